@@ -1,0 +1,108 @@
+"""InferenceModel: a model's versions, and what has been measured of them."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from inference_operator.domain.conditions import Condition
+from inference_operator.domain.job import Resources
+from inference_operator.domain.schema import Digest, Instant, Location, Rule, ShortText, api_type
+
+KIND = "InferenceModel"
+PLURAL = "inferencemodels"
+
+_BY_NAME = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+
+
+@api_type(
+    Rule("!self.uri.startsWith('http') || has(self.digest)", "a version fetched over http(s) needs its digest (sha256:HEX)"),
+)
+class ModelVersion:
+    """One immutable file."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63, pattern="^[a-zA-Z0-9]([-._a-zA-Z0-9]*[a-zA-Z0-9])?$",
+                               description="The version's name, for example 2.")]  # fmt: skip
+    uri: Annotated[Location, Field(description="Where the file is.")]
+    digest: Annotated[Digest | None, Field(description="sha256 of the file; workers refuse any other.")] = None
+    format: Annotated[str, Field(pattern="^(onnx|torchscript)$", max_length=16, description="onnx or torchscript.")] = "onnx"
+
+
+@api_type()
+class WarmPool:
+    """Workers kept loaded for the jobs of this namespace."""
+
+    min: Annotated[int, Field(ge=0, le=100, description="Warm workers that are always kept.")] = 0
+    idle_seconds: Annotated[int, Field(ge=0, le=86_400, description="How long an idle worker stays before it is given back.")] = 300
+
+
+@api_type()
+class AcceleratorResources:
+    """What a worker asks for on one accelerator class."""
+
+    accelerator: Annotated[str, Field(min_length=1, max_length=63, description="The class, for example gpu.")]
+    resources: Annotated[Resources, Field(description="What a worker asks for there.")]
+
+
+@api_type(
+    Rule(
+        "!has(self.defaultVersion) || self.versions.exists(v, v.name == self.defaultVersion)",
+        "defaultVersion must name one of versions",
+    ),
+)
+class InferenceModelSpec:
+    """A model's versions and how to keep it warm."""
+
+    versions: Annotated[
+        list[ModelVersion],
+        Field(min_length=1, max_length=64, description="The versions; each is one immutable file.", json_schema_extra=_BY_NAME),
+    ]
+    default_version: Annotated[ShortText | None, Field(description="Taken by jobs that name none; else the last listed.")] = None
+    warm_pool: Annotated[WarmPool | None, Field(description="Workers kept loaded.")] = None
+    resources: Annotated[
+        list[AcceleratorResources],
+        Field(
+            max_length=8,
+            description="What workers ask for, by accelerator class.",
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["accelerator"]},
+        ),
+    ] = Field(default_factory=list)
+
+
+@api_type()
+class Profile:
+    """What was measured of one file on one accelerator class at one batch size."""
+
+    digest: Annotated[Digest, Field(description="The file.")]
+    accelerator: Annotated[str, Field(max_length=63, description="The class.")]
+    batch_size: Annotated[int, Field(ge=1, description="The batch size.")]
+    items_per_second: Annotated[float, Field(ge=0, description="Throughput of one worker.")]
+    load_seconds: Annotated[float, Field(ge=0, description="From process start to warmed up.")]
+    memory_bytes: Annotated[int, Field(ge=0, description="Resident memory after warm-up.")] = 0
+    samples: Annotated[int, Field(ge=1, description="Measurements behind it.")] = 1
+    observed_time: Annotated[Instant, Field(description="When it was last measured.")]
+
+
+@api_type()
+class InferenceModelStatus:
+    """What is known of the model."""
+
+    observed_generation: Annotated[int, Field(ge=0, description="The spec's generation that this status is about.")] = 0
+    conditions: Annotated[
+        list[Condition],
+        Field(
+            max_length=16,
+            description="Observations: Ready.",
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+        ),
+    ] = Field(default_factory=list)
+    profiles: Annotated[
+        list[Profile],
+        Field(
+            max_length=128,
+            description="Measured speed by file, accelerator class and batch size.",
+            json_schema_extra={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["digest", "accelerator", "batchSize"],
+            },
+        ),
+    ] = Field(default_factory=list)

@@ -1,0 +1,82 @@
+"""How the API's types are declared: frozen pydantic dataclasses with camelCase names, every list and string bounded."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Annotated, Any, TypeVar, dataclass_transform
+
+from pydantic import AwareDatetime, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+
+GROUP = "inference.myorg"
+VERSION = "v1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+_CONFIG = ConfigDict(alias_generator=to_camel, validate_by_name=True, validate_by_alias=True, extra="ignore")
+
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(Field,))
+def api_type(*rules: "Rule", **extensions: Any) -> Callable[[type[T]], type[T]]:
+    """Declare an API type. `rules` are CEL validations, `extensions` further schema keywords (x-kubernetes-*)."""
+    extra = dict(extensions)
+    if rules:
+        extra["x-kubernetes-validations"] = [rule.as_schema() for rule in rules]
+
+    def wrap(cls: type[T]) -> type[T]:
+        config = ConfigDict(**_CONFIG, json_schema_extra=extra) if extra else _CONFIG
+        return pydantic_dataclass(frozen=True, slots=True, kw_only=True, config=config)(cls)
+
+    return wrap
+
+
+class Rule:
+    """One CEL validation of the CRD: what must hold, and what to tell the user when it doesn't."""
+
+    __slots__ = ("message", "rule")
+
+    def __init__(self, rule: str, message: str) -> None:
+        self.rule = rule
+        self.message = message
+
+    def as_schema(self) -> dict[str, str]:
+        """The entry under x-kubernetes-validations."""
+        return {"rule": self.rule, "message": self.message}
+
+
+def validated(*rules: Rule) -> dict[str, Any]:
+    """CEL validations for one field, to be given as `json_schema_extra`."""
+    return {"x-kubernetes-validations": [rule.as_schema() for rule in rules]}
+
+
+# RFC 3339 on the wire; always with an offset, so that no instant depends on a machine's time zone.
+Instant = Annotated[AwareDatetime, Field(json_schema_extra={"format": "date-time"})]
+Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$", max_length=71)]
+ShortText = Annotated[str, Field(max_length=253)]
+Message = Annotated[str, Field(max_length=4096)]
+Location = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=2048,
+        json_schema_extra=validated(
+            Rule(
+                "self.matches('^(pvc|https|http|file)://[^ ]+$')",
+                "must start with pvc://CLAIM/PATH, https://, http:// or file:///",
+            ),
+            Rule(
+                "!self.matches('(^|/)[.][.](/|$)')",
+                "must not contain '..': name the path from the volume's root",
+            ),
+        ),
+    ),
+]
+Quantity = Annotated[str, Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$")]
+LabelKey = Annotated[str, Field(max_length=317)]
+LabelValue = Annotated[str, Field(max_length=63)]
+
+
+def rfc3339(instant: datetime) -> str:
+    """Kubernetes' own spelling of an instant: UTC, whole seconds, Z."""
+    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,1 @@
+"""Pure builders: domain values in, Kubernetes objects (plain dicts) out."""

@@ -1,0 +1,145 @@
+"""The records that cross the border between operator and worker, as JSON with camelCase names."""
+
+from typing import Literal
+
+import msgspec
+
+from inference_protocol.reasons import WorkerReason
+
+CONFIG_VARIABLE = "INFERENCE_WORKER_CONFIG"
+HTTP_PORT = 8000
+TELEMETRY_PATH = "/telemetry"
+VOLUME_ROOT = "/mnt/volumes"
+# The kubelet cuts a termination message at 4096 bytes; the report has to stay whole.
+TERMINATION_LIMIT_BYTES = 4000
+# What a job without an output location may return through its status.
+INLINE_OUTPUT_LIMIT_BYTES = 2048
+
+InputFormat = Literal["auto", "npy", "npz", "jsonl", "files"]
+
+
+class _Record(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Base of all records: immutable, unknown fields ignored so that either side may be newer."""
+
+
+class ModelSource(_Record, frozen=True):
+    """Where a model comes from and what it must hash to (`digest` as `sha256:HEX`)."""
+
+    name: str
+    version: str
+    uri: str
+    digest: str | None = None
+    format: str = "onnx"
+
+
+class BatchTask(_Record, frozen=True):
+    """Run a model once over every item of an input.
+
+    Exactly one of `input_uri` and `input_data` (JSON lines) is set. Without `output_uri` the answers go inline into the report.
+    """
+
+    input_uri: str | None = None
+    input_data: str | None = None
+    input_format: InputFormat = "auto"
+    input_digest: str | None = None
+    allow_non_finite: bool = False
+    output_uri: str | None = None
+
+
+class WorkerConfig(_Record, frozen=True):
+    """All that a worker is told. `providers` lists ONNX Runtime execution providers; the first is the promised one."""
+
+    namespace: str
+    job: str
+    uid: str
+    attempt: int
+    model: ModelSource
+    providers: tuple[str, ...]
+    batch_size: int = 1
+    task: BatchTask | None = None
+    drain_seconds: float = 20.0
+    model_limit_bytes: int = 8 << 30
+
+
+class Progress(_Record, frozen=True):
+    """Items (rows) of a batch task. `resumed` were committed by an earlier attempt."""
+
+    total: int
+    completed: int
+    failed: int = 0
+    resumed: int = 0
+
+
+class Latency(_Record, frozen=True):
+    """Quantiles in milliseconds over `count` requests (serve) or items (batch: an item waits for its whole batch)."""
+
+    p50: float
+    p95: float
+    p99: float
+    count: int
+
+
+class ModelFacts(_Record, frozen=True):
+    """What the worker found out about its model. Throughput is items per second at `batch_size`."""
+
+    digest: str
+    provider: str
+    load_seconds: float
+    warmup_seconds: float
+    batch_size: int
+    memory_bytes: int
+    items_per_second: float | None = None
+
+
+class Telemetry(_Record, frozen=True):
+    """A live worker's answer on TELEMETRY_PATH. `sketch` holds LatencySketch counts since the worker's start."""
+
+    ready: bool
+    draining: bool
+    model: ModelFacts | None = None
+    progress: Progress | None = None
+    sketch: dict[int, int] = {}
+    in_flight: int = 0
+    queued: int = 0
+    requests_total: int = 0
+    failed_total: int = 0
+
+
+class TerminationReport(_Record, frozen=True):
+    """A worker's last words, left where the kubelet copies them into the pod's status."""
+
+    outcome: Literal["Succeeded", "Failed", "Drained"]
+    message: str
+    reason: WorkerReason | None = None
+    model: ModelFacts | None = None
+    progress: Progress | None = None
+    latency: Latency | None = None
+    output: str | None = None
+
+
+def encode(record: msgspec.Struct) -> bytes:
+    """Compact JSON."""
+    return msgspec.json.encode(record)
+
+
+def encode_report(report: TerminationReport) -> bytes:
+    """Compact JSON within TERMINATION_LIMIT_BYTES; a long message loses its tail, never the JSON its shape."""
+    data = encode(report)
+    excess = len(data) - TERMINATION_LIMIT_BYTES
+    if excess <= 0:
+        return data
+    raw = report.message.encode()
+    kept = raw[: max(0, len(raw) - excess - 64)].decode(errors="ignore")
+    # Escapes can make a character up to six bytes long in JSON: halve until it fits.
+    while len(data) > TERMINATION_LIMIT_BYTES:
+        data = encode(msgspec.structs.replace(report, message=kept + " […]"))
+        kept = kept[: len(kept) // 2]
+    return data
+
+
+def decode_report(text: str) -> TerminationReport | None:
+    """Read a report; None when the text is not one (a container that died before it could speak)."""
+    try:
+        return msgspec.json.decode(text, type=TerminationReport)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None

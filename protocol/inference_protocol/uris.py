@@ -1,0 +1,119 @@
+"""Locations that a job may name: `pvc://claim/path`, `http(s)://host/path`, `file:///path` in the worker's image.
+
+Parsing is pure. Whether a path leaves its volume through a symbolic link, or a host name resolves to a forbidden address,
+only the worker can see; it checks again there.
+"""
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from urllib.parse import unquote, urlsplit
+
+_CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+SCHEMES = ("pvc", "https", "http", "file")
+
+
+class UriError(ValueError):
+    """The text is no location that this project reads or writes; the message says why and what would be."""
+
+
+@dataclass(frozen=True, slots=True)
+class PvcUri:
+    """A path inside a PersistentVolumeClaim of the job's own namespace; `path` is relative and never climbs."""
+
+    claim: str
+    path: PurePosixPath
+
+
+@dataclass(frozen=True, slots=True)
+class HttpUri:
+    """An address that is fetched once and checked against a sha256 digest."""
+
+    url: str
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileUri:
+    """An absolute path inside the worker's image."""
+
+    path: PurePosixPath
+
+
+Uri = PvcUri | HttpUri | FileUri
+
+
+def is_uri(text: str) -> bool:
+    """Tell a location from an InferenceModel's name (names hold no colon)."""
+    return "://" in text
+
+
+def parse_uri(text: str) -> Uri:
+    """Parse a location; raise UriError with the rule that it breaks."""
+    if any(ord(c) < 32 or ord(c) == 127 for c in text):
+        raise UriError("a URI must not hold control characters")
+    parts = urlsplit(text)
+    match parts.scheme:
+        case "pvc":
+            return _pvc(text)
+        case "http" | "https":
+            return _http(text)
+        case "file":
+            if parts.netloc:
+                raise UriError(f"{text!r}: a file URI names no host; write file:///absolute/path")
+            return FileUri(PurePosixPath("/") / _relative(text, parts.path))
+        case scheme:
+            known = ", ".join(f"{s}://" for s in SCHEMES)
+            raise UriError(f"{text!r}: scheme {scheme or 'missing'!r} is not supported; use one of {known}")
+
+
+def _pvc(text: str) -> PvcUri:
+    claim, _, path = text.removeprefix("pvc://").partition("/")
+    if not _CLAIM.fullmatch(claim):
+        raise UriError(f"{text!r}: {claim!r} is no valid claim name; write pvc://CLAIM/PATH")
+    return PvcUri(claim, _relative(text, path))
+
+
+def _relative(text: str, path: str) -> PurePosixPath:
+    plain = unquote(path)
+    if "\\" in plain or "\0" in plain:
+        raise UriError(f"{text!r}: backslashes are not allowed in a path")
+    segments = [s for s in plain.split("/") if s not in ("", ".")]
+    if ".." in segments:
+        raise UriError(f"{text!r}: '..' would leave the volume; name the path from the volume's root")
+    return PurePosixPath(*segments)
+
+
+def _http(text: str) -> HttpUri:
+    parts = urlsplit(text)
+    try:
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise UriError(f"{text!r}: {error}") from error
+    if not host:
+        raise UriError(f"{text!r}: the URL names no host")
+    if parts.username or parts.password:
+        raise UriError("a URL must not carry credentials: they would stand in the job for all to read")
+    try:
+        literal = ipaddress.ip_address(host)
+    except ValueError:
+        return HttpUri(text, host)
+    if reason := forbidden_address(literal):
+        raise UriError(f"{text!r}: {reason}")
+    return HttpUri(text, host)
+
+
+def forbidden_address(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str | None:
+    """Say why a worker never connects to this address; None where it may.
+
+    Link-local holds the cloud's metadata service (169.254.169.254, fe80::/10), which hands out the node's credentials.
+    """
+    mapped = getattr(address, "ipv4_mapped", None)
+    if mapped is not None:
+        return forbidden_address(mapped)
+    if address.is_link_local or address == ipaddress.ip_address("fd00:ec2::254"):
+        return f"{address} is link-local (the node's metadata service lives there) and is never fetched"
+    if address.is_loopback or address.is_unspecified or address.is_multicast or address.is_reserved:
+        return f"{address} is not an address that a worker may fetch from"
+    return None

@@ -1,0 +1,145 @@
+"""`python -m inference_worker`: one model, one job. Configuration comes in the environment, last words go to the kubelet."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+import uvloop
+from inference_protocol.messages import (
+    CONFIG_VARIABLE,
+    HTTP_PORT,
+    VOLUME_ROOT,
+    Latency,
+    TerminationReport,
+    WorkerConfig,
+    encode_report,
+)
+from inference_protocol.reasons import WorkerReason
+from inference_protocol.sketch import LatencySketch
+
+from inference_worker.batch.task import Task
+from inference_worker.errors import WorkerError
+from inference_worker.life import Life, Loaded, load
+from inference_worker.runner import Runner
+from inference_worker.serve.http import HttpProtocol
+from inference_worker.serve.routes import Routes
+
+log = logging.getLogger("inference_worker")
+
+TERMINATION_PATH_VARIABLE = "INFERENCE_TERMINATION_PATH"
+_EXIT_RETRY, _EXIT_PERMANENT = 1, 2
+# Endpoints keep sending for a moment after a pod is marked for deletion; leaving at once would refuse those callers.
+_LINGER_SECONDS = 2.0
+
+
+async def serve(life: Life, stop: asyncio.Event, root: Path, port: int) -> TerminationReport:
+    """Serve from the first moment (probes tell the truth), load the model, then run the task or wait for the end."""
+    routes = Routes(life)
+    connections: set[HttpProtocol] = set()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: HttpProtocol(routes.handle, connections), "0.0.0.0", port)  # noqa: S104
+    async with server:
+        engine, facts = await asyncio.to_thread(load, life.config, root=root)
+        life.loaded = Loaded(engine, Runner(engine), facts)
+        log.info("ready: %s on %s after %.2f s", life.config.model.name, engine.provider, facts.load_seconds + facts.warmup_seconds)
+        if life.config.task is not None:
+            return await _run_task(life, stop, root)
+        await stop.wait()
+        life.draining = True
+        await asyncio.sleep(_LINGER_SECONDS)
+        server.close()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(life.loaded.runner.drained(), life.config.drain_seconds)
+        for connection in list(connections):
+            connection.shut()
+    return TerminationReport("Drained", "told to stop; every request that was received is answered", model=facts)
+
+
+async def _run_task(life: Life, stop: asyncio.Event, root: Path) -> TerminationReport:
+    assert life.config.task is not None and life.loaded is not None
+    task = Task(life.config, life.config.task, life.loaded.engine, digest=life.loaded.facts.digest, root=root)
+    life.task = task
+    running = asyncio.create_task(asyncio.to_thread(task.run))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    task.stop()
+    inline = await running
+    outcome = "Succeeded" if task.finished else "Drained"
+    done = task.progress.completed if task.progress else 0
+    return TerminationReport(
+        "Succeeded" if outcome == "Succeeded" else "Drained",
+        f"{done} items are answered" + ("" if task.finished else "; told to stop, a later attempt goes on from there"),
+        model=life.facts,
+        progress=task.progress,
+        latency=latency_of(task.sketch),
+        output=inline,
+    )
+
+
+def latency_of(sketch: LatencySketch) -> Latency | None:
+    """Quantiles in milliseconds; None when nothing ran."""
+    p50, p95, p99 = (sketch.quantile(q) for q in (0.5, 0.95, 0.99))
+    if p50 is None or p95 is None or p99 is None:
+        return None
+    return Latency(p50=p50 * 1e3, p95=p95 * 1e3, p99=p99 * 1e3, count=sketch.total)
+
+
+def _configure() -> WorkerConfig:
+    text = os.environ.get(CONFIG_VARIABLE)
+    if text is None:
+        raise WorkerError(WorkerReason.INTERNAL, f"{CONFIG_VARIABLE} is not set; workers are started by the operator")
+    try:
+        return msgspec.json.decode(text, type=WorkerConfig)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise WorkerError(WorkerReason.INTERNAL, f"{CONFIG_VARIABLE}: {error}") from error
+
+
+async def _main(root: Path, port: int) -> TerminationReport:
+    config = _configure()
+    life = Life(config)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    working = asyncio.create_task(serve(life, stop, root, port))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if not working.done() and life.loaded is None:
+        # Told to stop while loading: there is nothing to drain, and loading can't be interrupted.
+        return TerminationReport("Drained", "told to stop before the model was loaded")
+    return await working
+
+
+def main() -> int:
+    """Run the worker; leave the report and return the exit code."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    root = Path(os.environ.get("INFERENCE_VOLUME_ROOT", VOLUME_ROOT))
+    port = int(os.environ.get("INFERENCE_HTTP_PORT", HTTP_PORT))
+    code = 0
+    try:
+        report = uvloop.run(_main(root, port))
+    except WorkerError as error:
+        log.error("%s: %s", error.reason, error.message)
+        report = TerminationReport("Failed", error.message, reason=error.reason)
+        code = _EXIT_PERMANENT if error.permanent else _EXIT_RETRY
+    except Exception as error:
+        log.exception("the worker failed")
+        report = TerminationReport("Failed", f"{type(error).__name__}: {error}", reason=WorkerReason.INTERNAL)
+        code = _EXIT_RETRY
+    path = Path(os.environ.get(TERMINATION_PATH_VARIABLE, "/dev/termination-log"))
+    with contextlib.suppress(OSError):
+        path.write_bytes(encode_report(report))
+    return code
+
+
+if __name__ == "__main__":
+    # Not sys.exit: a loading thread that can't be interrupted would hold the process back.
+    exit_code = main()
+    logging.shutdown()
+    os._exit(exit_code)

@@ -1,0 +1,214 @@
+"""Inputs of a batch task as rows: `.npy`, `.npz`, JSON lines, or a directory of raw files.
+
+Everything is checked against the model before the first run, so that a bad input costs no device time.
+"""
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from inference_protocol.messages import InputFormat
+from inference_protocol.reasons import WorkerReason
+
+from inference_worker.engine import Tensor, TensorSpec
+from inference_worker.errors import WorkerError
+
+_SUFFIXES: dict[str, InputFormat] = {".npy": "npy", ".npz": "npz", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+
+
+class Items(Protocol):
+    """Rows that can be read by range, in any order and again."""
+
+    names: Sequence[str] | None
+
+    def __len__(self) -> int: ...
+
+    def rows(self, start: int, end: int) -> dict[str, Tensor]:
+        """Feeds for rows start..end, each array with the rows as first dimension."""
+        ...
+
+
+class ArrayItems:
+    """Rows that are already arrays: {input name: [N, ...]}."""
+
+    names: Sequence[str] | None = None
+
+    def __init__(self, arrays: dict[str, Tensor], names: Sequence[str] | None = None) -> None:
+        self._arrays = arrays
+        self._length = len(next(iter(arrays.values())))
+        self.names = names
+
+    def __len__(self) -> int:
+        return self._length
+
+    def rows(self, start: int, end: int) -> dict[str, Tensor]:
+        """See Items. Slices are made contiguous and in memory here, since a memory map reads only now."""
+        return {name: np.ascontiguousarray(array[start:end]) for name, array in self._arrays.items()}
+
+
+class FileItems:
+    """Rows that are files of raw little-endian values, read when they are needed."""
+
+    def __init__(self, files: Sequence[Path], spec: TensorSpec, item_shape: tuple[int, ...]) -> None:
+        self._files = files
+        self._spec = spec
+        self._shape = item_shape
+        self.names: Sequence[str] | None = [path.name for path in files]
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def rows(self, start: int, end: int) -> dict[str, Tensor]:
+        """See Items."""
+        return {self._spec.name: np.stack([self._load(path) for path in self._files[start:end]])}
+
+    def _load(self, path: Path) -> Tensor:
+        return np.frombuffer(path.read_bytes(), dtype=self._spec.dtype).reshape(self._shape)
+
+
+def invalid(message: str) -> WorkerError:
+    """A fault of the input, in words for its author."""
+    return WorkerError(WorkerReason.INPUT_INVALID, message)
+
+
+def open_items(path: Path, form: InputFormat, inputs: Sequence[TensorSpec]) -> Items:
+    """Open an input file or directory. Raises WorkerError INPUT_NOT_FOUND or INPUT_INVALID."""
+    if not path.exists():
+        raise WorkerError(WorkerReason.INPUT_NOT_FOUND, f"the input {path.name!r} does not exist; check claim and path")
+    chosen = form if form != "auto" else _guess(path)
+    if chosen == "files":
+        return _from_files(path, inputs)
+    if path.is_dir():
+        raise invalid(f"{path.name!r} is a directory, but format {chosen} is one file; set input.format: files")
+    if chosen == "jsonl":
+        return from_json_lines(path.read_text(errors="strict"), inputs)
+    try:
+        loaded = np.load(path, mmap_mode="r" if chosen == "npy" else None, allow_pickle=False)
+        arrays = {name: loaded[name] for name in loaded.files} if chosen == "npz" else {"": loaded}
+    except (ValueError, OSError, EOFError, KeyError) as error:
+        raise invalid(f"{path.name!r} can't be read as {chosen}: {error}") from error
+    return from_arrays(arrays, inputs)
+
+
+def _guess(path: Path) -> InputFormat:
+    if path.is_dir():
+        return "files"
+    if form := _SUFFIXES.get(path.suffix.lower()):
+        return form
+    raise invalid(f"can't tell the format of {path.name!r} by its ending; set input.format to npy, npz, jsonl or files")
+
+
+def from_arrays(arrays: dict[str, Tensor], inputs: Sequence[TensorSpec]) -> ArrayItems:
+    """Match arrays to the model's inputs: names, types, shapes, equal numbers of rows, at least one."""
+    if set(arrays) == {""} and len(inputs) == 1:
+        arrays = {inputs[0].name: arrays[""]}
+    expected = {spec.name for spec in inputs}
+    if set(arrays) != expected:
+        given = ", ".join(sorted(filter(None, arrays))) or "one unnamed array"
+        raise invalid(f"the input has {given}, but the model wants {', '.join(sorted(expected))}")
+    checked = {spec.name: _fit(arrays[spec.name], spec) for spec in inputs}
+    counts = {name: len(array) for name, array in checked.items()}
+    if len(set(counts.values())) > 1:
+        raise invalid(f"the inputs have different numbers of items: {counts}")
+    if not next(iter(counts.values())):
+        raise invalid("the input holds no items; there is nothing to run")
+    return ArrayItems(checked)
+
+
+def _fit(array: Tensor, spec: TensorSpec) -> Tensor:
+    wanted = spec.shape
+    if array.ndim != len(wanted) or any(w is not None and w != h for w, h in zip(wanted[1:], array.shape[1:], strict=False)):
+        shape = ["N", *("any" if w is None else w for w in wanted[1:])]
+        raise invalid(f"input {spec.name!r} has shape {list(array.shape)}, but the model wants {shape}")
+    if array.dtype == spec.dtype:
+        return array
+    if spec.datatype == "BYTES" or array.dtype.kind in "OSUV" or not np.can_cast(array.dtype, spec.dtype, "same_kind"):
+        raise invalid(f"input {spec.name!r} is {array.dtype}, but the model wants {spec.datatype} ({spec.dtype})")
+    return array.astype(spec.dtype)
+
+
+def from_json_lines(text: str, inputs: Sequence[TensorSpec]) -> ArrayItems:
+    """Rows from JSON lines: an object of input names to values; or just the values, when the model has one input."""
+    columns: dict[str, list[Any]] = {spec.name: [] for spec in inputs}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        row = _parse_line(line, number)
+        if not isinstance(row, dict):
+            if len(inputs) > 1:
+                raise invalid(f"line {number}: the model has inputs {sorted(columns)}; write an object that names them")
+            row = {inputs[0].name: row}
+        if row.keys() != columns.keys():
+            raise invalid(f"line {number} has {sorted(row)}, but the model wants {sorted(columns)}")
+        for name, value in row.items():
+            columns[name].append(value)
+    if not any(columns.values()):
+        raise invalid("the input holds no items; there is nothing to run")
+    return from_arrays({spec.name: _column(columns[spec.name], spec) for spec in inputs}, inputs)
+
+
+def _parse_line(line: str, number: int) -> Any:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        raise invalid(f"line {number} is no JSON: {error}") from error
+
+
+def _column(values: list[Any], spec: TensorSpec) -> Tensor:
+    try:
+        if spec.datatype == "BYTES":
+            return np.array(values, dtype=object)
+        plain = np.array(values)
+        if plain.dtype.kind == "f" and spec.dtype.kind in "iu":
+            raise invalid(f"input {spec.name!r} holds fractions, but the model wants {spec.datatype}")
+        # JSON knows no widths: whole numbers become what the model wants, as long as they fit.
+        return np.array(values, dtype=spec.dtype)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise invalid(f"input {spec.name!r}: items do not form a {spec.datatype} tensor: {error}") from error
+
+
+def _from_files(path: Path, inputs: Sequence[TensorSpec]) -> FileItems:
+    if not path.is_dir():
+        raise invalid(f"{path.name!r} is a file; format files reads a directory of raw files")
+    if len(inputs) != 1:
+        raise invalid("a directory of files feeds models with one input; use .npz for several")
+    (spec,) = inputs
+    if spec.datatype == "BYTES" or None in spec.shape[1:]:
+        raise invalid(f"files can't feed input {spec.name!r} of shape {spec.wire_shape}; use .npy or JSON lines")
+    root = path.resolve()
+    # Links are left out: each could point to a file that the job's author has no right to read.
+    files = sorted(p for p in root.iterdir() if p.is_file() and not p.is_symlink())
+    if not files:
+        raise invalid("the input directory holds no files; there is nothing to run")
+    shape = tuple(d for d in spec.shape[1:] if d is not None)
+    size = int(np.prod(shape, dtype=np.int64)) * spec.dtype.itemsize
+    for file in files:
+        if (actual := file.stat().st_size) != size:
+            raise invalid(f"{file.name!r} has {actual} bytes, but one item of {spec.datatype} {list(shape)} has {size}")
+    return FileItems(files, spec, shape)
+
+
+def refuse_non_finite(feeds: dict[str, Tensor], start: int) -> None:
+    """Raise WorkerError naming the first item that holds NaN or infinity."""
+    for name, array in feeds.items():
+        if array.dtype.kind != "f":
+            continue
+        # One sum tells whether any value is not finite, at a tenth of the price of looking at each.
+        if np.isfinite(array.sum(dtype=np.float64)):
+            continue
+        bad = ~np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+        if bad.any():
+            item = start + int(bad.argmax())
+            raise invalid(
+                f"item {item} of input {name!r} holds NaN or infinity; clean the data, or set input.allowNonFinite: true"
+            )
+
+
+def npz_bytes(arrays: dict[str, Tensor]) -> bytes:
+    """An uncompressed .npz archive."""
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    return buffer.getvalue()

@@ -1,0 +1,32 @@
+"""Faults that a worker can name.
+
+    WorkerError(reason)      ends the worker; goes to the operator as the condition's reason and message
+    RequestError(status)     ends one request; goes to its caller
+"""
+
+from http import HTTPStatus
+
+from inference_protocol.reasons import PERMANENT, WorkerReason
+
+
+class WorkerError(Exception):
+    """The worker can't do its work. The message says what is wrong and what to do."""
+
+    def __init__(self, reason: WorkerReason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+    @property
+    def permanent(self) -> bool:
+        """Whether another attempt would meet the same fault."""
+        return self.reason in PERMANENT
+
+
+class RequestError(Exception):
+    """One request can't be answered; others are not touched."""
+
+    def __init__(self, status: HTTPStatus, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message

@@ -1,0 +1,1 @@
+"""Serving: the Open Inference Protocol v2 over HTTP."""
