@@ -1,0 +1,1 @@
+"""Glue: events into the store, keys through the queue, decisions into effects."""

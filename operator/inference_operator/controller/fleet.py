@@ -1,0 +1,95 @@
+"""The fleet-wide loop: collects needs, schedules when something changed, and wakes the jobs whose answer did."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from inference_operator.controller.store import Store
+from inference_operator.decisions.fleet import Answer, Fleet, Need
+from inference_operator.decisions.schedule import schedule
+from inference_operator.domain.cluster import Key
+from inference_operator.observability import metrics
+from inference_operator.runtime.clock import Clock
+from inference_operator.settings import Settings
+
+
+class FleetLoop:
+    """Needs in, answers out; at most one pass in `scheduling_interval_seconds`."""
+
+    def __init__(self, store: Store, settings: Settings, clock: Clock, wake: Callable[[Key], None]) -> None:
+        self._store = store
+        self._settings = settings
+        self._clock = clock
+        self._wake = wake
+        self._needs: dict[Key, Need] = {}
+        self._answers: dict[Key, Answer] = {}
+        self._changed = asyncio.Event()
+
+    def want(self, key: Key, need: Need | None) -> None:
+        """Say what a job wants now."""
+        if self._needs.get(key) == need:
+            return
+        if need is None:
+            self._needs.pop(key, None)
+            self._answers.pop(key, None)
+        else:
+            self._needs[key] = need
+        self._changed.set()
+
+    def touch(self) -> None:
+        """Capacity has changed."""
+        if self._needs:
+            self._changed.set()
+
+    def answer(self, key: Key) -> Answer | None:
+        """The newest answer to a job's need."""
+        return self._answers.get(key)
+
+    async def run(self) -> None:
+        """Schedule for ever."""
+        while True:
+            pause = self._pause()
+            try:
+                await asyncio.wait_for(self._changed.wait(), pause)
+            except TimeoutError:
+                pass
+            # A burst of events is decided together, and once.
+            await asyncio.sleep(self._settings.scheduling_interval_seconds)
+            self._changed.clear()
+            self.decide()
+
+    def decide(self) -> None:
+        """One pass."""
+        fleet = Fleet(tuple(self._store.nodes.values()), tuple(self._store.pods.values()), tuple(self._needs.values()))
+        with metrics.scheduling_seconds.time():
+            answers = schedule(fleet, self._settings.cost, self._clock.now())
+        metrics.needs.set(len(fleet.needs))
+        before, self._answers = self._answers, answers
+        for key, answer in answers.items():
+            old = before.get(key)
+            if old is None or _news(answer) != _news(old):
+                self._wake(key)
+
+    def _pause(self) -> float | None:
+        """Seconds until time alone may change an answer: a deadline, or the last moment to start for one."""
+        now = self._clock.now()
+        turns = [turn for need in self._needs.values() for turn in _turns(need) if turn > now]
+        return (min(turns) - now).total_seconds() + 0.01 if turns else None
+
+
+def _turns(need: Need) -> list[datetime]:
+    if need.deadline is None:
+        return []
+    starts = [need.deadline - timedelta(seconds=o.estimate.total_seconds) for o in need.options]
+    return [need.deadline, *starts]
+
+
+def _news(answer: Answer) -> object:
+    """What of an answer is worth waking a job for. Counts in an obstacle's words change with every pod and are not."""
+    obstacle = answer.obstacle
+    return (
+        answer.uid,
+        answer.revision,
+        answer.assignments,
+        None if obstacle is None else (obstacle.reason, obstacle.final),
+    )

@@ -1,0 +1,100 @@
+"""From raw objects to the store, and from each change to the jobs that it concerns."""
+
+from collections.abc import Callable
+from typing import Any
+
+from inference_operator.controller.fleet import FleetLoop
+from inference_operator.controller.store import Store
+from inference_operator.domain import names
+from inference_operator.domain.cluster import Key, Node, Pod
+from inference_operator.domain.parse import parse_job, parse_model, parse_node, parse_pod
+
+Raw = dict[str, Any]
+
+
+class Intake:
+    """One method a kind: `gone` says that the object was deleted."""
+
+    def __init__(self, store: Store, fleet: FleetLoop, wake: Callable[[Key], None]) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._wake = wake
+
+    def job(self, raw: Raw, *, gone: bool) -> None:
+        """An InferenceJob."""
+        if gone:
+            key = _key(raw)
+            self._store.drop_job(key, raw["metadata"]["uid"])
+            self._wake(key)
+            return
+        job = parse_job(raw)
+        if self._store.put_job(job):
+            self._wake(job.key)
+
+    def model(self, raw: Raw, *, gone: bool) -> None:
+        """An InferenceModel concerns every job that names it."""
+        key = _key(raw)
+        if gone:
+            self._store.models.pop(key, None)
+        else:
+            model = parse_model(raw)
+            before = self._store.models.get(key)
+            if before == model:
+                return
+            self._store.models[key] = model
+        for job in self._store.jobs_of(key):
+            self._wake(job)
+
+    def node(self, raw: Raw, *, gone: bool) -> None:
+        """A node concerns the fleet."""
+        name = raw["metadata"]["name"]
+        if gone:
+            self._store.nodes.pop(name, None)
+            self._fleet.touch()
+            return
+        node = parse_node(raw)
+        before = self._store.nodes.get(name)
+        self._store.nodes[name] = node
+        if before is None or _substance(before) != _substance(node):
+            self._fleet.touch()
+
+    def pod(self, raw: Raw, *, gone: bool) -> None:
+        """A pod concerns its job when it is a worker, and the fleet when it takes or frees room."""
+        key = _key(raw)
+        before = self._store.pods.get(key)
+        if gone:
+            self._store.drop_pod(key, raw["metadata"]["uid"])
+            pod = before
+        else:
+            pod = parse_pod(raw)
+            if not self._store.put_pod(pod):
+                return
+        if pod is not None and pod.worker is not None and (job := self._store.job_key(pod.worker.job_uid)) is not None:
+            self._wake(job)
+        if _taken(before) != (None if gone else _taken(pod)):
+            self._fleet.touch()
+
+    def service(self, raw: Raw, *, gone: bool) -> None:
+        """A Service of ours."""
+        uid = raw["metadata"].get("labels", {}).get(names.LABEL_JOB_UID)
+        if uid is None:
+            return
+        if gone:
+            self._store.services.pop(uid, None)
+        else:
+            self._store.services[uid] = _key(raw)
+        if gone and (job := self._store.job_key(uid)) is not None:
+            self._wake(job)
+
+
+def _key(raw: Raw) -> Key:
+    return Key(raw["metadata"].get("namespace", ""), raw["metadata"]["name"])
+
+
+def _substance(node: Node) -> object:
+    return (node.labels, node.taints, node.allocatable, node.ready, node.unschedulable)
+
+
+def _taken(pod: Pod | None) -> object:
+    """What a pod takes, and where; None when it takes nothing."""
+    return None if pod is None or pod.terminal else (pod.node, pod.requests)

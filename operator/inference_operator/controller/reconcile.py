@@ -1,0 +1,90 @@
+"""One job from view to deed: gather, decide, apply. No business rule lives here."""
+
+import logging
+
+from inference_operator.controller.fleet import FleetLoop
+from inference_operator.controller.store import Store
+from inference_operator.controller.telemetry import Telemetry
+from inference_operator.decisions.need import need, standing
+from inference_operator.decisions.plan import plan
+from inference_operator.domain.cluster import Key
+from inference_operator.effects.apply import Applier
+from inference_operator.errors import ConflictError, NotFoundError, OperatorError, RetryableError
+from inference_operator.observability import metrics
+from inference_operator.runtime.clock import Clock
+from inference_operator.runtime.queue import WorkQueue
+from inference_operator.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+class Reconciler:
+    """Works keys off the queue."""
+
+    def __init__(
+        self,
+        store: Store,
+        queue: WorkQueue[Key],
+        fleet: FleetLoop,
+        telemetry: Telemetry,
+        applier: Applier,
+        settings: Settings,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._queue = queue
+        self._fleet = fleet
+        self._telemetry = telemetry
+        self._applier = applier
+        self._settings = settings
+        self._clock = clock
+
+    async def work(self) -> None:
+        """Take keys for ever. Several of these run side by side."""
+        while True:
+            key = await self._queue.get()
+            try:
+                await self._try(key)
+            finally:
+                self._queue.done(key)
+
+    async def _try(self, key: Key) -> None:
+        try:
+            with metrics.reconcile_seconds.time():
+                await self.reconcile(key)
+        except (ConflictError, NotFoundError) as error:
+            log.info("%s: looked at again: %s", key, error)
+            self._queue.retry(key)
+        except RetryableError as error:
+            log.warning("%s: tried again later: %s", key, error)
+            self._queue.retry(key, after_seconds=error.after_seconds)
+        except OperatorError as error:
+            log.error("%s: %s", key, error)
+            self._queue.retry(key)
+        except Exception:
+            # One job's bug must not stop the others; the metric and the log tell.
+            log.exception("%s: reconcile failed", key)
+            metrics.reconcile_errors_total.inc()
+            self._queue.retry(key)
+        else:
+            self._queue.forget(key)
+
+    async def reconcile(self, key: Key) -> None:
+        """Bring one job closer to what its spec wants."""
+        observed = self._store.observe(key)
+        if observed is None:
+            self._fleet.want(key, None)
+            return
+        if await self._telemetry.fill(observed.pods):
+            observed = self._store.observe(key) or observed
+        now = self._clock.now()
+        stand = standing(observed, self._settings, now)
+        wanted = need(observed, stand, self._settings, now)
+        self._fleet.want(key, wanted)
+        decided = plan(observed, stand, self._fleet.answer(key), self._settings, now)
+        if decided.recheck is not None:
+            self._queue.add_after(key, max(0.05, (decided.recheck - now).total_seconds()))
+        if decided.actions:
+            await self._applier.apply(key, decided.actions)
+            # What was done changes what is wanted; a second look costs no write when nothing is left to say.
+            self._queue.add(key)

@@ -1,0 +1,161 @@
+"""The operator's view of the cluster: what the watches and our own writes have shown, indexed by job.
+
+Only the newest version of an object counts, so a watch that lags behind our own write can't turn the view back. Bodies are
+cut down to domain values on the way in: ten thousand raw objects would not fit.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+
+from inference_operator.domain.cluster import Job, Key, Model, Node, Observed, Pod, Reading, Setback
+
+# An assumed pod that the API server never showed is dropped after this: the write was lost.
+_ASSUMED_FOR = timedelta(seconds=30)
+
+
+def is_newer(new: str, old: str) -> bool:
+    """Compare resource versions. They are opaque by contract, numbers in fact; what can't be compared counts as newer."""
+    if new.isdigit() and old.isdigit():
+        return int(new) >= int(old)
+    return True
+
+
+class Store:
+    """Jobs, models, nodes, pods, services, and what the operator itself remembers. One event loop; no locks."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[Key, Job] = {}
+        self.models: dict[Key, Model] = {}
+        self.nodes: dict[str, Node] = {}
+        self.pods: dict[Key, Pod] = {}
+        # Services by their job's uid.
+        self.services: dict[str, Key] = {}
+        self.readings: dict[str, Reading] = {}
+        self.setbacks: dict[Key, Setback] = {}
+        self._pods_of: dict[str, set[Key]] = {}
+        self._jobs_of: dict[Key, set[Key]] = {}
+        self._keys_by_uid: dict[str, Key] = {}
+        self._gone: dict[str, None] = {}
+
+    # jobs
+
+    def put_job(self, job: Job) -> bool:
+        """Take a job in; False when nothing changed or it is older than what is known."""
+        old = self.jobs.get(job.key)
+        if job.uid in self._gone:
+            return False
+        if old is not None and old.uid == job.uid and (not is_newer(job.resource_version, old.resource_version) or old == job):
+            return False
+        self._unlink(old)
+        self.jobs[job.key] = job
+        self._keys_by_uid[job.uid] = job.key
+        if job.spec is not None:
+            self._jobs_of.setdefault(Key(job.key.namespace, job.spec.model), set()).add(job.key)
+        return True
+
+    def drop_job(self, key: Key, uid: str) -> None:
+        """The job is gone."""
+        self._bury(uid)
+        old = self.jobs.get(key)
+        if old is None or old.uid != uid:
+            return
+        self._unlink(old)
+        del self.jobs[key]
+        self.setbacks.pop(key, None)
+
+    def _unlink(self, job: Job | None) -> None:
+        if job is None:
+            return
+        self._keys_by_uid.pop(job.uid, None)
+        if job.spec is not None and (users := self._jobs_of.get(Key(job.key.namespace, job.spec.model))) is not None:
+            users.discard(job.key)
+            if not users:
+                del self._jobs_of[Key(job.key.namespace, job.spec.model)]
+
+    def jobs_of(self, model: Key) -> tuple[Key, ...]:
+        """The jobs that name a model."""
+        return tuple(self._jobs_of.get(model, ()))
+
+    def job_key(self, uid: str) -> Key | None:
+        """The key of a job by its uid."""
+        return self._keys_by_uid.get(uid)
+
+    # pods
+
+    def put_pod(self, pod: Pod) -> bool:
+        """Take a pod in; False when it is older than what is known."""
+        old = self.pods.get(pod.key)
+        if pod.uid and pod.uid in self._gone:
+            return False
+        if old is not None and old.uid == pod.uid and pod.uid and (pod == old or not is_newer(pod.resource_version, old.resource_version)):
+            return False
+        if old is not None:
+            self._forget_pod(old)
+        self.pods[pod.key] = pod
+        if pod.worker is not None:
+            self._pods_of.setdefault(pod.worker.job_uid, set()).add(pod.key)
+        return True
+
+    def drop_pod(self, key: Key, uid: str) -> None:
+        """The pod is gone. An assumed pod (no uid yet) goes by its key alone."""
+        old = self.pods.get(key)
+        if uid:
+            self._bury(uid)
+        if old is None or (uid and old.uid and old.uid != uid):
+            return
+        self._forget_pod(old)
+        del self.pods[key]
+        self.readings.pop(old.uid, None)
+
+    def _forget_pod(self, pod: Pod) -> None:
+        if pod.worker is None:
+            return
+        keys = self._pods_of.get(pod.worker.job_uid)
+        if keys is not None:
+            keys.discard(pod.key)
+            if not keys:
+                del self._pods_of[pod.worker.job_uid]
+
+    def drop_stale_assumptions(self, now: datetime) -> tuple[str, ...]:
+        """Drop assumed pods that never appeared; returns the uids of their jobs."""
+        lost = [p for p in self.pods.values() if not p.uid and p.created is not None and now - p.created > _ASSUMED_FOR]
+        for pod in lost:
+            self.drop_pod(pod.key, "")
+        return tuple(pod.worker.job_uid for pod in lost if pod.worker is not None)
+
+    def workers_of(self, uid: str) -> tuple[Pod, ...]:
+        """The worker pods of one job."""
+        return tuple(self.pods[key] for key in self._pods_of.get(uid, ()))
+
+    # replacing by a list
+
+    def _bury(self, uid: str) -> None:
+        """Remember that an object is gone: an event that was under way must not bring it back."""
+        self._gone[uid] = None
+        if len(self._gone) > 20_000:
+            for old in list(self._gone)[:10_000]:
+                del self._gone[old]
+
+    # views
+
+    def observe(self, key: Key) -> Observed | None:
+        """A snapshot of one job and of all that belongs to it."""
+        job = self.jobs.get(key)
+        if job is None:
+            return None
+        model = self.models.get(Key(key.namespace, job.spec.model)) if job.spec is not None else None
+        pods = self.workers_of(job.uid)
+        return Observed(
+            job=job,
+            model=model,
+            pods=pods,
+            has_service=job.uid in self.services,
+            setback=self.setbacks.get(key),
+            readings={pod.uid: self.readings[pod.uid] for pod in pods if pod.uid in self.readings},
+        )
+
+
+def ghosts(known: Mapping[Key, str], listed: Iterable[tuple[Key, str]]) -> list[tuple[Key, str]]:
+    """What the view still holds though a complete list no longer has it (kopf reports no deletion that it missed)."""
+    present = dict(listed)
+    return [(key, uid) for key, uid in known.items() if present.get(key) != uid]

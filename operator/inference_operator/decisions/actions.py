@@ -1,0 +1,83 @@
+"""What a plan may ask for: frozen, printable, idempotent, each with its reason and its precondition."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from inference_operator.domain.cluster import Key, Pod
+from inference_operator.domain.job import InferenceJobStatus
+from inference_operator.domain.model import InferenceModelStatus
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePod:
+    """Create a worker. `assumed` stands for it in the store until the API server's answer is there."""
+
+    manifest: dict[str, Any]
+    assumed: Pod
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """Delete this very pod (by uid); the worker drains within its grace."""
+
+    key: Key
+    uid: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateService:
+    """Create the job's Service."""
+
+    manifest: dict[str, Any]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteJob:
+    """Delete this very job (by uid)."""
+
+    key: Key
+    uid: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStatus:
+    """Replace the job's status, as far as we own it."""
+
+    key: Key
+    uid: str
+    status: InferenceJobStatus
+
+
+@dataclass(frozen=True, slots=True)
+class WriteModelStatus:
+    """Replace the model's status."""
+
+    key: Key
+    uid: str
+    status: InferenceModelStatus
+
+
+@dataclass(frozen=True, slots=True)
+class EmitEvent:
+    """Tell about a turn for the worse, where `kubectl describe` shows it."""
+
+    key: Key
+    uid: str
+    reason: str
+    message: str
+
+
+Action = CreatePod | DeletePod | CreateService | DeleteJob | WriteStatus | WriteModelStatus | EmitEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Actions in order, and when to look again though nothing happens."""
+
+    actions: tuple[Action, ...] = ()
+    recheck: datetime | None = None

@@ -1,0 +1,162 @@
+"""May a job run at all: checks in a row, each named after the fault that it finds. The first one that finds something decides."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import PurePosixPath
+from urllib.parse import urlsplit
+
+from inference_protocol.messages import ModelSource
+from inference_protocol.uris import PvcUri, UriError, is_uri, parse_uri
+
+from inference_operator.domain.cluster import Observed
+from inference_operator.domain.conditions import Reason
+from inference_operator.domain.job import Accelerator, Backend, DeadlinePolicy, InferenceJobSpec
+from inference_operator.domain.model import ModelVersion
+from inference_operator.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a job can't run. `final` means that nothing outside the job itself could cure it."""
+
+    reason: Reason
+    message: str
+    final: bool
+
+
+Check = Callable[[Observed, InferenceJobSpec, Settings, datetime], Refusal | None]
+
+
+def refusal(observed: Observed, settings: Settings, now: datetime) -> Refusal | None:
+    """The first fault; None when the job may run."""
+    spec = observed.job.spec
+    if spec is None:
+        return Refusal(Reason.INVALID_SPEC, observed.job.invalid or "the spec can't be read", final=True)
+    return next((found for check in CHECKS if (found := check(observed, spec, settings, now))), None)
+
+
+def _uri_leaves_its_volume(observed: Observed, spec: InferenceJobSpec, settings: Settings, now: datetime) -> Refusal | None:
+    for text in locations(spec):
+        try:
+            parse_uri(text)
+        except UriError as error:
+            return Refusal(Reason.INVALID_SPEC, str(error), final=True)
+    return None
+
+
+def _output_is_no_volume(observed: Observed, spec: InferenceJobSpec, settings: Settings, now: datetime) -> Refusal | None:
+    if spec.output is not None and not isinstance(parse_uri(spec.output.uri), PvcUri):
+        return Refusal(Reason.INVALID_SPEC, f"output.uri {spec.output.uri!r} can't be written to; use pvc://CLAIM/PATH", final=True)
+    return None
+
+
+def _model_is_unknown(observed: Observed, spec: InferenceJobSpec, settings: Settings, now: datetime) -> Refusal | None:
+    if is_uri(spec.model) or observed.model is not None:
+        return None
+    return Refusal(
+        Reason.MODEL_UNKNOWN,
+        f"there is no InferenceModel {spec.model!r} in namespace {observed.job.key.namespace}; create it, and the job goes on by itself",
+        final=False,
+    )
+
+
+def _model_is_invalid(observed: Observed, spec: InferenceJobSpec, settings: Settings, now: datetime) -> Refusal | None:
+    if observed.model is None or observed.model.invalid is None:
+        return None
+    return Refusal(Reason.MODEL_UNKNOWN, f"InferenceModel {spec.model!r} can't be read: {observed.model.invalid}", final=False)
+
+
+def _model_version_is_unknown(observed: Observed, spec: InferenceJobSpec, settings: Settings, now: datetime) -> Refusal | None:
+    if observed.model is None or _version(observed, spec) is not None:
+        return None
+    known = ", ".join(v.name for v in observed.model.spec.versions) if observed.model.spec else ""
+    return Refusal(
+        Reason.MODEL_VERSION_UNKNOWN, f"InferenceModel {spec.model!r} has no version {spec.model_version!r}; it has {known}", final=False
+    )
+
+
+def _digests_contradict(observed: Observed, spec: InferenceJobSpec, settings: Settings, now: datetime) -> Refusal | None:
+    version = _version(observed, spec)
+    if version is None or not version.digest or not spec.model_digest or version.digest == spec.model_digest:
+        return None
+    return Refusal(
+        Reason.INVALID_SPEC,
+        f"modelDigest is {spec.model_digest}, but version {version.name!r} of {spec.model!r} is {version.digest}; pin another version",
+        final=False,
+    )
+
+
+def _backend_is_missing(observed: Observed, spec: InferenceJobSpec, settings: Settings, now: datetime) -> Refusal | None:
+    if spec.backend in (Backend.TRITON, Backend.TORCHSCRIPT) or source(observed).format != "onnx":
+        wanted = spec.backend.value if spec.backend not in (Backend.AUTO, Backend.ONNX) else source(observed).format
+        return Refusal(Reason.BACKEND_UNAVAILABLE, f"this operator has no back end {wanted!r} yet; use onnx", final=True)
+    return None
+
+
+def _accelerator_is_unknown(observed: Observed, spec: InferenceJobSpec, settings: Settings, now: datetime) -> Refusal | None:
+    if spec.accelerator is Accelerator.AUTO or spec.accelerator.value in settings.accelerators:
+        return None
+    known = ", ".join(sorted(settings.accelerators))
+    return Refusal(
+        Reason.ACCELERATOR_UNKNOWN, f"this cluster's operator knows no accelerator {spec.accelerator.value!r}; it has {known}", final=False
+    )
+
+
+def _firm_deadline_has_passed(observed: Observed, spec: InferenceJobSpec, settings: Settings, now: datetime) -> Refusal | None:
+    if spec.deadline_policy is not DeadlinePolicy.FIRM or spec.deadline is None or observed.job.status.start_time is not None:
+        return None
+    if spec.deadline > now:
+        return None
+    return Refusal(
+        Reason.DEADLINE_EXCEEDED,
+        "the deadline had passed before the job could start, and deadlinePolicy is Firm; set a later deadline, or Soft to run late",
+        final=True,
+    )
+
+
+CHECKS: tuple[Check, ...] = (
+    _uri_leaves_its_volume,
+    _output_is_no_volume,
+    _model_is_unknown,
+    _model_is_invalid,
+    _model_version_is_unknown,
+    _digests_contradict,
+    _backend_is_missing,
+    _accelerator_is_unknown,
+    _firm_deadline_has_passed,
+)
+
+
+def locations(spec: InferenceJobSpec) -> tuple[str, ...]:
+    """Every URI that a job names."""
+    model = (spec.model,) if is_uri(spec.model) else ()
+    given = (spec.input.uri,) if spec.input is not None and spec.input.uri is not None else ()
+    return (*model, *given, *((spec.output.uri,) if spec.output is not None else ()))
+
+
+def _version(observed: Observed, spec: InferenceJobSpec) -> ModelVersion | None:
+    if observed.model is None or observed.model.spec is None:
+        return None
+    versions = observed.model.spec.versions
+    wanted = spec.model_version or observed.model.spec.default_version
+    if wanted is None:
+        return versions[-1]
+    return next((v for v in versions if v.name == wanted), None)
+
+
+def source(observed: Observed) -> ModelSource:
+    """The model file that an admitted job runs."""
+    spec = observed.job.spec
+    assert spec is not None, "only admitted jobs have a source"
+    version = _version(observed, spec)
+    if version is None:
+        name = PurePosixPath(urlsplit(spec.model).path).stem or "model"
+        return ModelSource(name=name, version="1", uri=spec.model, digest=spec.model_digest)
+    return ModelSource(
+        name=spec.model,
+        version=version.name,
+        uri=version.uri,
+        digest=spec.model_digest or version.digest,
+        format=version.format,
+    )

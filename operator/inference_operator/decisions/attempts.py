@@ -1,0 +1,130 @@
+"""How a batch's attempts stand: from its pods and what the status remembers of pods that are gone."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from inference_protocol.reasons import PERMANENT, WorkerReason
+
+from inference_operator.domain.cluster import Observed, Pod, PodPhase
+from inference_operator.domain.conditions import AnyReason, Reason
+from inference_operator.domain.job import AttemptOutcome
+from inference_operator.settings import Settings
+
+# What the kubelet or the control plane writes when a pod ends through no fault of its worker.
+_DISRUPTIONS = frozenset(
+    {"Evicted", "NodeLost", "NodeShutdown", "NodeAffinity", "Preempting", "Shutdown", "Terminated", "UnexpectedAdmissionError",
+     "OutOfcpu", "OutOfmemory", "OutOfpods", "DeletionByTaintManager", "TerminationByKubelet"}
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How one pod ended."""
+
+    outcome: AttemptOutcome
+    reason: AnyReason
+    message: str
+
+    @property
+    def permanent(self) -> bool:
+        """Whether another attempt would meet the same fault."""
+        return self.reason in PERMANENT
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """How a batch stands. `pod` is the newest attempt's, live or ended; `ending` is set once that attempt is over."""
+
+    number: int
+    failed: int
+    pod: Pod | None
+    ending: Ending | None
+    ended: datetime | None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the work is done."""
+        return self.ending is not None and self.ending.outcome is AttemptOutcome.SUCCEEDED
+
+
+def attempts(observed: Observed, revision: str, now: datetime) -> Attempts:
+    """Judge the newest attempt. Each failure counts once, however often it is looked at and whoever looks."""
+    status = observed.job.status
+    newest = max(observed.pods, key=_number, default=None)
+    remembered = status.last_attempt
+    number = max(_number(newest) if newest else 0, status.attempts)
+    if not number:
+        return Attempts(0, 0, None, None, None)
+    if remembered is not None and remembered.number == number and remembered.outcome is not AttemptOutcome.RUNNING:
+        reason = _reason_of(remembered.reason)
+        ending = Ending(remembered.outcome, reason, remembered.message or "")
+        return Attempts(number, status.failed_attempts, newest, ending, remembered.end_time)
+    if newest is None or _number(newest) < number:
+        gone = Ending(AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, "the worker pod is gone: deleted, or its node was lost")
+        return Attempts(number, status.failed_attempts, None, gone, now)
+    found = ending_of(newest, revision)
+    if found is None:
+        return Attempts(number, status.failed_attempts, newest, None, None)
+    failed = status.failed_attempts + (found.outcome is AttemptOutcome.FAILED)
+    return Attempts(number, failed, newest, found, newest.ended or now)
+
+
+def ending_of(pod: Pod, revision: str) -> Ending | None:
+    """How a pod ended; None while it may still come to something."""
+    report = pod.report
+    if pod.terminal and report is not None:
+        match report.outcome:
+            case "Succeeded":
+                return Ending(AttemptOutcome.SUCCEEDED, Reason.SUCCEEDED, report.message)
+            case "Drained":
+                return Ending(AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, report.message)
+            case "Failed":
+                return Ending(AttemptOutcome.FAILED, report.reason or WorkerReason.INTERNAL, report.message)
+    trouble = pod.trouble
+    if pod.terminal:
+        reason = trouble.reason if trouble else ""
+        if reason == "OOMKilled":
+            text = "the kernel killed the worker for memory; raise resources.limits.memory, or lower batchSize"
+            return Ending(AttemptOutcome.FAILED, WorkerReason.OUT_OF_MEMORY, text)
+        if reason in _DISRUPTIONS:
+            return Ending(AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, f"{reason}: {trouble.message if trouble else ''}".rstrip(": "))
+        code = f"exit code {pod.exit_code}" if pod.exit_code is not None else "no exit code"
+        said = f": {trouble.message[-500:]}" if trouble and trouble.message else ""
+        return Ending(AttemptOutcome.FAILED, WorkerReason.INTERNAL, f"the worker ended with {code} and left no report{said}")
+    if pod.deleting or (pod.worker is not None and pod.worker.revision != revision):
+        return Ending(AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, "the worker was told to stop")
+    return None
+
+
+def backoff_seconds(failures: int, settings: Settings) -> float:
+    """How long to wait after so many failures in a row: doubling, up to the limit."""
+    if failures <= 0:
+        return 0.0
+    return min(settings.backoff_seconds * 2 ** min(failures - 1, 30), settings.backoff_limit_seconds)
+
+
+def retry_time(state: Attempts, settings: Settings) -> datetime | None:
+    """When the next attempt may start; None while one is under way or before the first."""
+    if state.ending is None or state.ended is None:
+        return None
+    if state.ending.outcome is AttemptOutcome.DISRUPTED:
+        return state.ended
+    return state.ended + timedelta(seconds=backoff_seconds(state.failed, settings))
+
+
+def _number(pod: Pod | None) -> int:
+    return pod.worker.number if pod is not None and pod.worker is not None else 0
+
+
+def _reason_of(text: str | None) -> AnyReason:
+    for kind in (Reason, WorkerReason):
+        try:
+            return kind(text or "")
+        except ValueError:
+            continue
+    return WorkerReason.INTERNAL
+
+
+def is_running(pod: Pod | None) -> bool:
+    """Whether the pod's worker has the model and works."""
+    return pod is not None and pod.phase is PodPhase.RUNNING and pod.ready and not pod.deleting

@@ -1,0 +1,298 @@
+"""The plan of a batch job: one attempt at a time, to the end."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from inference_operator.decisions import admit, need
+from inference_operator.decisions.actions import Action, CreatePod, DeletePod, WriteModelStatus
+from inference_operator.decisions.attempts import Attempts, is_running, retry_time
+from inference_operator.decisions.creation import create_worker
+from inference_operator.decisions.fleet import Answer
+from inference_operator.decisions.learn import learned
+from inference_operator.decisions.need import Standing, is_lost, setback_retry
+from inference_operator.decisions.outcome import ACCEPTED, Outcome, failed, stop_all, unfinished, waiting
+from inference_operator.decisions.report import deadline_status, facts_of, latency_status, model_status, placement_status, round_milliseconds
+from inference_operator.decisions.trouble import trouble_of
+from inference_operator.domain.cluster import Observed
+from inference_operator.domain.conditions import AnyReason, ConditionType, Finding, Reason, Truth
+from inference_operator.domain.job import (
+    AttemptOutcome,
+    AttemptStatus,
+    DeadlinePolicy,
+    InferenceJobStatus,
+    LatencyStatus,
+    OutputStatus,
+    ProgressStatus,
+)
+from inference_operator.domain.schema import rfc3339
+from inference_operator.settings import Settings
+
+# Progress of a short run is told by its end; that of a long one in tenths.
+_LONG_RUN_SECONDS = 30
+
+
+def plan_batch(observed: Observed, stand: Standing, answer: Answer | None, settings: Settings, now: datetime) -> Outcome:
+    """Decide about one batch job that is admitted, not suspended and not finished."""
+    state = stand.attempts
+    spec = observed.job.spec
+    assert state is not None and spec is not None
+    if state.succeeded:
+        return _succeeded(observed, state, now)
+    if is_lost(state, spec):
+        return _lost(observed, state, now)
+    if spec.deadline_policy is DeadlinePolicy.FIRM and spec.deadline is not None and now >= spec.deadline:
+        return _too_late(observed, state, spec.deadline, now)
+    if state.number and state.ending is None:
+        return _under_way(observed, state, settings, now)
+    return _next_attempt(observed, stand, state, answer, settings, now)
+
+
+def _succeeded(observed: Observed, state: Attempts, now: datetime) -> Outcome:
+    report = state.pod.report if state.pod is not None else None
+    status = _status(observed, state, now, completed=state.ended or now)
+    total = status.progress.total if status.progress is not None else 0
+    text = f"all {total} items are answered"
+    findings = (
+        ACCEPTED,
+        _placed(status),
+        Finding(ConditionType.READY, Truth.TRUE, Reason.SUCCEEDED, text),
+        Finding(ConditionType.SUCCEEDED, Truth.TRUE, Reason.SUCCEEDED, text),
+    )
+    actions: list[Action] = list(stop_all(observed, "the work is done"))
+    if state.pod is not None and report is not None:
+        profile = learned(observed.model, report.model, accelerator=state.pod.worker.accelerator if state.pod.worker else "", now=now)
+        if profile is not None and observed.model is not None:
+            actions.append(WriteModelStatus(observed.model.key, observed.model.uid, profile))
+    return Outcome(tuple(actions), findings, status, "Succeeded")
+
+
+def _lost(observed: Observed, state: Attempts, now: datetime) -> Outcome:
+    assert state.ending is not None and observed.job.spec is not None
+    status = replace(_status(observed, state, now), completion_time=(state.ended or now).replace(microsecond=0))
+    reason, text = state.ending.reason, state.ending.message
+    if not state.ending.permanent and state.failed > 1:
+        text = f"{state.failed} of {observed.job.spec.max_attempts} attempts failed, the last one so: {text}"
+    return Outcome(stop_all(observed, "the job has failed"), failed(reason, text), status, "Failed")
+
+
+def _too_late(observed: Observed, state: Attempts, deadline: datetime, now: datetime) -> Outcome:
+    status = replace(_status(observed, state, now), completion_time=now.replace(microsecond=0))
+    text = f"stopped at the deadline {rfc3339(deadline)}, as deadlinePolicy Firm says"
+    if status.progress is not None:
+        text += f"; {status.progress.completed} of {status.progress.total} items are answered and kept"
+    actions = stop_all(observed, "the deadline has passed")
+    return Outcome(actions, failed(Reason.DEADLINE_EXCEEDED, text), status, "Failed")
+
+
+def _under_way(observed: Observed, state: Attempts, settings: Settings, now: datetime) -> Outcome:
+    """The newest attempt lives: it starts, runs, or can't start."""
+    pod, spec = state.pod, observed.job.spec
+    assert pod is not None and spec is not None
+    status = _status(observed, state, now)
+    firm_end = spec.deadline if spec.deadline_policy is DeadlinePolicy.FIRM else None
+    watch = min(filter(None, (firm_end, _passing(spec.deadline, now))), default=None)
+    if is_running(pod):
+        text = f"attempt {state.number} runs on {pod.node}"
+        ready = Finding(ConditionType.READY, Truth.FALSE, Reason.RUNNING, text)
+        moving = Finding(ConditionType.RECONCILING, Truth.TRUE, Reason.RUNNING, text)
+        return Outcome((), (ACCEPTED, _placed(status), ready, unfinished(text), moving), status, "Running", watch)
+    give_up = (pod.created or now) + timedelta(seconds=settings.start_timeout_seconds)
+    trouble = trouble_of(pod)
+    if trouble is not None:
+        reason, text = trouble
+        findings = (*waiting(ConditionType.PLACED, reason, text), unfinished(text))
+        if now >= give_up:
+            stop = DeletePod(pod.key, pod.uid, f"could not start within {settings.start_timeout_seconds:.0f} s: {text}")
+            return Outcome((stop,), findings, status, "Waiting", now + timedelta(seconds=5))
+        return Outcome((), findings, status, "Waiting", min(filter(None, (watch, give_up))))
+    text = f"attempt {state.number} starts on {status.placement.node if status.placement else pod.node}"
+    ready = Finding(ConditionType.READY, Truth.FALSE, Reason.STARTING, text)
+    moving = Finding(ConditionType.RECONCILING, Truth.TRUE, Reason.STARTING, text)
+    return Outcome((), (ACCEPTED, _placed(status), ready, unfinished(text), moving), status, "Starting", watch)
+
+
+def _next_attempt(
+    observed: Observed, stand: Standing, state: Attempts, answer: Answer | None, settings: Settings, now: datetime
+) -> Outcome:
+    """No attempt lives: place the next one, or say what it waits for."""
+    stale = stop_all(observed, "the spec has changed; the work starts again with the new one")
+    status = _status(observed, state, now)
+    spec = observed.job.spec
+    assert spec is not None
+    wake = _passing(spec.deadline, now)
+    if answer is not None and answer.assignments and need.need(observed, stand, settings, now) is not None:
+        creation = create_worker(observed, answer.assignments[0], number=state.number + 1, revision=stand.revision, settings=settings, now=now)
+        return _placing(observed, creation, state.number + 1, status, now)
+    reason, text, recheck, final = _why_waiting(observed, state, answer, settings, now)
+    if final:
+        ended = replace(status, completion_time=now.replace(microsecond=0))
+        return Outcome(stale, failed(reason, text), ended, "Failed")
+    findings = (*waiting(ConditionType.PLACED, reason, text), unfinished(text))
+    return Outcome(stale, findings, status, "Waiting", min(filter(None, (recheck, wake)), default=None))
+
+
+def _placing(observed: Observed, creation: CreatePod, number: int, status: InferenceJobStatus, now: datetime) -> Outcome:
+    placement = creation.assumed.worker.placement if creation.assumed.worker is not None else None
+    assert placement is not None and observed.job.spec is not None
+    text = f"attempt {number} starts on {placement.node}"
+    started = status.start_time or now.replace(microsecond=0)
+    estimated = now + timedelta(seconds=placement.cost.latency_seconds) if not placement.cost.estimated else None
+    status = replace(
+        status,
+        attempts=number,
+        last_attempt=AttemptStatus(number=number, pod=placement.pod, outcome=AttemptOutcome.RUNNING),
+        placement=placement,
+        start_time=started,
+        deadline=deadline_status(observed.job.spec.deadline, estimated=estimated, completed=None, before=None, now=now),
+    )
+    findings = (
+        ACCEPTED,
+        _placed(status),
+        Finding(ConditionType.READY, Truth.FALSE, Reason.STARTING, text),
+        unfinished(text),
+        Finding(ConditionType.RECONCILING, Truth.TRUE, Reason.STARTING, text),
+    )
+    return Outcome((creation,), findings, status, "Starting")
+
+
+def _why_waiting(
+    observed: Observed, state: Attempts, answer: Answer | None, settings: Settings, now: datetime
+) -> tuple[AnyReason, str, datetime | None, bool]:
+    """Reason, message, when to look again, and whether it is for good."""
+    retry = retry_time(state, settings)
+    if state.ending is not None and state.ending.outcome is AttemptOutcome.FAILED and retry is not None and retry > now:
+        text = f"attempt {state.number} failed ({state.ending.reason}: {state.ending.message}); the next starts at {rfc3339(retry)}"
+        return Reason.BACKING_OFF, text, retry, False
+    if observed.setback is not None:
+        return _setback_reason(observed), observed.setback.message, setback_retry(observed, settings), False
+    if answer is not None and answer.obstacle is not None:
+        obstacle = answer.obstacle
+        return obstacle.reason, obstacle.message, None, obstacle.final
+    return Reason.PENDING, "the scheduler has not decided yet", None, False
+
+
+def _setback_reason(observed: Observed) -> Reason:
+    assert observed.setback is not None
+    return Reason.QUOTA_EXCEEDED if "exceeded quota" in observed.setback.message else Reason.POD_REFUSED
+
+
+def _placed(status: InferenceJobStatus) -> Finding:
+    where = status.placement
+    text = f"{where.accelerator} on node {where.node}" if where is not None else "placed"
+    return Finding(ConditionType.PLACED, Truth.TRUE, Reason.PLACED, text)
+
+
+def _passing(deadline: datetime | None, now: datetime) -> datetime | None:
+    """Look again when the deadline passes: the outlook changes then though nothing happens."""
+    return deadline + timedelta(seconds=1) if deadline is not None and deadline >= now else None
+
+
+def _status(observed: Observed, state: Attempts, now: datetime, *, completed: datetime | None = None) -> InferenceJobStatus:
+    """The status parts that follow from the attempts, whatever is decided next."""
+    before, spec = observed.job.status, observed.job.spec
+    assert spec is not None
+    facts = facts_of(state.pod, observed.readings)
+    progress = _progress(observed, state, now)
+    return replace(
+        before,
+        attempts=state.number,
+        failed_attempts=state.failed,
+        last_attempt=_attempt(observed, state),
+        placement=placement_status(state.pod, facts, before.placement),
+        model=model_status(admit.source(observed), facts, before.model),
+        progress=progress,
+        latency=_latency(observed, state, moved=progress != before.progress),
+        output=_output(observed, state),
+        start_time=before.start_time or (state.pod.created if state.pod is not None else None),
+        completion_time=completed.replace(microsecond=0) if completed is not None else None,
+        deadline=deadline_status(
+            spec.deadline,
+            estimated=_estimate(observed, state, now),
+            completed=completed,
+            before=before.deadline,
+            now=now,
+        ),
+    )
+
+
+def _attempt(observed: Observed, state: Attempts) -> AttemptStatus | None:
+    if not state.number:
+        return None
+    before = observed.job.status.last_attempt
+    kept = before if before is not None and before.number == state.number else None
+    pod = state.pod.key.name if state.pod is not None else kept.pod if kept is not None else "unknown"
+    if state.ending is None:
+        return AttemptStatus(number=state.number, pod=pod, outcome=AttemptOutcome.RUNNING)
+    if kept is not None and kept.outcome is not AttemptOutcome.RUNNING:
+        return kept
+    return AttemptStatus(
+        number=state.number,
+        pod=pod,
+        outcome=state.ending.outcome,
+        reason=state.ending.reason.value,
+        message=state.ending.message[:4096],
+        end_time=state.ended.replace(microsecond=0) if state.ended is not None else None,
+    )
+
+
+def _progress(observed: Observed, state: Attempts, now: datetime) -> ProgressStatus | None:
+    before = observed.job.status.progress
+    pod = state.pod
+    if pod is not None and pod.report is not None and pod.report.progress is not None:
+        told = pod.report.progress
+        return ProgressStatus(total=told.total, completed=told.completed, failed=told.failed)
+    reading = observed.readings.get(pod.uid) if pod is not None else None
+    told_now = reading.telemetry.progress if reading is not None else None
+    if told_now is None or pod is None:
+        return before
+    young = pod.started is None or (now - pod.started).total_seconds() < _LONG_RUN_SECONDS
+    same_tenth = before is not None and before.total and told_now.completed * 10 // told_now.total == before.completed * 10 // before.total
+    if young or same_tenth:
+        return before
+    return ProgressStatus(total=told_now.total, completed=told_now.completed, failed=told_now.failed)
+
+
+def _latency(observed: Observed, state: Attempts, *, moved: bool) -> LatencyStatus | None:
+    """From the report at the end; before it only together with progress, so that it costs no write of its own."""
+    before = observed.job.status.latency
+    report = state.pod.report if state.pod is not None else None
+    if report is not None and report.latency is not None and state.ended is not None:
+        told = report.latency
+        return LatencyStatus(
+            p50=round_milliseconds(told.p50),
+            p95=round_milliseconds(told.p95),
+            p99=round_milliseconds(told.p99),
+            count=told.count,
+            observed_time=state.ended.replace(microsecond=0),
+        )
+    return latency_status(observed, (state.pod,), before) if moved and state.pod is not None else before
+
+
+def _output(observed: Observed, state: Attempts) -> OutputStatus | None:
+    spec = observed.job.spec
+    report = state.pod.report if state.pod is not None else None
+    if spec is not None and spec.output is not None:
+        return OutputStatus(uri=spec.output.uri)
+    if report is not None and report.output is not None:
+        return OutputStatus(data=report.output)
+    return observed.job.status.output
+
+
+def _estimate(observed: Observed, state: Attempts, now: datetime) -> datetime | None:
+    """When the running attempt will be done: from its own pace, else from what placement expected."""
+    pod = state.pod
+    if pod is None or state.ending is not None:
+        return None
+    reading = observed.readings.get(pod.uid)
+    progress = reading.telemetry.progress if reading is not None else None
+    if reading is not None and progress is not None and pod.started is not None:
+        done = progress.completed - progress.resumed
+        took = (reading.time - pod.started).total_seconds()
+        if done > 0 and took > 0:
+            left = (progress.total - progress.completed) * took / done
+            return reading.time + timedelta(seconds=left)
+    placement = pod.worker.placement if pod.worker is not None else None
+    if placement is None or placement.cost.estimated:
+        return None
+    return placement.decision_time + timedelta(seconds=placement.cost.latency_seconds)
+

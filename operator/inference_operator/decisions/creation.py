@@ -1,0 +1,47 @@
+"""A worker to be created: the pod, and what the store assumes until it exists."""
+
+from datetime import datetime
+
+from inference_operator.decisions import admit
+from inference_operator.decisions.actions import CreatePod
+from inference_operator.decisions.fleet import Assignment
+from inference_operator.decisions.need import worker_resources
+from inference_operator.domain import names
+from inference_operator.domain.cluster import Key, Observed, Pod, PodPhase, Worker
+from inference_operator.domain.job import Placement
+from inference_operator.domain.resources import PODS, amounts
+from inference_operator.manifests.worker import worker_pod
+from inference_operator.settings import Settings
+
+
+def create_worker(
+    observed: Observed, assignment: Assignment, *, number: int, revision: str, settings: Settings, now: datetime
+) -> CreatePod:
+    """Create the worker with this number at the assigned place."""
+    job = observed.job
+    name = names.pod_name(job.key.name, job.uid, number)
+    placement = Placement(
+        accelerator=assignment.accelerator,
+        node=assignment.node,
+        pod=name,
+        cost=assignment.cost,
+        alternatives=list(assignment.alternatives),
+        decision_time=now.replace(microsecond=0),
+    )
+    accelerator = settings.accelerators[assignment.accelerator]
+    resources = worker_resources(observed, assignment.accelerator, accelerator)
+    manifest = worker_pod(
+        job, admit.source(observed), resources, placement, number=number, revision=revision, settings=settings
+    )
+    assumed = Pod(
+        key=Key(job.key.namespace, name),
+        uid="",
+        resource_version="",
+        node=None,
+        requests={**amounts({**resources.limits, **resources.requests}), PODS: 1},
+        phase=PodPhase.PENDING,
+        deleting=False,
+        worker=Worker(job.uid, number, revision, assignment.accelerator, placement),
+        created=now,
+    )
+    return CreatePod(manifest, assumed, f"worker {number} of {job.key}")

@@ -1,0 +1,166 @@
+"""What a job wants from the fleet just now: nothing, or workers of some shape on some accelerator classes."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from inference_operator.decisions import admit
+from inference_operator.decisions.attempts import Attempts, attempts, retry_time
+from inference_operator.decisions.fleet import Need, Option, Shape, Tolerance
+from inference_operator.decisions.profile import Assumptions, estimate
+from inference_operator.decisions.replicas import Replicas, replicas
+from inference_operator.decisions.revision import revision
+from inference_operator.domain.cluster import Observed
+from inference_operator.domain.conditions import ConditionType, Truth, find
+from inference_operator.domain.job import Accelerator, DeadlinePolicy, InferenceJobSpec, InferenceJobStatus, Resources
+from inference_operator.domain.resources import PODS, amounts
+from inference_operator.settings import AcceleratorClass, Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a job stands: admitted or not, and its attempts (batch) or replicas (serve)."""
+
+    refusal: admit.Refusal | None
+    revision: str = ""
+    attempts: Attempts | None = None
+    replicas: Replicas | None = None
+
+
+def is_finished(status: InferenceJobStatus) -> bool:
+    """Whether the job has ended for good."""
+    succeeded = find(status.conditions, ConditionType.SUCCEEDED)
+    return succeeded is not None and succeeded.status is not Truth.UNKNOWN
+
+
+def standing(observed: Observed, settings: Settings, now: datetime) -> Standing:
+    """Judge one job by what is observed of it."""
+    refused = admit.refusal(observed, settings, now)
+    spec = observed.job.spec
+    if refused is not None or spec is None:
+        return Standing(refused)
+    current = revision(observed, settings)
+    if spec.input is not None:
+        return Standing(None, current, attempts=attempts(observed, current, now))
+    return Standing(None, current, replicas=replicas(observed, current, settings, now))
+
+
+def need(observed: Observed, stand: Standing, settings: Settings, now: datetime) -> Need | None:
+    """The workers that the job wants placed now; None when it wants none."""
+    job, spec = observed.job, observed.job.spec
+    if spec is None or stand.refusal or job.deleting or spec.suspend or is_finished(job.status):
+        return None
+    if observed.setback is not None and setback_retry(observed, settings) > now:
+        return None
+    slots = _batch_slots(observed, stand.attempts, spec, settings, now) if stand.attempts else _serve_slots(stand.replicas, spec, now)
+    if not slots:
+        return None
+    return Need(
+        key=job.key,
+        uid=job.uid,
+        revision=stand.revision,
+        slots=slots,
+        options=options(observed, settings),
+        created=job.created,
+        priority=spec.priority,
+        deadline=spec.deadline,
+        firm=spec.deadline_policy is DeadlinePolicy.FIRM,
+    )
+
+
+def setback_retry(observed: Observed, settings: Settings) -> datetime:
+    """When what the API server refused is tried again."""
+    setback = observed.setback
+    assert setback is not None
+    wait = min(settings.backoff_seconds * 2 ** min(setback.count, 20), settings.backoff_limit_seconds)
+    return setback.time + timedelta(seconds=wait)
+
+
+def _batch_slots(observed: Observed, state: Attempts, spec: InferenceJobSpec, settings: Settings, now: datetime) -> int:
+    if state.number and state.ending is None:
+        return 0
+    if any(not pod.terminal for pod in observed.pods):
+        # A worker that is on its way out still holds the output's lock and its place on the node.
+        return 0
+    if state.ending is not None and (state.succeeded or is_lost(state, spec)):
+        return 0
+    retry = retry_time(state, settings)
+    return 1 if retry is None or retry <= now else 0
+
+
+def is_lost(state: Attempts, spec: InferenceJobSpec) -> bool:
+    """Whether no further attempt will be made after a failure."""
+    return state.ending is not None and not state.succeeded and (state.ending.permanent or state.failed >= spec.max_attempts)
+
+
+def _serve_slots(state: Replicas | None, spec: InferenceJobSpec, now: datetime) -> int:
+    if state is None or (spec.serve is not None and spec.serve.until is not None and spec.serve.until <= now):
+        return 0
+    if state.fault is not None and state.retry is not None and state.retry > now:
+        return 0
+    return state.missing
+
+
+def options(observed: Observed, settings: Settings) -> tuple[Option, ...]:
+    """The accelerator classes that the job may run on, each with its shape and estimate."""
+    spec = observed.job.spec
+    assert spec is not None
+    names = tuple(settings.accelerators) if spec.accelerator is Accelerator.AUTO else (spec.accelerator.value,)
+    return tuple(_option(observed, spec, name, settings.accelerators[name], settings) for name in names)
+
+
+def _option(observed: Observed, spec: InferenceJobSpec, name: str, accelerator: AcceleratorClass, settings: Settings) -> Option:
+    source = admit.source(observed)
+    wanted = worker_resources(observed, name, accelerator)
+    taken = amounts({**wanted.limits, **wanted.requests})
+    return Option(
+        accelerator=name,
+        shape=Shape(
+            amounts=tuple(sorted({**taken, PODS: 1}.items())),
+            node_selector=tuple(sorted({**accelerator.node_selector, **spec.node_selector}.items())),
+            tolerations=(
+                *(Tolerance(t.key, t.operator, t.value, t.effect) for t in accelerator.tolerations),
+                *(Tolerance(t.key, t.operator, t.value, t.effect) for t in spec.tolerations),
+            ),
+        ),
+        estimate=estimate(
+            observed.model,
+            source.digest,
+            accelerator=name,
+            batch_size=spec.batch_size,
+            items=items_left(observed),
+            serving=spec.input is None,
+            assumed=Assumptions(settings.assumed_load_seconds, settings.assumed_work_seconds),
+        ),
+        watts=accelerator.watts_busy,
+    )
+
+
+def worker_resources(observed: Observed, name: str, accelerator: AcceleratorClass) -> Resources:
+    """Requests and limits of a worker: the job's word over its model's, over the class's, and the device itself on top."""
+    spec = observed.job.spec
+    assert spec is not None
+    model = observed.model.spec if observed.model is not None else None
+    of_model = next((r.resources for r in model.resources if r.accelerator == name), None) if model is not None else None
+    requests, limits = dict(accelerator.requests), dict(accelerator.limits)
+    for given in filter(None, (of_model, spec.resources)):
+        requests |= given.requests
+        limits |= given.limits
+        if "memory" in given.requests and "memory" not in given.limits:
+            # A limit of the class below the request would be refused by the API server.
+            limits["memory"] = given.requests["memory"]
+    if accelerator.resource_name is not None:
+        requests[accelerator.resource_name] = limits[accelerator.resource_name] = str(accelerator.resource_count)
+    return Resources(requests=requests, limits=limits)
+
+
+def items_left(observed: Observed) -> int | None:
+    """Items that are still to be run, as far as is known."""
+    spec, progress = observed.job.spec, observed.job.status.progress
+    if progress is not None:
+        return max(0, progress.total - progress.completed)
+    if spec is None or spec.input is None:
+        return None
+    if spec.input.data is not None:
+        return sum(1 for line in spec.input.data.splitlines() if line.strip())
+    return spec.input.items
+

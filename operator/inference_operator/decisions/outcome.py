@@ -1,0 +1,101 @@
+"""What a decision about one job comes to, before it is dated and compared; and the outcomes that every kind of job shares."""
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from inference_operator.decisions import admit
+from inference_operator.decisions.actions import Action, DeletePod
+from inference_operator.decisions.need import Standing
+from inference_operator.decisions.report import deadline_status, model_status
+from inference_operator.domain.cluster import Observed
+from inference_operator.domain.conditions import AnyReason, ConditionType, Finding, Reason, Truth
+from inference_operator.domain.job import DeadlineStatus, InferenceJobStatus, Outlook
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Actions, findings, and the status they stand in. A silent outcome leaves the status as it is."""
+
+    actions: tuple[Action, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    status: InferenceJobStatus = field(default_factory=InferenceJobStatus)
+    phase: str = ""
+    recheck: datetime | None = None
+    silent: bool = False
+
+
+ACCEPTED = Finding(ConditionType.ACCEPTED, Truth.TRUE, Reason.ACCEPTED, "the job is valid and its model is known")
+
+
+def waiting(kind: ConditionType, reason: AnyReason, message: str) -> tuple[Finding, ...]:
+    """Findings of work that has no place yet; `kind` is Accepted or Placed, whichever is in the way."""
+    head = (ACCEPTED,) if kind is ConditionType.PLACED else ()
+    return (
+        *head,
+        Finding(kind, Truth.FALSE, reason, message),
+        Finding(ConditionType.READY, Truth.FALSE, reason, message),
+        Finding(ConditionType.RECONCILING, Truth.TRUE, reason, message),
+    )
+
+
+def failed(reason: AnyReason, message: str, *, accepted: bool = True) -> tuple[Finding, ...]:
+    """Findings of a job that will not come to anything. Stalled is what kstatus reads as failed."""
+    return (
+        *((ACCEPTED,) if accepted else (Finding(ConditionType.ACCEPTED, Truth.FALSE, reason, message),)),
+        Finding(ConditionType.READY, Truth.FALSE, reason, message),
+        Finding(ConditionType.SUCCEEDED, Truth.FALSE, reason, message),
+        Finding(ConditionType.STALLED, Truth.TRUE, reason, message),
+    )
+
+
+def unfinished(message: str) -> Finding:
+    """Succeeded, while it is open."""
+    return Finding(ConditionType.SUCCEEDED, Truth.UNKNOWN, Reason.RUNNING, message)
+
+
+def stop_all(observed: Observed, why: str) -> tuple[DeletePod, ...]:
+    """Delete every worker that lives."""
+    return tuple(DeletePod(pod.key, pod.uid, why) for pod in observed.pods if not pod.terminal and not pod.deleting)
+
+
+def refused(observed: Observed, stand: Standing) -> Outcome:
+    """A job that may not run: for good, or until what it misses turns up."""
+    refusal = stand.refusal
+    assert refusal is not None
+    status = replace(observed.job.status, deadline=_unstarted_deadline(observed))
+    actions = stop_all(observed, refusal.message)
+    if refusal.final:
+        return Outcome(actions, failed(refusal.reason, refusal.message, accepted=False), status, "Failed")
+    return Outcome(actions, waiting(ConditionType.ACCEPTED, refusal.reason, refusal.message), status, "Waiting")
+
+
+def _unstarted_deadline(observed: Observed) -> DeadlineStatus | None:
+    spec = observed.job.spec
+    if spec is None or spec.deadline is None:
+        return None
+    return DeadlineStatus(time=spec.deadline, outlook=Outlook.UNKNOWN)
+
+
+def suspended(observed: Observed, stand: Standing) -> Outcome:
+    """A job that its user has stopped: no worker, and no condition that asks for patience or alarm."""
+    job = observed.job
+    assert job.spec is not None
+    live = stop_all(observed, "the job is suspended")
+    text = "the job is suspended by spec.suspend; its committed work is kept"
+    findings = (ACCEPTED, Finding(ConditionType.SUSPENDED, Truth.TRUE, Reason.SUSPENDED, text))
+    number = stand.attempts.number if stand.attempts is not None else job.status.attempts
+    status = replace(
+        job.status,
+        attempts=number,
+        deadline=deadline_status(job.spec.deadline, estimated=None, completed=None, before=None, now=_before(observed)),
+        model=model_status(admit.source(observed), None, job.status.model),
+        replicas=0,
+        ready_replicas=0,
+    )
+    return Outcome(live, findings, status, "Suspended")
+
+
+def _before(observed: Observed) -> datetime:
+    # A suspended job is nowhere on its way, so its outlook is unknown rather than missed; any instant before the deadline says so.
+    deadline = observed.job.spec.deadline if observed.job.spec is not None else None
+    return min(observed.job.created, deadline) if deadline is not None else observed.job.created

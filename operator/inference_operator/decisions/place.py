@@ -1,0 +1,89 @@
+"""Where one worker could go: filters that give a reason for every node they reject, and the cost of those that are left."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from inference_operator.decisions.fleet import Capacity, Option, Shape, Tolerance
+from inference_operator.domain.cluster import Node, Taint
+from inference_operator.domain.job import CostTerms
+from inference_operator.domain.resources import format_amount, shortage
+from inference_operator.settings import CostWeights
+
+
+def unfit(node: Node, shape: Shape) -> str | None:
+    """Why a node can never take a worker of this shape, however empty it is; None when it can."""
+    if not node.ready:
+        return "the node is not ready"
+    if node.unschedulable:
+        return "the node is cordoned"
+    for key, value in shape.node_selector:
+        if node.labels.get(key) != value:
+            return f"label {key}={value} is wanted"
+    for taint in node.taints:
+        if taint.effect in ("NoSchedule", "NoExecute") and not any(tolerates(t, taint) for t in shape.tolerations):
+            return f"taint {taint.key} is not tolerated"
+    short = shortage(dict(shape.amounts), node.allocatable)
+    if short is not None:
+        wanted = format_amount(short, dict(shape.amounts)[short])
+        return f"{wanted} {short} is wanted, the whole node has {format_amount(short, node.allocatable.get(short, 0))}"
+    return None
+
+
+def tolerates(toleration: Tolerance, taint: Taint) -> bool:
+    """Whether a toleration covers a taint (core/v1's rule)."""
+    if toleration.effect not in (None, taint.effect):
+        return False
+    if toleration.key is None:
+        return toleration.operator == "Exists"
+    return toleration.key == taint.key and (toleration.operator == "Exists" or (toleration.value or "") == taint.value)
+
+
+def full(capacity: Capacity, shape: Shape) -> str | None:
+    """Why a fit node has no room now; None when it has."""
+    short = shortage(dict(shape.amounts), capacity.free)
+    if short is None:
+        return None
+    free, whole = capacity.free.get(short, 0), capacity.node.allocatable.get(short, 0)
+    return f"{format_amount(short, max(0, free))} of {format_amount(short, whole)} {short} is free, {format_amount(short, dict(shape.amounts)[short])} is wanted"
+
+
+def pressure(capacity: Capacity, shape: Shape) -> float:
+    """How full the node's scarcest resource would be with this worker, 0..1: the tie-breaker that spreads load."""
+    shares = [
+        1 - (capacity.free.get(name, 0) - amount) / capacity.node.allocatable[name]
+        for name, amount in shape.amounts
+        if amount and capacity.node.allocatable.get(name)
+    ]
+    return max(shares, default=0.0)
+
+
+def cost(option: Option, weights: CostWeights) -> CostTerms:
+    """cost = latency + alpha * energy + beta * switch, for a cold start on this class."""
+    load, work = option.estimate.load_seconds, option.estimate.work_seconds
+    energy = option.watts * (load + work)
+    total = load + work + weights.alpha * energy + weights.beta * load
+    return CostTerms(
+        total=round(total, 3),
+        latency_seconds=round(load + work, 3),
+        energy_joules=round(energy, 1),
+        switch_seconds=round(load, 3),
+        estimated=not option.estimate.measured,
+    )
+
+
+def completion(option: Option, now: datetime) -> datetime:
+    """When a worker that starts now on this class would be done."""
+    return now + timedelta(seconds=option.estimate.total_seconds)
+
+
+def in_time(option: Option, deadline: datetime | None, now: datetime) -> bool:
+    """Whether this class would meet the deadline; always, where there is none."""
+    return deadline is None or completion(option, now) <= deadline
+
+
+def summary(rejected: Iterable[tuple[str, str]], limit: int = 4) -> str:
+    """Rejections counted by reason: '2 of 3 nodes: taint x is not tolerated'."""
+    reasons = [reason for _, reason in rejected]
+    counted: Sequence[tuple[str, int]] = Counter(reasons).most_common(limit)
+    return "; ".join(f"{count} of {len(reasons)} nodes: {reason}" for reason, count in counted)

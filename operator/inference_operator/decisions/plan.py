@@ -1,0 +1,111 @@
+"""What to do and what to say about one job: the whole decision, as a plan that can be printed and compared."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from inference_operator.decisions.actions import Action, DeleteJob, DeletePod, EmitEvent, Plan, WriteStatus
+from inference_operator.decisions.batch import plan_batch
+from inference_operator.decisions.fleet import Answer
+from inference_operator.decisions.need import Standing, is_finished, need
+from inference_operator.decisions.outcome import Outcome, refused, suspended
+from inference_operator.decisions.serve import plan_serve
+from inference_operator.domain.cluster import Observed
+from inference_operator.domain.conditions import Condition, ConditionType, Truth, dated, find, is_true
+from inference_operator.domain.job import InferenceJobStatus
+from inference_operator.settings import Settings
+
+
+def plan(observed: Observed, stand: Standing, answer: Answer | None, settings: Settings, now: datetime) -> Plan:
+    """Decide. `answer` is the scheduler's, and None before it has spoken."""
+    job = observed.job
+    if job.deleting:
+        # Owner references do the rest: nothing here may hold a deletion up.
+        return Plan()
+    if is_finished(job.status):
+        return _after_the_end(observed, now)
+    if answer is not None and (answer.uid, answer.revision) != (job.uid, stand.revision):
+        answer = None
+    outcome = _outcome(observed, stand, answer, settings, now)
+    if outcome.silent:
+        return Plan(outcome.actions, outcome.recheck)
+    status = _settle(outcome, observed, now)
+    actions: list[Action] = list(outcome.actions)
+    if status != job.status:
+        actions.append(WriteStatus(job.key, job.uid, status))
+        actions.extend(_events(observed, status))
+    return Plan(tuple(actions), outcome.recheck)
+
+
+def _outcome(observed: Observed, stand: Standing, answer: Answer | None, settings: Settings, now: datetime) -> Outcome:
+    spec = observed.job.spec
+    if stand.refusal is not None or spec is None:
+        return refused(observed, stand)
+    if spec.suspend:
+        return suspended(observed, stand)
+    if answer is None and need(observed, stand, settings, now) is not None and observed.job.status.observed_generation == 0:
+        # The scheduler answers within milliseconds; a status that says "not decided yet" would cost a write and tell nothing.
+        return Outcome(silent=True)
+    if spec.input is not None:
+        return plan_batch(observed, stand, answer, settings, now)
+    return plan_serve(observed, stand, answer, settings, now)
+
+
+def _settle(outcome: Outcome, observed: Observed, now: datetime) -> InferenceJobStatus:
+    """The status to be: findings dated, and what would only make noise kept as it was."""
+    before = observed.job.status
+    conditions = dated(outcome.findings, before=before.conditions, generation=observed.job.generation, now=now)
+    conditions = tuple(_calm(c, before.conditions) for c in conditions)
+    summary = find(conditions, ConditionType.READY) or find(conditions, ConditionType.SUSPENDED)
+    return replace(
+        outcome.status,
+        observed_generation=observed.job.generation,
+        phase=outcome.phase,
+        reason=summary.reason if summary is not None else None,
+        conditions=list(conditions),
+    )
+
+
+# Reasons whose message counts things that move all the time: while the reason stands, so does the message.
+_CALM = frozenset({"NoFreeCapacity", "NoNodeFits", "YieldsToOthers"})
+
+
+def _calm(condition: Condition, before: list[Condition]) -> Condition:
+    old = next((c for c in before if c.type == condition.type), None)
+    if old is None or condition.reason not in _CALM or (old.status, old.reason) != (condition.status, condition.reason):
+        return condition
+    return replace(condition, message=old.message)
+
+
+def _after_the_end(observed: Observed, now: datetime) -> Plan:
+    """Free what is still held, keep the generation current, and delete the job when its time is up."""
+    job = observed.job
+    live = [DeletePod(pod.key, pod.uid, "the job has ended") for pod in observed.pods if not pod.terminal and not pod.deleting]
+    actions: list[Action] = list(live)
+    if job.status.observed_generation != job.generation:
+        actions.append(WriteStatus(job.key, job.uid, replace(job.status, observed_generation=job.generation)))
+    ttl = job.spec.ttl_seconds_after_finished if job.spec is not None else None
+    ended = job.status.completion_time or _ended_since(job.status)
+    if ttl is None or ended is None:
+        return Plan(tuple(actions))
+    due = ended + timedelta(seconds=ttl)
+    if now >= due:
+        return Plan((*actions, DeleteJob(job.key, job.uid, f"finished {ttl} s ago, as ttlSecondsAfterFinished says")))
+    return Plan(tuple(actions), due)
+
+
+def _ended_since(status: InferenceJobStatus) -> datetime | None:
+    succeeded = find(status.conditions, ConditionType.SUCCEEDED)
+    return succeeded.last_transition_time if succeeded is not None else None
+
+
+def _events(observed: Observed, status: InferenceJobStatus) -> list[EmitEvent]:
+    """An event for each turn for the worse; success speaks through the status alone."""
+    job = observed.job
+    before, after = job.status.last_attempt, status.last_attempt
+    events = []
+    if after is not None and after.outcome == "Failed" and (before is None or before.number != after.number or before.outcome != "Failed"):
+        events.append(EmitEvent(job.key, job.uid, "AttemptFailed", f"attempt {after.number}: {after.reason}: {after.message}"))
+    stalled = find(status.conditions, ConditionType.STALLED)
+    if stalled is not None and stalled.status is Truth.TRUE and not is_true(job.status.conditions, ConditionType.STALLED):
+        events.append(EmitEvent(job.key, job.uid, stalled.reason, stalled.message))
+    return events

@@ -1,0 +1,55 @@
+"""How long a job will take on an accelerator class: measured, or assumed and said to be."""
+
+from dataclasses import dataclass
+
+from inference_operator.domain.cluster import Model
+from inference_operator.domain.model import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Seconds to load the model and to do the work. `measured` is False where nothing stands behind the numbers."""
+
+    load_seconds: float
+    work_seconds: float
+    measured: bool
+
+    @property
+    def total_seconds(self) -> float:
+        """From a cold start to done."""
+        return self.load_seconds + self.work_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """What is assumed while nothing is measured."""
+
+    load_seconds: float
+    work_seconds: float
+
+
+def estimate(
+    model: Model | None, digest: str | None, *, accelerator: str, batch_size: int, items: int | None, serving: bool, assumed: Assumptions
+) -> Estimate:
+    """Look the profile up; a serving job's work is done when it is ready, so only the load counts."""
+    profile = find_profile(model, digest, accelerator=accelerator, batch_size=batch_size)
+    if profile is None:
+        return Estimate(assumed.load_seconds, 0.0 if serving else assumed.work_seconds, measured=False)
+    if serving:
+        return Estimate(profile.load_seconds, 0.0, measured=True)
+    if items is None or profile.items_per_second <= 0:
+        return Estimate(profile.load_seconds, assumed.work_seconds, measured=False)
+    return Estimate(profile.load_seconds, items / profile.items_per_second, measured=True)
+
+
+def find_profile(model: Model | None, digest: str | None, *, accelerator: str, batch_size: int) -> Profile | None:
+    """The profile at this batch size, or at the nearest; of this file, or of the newest measured one where none is pinned."""
+    if model is None:
+        return None
+    fitting = [p for p in model.status.profiles if p.accelerator == accelerator and digest in (None, p.digest)]
+    if not fitting:
+        return None
+    if digest is None:
+        newest = max(fitting, key=lambda p: p.observed_time).digest
+        fitting = [p for p in fitting if p.digest == newest]
+    return min(fitting, key=lambda p: (abs(p.batch_size - batch_size), p.batch_size))

@@ -1,0 +1,97 @@
+"""How a serving job's workers stand, and how many it should have."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from inference_operator.decisions.attempts import Ending, backoff_seconds, ending_of, is_running
+from inference_operator.domain.cluster import Observed, Pod
+from inference_operator.domain.job import AttemptOutcome, InferenceJobSpec, Serve
+from inference_operator.settings import Settings
+
+# A fault that will not go away by itself is looked at again now and then: a missing model may have been uploaded since.
+PERMANENT_RETRY_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """A serving job's workers. `current` have the newest revision, `stale` an older one; both live. `failed` ended by a fault."""
+
+    wanted: int
+    current: tuple[Pod, ...]
+    stale: tuple[Pod, ...]
+    failed: tuple[Pod, ...]
+    ended: tuple[Pod, ...]
+    fault: Ending | None
+    retry: datetime | None
+    next_number: int
+
+    @property
+    def ready(self) -> tuple[Pod, ...]:
+        """Workers of the newest revision that answer."""
+        return tuple(pod for pod in self.current if is_running(pod))
+
+    @property
+    def serving(self) -> tuple[Pod, ...]:
+        """Workers of any revision that answer."""
+        return tuple(pod for pod in (*self.current, *self.stale) if is_running(pod))
+
+    @property
+    def missing(self) -> int:
+        """Workers that have still to be placed."""
+        return max(0, self.wanted - len(self.current))
+
+    @property
+    def superfluous(self) -> tuple[Pod, ...]:
+        """Workers to take away: old revisions as new ones become ready, then the newest current ones over the number."""
+        keep_stale = max(0, self.wanted - len(self.ready))
+        ranked = sorted(self.stale, key=lambda pod: (not is_running(pod), _number(pod)))
+        over = sorted(self.current, key=lambda pod: (not is_running(pod), _number(pod)))[self.wanted :]
+        return (*ranked[keep_stale:], *over)
+
+
+def wanted_replicas(spec: InferenceJobSpec) -> int:
+    """spec.replicas within the bounds of spec.serve."""
+    serve = spec.serve or Serve()
+    wanted = max(spec.replicas, serve.min_replicas)
+    return min(wanted, serve.max_replicas) if serve.max_replicas is not None else wanted
+
+
+def replicas(observed: Observed, revision: str, settings: Settings, now: datetime) -> Replicas:
+    """Sort the job's pods."""
+    spec = observed.job.spec
+    assert spec is not None, "only admitted jobs have replicas"
+    pods = sorted(observed.pods, key=_number)
+    live = [pod for pod in pods if not pod.terminal and not pod.deleting]
+    current = tuple(pod for pod in live if pod.worker is not None and pod.worker.revision == revision)
+    stale = tuple(pod for pod in live if pod not in current)
+    ended = tuple(pod for pod in pods if pod.terminal and not pod.deleting)
+    faults = [(pod, ending) for pod in ended if _is_of(pod, revision) and (ending := ending_of(pod, revision)) is not None]
+    failed = tuple(pod for pod, ending in faults if ending.outcome is AttemptOutcome.FAILED)
+    last = max(((p, e) for p, e in faults if p in failed), key=lambda pair: _number(pair[0]), default=None)
+    ready_since = [pod for pod in current if is_running(pod) and last is not None and _number(pod) > _number(last[0])]
+    fault = last[1] if last is not None and not ready_since else None
+    return Replicas(
+        wanted=wanted_replicas(spec),
+        current=current,
+        stale=stale,
+        failed=failed,
+        ended=ended,
+        fault=fault,
+        retry=_retry(last[0], fault, observed, settings, now) if fault is not None and last is not None else None,
+        next_number=max([_number(pod) for pod in pods] + [observed.job.status.attempts]) + 1,
+    )
+
+
+def _retry(pod: Pod, fault: Ending, observed: Observed, settings: Settings, now: datetime) -> datetime:
+    ended = pod.ended or now
+    if fault.permanent:
+        return ended + timedelta(seconds=PERMANENT_RETRY_SECONDS)
+    return ended + timedelta(seconds=backoff_seconds(max(1, observed.job.status.failed_attempts), settings))
+
+
+def _is_of(pod: Pod, revision: str) -> bool:
+    return pod.worker is not None and pod.worker.revision == revision
+
+
+def _number(pod: Pod) -> int:
+    return pod.worker.number if pod.worker is not None else 0

@@ -1,0 +1,103 @@
+"""Status parts that batch and serving jobs share: deadline, placement, latency, model."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from inference_protocol.messages import ModelFacts, ModelSource
+from inference_protocol.sketch import LatencySketch, merged
+
+from inference_operator.domain.cluster import Observed, Pod, Reading
+from inference_operator.domain.job import DeadlineStatus, LatencyStatus, ModelStatus, Outlook, Placement
+
+# An estimate this near to the deadline is a coin's toss.
+_MARGIN = 0.1
+
+
+def deadline_status(
+    deadline: datetime | None, *, estimated: datetime | None, completed: datetime | None, before: DeadlineStatus | None, now: datetime
+) -> DeadlineStatus | None:
+    """How the job stands to its deadline.
+
+    `completed` is when the work really ended well. An estimate that moved little keeps its old value, so that the status is not
+    written for nothing.
+    """
+    if deadline is None:
+        return None
+    end = completed or _settled(estimated, before, deadline, now)
+    if completed is not None:
+        outlook = Outlook.MET if completed <= deadline else Outlook.MISSED
+    elif now > deadline:
+        outlook = Outlook.MISSED
+    elif estimated is None:
+        outlook = Outlook.UNKNOWN
+    else:
+        safe = estimated + (estimated - now) * _MARGIN
+        outlook = Outlook.ON_TIME if safe <= deadline else Outlook.AT_RISK
+    return DeadlineStatus(
+        time=deadline,
+        estimated_completion_time=end.replace(microsecond=0) if end is not None else None,
+        slack_seconds=int((deadline - end).total_seconds()) if end is not None else None,
+        outlook=outlook,
+    )
+
+
+def _settled(estimated: datetime | None, before: DeadlineStatus | None, deadline: datetime, now: datetime) -> datetime | None:
+    old = before.estimated_completion_time if before is not None and before.time == deadline else None
+    if estimated is None or old is None or old < now:
+        return estimated
+    tolerance = max(timedelta(seconds=5), abs(estimated - now) * _MARGIN)
+    return old if abs(old - estimated) <= tolerance else estimated
+
+
+def facts_of(pod: Pod | None, readings: Mapping[str, Reading]) -> ModelFacts | None:
+    """What a worker has said about its model: at its end, else when it was last asked."""
+    if pod is None:
+        return None
+    if pod.report is not None and pod.report.model is not None:
+        return pod.report.model
+    reading = readings.get(pod.uid)
+    return reading.telemetry.model if reading is not None else None
+
+
+def placement_status(pod: Pod | None, facts: ModelFacts | None, before: Placement | None) -> Placement | None:
+    """Where the work runs: as decided when the pod was made, with the provider that the worker really found."""
+    placed = pod.worker.placement if pod is not None and pod.worker is not None else None
+    if placed is None:
+        return before
+    known = before.execution_provider if before is not None and before.pod == placed.pod else None
+    return replace(placed, execution_provider=facts.provider if facts is not None else known)
+
+
+def model_status(source: ModelSource, facts: ModelFacts | None, before: ModelStatus | None) -> ModelStatus:
+    """Which model ran: what was asked for, and the digest that the worker found."""
+    same = before is not None and before.name == source.name and before.version == source.version
+    digest = facts.digest if facts is not None else before.digest if same and before is not None else None
+    return ModelStatus(
+        name=source.name,
+        version=source.version,
+        digest=digest,
+        verified=digest is not None and source.digest == digest,
+    )
+
+
+def latency_status(observed: Observed, pods: tuple[Pod, ...], before: LatencyStatus | None) -> LatencyStatus | None:
+    """Quantiles over all workers' sketches: merged first, since the mean of percentiles is none."""
+    found = [reading for pod in pods if (reading := observed.readings.get(pod.uid)) is not None]
+    whole = merged(LatencySketch(r.telemetry.sketch) for r in found)
+    quantiles = [whole.quantile(q) for q in (0.5, 0.95, 0.99)]
+    p50, p95, p99 = (round_milliseconds(q * 1e3) if q is not None else None for q in quantiles)
+    if p50 is None or p95 is None or p99 is None:
+        return before
+    return LatencyStatus(
+        p50=p50,
+        p95=p95,
+        p99=p99,
+        count=whole.total,
+        observed_time=max(r.time for r in found).replace(microsecond=0),
+    )
+
+
+def round_milliseconds(value: float) -> float:
+    """Three significant digits: more would be noise, and would make equal answers look different."""
+    return float(f"{value:.3g}")

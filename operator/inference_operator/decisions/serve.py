@@ -1,0 +1,197 @@
+"""The plan of a serving job: keep workers, replace old revisions without a gap, end when told."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from inference_operator.decisions import admit
+from inference_operator.decisions.actions import Action, CreatePod, CreateService, DeletePod, WriteModelStatus
+from inference_operator.decisions.attempts import is_running
+from inference_operator.decisions.creation import create_worker
+from inference_operator.decisions.fleet import Answer
+from inference_operator.decisions.learn import learned
+from inference_operator.decisions.need import Standing, need, setback_retry
+from inference_operator.decisions.outcome import ACCEPTED, Outcome, failed, stop_all, waiting
+from inference_operator.decisions.replicas import Replicas
+from inference_operator.decisions.report import deadline_status, facts_of, latency_status, model_status, placement_status
+from inference_operator.decisions.trouble import trouble_of
+from inference_operator.domain import names
+from inference_operator.domain.cluster import Observed
+from inference_operator.domain.conditions import AnyReason, ConditionType, Finding, Reason, Truth
+from inference_operator.domain.job import AttemptOutcome, AttemptStatus, DeadlinePolicy, InferenceJobStatus, LatencyStatus
+from inference_operator.domain.schema import rfc3339
+from inference_operator.manifests.service import endpoint, service
+from inference_operator.settings import Settings
+
+# Latency under load never stands still; it is written when it moved by a tenth, and at most this often.
+_LATENCY_SECONDS = 15
+_LATENCY_NEWS = 0.1
+
+
+def plan_serve(observed: Observed, stand: Standing, answer: Answer | None, settings: Settings, now: datetime) -> Outcome:
+    """Decide about one serving job that is admitted, not suspended and not finished."""
+    state, spec = stand.replicas, observed.job.spec
+    assert state is not None and spec is not None
+    until = spec.serve.until if spec.serve is not None else None
+    if until is not None and until <= now:
+        return _ended(observed, state, until, now)
+    if spec.deadline_policy is DeadlinePolicy.FIRM and spec.deadline is not None and _first_ready(observed, state, now) is None and now >= spec.deadline:
+        text = f"was not ready by the deadline {rfc3339(spec.deadline)}, and deadlinePolicy is Firm"
+        return Outcome(stop_all(observed, text), failed(Reason.DEADLINE_EXCEEDED, text), _status(observed, state, now), "Failed")
+    actions = _actions(observed, stand, state, answer, settings, now)
+    status = _status(observed, state, now)
+    placing = any(isinstance(action, CreatePod) for action in actions)
+    findings, phase = _findings(observed, state, answer, status, placing=placing)
+    wakes = (until, state.retry, _future(spec.deadline, now), setback_retry(observed, settings) if observed.setback else None)
+    return Outcome(actions, findings, status, phase, min(filter(None, wakes), default=None))
+
+
+def _actions(
+    observed: Observed, stand: Standing, state: Replicas, answer: Answer | None, settings: Settings, now: datetime
+) -> tuple[Action, ...]:
+    actions: list[Action] = []
+    if not observed.has_service:
+        actions.append(CreateService(service(observed.job), "the job has no Service"))
+    if answer is not None and need(observed, stand, settings, now) is not None:
+        for offset, assignment in enumerate(answer.assignments[: state.missing]):
+            number = state.next_number + offset
+            actions.append(create_worker(observed, assignment, number=number, revision=stand.revision, settings=settings, now=now))
+    actions.extend(DeletePod(pod.key, pod.uid, "not wanted any more") for pod in state.superfluous)
+    if state.missing and answer is not None and answer.obstacle is not None and not answer.assignments and state.stale:
+        # A roll-out needs room beside the old workers; where there is none, one of them makes room.
+        oldest = state.stale[0]
+        if oldest not in state.superfluous and len(state.serving) == len(state.stale):
+            actions.append(DeletePod(oldest.key, oldest.uid, "makes room for its successor: no node has room for both"))
+    # The newest ended pod keeps the last words; older ones only fill the list.
+    actions.extend(DeletePod(pod.key, pod.uid, "ended, and not the newest") for pod in state.ended[:-1])
+    for pod in state.ready[:1]:
+        status = learned(observed.model, facts_of(pod, observed.readings), accelerator=pod.worker.accelerator if pod.worker else "", now=now)
+        if status is not None and observed.model is not None:
+            actions.append(WriteModelStatus(observed.model.key, observed.model.uid, status))
+    return tuple(actions)
+
+
+def _ended(observed: Observed, state: Replicas, until: datetime, now: datetime) -> Outcome:
+    text = f"served until {rfc3339(until)}, as spec.serve.until says"
+    findings = (
+        ACCEPTED,
+        Finding(ConditionType.READY, Truth.FALSE, Reason.ENDED, text),
+        Finding(ConditionType.SUCCEEDED, Truth.TRUE, Reason.ENDED, text),
+    )
+    return Outcome(stop_all(observed, text), findings, _status(observed, state, now), "Succeeded")
+
+
+def _findings(
+    observed: Observed, state: Replicas, answer: Answer | None, status: InferenceJobStatus, *, placing: bool
+) -> tuple[tuple[Finding, ...], str]:
+    ready, wanted = len(state.ready), state.wanted
+    placed = Finding(ConditionType.PLACED, Truth.TRUE, Reason.PLACED, f"{len(state.current)} of {wanted} workers have a place")
+    if not wanted:
+        text = "no worker is wanted; set replicas above zero to serve again"
+        return (ACCEPTED, Finding(ConditionType.READY, Truth.TRUE, Reason.SCALED_TO_ZERO, text)), "ScaledToZero"
+    if ready >= wanted and not state.stale:
+        text = f"{ready} of {wanted} workers answer at {status.endpoint}"
+        return (ACCEPTED, placed, Finding(ConditionType.READY, Truth.TRUE, Reason.SERVING, text)), "Serving"
+    reason, text, permanent = _why_not_ready(observed, state, answer, placing=placing)
+    serving = len(state.serving)
+    if serving:
+        text = f"{serving} workers answer; {text}"
+    enough = serving >= wanted
+    truth = Truth.TRUE if enough else Truth.FALSE
+    where = placed if not state.missing or placing else Finding(ConditionType.PLACED, Truth.FALSE, reason, text)
+    if permanent and not serving:
+        stalled = Finding(ConditionType.STALLED, Truth.TRUE, reason, text)
+        return (ACCEPTED, where, Finding(ConditionType.READY, Truth.FALSE, reason, text), stalled), "Failed"
+    moving = Finding(ConditionType.RECONCILING, Truth.TRUE, reason, text)
+    phase = "Serving" if serving else "Starting" if reason is Reason.STARTING else "Waiting"
+    return (ACCEPTED, where, Finding(ConditionType.READY, truth, reason, text), moving), phase
+
+
+def _why_not_ready(
+    observed: Observed, state: Replicas, answer: Answer | None, *, placing: bool
+) -> tuple[AnyReason, str, bool]:
+    """Reason, message, and whether it can't go away by itself."""
+    if state.fault is not None:
+        when = f"; tried again at {rfc3339(state.retry)}" if state.retry is not None else ""
+        return state.fault.reason, f"{state.fault.message}{when}", state.fault.permanent
+    for pod in state.current:
+        if (trouble := trouble_of(pod)) is not None:
+            return *trouble, False
+    if observed.setback is not None:
+        quota = "exceeded quota" in observed.setback.message
+        return Reason.QUOTA_EXCEEDED if quota else Reason.POD_REFUSED, observed.setback.message, False
+    if state.missing and not placing and answer is not None and answer.obstacle is not None:
+        return answer.obstacle.reason, answer.obstacle.message, answer.obstacle.final
+    return Reason.STARTING, f"{len(state.ready)} of {state.wanted} workers are ready", False
+
+
+def _status(observed: Observed, state: Replicas, now: datetime) -> InferenceJobStatus:
+    before, spec, job = observed.job.status, observed.job.spec, observed.job
+    assert spec is not None
+    newest = max(state.current, key=lambda p: p.worker.number if p.worker else 0, default=None)
+    facts = facts_of(newest, observed.readings)
+    completed = _first_ready(observed, state, now)
+    failure = _last_failure(state, before.last_attempt)
+    failures = before.failed_attempts + (failure is not before.last_attempt)
+    return replace(
+        before,
+        attempts=max([p.worker.number for p in observed.pods if p.worker is not None] + [before.attempts]),
+        failed_attempts=0 if state.fault is None and state.ready else failures,
+        last_attempt=failure,
+        placement=placement_status(newest, facts, before.placement),
+        model=model_status(admit.source(observed), facts, before.model),
+        latency=_latency(observed, state, now),
+        start_time=before.start_time or min((p.created for p in state.current if p.created is not None), default=None),
+        completion_time=completed,
+        deadline=deadline_status(spec.deadline, estimated=_estimate(state), completed=completed, before=before.deadline, now=now),
+        replicas=len(state.current) + len(state.stale),
+        ready_replicas=len(state.serving),
+        selector=",".join(f"{k}={v}" for k, v in names.selector(job.uid).items()),
+        endpoint=endpoint(job),
+    )
+
+
+def _last_failure(state: Replicas, before: AttemptStatus | None) -> AttemptStatus | None:
+    """The newest worker that failed; its number tells whether it was counted already."""
+    newest = state.failed[-1] if state.failed else None
+    if newest is None or newest.worker is None or state.fault is None:
+        return before
+    if before is not None and before.number >= newest.worker.number:
+        return before
+    return AttemptStatus(
+        number=newest.worker.number,
+        pod=newest.key.name,
+        outcome=AttemptOutcome.FAILED,
+        reason=state.fault.reason.value,
+        message=state.fault.message[:4096],
+        end_time=newest.ended.replace(microsecond=0) if newest.ended is not None else None,
+    )
+
+
+def _first_ready(observed: Observed, state: Replicas, now: datetime) -> datetime | None:
+    """When the wanted workers were first all ready; remembered from then on."""
+    before = observed.job.status.completion_time
+    if before is not None:
+        return before
+    return now.replace(microsecond=0) if state.wanted and len(state.ready) >= state.wanted else None
+
+
+def _estimate(state: Replicas) -> datetime | None:
+    """When the slowest of the starting workers should be ready, where its load time was measured."""
+    starting = [p.worker.placement for p in state.current if not is_running(p) and p.worker is not None and p.worker.placement is not None]
+    if not starting or state.missing or any(p.cost.estimated for p in starting):
+        return None
+    return max(p.decision_time + timedelta(seconds=p.cost.latency_seconds) for p in starting)
+
+
+def _latency(observed: Observed, state: Replicas, now: datetime) -> LatencyStatus | None:
+    before = observed.job.status.latency
+    fresh = latency_status(observed, state.serving, before)
+    if before is None or fresh is None or fresh.count == before.count:
+        return fresh if before is None else before
+    young = (now - before.observed_time).total_seconds() < _LATENCY_SECONDS
+    still = abs(fresh.p95 - before.p95) <= _LATENCY_NEWS * before.p95
+    return before if young or still else fresh
+
+
+def _future(instant: datetime | None, now: datetime) -> datetime | None:
+    return instant + timedelta(seconds=1) if instant is not None and instant > now else None

@@ -1,0 +1,158 @@
+"""The cluster as the operator sees it: nodes, pods and jobs, cut down to what decisions need."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from inference_protocol.messages import Telemetry, TerminationReport
+
+from inference_operator.domain.job import InferenceJobSpec, InferenceJobStatus, Placement
+from inference_operator.domain.model import InferenceModelSpec, InferenceModelStatus
+from inference_operator.domain.resources import Amounts
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """An object's namespace and name."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """An InferenceJob. `invalid` says what the API server let through and we can't read."""
+
+    key: Key
+    uid: str
+    generation: int
+    resource_version: str
+    created: datetime
+    deleting: bool
+    spec: InferenceJobSpec | None
+    status: InferenceJobStatus
+    invalid: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """An InferenceModel."""
+
+    key: Key
+    uid: str
+    generation: int
+    resource_version: str
+    spec: InferenceModelSpec | None
+    status: InferenceModelStatus
+    invalid: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A node's taint."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node: what it can hold, and whether it takes pods."""
+
+    name: str
+    resource_version: str
+    labels: dict[str, str]
+    taints: tuple[Taint, ...]
+    allocatable: Amounts
+    ready: bool
+    unschedulable: bool
+
+
+class PodPhase(StrEnum):
+    """A pod's phase in core/v1."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """What only our own pods have."""
+
+    job_uid: str
+    number: int
+    revision: str
+    accelerator: str
+    placement: Placement | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a pod does not get on, in the kubelet's or the scheduler's words."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod: what it takes on its node, and, if it is a worker, how it stands."""
+
+    key: Key
+    uid: str
+    resource_version: str
+    node: str | None
+    requests: Amounts
+    phase: PodPhase
+    deleting: bool
+    ready: bool = False
+    address: str | None = None
+    worker: Worker | None = None
+    trouble: Trouble | None = None
+    report: TerminationReport | None = None
+    exit_code: int | None = None
+    created: datetime | None = None
+    started: datetime | None = None
+    ended: datetime | None = None
+
+    @property
+    def terminal(self) -> bool:
+        """Whether it holds nothing on its node any more."""
+        return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One telemetry answer of a worker, with the time it was read."""
+
+    telemetry: Telemetry
+    time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Setback:
+    """The API server refused to make something for a job: in whose words, when, and how often in a row."""
+
+    reason: str
+    message: str
+    time: datetime
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Everything that the decisions about one job look at: a snapshot."""
+
+    job: Job
+    model: Model | None
+    pods: tuple[Pod, ...]
+    has_service: bool = False
+    setback: Setback | None = None
+    readings: dict[str, Reading] = field(default_factory=dict)

@@ -1,0 +1,55 @@
+"""Names, labels and annotations of everything that the operator makes: deterministic, so that making twice is making once."""
+
+import hashlib
+import re
+
+FIELD_MANAGER = "inference-operator"
+DOMAIN = "inference.myorg"
+
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+LABEL_NAME = "app.kubernetes.io/name"
+LABEL_JOB_UID = f"{DOMAIN}/job-uid"
+LABEL_JOB = f"{DOMAIN}/job"
+LABEL_ATTEMPT = f"{DOMAIN}/attempt"
+LABEL_REVISION = f"{DOMAIN}/revision"
+LABEL_ACCELERATOR = f"{DOMAIN}/accelerator"
+ANNOTATION_PLACEMENT = f"{DOMAIN}/placement"
+
+MANAGED_BY = "inference-operator"
+WORKER_NAME = "inference-worker"
+CONTAINER = "worker"
+
+_LABEL_LIMIT = 63
+_DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+
+
+def short_hash(text: str, length: int = 8) -> str:
+    """A few hex digits that stand for a text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def label_value(name: str) -> str:
+    """A name as a label value: itself where it fits, else its head and a hash (labels end at 63, names at 253)."""
+    if len(name) <= _LABEL_LIMIT:
+        return name
+    return f"{name[: _LABEL_LIMIT - 9].rstrip('-.')}-{short_hash(name)}"
+
+
+def pod_name(job: str, uid: str, number: int) -> str:
+    """The worker pod of an attempt (batch) or with a serial number (serve); differs for jobs of one name in turn."""
+    tail = f"-{short_hash(uid, 6)}-{number}"
+    head = job[: _LABEL_LIMIT - len(tail)].rstrip("-.").replace(".", "-")
+    return head + tail
+
+
+def service_name(job: str) -> str:
+    """The job's Service: its own name where that is a DNS label, else one made from it."""
+    if len(job) <= _LABEL_LIMIT and _DNS_LABEL.fullmatch(job):
+        return job
+    head = re.sub(r"[^-a-z0-9]", "-", job)[: _LABEL_LIMIT - 11].strip("-")
+    return f"j-{head}-{short_hash(job)}" if not head[:1].isalpha() else f"{head}-{short_hash(job)}"
+
+
+def selector(uid: str) -> dict[str, str]:
+    """Labels that select the workers of one job."""
+    return {LABEL_JOB_UID: uid}

@@ -1,0 +1,280 @@
+"""From the API server's objects to domain values, and from a status to the API's form. Never raises on what a cluster can hold."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+from inference_protocol.messages import decode_report
+from pydantic import TypeAdapter, ValidationError
+
+from inference_operator.domain import names
+from inference_operator.domain.cluster import Job, Key, Model, Node, Pod, PodPhase, Taint, Trouble, Worker
+from inference_operator.domain.job import InferenceJobSpec, InferenceJobStatus, Placement
+from inference_operator.domain.model import InferenceModelSpec, InferenceModelStatus
+from inference_operator.domain.resources import PODS, add, amounts
+
+Raw = Mapping[str, Any]
+T = TypeVar("T")
+
+_JOB_SPEC = TypeAdapter(InferenceJobSpec)
+_JOB_STATUS = TypeAdapter(InferenceJobStatus)
+_MODEL_SPEC = TypeAdapter(InferenceModelSpec)
+_MODEL_STATUS = TypeAdapter(InferenceModelStatus)
+_PLACEMENT = TypeAdapter(Placement)
+_PHASES = {phase.value: phase for phase in PodPhase}
+
+
+class _Struct(msgspec.Struct, frozen=True, rename="camel"):
+    pass
+
+
+class _Meta(_Struct, frozen=True):
+    name: str
+    uid: str
+    resource_version: str = ""
+    namespace: str = ""
+    generation: int = 0
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class _Amounts(_Struct, frozen=True):
+    requests: dict[str, str] = {}
+    limits: dict[str, str] = {}
+
+
+class _Container(_Struct, frozen=True):
+    resources: _Amounts = _Amounts()
+    restart_policy: str | None = None
+
+
+class _PodSpec(_Struct, frozen=True):
+    node_name: str | None = None
+    containers: list[_Container] = []
+    init_containers: list[_Container] = []
+    overhead: dict[str, str] = {}
+
+
+class _Waiting(_Struct, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
+class _Running(_Struct, frozen=True):
+    started_at: datetime | None = None
+
+
+class _Terminated(_Struct, frozen=True):
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class _State(_Struct, frozen=True):
+    waiting: _Waiting | None = None
+    running: _Running | None = None
+    terminated: _Terminated | None = None
+
+
+class _ContainerStatus(_Struct, frozen=True):
+    name: str = ""
+    state: _State = _State()
+
+
+class _Observation(_Struct, frozen=True):
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+class _PodStatus(_Struct, frozen=True):
+    phase: str = "Pending"
+    reason: str = ""
+    message: str = ""
+    pod_ip: str | None = msgspec.field(name="podIP", default=None)
+    conditions: list[_Observation] = []
+    container_statuses: list[_ContainerStatus] = []
+
+
+class _RawPod(_Struct, frozen=True):
+    metadata: _Meta
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+
+class _NodeSpec(_Struct, frozen=True):
+    unschedulable: bool = False
+    taints: list[dict[str, Any]] = []
+
+
+class _NodeStatus(_Struct, frozen=True):
+    allocatable: dict[str, str] = {}
+    conditions: list[_Observation] = []
+
+
+class _RawNode(_Struct, frozen=True):
+    metadata: _Meta
+    spec: _NodeSpec = _NodeSpec()
+    status: _NodeStatus = _NodeStatus()
+
+
+def parse_job(raw: Raw) -> Job:
+    """An InferenceJob. What the types can't read becomes `invalid`, in words for its author."""
+    meta = msgspec.convert(raw["metadata"], _Meta)
+    spec, invalid = _validated(_JOB_SPEC, raw.get("spec") or {})
+    status, _ = _validated(_JOB_STATUS, raw.get("status") or {})
+    return Job(
+        key=Key(meta.namespace, meta.name),
+        uid=meta.uid,
+        generation=meta.generation,
+        resource_version=meta.resource_version,
+        created=meta.creation_timestamp or datetime.fromtimestamp(0).astimezone(),
+        deleting=meta.deletion_timestamp is not None,
+        spec=spec,
+        status=status or InferenceJobStatus(),
+        invalid=invalid,
+    )
+
+
+def parse_model(raw: Raw) -> Model:
+    """An InferenceModel."""
+    meta = msgspec.convert(raw["metadata"], _Meta)
+    spec, invalid = _validated(_MODEL_SPEC, raw.get("spec") or {})
+    status, _ = _validated(_MODEL_STATUS, raw.get("status") or {})
+    return Model(
+        key=Key(meta.namespace, meta.name),
+        uid=meta.uid,
+        generation=meta.generation,
+        resource_version=meta.resource_version,
+        spec=spec,
+        status=status or InferenceModelStatus(),
+        invalid=invalid,
+    )
+
+
+def _validated(adapter: "TypeAdapter[T]", value: object) -> tuple[T | None, str | None]:
+    try:
+        return adapter.validate_python(value), None
+    except ValidationError as error:
+        faults = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False))
+        return None, "; ".join(faults)[:2000]
+
+
+def parse_node(raw: Raw) -> Node:
+    """A node."""
+    node = msgspec.convert(raw, _RawNode)
+    return Node(
+        name=node.metadata.name,
+        resource_version=node.metadata.resource_version,
+        labels=node.metadata.labels,
+        taints=tuple(Taint(t["key"], t.get("value") or "", t["effect"]) for t in node.spec.taints),
+        allocatable=amounts(node.status.allocatable),
+        ready=any(c.type == "Ready" and c.status == "True" for c in node.status.conditions),
+        unschedulable=node.spec.unschedulable,
+    )
+
+
+def parse_pod(raw: Raw) -> Pod:
+    """A pod, ours or another's."""
+    pod = msgspec.convert(raw, _RawPod)
+    meta, status = pod.metadata, pod.status
+    phase = _PHASES.get(status.phase, PodPhase.UNKNOWN)
+    common = {
+        "key": Key(meta.namespace, meta.name),
+        "uid": meta.uid,
+        "resource_version": meta.resource_version,
+        "node": pod.spec.node_name,
+        "requests": _requests(pod.spec),
+        "phase": phase,
+        "deleting": meta.deletion_timestamp is not None,
+        "created": meta.creation_timestamp,
+    }
+    if meta.labels.get(names.LABEL_MANAGED_BY) != names.MANAGED_BY or names.LABEL_JOB_UID not in meta.labels:
+        return Pod(**common)
+    state = next((c.state for c in status.container_statuses if c.name == names.CONTAINER), _State())
+    ended = state.terminated
+    started = ended.started_at if ended else state.running.started_at if state.running else None
+    return Pod(
+        **common,
+        ready=any(c.type == "Ready" and c.status == "True" for c in status.conditions),
+        address=status.pod_ip,
+        worker=_worker(meta),
+        trouble=_trouble(status, state),
+        report=decode_report(ended.message) if ended else None,
+        exit_code=ended.exit_code if ended else None,
+        started=started,
+        ended=ended.finished_at if ended else None,
+    )
+
+
+def _worker(meta: _Meta) -> Worker:
+    number = meta.labels.get(names.LABEL_ATTEMPT, "0")
+    text = meta.annotations.get(names.ANNOTATION_PLACEMENT)
+    try:
+        placement = _PLACEMENT.validate_json(text) if text else None
+    except ValidationError:
+        placement = None
+    return Worker(
+        job_uid=meta.labels[names.LABEL_JOB_UID],
+        number=int(number) if number.isdigit() else 0,
+        revision=meta.labels.get(names.LABEL_REVISION, ""),
+        accelerator=meta.labels.get(names.LABEL_ACCELERATOR, ""),
+        placement=placement,
+    )
+
+
+def _trouble(status: _PodStatus, state: _State) -> Trouble | None:
+    """The first thing that keeps a pod from running, or that ended it."""
+    if status.reason:
+        return Trouble(status.reason, status.message)
+    if state.terminated is not None and state.terminated.exit_code != 0:
+        return Trouble(state.terminated.reason or "Error", state.terminated.message)
+    if state.waiting is not None and state.waiting.reason not in ("", "ContainerCreating", "PodInitializing"):
+        return Trouble(state.waiting.reason, state.waiting.message)
+    for condition in status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return Trouble(condition.reason, condition.message)
+    return None
+
+
+def _requests(spec: _PodSpec) -> dict[str, int]:
+    """What the scheduler reserves: the containers' sum or the greediest init container, whichever is more, and the overhead."""
+    total: dict[str, int] = {PODS: 1}
+    first: dict[str, int] = {}
+    for container in spec.containers:
+        add(total, amounts(_effective(container)))
+    for container in spec.init_containers:
+        if container.restart_policy == "Always":
+            add(total, amounts(_effective(container)))
+            continue
+        for name, value in amounts(_effective(container)).items():
+            first[name] = max(first.get(name, 0), value)
+    for name, value in first.items():
+        total[name] = max(total.get(name, 0), value)
+    add(total, amounts(spec.overhead))
+    return total
+
+
+def _effective(container: _Container) -> dict[str, str]:
+    return {**container.resources.limits, **container.resources.requests}
+
+
+def status_document(status: InferenceJobStatus) -> dict[str, Any]:
+    """A job status as the API wants it: camelCase, whole seconds, nothing that is not set."""
+    return _JOB_STATUS.dump_python(status, mode="json", by_alias=True, exclude_none=True)
+
+
+def model_status_document(status: InferenceModelStatus) -> dict[str, Any]:
+    """A model status as the API wants it."""
+    return _MODEL_STATUS.dump_python(status, mode="json", by_alias=True, exclude_none=True)
+
+
+def placement_text(placement: Placement) -> str:
+    """A placement as annotation text."""
+    return _PLACEMENT.dump_json(placement, by_alias=True, exclude_none=True).decode()

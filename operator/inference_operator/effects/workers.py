@@ -1,0 +1,29 @@
+"""Asking worker pods how they stand."""
+
+import asyncio
+
+import aiohttp
+import msgspec
+from inference_protocol.messages import HTTP_PORT, TELEMETRY_PATH, Telemetry
+
+# A worker that takes longer than this is busy or gone; the next round asks again.
+_TIMEOUT = aiohttp.ClientTimeout(total=1.0)
+
+
+class Workers:
+    """A WorkerClient over plain HTTP inside the cluster."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+        self._decoder = msgspec.json.Decoder(Telemetry)
+
+    async def telemetry(self, address: str) -> Telemetry | None:
+        """See WorkerClient."""
+        host = f"[{address}]" if ":" in address else address
+        try:
+            async with self._session.get(f"http://{host}:{HTTP_PORT}{TELEMETRY_PATH}", timeout=_TIMEOUT) as response:
+                if response.status != 200:
+                    return None
+                return self._decoder.decode(await response.read())
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError, msgspec.DecodeError, msgspec.ValidationError):
+            return None

@@ -1,0 +1,38 @@
+"""What can go wrong between the operator and the API server.
+
+    OperatorError
+    ├── RetryableError     try the same again later (network, 429, 5xx)
+    ├── ConflictError      what we knew is out of date: look again, then decide again (409, 412)
+    ├── NotFoundError      the object is gone (404)
+    └── RefusedError       the API server says no for good (400, 403, 422); `reason` and message go into a condition
+"""
+
+
+class OperatorError(Exception):
+    """Root of all."""
+
+
+class RetryableError(OperatorError):
+    """Try again later; `after_seconds` when the server said how much later."""
+
+    def __init__(self, message: str, *, after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.after_seconds = after_seconds
+
+
+class ConflictError(OperatorError):
+    """Decided on an old view."""
+
+
+class NotFoundError(OperatorError):
+    """The object is gone."""
+
+
+class RefusedError(OperatorError):
+    """The API server refuses; trying the same again would be refused again."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.message = message

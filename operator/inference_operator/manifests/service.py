@@ -1,0 +1,35 @@
+"""The Service in front of a serving job's workers."""
+
+from inference_protocol.messages import HTTP_PORT
+
+from inference_operator.domain import names
+from inference_operator.domain.cluster import Job
+from inference_operator.manifests.worker import Manifest, owner_reference
+
+
+def service(job: Job) -> Manifest:
+    """Selects the job's ready workers; the port has the protocol's usual number."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": names.service_name(job.key.name),
+            "namespace": job.key.namespace,
+            "labels": {
+                names.LABEL_MANAGED_BY: names.MANAGED_BY,
+                names.LABEL_NAME: names.WORKER_NAME,
+                names.LABEL_JOB: names.label_value(job.key.name),
+                names.LABEL_JOB_UID: job.uid,
+            },
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": {
+            "selector": names.selector(job.uid),
+            "ports": [{"name": "http", "port": HTTP_PORT, "targetPort": "http"}],
+        },
+    }
+
+
+def endpoint(job: Job) -> str:
+    """Where the job answers, for clients inside the cluster."""
+    return f"http://{names.service_name(job.key.name)}.{job.key.namespace}.svc:{HTTP_PORT}"

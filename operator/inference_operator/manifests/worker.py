@@ -1,0 +1,209 @@
+"""The worker pod: placed by node affinity, restricted, without Kubernetes credentials."""
+
+from typing import Any
+
+from inference_protocol.messages import CONFIG_VARIABLE, HTTP_PORT, VOLUME_ROOT, BatchTask, ModelSource, WorkerConfig, encode
+from inference_protocol.uris import PvcUri, is_uri, parse_uri
+
+from inference_operator.domain import names
+from inference_operator.domain.cluster import Job
+from inference_operator.domain.job import KIND, InferenceJobSpec, Placement, PodTemplate, Resources
+from inference_operator.domain.parse import placement_text
+from inference_operator.domain.schema import API_VERSION
+from inference_operator.settings import AcceleratorClass, Settings
+
+Manifest = dict[str, Any]
+
+# Distroless's nonroot: any number works, one that volumes can be prepared for is kinder.
+USER = 65532
+
+
+def worker_pod(
+    job: Job,
+    source: ModelSource,
+    resources: Resources,
+    placement: Placement,
+    *,
+    number: int,
+    revision: str,
+    settings: Settings,
+) -> Manifest:
+    """The pod of one attempt or replica. `placement.pod` is its name."""
+    spec = job.spec
+    assert spec is not None, "only admitted jobs get pods"
+    template = spec.template or PodTemplate()
+    accelerator = settings.accelerators[placement.accelerator]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": placement.pod,
+            "namespace": job.key.namespace,
+            "labels": {**template.labels, **_labels(job, placement, number, revision)},
+            "annotations": {**template.annotations, names.ANNOTATION_PLACEMENT: placement_text(placement)},
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": _without_empty(
+            {
+                "restartPolicy": "Never",
+                "automountServiceAccountToken": False,
+                "enableServiceLinks": False,
+                "terminationGracePeriodSeconds": settings.termination_grace_seconds,
+                "priorityClassName": template.priority_class_name,
+                "runtimeClassName": template.runtime_class_name,
+                "imagePullSecrets": [{"name": name} for name in template.image_pull_secrets],
+                "nodeSelector": {**accelerator.node_selector, **spec.node_selector},
+                "affinity": _on_node(placement.node),
+                "tolerations": _tolerations(spec, accelerator),
+                "securityContext": {
+                    "runAsNonRoot": True,
+                    "runAsUser": USER,
+                    "runAsGroup": USER,
+                    "fsGroup": USER,
+                    "fsGroupChangePolicy": "OnRootMismatch",
+                    "seccompProfile": {"type": "RuntimeDefault"},
+                },
+                "containers": [_container(job, spec, source, resources, accelerator, template, number, settings)],
+                "volumes": _volumes(spec, source),
+            }
+        ),
+    }
+
+
+def owner_reference(job: Job) -> Manifest:
+    """Ties an object's life to the job's: deletion is the garbage collector's, so it never hangs on us."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "name": job.key.name,
+        "uid": job.uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
+
+
+def _labels(job: Job, placement: Placement, number: int, revision: str) -> dict[str, str]:
+    return {
+        names.LABEL_NAME: names.WORKER_NAME,
+        names.LABEL_MANAGED_BY: names.MANAGED_BY,
+        names.LABEL_JOB: names.label_value(job.key.name),
+        names.LABEL_JOB_UID: job.uid,
+        names.LABEL_ATTEMPT: str(number),
+        names.LABEL_REVISION: revision,
+        names.LABEL_ACCELERATOR: placement.accelerator,
+    }
+
+
+def _on_node(node: str) -> Manifest:
+    # Affinity and not spec.nodeName: taints, quotas and the bind stay kube-scheduler's, and it says why when it can't.
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+
+
+def _tolerations(spec: InferenceJobSpec, accelerator: AcceleratorClass) -> list[Manifest]:
+    of_class = [
+        _without_empty({"key": t.key, "operator": t.operator, "value": t.value, "effect": t.effect}) for t in accelerator.tolerations
+    ]
+    of_job = [
+        _without_empty(
+            {
+                "key": t.key,
+                "operator": t.operator,
+                "value": t.value,
+                "effect": t.effect,
+                "tolerationSeconds": t.toleration_seconds,
+            }
+        )
+        for t in spec.tolerations
+    ]
+    return [*of_class, *of_job]
+
+
+def _container(
+    job: Job,
+    spec: InferenceJobSpec,
+    source: ModelSource,
+    resources: Resources,
+    accelerator: AcceleratorClass,
+    template: PodTemplate,
+    number: int,
+    settings: Settings,
+) -> Manifest:
+    config = worker_config(job, source, accelerator, number=number, settings=settings)
+    own = {"name": CONFIG_VARIABLE, "value": encode(config).decode()}
+    return {
+        "name": names.CONTAINER,
+        "image": settings.worker_image,
+        "imagePullPolicy": settings.image_pull_policy,
+        # Ours last: a user's variable of the same name would otherwise win.
+        "env": [*({"name": e.name, "value": e.value} for e in template.env if e.name != CONFIG_VARIABLE), own],
+        "ports": [{"name": "http", "containerPort": HTTP_PORT}],
+        "resources": {"requests": resources.requests, "limits": resources.limits},
+        "readinessProbe": {"httpGet": {"path": "/v2/health/ready", "port": "http"}, "periodSeconds": 1, "failureThreshold": 1},
+        "livenessProbe": {"httpGet": {"path": "/v2/health/live", "port": "http"}, "periodSeconds": 10, "failureThreshold": 6},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+            *(
+                {"name": f"claim-{i}", "mountPath": f"{VOLUME_ROOT}/{claim}", "readOnly": not writable}
+                for i, (claim, writable) in enumerate(claims(spec, source).items())
+            ),
+        ],
+    }
+
+
+def worker_config(job: Job, source: ModelSource, accelerator: AcceleratorClass, *, number: int, settings: Settings) -> WorkerConfig:
+    """What the worker is told."""
+    spec = job.spec
+    assert spec is not None
+    task = None
+    if spec.input is not None:
+        task = BatchTask(
+            input_uri=spec.input.uri,
+            input_data=spec.input.data,
+            input_format=spec.input.format.value,
+            input_digest=spec.input.digest,
+            allow_non_finite=spec.input.allow_non_finite,
+            output_uri=spec.output.uri if spec.output is not None else None,
+        )
+    return WorkerConfig(
+        namespace=job.key.namespace,
+        job=job.key.name,
+        uid=job.uid,
+        attempt=number,
+        model=source,
+        providers=accelerator.execution_providers,
+        batch_size=spec.batch_size,
+        task=task,
+        drain_seconds=max(1.0, settings.termination_grace_seconds - 5.0),
+    )
+
+
+def claims(spec: InferenceJobSpec, source: ModelSource) -> dict[str, bool]:
+    """The PersistentVolumeClaims that a worker mounts, and whether it writes there."""
+    found: dict[str, bool] = {}
+    given = spec.input.uri if spec.input is not None else None
+    for text, writes in ((source.uri, False), (given, False), (spec.output.uri if spec.output else None, True)):
+        if text is None or not is_uri(text):
+            continue
+        uri = parse_uri(text)
+        if isinstance(uri, PvcUri):
+            found[uri.claim] = found.get(uri.claim, False) or writes
+    return found
+
+
+def _volumes(spec: InferenceJobSpec, source: ModelSource) -> list[Manifest]:
+    tmp: Manifest = {"name": "tmp", "emptyDir": {"sizeLimit": "2Gi"}}
+    mounted = [
+        {"name": f"claim-{i}", "persistentVolumeClaim": {"claimName": claim, "readOnly": not writable}}
+        for i, (claim, writable) in enumerate(claims(spec, source).items())
+    ]
+    return [tmp, *mounted]
+
+
+def _without_empty(manifest: Manifest) -> Manifest:
+    return {key: value for key, value in manifest.items() if value not in (None, {}, [])}

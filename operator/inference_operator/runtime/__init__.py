@@ -1,0 +1,1 @@
+"""Reusable machinery: queue, clock, rate limit. Knows nothing of InferenceJobs."""

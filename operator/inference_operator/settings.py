@@ -1,0 +1,120 @@
+"""The operator's settings: frozen, typed, from one YAML file that the chart writes.
+
+Every field has a default that works on a cluster with NVIDIA's device plugin.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+
+class ConfigurationError(Exception):
+    """The settings file can't be used; the message names the field."""
+
+
+class TolerationSetting(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A toleration that every worker of an accelerator class gets."""
+
+    key: str
+    operator: str = "Exists"
+    value: str | None = None
+    effect: str | None = None
+
+
+class AcceleratorClass(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What `accelerator: gpu` or `cpu` means on this cluster."""
+
+    # ONNX Runtime execution providers; the first is the promised one, and a worker that can't have it fails.
+    execution_providers: tuple[str, ...]
+    # The extended resource that a worker asks for; none for plain CPU.
+    resource_name: str | None = None
+    resource_count: int = 1
+    # Requests and limits of a worker container unless the job or its model says otherwise.
+    requests: dict[str, str] = {}
+    limits: dict[str, str] = {}
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[TolerationSetting, ...] = ()
+    # Declared board or package power of one worker's share; there is no meter, so energy is modelled from these.
+    watts_busy: float = 0.0
+    watts_idle: float = 0.0
+
+
+def _default_accelerators() -> dict[str, AcceleratorClass]:
+    memory = {"memory": "512Mi"}
+    return {
+        "cpu": AcceleratorClass(
+            execution_providers=("CPUExecutionProvider",),
+            requests={"cpu": "500m", **memory},
+            limits=memory,
+            watts_busy=15.0,
+            watts_idle=2.0,
+        ),
+        "gpu": AcceleratorClass(
+            execution_providers=("CUDAExecutionProvider",),
+            resource_name="nvidia.com/gpu",
+            requests={"cpu": "500m", "memory": "1Gi"},
+            limits={"memory": "4Gi"},
+            tolerations=(TolerationSetting(key="nvidia.com/gpu"),),
+            watts_busy=300.0,
+            watts_idle=60.0,
+        ),
+    }
+
+
+class CostWeights(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """cost = latency [s] + alpha * energy [J] + beta * switch [s]."""
+
+    # Seconds that one joule is worth: at 0.001 a second of a 300 W board counts as 0.3 s.
+    alpha: float = 0.001
+    # How much a second of model loading counts over its share in the latency.
+    beta: float = 0.5
+
+
+class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """All settings."""
+
+    worker_image: str = "localhost/inference-worker:latest"
+    image_pull_policy: str = "IfNotPresent"
+    accelerators: dict[str, AcceleratorClass] = msgspec.field(default_factory=_default_accelerators)
+    cost: CostWeights = CostWeights()
+    # Namespaces to watch; empty is all.
+    namespaces: tuple[str, ...] = ()
+    # Concurrent reconciles. They wait for the API server, so more than the cores is right.
+    workers: int = 16
+    # At most one scheduling pass in this time; a burst of events is decided together.
+    scheduling_interval_seconds: float = 0.05
+    # A relist heals what a watch has lost: kopf reports no deletions that it missed.
+    resync_seconds: float = 300.0
+    # How often running workers are asked how they stand.
+    telemetry_seconds: float = 2.0
+    # Failed attempts wait this long, doubling, up to the limit.
+    backoff_seconds: float = 2.0
+    backoff_limit_seconds: float = 120.0
+    # API requests a second of the whole operator, and the burst over it.
+    requests_per_second: float = 200.0
+    burst: int = 400
+    # Grace for a worker to drain after SIGTERM.
+    termination_grace_seconds: int = 30
+    # A pod that can't start (image, volume, admission) is given up as failed attempt after this time.
+    start_timeout_seconds: float = 600.0
+    http_port: int = 8080
+    lease_name: str = "inference-operator"
+    log_level: str = "INFO"
+    # What a place costs while nothing is measured: seconds to load, and seconds for the whole work.
+    assumed_load_seconds: float = 3.0
+    assumed_work_seconds: float = 30.0
+
+
+def load_settings(path: Path | None) -> Settings:
+    """Read the file; the defaults without one. Raises ConfigurationError."""
+    if path is None:
+        return Settings()
+    try:
+        settings = msgspec.yaml.decode(path.read_bytes(), type=Settings)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: {error.strerror}") from error
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise ConfigurationError(f"{path}: {error}") from error
+    if "cpu" not in settings.accelerators:
+        raise ConfigurationError(f"{path}: accelerators must have a class 'cpu'")
+    return settings
