@@ -21,7 +21,7 @@ from inference_operator.domain.cluster import Key
 from inference_operator.effects.apply import Applier
 from inference_operator.effects.connection import Connection, ConnectionConfigError, connect
 from inference_operator.effects.kube import Kube
-from inference_operator.effects.lease import Lease, LeadershipLostError
+from inference_operator.effects.lease import LeadershipLostError, Lease
 from inference_operator.effects.workers import Workers
 from inference_operator.errors import OperatorError, RetryableError
 from inference_operator.observability import logs, metrics
@@ -81,7 +81,13 @@ async def run(settings: Settings, connection: Connection, namespace: str, identi
                 group.create_task(_watch(settings, intake, connection, health))
                 await _first_sync(resync)
                 health.synced = True
-                log.info("synced: %d jobs, %d models, %d nodes, %d pods", len(store.jobs), len(store.models), len(store.nodes), len(store.pods))
+                log.info(
+                    "synced: %d jobs, %d models, %d nodes, %d pods",
+                    len(store.jobs),
+                    len(store.models),
+                    len(store.nodes),
+                    len(store.pods),
+                )
                 await lease.acquire()
                 metrics.leading.set(1)
                 group.create_task(lease.hold())

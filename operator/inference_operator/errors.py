@@ -1,10 +1,10 @@
 """What can go wrong between the operator and the API server.
 
-    OperatorError
-    ├── RetryableError     try the same again later (network, 429, 5xx)
-    ├── ConflictError      what we knew is out of date: look again, then decide again (409, 412)
-    ├── NotFoundError      the object is gone (404)
-    └── RefusedError       the API server says no for good (400, 403, 422); `reason` and message go into a condition
+OperatorError
+├── RetryableError     try the same again later (network, 429, 5xx)
+├── ConflictError      what we knew is out of date: look again, then decide again (409, 412)
+├── NotFoundError      the object is gone (404)
+└── RefusedError       the API server says no for good (400, 403, 422); `reason` and message go into a condition
 """
 
 

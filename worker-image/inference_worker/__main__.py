@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import uvloop
+
 from inference_protocol.messages import (
     CONFIG_VARIABLE,
     HTTP_PORT,
@@ -21,7 +22,6 @@ from inference_protocol.messages import (
 )
 from inference_protocol.reasons import WorkerReason
 from inference_protocol.sketch import LatencySketch
-
 from inference_worker.batch.task import Task
 from inference_worker.errors import WorkerError
 from inference_worker.life import Life, Loaded, load

@@ -1,7 +1,7 @@
 """Faults that a worker can name.
 
-    WorkerError(reason)      ends the worker; goes to the operator as the condition's reason and message
-    RequestError(status)     ends one request; goes to its caller
+WorkerError(reason)      ends the worker; goes to the operator as the condition's reason and message
+RequestError(status)     ends one request; goes to its caller
 """
 
 from http import HTTPStatus

@@ -14,7 +14,6 @@ from urllib.parse import urljoin, urlsplit
 from inference_protocol.messages import VOLUME_ROOT
 from inference_protocol.reasons import WorkerReason
 from inference_protocol.uris import HttpUri, forbidden_address
-
 from inference_worker import volumes
 from inference_worker.errors import WorkerError
 

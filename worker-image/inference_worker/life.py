@@ -4,12 +4,13 @@ import resource
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
+
 from inference_protocol.messages import ModelFacts, Telemetry, WorkerConfig
 from inference_protocol.reasons import WorkerReason
-
 from inference_worker import cpu, fetch
 from inference_worker.batch.task import Task
 from inference_worker.engine import Engine, Tensor
@@ -120,8 +121,8 @@ def _timed(engine: Engine, feeds: dict[str, Tensor]) -> float:
     return time.perf_counter() - begun
 
 
-def _zeros(shape: tuple[int | None, ...], dtype: "np.dtype[object]", rows: int) -> Tensor:
+def _zeros(shape: tuple[int | None, ...], dtype: np.dtype[Any], rows: int) -> Tensor:
     sizes = [rows if i == 0 and d is None else _FREE_SIZE if d is None else d for i, d in enumerate(shape)]
-    if dtype == object:
+    if dtype.kind == "O":
         return np.full(sizes, b"", dtype=object)
     return np.zeros(sizes, dtype=dtype)

@@ -8,11 +8,13 @@ REGISTRY = CollectorRegistry()
 _BUCKETS_MILLISECONDS = (0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 25, 50, 75, 100, 250, 500, 1000, 2500, 5000, 10000)
 _LABELS = ("namespace", "job", "model", "version")
 
-requests_total = Counter(
-    "inference_requests_total", "Requests answered, by HTTP status.", (*_LABELS, "code"), registry=REGISTRY
-)
+requests_total = Counter("inference_requests_total", "Requests answered, by HTTP status.", (*_LABELS, "code"), registry=REGISTRY)
 latency_ms = Histogram(
-    "inference_latency_ms", "Request latency, milliseconds: queue and compute.", _LABELS, buckets=_BUCKETS_MILLISECONDS, registry=REGISTRY
+    "inference_latency_ms",
+    "Request latency, milliseconds: queue and compute.",
+    _LABELS,
+    buckets=_BUCKETS_MILLISECONDS,
+    registry=REGISTRY,
 )
 queue_ms = Histogram(
     "inference_queue_ms", "Time waited for the model, milliseconds.", _LABELS, buckets=_BUCKETS_MILLISECONDS, registry=REGISTRY

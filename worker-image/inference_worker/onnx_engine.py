@@ -1,9 +1,9 @@
 """ONNX Runtime as an Engine."""
 
 import onnxruntime as ort
-from inference_protocol.reasons import WorkerReason
 from onnxruntime.capi import onnxruntime_pybind11_state as faults
 
+from inference_protocol.reasons import WorkerReason
 from inference_worker import datatypes
 from inference_worker.engine import Tensor, Tensors, TensorSpec
 from inference_worker.errors import WorkerError

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from inference_protocol.sketch import LatencySketch
-
 from inference_worker.engine import Engine, Tensor, Tensors
 from inference_worker.errors import RequestError
 
@@ -46,9 +45,7 @@ class Runner:
         self._waiting += 1
         self._idle.clear()
         try:
-            answers, begun, ended = await asyncio.get_running_loop().run_in_executor(
-                self._executor, self._timed, feeds, outputs
-            )
+            answers, begun, ended = await asyncio.get_running_loop().run_in_executor(self._executor, self._timed, feeds, outputs)
         except ValueError as error:
             raise RequestError(HTTPStatus.BAD_REQUEST, f"the model refused the request: {error}") from error
         except MemoryError as error:

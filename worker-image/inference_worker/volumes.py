@@ -5,7 +5,6 @@ from pathlib import Path
 from inference_protocol.messages import VOLUME_ROOT
 from inference_protocol.reasons import WorkerReason
 from inference_protocol.uris import FileUri, HttpUri, PvcUri, Uri, UriError, parse_uri
-
 from inference_worker.errors import WorkerError
 
 

@@ -51,7 +51,7 @@ def register(registry: kopf.OperatorRegistry, intake: Intake, connection: Connec
 
 
 def watch_settings() -> kopf.OperatorSettings:
-    """kopf's settings: quiet, server-side filtered, and quick to notice a dead stream."""
+    """Kopf's settings: quiet, server-side filtered, and quick to notice a dead stream."""
     settings = kopf.OperatorSettings()
     settings.peering.standalone = True
     settings.scanning.disabled = True

@@ -24,7 +24,9 @@ _OURS = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}"
 class Resync:
     """Lists, takes in, and buries ghosts."""
 
-    def __init__(self, kube: KubeClient, store: Store, intake: Intake, namespaces: tuple[str, ...], heard: Callable[[str], None]) -> None:
+    def __init__(
+        self, kube: KubeClient, store: Store, intake: Intake, namespaces: tuple[str, ...], heard: Callable[[str], None]
+    ) -> None:
         self._kube = kube
         self._store = store
         self._intake = intake
@@ -53,7 +55,10 @@ class Resync:
             listed = await self._kind(name, tuple(path(ns) for ns in self._namespaces), take, selector=selector)
             for key, uid in ghosts(before, listed):
                 log.info("resync: %s %s is gone", name, key)
-                take({"metadata": {"namespace": key.namespace, "name": key.name, "uid": uid, "labels": {names.LABEL_JOB_UID: uid}}}, gone=True)
+                take(
+                    {"metadata": {"namespace": key.namespace, "name": key.name, "uid": uid, "labels": {names.LABEL_JOB_UID: uid}}},
+                    gone=True,
+                )
 
     async def _kind(
         self, name: str, where: tuple[str, ...], take: Callable[..., None], *, selector: str = ""

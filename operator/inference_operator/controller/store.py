@@ -87,7 +87,12 @@ class Store:
         old = self.pods.get(pod.key)
         if pod.uid and pod.uid in self._gone:
             return False
-        if old is not None and old.uid == pod.uid and pod.uid and (pod == old or not is_newer(pod.resource_version, old.resource_version)):
+        if (
+            old is not None
+            and old.uid == pod.uid
+            and pod.uid
+            and (pod == old or not is_newer(pod.resource_version, old.resource_version))
+        ):
             return False
         if old is not None:
             self._forget_pod(old)

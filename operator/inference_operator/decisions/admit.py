@@ -6,14 +6,13 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
-from inference_protocol.messages import ModelSource
-from inference_protocol.uris import PvcUri, UriError, is_uri, parse_uri
-
 from inference_operator.domain.cluster import Observed
 from inference_operator.domain.conditions import Reason
 from inference_operator.domain.job import Accelerator, Backend, DeadlinePolicy, InferenceJobSpec
 from inference_operator.domain.model import ModelVersion
 from inference_operator.settings import Settings
+from inference_protocol.messages import ModelSource
+from inference_protocol.uris import PvcUri, UriError, is_uri, parse_uri
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ def _model_is_unknown(observed: Observed, spec: InferenceJobSpec, settings: Sett
         return None
     return Refusal(
         Reason.MODEL_UNKNOWN,
-        f"there is no InferenceModel {spec.model!r} in namespace {observed.job.key.namespace}; create it, and the job goes on by itself",
+        f"there is no InferenceModel {spec.model!r} in namespace {observed.job.key.namespace}; create it and the job goes on",
         final=False,
     )
 
@@ -72,7 +71,9 @@ def _model_version_is_unknown(observed: Observed, spec: InferenceJobSpec, settin
         return None
     known = ", ".join(v.name for v in observed.model.spec.versions) if observed.model.spec else ""
     return Refusal(
-        Reason.MODEL_VERSION_UNKNOWN, f"InferenceModel {spec.model!r} has no version {spec.model_version!r}; it has {known}", final=False
+        Reason.MODEL_VERSION_UNKNOWN,
+        f"InferenceModel {spec.model!r} has no version {spec.model_version!r}; it has {known}",
+        final=False,
     )
 
 
@@ -82,7 +83,7 @@ def _digests_contradict(observed: Observed, spec: InferenceJobSpec, settings: Se
         return None
     return Refusal(
         Reason.INVALID_SPEC,
-        f"modelDigest is {spec.model_digest}, but version {version.name!r} of {spec.model!r} is {version.digest}; pin another version",
+        f"modelDigest is {spec.model_digest}, but version {version.name!r} of {spec.model!r} is {version.digest}; pin one",
         final=False,
     )
 
@@ -99,7 +100,9 @@ def _accelerator_is_unknown(observed: Observed, spec: InferenceJobSpec, settings
         return None
     known = ", ".join(sorted(settings.accelerators))
     return Refusal(
-        Reason.ACCELERATOR_UNKNOWN, f"this cluster's operator knows no accelerator {spec.accelerator.value!r}; it has {known}", final=False
+        Reason.ACCELERATOR_UNKNOWN,
+        f"this cluster's operator knows no accelerator {spec.accelerator.value!r}; it has {known}",
+        final=False,
     )
 
 

@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from inference_protocol.reasons import PERMANENT, WorkerReason
-
 from inference_operator.domain.cluster import Observed, Pod, PodPhase
 from inference_operator.domain.conditions import AnyReason, Reason
 from inference_operator.domain.job import AttemptOutcome
 from inference_operator.settings import Settings
+from inference_protocol.reasons import PERMANENT, WorkerReason
 
 # What the kubelet or the control plane writes when a pod ends through no fault of its worker.
 _DISRUPTIONS = frozenset(
@@ -87,7 +86,9 @@ def ending_of(pod: Pod, revision: str) -> Ending | None:
             text = "the kernel killed the worker for memory; raise resources.limits.memory, or lower batchSize"
             return Ending(AttemptOutcome.FAILED, WorkerReason.OUT_OF_MEMORY, text)
         if reason in _DISRUPTIONS:
-            return Ending(AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, f"{reason}: {trouble.message if trouble else ''}".rstrip(": "))
+            return Ending(
+                AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, f"{reason}: {trouble.message if trouble else ''}".rstrip(": ")
+            )
         code = f"exit code {pod.exit_code}" if pod.exit_code is not None else "no exit code"
         said = f": {trouble.message[-500:]}" if trouble and trouble.message else ""
         return Ending(AttemptOutcome.FAILED, WorkerReason.INTERNAL, f"the worker ended with {code} and left no report{said}")
@@ -100,7 +101,7 @@ def backoff_seconds(failures: int, settings: Settings) -> float:
     """How long to wait after so many failures in a row: doubling, up to the limit."""
     if failures <= 0:
         return 0.0
-    return min(settings.backoff_seconds * 2 ** min(failures - 1, 30), settings.backoff_limit_seconds)
+    return min(settings.backoff_seconds * 2.0 ** min(failures - 1, 30), settings.backoff_limit_seconds)
 
 
 def retry_time(state: Attempts, settings: Settings) -> datetime | None:

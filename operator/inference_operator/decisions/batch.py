@@ -11,7 +11,14 @@ from inference_operator.decisions.fleet import Answer
 from inference_operator.decisions.learn import learned
 from inference_operator.decisions.need import Standing, is_lost, setback_retry
 from inference_operator.decisions.outcome import ACCEPTED, Outcome, failed, stop_all, unfinished, waiting
-from inference_operator.decisions.report import deadline_status, facts_of, latency_status, model_status, placement_status, round_milliseconds
+from inference_operator.decisions.report import (
+    deadline_status,
+    facts_of,
+    latency_status,
+    model_status,
+    placement_status,
+    round_milliseconds,
+)
 from inference_operator.decisions.trouble import trouble_of
 from inference_operator.domain.cluster import Observed
 from inference_operator.domain.conditions import AnyReason, ConditionType, Finding, Reason, Truth
@@ -60,7 +67,9 @@ def _succeeded(observed: Observed, state: Attempts, now: datetime) -> Outcome:
     )
     actions: list[Action] = list(stop_all(observed, "the work is done"))
     if state.pod is not None and report is not None:
-        profile = learned(observed.model, report.model, accelerator=state.pod.worker.accelerator if state.pod.worker else "", now=now)
+        profile = learned(
+            observed.model, report.model, accelerator=state.pod.worker.accelerator if state.pod.worker else "", now=now
+        )
         if profile is not None and observed.model is not None:
             actions.append(WriteModelStatus(observed.model.key, observed.model.uid, profile))
     return Outcome(tuple(actions), findings, status, "Succeeded")
@@ -121,7 +130,9 @@ def _next_attempt(
     assert spec is not None
     wake = _passing(spec.deadline, now)
     if answer is not None and answer.assignments and need.need(observed, stand, settings, now) is not None:
-        creation = create_worker(observed, answer.assignments[0], number=state.number + 1, revision=stand.revision, settings=settings, now=now)
+        creation = create_worker(
+            observed, answer.assignments[0], number=state.number + 1, revision=stand.revision, settings=settings, now=now
+        )
         return _placing(observed, creation, state.number + 1, status, now)
     reason, text, recheck, final = _why_waiting(observed, state, answer, settings, now)
     if final:
@@ -207,7 +218,7 @@ def _status(observed: Observed, state: Attempts, now: datetime, *, completed: da
         completion_time=completed.replace(microsecond=0) if completed is not None else None,
         deadline=deadline_status(
             spec.deadline,
-            estimated=_estimate(observed, state, now),
+            estimated=_estimate(observed, state),
             completed=completed,
             before=before.deadline,
             now=now,
@@ -246,7 +257,9 @@ def _progress(observed: Observed, state: Attempts, now: datetime) -> ProgressSta
     if told_now is None or pod is None:
         return before
     young = pod.started is None or (now - pod.started).total_seconds() < _LONG_RUN_SECONDS
-    same_tenth = before is not None and before.total and told_now.completed * 10 // told_now.total == before.completed * 10 // before.total
+    same_tenth = (
+        before is not None and before.total and told_now.completed * 10 // told_now.total == before.completed * 10 // before.total
+    )
     if young or same_tenth:
         return before
     return ProgressStatus(total=told_now.total, completed=told_now.completed, failed=told_now.failed)
@@ -278,7 +291,7 @@ def _output(observed: Observed, state: Attempts) -> OutputStatus | None:
     return observed.job.status.output
 
 
-def _estimate(observed: Observed, state: Attempts, now: datetime) -> datetime | None:
+def _estimate(observed: Observed, state: Attempts) -> datetime | None:
     """When the running attempt will be done: from its own pace, else from what placement expected."""
     pod = state.pod
     if pod is None or state.ending is not None:
@@ -295,4 +308,3 @@ def _estimate(observed: Observed, state: Attempts, now: datetime) -> datetime | 
     if placement is None or placement.cost.estimated:
         return None
     return placement.decision_time + timedelta(seconds=placement.cost.latency_seconds)
-

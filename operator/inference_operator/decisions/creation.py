@@ -30,9 +30,7 @@ def create_worker(
     )
     accelerator = settings.accelerators[assignment.accelerator]
     resources = worker_resources(observed, assignment.accelerator, accelerator)
-    manifest = worker_pod(
-        job, admit.source(observed), resources, placement, number=number, revision=revision, settings=settings
-    )
+    manifest = worker_pod(job, admit.source(observed), resources, placement, number=number, revision=revision, settings=settings)
     assumed = Pod(
         key=Key(job.key.namespace, name),
         uid="",

@@ -3,10 +3,9 @@
 from dataclasses import replace
 from datetime import datetime
 
-from inference_protocol.messages import ModelFacts
-
 from inference_operator.domain.cluster import Model
 from inference_operator.domain.model import InferenceModelStatus, Profile
+from inference_protocol.messages import ModelFacts
 
 _LIMIT = 128
 # A new measurement counts this much beside what is known.
@@ -32,7 +31,11 @@ def learned(model: Model | None, facts: ModelFacts | None, *, accelerator: str, 
         samples=known.samples + 1 if known is not None else 1,
         observed_time=now.replace(microsecond=0),
     )
-    if known is not None and _near(known.items_per_second, fresh.items_per_second) and _near(known.load_seconds, fresh.load_seconds):
+    if (
+        known is not None
+        and _near(known.items_per_second, fresh.items_per_second)
+        and _near(known.load_seconds, fresh.load_seconds)
+    ):
         return None
     others = [p for p in model.status.profiles if (p.digest, p.accelerator, p.batch_size) != key]
     kept = sorted(others, key=lambda p: p.observed_time)[-(_LIMIT - 1) :]

@@ -51,7 +51,9 @@ def need(observed: Observed, stand: Standing, settings: Settings, now: datetime)
         return None
     if observed.setback is not None and setback_retry(observed, settings) > now:
         return None
-    slots = _batch_slots(observed, stand.attempts, spec, settings, now) if stand.attempts else _serve_slots(stand.replicas, spec, now)
+    slots = (
+        _batch_slots(observed, stand.attempts, spec, settings, now) if stand.attempts else _serve_slots(stand.replicas, spec, now)
+    )
     if not slots:
         return None
     return Need(
@@ -71,7 +73,7 @@ def setback_retry(observed: Observed, settings: Settings) -> datetime:
     """When what the API server refused is tried again."""
     setback = observed.setback
     assert setback is not None
-    wait = min(settings.backoff_seconds * 2 ** min(setback.count, 20), settings.backoff_limit_seconds)
+    wait = min(settings.backoff_seconds * 2.0 ** min(setback.count, 20), settings.backoff_limit_seconds)
     return setback.time + timedelta(seconds=wait)
 
 
@@ -163,4 +165,3 @@ def items_left(observed: Observed) -> int | None:
     if spec.input.data is not None:
         return sum(1 for line in spec.input.data.splitlines() if line.strip())
     return spec.input.items
-

@@ -45,7 +45,8 @@ def full(capacity: Capacity, shape: Shape) -> str | None:
     if short is None:
         return None
     free, whole = capacity.free.get(short, 0), capacity.node.allocatable.get(short, 0)
-    return f"{format_amount(short, max(0, free))} of {format_amount(short, whole)} {short} is free, {format_amount(short, dict(shape.amounts)[short])} is wanted"
+    wanted = format_amount(short, dict(shape.amounts)[short])
+    return f"{format_amount(short, max(0, free))} of {format_amount(short, whole)} {short} is free, {wanted} is wanted"
 
 
 def pressure(capacity: Capacity, shape: Shape) -> float:
@@ -59,7 +60,7 @@ def pressure(capacity: Capacity, shape: Shape) -> float:
 
 
 def cost(option: Option, weights: CostWeights) -> CostTerms:
-    """cost = latency + alpha * energy + beta * switch, for a cold start on this class."""
+    """Cost = latency + alpha * energy + beta * switch, for a cold start on this class."""
     load, work = option.estimate.load_seconds, option.estimate.work_seconds
     energy = option.watts * (load + work)
     total = load + work + weights.alpha * energy + weights.beta * load

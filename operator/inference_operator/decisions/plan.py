@@ -103,7 +103,11 @@ def _events(observed: Observed, status: InferenceJobStatus) -> list[EmitEvent]:
     job = observed.job
     before, after = job.status.last_attempt, status.last_attempt
     events = []
-    if after is not None and after.outcome == "Failed" and (before is None or before.number != after.number or before.outcome != "Failed"):
+    if (
+        after is not None
+        and after.outcome == "Failed"
+        and (before is None or before.number != after.number or before.outcome != "Failed")
+    ):
         events.append(EmitEvent(job.key, job.uid, "AttemptFailed", f"attempt {after.number}: {after.reason}: {after.message}"))
     stalled = find(status.conditions, ConditionType.STALLED)
     if stalled is not None and stalled.status is Truth.TRUE and not is_true(job.status.conditions, ConditionType.STALLED):

@@ -29,7 +29,14 @@ class Assumptions:
 
 
 def estimate(
-    model: Model | None, digest: str | None, *, accelerator: str, batch_size: int, items: int | None, serving: bool, assumed: Assumptions
+    model: Model | None,
+    digest: str | None,
+    *,
+    accelerator: str,
+    batch_size: int,
+    items: int | None,
+    serving: bool,
+    assumed: Assumptions,
 ) -> Estimate:
     """Look the profile up; a serving job's work is done when it is ready, so only the load counts."""
     profile = find_profile(model, digest, accelerator=accelerator, batch_size=batch_size)

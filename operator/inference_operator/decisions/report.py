@@ -4,18 +4,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from inference_protocol.messages import ModelFacts, ModelSource
-from inference_protocol.sketch import LatencySketch, merged
-
 from inference_operator.domain.cluster import Observed, Pod, Reading
 from inference_operator.domain.job import DeadlineStatus, LatencyStatus, ModelStatus, Outlook, Placement
+from inference_protocol.messages import ModelFacts, ModelSource
+from inference_protocol.sketch import LatencySketch, merged
 
 # An estimate this near to the deadline is a coin's toss.
 _MARGIN = 0.1
 
 
 def deadline_status(
-    deadline: datetime | None, *, estimated: datetime | None, completed: datetime | None, before: DeadlineStatus | None, now: datetime
+    deadline: datetime | None,
+    *,
+    estimated: datetime | None,
+    completed: datetime | None,
+    before: DeadlineStatus | None,
+    now: datetime,
 ) -> DeadlineStatus | None:
     """How the job stands to its deadline.
 

@@ -145,7 +145,7 @@ class _Board:
     """Free capacity during one pass, recounted from nodes and pods at its start."""
 
     def __init__(self, fleet: Fleet) -> None:
-        self._capacities = {node.name: Capacity(node, dict(node.allocatable)) for node in fleet.nodes}
+        self.capacities = {node.name: Capacity(node, dict(node.allocatable)) for node in fleet.nodes}
         for pod in fleet.pods:
             self._count(pod)
         self._nodes = fleet.nodes
@@ -155,9 +155,9 @@ class _Board:
 
     def _count(self, pod: Pod) -> None:
         node = pod.node or (pod.worker.placement.node if pod.worker and pod.worker.placement else None)
-        if node is None or pod.terminal or node not in self._capacities:
+        if node is None or pod.terminal or node not in self.capacities:
             return
-        subtract(self._capacities[node].free, pod.requests)
+        subtract(self.capacities[node].free, pod.requests)
 
     def roomiest(self, shape: Shape) -> Capacity | None:
         """The fit node with room that would be least full; None when none has room."""
@@ -185,12 +185,11 @@ class _Board:
     def _look(self, shape: Shape) -> list[Capacity]:
         if shape not in self._fitting:
             verdicts = [(node, place.unfit(node, shape)) for node in self._nodes]
-            self._fitting[shape] = [self._capacities[node.name] for node, why in verdicts if why is None]
+            self._fitting[shape] = [self.capacities[node.name] for node, why in verdicts if why is None]
             self._unfit[shape] = [(node.name, why) for node, why in verdicts if why is not None]
         return self._fitting[shape]
 
 
 def capacity_of(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[str, dict[str, int]]:
     """Free amounts by node: the same recount, for metrics and tests."""
-    board = _Board(Fleet(tuple(nodes), tuple(pods), ()))
-    return {name: capacity.free for name, capacity in board._capacities.items()}
+    return {name: capacity.free for name, capacity in _Board(Fleet(tuple(nodes), tuple(pods), ())).capacities.items()}

@@ -10,7 +10,7 @@ from inference_operator.decisions.creation import create_worker
 from inference_operator.decisions.fleet import Answer
 from inference_operator.decisions.learn import learned
 from inference_operator.decisions.need import Standing, need, setback_retry
-from inference_operator.decisions.outcome import ACCEPTED, Outcome, failed, stop_all, waiting
+from inference_operator.decisions.outcome import ACCEPTED, Outcome, failed, stop_all
 from inference_operator.decisions.replicas import Replicas
 from inference_operator.decisions.report import deadline_status, facts_of, latency_status, model_status, placement_status
 from inference_operator.decisions.trouble import trouble_of
@@ -34,7 +34,12 @@ def plan_serve(observed: Observed, stand: Standing, answer: Answer | None, setti
     until = spec.serve.until if spec.serve is not None else None
     if until is not None and until <= now:
         return _ended(observed, state, until, now)
-    if spec.deadline_policy is DeadlinePolicy.FIRM and spec.deadline is not None and _first_ready(observed, state, now) is None and now >= spec.deadline:
+    if (
+        spec.deadline_policy is DeadlinePolicy.FIRM
+        and spec.deadline is not None
+        and _first_ready(observed, state, now) is None
+        and now >= spec.deadline
+    ):
         text = f"was not ready by the deadline {rfc3339(spec.deadline)}, and deadlinePolicy is Firm"
         return Outcome(stop_all(observed, text), failed(Reason.DEADLINE_EXCEEDED, text), _status(observed, state, now), "Failed")
     actions = _actions(observed, stand, state, answer, settings, now)
@@ -64,7 +69,9 @@ def _actions(
     # The newest ended pod keeps the last words; older ones only fill the list.
     actions.extend(DeletePod(pod.key, pod.uid, "ended, and not the newest") for pod in state.ended[:-1])
     for pod in state.ready[:1]:
-        status = learned(observed.model, facts_of(pod, observed.readings), accelerator=pod.worker.accelerator if pod.worker else "", now=now)
+        status = learned(
+            observed.model, facts_of(pod, observed.readings), accelerator=pod.worker.accelerator if pod.worker else "", now=now
+        )
         if status is not None and observed.model is not None:
             actions.append(WriteModelStatus(observed.model.key, observed.model.uid, status))
     return tuple(actions)
@@ -106,9 +113,7 @@ def _findings(
     return (ACCEPTED, where, Finding(ConditionType.READY, truth, reason, text), moving), phase
 
 
-def _why_not_ready(
-    observed: Observed, state: Replicas, answer: Answer | None, *, placing: bool
-) -> tuple[AnyReason, str, bool]:
+def _why_not_ready(observed: Observed, state: Replicas, answer: Answer | None, *, placing: bool) -> tuple[AnyReason, str, bool]:
     """Reason, message, and whether it can't go away by itself."""
     if state.fault is not None:
         when = f"; tried again at {rfc3339(state.retry)}" if state.retry is not None else ""
@@ -177,7 +182,9 @@ def _first_ready(observed: Observed, state: Replicas, now: datetime) -> datetime
 
 def _estimate(state: Replicas) -> datetime | None:
     """When the slowest of the starting workers should be ready, where its load time was measured."""
-    starting = [p.worker.placement for p in state.current if not is_running(p) and p.worker is not None and p.worker.placement is not None]
+    starting = [
+        p.worker.placement for p in state.current if not is_running(p) and p.worker is not None and p.worker.placement is not None
+    ]
     if not starting or state.missing or any(p.cost.estimated for p in starting):
         return None
     return max(p.decision_time + timedelta(seconds=p.cost.latency_seconds) for p in starting)

@@ -12,7 +12,10 @@ def trouble_of(pod: Pod) -> tuple[Reason, str] | None:
         return None
     words = pod.trouble.message or pod.trouble.reason
     if pod.trouble.reason in _IMAGE:
-        return Reason.IMAGE_UNAVAILABLE, f"the worker's image can't be had: {words}; check the chart's worker.image and its pull secret"
+        return (
+            Reason.IMAGE_UNAVAILABLE,
+            f"the worker's image can't be had: {words}; check the chart's worker.image and its pull secret",
+        )
     if "persistentvolumeclaim" in words.lower():
         return Reason.VOLUME_UNAVAILABLE, f"{words}; create the claim in this namespace, or correct the job's pvc:// URI"
     if pod.trouble.reason == "Unschedulable":

@@ -4,11 +4,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from inference_protocol.messages import Telemetry, TerminationReport
-
 from inference_operator.domain.job import InferenceJobSpec, InferenceJobStatus, Placement
 from inference_operator.domain.model import InferenceModelSpec, InferenceModelStatus
 from inference_operator.domain.resources import Amounts
+from inference_protocol.messages import Telemetry, TerminationReport
 
 
 @dataclass(frozen=True, slots=True, order=True)

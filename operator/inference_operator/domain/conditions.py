@@ -10,10 +10,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, NamedTuple
 
-from inference_protocol.reasons import WorkerReason
 from pydantic import Field
 
 from inference_operator.domain.schema import Instant, api_type
+from inference_protocol.reasons import WorkerReason
 
 
 class ConditionType(StrEnum):
@@ -99,9 +99,7 @@ class Finding(NamedTuple):
     message: str
 
 
-def dated(
-    findings: Iterable[Finding], *, before: Sequence[Condition], generation: int, now: datetime
-) -> tuple[Condition, ...]:
+def dated(findings: Iterable[Finding], *, before: Sequence[Condition], generation: int, now: datetime) -> tuple[Condition, ...]:
     """Date findings: a transition time moves only when the status flips, so that equal answers stay equal."""
     old = {c.type: c for c in before}
     result = []
@@ -130,4 +128,3 @@ def is_true(conditions: Iterable[Condition], kind: ConditionType) -> bool:
     """Whether a condition is there and True."""
     found = find(conditions, kind)
     return found is not None and found.status is Truth.TRUE
-

@@ -266,9 +266,9 @@ class InferenceJobSpec:
     ] = None
     max_attempts: Annotated[int, Field(ge=1, le=100, description="How often a batch is tried before it fails.")] = 3
     resources: Annotated[Resources | None, Field(description="What each worker asks for.")] = None
-    node_selector: Annotated[
-        dict[LabelKey, LabelValue], Field(max_length=32, description="Labels that a node must have.")
-    ] = Field(default_factory=dict)
+    node_selector: Annotated[dict[LabelKey, LabelValue], Field(max_length=32, description="Labels that a node must have.")] = Field(
+        default_factory=dict
+    )
     tolerations: Annotated[
         list[Toleration],
         Field(max_length=32, description="Taints to live with.", json_schema_extra={"x-kubernetes-list-type": "atomic"}),

@@ -1,11 +1,11 @@
 """From the API server's objects to domain values, and from a status to the API's form. Never raises on what a cluster can hold."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
-from inference_protocol.messages import decode_report
 from pydantic import TypeAdapter, ValidationError
 
 from inference_operator.domain import names
@@ -13,15 +13,16 @@ from inference_operator.domain.cluster import Job, Key, Model, Node, Pod, PodPha
 from inference_operator.domain.job import InferenceJobSpec, InferenceJobStatus, Placement
 from inference_operator.domain.model import InferenceModelSpec, InferenceModelStatus
 from inference_operator.domain.resources import PODS, add, amounts
+from inference_protocol.messages import decode_report
 
 Raw = Mapping[str, Any]
 T = TypeVar("T")
 
-_JOB_SPEC = TypeAdapter(InferenceJobSpec)
-_JOB_STATUS = TypeAdapter(InferenceJobStatus)
-_MODEL_SPEC = TypeAdapter(InferenceModelSpec)
-_MODEL_STATUS = TypeAdapter(InferenceModelStatus)
-_PLACEMENT = TypeAdapter(Placement)
+_JOB_SPEC: TypeAdapter[InferenceJobSpec] = TypeAdapter(InferenceJobSpec)
+_JOB_STATUS: TypeAdapter[InferenceJobStatus] = TypeAdapter(InferenceJobStatus)
+_MODEL_SPEC: TypeAdapter[InferenceModelSpec] = TypeAdapter(InferenceModelSpec)
+_MODEL_STATUS: TypeAdapter[InferenceModelStatus] = TypeAdapter(InferenceModelStatus)
+_PLACEMENT: TypeAdapter[Placement] = TypeAdapter(Placement)
 _PHASES = {phase.value: phase for phase in PodPhase}
 
 
@@ -127,8 +128,8 @@ class _RawNode(_Struct, frozen=True):
 def parse_job(raw: Raw) -> Job:
     """An InferenceJob. What the types can't read becomes `invalid`, in words for its author."""
     meta = msgspec.convert(raw["metadata"], _Meta)
-    spec, invalid = _validated(_JOB_SPEC, raw.get("spec") or {})
-    status, _ = _validated(_JOB_STATUS, raw.get("status") or {})
+    spec = _validated(_JOB_SPEC, raw.get("spec") or {})
+    status = _validated(_JOB_STATUS, raw.get("status") or {})
     return Job(
         key=Key(meta.namespace, meta.name),
         uid=meta.uid,
@@ -136,34 +137,39 @@ def parse_job(raw: Raw) -> Job:
         resource_version=meta.resource_version,
         created=meta.creation_timestamp or datetime.fromtimestamp(0).astimezone(),
         deleting=meta.deletion_timestamp is not None,
-        spec=spec,
-        status=status or InferenceJobStatus(),
-        invalid=invalid,
+        spec=spec.value,
+        status=status.value or InferenceJobStatus(),
+        invalid=spec.fault,
     )
 
 
 def parse_model(raw: Raw) -> Model:
     """An InferenceModel."""
     meta = msgspec.convert(raw["metadata"], _Meta)
-    spec, invalid = _validated(_MODEL_SPEC, raw.get("spec") or {})
-    status, _ = _validated(_MODEL_STATUS, raw.get("status") or {})
+    spec = _validated(_MODEL_SPEC, raw.get("spec") or {})
+    status = _validated(_MODEL_STATUS, raw.get("status") or {})
     return Model(
         key=Key(meta.namespace, meta.name),
         uid=meta.uid,
         generation=meta.generation,
         resource_version=meta.resource_version,
-        spec=spec,
-        status=status or InferenceModelStatus(),
-        invalid=invalid,
+        spec=spec.value,
+        status=status.value or InferenceModelStatus(),
+        invalid=spec.fault,
     )
 
 
-def _validated(adapter: "TypeAdapter[T]", value: object) -> tuple[T | None, str | None]:
+class _Parsed(NamedTuple, Generic[T]):
+    value: T | None
+    fault: str | None
+
+
+def _validated(adapter: TypeAdapter[T], value: object) -> _Parsed[T]:
     try:
-        return adapter.validate_python(value), None
+        return _Parsed(adapter.validate_python(value), None)
     except ValidationError as error:
         faults = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False))
-        return None, "; ".join(faults)[:2000]
+        return _Parsed(None, "; ".join(faults)[:2000])
 
 
 def parse_node(raw: Raw) -> Node:
@@ -185,23 +191,23 @@ def parse_pod(raw: Raw) -> Pod:
     pod = msgspec.convert(raw, _RawPod)
     meta, status = pod.metadata, pod.status
     phase = _PHASES.get(status.phase, PodPhase.UNKNOWN)
-    common = {
-        "key": Key(meta.namespace, meta.name),
-        "uid": meta.uid,
-        "resource_version": meta.resource_version,
-        "node": pod.spec.node_name,
-        "requests": _requests(pod.spec),
-        "phase": phase,
-        "deleting": meta.deletion_timestamp is not None,
-        "created": meta.creation_timestamp,
-    }
+    plain = Pod(
+        key=Key(meta.namespace, meta.name),
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        node=pod.spec.node_name,
+        requests=_requests(pod.spec),
+        phase=phase,
+        deleting=meta.deletion_timestamp is not None,
+        created=meta.creation_timestamp,
+    )
     if meta.labels.get(names.LABEL_MANAGED_BY) != names.MANAGED_BY or names.LABEL_JOB_UID not in meta.labels:
-        return Pod(**common)
+        return plain
     state = next((c.state for c in status.container_statuses if c.name == names.CONTAINER), _State())
     ended = state.terminated
     started = ended.started_at if ended else state.running.started_at if state.running else None
-    return Pod(
-        **common,
+    return replace(
+        plain,
         ready=any(c.type == "Ready" and c.status == "True" for c in status.conditions),
         address=status.pod_ip,
         worker=_worker(meta),
@@ -267,12 +273,14 @@ def _effective(container: _Container) -> dict[str, str]:
 
 def status_document(status: InferenceJobStatus) -> dict[str, Any]:
     """A job status as the API wants it: camelCase, whole seconds, nothing that is not set."""
-    return _JOB_STATUS.dump_python(status, mode="json", by_alias=True, exclude_none=True)
+    document: dict[str, Any] = _JOB_STATUS.dump_python(status, mode="json", by_alias=True, exclude_none=True)
+    return document
 
 
 def model_status_document(status: InferenceModelStatus) -> dict[str, Any]:
     """A model status as the API wants it."""
-    return _MODEL_STATUS.dump_python(status, mode="json", by_alias=True, exclude_none=True)
+    document: dict[str, Any] = _MODEL_STATUS.dump_python(status, mode="json", by_alias=True, exclude_none=True)
+    return document
 
 
 def placement_text(placement: Placement) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeVar, dataclass_transform
+from typing import Annotated, Any, TypeVar, cast, dataclass_transform
 
 from pydantic import AwareDatetime, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -26,7 +26,8 @@ def api_type(*rules: "Rule", **extensions: Any) -> Callable[[type[T]], type[T]]:
 
     def wrap(cls: type[T]) -> type[T]:
         config = ConfigDict(**_CONFIG, json_schema_extra=extra) if extra else _CONFIG
-        return pydantic_dataclass(frozen=True, slots=True, kw_only=True, config=config)(cls)
+        # pydantic returns the same class with fields added; its own annotation names a wrapper type.
+        return cast(type[T], pydantic_dataclass(frozen=True, slots=True, kw_only=True, config=config)(cls))
 
     return wrap
 

@@ -35,9 +35,17 @@ class Memory(Protocol):
     services: dict[str, Key]
     models: dict[Key, Model]
 
-    def put_pod(self, pod: Pod) -> bool: ...
-    def drop_pod(self, key: Key, uid: str) -> None: ...
-    def put_job(self, job: Job) -> bool: ...
+    def put_pod(self, pod: Pod) -> bool:
+        """Take in what the API server answered, or what is assumed until it does."""
+        ...
+
+    def drop_pod(self, key: Key, uid: str) -> None:
+        """Drop an assumption."""
+        ...
+
+    def put_job(self, job: Job) -> bool:
+        """Take in what the API server answered."""
+        ...
 
 
 class Applier:
@@ -81,9 +89,14 @@ class Applier:
         except ConflictError:
             # The name is deterministic, so this is our own pod from before a restart (or somebody's foreign one).
             created = await self._kube.get(paths.pod(action.assumed.key))
-            if created["metadata"].get("labels", {}).get(names.LABEL_JOB_UID) != action.manifest["metadata"]["labels"][names.LABEL_JOB_UID]:
+            if (
+                created["metadata"].get("labels", {}).get(names.LABEL_JOB_UID)
+                != action.manifest["metadata"]["labels"][names.LABEL_JOB_UID]
+            ):
                 self._memory.drop_pod(action.assumed.key, "")
-                self._set_back(key, "NameTaken", f"a pod {action.assumed.key.name!r} of somebody else exists; delete it or rename the job")
+                self._set_back(
+                    key, "NameTaken", f"a pod {action.assumed.key.name!r} of somebody else exists; delete it or rename the job"
+                )
                 return
         except RefusedError as error:
             self._memory.drop_pod(action.assumed.key, "")

@@ -42,7 +42,9 @@ def connect(environment: dict[str, str] | None = None) -> Connection:
         host, port = environment["KUBERNETES_SERVICE_HOST"], environment.get("KUBERNETES_SERVICE_PORT", "443")
         ca = str(_ACCOUNT / "ca.crt")
         host = f"[{host}]" if ":" in host else host
-        return Connection(f"https://{host}:{port}", ssl.create_default_context(cafile=ca), token_path=_ACCOUNT / "token", ca_path=ca)
+        return Connection(
+            f"https://{host}:{port}", ssl.create_default_context(cafile=ca), token_path=_ACCOUNT / "token", ca_path=ca
+        )
     path = Path(environment.get("KUBECONFIG") or Path.home() / ".kube" / "config")
     if not path.exists():
         raise ConnectionConfigError(f"neither a service account in this pod nor a kubeconfig at {path}; set KUBECONFIG")

@@ -1,6 +1,5 @@
 """The API server over aiohttp: server-side apply, one rate limit, and the one border where HTTP turns into our errors."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -34,7 +33,11 @@ class Kube:
         """See KubeClient. A page token that has expired is a RetryableError: list again from the start."""
         token = ""
         while True:
-            query = {"limit": str(_PAGE), **({"continue": token} if token else {}), **({"labelSelector": selector} if selector else {})}
+            query = {
+                "limit": str(_PAGE),
+                **({"continue": token} if token else {}),
+                **({"labelSelector": selector} if selector else {}),
+            }
             page = await self._request("GET", path, query=query)
             yield page["items"]
             token = page["metadata"].get("continue", "")
@@ -63,7 +66,13 @@ class Kube:
             return
 
     async def _request(
-        self, method: str, path: str, *, body: Raw | None = None, query: dict[str, str] | None = None, kind: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Raw | None = None,
+        query: dict[str, str] | None = None,
+        kind: str = "application/json",
     ) -> Raw:
         await self._bucket.take()
         headers = {"Accept": "application/json", "Content-Type": kind}
@@ -84,7 +93,7 @@ class Kube:
                     decoded: Raw = msgspec.json.decode(data)
                     return decoded
                 raise _error(response.status, data, response.headers.get("Retry-After"), f"{method} {path}")
-        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise RetryableError(f"{method} {path}: {error or type(error).__name__}") from error
 
 

@@ -1,9 +1,8 @@
 """Asking worker pods how they stand."""
 
-import asyncio
-
 import aiohttp
 import msgspec
+
 from inference_protocol.messages import HTTP_PORT, TELEMETRY_PATH, Telemetry
 
 # A worker that takes longer than this is busy or gone; the next round asks again.
@@ -25,5 +24,5 @@ class Workers:
                 if response.status != 200:
                     return None
                 return self._decoder.decode(await response.read())
-        except (aiohttp.ClientError, asyncio.TimeoutError, OSError, msgspec.DecodeError, msgspec.ValidationError):
+        except (TimeoutError, aiohttp.ClientError, OSError, msgspec.DecodeError, msgspec.ValidationError):
             return None

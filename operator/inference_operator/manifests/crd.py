@@ -182,9 +182,7 @@ def inference_model_crd() -> Schema:
 def files() -> dict[str, str]:
     """File name to YAML text of every CRD."""
     crds = (inference_job_crd(), inference_model_crd())
-    return {
-        f"{crd['metadata']['name']}.yaml": yaml.safe_dump(crd, sort_keys=False, width=120, allow_unicode=True) for crd in crds
-    }
+    return {f"{crd['metadata']['name']}.yaml": yaml.safe_dump(crd, sort_keys=False, width=120, allow_unicode=True) for crd in crds}
 
 
 def main() -> None:

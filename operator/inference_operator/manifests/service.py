@@ -1,10 +1,9 @@
 """The Service in front of a serving job's workers."""
 
-from inference_protocol.messages import HTTP_PORT
-
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Job
 from inference_operator.manifests.worker import Manifest, owner_reference
+from inference_protocol.messages import HTTP_PORT
 
 
 def service(job: Job) -> Manifest:

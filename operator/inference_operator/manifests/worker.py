@@ -2,15 +2,14 @@
 
 from typing import Any
 
-from inference_protocol.messages import CONFIG_VARIABLE, HTTP_PORT, VOLUME_ROOT, BatchTask, ModelSource, WorkerConfig, encode
-from inference_protocol.uris import PvcUri, is_uri, parse_uri
-
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Job
 from inference_operator.domain.job import KIND, InferenceJobSpec, Placement, PodTemplate, Resources
 from inference_operator.domain.parse import placement_text
 from inference_operator.domain.schema import API_VERSION
 from inference_operator.settings import AcceleratorClass, Settings
+from inference_protocol.messages import CONFIG_VARIABLE, HTTP_PORT, VOLUME_ROOT, BatchTask, ModelSource, WorkerConfig, encode
+from inference_protocol.uris import PvcUri, is_uri, parse_uri
 
 Manifest = dict[str, Any]
 
@@ -102,7 +101,8 @@ def _on_node(node: str) -> Manifest:
 
 def _tolerations(spec: InferenceJobSpec, accelerator: AcceleratorClass) -> list[Manifest]:
     of_class = [
-        _without_empty({"key": t.key, "operator": t.operator, "value": t.value, "effect": t.effect}) for t in accelerator.tolerations
+        _without_empty({"key": t.key, "operator": t.operator, "value": t.value, "effect": t.effect})
+        for t in accelerator.tolerations
     ]
     of_job = [
         _without_empty(

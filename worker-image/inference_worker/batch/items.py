@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+
 from inference_protocol.messages import InputFormat
 from inference_protocol.reasons import WorkerReason
-
 from inference_worker.engine import Tensor, TensorSpec
 from inference_worker.errors import WorkerError
 
@@ -202,9 +202,7 @@ def refuse_non_finite(feeds: dict[str, Tensor], start: int) -> None:
         bad = ~np.isfinite(array.reshape(len(array), -1)).all(axis=1)
         if bad.any():
             item = start + int(bad.argmax())
-            raise invalid(
-                f"item {item} of input {name!r} holds NaN or infinity; clean the data, or set input.allowNonFinite: true"
-            )
+            raise invalid(f"item {item} of input {name!r} holds NaN or infinity; clean the data, or set input.allowNonFinite: true")
 
 
 def npz_bytes(arrays: dict[str, Tensor]) -> bytes:

@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Self
 
 import msgspec
-from inference_protocol.reasons import WorkerReason
 
+from inference_protocol.reasons import WorkerReason
 from inference_worker.errors import WorkerError
 
 MANIFEST = "manifest.jsonl"

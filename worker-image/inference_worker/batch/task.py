@@ -1,13 +1,14 @@
 """One batch task from input to committed output."""
 
 import json
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-
 import numpy as np
+
 from inference_protocol.messages import (
     INLINE_OUTPUT_LIMIT_BYTES,
     BatchTask,
@@ -17,7 +18,6 @@ from inference_protocol.messages import (
 from inference_protocol.reasons import WorkerReason
 from inference_protocol.sketch import LatencySketch
 from inference_protocol.uris import is_uri
-
 from inference_worker import fetch, volumes
 from inference_worker.batch import items as reading
 from inference_worker.batch.items import Items
@@ -96,7 +96,7 @@ class Task:
             mismatch=WorkerReason.INPUT_INVALID,
             root=self._root,
         )
-        path = Path("/tmp") / Path(uri.split("?")[0]).name
+        path = Path(tempfile.gettempdir()) / Path(uri.split("?", maxsplit=1)[0]).name
         path.write_bytes(data)
         return reading.open_items(path, self._task.input_format, self._engine.inputs)
 
@@ -203,5 +203,3 @@ def _json_lines(columns: dict[str, Tensor]) -> bytes:
 
 def _text(value: object) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-
-

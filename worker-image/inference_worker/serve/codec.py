@@ -1,7 +1,8 @@
 """Open Inference Protocol v2 bodies to numpy and back: JSON, and the binary tensor extension.
 
 With the extension, the header Inference-Header-Content-Length gives the length of the JSON part; raw little-endian tensors follow
-it in order. BYTES elements carry a four-byte length each. (kserve/open-inference-protocol; Triton's "binary tensor data extension".)
+it in order. BYTES elements carry a four-byte length each. Sources: kserve/open-inference-protocol, and
+Triton's "binary tensor data extension".
 """
 
 import math

@@ -73,7 +73,7 @@ class HttpProtocol(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._connections.add(self)
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """The caller is gone: nobody waits for what is queued or running for it."""
         self._connections.discard(self)
         self._transport = None
@@ -91,11 +91,11 @@ class HttpProtocol(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             self._refuse(HTTPStatus.NOT_IMPLEMENTED, "protocol upgrades are not supported")
-        except _Limit as limit:
+        except _LimitError as limit:
             self._refuse(limit.status, limit.message)
         except httptools.HttpParserError as error:
             cause = error.__context__
-            if isinstance(cause, _Limit):
+            if isinstance(cause, _LimitError):
                 self._refuse(cause.status, cause.message)
             else:
                 self._refuse(HTTPStatus.BAD_REQUEST, f"malformed request: {error}")
@@ -120,7 +120,7 @@ class HttpProtocol(asyncio.Protocol):
         """Refuse by the announced length, before anything is buffered."""
         length = self._headers.get("content-length")
         if length is not None and int(length) > BODY_LIMIT_BYTES:
-            raise _Limit(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body's limit is {BODY_LIMIT_BYTES} bytes")
+            raise _LimitError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body's limit is {BODY_LIMIT_BYTES} bytes")
         if self._headers.get("expect", "").lower() == "100-continue" and self._transport is not None:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
@@ -128,7 +128,7 @@ class HttpProtocol(asyncio.Protocol):
         """Part of the body."""
         self._body_bytes += len(body)
         if self._body_bytes > BODY_LIMIT_BYTES:
-            raise _Limit(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body's limit is {BODY_LIMIT_BYTES} bytes")
+            raise _LimitError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body's limit is {BODY_LIMIT_BYTES} bytes")
         self._body.append(body)
 
     def on_message_complete(self) -> None:
@@ -187,7 +187,7 @@ class HttpProtocol(asyncio.Protocol):
     def _count_header(self, size: int) -> None:
         self._header_bytes += size
         if self._header_bytes > HEADER_LIMIT_BYTES:
-            raise _Limit(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"headers are limited to {HEADER_LIMIT_BYTES} bytes")
+            raise _LimitError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"headers are limited to {HEADER_LIMIT_BYTES} bytes")
 
     def _arm_stall(self) -> None:
         if self._stall is None:
@@ -204,7 +204,7 @@ class HttpProtocol(asyncio.Protocol):
         self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"the request was not whole within {STALL_SECONDS:.0f} s")
 
 
-class _Limit(Exception):
+class _LimitError(Exception):
     def __init__(self, status: HTTPStatus, message: str) -> None:
         super().__init__(message)
         self.status = status

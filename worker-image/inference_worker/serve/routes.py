@@ -3,9 +3,9 @@
 from http import HTTPStatus
 
 import orjson
-from inference_protocol.messages import TELEMETRY_PATH, encode
 from prometheus_client import exposition
 
+from inference_protocol.messages import TELEMETRY_PATH, encode
 from inference_worker import __version__, metrics
 from inference_worker.errors import RequestError
 from inference_worker.life import Life
@@ -51,7 +51,9 @@ class Routes:
             return await self._answer(request)
         handler = self._get.get(request.path)
         if handler is None:
-            return _error(HTTPStatus.NOT_FOUND, f"nothing at {request.path[:200]}; this worker serves {self._life.config.model.name}")
+            return _error(
+                HTTPStatus.NOT_FOUND, f"nothing at {request.path[:200]}; this worker serves {self._life.config.model.name}"
+            )
         if request.method not in ("GET", "HEAD"):
             return _error(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.path} wants GET")
         return handler()
@@ -73,9 +75,7 @@ class Routes:
         loaded = self._life.loaded
         if loaded is None:
             raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "the model is still loading")
-        decoded = codec.decode(
-            request.body, request.headers.get(codec.HEADER.lower()), loaded.engine.inputs, loaded.engine.outputs
-        )
+        decoded = codec.decode(request.body, request.headers.get(codec.HEADER.lower()), loaded.engine.inputs, loaded.engine.outputs)
         answers, timing = await loaded.runner.infer(decoded.feeds, decoded.outputs)
         model = self._life.config.model
         body, head = codec.encode(decoded, answers, model=model.name, version=model.version)
