@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 from pathlib import Path
+from typing import Any, cast
 
 import aiohttp
 import kopf
@@ -78,7 +79,7 @@ async def run(settings: Settings, connection: Connection, namespace: str, identi
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(_until_stopped())
-                group.create_task(_watch(settings, intake, connection, health))
+                group.create_task(_watch(settings, intake, connection, health, identity))
                 await _first_sync(resync)
                 health.synced = True
                 log.info(
@@ -114,7 +115,7 @@ async def _first_sync(resync: Resync) -> None:
         await asyncio.sleep(2)
 
 
-async def _watch(settings: Settings, intake: Intake, connection: Connection, health: Health) -> None:
+async def _watch(settings: Settings, intake: Intake, connection: Connection, health: Health, identity: str) -> None:
     registry = kopf.OperatorRegistry()
     register(registry, intake, connection, health.heard)
     await kopf.operator(
@@ -123,6 +124,8 @@ async def _watch(settings: Settings, intake: Intake, connection: Connection, hea
         clusterwide=not settings.namespaces,
         namespaces=settings.namespaces,
         standalone=True,
+        # Left to itself kopf asks for the user's name, which a container's user does not have.
+        identity=cast(Any, identity),
     )
     raise WatchEndedError("kopf's watches have ended")
 

@@ -1,0 +1,1 @@
+"""Examples of jobs, models and data; nothing in the operator or the worker imports them."""
