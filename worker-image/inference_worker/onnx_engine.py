@@ -8,6 +8,9 @@ from inference_worker import datatypes
 from inference_worker.engine import Tensor, Tensors, TensorSpec
 from inference_worker.errors import WorkerError
 
+# Beside ORT_DISABLE_TELEMETRY, which the package sets: nothing about models or data leaves a worker.
+ort.disable_telemetry_events()
+
 _LOAD_FAULTS = (
     faults.InvalidProtobuf,
     faults.InvalidGraph,

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions from the API's types: `python -m inference_operator.manifests.crd DIRECTORY`."""
+"""CustomResourceDefinitions from the API's types: `python -m inference_operator.manifests.crd DIRECTORY...`."""
 
 import sys
 from pathlib import Path
@@ -186,10 +186,10 @@ def files() -> dict[str, str]:
 
 
 def main() -> None:
-    """Write all CRDs into the directory given."""
-    target = Path(sys.argv[1])
-    for name, text in files().items():
-        (target / name).write_text(text)
+    """Write all CRDs into every directory given."""
+    for target in map(Path, sys.argv[1:]):
+        for name, text in files().items():
+            (target / name).write_text(text)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,44 @@
+# One verb for each thing that a developer does; `make` alone lists them.
+# The work is done by the Python package dev/, which needs nothing but Python and root.
+
+export PYTHONPATH := operator:protocol:worker-image
+export ORT_DISABLE_TELEMETRY := 1
+PYTHON := .venv/bin/python
+SYSTEM_PYTHON := python3
+CODE := dev operator protocol worker-image tests bench examples
+
+.DEFAULT_GOAL := help
+.PHONY: help venv cluster cluster-down images crds lint test demo bench
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
+
+venv: ## the development environment, linked as .venv
+	@$(SYSTEM_PYTHON) -m dev.venv
+
+cluster: ## a real two-node Kubernetes on this machine
+	@$(SYSTEM_PYTHON) -m dev.cluster up
+
+cluster-down: ## end the cluster and remove what it made
+	@$(SYSTEM_PYTHON) -m dev.cluster down
+
+images: cluster ## both images, built and brought to the nodes
+	@$(SYSTEM_PYTHON) -m dev.images
+
+crds: venv ## write crds/ from the Python model
+	$(PYTHON) -m inference_operator.manifests.crd crds charts/inference-operator/files/crds
+
+lint: venv ## style, types and import directions
+	.venv/bin/ruff check $(CODE)
+	.venv/bin/ruff format --check $(CODE)
+	$(PYTHON) -m mypy
+	.venv/bin/lint-imports
+
+test: venv ## the tests
+	$(PYTHON) -m pytest
+
+demo: venv images ## the whole story on the local cluster
+	$(PYTHON) -m examples.demo
+
+bench: venv ## one benchmark: make bench NAME=...
+	$(PYTHON) -m bench $(NAME)

@@ -1,0 +1,1 @@
+"""Tooling of this checkout: programs, cluster, images; none of it ships in a product image."""

@@ -1,0 +1,48 @@
+"""A real two-node Kubernetes on one machine, without Docker, for development and tests.
+
+Start reading at `lifecycle.up`. Other code imports from here: `from dev.cluster import up, down`.
+"""
+
+from dev.cluster.layout import (
+    NODES,
+    ControlPlane,
+    Layout,
+    Options,
+    api_only_control_plane,
+    api_only_layout,
+    default_layout,
+    full_control_plane,
+    node_named,
+)
+from dev.cluster.lifecycle import (
+    down,
+    is_healthy,
+    read_options,
+    start_api_only,
+    start_node,
+    status,
+    stop_api_only,
+    up,
+)
+from dev.cluster.nodes import kill_node
+
+__all__ = [
+    "NODES",
+    "ControlPlane",
+    "Layout",
+    "Options",
+    "api_only_control_plane",
+    "api_only_layout",
+    "default_layout",
+    "down",
+    "full_control_plane",
+    "is_healthy",
+    "kill_node",
+    "node_named",
+    "read_options",
+    "start_api_only",
+    "start_node",
+    "status",
+    "stop_api_only",
+    "up",
+]

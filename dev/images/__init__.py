@@ -1,0 +1,1 @@
+"""Build the images of the project and of its local cluster, and bring them to the nodes."""

@@ -1,0 +1,108 @@
+"""The two images of the project, named after what is in them."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from dev.cache import cache_root, locked, published, tree_digest
+from dev.console import say
+from dev.images.base import ensure_base
+from dev.images.buildah import Buildah
+from dev.pip_config import pip_mounts
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+_PROTOCOL = "protocol/inference_protocol"
+# How many archives of an image stay: enough to go back and forth between states of the code.
+_KEPT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What goes into one image."""
+
+    key: str
+    repository: str
+    folder: str
+    package: str
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The files and folders that the image depends on, the Containerfile first."""
+        files = (f"{self.folder}/Containerfile", f"{self.folder}/requirements.txt")
+        return (*files, f"{self.folder}/{self.package}", _PROTOCOL)
+
+
+RECIPES = (
+    Recipe("operator", "localhost/inference-operator", "operator", "inference_operator"),
+    Recipe("worker", "localhost/inference-worker", "worker-image", "inference_worker"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A built image and the archive that holds it."""
+
+    name: str
+    archive: Path
+
+
+def build(recipe: Recipe, buildah: Buildah) -> Image:
+    """Return the image for the present state of the checkout, built when the cache has none."""
+    base = ensure_base(buildah)
+    with _snapshot(recipe) as context:
+        paths = [context / name for name in recipe.inputs]
+        tag = tree_digest(paths, base=context, extra=[base])
+        image = Image(f"{recipe.repository}:{tag}", _folder(recipe, tag) / "image.tar")
+        with locked(f"image-{recipe.key}"):
+            if not image.archive.exists():
+                _build(recipe, buildah, context, image, base=base)
+                _forget_old(recipe, buildah)
+    return image
+
+
+def _build(recipe: Recipe, buildah: Buildah, context: Path, image: Image, *, base: str) -> None:
+    say(f"building {image.name}")
+    with pip_mounts() as mounts:
+        buildah.build(
+            image.name,
+            context=context,
+            containerfile=context / recipe.folder / "Containerfile",
+            arguments={"BASE_IMAGE": base},
+            mounts=mounts,
+        )
+    with published(image.archive.parent) as scratch:
+        buildah.save(image.name, scratch / image.archive.name)
+
+
+@contextmanager
+def _snapshot(recipe: Recipe) -> Iterator[Path]:
+    """Copy the inputs, so that the name is that of what gets built even while somebody edits."""
+    with tempfile.TemporaryDirectory(prefix="image-context-") as name:
+        context = Path(name)
+        for item in recipe.inputs:
+            source, target = CHECKOUT / item, context / item
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_dir():
+                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+            else:
+                shutil.copyfile(source, target)
+        yield context
+
+
+def _folder(recipe: Recipe, tag: str) -> Path:
+    return cache_root() / "images" / f"{recipe.key}-{tag}"
+
+
+def _forget_old(recipe: Recipe, buildah: Buildah) -> None:
+    folders = sorted(_folder(recipe, "x").parent.glob(f"{recipe.key}-*"), key=_age)
+    for folder in folders[_KEPT:]:
+        buildah.remove(f"{recipe.repository}:{folder.name.removeprefix(f'{recipe.key}-')}")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _age(folder: Path) -> float:
+    """Sort key that puts the newest first."""
+    return -folder.stat().st_mtime

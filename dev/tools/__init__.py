@@ -1,0 +1,122 @@
+"""Build the Go programs of the local cluster into the cache; each set has its own go.mod here."""
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from dev.cache import cache_root, digest, locked, published
+from dev.console import DevError, heartbeat, say
+
+HERE = Path(__file__).resolve().parent
+KUBERNETES_VERSION = "v1.34.4"
+_KUBERNETES_FLAGS = " ".join(
+    [
+        "-s -w",
+        f"-X k8s.io/component-base/version.gitVersion={KUBERNETES_VERSION}",
+        "-X k8s.io/component-base/version.gitMajor=1",
+        "-X k8s.io/component-base/version.gitMinor=34",
+        "-X k8s.io/component-base/version.gitTreeState=clean",
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSet:
+    """Programs that are built together because they share one module and most of their packages."""
+
+    module: str
+    programs: dict[str, str]
+    ldflags: str = "-s -w"
+
+    def key(self) -> str:
+        """Return the hash that names a build: module files, programs and flags."""
+        folder = HERE / self.module
+        names = [f"{name}={package}" for name, package in sorted(self.programs.items())]
+        texts = [self.ldflags, *names]
+        files = [(folder / file).read_bytes() for file in ("go.mod", "go.sum")]
+        return digest([*files, *(text.encode() for text in texts)])
+
+
+TOOL_SETS: dict[str, ToolSet] = {
+    "kubernetes": ToolSet(
+        module="kubernetes",
+        programs={
+            name: f"k8s.io/kubernetes/cmd/{name}"
+            for name in (
+                "kube-apiserver",
+                "kube-controller-manager",
+                "kube-proxy",
+                "kube-scheduler",
+                "kubelet",
+            )
+        },
+        ldflags=_KUBERNETES_FLAGS,
+    ),
+    "kubectl": ToolSet(
+        module="kubernetes",
+        programs={"kubectl": "k8s.io/kubernetes/cmd/kubectl"},
+        ldflags=_KUBERNETES_FLAGS,
+    ),
+    "etcd": ToolSet(module="etcd", programs={"etcd": "go.etcd.io/etcd/server/v3"}),
+    "helm": ToolSet(module="helm", programs={"helm": "helm.sh/helm/v4/cmd/helm"}),
+    "coredns": ToolSet(module="coredns", programs={"coredns": "github.com/coredns/coredns"}),
+}
+
+
+def bin_folder(name: str) -> Path:
+    """Return where the set's programs are or will be."""
+    return cache_root() / "tools" / f"{name}-{TOOL_SETS[name].key()}" / "bin"
+
+
+def ensure(name: str) -> Path:
+    """Build a set unless the cache has it; return the folder of its programs."""
+    target = bin_folder(name)
+    if target.is_dir():
+        return target
+    with locked(f"tools-{name}"):
+        if not target.is_dir():
+            _build(name, target)
+    return target
+
+
+def kubectl() -> str:
+    """Return kubectl: the machine's own if there is one, else a built one."""
+    found = shutil.which("kubectl")
+    return found or str(ensure("kubectl") / "kubectl")
+
+
+def _build(name: str, target: Path) -> None:
+    go = shutil.which("go")
+    if go is None:
+        raise DevError("the Go toolchain (>= 1.24) is needed to build the cluster's programs")
+    say(
+        f"building {name}: {', '.join(TOOL_SETS[name].programs)} (once; minutes on a small machine)"
+    )
+    with published(target.parent) as scratch, heartbeat(f"the build of {name}"):
+        _go_build(go, TOOL_SETS[name], scratch)
+    say(f"built {name} in {target}")
+
+
+def _go_build(go: str, tools: ToolSet, scratch: Path) -> None:
+    bin_dir = scratch / "bin"
+    bin_dir.mkdir()
+    log = scratch / "build.log"
+    # A program may be named otherwise than its package: etcd is built from .../server/v3.
+    single = len(tools.programs) == 1
+    output = str(bin_dir / next(iter(tools.programs))) if single else f"{bin_dir}/"
+    command = [go, "build", "-trimpath", "-ldflags", tools.ldflags, "-o", output]
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
+    with log.open("wb") as out:
+        result = subprocess.run(
+            ["nice", *command, *tools.programs.values()],
+            cwd=HERE / tools.module,
+            env=environment,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    if result.returncode != 0:
+        tail = log.read_text(errors="replace").splitlines()[-20:]
+        raise DevError("go build failed:\n" + "\n".join(tail))

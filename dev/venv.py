@@ -1,0 +1,73 @@
+"""`python3 -m dev.venv`: the environment locked in dev/requirements.txt, linked as .venv.
+
+Its name in the cache is made of the lock and the Python version, so that switching between
+two states of the checkout switches between two environments instead of rebuilding one.
+"""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from dev.cache import cache_root, digest, locked
+from dev.console import DevError, heartbeat, run_main, say
+from dev.packages import ensure_packages
+from dev.pip_config import uv_environment
+
+_HERE = Path(__file__).resolve().parent
+_LINK = _HERE.parent / ".venv"
+
+
+def ensure_venv() -> Path:
+    """Return the environment, built when missing; .venv points to it afterwards."""
+    lock = _HERE / "requirements.txt"
+    folder = cache_root() / "venv" / digest([lock.read_bytes(), sys.version.encode()])
+    # Scripts contain their environment's path: it is built in place, and a mark says it is whole.
+    mark = folder / "complete"
+    with locked("venv"):
+        if not mark.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            _build(folder, lock)
+            mark.touch()
+        _link(folder)
+    return folder
+
+
+def _build(folder: Path, lock: Path) -> None:
+    say(f"building the development environment {folder}")
+    if importlib.util.find_spec("ensurepip") is None:
+        ensure_packages(("python3-venv",))
+    python = str(folder / "bin" / "python")
+    with heartbeat("the development environment"):
+        _run(sys.executable, "-m", "venv", str(folder))
+        _run(python, "-m", "pip", "install", "--quiet", "uv")
+        _run(python, "-m", "uv", "pip", "install", "--quiet", "--python", python, "-r", str(lock))
+
+
+def _link(folder: Path) -> None:
+    if _LINK.is_symlink() and _LINK.readlink() == folder:
+        return
+    if _LINK.exists() and not _LINK.is_symlink():
+        raise DevError(f"{_LINK} is not a link of ours; remove it")
+    scratch = _LINK.with_name(f".venv-{os.getpid()}")
+    scratch.symlink_to(folder)
+    scratch.rename(_LINK)
+
+
+def _run(*command: str) -> None:
+    environment = {**os.environ, **uv_environment()}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise DevError(f"{' '.join(command)} failed:\n{result.stderr[-3000:]}")
+
+
+def main() -> int:
+    """Build and print the environment's path."""
+    print(ensure_venv())
+    return 0
+
+
+if __name__ == "__main__":
+    run_main(main)
