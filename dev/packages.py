@@ -38,9 +38,7 @@ def ensure_packages(names: tuple[str, ...] = CLUSTER_PACKAGES) -> None:
 
 def _is_installed(name: str) -> bool:
     # dpkg-query takes 20 ms a call; the file list of an installed package says as much.
-    return any(Path("/var/lib/dpkg/info").glob(f"{name}.list")) or any(
-        Path("/var/lib/dpkg/info").glob(f"{name}:*.list")
-    )
+    return any(Path("/var/lib/dpkg/info").glob(f"{name}.list")) or any(Path("/var/lib/dpkg/info").glob(f"{name}:*.list"))
 
 
 def _apt(*arguments: str) -> None:

@@ -114,9 +114,7 @@ class Api:
     def _connect(self, *, timeout_seconds: float) -> http.client.HTTPSConnection:
         context = ssl.create_default_context(cafile=str(self.authority))
         context.load_cert_chain(str(self.certificate), str(self.key))
-        return http.client.HTTPSConnection(
-            self.host, self.port, timeout=timeout_seconds, context=context
-        )
+        return http.client.HTTPSConnection(self.host, self.port, timeout=timeout_seconds, context=context)
 
 
 def api_as(plane: ControlPlane, identity: str) -> Api:

@@ -67,9 +67,7 @@ class Processes:
         record = self.record(name)
         return record is not None and is_running(record)
 
-    def ensure(
-        self, name: str, argv: Iterable[str], *, env: Mapping[str, str] | None = None
-    ) -> bool:
+    def ensure(self, name: str, argv: Iterable[str], *, env: Mapping[str, str] | None = None) -> bool:
         """Start the process unless it runs with the same command; return whether it was started."""
         command = tuple(argv)
         record = self.record(name)
@@ -83,9 +81,7 @@ class Processes:
     def require(self, name: str) -> None:
         """Raise with the end of the log if the process has ended."""
         if not self.running(name):
-            raise DevError(
-                f"{name} ended; its log {self.log(name)} ends with:\n{self.log_tail(name)}"
-            )
+            raise DevError(f"{name} ended; its log {self.log(name)} ends with:\n{self.log_tail(name)}")
 
     def log(self, name: str) -> Path:
         """Return the path of a process's log."""

@@ -32,9 +32,7 @@ class _Blobs:
         return self.add(media_type, json.dumps(value, sort_keys=True).encode())
 
 
-def write_single_file_image(
-    target: Path, *, name: str, program: Path, path: str, entrypoint: Sequence[str]
-) -> None:
+def write_single_file_image(target: Path, *, name: str, program: Path, path: str, entrypoint: Sequence[str]) -> None:
     """Write an image that holds one static program."""
     layer = _layer(program, path)
     with tarfile.open(target, "w") as archive:

@@ -91,9 +91,7 @@ def _build(name: str, target: Path) -> None:
     go = shutil.which("go")
     if go is None:
         raise DevError("the Go toolchain (>= 1.24) is needed to build the cluster's programs")
-    say(
-        f"building {name}: {', '.join(TOOL_SETS[name].programs)} (once; minutes on a small machine)"
-    )
+    say(f"building {name}: {', '.join(TOOL_SETS[name].programs)} (once; minutes on a small machine)")
     with published(target.parent) as scratch, heartbeat(f"the build of {name}"):
         _go_build(go, TOOL_SETS[name], scratch)
     say(f"built {name} in {target}")

@@ -10,5 +10,7 @@ its answers and not only by its speed:
 ``magika``
     Google's file type net, taken out of its wheel; the batch example, with any tree of files.
 
+Equal sources, package versions and processor features give equal files, byte for byte; another
+kind of processor may add in another order and round the last bit of a weight differently.
 The package needs the development requirements; neither image contains it.
 """

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from examples.models.index import INDEX, build_all
-from examples.models.magika_model import default_trees
+from examples.models.magika_features import default_trees
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -19,11 +19,14 @@ def main(arguments: list[str] | None = None) -> int:
         "--tree",
         type=Path,
         action="append",
-        help="tree of files for the magika data, may be repeated"
-        " (default: the standard library and /usr/share/doc)",
+        help="tree of files for the magika data, may be repeated (default: the standard library and /usr/share/doc)",
     )
     options = parser.parse_args(arguments)
-    built = build_all(options.outdir, options.tree or default_trees())
+    trees = options.tree or default_trees()
+    for tree in trees:
+        if not tree.is_dir():
+            parser.error(f"{tree} is no folder")
+    built = build_all(options.outdir, trees)
     index = json.loads((options.outdir / INDEX).read_text(encoding="utf-8"))
     sys.stdout.write("built\n" if built else "up to date\n")
     for name, model in index["models"].items():

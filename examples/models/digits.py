@@ -45,9 +45,7 @@ def split() -> tuple[Split, Split]:
     images = load_digits()
     pixels = images.data.astype(np.float32)
     labels = images.target.astype(np.int64)
-    parts = train_test_split(
-        pixels, labels, test_size=len(labels) // 3, stratify=labels, random_state=SEED
-    )
+    parts = train_test_split(pixels, labels, test_size=len(labels) // 3, stratify=labels, random_state=SEED)
     return (parts[0], parts[2]), (parts[1], parts[3])
 
 
@@ -68,9 +66,7 @@ def train(pixels: NDArray[np.float32], labels: NDArray[np.int64]) -> MLPClassifi
 def write_graph(network: MLPClassifier) -> onnx.ModelProto:
     """Write the perceptron with its scaling: pixels [N,64] to probabilities [N,10], label [N]."""
     graph = GraphWriter("digits")
-    flow = graph.node(
-        "Div", ["pixels", graph.constant("largest", _scalar(LARGEST_PIXEL))], "scaled"
-    )
+    flow = graph.node("Div", ["pixels", graph.constant("largest", _scalar(LARGEST_PIXEL))], "scaled")
     last = len(network.coefs_) - 1
     for index, (weights, bias) in enumerate(zip(network.coefs_, network.intercepts_, strict=True)):
         names = [

@@ -159,8 +159,7 @@ zip: zip whl egg
 """
 
 EXTENSIONS: dict[str, tuple[str, ...]] = {
-    label: tuple(rest.split())
-    for label, rest in (line.split(":") for line in _TABLE.strip().splitlines())
+    label: tuple(rest.split()) for label, rest in (line.split(":") for line in _TABLE.strip().splitlines())
 }
 KNOWN_EXTENSIONS = frozenset(known for row in EXTENSIONS.values() for known in row)
 
@@ -186,10 +185,6 @@ def extension(name: str) -> str:
 
 def agreement(labels: Sequence[str], names: Sequence[str]) -> Agreement:
     """Compare the model's labels with the names of the files, pair by pair."""
-    judged = [
-        (label, kind)
-        for label, kind in zip(labels, map(extension, names), strict=True)
-        if kind in KNOWN_EXTENSIONS
-    ]
+    judged = [(label, kind) for label, kind in zip(labels, map(extension, names), strict=True) if kind in KNOWN_EXTENSIONS]
     agreed = sum(kind in EXTENSIONS.get(label, ()) for label, kind in judged)
     return Agreement(agreed=agreed, judged=len(judged))

@@ -37,9 +37,7 @@ class GraphWriter:
         self._constants.append(numpy_helper.from_array(np.ascontiguousarray(values), name))
         return name
 
-    def node(
-        self, operator: str, inputs: Sequence[str], output: str, **attributes: Attribute
-    ) -> str:
+    def node(self, operator: str, inputs: Sequence[str], output: str, **attributes: Attribute) -> str:
         """Append one node with one output and return that output's name."""
         made = helper.make_node(operator, list(inputs), [output], name=output)
         made.attribute.extend(helper.make_attribute(*pair) for pair in sorted(attributes.items()))
@@ -72,9 +70,7 @@ class GraphWriter:
             dilations=[dilation] * 2,
         )
 
-    def model(
-        self, inputs: Mapping[str, tuple[str, Shape]], outputs: Mapping[str, tuple[str, Shape]]
-    ) -> onnx.ModelProto:
+    def model(self, inputs: Mapping[str, tuple[str, Shape]], outputs: Mapping[str, tuple[str, Shape]]) -> onnx.ModelProto:
         """Return the model with the named (element type, shape) inputs and outputs."""
         graph = helper.make_graph(
             self._nodes,
@@ -100,7 +96,4 @@ def save(model: onnx.ModelProto, path: Path) -> None:
 
 
 def _value_infos(values: Mapping[str, tuple[str, Shape]]) -> list[onnx.ValueInfoProto]:
-    return [
-        helper.make_tensor_value_info(name, ELEMENT_TYPES[element], list(shape))
-        for name, (element, shape) in values.items()
-    ]
+    return [helper.make_tensor_value_info(name, ELEMENT_TYPES[element], list(shape)) for name, (element, shape) in values.items()]

@@ -1,4 +1,4 @@
-"""Build everything once: the index of what was made, and the decision to make it again."""
+"""The index of what was made, and the decision to make it again; quick, since it is asked often."""
 
 from __future__ import annotations
 
@@ -8,25 +8,18 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import threadpoolctl  # type: ignore[import-untyped,unused-ignore]
-
-from examples.models import digits, lane, magika_model
-from examples.models.sessions import Session
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 INDEX = "index.json"
 SOURCES = Path(__file__).parent
 SOURCE_TYPES = frozenset({".py", ".txt"})
 # A new version of any of these may give other bytes for the same sources.
 TOOLS = ("magika", "numpy", "onnx", "onnxruntime", "pillow", "scikit-learn")
-LICENSES = {"digits": "Apache-2.0", "lane": "Apache-2.0", "magika": "Apache-2.0"}
-DIGITS_SHOWN = 4
 
 
 def build_all(folder: Path, trees: Sequence[Path]) -> bool:
-    """Build what is missing or stale in ``folder``; return whether anything was done.
+    """Build everything in ``folder`` if anything is missing or stale; say whether it was.
 
     A change of sources, of tools or of the trees' names makes everything stale; a change inside
     a tree does not, since trees of real files change all the time.
@@ -34,19 +27,13 @@ def build_all(folder: Path, trees: Sequence[Path]) -> bool:
     recipe = hash_recipe(trees)
     if is_current(folder, recipe):
         return False
-    builders: dict[str, Callable[[Path], dict[str, float]]] = {
-        "digits": digits.build,
-        "lane": lane.build,
-        "magika": lambda place: magika_model.build(place, trees),
-    }
-    models = {}
-    # Sums that several threads share depend on how many there are, down to the last bit.
-    with threadpoolctl.threadpool_limits(1):
-        for name, builder in builders.items():
-            (folder / name).mkdir(parents=True, exist_ok=True)
-            measured = builder(folder / name)
-            models[name] = describe(folder, name, measured)
-    files = {path: hash_file(folder / path) for path in list_made(folder, builders)}
+    # Here, not above: the libraries for training take longer to import than the answer "up to
+    # date" takes to find.
+    from examples.models.build import build_models
+
+    models = build_models(folder, trees)
+    found = (path for name in models for path in (folder / name).rglob("*") if path.is_file())
+    files = {path.relative_to(folder).as_posix(): hash_file(path) for path in found}
     write_index(folder, {"recipe": recipe, "models": models, "files": files})
     return True
 
@@ -60,25 +47,6 @@ def is_current(folder: Path, recipe: str) -> bool:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         # No index, half an index, or a file that is gone.
         return False
-
-
-def describe(folder: Path, name: str, measured: dict[str, float]) -> dict[str, Any]:
-    """Return a model's entry in the index."""
-    path = folder / name / "model.onnx"
-    return {
-        "path": path.relative_to(folder).as_posix(),
-        "sha256": hash_file(path),
-        "bytes": path.stat().st_size,
-        **Session(path).describe(),
-        "license": LICENSES[name],
-        "measured": {key: round(value, DIGITS_SHOWN) for key, value in measured.items()},
-    }
-
-
-def list_made(folder: Path, names: Sequence[str] | dict[str, Any]) -> list[str]:
-    """Return the sorted paths of all files of the models, relative to ``folder``."""
-    found = (path for name in names for path in (folder / name).rglob("*") if path.is_file())
-    return sorted(path.relative_to(folder).as_posix() for path in found)
 
 
 def hash_recipe(trees: Sequence[Path]) -> str:

@@ -154,12 +154,8 @@ def _write_blur(graph: GraphWriter, source: str, output: str, size: int) -> str:
     """Write a box mean of ``size`` x ``size`` pixels that ignores what lies outside the image."""
     # Two passes of one dimension: 2 x 25 additions per pixel instead of 625.
     half = size // 2
-    passed = graph.node(
-        "AveragePool", [source], f"{output}.across", kernel_shape=[1, size], pads=[0, half, 0, half]
-    )
-    return graph.node(
-        "AveragePool", [passed], output, kernel_shape=[size, 1], pads=[half, 0, half, 0]
-    )
+    passed = graph.node("AveragePool", [source], f"{output}.across", kernel_shape=[1, size], pads=[0, half, 0, half])
+    return graph.node("AveragePool", [passed], output, kernel_shape=[size, 1], pads=[half, 0, half, 0])
 
 
 def _pointwise(factors: Sequence[float]) -> Floats:

@@ -46,11 +46,7 @@ def illuminate(picture: Picture, view: View, random: Generator) -> None:
         lit = np.where(view.ground, 0.1 + 0.9 * beam, 0.06)
     else:
         slope = random.normal(0, 0.25, 2)
-        lit = (
-            1
-            + slope[0] * (view.columns_px / WIDTH - 0.5)
-            + slope[1] * (view.rows_px / HEIGHT - 0.5)
-        )
+        lit = 1 + slope[0] * (view.columns_px / WIDTH - 0.5) + slope[1] * (view.rows_px / HEIGHT - 0.5)
     tint = 1 + random.normal(0, 0.04, 3)
     picture *= lit.astype(np.float32)[..., None] * tint.astype(np.float32)
 

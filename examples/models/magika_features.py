@@ -10,6 +10,7 @@ bytes behind the white space are not for the model.
 from __future__ import annotations
 
 import os
+import sysconfig
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +33,12 @@ FEWEST_BYTES = 8
 # Compiled files hold the time of their making, which would make every build another one; packages
 # beside the standard library differ from one environment to the next.
 SKIPPED_FOLDERS = frozenset({"__pycache__", "site-packages", ".git"})
+
+
+def default_trees() -> list[Path]:
+    """Return the standard library's folder and, where there is one, the system's documentation."""
+    trees = [Path(sysconfig.get_paths()["stdlib"]), Path("/usr/share/doc")]
+    return [tree for tree in trees if tree.is_dir()]
 
 
 def tokens(begin: bytes, end: bytes) -> NDArray[np.int32] | None:
@@ -58,9 +65,7 @@ def read_tokens(path: Path) -> NDArray[np.int32] | None:
         return tokens(begin, file.read(block))
 
 
-def read_trees(
-    roots: Sequence[Path], limit: int
-) -> tuple[NDArray[np.int32], list[str], list[Path]]:
+def read_trees(roots: Sequence[Path], limit: int) -> tuple[NDArray[np.int32], list[str], list[Path]]:
     """Read at most ``limit`` files: tokens [N,2048], names that begin at the root, real paths.
 
     Files are taken by type in turns and returned in the order of their names.

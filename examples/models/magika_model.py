@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sysconfig
 from importlib import metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,12 +50,6 @@ EXPECTED_RULE = {
 
 class RuleChangedError(Exception):
     """The installed magika reads files in another way than this package does."""
-
-
-def default_trees() -> list[Path]:
-    """Return the standard library's folder and, where there is one, the system's documentation."""
-    trees = [Path(sysconfig.get_paths()["stdlib"]), Path("/usr/share/doc")]
-    return [tree for tree in trees if tree.is_dir()]
 
 
 def build(folder: Path, trees: Sequence[Path]) -> dict[str, float]:

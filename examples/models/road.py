@@ -144,9 +144,7 @@ def draw_pavement(picture: NDArray[np.float32], view: View, road: Road, random: 
     picture[paved] = shade[paved][:, None] * colour.astype(np.float32)
 
 
-def draw_lines(
-    picture: NDArray[np.float32], view: View, road: Road, random: Generator
-) -> NDArray[np.bool_]:
+def draw_lines(picture: NDArray[np.float32], view: View, road: Road, random: Generator) -> NDArray[np.bool_]:
     """Paint the lines with their wear and return where they are targets, on the fine grid."""
     target = np.zeros(view.ground.shape, dtype=np.bool_)
     worn = lay(cloud(random, 1.0), view.lateral_m * 40, view.ahead_m * 20)

@@ -113,9 +113,7 @@ def draw_rail(picture: Picture, view: View, lateral_m: float, random: Generator)
     picture[beam] = np.float32(random.uniform(0.5, 0.9))
 
 
-def draw_upright(
-    picture: Picture, view: View, place_m: tuple[float, float], random: Generator
-) -> None:
+def draw_upright(picture: Picture, view: View, place_m: tuple[float, float], random: Generator) -> None:
     """Plant a tree, a reflector post or a sign at (lateral, ahead)."""
     column, foot = view.camera.project(*place_m)
     metre = view.camera.focal_px / place_m[1]
@@ -149,9 +147,7 @@ def draw_upright(
         )
 
 
-def draw_traffic(
-    picture: Picture, view: View, middles_m: Sequence[float], random: Generator
-) -> NDArray[np.bool_]:
+def draw_traffic(picture: Picture, view: View, middles_m: Sequence[float], random: Generator) -> NDArray[np.bool_]:
     """Drive a few cars ahead, far ones first, and return what they hide [rows,columns]."""
     hidden = np.zeros(view.ground.shape, dtype=np.bool_)
     for ahead in sorted(random.uniform(7, 60, random.poisson(1.3)), reverse=True):
@@ -207,9 +203,7 @@ def fill_box(picture: Picture, box_px: tuple[float, float, float, float], colour
     picture[cells(box_px)] = np.asarray(colour, dtype=np.float32)
 
 
-def fill_disc(
-    picture: Picture, middle_px: tuple[float, float], radius_px: float, colour: Colour
-) -> None:
+def fill_disc(picture: Picture, middle_px: tuple[float, float], radius_px: float, colour: Colour) -> None:
     """Fill a disc around (column, row) with one colour."""
     column, row = middle_px
     left, top = column - radius_px, row - radius_px

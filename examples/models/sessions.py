@@ -34,9 +34,7 @@ class Session:
         options.inter_op_num_threads = 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         source = model.SerializeToString() if hasattr(model, "SerializeToString") else str(model)
-        self._session = onnxruntime.InferenceSession(
-            source, options, providers=["CPUExecutionProvider"]
-        )
+        self._session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         self.outputs = [output.name for output in self._session.get_outputs()]
 
     def describe(self) -> dict[str, list[dict[str, Any]]]:
@@ -49,10 +47,7 @@ class Session:
     def run(self, values: NDArray[Any], *, batch: int = BATCH) -> dict[str, NDArray[Any]]:
         """Run the single input [N,...] in pieces and return every output, joined along N."""
         name = self._session.get_inputs()[0].name
-        pieces = [
-            self._session.run(self.outputs, {name: values[start : start + batch]})
-            for start in range(0, len(values), batch)
-        ]
+        pieces = [self._session.run(self.outputs, {name: values[start : start + batch]}) for start in range(0, len(values), batch)]
         joined = (np.concatenate(column) for column in zip(*pieces, strict=True))
         return dict(zip(self.outputs, joined, strict=True))
 

@@ -125,9 +125,7 @@ def _texture(number: int, roughness: float) -> NDArray[np.float32]:
     return texture
 
 
-def lay(
-    texture: NDArray[np.float32], across: NDArray[np.float32], along: NDArray[np.float32]
-) -> NDArray[np.float32]:
+def lay(texture: NDArray[np.float32], across: NDArray[np.float32], along: NDArray[np.float32]) -> NDArray[np.float32]:
     """Look a tiling texture up at coordinates counted in its cells."""
     columns = across.astype(np.int32) & (TEXTURE_CELLS - 1)
     rows = along.astype(np.int32) & (TEXTURE_CELLS - 1)
