@@ -8,7 +8,7 @@ SYSTEM_PYTHON := python3
 CODE := dev operator protocol worker-image tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help venv cluster cluster-down images crds lint test demo bench
+.PHONY: help venv cluster cluster-down images crds docs lint test demo bench
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -28,14 +28,20 @@ images: cluster ## both images, built and brought to the nodes
 crds: venv ## write crds/ from the Python model
 	$(PYTHON) -m inference_operator.manifests.crd crds charts/inference-operator/files/crds
 
+docs: venv ## the reference pages, made from the code
+	$(PYTHON) docs/build.py
+
 lint: venv ## style, types and import directions
 	.venv/bin/ruff check $(CODE)
 	.venv/bin/ruff format --check $(CODE)
 	$(PYTHON) -m mypy
 	.venv/bin/lint-imports
 
-test: venv ## the tests
-	$(PYTHON) -m pytest
+# Cheap before dear: what a pure test can tell should not wait for a cluster.
+TESTS := tests/unit tests/simulation tests/worker tests/component tests/cluster tests/e2e
+
+test: lint ## every test, on a cluster of its own making
+	$(PYTHON) -m pytest $(TESTS)
 
 demo: venv images ## the whole story on the local cluster
 	$(PYTHON) -m examples.demo

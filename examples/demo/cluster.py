@@ -56,7 +56,7 @@ class Kubectl:
         return found
 
     def wait(self, name: str, condition: str, *, seconds: int = 120) -> Manifest:
-        """Wait for a condition of an InferenceJob, as `Succeeded` or `Succeeded=False`; raise with its status when it never comes."""
+        """Wait for an InferenceJob's condition, as `Succeeded` or `Succeeded=False`; raise with its status if it never comes."""
         try:
             self.run("wait", f"--for=condition={condition}", f"inferencejob/{name}", f"--timeout={seconds}s")
         except RuntimeError as error:

@@ -73,9 +73,13 @@ class CostWeights(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
 class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """All settings."""
 
+    # The image of worker pods.
     worker_image: str = "localhost/inference-worker:latest"
+    # When the kubelet pulls it.
     image_pull_policy: str = "IfNotPresent"
+    # What the accelerator classes mean on this cluster.
     accelerators: dict[str, AcceleratorClass] = msgspec.field(default_factory=_default_accelerators)
+    # How latency, energy and switching are weighed.
     cost: CostWeights = CostWeights()
     # Namespaces to watch; empty is all.
     namespaces: tuple[str, ...] = ()
@@ -89,19 +93,25 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     telemetry_seconds: float = 2.0
     # Failed attempts wait this long, doubling, up to the limit.
     backoff_seconds: float = 2.0
+    # The longest of these waits.
     backoff_limit_seconds: float = 120.0
-    # API requests a second of the whole operator, and the burst over it.
+    # API requests a second of the whole operator.
     requests_per_second: float = 200.0
+    # Requests that may come at once over that rate.
     burst: int = 400
     # Grace for a worker to drain after SIGTERM.
     termination_grace_seconds: int = 30
     # A pod that can't start (image, volume, admission) is given up as failed attempt after this time.
     start_timeout_seconds: float = 600.0
+    # Port of /healthz, /readyz and /metrics.
     http_port: int = 8080
+    # The Lease that elects the leader, in the operator's own namespace.
     lease_name: str = "inference-operator"
+    # DEBUG, INFO, WARNING or ERROR.
     log_level: str = "INFO"
-    # What a place costs while nothing is measured: seconds to load, and seconds for the whole work.
+    # Seconds to load a model, assumed while nothing is measured.
     assumed_load_seconds: float = 3.0
+    # Seconds for the whole work, assumed while nothing is measured.
     assumed_work_seconds: float = 30.0
 
 

@@ -100,9 +100,7 @@ def _configure() -> WorkerConfig:
         raise WorkerError(WorkerReason.INTERNAL, f"{CONFIG_VARIABLE}: {error}") from error
 
 
-async def _main(root: Path, port: int) -> TerminationReport:
-    config = _configure()
-    life = Life(config)
+async def _main(life: Life, root: Path, port: int) -> TerminationReport:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -116,22 +114,29 @@ async def _main(root: Path, port: int) -> TerminationReport:
     return await working
 
 
-def main() -> int:
-    """Run the worker; leave the report and return the exit code."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-    root = Path(os.environ.get("INFERENCE_VOLUME_ROOT", VOLUME_ROOT))
-    port = int(os.environ.get("INFERENCE_HTTP_PORT", HTTP_PORT))
-    code = 0
+def run(root: Path, port: int) -> tuple[TerminationReport, int]:
+    """Run the worker to its end: its last words and its exit code. A failed one still tells what it had found out."""
+    life: Life | None = None
     try:
-        report = uvloop.run(_main(root, port))
+        life = Life(_configure())
+        return uvloop.run(_main(life, root, port)), 0
     except WorkerError as error:
         log.error("%s: %s", error.reason, error.message)
-        report = TerminationReport("Failed", error.message, reason=error.reason)
+        reason, message = error.reason, error.message
         code = _EXIT_PERMANENT if error.permanent else _EXIT_RETRY
     except Exception as error:
         log.exception("the worker failed")
-        report = TerminationReport("Failed", f"{type(error).__name__}: {error}", reason=WorkerReason.INTERNAL)
-        code = _EXIT_RETRY
+        reason, message, code = WorkerReason.INTERNAL, f"{type(error).__name__}: {error}", _EXIT_RETRY
+    facts = life.facts if life is not None else None
+    progress = life.task.progress if life is not None and life.task is not None else None
+    return TerminationReport("Failed", message, reason=reason, model=facts, progress=progress), code
+
+
+def main() -> int:
+    """Run the worker, leave the report where the kubelet reads it, and return the exit code."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    root = Path(os.environ.get("INFERENCE_VOLUME_ROOT", VOLUME_ROOT))
+    report, code = run(root, int(os.environ.get("INFERENCE_HTTP_PORT", HTTP_PORT)))
     path = Path(os.environ.get(TERMINATION_PATH_VARIABLE, "/dev/termination-log"))
     with contextlib.suppress(OSError):
         path.write_bytes(encode_report(report))

@@ -1,8 +1,8 @@
 """The fleet-wide loop: collects needs, schedules when something changed, and wakes the jobs whose answer did."""
 
 import asyncio
-from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from inference_operator.controller.store import Store
 from inference_operator.decisions.fleet import Answer, Fleet, Need
@@ -13,10 +13,18 @@ from inference_operator.runtime.clock import Clock
 from inference_operator.settings import Settings
 
 
+class Wake(Protocol):
+    """Has a job looked at."""
+
+    def __call__(self, key: Key, *, urgent: bool = False) -> None:
+        """Soon, or before all others."""
+        ...
+
+
 class FleetLoop:
     """Needs in, answers out; at most one pass in `scheduling_interval_seconds`."""
 
-    def __init__(self, store: Store, settings: Settings, clock: Clock, wake: Callable[[Key], None]) -> None:
+    def __init__(self, store: Store, settings: Settings, clock: Clock, wake: Wake) -> None:
         self._store = store
         self._settings = settings
         self._clock = clock
@@ -68,7 +76,8 @@ class FleetLoop:
         for key, answer in answers.items():
             old = before.get(key)
             if old is None or _news(answer) != _news(old):
-                self._wake(key)
+                # A place that was given must be taken before anybody is told to wait: devices idle until then.
+                self._wake(key, urgent=bool(answer.assignments))
 
     def _pause(self) -> float | None:
         """Seconds until time alone may change an answer: a deadline, or the last moment to start for one."""

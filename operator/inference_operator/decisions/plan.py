@@ -11,7 +11,7 @@ from inference_operator.decisions.outcome import Outcome, refused, suspended
 from inference_operator.decisions.serve import plan_serve
 from inference_operator.domain.cluster import Observed
 from inference_operator.domain.conditions import Condition, ConditionType, Truth, dated, find, is_true
-from inference_operator.domain.job import InferenceJobStatus
+from inference_operator.domain.job import AttemptOutcome, InferenceJobStatus
 from inference_operator.settings import Settings
 
 
@@ -103,13 +103,13 @@ def _events(observed: Observed, status: InferenceJobStatus) -> list[EmitEvent]:
     job = observed.job
     before, after = job.status.last_attempt, status.last_attempt
     events = []
-    if (
-        after is not None
-        and after.outcome == "Failed"
-        and (before is None or before.number != after.number or before.outcome != "Failed")
-    ):
-        events.append(EmitEvent(job.key, job.uid, "AttemptFailed", f"attempt {after.number}: {after.reason}: {after.message}"))
+    failed_before = before is not None and after is not None and (before.number, before.outcome) == (after.number, after.outcome)
     stalled = find(status.conditions, ConditionType.STALLED)
-    if stalled is not None and stalled.status is Truth.TRUE and not is_true(job.status.conditions, ConditionType.STALLED):
+    stalled_anew = (
+        stalled is not None and stalled.status is Truth.TRUE and not is_true(job.status.conditions, ConditionType.STALLED)
+    )
+    if stalled is not None and stalled_anew:
         events.append(EmitEvent(job.key, job.uid, stalled.reason, stalled.message))
+    elif after is not None and after.outcome is AttemptOutcome.FAILED and not failed_before:
+        events.append(EmitEvent(job.key, job.uid, "AttemptFailed", f"attempt {after.number}: {after.reason}: {after.message}"))
     return events

@@ -139,7 +139,13 @@ def _container(
         "env": [*({"name": e.name, "value": e.value} for e in template.env if e.name != CONFIG_VARIABLE), own],
         "ports": [{"name": "http", "containerPort": HTTP_PORT}],
         "resources": {"requests": resources.requests, "limits": resources.limits},
-        "readinessProbe": {"httpGet": {"path": "/v2/health/ready", "port": "http"}, "periodSeconds": 1, "failureThreshold": 1},
+        "readinessProbe": {
+            "httpGet": {"path": "/v2/health/ready", "port": "http"},
+            # Python and the runtime take a second to start: an earlier probe only makes a warning event.
+            "initialDelaySeconds": 1,
+            "periodSeconds": 1,
+            "failureThreshold": 1,
+        },
         "livenessProbe": {"httpGet": {"path": "/v2/health/live", "port": "http"}, "periodSeconds": 10, "failureThreshold": 6},
         "securityContext": {
             "allowPrivilegeEscalation": False,

@@ -1,4 +1,4 @@
-"""A keyed work queue: each key at most once, one worker a key at a time, delayed adds, backoff by key.
+"""A keyed work queue: each key at most once, one worker a key at a time, two lanes, delayed adds, backoff by key.
 
 The rules are client-go's workqueue (k8s.io/client-go/util/workqueue): a key that is added while it is being worked on is worked on
 once more afterwards, so that no change is missed and none is handled twice at a time.
@@ -19,6 +19,7 @@ class WorkQueue(Generic[K]):
         self._clock = clock
         self._base = base_seconds
         self._limit = limit_seconds
+        self._urgent: dict[K, None] = {}
         self._ready: dict[K, None] = {}
         self._busy: set[K] = set()
         self._again: set[K] = set()
@@ -29,20 +30,24 @@ class WorkQueue(Generic[K]):
         self._wake = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._ready) + len(self._busy)
+        return len(self._urgent) + len(self._ready) + len(self._busy)
 
     @property
     def delayed(self) -> int:
         """Keys that wait for their time."""
         return len(self._due)
 
-    def add(self, key: K) -> None:
-        """Have the key worked on as soon as may be."""
+    def add(self, key: K, *, urgent: bool = False) -> None:
+        """Have the key worked on as soon as may be; urgent ones go before all others."""
         if key in self._busy:
             self._again.add(key)
-        else:
+            return
+        if urgent:
+            self._ready.pop(key, None)
+            self._urgent[key] = None
+        elif key not in self._urgent:
             self._ready[key] = None
-            self._wake.set()
+        self._wake.set()
 
     def add_after(self, key: K, seconds: float) -> None:
         """Have the key worked on after a delay; of several delays the shortest counts."""
@@ -71,11 +76,12 @@ class WorkQueue(Generic[K]):
         """The next key; the caller must call `done` with it."""
         while True:
             self._promote()
-            if self._ready:
-                key = next(iter(self._ready))
-                del self._ready[key]
+            lane = self._urgent or self._ready
+            if lane:
+                key = next(iter(lane))
+                del lane[key]
                 self._busy.add(key)
-                if self._ready:
+                if self._urgent or self._ready:
                     self._wake.set()
                 return key
             self._wake.clear()

@@ -18,7 +18,7 @@ from inference_protocol.messages import (
 from inference_protocol.reasons import WorkerReason
 from inference_protocol.sketch import LatencySketch
 from inference_protocol.uris import is_uri
-from inference_worker import fetch, volumes
+from inference_worker import fetch, metrics, volumes
 from inference_worker.batch import items as reading
 from inference_worker.batch.items import Items
 from inference_worker.batch.output import Header, Output
@@ -43,6 +43,8 @@ class Task:
         self.sketch = LatencySketch()
         self.progress: Progress | None = None
         self.compute_seconds = 0.0
+        model = config.model
+        self._items = metrics.items_total.labels(config.namespace, config.job, model.name, model.version)
 
     def stop(self) -> None:
         """Ask `run` to commit what it has and return."""
@@ -124,6 +126,7 @@ class Task:
                 pending, begun, committed_at = [], end, time.monotonic()
                 resumed = self.progress.resumed if self.progress else 0
                 self.progress = Progress(total=len(items), completed=end, resumed=resumed)
+                self._items.inc(end - output.parts[-1].start)
             if self._stop.is_set():
                 return
 

@@ -1,0 +1,1 @@
+"""Ten thousand InferenceJobs on a real API server without nodes."""

@@ -1,0 +1,76 @@
+"""The real two-node cluster with the operator in it: brought up once, a namespace of its own for every module that asks."""
+
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from examples.demo import steps
+from examples.demo.cluster import ROOT, Kubectl, build_images, copy_tree, install, load
+from examples.demo.cluster import local as local_kubectl
+from examples.models.index import build_all
+from examples.models.magika_features import default_trees
+
+BUILT = ROOT / "build" / "examples"
+
+
+@pytest.fixture(scope="session")
+def kube() -> Kubectl:
+    """The cluster, its images, and the operator of this checkout."""
+    subprocess.run([sys.executable, "-m", "dev.cluster", "up"], cwd=ROOT, check=True)
+    build_all(BUILT, default_trees())
+    kubectl = local_kubectl()
+    install(kubectl, build_images())
+    return kubectl
+
+
+class Space:
+    """A namespace with the example models and a volume; `folder` is the volume as this machine sees it."""
+
+    def __init__(self, kube: Kubectl, folder: Path) -> None:
+        self.kube = kube
+        self.folder = folder
+
+    @property
+    def name(self) -> str:
+        return self.kube.namespace
+
+
+def make_space(kube: Kubectl, *, level: str = "restricted") -> Space:
+    name = f"e2e-{uuid.uuid4().hex[:8]}"
+    inside = replace(kube, namespace=name)
+    namespace, claim = load("00-namespace.yaml", namespace=name)
+    del namespace["metadata"]["namespace"]
+    namespace["metadata"] |= {"name": name, "labels": {"pod-security.kubernetes.io/enforce": level}}
+    inside.apply(namespace, claim)
+    folder = inside.volume("data")
+    copy_tree(BUILT, folder)
+    models = list(steps.pinned_models(BUILT))
+    for model in models:
+        model["metadata"]["namespace"] = name
+    inside.apply(*models)
+    return Space(inside, folder)
+
+
+@pytest.fixture(scope="module")
+def space(kube: Kubectl) -> Iterator[Space]:
+    made = make_space(kube)
+    yield made
+    made.kube.delete("namespace", made.name, "--wait=false")
+
+
+@pytest.fixture(scope="module")
+def other_space(kube: Kubectl) -> Iterator[Space]:
+    made = make_space(kube)
+    yield made
+    made.kube.delete("namespace", made.name, "--wait=false")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "tests/e2e" in str(item.path):
+            item.add_marker(pytest.mark.e2e)

@@ -1,0 +1,122 @@
+"""What the end-to-end tests share: jobs by their difference, processes by what they run, kstatus's verdict."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from examples.demo.cluster import Kubectl, wait_for
+
+Manifest = dict[str, Any]
+
+
+def a_job(name: str, **spec: Any) -> Manifest:
+    return {
+        "apiVersion": "inference.myorg/v1",
+        "kind": "InferenceJob",
+        "metadata": {"name": name},
+        "spec": {"model": "digits", "accelerator": "cpu", **spec},
+    }
+
+
+def a_batch(name: str, **spec: Any) -> Manifest:
+    given = {
+        "batchSize": 32,
+        "input": {"uri": "pvc://data/digits/heldout.npz"},
+        "output": {"uri": f"pvc://data/out/{name}"},
+    }
+    return a_job(name, **(given | spec))
+
+
+def a_slow_batch(name: str, folder: Path, *, repeat: int = 4, **spec: Any) -> Manifest:
+    """Magika over its files several times: some ten seconds of real work, committed second by second."""
+    tiled = folder / f"tiled-{repeat}.npy"
+    if not tiled.exists():
+        np.save(tiled, np.tile(np.load(folder / "magika" / "files.npy"), (repeat, 1)))
+    given = {"model": "magika", "batchSize": 8, "input": {"uri": f"pvc://data/{tiled.name}"}}
+    return a_batch(name, **(given | spec))
+
+
+def condition(job: Manifest, kind: str) -> Manifest:
+    return next((c for c in job.get("status", {}).get("conditions", []) if c["type"] == kind), {})
+
+
+def reason(job: Manifest, kind: str = "Ready") -> str:
+    return condition(job, kind).get("reason", "")
+
+
+def kstatus(job: Manifest) -> str:
+    """kstatus's verdict on a custom object (sigs.k8s.io/cli-utils, pkg/kstatus), in its order of rules."""
+    status = job.get("status", {})
+    if job["metadata"].get("deletionTimestamp"):
+        return "Terminating"
+    if status.get("observedGeneration", job["metadata"]["generation"]) != job["metadata"]["generation"]:
+        return "InProgress"
+    for one in status.get("conditions", []):
+        if one["type"] == "Reconciling" and one["status"] == "True":
+            return "InProgress"
+        if one["type"] == "Stalled" and one["status"] == "True":
+            return "Failed"
+    ready = condition(job, "Ready")
+    if ready:
+        return "Current" if ready["status"] == "True" else "InProgress"
+    return "Current"
+
+
+def wait_reason(kube: Kubectl, name: str, wanted: str, *, kind: str = "Ready", seconds: float = 60) -> Manifest:
+    found: Manifest = {}
+
+    def there() -> bool:
+        nonlocal found
+        found = kube.get("inferencejob", name)
+        return reason(found, kind) == wanted
+
+    try:
+        wait_for(there, f"{name}: {kind} with reason {wanted}", seconds=seconds)
+    except RuntimeError as error:
+        raise AssertionError(f"{error}; it is {found.get('status')}") from error
+    return found
+
+
+def workers(kube: Kubectl, name: str) -> list[Manifest]:
+    """The job's worker pods."""
+    import json
+
+    listed = json.loads(kube.run("get", "pods", "-l", f"inference.myorg/job={name}", "-o", "json"))
+    return list(listed["items"])
+
+
+def progress(folder: Path, name: str) -> int:
+    """Items committed so far, by the manifest in the volume."""
+    manifest = folder / "out" / name / "manifest.jsonl"
+    if not manifest.exists():
+        return 0
+    import json
+
+    ends = [json.loads(line).get("end", 0) for line in manifest.read_bytes().split(b"\n")[:-1]]
+    return max(ends, default=0)
+
+
+def kill_process(text: str, variable: str) -> int:
+    """SIGKILL the one process whose environment has `variable` with `text` in it; its pid."""
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            environment = (entry / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if any(item.startswith(f"{variable}=".encode()) and text.encode() in item for item in environment):
+            os.kill(int(entry.name), signal.SIGKILL)
+            return int(entry.name)
+    raise AssertionError(f"no process has {text!r} in {variable}")
+
+
+def kill_operator() -> int:
+    return kill_process("/etc/inference-operator/config.yaml", "INFERENCE_OPERATOR_CONFIG")
+
+
+def kill_worker(uid: str) -> int:
+    return kill_process(uid, "INFERENCE_WORKER_CONFIG")

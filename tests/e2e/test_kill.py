@@ -1,0 +1,142 @@
+"""Kill -9 of the operator, of the worker's process, of its pod, at any point: the job ends once, no answer lost or doubled."""
+
+import itertools
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+from examples.demo.cluster import wait_for
+from tests.e2e.conftest import Space
+from tests.e2e.support import a_batch, a_slow_batch, kill_operator, kill_worker, progress, wait_reason, workers
+
+ITEMS = 2048
+
+
+@pytest.fixture(scope="module")
+def truth(space: Space) -> np.ndarray:
+    """What the bare runtime says of every item."""
+    session = ort.InferenceSession(str(space.folder / "magika" / "model.onnx"), providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    rows = np.load(space.folder / "magika" / "files.npy")
+    scores = np.concatenate([session.run(None, {name: rows[i : i + 8]})[0] for i in range(0, len(rows), 8)])
+    return np.tile(scores, (ITEMS // len(rows), 1))
+
+
+def assert_every_item_answered_once(folder: Path, name: str, truth: np.ndarray) -> None:
+    where = folder / "out" / name
+    parts = [json.loads(line) for line in (where / "manifest.jsonl").read_text().splitlines()[1:]]
+    ranges = [(part["start"], part["end"]) for part in parts]
+    assert ranges[0][0] == 0
+    assert ranges[-1][1] == len(truth)
+    assert all(left[1] == right[0] for left, right in itertools.pairwise(ranges))
+    assert parts == json.loads((where / "manifest.json").read_text())["parts"]
+    told = np.concatenate([next(iter(np.load(where / part["file"]).values())) for part in parts])
+    np.testing.assert_allclose(told, truth, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_batch_survives_its_operator(seed: int, space: Space, truth: np.ndarray) -> None:
+    kube, name = space.kube, f"orphan-{seed}"
+    kube.apply(a_slow_batch(name, space.folder))
+    # From before the pod is there to well into the run.
+    threshold = random.Random(seed).choice([None, 0, 1, 600])
+    if threshold is not None:
+        wait_for(lambda: progress(space.folder, name) >= threshold and bool(workers(kube, name)), f"{threshold} items")
+    kill_operator()
+
+    job = kube.wait(name, "Succeeded")
+
+    assert job["status"]["attempts"] == 1
+    assert len(workers(kube, name)) == 1
+    assert_every_item_answered_once(space.folder, name, truth)
+
+
+def test_a_batch_survives_its_worker_process(space: Space, truth: np.ndarray) -> None:
+    kube = space.kube
+    kube.apply(a_slow_batch("struck", space.folder))
+    wait_for(lambda: progress(space.folder, "struck") >= 100, "100 items")
+    kill_worker(kube.get("ij", "struck")["metadata"]["uid"])
+
+    job = kube.wait("struck", "Succeeded")
+
+    assert job["status"]["attempts"] == 2
+    assert job["status"]["failedAttempts"] == 1
+    assert_every_item_answered_once(space.folder, "struck", truth)
+
+
+def test_a_batch_survives_its_pod(space: Space, truth: np.ndarray) -> None:
+    kube = space.kube
+    kube.apply(a_slow_batch("evicted", space.folder))
+    wait_for(lambda: progress(space.folder, "evicted") >= 100, "100 items")
+    (pod,) = workers(kube, "evicted")
+    kube.run("delete", "pod", pod["metadata"]["name"], "--grace-period=0", "--force")
+
+    job = kube.wait("evicted", "Succeeded")
+
+    # Somebody else's deletion is no fault of the work.
+    assert job["status"]["failedAttempts"] == 0
+    assert_every_item_answered_once(space.folder, "evicted", truth)
+
+
+def test_a_worker_that_always_dies_is_given_up_with_its_last_words(space: Space) -> None:
+    kube = space.kube
+    kube.apply(a_slow_batch("hopeless", space.folder, maxAttempts=2))
+    uid = kube.get("ij", "hopeless")["metadata"]["uid"]
+    for attempt in (1, 2):
+        wait_reason(kube, "hopeless", "Running")
+        wait_for(lambda least=attempt: progress(space.folder, "hopeless") >= least, f"attempt {attempt} works")
+        kill_worker(uid)
+        if attempt == 1:
+            wait_for(lambda: kube.get("ij", "hopeless")["status"].get("failedAttempts") == 1, "a failure is counted")
+
+    job = kube.wait("hopeless", "Succeeded=False")
+    message = next(c["message"] for c in job["status"]["conditions"] if c["type"] == "Stalled")
+    assert "2 of 2 attempts failed" in message
+    assert "exit code 137" in message
+
+
+def test_a_serving_job_replaces_a_killed_worker(space: Space) -> None:
+    from tests.e2e.support import a_job
+
+    kube = space.kube
+    kube.apply(a_job("guarded", serve={"minReplicas": 2}))
+    job = kube.wait("guarded", "Ready")
+    kill_worker(job["metadata"]["uid"])
+
+    wait_for(lambda: kube.get("ij", "guarded")["status"]["attempts"] >= 3, "a third worker")
+    kube.run("wait", "ij/guarded", "--for=jsonpath={.status.readyReplicas}=2", "--timeout=60s")
+
+
+def test_a_plain_batch_is_written_at_most_five_times(space: Space) -> None:
+    import subprocess
+    import sys
+
+    from examples.demo.cluster import ROOT
+
+    kube = space.kube
+    kube.apply(a_batch("counted"))
+    kube.wait("counted", "Succeeded")
+    status = subprocess.run(
+        [sys.executable, "-m", "dev.cluster", "status", "--json"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    audit = Path(json.loads(status.stdout)["auditLog"])
+    (pod,) = workers(kube, "counted")
+    ours = {"counted", pod["metadata"]["name"]}
+    writes = []
+    for line in audit.read_text().splitlines():
+        event = json.loads(line)
+        reference = event.get("objectRef", {})
+        created = json.dumps(event.get("responseObject", {}).get("metadata", {}).get("name")) if event["verb"] == "create" else ""
+        if (
+            event["verb"] in ("create", "update", "patch", "delete")
+            and event["user"]["username"].startswith("system:serviceaccount:inference-system:")
+            and reference.get("namespace") == space.name
+            and (reference.get("name") in ours or pod["metadata"]["name"] in created)
+        ):
+            writes.append((event["verb"], reference["resource"], reference.get("subresource", "")))
+
+    assert 0 < len(writes) <= 5, writes
