@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from prometheus_client import CollectorRegistry
+
 from inference_operator import settings as settings_module
 from inference_operator.domain.conditions import ConditionType, Reason
 from inference_operator.manifests.crd import inference_job_crd, inference_model_crd
 from inference_operator.observability import metrics as operator_metrics
 from inference_protocol.reasons import PERMANENT, WorkerReason
 from inference_worker import metrics as worker_metrics
-from prometheus_client import CollectorRegistry
 
 HERE = Path(__file__).parent
 _HEAD = "<!-- Made by `make docs`; edit the code instead. -->\n\n"

@@ -27,6 +27,14 @@ class Shape:
     amounts: tuple[tuple[str, int], ...]
     node_selector: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[Tolerance, ...] = ()
+    # A pass looks shapes up ten thousand times; hashing the tuples anew each time was half of its cost.
+    _hash: int = field(init=False, repr=False, compare=False, default=0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.amounts, self.node_selector, self.tolerations)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +102,3 @@ class Answer:
 
 
 Answers = Mapping[Key, Answer]
-
-
-@dataclass(frozen=True, slots=True)
-class Capacity:
-    """What a node has, and what is free on it now."""
-
-    node: Node
-    free: dict[str, int] = field(default_factory=dict)

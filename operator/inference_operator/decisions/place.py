@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from inference_operator.decisions.fleet import Capacity, Option, Shape, Tolerance
+from inference_operator.decisions.fleet import Option, Shape, Tolerance
 from inference_operator.domain.cluster import Node, Taint
 from inference_operator.domain.job import CostTerms
-from inference_operator.domain.resources import format_amount, shortage
+from inference_operator.domain.resources import Amounts, format_amount, shortage
 from inference_operator.settings import CostWeights
 
 
@@ -23,7 +23,7 @@ def unfit(node: Node, shape: Shape) -> str | None:
     for taint in node.taints:
         if taint.effect in ("NoSchedule", "NoExecute") and not any(tolerates(t, taint) for t in shape.tolerations):
             return f"taint {taint.key} is not tolerated"
-    short = shortage(dict(shape.amounts), node.allocatable)
+    short = shortage(shape.amounts, node.allocatable)
     if short is not None:
         wanted = format_amount(short, dict(shape.amounts)[short])
         return f"{wanted} {short} is wanted, the whole node has {format_amount(short, node.allocatable.get(short, 0))}"
@@ -39,36 +39,40 @@ def tolerates(toleration: Tolerance, taint: Taint) -> bool:
     return toleration.key == taint.key and (toleration.operator == "Exists" or (toleration.value or "") == taint.value)
 
 
-def full(capacity: Capacity, shape: Shape) -> str | None:
+def full(node: Node, free: Amounts, shape: Shape) -> str | None:
     """Why a fit node has no room now; None when it has."""
-    short = shortage(dict(shape.amounts), capacity.free)
+    short = shortage(shape.amounts, free)
     if short is None:
         return None
-    free, whole = capacity.free.get(short, 0), capacity.node.allocatable.get(short, 0)
+    left, whole = max(0, free.get(short, 0)), node.allocatable.get(short, 0)
     wanted = format_amount(short, dict(shape.amounts)[short])
-    return f"{format_amount(short, max(0, free))} of {format_amount(short, whole)} {short} is free, {wanted} is wanted"
+    return f"{format_amount(short, left)} of {format_amount(short, whole)} {short} is free, {wanted} is wanted"
 
 
-def pressure(capacity: Capacity, shape: Shape) -> float:
+def pressure(node: Node, free: Amounts, shape: Shape) -> float:
     """How full the node's scarcest resource would be with this worker, 0..1: the tie-breaker that spreads load."""
-    shares = [
-        1 - (capacity.free.get(name, 0) - amount) / capacity.node.allocatable[name]
-        for name, amount in shape.amounts
-        if amount and capacity.node.allocatable.get(name)
-    ]
-    return max(shares, default=0.0)
+    fullest = 0.0
+    for name, amount in shape.amounts:
+        whole = node.allocatable.get(name)
+        if amount and whole:
+            fullest = max(fullest, 1 - (free.get(name, 0) - amount) / whole)
+    return fullest
+
+
+def total_cost(option: Option, weights: CostWeights) -> float:
+    """Latency + alpha * energy + beta * switch, in seconds, for a cold start on this class."""
+    seconds = option.estimate.total_seconds
+    return seconds + weights.alpha * option.watts * seconds + weights.beta * option.estimate.load_seconds
 
 
 def cost(option: Option, weights: CostWeights) -> CostTerms:
-    """Cost = latency + alpha * energy + beta * switch, for a cold start on this class."""
-    load, work = option.estimate.load_seconds, option.estimate.work_seconds
-    energy = option.watts * (load + work)
-    total = load + work + weights.alpha * energy + weights.beta * load
+    """The same cost, with its terms."""
+    seconds = option.estimate.total_seconds
     return CostTerms(
-        total=round(total, 3),
-        latency_seconds=round(load + work, 3),
-        energy_joules=round(energy, 1),
-        switch_seconds=round(load, 3),
+        total=round(total_cost(option, weights), 3),
+        latency_seconds=round(seconds, 3),
+        energy_joules=round(option.watts * seconds, 1),
+        switch_seconds=round(option.estimate.load_seconds, 3),
         estimated=not option.estimate.measured,
     )
 

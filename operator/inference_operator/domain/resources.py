@@ -1,11 +1,12 @@
 """Amounts of node resources: a small vector arithmetic over names."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from inference_operator.domain.quantity import parse_quantity
 
 # Whole numbers: cpu in millicores, the rest in units.
 Amounts = Mapping[str, int]
+Pairs = Iterable[tuple[str, int]]
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -17,17 +18,17 @@ def amounts(quantities: Mapping[str, str]) -> dict[str, int]:
     return {name: parse_quantity(text, milli=name == CPU) for name, text in quantities.items()}
 
 
-def shortage(need: Amounts, free: Amounts) -> str | None:
+def shortage(need: Pairs, free: Amounts) -> str | None:
     """The first resource that is short; None when the need fits."""
-    for name, amount in need.items():
+    for name, amount in need:
         if amount > free.get(name, 0):
             return name
     return None
 
 
-def subtract(target: dict[str, int], amount: Amounts) -> None:
+def subtract(target: dict[str, int], amount: Pairs) -> None:
     """Take an amount off, in place. What is not counted on the node is left out."""
-    for name, value in amount.items():
+    for name, value in amount:
         if name in target:
             target[name] -= value
 

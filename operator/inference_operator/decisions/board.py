@@ -1,0 +1,97 @@
+"""Free capacity during one scheduling pass: recounted at its start from nodes and pods, used up as places are given."""
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from inference_operator.decisions import place
+from inference_operator.decisions.fleet import Shape
+from inference_operator.domain.cluster import Node, Pod
+from inference_operator.domain.resources import shortage, subtract
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """A node, what is free on it, and how often something was taken from it in this pass."""
+
+    node: Node
+    free: dict[str, int]
+    taken: int = 0
+
+
+@dataclass(slots=True)
+class _Shaped:
+    """All nodes, seen by one shape: those that could hold it when empty, the least full first, and the others with the reason.
+
+    The heap is lazy: an entry is right as long as nothing was taken from its node since. Taking makes a node only fuller, so an
+    outdated entry stands too early, never too late, and is put right when it comes up.
+    """
+
+    fit: list[Slot]
+    unfit: list[tuple[str, str]]
+    heap: list[tuple[float, str, int, Slot]] = field(default_factory=list)
+
+
+class Board:
+    """One pass's capacity."""
+
+    def __init__(self, nodes: Iterable[Node], pods: Iterable[Pod]) -> None:
+        self.slots = {node.name: Slot(node, dict(node.allocatable)) for node in nodes}
+        self._shaped: dict[Shape, _Shaped] = {}
+        for pod in pods:
+            self._count(pod)
+
+    def _count(self, pod: Pod) -> None:
+        if pod.terminal:
+            return
+        # A worker that is not bound yet already holds the place that the plan gave it.
+        name = pod.node or (pod.worker.placement.node if pod.worker and pod.worker.placement else None)
+        slot = self.slots.get(name) if name is not None else None
+        if slot is not None:
+            subtract(slot.free, pod.requests.items())
+
+    def roomiest(self, shape: Shape) -> Slot | None:
+        """The fit node with room that would be least full, by name among equals; None when none has room."""
+        heap = self._look(shape).heap
+        while heap:
+            _, name, taken, slot = heap[0]
+            if taken == slot.taken:
+                return slot
+            if shortage(shape.amounts, slot.free) is not None:
+                heapq.heappop(heap)
+            else:
+                heapq.heapreplace(heap, (place.pressure(slot.node, slot.free, shape), name, slot.taken, slot))
+        return None
+
+    def take(self, slot: Slot, shape: Shape) -> None:
+        """Use up what a worker of this shape takes."""
+        subtract(slot.free, shape.amounts)
+        slot.taken += 1
+
+    def fit(self, shape: Shape) -> list[Slot]:
+        """Nodes that could hold the shape when empty."""
+        return self._look(shape).fit
+
+    def unfit(self, shape: Shape) -> list[tuple[str, str]]:
+        """Nodes that never could, with the reason."""
+        return self._look(shape).unfit
+
+    def _look(self, shape: Shape) -> _Shaped:
+        found = self._shaped.get(shape)
+        if found is not None:
+            return found
+        reasons = [(slot, place.unfit(slot.node, shape)) for slot in self.slots.values()]
+        shaped = _Shaped(
+            fit=[slot for slot, why in reasons if why is None],
+            unfit=[(slot.node.name, why) for slot, why in reasons if why is not None],
+        )
+        open_ = (slot for slot in shaped.fit if shortage(shape.amounts, slot.free) is None)
+        shaped.heap = [(place.pressure(s.node, s.free, shape), s.node.name, s.taken, s) for s in open_]
+        heapq.heapify(shaped.heap)
+        self._shaped[shape] = shaped
+        return shaped
+
+
+def free_amounts(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[str, dict[str, int]]:
+    """Free amounts by node: the same recount, for metrics and tests."""
+    return {name: slot.free for name, slot in Board(nodes, pods).slots.items()}

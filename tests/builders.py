@@ -1,0 +1,365 @@
+"""Objects for tests, with good defaults: a test names only what matters to it."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from inference_operator.decisions.fleet import Answer, Assignment, Need, Obstacle, Option, Shape, Tolerance
+from inference_operator.decisions.profile import Estimate
+from inference_operator.decisions.revision import revision as revision_of
+from inference_operator.domain.cluster import (
+    Job,
+    Key,
+    Model,
+    Node,
+    Observed,
+    Pod,
+    PodPhase,
+    Reading,
+    Setback,
+    Taint,
+    Trouble,
+    Worker,
+)
+from inference_operator.domain.conditions import Reason
+from inference_operator.domain.job import (
+    Accelerator,
+    CostTerms,
+    DeadlinePolicy,
+    InferenceJobSpec,
+    InferenceJobStatus,
+    Input,
+    Output,
+    Placement,
+    Serve,
+)
+from inference_operator.domain.model import InferenceModelSpec, InferenceModelStatus, ModelVersion, Profile
+from inference_operator.domain.names import pod_name
+from inference_operator.domain.resources import PODS, amounts
+from inference_operator.settings import Settings
+from inference_protocol.messages import Latency, ModelFacts, Progress, Telemetry, TerminationReport
+from inference_protocol.reasons import WorkerReason
+
+# Not on a whole second: the API keeps whole seconds, and what is rounded late shows only so.
+NOW = datetime(2026, 4, 2, 12, 0, 0, 654_321, tzinfo=UTC)
+SETTINGS = Settings()
+DIGEST = "sha256:" + "a" * 64
+OTHER_DIGEST = "sha256:" + "b" * 64
+GPU = "nvidia.com/gpu"
+MODEL_URI = "file:///models/m.onnx"
+
+
+def whole(instant: datetime) -> datetime:
+    """The instant as the API keeps it."""
+    return instant.replace(microsecond=0)
+
+
+def a_job(
+    name: str = "job",
+    *,
+    namespace: str = "default",
+    uid: str | None = None,
+    deadline_in: float | None = None,
+    firm: bool = False,
+    gpu: int = 0,
+    items: int | None = None,
+    serve: Serve | bool = False,
+    created_ago: float = 10.0,
+    generation: int = 1,
+    deleting: bool = False,
+    status: InferenceJobStatus | None = None,
+    **spec: Any,
+) -> Job:
+    """A batch job over one line of JSON; over a volume with `items`; a serving one with `serve`. `gpu` asks for one."""
+    if serve:
+        spec.setdefault("serve", serve if isinstance(serve, Serve) else None)
+    elif items is not None:
+        spec.setdefault("input", Input(uri="pvc://data/in.npy", items=items))
+        spec.setdefault("output", Output(uri="pvc://data/out"))
+    else:
+        spec.setdefault("input", Input(data='{"x": [1.0]}'))
+    if gpu:
+        spec.setdefault("accelerator", Accelerator.GPU)
+    if deadline_in is not None:
+        spec.setdefault("deadline", NOW + timedelta(seconds=deadline_in))
+    if firm:
+        spec.setdefault("deadline_policy", DeadlinePolicy.FIRM)
+    spec.setdefault("model", MODEL_URI)
+    return Job(
+        key=Key(namespace, name),
+        uid=uid or f"uid-of-{name}",
+        generation=generation,
+        resource_version="1",
+        created=whole(NOW - timedelta(seconds=created_ago)),
+        deleting=deleting,
+        spec=InferenceJobSpec(**spec),
+        status=status or InferenceJobStatus(),
+    )
+
+
+def a_profile(
+    accelerator: str = "cpu",
+    *,
+    items_per_second: float = 1.0,
+    load_seconds: float = 2.0,
+    batch_size: int = 1,
+    digest: str = DIGEST,
+    observed_ago: float = 3600.0,
+) -> Profile:
+    """What was measured on one class."""
+    return Profile(
+        digest=digest,
+        accelerator=accelerator,
+        batch_size=batch_size,
+        items_per_second=items_per_second,
+        load_seconds=load_seconds,
+        observed_time=whole(NOW - timedelta(seconds=observed_ago)),
+    )
+
+
+def a_version(name: str = "1", *, uri: str = MODEL_URI, digest: str | None = DIGEST, file_format: str = "onnx") -> ModelVersion:
+    """One file of a model."""
+    return ModelVersion(name=name, uri=uri, digest=digest, format=file_format)
+
+
+def a_model(
+    name: str = "m", *versions: ModelVersion, profiles: Sequence[Profile] = (), invalid: str | None = None, **spec: Any
+) -> Model:
+    """An InferenceModel, by default with one version; jobs name it by `model="m"`."""
+    return Model(
+        key=Key("default", name),
+        uid=f"uid-of-model-{name}",
+        generation=1,
+        resource_version="1",
+        spec=None if invalid else InferenceModelSpec(versions=list(versions) or [a_version()], **spec),
+        status=InferenceModelStatus(profiles=list(profiles)),
+        invalid=invalid,
+    )
+
+
+def a_node(
+    name: str = "node-1",
+    *,
+    cpu: str = "8",
+    memory: str = "32Gi",
+    gpu: int = 0,
+    pods: int = 110,
+    labels: dict[str, str] | None = None,
+    taints: Sequence[Taint] = (),
+    ready: bool = True,
+    cordoned: bool = False,
+) -> Node:
+    """A node that takes pods."""
+    allocatable = amounts({"cpu": cpu, "memory": memory, PODS: str(pods)} | ({GPU: str(gpu)} if gpu else {}))
+    return Node(
+        name=name,
+        resource_version="1",
+        labels=labels or {},
+        taints=tuple(taints),
+        allocatable=allocatable,
+        ready=ready,
+        unschedulable=cordoned,
+    )
+
+
+def cost_terms(*, seconds: float = 33.0, estimated: bool = True) -> CostTerms:
+    """What a place costs; the total is told by the time alone."""
+    return CostTerms(total=seconds, latency_seconds=seconds, energy_joules=0.0, switch_seconds=3.0, estimated=estimated)
+
+
+def a_pod(
+    job: Job,
+    number: int = 1,
+    *,
+    phase: PodPhase = PodPhase.RUNNING,
+    ready: bool | None = None,
+    node: str | None = "node-1",
+    accelerator: str = "cpu",
+    revision: str | None = None,
+    model: Model | None = None,
+    report: TerminationReport | None = None,
+    exit_code: int | None = None,
+    trouble: Trouble | None = None,
+    deleting: bool = False,
+    created_ago: float = 8.0,
+    ended_ago: float = 1.0,
+    seconds: float | None = None,
+    uid: str | None = None,
+    settings: Settings = SETTINGS,
+) -> Pod:
+    """A worker of the job: it answers when it runs, unless told otherwise. `seconds` is what its work was measured to take."""
+    name = pod_name(job.key.name, job.uid, number)
+    created = whole(NOW - timedelta(seconds=created_ago))
+    terminal = phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+    placement = Placement(
+        accelerator=accelerator,
+        node=node or "node-1",
+        pod=name,
+        cost=cost_terms(seconds=seconds or 33.0, estimated=seconds is None),
+        decision_time=created,
+    )
+    if revision is None:
+        revision = revision_of(observed(job, model=model), settings)
+    return Pod(
+        key=Key(job.key.namespace, name),
+        uid=uid if uid is not None else f"uid-of-{name}",
+        resource_version="1",
+        node=node,
+        requests={**amounts({"cpu": "500m", "memory": "512Mi"}), PODS: 1},
+        phase=phase,
+        deleting=deleting,
+        ready=phase is PodPhase.RUNNING if ready is None else ready,
+        address="10.0.0.1" if phase is PodPhase.RUNNING else None,
+        worker=Worker(job.uid, number, revision, accelerator, placement),
+        trouble=trouble,
+        report=report,
+        exit_code=exit_code if exit_code is not None else 0 if report is not None else None,
+        created=created,
+        started=created if phase is not PodPhase.PENDING else None,
+        ended=whole(NOW - timedelta(seconds=ended_ago)) if terminal else None,
+    )
+
+
+def somebodys_pod(
+    name: str = "other", *, node: str | None = "node-1", phase: PodPhase = PodPhase.RUNNING, gpu: int = 0, **requests: str
+) -> Pod:
+    """A pod that is not ours."""
+    taken = {**amounts(requests), PODS: 1, **({GPU: gpu} if gpu else {})}
+    return Pod(
+        key=Key("elsewhere", name),
+        uid=f"uid-of-{name}",
+        resource_version="1",
+        node=node,
+        requests=taken,
+        phase=phase,
+        deleting=False,
+    )
+
+
+def a_fact(*, provider: str = "CPUExecutionProvider", items_per_second: float | None = 1.0, digest: str = DIGEST) -> ModelFacts:
+    """What a worker found out about its model."""
+    return ModelFacts(
+        digest=digest,
+        provider=provider,
+        load_seconds=1.5,
+        warmup_seconds=0.5,
+        batch_size=1,
+        memory_bytes=2**28,
+        items_per_second=items_per_second,
+    )
+
+
+def a_report(
+    outcome: Literal["Succeeded", "Failed", "Drained"] = "Succeeded",
+    *,
+    reason: WorkerReason | None = None,
+    message: str = "as the worker says",
+    total: int = 10,
+    completed: int = 10,
+    model: ModelFacts | None = None,
+    output: str | None = None,
+) -> TerminationReport:
+    """A worker's last words."""
+    return TerminationReport(
+        outcome=outcome,
+        message=message,
+        reason=reason,
+        model=model,
+        progress=Progress(total=total, completed=completed),
+        latency=Latency(p50=1.0, p95=2.0, p99=3.0, count=completed) if outcome == "Succeeded" else None,
+        output=output,
+    )
+
+
+def a_reading(
+    *,
+    progress: tuple[int, int] | None = None,
+    model: ModelFacts | None = None,
+    sketch: dict[int, int] | None = None,
+    ago: float = 0.5,
+) -> Reading:
+    """A telemetry answer; `progress` is (completed, total)."""
+    telemetry = Telemetry(
+        ready=True,
+        draining=False,
+        model=model,
+        progress=Progress(total=progress[1], completed=progress[0]) if progress else None,
+        sketch=sketch or {},
+    )
+    return Reading(telemetry, NOW - timedelta(seconds=ago))
+
+
+def observed(
+    job: Job,
+    *pods: Pod,
+    model: Model | None = None,
+    has_service: bool = True,
+    setback: Setback | None = None,
+    readings: dict[str, Reading] | None = None,
+) -> Observed:
+    """A snapshot of one job."""
+    return Observed(job=job, model=model, pods=pods, has_service=has_service, setback=setback, readings=readings or {})
+
+
+def a_setback(message: str = "exceeded quota: q", *, reason: str = "Forbidden", ago: float = 0.0, count: int = 0) -> Setback:
+    """A refusal of the API server."""
+    return Setback(reason, message, NOW - timedelta(seconds=ago), count)
+
+
+def an_option(
+    accelerator: str = "cpu",
+    *,
+    seconds: float = 30.0,
+    measured: bool = True,
+    cpu: str = "1",
+    gpu: int = 0,
+    watts: float | None = None,
+    node_selector: dict[str, str] | None = None,
+    tolerations: Sequence[Tolerance] = (),
+) -> Option:
+    """One class that a need may be met on; `seconds` from cold start to done."""
+    taken = {**amounts({"cpu": cpu, "memory": "512Mi"} | ({GPU: str(gpu)} if gpu else {})), PODS: 1}
+    return Option(
+        accelerator=accelerator,
+        shape=Shape(tuple(sorted(taken.items())), tuple(sorted((node_selector or {}).items())), tuple(tolerations)),
+        estimate=Estimate(load_seconds=2.0, work_seconds=seconds - 2.0, measured=measured),
+        watts=watts if watts is not None else 300.0 if gpu else 15.0,
+    )
+
+
+def a_need(
+    name: str = "n",
+    *options: Option,
+    slots: int = 1,
+    deadline_in: float | None = None,
+    priority: int = 0,
+    firm: bool = False,
+    created_ago: float = 10.0,
+) -> Need:
+    """Workers that a job wants, by default one on one core for 30 seconds."""
+    return Need(
+        key=Key("default", name),
+        uid=f"uid-of-{name}",
+        revision="r",
+        slots=slots,
+        options=options or (an_option(),),
+        created=NOW - timedelta(seconds=created_ago),
+        priority=priority,
+        deadline=NOW + timedelta(seconds=deadline_in) if deadline_in is not None else None,
+        firm=firm,
+    )
+
+
+def placed_on(
+    need: Need, *nodes: str, accelerator: str = "cpu", seconds: float | None = None, obstacle: Obstacle | None = None
+) -> Answer:
+    """The scheduler gives these nodes. `seconds` is a measured estimate."""
+    cost = cost_terms(seconds=seconds or 33.0, estimated=seconds is None)
+    return Answer(need.uid, need.revision, tuple(Assignment(accelerator, node, cost) for node in nodes), obstacle)
+
+
+def no_room(
+    need: Need, message: str = "waits for room", *, reason: Reason = Reason.NO_FREE_CAPACITY, final: bool = False
+) -> Answer:
+    """The scheduler gives nothing."""
+    return Answer(need.uid, need.revision, obstacle=Obstacle(reason, message, final=final))

@@ -1,0 +1,24 @@
+"""A batch job from creation to its end, against a well-behaved API server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.component.kubelet import FAILURE, SUCCESS, Kubelet
+from tests.component.objects import a_batch, a_model, a_node, condition, succeeded
+from tests.component.operators import Ward, until
+
+if TYPE_CHECKING:
+    from tests.component.api_server import ApiServer
+
+
+async def test_a_batch_job_succeeds_within_five_writes(server: ApiServer, ward: Ward, kubelet: Kubelet) -> None:
+    for obj in (a_node(), a_model(), a_batch()):
+        server.create(obj)
+    ward.start(server.url)
+
+    await kubelet.play("job")
+    await until(lambda: succeeded(server.get("inferencejobs", "job")), "the job's success")
+
+    writes = [f"{c.method} {c.path}" for c in server.writes()]
+    assert len(writes) <= 5, writes

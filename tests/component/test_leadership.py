@@ -1,0 +1,118 @@
+"""Two operators, one Lease: who writes, and how the work changes hands."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from typing import TYPE_CHECKING
+
+import aiohttp
+
+from tests.component.objects import a_batch, a_model, a_node, succeeded
+from tests.component.operators import QUICK_LEASE, Operator, Ward, until
+
+if TYPE_CHECKING:
+    from tests.component.api_server import ApiServer
+    from tests.component.kubelet import Kubelet
+
+LEASE = ("leases", "inference-operator", "operator-system")
+
+
+async def test_of_two_operators_only_the_holder_of_the_lease_writes(server: ApiServer, ward: Ward, kubelet: Kubelet) -> None:
+    await _two(server, ward)
+
+    for name in ("a", "b", "c"):
+        server.create(a_batch(name))
+        await kubelet.play(name)
+        await until(lambda name=name: succeeded(server.get("inferencejobs", name)), f"{name}'s success")
+
+    assert {c.who for c in server.writes()} == {"first"}
+
+
+async def test_a_leader_that_is_told_to_stop_gives_the_lease_back_at_once(
+    server: ApiServer, ward: Ward, kubelet: Kubelet
+) -> None:
+    # With the real constants: a takeover before the Lease's fifteen seconds are over can only come from giving it back.
+    first, second = await _two(server, ward, quick=False)
+
+    first.send(signal.SIGTERM)
+    await second.says("leading as")
+
+    given_back = [c for c in server.calls("PUT", "/leases/") if c.who == "first" and c.body["spec"]["holderIdentity"] == ""]
+    assert len(given_back) == 1
+    server.create(a_batch())
+    await kubelet.play("job")
+    await until(lambda: succeeded(server.get("inferencejobs", "job")), "the job's success")
+
+
+async def test_when_a_leader_dies_the_other_takes_over_after_the_lease_has_expired(
+    server: ApiServer, ward: Ward, kubelet: Kubelet
+) -> None:
+    first, second = await _two(server, ward)
+    server.create(a_batch())
+    pod = await kubelet.worker("job")
+
+    first.kill()
+    last = [c.time for c in server.calls("PUT|POST", "/leases") if c.who == "first"][-1]
+    await second.says("leading as")
+    kubelet.run(pod)
+    kubelet.end(pod)
+
+    await until(lambda: succeeded(server.get("inferencejobs", "job")), "the job's success")
+    taken = next(c for c in server.calls("PUT", "/leases/") if c.who == "second")
+    assert taken.time - last >= 0.9 * QUICK_LEASE["inference_operator.effects.lease:DURATION_SECONDS"]
+    assert len(kubelet.seen) == 1
+
+
+async def test_an_operator_whose_lease_was_taken_ends_with_an_error_and_leaves_the_lease_alone(
+    server: ApiServer, ward: Ward
+) -> None:
+    operator = ward.start(server.url, constants=QUICK_LEASE)
+    await operator.says("leading as")
+
+    server.update(*LEASE[:2], lambda o: o["spec"].update(holderIdentity="thief", renewTime="2026-01-01T00:00:00.000000Z"), LEASE[2])
+
+    assert await operator.ended() == 1
+    assert "thief" in operator.log
+    assert server.get(*LEASE)["spec"]["holderIdentity"] == "thief"
+
+
+async def test_an_operator_that_cannot_renew_its_lease_in_time_ends_with_an_error(server: ApiServer, ward: Ward) -> None:
+    operator = ward.start(server.url, constants=QUICK_LEASE)
+    await operator.says("leading as")
+
+    await server.stop()
+
+    assert await operator.ended() == 1
+    assert "could not be renewed in time" in operator.log
+
+
+async def test_a_standby_that_waits_for_long_stays_alive(server: ApiServer, ward: Ward) -> None:
+    port = _free_port()
+    first, second = await _two(server, ward, settings={"resyncSeconds": 0.2, "httpPort": port}, first={"httpPort": 0})
+
+    lists = len(server.calls("GET", "/inferencemodels$"))
+    await until(lambda: len(server.calls("GET", "/inferencemodels$")) > lists + 6, "six resyncs of the leader")
+
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/healthz") as answer:
+        assert answer.status == 200, await answer.text()
+
+
+async def _two(
+    server: ApiServer, ward: Ward, *, quick: bool = True, settings: dict | None = None, first: dict | None = None
+) -> tuple[Operator, Operator]:
+    """A leader named first, and a standby named second that has everything in view."""
+    for obj in (a_node(), a_model()):
+        server.create(obj)
+    constants = QUICK_LEASE if quick else None
+    leader = ward.start(server.url, who="first", settings={**(settings or {}), **(first or {})}, constants=constants)
+    await leader.says("leading as")
+    standby = ward.start(server.url, who="second", settings=settings, constants=constants)
+    await standby.says("synced")
+    return leader, standby
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,106 @@
+"""One HTTP connection without a network: bytes go in as they are cut, answers come out to be read."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from inference_worker.serve.http import HttpProtocol, Request, Response
+from tests.worker.wire import Reply
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class FakeTransport(asyncio.Transport):
+    """Keeps what is written and whether reading is paused; closes as a real one does, a moment later."""
+
+    def __init__(self, protocol: HttpProtocol) -> None:
+        super().__init__()
+        self.protocol = protocol
+        self.written = b""
+        self.closed = False
+        self.paused = False
+        self.pauses = 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        assert not self.closed, "written after the close"
+        self.written += bytes(data)
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
+
+    def pause_reading(self) -> None:
+        self.paused = True
+        self.pauses += 1
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+
+class Served:
+    """A connection to a handler that echoes, waits at its gate, or fails, by the path."""
+
+    def __init__(self, handler: Callable[[Request], object] | None = None) -> None:
+        self.gate = asyncio.Event()
+        self.handled: list[Request] = []
+        self.cancelled: list[str] = []
+        self.connections: set[HttpProtocol] = set()
+        self.protocol = HttpProtocol(self._handle, self.connections)
+        self.transport = FakeTransport(self.protocol)
+        self.protocol.connection_made(self.transport)
+
+    async def _handle(self, request: Request) -> Response:
+        from http import HTTPStatus
+
+        self.handled.append(request)
+        if request.path == "/fail":
+            raise KeyError("a bug of ours")
+        if request.path == "/wait":
+            try:
+                await self.gate.wait()
+            except asyncio.CancelledError:
+                self.cancelled.append(request.path)
+                raise
+        return Response(HTTPStatus.OK, f"{request.method} {request.path} ".encode() + request.body, "text/plain")
+
+    def feed(self, *parts: bytes) -> Served:
+        for part in parts:
+            if not self.transport.closed:
+                self.protocol.data_received(part)
+        return self
+
+    async def settle(self) -> Served:
+        """Let everything run that does not wait for the gate or a timer."""
+        for _ in range(200):
+            await asyncio.sleep(0)
+        return self
+
+    async def answers(self, *parts: bytes) -> list[Reply]:
+        self.feed(*parts)
+        await self.settle()
+        return self.replies
+
+    @property
+    def replies(self) -> list[Reply]:
+        return list(_split(self.transport.written))
+
+
+def _split(raw: bytes) -> list[Reply]:
+    replies = []
+    while raw:
+        head, found, raw = raw.partition(b"\r\n\r\n")
+        assert found, head
+        first, *lines = head.decode("latin-1").split("\r\n")
+        assert first.startswith("HTTP/1.1 "), first
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        status = int(first.split()[1])
+        size = 0 if status < 200 else int(headers["content-length"])
+        replies.append(Reply(status, headers, raw[:size]))
+        raw = raw[size:]
+    return replies

@@ -1,0 +1,154 @@
+"""Files that ONNX Runtime refuses, or should: the worker says ModelCorrupt and never falls over."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from inference_protocol.reasons import WorkerReason
+from inference_worker.engine import Engine
+from inference_worker.errors import WorkerError
+from inference_worker.life import warm_up
+from inference_worker.onnx_engine import OnnxEngine
+from tests.worker import models
+
+MODEL = models.matmul()
+CPU = "CPUExecutionProvider"
+
+
+def engine(data: bytes, providers: tuple[str, ...] = (CPU,)) -> Engine:
+    return OnnxEngine(data, providers=providers, threads=1)
+
+
+def refusal(data: bytes, providers: tuple[str, ...] = (CPU,)) -> WorkerError:
+    with pytest.raises(WorkerError) as caught:
+        engine(data, providers)
+    return caught.value
+
+
+def test_a_model_cut_at_any_byte_is_corrupt() -> None:
+    reasons = {refusal(MODEL[:length]).reason for length in range(len(MODEL))}
+
+    assert reasons == {WorkerReason.MODEL_CORRUPT}
+
+
+def test_random_bytes_are_corrupt() -> None:
+    rng = np.random.default_rng(1)
+
+    reasons = {refusal(rng.bytes(int(rng.integers(1, 400)))).reason for _ in range(200)}
+
+    assert reasons == {WorkerReason.MODEL_CORRUPT}
+
+
+def load_with_flips(positions: range) -> set[str]:
+    """Load with one bit flipped at each position: what came of it other than a loaded or a refused model."""
+    trouble = set()
+    for position in positions:
+        flipped = bytearray(MODEL)
+        flipped[position] ^= 0x80
+        try:
+            engine(bytes(flipped))
+        except WorkerError as error:
+            assert error.reason is WorkerReason.MODEL_CORRUPT
+        except Exception as error:  # noqa: BLE001
+            trouble.add(type(error).__name__)
+    return trouble
+
+
+@pytest.mark.xfail(
+    strict=True, reason="names that are no UTF-8 raise UnicodeDecodeError, which _LOAD_FAULTS lacks: onnx_engine.py:44,58"
+)
+def test_a_flipped_byte_either_loads_or_is_corrupt() -> None:
+    assert load_with_flips(range(len(MODEL))) == set()
+
+
+def test_an_output_that_is_no_tensor_says_how_to_export() -> None:
+    error = refusal(models.sequence())
+
+    assert error.reason is WorkerReason.MODEL_CORRUPT and "zipmap=False" in error.message
+
+
+def test_weights_outside_of_the_model_file_are_named(tmp_path: object) -> None:
+    proto = onnx.load_from_string(MODEL)
+    onnx.external_data_helper.convert_model_to_external_data(proto, location="w.bin", size_threshold=0)
+    for tensor in proto.graph.initializer:
+        onnx.external_data_helper.set_external_data(tensor, "w.bin")
+        tensor.ClearField("raw_data")
+
+    error = refusal(proto.SerializeToString())
+
+    assert error.reason is WorkerReason.MODEL_CORRUPT and "External data" in error.message
+
+
+def test_a_provider_that_this_runtime_lacks_is_an_error_that_lists_what_it_has() -> None:
+    error = refusal(MODEL, ("CUDAExecutionProvider", CPU))
+
+    assert error.reason is WorkerReason.PROVIDER_UNAVAILABLE and error.permanent
+    assert "CUDAExecutionProvider" in error.message and CPU in error.message
+
+
+@pytest.mark.filterwarnings("ignore:Specified provider")
+def test_a_provider_that_the_runtime_drops_without_a_word_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = [CPU, "CUDAExecutionProvider"]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: everything)
+
+    error = refusal(MODEL, ("CUDAExecutionProvider", CPU))
+
+    assert error.reason is WorkerReason.PROVIDER_UNAVAILABLE and "fell back" in error.message
+
+
+@pytest.mark.xfail(strict=True, raises=IndexError, reason="`rows` takes firsts[0] of no inputs: onnx_engine.py:65")
+def test_a_model_without_inputs_can_be_warmed_up() -> None:
+    warm_up(engine(models.constant()), 4)
+
+
+@pytest.mark.parametrize(
+    ("data", "rows"),
+    [(models.matmul(), None), (models.matmul(rows=5), 5), (models.add(rows=2), 2), (models.scaled(), None)],
+    ids=["free", "fixed", "two fixed", "with a scalar"],
+)
+def test_the_number_of_rows_comes_from_the_graph(data: bytes, rows: int | None) -> None:
+    assert engine(data).rows == rows
+
+
+@pytest.mark.parametrize("name", ["identity", "matmul", "add", "named_label", "grand_total", "square_root", "scaled", "gather"])
+def test_every_kind_of_model_is_warmed_up(name: str) -> None:
+    rate = warm_up(engine(getattr(models, name)()), 4)
+
+    assert rate is not None and rate > 0
+
+
+def test_every_datatype_is_warmed_up() -> None:
+    for kind in models.BY_DATATYPE.values():
+        assert warm_up(engine(models.identity(kind)), 2) is not None
+
+
+def test_a_model_that_refuses_zeros_is_ready_without_a_rate() -> None:
+    class Picky:
+        inputs = engine(MODEL).inputs
+        rows = None
+
+        def run(self, feeds: object) -> None:
+            raise ValueError("division by zero rows")
+
+    assert warm_up(Picky(), 2) is None  # type: ignore[arg-type]
+
+
+def test_no_memory_for_the_batch_says_to_lower_it() -> None:
+    with pytest.raises(WorkerError) as caught:
+        warm_up(engine(MODEL), 1 << 50)
+
+    assert caught.value.reason is WorkerReason.OUT_OF_MEMORY and not caught.value.permanent
+    assert "batchSize" in caught.value.message
+
+
+def test_refused_feeds_are_the_callers_fault_and_broken_runs_are_not() -> None:
+    gather = engine(models.gather())
+
+    with pytest.raises(ValueError):
+        engine(MODEL).run({"x": np.zeros((1, 9), np.float32)})
+    with pytest.raises((ValueError, RuntimeError)):
+        gather.run({"i": np.array([99], np.int64)})
+    assert gather.run({"i": np.array([9], np.int64)})["y"].tolist() == [9]
