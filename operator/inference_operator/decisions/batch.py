@@ -175,16 +175,11 @@ def _why_waiting(
         text = f"attempt {state.number} failed ({state.ending.reason}: {state.ending.message}); the next starts at {rfc3339(retry)}"
         return Reason.BACKING_OFF, text, retry, False
     if observed.setback is not None:
-        return _setback_reason(observed), observed.setback.message, setback_retry(observed, settings), False
+        return observed.setback.reason, observed.setback.message, setback_retry(observed, settings), False
     if answer is not None and answer.obstacle is not None:
         obstacle = answer.obstacle
         return obstacle.reason, obstacle.message, None, obstacle.final
     return Reason.PENDING, "the scheduler has not decided yet", None, False
-
-
-def _setback_reason(observed: Observed) -> Reason:
-    assert observed.setback is not None
-    return Reason.QUOTA_EXCEEDED if "exceeded quota" in observed.setback.message else Reason.POD_REFUSED
 
 
 def _placed(status: InferenceJobStatus) -> Finding:

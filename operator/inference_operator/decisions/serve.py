@@ -122,8 +122,7 @@ def _why_not_ready(observed: Observed, state: Replicas, answer: Answer | None, *
         if (trouble := trouble_of(pod)) is not None:
             return *trouble, False
     if observed.setback is not None:
-        quota = "exceeded quota" in observed.setback.message
-        return Reason.QUOTA_EXCEEDED if quota else Reason.POD_REFUSED, observed.setback.message, False
+        return observed.setback.reason, observed.setback.message, False
     if state.missing and not placing and answer is not None and answer.obstacle is not None:
         return answer.obstacle.reason, answer.obstacle.message, answer.obstacle.final
     return Reason.STARTING, f"{len(state.ready)} of {state.wanted} workers are ready", False

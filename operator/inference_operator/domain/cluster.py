@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from inference_operator.domain.conditions import Reason
 from inference_operator.domain.job import InferenceJobSpec, InferenceJobStatus, Placement
 from inference_operator.domain.model import InferenceModelSpec, InferenceModelStatus
 from inference_operator.domain.resources import Amounts
@@ -139,7 +140,7 @@ class Reading:
 class Setback:
     """The API server refused to make something for a job: in whose words, when, and how often in a row."""
 
-    reason: str
+    reason: Reason
     message: str
     time: datetime
     count: int

@@ -17,11 +17,12 @@ from inference_operator.domain import job as job_api
 from inference_operator.domain import model as model_api
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Job, Key, Model, Pod, Setback
+from inference_operator.domain.conditions import Reason
 from inference_operator.domain.parse import model_status_document, parse_job, parse_model, parse_pod, status_document
 from inference_operator.domain.schema import API_VERSION
 from inference_operator.effects import paths
 from inference_operator.effects.events import event_manifest
-from inference_operator.effects.ports import KubeClient
+from inference_operator.effects.ports import KubeClient, Raw
 from inference_operator.errors import ConflictError, NotFoundError, RefusedError
 from inference_operator.runtime.clock import Clock
 
@@ -58,19 +59,26 @@ class Applier:
         self._reporter = reporter
 
     async def apply(self, key: Key, actions: tuple[Action, ...]) -> None:
-        """Carry out the actions; stop at the first that fails."""
-        for action in actions:
-            await self._one(key, action)
+        """Carry out the actions; stop at the first that fails.
 
-    async def _one(self, key: Key, action: Action) -> None:
+        What the API server refuses for good ends the plan too: the rest of it was decided as if the object were there.
+        """
+        for action in actions:
+            refused = await self._one(key, action)
+            if refused is not None:
+                log.warning("%s: %s: %s", key, refused.reason, refused.message)
+                self._memory.setbacks[key] = refused
+                return
+
+    async def _one(self, key: Key, action: Action) -> Setback | None:
         match action:
             case CreatePod():
-                await self._create_pod(key, action)
+                return await self._create_pod(key, action)
             case DeletePod():
                 log.info("%s: delete pod %s: %s", key, action.key.name, action.why)
                 await self._kube.delete(paths.pod(action.key), uid=action.uid)
             case CreateService():
-                await self._create_service(key, action)
+                return await self._create_service(key, action)
             case DeleteJob():
                 log.info("%s: delete: %s", key, action.why)
                 await self._kube.delete(paths.one_job(action.key), uid=action.uid)
@@ -80,57 +88,52 @@ class Applier:
                 await self._write_model_status(action)
             case EmitEvent():
                 await self._emit(action)
+        return None
 
-    async def _create_pod(self, key: Key, action: CreatePod) -> None:
+    async def _create_pod(self, key: Key, action: CreatePod) -> Setback | None:
         # Assumed before the call: a scheduling pass meanwhile must see the place as taken.
         self._memory.put_pod(action.assumed)
         try:
-            created = await self._kube.create(paths.pods(key.namespace), action.manifest)
-        except ConflictError:
-            # The name is deterministic, so this is our own pod from before a restart (or somebody's foreign one).
-            created = await self._kube.get(paths.pod(action.assumed.key))
-            if (
-                created["metadata"].get("labels", {}).get(names.LABEL_JOB_UID)
-                != action.manifest["metadata"]["labels"][names.LABEL_JOB_UID]
-            ):
-                self._memory.drop_pod(action.assumed.key, "")
-                self._set_back(
-                    key, "NameTaken", f"a pod {action.assumed.key.name!r} of somebody else exists; delete it or rename the job"
-                )
-                return
-        except RefusedError as error:
+            created = await self._create_or_adopt(paths.pods(key.namespace), action.manifest)
+        except BaseException as error:
             self._memory.drop_pod(action.assumed.key, "")
-            log.warning("%s: pod refused: %s", key, error.message)
-            self._set_back(key, error.reason, error.message)
-            return
-        except BaseException:
-            self._memory.drop_pod(action.assumed.key, "")
+            if isinstance(error, RefusedError):
+                return self._setback(key, error)
             raise
         self._memory.setbacks.pop(key, None)
         self._memory.put_pod(parse_pod(created))
         placed = action.assumed.worker.placement if action.assumed.worker is not None else None
         log.info("%s: pod %s on %s", key, action.assumed.key.name, placed.node if placed is not None else "?")
+        return None
 
-    async def _create_service(self, key: Key, action: CreateService) -> None:
-        name, uid = action.manifest["metadata"]["name"], action.manifest["metadata"]["labels"][names.LABEL_JOB_UID]
-        path = paths.services(key.namespace)
+    async def _create_service(self, key: Key, action: CreateService) -> Setback | None:
         try:
-            await self._kube.create(path, action.manifest)
-        except ConflictError:
-            found = await self._kube.get(f"{path}/{name}")
-            owner = found["metadata"].get("labels", {}).get(names.LABEL_JOB_UID)
-            if owner != uid:
-                self._set_back(key, "NameTaken", f"a Service {name!r} of somebody else exists; delete it or rename the job")
-                return
+            created = await self._create_or_adopt(paths.services(key.namespace), action.manifest)
         except RefusedError as error:
-            self._set_back(key, error.reason, error.message)
-            return
-        self._memory.services[uid] = Key(key.namespace, name)
+            return self._setback(key, error)
+        self._memory.services[created["metadata"]["labels"][names.LABEL_JOB_UID]] = Key(key.namespace, created["metadata"]["name"])
+        return None
 
-    def _set_back(self, key: Key, reason: str, message: str) -> None:
+    async def _create_or_adopt(self, path: str, manifest: Raw) -> Raw:
+        """Create an object; one of this name that is ours already is what was wanted. Raises RefusedError for somebody else's."""
+        try:
+            return await self._kube.create(path, manifest)
+        except ConflictError:
+            name = manifest["metadata"]["name"]
+            found = await self._kube.get(f"{path}/{name}")
+            if found["metadata"].get("labels", {}).get(names.LABEL_JOB_UID) == manifest["metadata"]["labels"][names.LABEL_JOB_UID]:
+                return found
+            text = f"a {manifest['kind']} {name!r} of somebody else exists; delete it or rename the job"
+            raise RefusedError(409, Reason.NAME_TAKEN, text) from None
+
+    def _setback(self, key: Key, error: RefusedError) -> Setback:
         before = self._memory.setbacks.get(key)
-        count = before.count + 1 if before is not None else 0
-        self._memory.setbacks[key] = Setback(reason, message, self._clock.now(), count)
+        reason = Reason.POD_REFUSED
+        if error.reason == Reason.NAME_TAKEN:
+            reason = Reason.NAME_TAKEN
+        elif "exceeded quota" in error.message:
+            reason = Reason.QUOTA_EXCEEDED
+        return Setback(reason, error.message, self._clock.now(), before.count + 1 if before is not None else 0)
 
     async def _write_status(self, action: WriteStatus) -> None:
         body = {
