@@ -82,8 +82,9 @@ class Reconciler:
         wanted = need(observed, stand, self._settings, now)
         self._fleet.want(key, wanted)
         decided = plan(observed, stand, self._fleet.answer(key), self._settings, now)
-        if decided.recheck is not None:
-            self._queue.add_after(key, max(0.05, (decided.recheck - now).total_seconds()))
+        # A time that has passed already was decided with: looking again at once would look for ever.
+        if decided.recheck is not None and decided.recheck > now:
+            self._queue.add_after(key, (decided.recheck - now).total_seconds())
         if decided.actions:
             await self._applier.apply(key, decided.actions)
             # What was done changes what is wanted; a second look costs no write when nothing is left to say.

@@ -111,6 +111,7 @@ class Applier:
             created = await self._create_or_adopt(paths.services(key.namespace), action.manifest)
         except RefusedError as error:
             return self._setback(key, error)
+        self._memory.setbacks.pop(key, None)
         self._memory.services[created["metadata"]["labels"][names.LABEL_JOB_UID]] = Key(key.namespace, created["metadata"]["name"])
         return None
 
