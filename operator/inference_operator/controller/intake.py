@@ -48,15 +48,18 @@ class Intake:
     def node(self, raw: Raw, *, gone: bool) -> None:
         """A node concerns the fleet."""
         name = raw["metadata"]["name"]
-        if gone:
-            self._store.nodes.pop(name, None)
-            self._fleet.touch()
-            return
-        node = parse_node(raw)
         before = self._store.nodes.get(name)
-        self._store.nodes[name] = node
-        if before is None or _substance(before) != _substance(node):
-            self._fleet.touch()
+        node = None if gone else parse_node(raw)
+        if node is None:
+            self._store.nodes.pop(name, None)
+        else:
+            self._store.nodes[name] = node
+        if _substance(before) == _substance(node):
+            return
+        self._fleet.touch()
+        if (before is not None and before.reachable) != (node is not None and node.reachable):
+            for pod in self._store.workers_on(name):
+                self._wake_owner(pod)
 
     def pod(self, raw: Raw, *, gone: bool) -> None:
         """A pod concerns its job when it is a worker, and the fleet when it takes or frees room."""
@@ -69,10 +72,14 @@ class Intake:
             pod = parse_pod(raw)
             if not self._store.put_pod(pod):
                 return
-        if pod is not None and pod.worker is not None and (job := self._store.job_key(pod.worker.job_uid)) is not None:
-            self._wake(job)
+        if pod is not None:
+            self._wake_owner(pod)
         if _taken(before) != (None if gone else _taken(pod)):
             self._fleet.touch()
+
+    def _wake_owner(self, pod: Pod) -> None:
+        if pod.worker is not None and (job := self._store.job_key(pod.worker.job_uid)) is not None:
+            self._wake(job)
 
     def service(self, raw: Raw, *, gone: bool) -> None:
         """A Service of ours."""
@@ -91,8 +98,8 @@ def _key(raw: Raw) -> Key:
     return Key(raw["metadata"].get("namespace", ""), raw["metadata"]["name"])
 
 
-def _substance(node: Node) -> object:
-    return (node.labels, node.taints, node.allocatable, node.ready, node.unschedulable)
+def _substance(node: Node | None) -> object:
+    return None if node is None else (node.labels, node.taints, node.allocatable, node.ready, node.unschedulable, node.reachable)
 
 
 def _taken(pod: Pod | None) -> object:

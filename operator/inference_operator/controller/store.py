@@ -128,6 +128,17 @@ class Store:
             self.drop_pod(pod.key, "")
         return tuple(pod.worker.job_uid for pod in lost if pod.worker is not None)
 
+    def workers_on(self, node: str) -> tuple[Pod, ...]:
+        """The worker pods on one node."""
+        keys = (key for keys in self._pods_of.values() for key in keys)
+        return tuple(pod for key in keys if (pod := self.pods[key]).node == node)
+
+    def _is_lost(self, pod: Pod) -> bool:
+        if pod.node is None:
+            return False
+        node = self.nodes.get(pod.node)
+        return node is None or not node.reachable
+
     def workers_of(self, uid: str) -> tuple[Pod, ...]:
         """The worker pods of one job."""
         return tuple(self.pods[key] for key in self._pods_of.get(uid, ()))
@@ -156,6 +167,7 @@ class Store:
             pods=pods,
             has_service=job.uid in self.services,
             setback=self.setbacks.get(key),
+            lost=frozenset(pod.uid for pod in pods if self._is_lost(pod)),
             readings={pod.uid: self.readings[pod.uid] for pod in pods if pod.uid in self.readings},
         )
 

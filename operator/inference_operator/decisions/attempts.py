@@ -61,14 +61,14 @@ def attempts(observed: Observed, revision: str, now: datetime) -> Attempts:
     if newest is None or _number(newest) < number:
         gone = Ending(AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, "the worker pod is gone: deleted, or its node was lost")
         return Attempts(number, status.failed_attempts, None, gone, now)
-    found = ending_of(newest, revision)
+    found = ending_of(newest, revision, lost=newest.uid in observed.lost)
     if found is None:
         return Attempts(number, status.failed_attempts, newest, None, None)
     failed = status.failed_attempts + (found.outcome is AttemptOutcome.FAILED)
     return Attempts(number, failed, newest, found, newest.ended or now)
 
 
-def ending_of(pod: Pod, revision: str) -> Ending | None:
+def ending_of(pod: Pod, revision: str, *, lost: bool = False) -> Ending | None:
     """How a pod ended; None while it may still come to something."""
     report = pod.report
     if pod.terminal and report is not None:
@@ -92,6 +92,8 @@ def ending_of(pod: Pod, revision: str) -> Ending | None:
         code = f"exit code {pod.exit_code}" if pod.exit_code is not None else "no exit code"
         said = f": {trouble.message[-500:]}" if trouble and trouble.message else ""
         return Ending(AttemptOutcome.FAILED, WorkerReason.INTERNAL, f"the worker ended with {code} and left no report{said}")
+    if lost:
+        return Ending(AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, f"node {pod.node} is out of reach; the work goes on elsewhere")
     if pod.deleting or (pod.worker is not None and pod.worker.revision != revision):
         return Ending(AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, "the worker was told to stop")
     return None

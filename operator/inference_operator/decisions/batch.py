@@ -133,7 +133,7 @@ def _next_attempt(
         creation = create_worker(
             observed, answer.assignments[0], number=state.number + 1, revision=stand.revision, settings=settings, now=now
         )
-        return _placing(observed, creation, state.number + 1, status, now)
+        return _placing(observed, creation, state.number + 1, status, now, stop_all(observed, "a later attempt takes over"))
     reason, text, recheck, final = _why_waiting(observed, state, answer, settings, now)
     if final:
         ended = replace(status, completion_time=now.replace(microsecond=0))
@@ -142,7 +142,9 @@ def _next_attempt(
     return Outcome(stale, findings, status, "Waiting", min(filter(None, (recheck, wake)), default=None))
 
 
-def _placing(observed: Observed, creation: CreatePod, number: int, status: InferenceJobStatus, now: datetime) -> Outcome:
+def _placing(
+    observed: Observed, creation: CreatePod, number: int, status: InferenceJobStatus, now: datetime, ending: tuple[Action, ...]
+) -> Outcome:
     placement = creation.assumed.worker.placement if creation.assumed.worker is not None else None
     assert placement is not None and observed.job.spec is not None
     text = f"attempt {number} starts on {placement.node}"
@@ -163,7 +165,7 @@ def _placing(observed: Observed, creation: CreatePod, number: int, status: Infer
         unfinished(text),
         Finding(ConditionType.RECONCILING, Truth.TRUE, Reason.STARTING, text),
     )
-    return Outcome((creation,), findings, status, "Starting")
+    return Outcome((*ending, creation), findings, status, "Starting")
 
 
 def _why_waiting(

@@ -80,7 +80,7 @@ def setback_retry(observed: Observed, settings: Settings) -> datetime:
 def _batch_slots(observed: Observed, state: Attempts, spec: InferenceJobSpec, settings: Settings, now: datetime) -> int:
     if state.number and state.ending is None:
         return 0
-    if any(not pod.terminal for pod in observed.pods):
+    if any(not pod.terminal and pod.uid not in observed.lost for pod in observed.pods):
         # A worker that is on its way out still holds the output's lock and its place on the node.
         return 0
     if state.ending is not None and (state.succeeded or is_lost(state, spec)):

@@ -61,7 +61,7 @@ def replicas(observed: Observed, revision: str, settings: Settings, now: datetim
     spec = observed.job.spec
     assert spec is not None, "only admitted jobs have replicas"
     pods = sorted(observed.pods, key=_number)
-    live = [pod for pod in pods if not pod.terminal and not pod.deleting]
+    live = [pod for pod in pods if not pod.terminal and not pod.deleting and pod.uid not in observed.lost]
     current = tuple(pod for pod in live if pod.worker is not None and pod.worker.revision == revision)
     stale = tuple(pod for pod in live if pod not in current)
     ended = tuple(pod for pod in pods if pod.terminal and not pod.deleting)

@@ -66,6 +66,8 @@ def _actions(
         oldest = state.stale[0]
         if oldest not in state.superfluous and len(state.serving) == len(state.stale):
             actions.append(DeletePod(oldest.key, oldest.uid, "makes room for its successor: no node has room for both"))
+    gone = [pod for pod in observed.pods if pod.uid in observed.lost and not pod.terminal and not pod.deleting]
+    actions.extend(DeletePod(pod.key, pod.uid, f"node {pod.node} is out of reach") for pod in gone)
     # The newest ended pod keeps the last words; older ones only fill the list.
     actions.extend(DeletePod(pod.key, pod.uid, "ended, and not the newest") for pod in state.ended[:-1])
     for pod in state.ready[:1]:

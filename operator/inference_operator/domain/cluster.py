@@ -70,6 +70,8 @@ class Node:
     allocatable: Amounts
     ready: bool
     unschedulable: bool
+    # False once the control plane has lost touch with it (Ready is Unknown): what runs there can't be counted on.
+    reachable: bool = True
 
 
 class PodPhase(StrEnum):
@@ -155,4 +157,6 @@ class Observed:
     pods: tuple[Pod, ...]
     has_service: bool = False
     setback: Setback | None = None
+    # Uids of pods whose node is gone or out of reach. They may never end, so nothing waits for them.
+    lost: frozenset[str] = frozenset()
     readings: dict[str, Reading] = field(default_factory=dict)

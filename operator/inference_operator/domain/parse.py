@@ -183,6 +183,7 @@ def parse_node(raw: Raw) -> Node:
         allocatable=amounts(node.status.allocatable),
         ready=any(c.type == "Ready" and c.status == "True" for c in node.status.conditions),
         unschedulable=node.spec.unschedulable,
+        reachable=all(c.status != "Unknown" for c in node.status.conditions if c.type == "Ready"),
     )
 
 
