@@ -79,8 +79,9 @@ async def run(settings: Settings, connection: Connection, namespace: str, identi
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(_until_stopped())
-                group.create_task(_watch(settings, intake, connection, health, identity))
                 await _first_sync(resync)
+                # After the first lists, so that the two do not share a core; kopf lists again, so nothing falls in between.
+                group.create_task(_watch(settings, intake, connection, health, identity))
                 health.synced = True
                 log.info(
                     "synced: %d jobs, %d models, %d nodes, %d pods",

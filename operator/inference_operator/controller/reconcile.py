@@ -1,5 +1,6 @@
 """One job from view to deed: gather, decide, apply. No business rule lives here."""
 
+import asyncio
 import logging
 
 from inference_operator.controller.fleet import FleetLoop
@@ -47,6 +48,8 @@ class Reconciler:
                 await self._try(key)
             finally:
                 self._queue.done(key)
+            # A look that awaits nothing would go on to the next key, ten thousand times, with probes and the fleet loop waiting.
+            await asyncio.sleep(0)
 
     async def _try(self, key: Key) -> None:
         try:
