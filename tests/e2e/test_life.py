@@ -1,5 +1,6 @@
 """What users do to jobs: suspend, delete, change, scale, wait; long names, equal names, time to live."""
 
+import hashlib
 import json
 
 import numpy as np
@@ -162,6 +163,50 @@ def test_kstatus_reads_success_and_failure(space: Space) -> None:
 
     assert kstatus(kube.wait("fine", "Succeeded")) == "Current"
     assert kstatus(kube.wait("broken", "Succeeded=False")) == "Failed"
+
+
+def test_a_model_comes_over_http_when_its_digest_is_right(space: Space) -> None:
+    kube = space.kube
+    image = kube.get("pod", workers(kube, "fine")[0]["metadata"]["name"])["spec"]["containers"][0]["image"]
+    kube.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "files", "labels": {"app": "files"}},
+            "spec": {
+                "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+                "containers": [
+                    {
+                        "name": "files",
+                        "image": image,
+                        "command": ["python3", "-m", "http.server", "8080", "--directory", "/data"],
+                        "readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1},
+                        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+                    }
+                ],
+                "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+            },
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "files"},
+            "spec": {"selector": {"app": "files"}, "ports": [{"port": 8080}]},
+        },
+    )
+    kube.run("wait", "pod/files", "--for=condition=Ready", "--timeout=60s")
+    digest = f"sha256:{hashlib.sha256((space.folder / 'digits' / 'model.onnx').read_bytes()).hexdigest()}"
+    url = f"http://files.{space.name}.svc.cluster.local:8080/digits/model.onnx"
+    kube.apply(
+        a_batch("fetched", model=url, modelDigest=digest),
+        a_batch("swapped", model=url, modelDigest="sha256:" + "1" * 64),
+        a_batch("absent", model=f"{url}.none", modelDigest=digest),
+    )
+
+    assert kube.wait("fetched", "Succeeded")["status"]["model"]["verified"] is True
+    assert reason(kube.wait("swapped", "Stalled")) == "ModelDigestMismatch"
+    assert reason(kube.wait("absent", "Stalled")) == "ModelNotFound"
 
 
 def test_inline_answers_come_back_in_the_status(space: Space) -> None:

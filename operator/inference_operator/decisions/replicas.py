@@ -41,6 +41,12 @@ class Replicas:
         return max(0, self.wanted - len(self.current))
 
     @property
+    def may_make_room(self) -> bool:
+        """Whether an old worker may go before its successor has a place: one at a time, and only while all others answer."""
+        complete = len(self.current) + len(self.stale) >= self.wanted and len(self.ready) == len(self.current)
+        return bool(self.missing and self.stale and complete and not self.superfluous)
+
+    @property
     def superfluous(self) -> tuple[Pod, ...]:
         """Workers to take away: old revisions as new ones become ready, then the newest current ones over the number."""
         keep_stale = max(0, self.wanted - len(self.ready))

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from inference_operator.decisions import place
 from inference_operator.decisions.board import Board, Slot
-from inference_operator.decisions.fleet import Answer, Assignment, Fleet, Need, Obstacle, Option
+from inference_operator.decisions.fleet import Answer, Assignment, Fleet, Need, Obstacle, Option, Shape
 from inference_operator.domain.cluster import Key
 from inference_operator.domain.conditions import Reason
 from inference_operator.domain.job import Alternative
@@ -50,7 +50,7 @@ class _Pass:
         self._board = board
         self._weights = weights
         self._now = now
-        self._obstacles: dict[tuple[object, ...], Obstacle] = {}
+        self._obstacles: dict[tuple[tuple[str, Shape, bool], ...], Obstacle] = {}
 
     def answer(self, need: Need) -> Answer:
         """Places for as many of the need's workers as there is room for, and the obstacle for the rest."""
@@ -65,9 +65,16 @@ class _Pass:
         return Answer(need.uid, need.revision, tuple(assignments))
 
     def _assign(self, need: Need) -> Assignment | None:
-        """The best place for one worker, taken off the board; None when nothing has room."""
+        """The best place for one worker, taken off the board; None when nothing that would do has room.
+
+        Work that can still be on time waits for a place where it will be, rather than take one where it can't: that would
+        make it late for certain, and hold the place against others.
+        """
         best: tuple[tuple[bool, float, float], Option, Slot] | None = None
+        late = is_late(need, self._now)
         for option in need.options:
+            if not late and not self._may_be_timely(need, option):
+                continue
             slot = self._board.roomiest(option.shape)
             if slot is None:
                 continue
@@ -124,24 +131,27 @@ class _Pass:
         return Obstacle(Reason.DEADLINE_INFEASIBLE, f"{text}; {cure}", final=True, possible=earliest)
 
     def _obstacle(self, need: Need) -> Obstacle:
-        """Why no place has room: for good, or just now. Once a shape has no room it has none for the rest of the pass."""
-        asked = tuple((option.accelerator, option.shape) for option in need.options)
+        """Why no place would do: for good, or just now. Once a shape has no room it has none for the rest of the pass."""
+        late = is_late(need, self._now)
+        asked = tuple((o.accelerator, o.shape, late or self._may_be_timely(need, o)) for o in need.options)
         if asked not in self._obstacles:
-            self._obstacles[asked] = self._explain(need)
+            self._obstacles[asked] = self._explain(asked)
         return self._obstacles[asked]
 
-    def _explain(self, need: Need) -> Obstacle:
+    def _may_be_timely(self, need: Need, option: Option) -> bool:
+        return not option.estimate.measured or place.in_time(option, need.deadline, self._now)
+
+    def _explain(self, asked: tuple[tuple[str, Shape, bool], ...]) -> Obstacle:
         words = []
-        hopeless = True
-        for option in need.options:
-            fitting = self._board.fit(option.shape)
-            hopeless = hopeless and not fitting
-            rejected = [(s.node.name, place.full(s.node, s.free, option.shape) or "has room") for s in fitting]
-            rejected += self._board.unfit(option.shape)
-            words.append(f"{option.accelerator}: {place.summary(rejected) or 'the cluster has no nodes'}")
+        for accelerator, shape, timely in asked:
+            if not timely:
+                words.append(f"{accelerator}: would be done there after the deadline")
+                continue
+            rejected = [(s.node.name, place.full(s.node, s.free, shape) or "has room") for s in self._board.fit(shape)]
+            rejected += self._board.unfit(shape)
+            words.append(f"{accelerator}: {place.summary(rejected) or 'the cluster has no nodes'}")
         text = "; ".join(words)
-        if hopeless:
-            return Obstacle(
-                Reason.NO_NODE_FITS, f"no node could hold a worker even when empty ({text}); ask for less, or add a node"
-            )
+        if not any(self._board.fit(shape) for _, shape, _ in asked):
+            text = f"no node could hold a worker even when empty ({text}); ask for less, or add a node"
+            return Obstacle(Reason.NO_NODE_FITS, text)
         return Obstacle(Reason.NO_FREE_CAPACITY, f"waits for room: {text}")

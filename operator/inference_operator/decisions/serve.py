@@ -61,11 +61,10 @@ def _actions(
             number = state.next_number + offset
             actions.append(create_worker(observed, assignment, number=number, revision=stand.revision, settings=settings, now=now))
     actions.extend(DeletePod(pod.key, pod.uid, "not wanted any more") for pod in state.superfluous)
-    if state.missing and answer is not None and answer.obstacle is not None and not answer.assignments and state.stale:
+    if answer is not None and answer.obstacle is not None and not answer.assignments and state.may_make_room:
         # A roll-out needs room beside the old workers; where there is none, one of them makes room.
         oldest = state.stale[0]
-        if oldest not in state.superfluous and len(state.serving) == len(state.stale):
-            actions.append(DeletePod(oldest.key, oldest.uid, "makes room for its successor: no node has room for both"))
+        actions.append(DeletePod(oldest.key, oldest.uid, "makes room for its successor: no node has room for both"))
     gone = [pod for pod in observed.pods if pod.uid in observed.lost and not pod.terminal and not pod.deleting]
     actions.extend(DeletePod(pod.key, pod.uid, f"node {pod.node} is out of reach") for pod in gone)
     # The newest ended pod keeps the last words; older ones only fill the list.

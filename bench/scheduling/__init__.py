@@ -1,0 +1,1 @@
+"""Deadlines kept by the real `schedule()`, beside other policies and the clairvoyant optimum, in a simulation of two GPUs and four CPUs."""

@@ -1,0 +1,27 @@
+"""Policies that others use, in their plain form: an order of the queue, with or without dropping what can no longer be in time."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bench.scheduling.workload import SimJob
+
+Order = Callable[[SimJob], tuple[float, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A queue order; `sheds` drops a job once no idle class could finish it in time. The quickest idle device is taken."""
+
+    name: str
+    order: Order
+    sheds: bool
+
+
+FIFO = Peer("FIFO", lambda job: (job.arrival,), sheds=False)
+PRIORITY = Peer("priority", lambda job: (-job.priority, job.arrival), sheds=False)
+EDF = Peer("EDF", lambda job: (job.deadline,), sheds=False)
+FIFO_SHED = Peer("FIFO+shed", FIFO.order, sheds=True)
+PRIORITY_SHED = Peer("priority+shed", PRIORITY.order, sheds=True)
+EDF_SHED = Peer("EDF+shed", EDF.order, sheds=True)
+
+PEERS = (FIFO, PRIORITY, EDF, FIFO_SHED, PRIORITY_SHED, EDF_SHED)

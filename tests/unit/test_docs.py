@@ -1,0 +1,84 @@
+"""What the documentation says is so: pages made from code are current, examples are valid, links lead somewhere."""
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from inference_operator.domain.parse import parse_job, parse_model
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("dev/*.md")])
+
+
+def load_builder() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_build", ROOT / "docs" / "build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+BUILDER = load_builder()
+
+
+@pytest.mark.parametrize("name", BUILDER.PAGES)
+def test_a_reference_page_is_what_the_code_gives(name: str) -> None:
+    written = (ROOT / "docs" / "reference" / name).read_text()
+
+    assert written.endswith(BUILDER.PAGES[name]()), "run `make docs`"
+
+
+def objects() -> list[tuple[str, dict[str, Any]]]:
+    found = []
+    for path in sorted((ROOT / "examples" / "manifests").glob("*.yaml")):
+        found += [(path.name, one) for one in yaml.safe_load_all(path.read_text())]
+    for page in PAGES:
+        for block in re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL):
+            found += [(page.name, one) for one in yaml.safe_load_all(block)]
+    return found
+
+
+@pytest.mark.parametrize(("where", "one"), objects(), ids=lambda value: value if isinstance(value, str) else "")
+def test_an_example_is_valid(where: str, one: dict[str, Any]) -> None:
+    assert {"apiVersion", "kind", "metadata"} <= one.keys(), where
+    raw = {**one, "metadata": {"namespace": "n", "uid": "u", **one["metadata"]}}
+    if one["kind"] == "InferenceJob":
+        assert parse_job(raw).invalid is None
+    elif one["kind"] == "InferenceModel":
+        assert parse_model(raw).invalid is None
+
+
+def test_the_mission_manifest_is_unchanged() -> None:
+    (job,) = yaml.safe_load_all((ROOT / "examples" / "manifests" / "60-lane-detection-001.yaml").read_text())
+
+    assert job == {
+        "apiVersion": "inference.myorg/v1",
+        "kind": "InferenceJob",
+        "metadata": {"name": "lane-detection-001"},
+        "spec": {
+            "model": "lane-detection-v2",
+            "accelerator": "gpu",
+            "deadline": "2026-04-02T12:00:00Z",
+            "batchSize": 4,
+        },
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_every_make_target_of_the_readme_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+
+    for target in set(re.findall(r"`make ([a-z-]+)", (ROOT / "README.md").read_text())):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
