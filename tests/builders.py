@@ -295,13 +295,24 @@ def observed(
     model: Model | None = None,
     has_service: bool = True,
     setback: Setback | None = None,
+    lost: Sequence[Pod] = (),
     readings: dict[str, Reading] | None = None,
 ) -> Observed:
-    """A snapshot of one job."""
-    return Observed(job=job, model=model, pods=pods, has_service=has_service, setback=setback, readings=readings or {})
+    """A snapshot of one job. The nodes of `lost` pods are out of reach."""
+    return Observed(
+        job=job,
+        model=model,
+        pods=pods,
+        has_service=has_service,
+        setback=setback,
+        lost=frozenset(pod.uid for pod in lost),
+        readings=readings or {},
+    )
 
 
-def a_setback(message: str = "exceeded quota: q", *, reason: str = "Forbidden", ago: float = 0.0, count: int = 0) -> Setback:
+def a_setback(
+    message: str = "exceeded quota: q", *, reason: Reason = Reason.QUOTA_EXCEEDED, ago: float = 0.0, count: int = 0
+) -> Setback:
     """A refusal of the API server."""
     return Setback(reason, message, NOW - timedelta(seconds=ago), count)
 

@@ -13,7 +13,7 @@ import uuid
 from collections import deque
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from aiohttp import web
@@ -54,7 +54,7 @@ class Call:
         return self.query.get("watch") == "true"
 
 
-class Refusal(Exception):
+class RefusalError(Exception):
     """An answer that is no success."""
 
     def __init__(self, code: int, reason: str, message: str, *, retry_after: int | None = None) -> None:
@@ -78,7 +78,7 @@ class ConnectionCutError(Exception):
 
 @dataclass
 class Script:
-    """Steps in for matching requests, `times` times. `act` answers, raises Refusal, or raises ConnectionCutError."""
+    """Steps in for matching requests, `times` times. `act` answers, raises RefusalError, or raises ConnectionCutError."""
 
     matches: Callable[[Call], bool]
     act: Act
@@ -158,9 +158,7 @@ class ApiServer:
         pattern = re.compile(path)
         return self.script_when(lambda c: c.method == method and pattern.search(c.path) is not None, act, times=times)
 
-    def script_when(
-        self, matches: Callable[[Call], bool], act: Act, *, times: int | None = None
-    ) -> Script:
+    def script_when(self, matches: Callable[[Call], bool], act: Act, *, times: int | None = None) -> Script:
         script = Script(matches, act, times)
         self.scripts.append(script)
         return script
@@ -262,7 +260,7 @@ class ApiServer:
         obj = copy.deepcopy(body)
         key = (namespace, obj["metadata"]["name"])
         if key in shelf.objects:
-            raise Refusal(409, "AlreadyExists", f"{shelf.kind.plural} {key[1]!r} already exists")
+            raise RefusalError(409, "AlreadyExists", f"{shelf.kind.plural} {key[1]!r} already exists")
         meta = obj["metadata"]
         if shelf.kind.namespaced:
             meta["namespace"] = namespace
@@ -330,7 +328,7 @@ class ApiServer:
                 return await self._watch(call, request)
             else:
                 answer = self._answer(call)
-        except Refusal as refusal:
+        except RefusalError as refusal:
             call.status = refusal.code
             headers = {"Retry-After": str(refusal.retry_after)} if refusal.retry_after is not None else {}
             return web.json_response(refusal.status(), status=refusal.code, headers=headers)
@@ -347,7 +345,7 @@ class ApiServer:
             return found
         place = locate(call.path)
         if place is None or place.kind.group in self.absent_groups:
-            raise Refusal(404, "NotFound", "the server could not find the requested resource")
+            raise RefusalError(404, "NotFound", "the server could not find the requested resource")
         shelf = self.shelves[place.kind]
         if call.method == "POST":
             return self._create(shelf, place.namespace, call.body)
@@ -355,7 +353,7 @@ class ApiServer:
             return self._list(shelf, place.namespace, call.query)
         key = (place.namespace, place.name)
         if key not in shelf.objects:
-            raise Refusal(404, "NotFound", f"{place.kind.plural} {place.name!r} not found")
+            raise RefusalError(404, "NotFound", f"{place.kind.plural} {place.name!r} not found")
         match call.method:
             case "GET":
                 return copy.deepcopy(shelf.objects[key])
@@ -365,26 +363,26 @@ class ApiServer:
                 return self._apply_status(shelf, key, call.body)
             case "DELETE":
                 return self._remove(shelf, key, call.body)
-        raise Refusal(405, "MethodNotAllowed", call.method)
+        raise RefusalError(405, "MethodNotAllowed", call.method)
 
     def _replace(self, shelf: Shelf, key: Name, body: Raw) -> Raw:
         old = shelf.objects[key]["metadata"]
         if body["metadata"].get("resourceVersion") not in (None, old["resourceVersion"]):
-            raise Refusal(409, "Conflict", "the object has been modified; please apply your changes to the latest version")
+            raise RefusalError(409, "Conflict", "the object has been modified; please apply your changes to the latest version")
         return self._store(shelf, key, {**body, "metadata": {**old, **body["metadata"], "uid": old["uid"]}})
 
     def _apply_status(self, shelf: Shelf, key: Name, body: Raw) -> Raw:
         old = shelf.objects[key]
         uid = body["metadata"].get("uid")
         if uid not in (None, old["metadata"]["uid"]):
-            raise Refusal(409, "Conflict", f"Precondition failed: UID in precondition: {uid}")
+            raise RefusalError(409, "Conflict", f"Precondition failed: UID in precondition: {uid}")
         return self._store(shelf, key, {**copy.deepcopy(old), "status": body.get("status", {})})
 
     def _remove(self, shelf: Shelf, key: Name, body: Raw) -> Raw:
         gone = copy.deepcopy(shelf.objects[key])
         uid = body.get("preconditions", {}).get("uid")
         if uid not in (None, gone["metadata"]["uid"]):
-            raise Refusal(409, "Conflict", f"Precondition failed: UID in precondition: {uid}")
+            raise RefusalError(409, "Conflict", f"Precondition failed: UID in precondition: {uid}")
         if shelf.kind.plural == "pods" and gone["status"].get("phase") == "Running":
             # A running pod is told to stop and stays until its kubelet is done with it.
             gone["metadata"]["deletionTimestamp"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -396,7 +394,7 @@ class ApiServer:
         limit = int(query.get("limit", "0"))
         if token := query.get("continue"):
             if token not in self._pages:
-                raise Refusal(410, "Expired", _EXPIRED)
+                raise RefusalError(410, "Expired", _EXPIRED)
             rest = self._pages.pop(token)
         else:
             # The whole snapshot is taken now: later pages show the same instant, as the real server's do.
@@ -417,7 +415,7 @@ class ApiServer:
         stream = Stream(call, place.namespace, transport=request.transport)
         since = int(call.query.get("resourceVersion") or 0)
         if since < shelf.floor:
-            expired = Refusal(410, "Expired", f"too old resource version: {since} ({shelf.floor})")
+            expired = RefusalError(410, "Expired", f"too old resource version: {since} ({shelf.floor})")
             stream.queue.put_nowait({"type": "ERROR", "object": expired.status()})
             stream.queue.put_nowait(None)
         held = {version for version, _ in shelf.held or []}

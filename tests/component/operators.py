@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.component.api_server import ApiServer
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 _PATIENCE_SECONDS = 30.0
-_POLL_SECONDS = 0.01
+_POLL_SECONDS = 0.02
 
 # Quick where a test would only wait; the rest is as users have it.
 SETTINGS: dict[str, Any] = {
@@ -29,6 +31,7 @@ SETTINGS: dict[str, Any] = {
     "requestsPerSecond": 2000,
     "burst": 2000,
 }
+WATCHED = ("inferencejobs", "inferencemodels", "nodes", "pods", "services")
 QUICK_LEASE = {
     "inference_operator.effects.lease:DURATION_SECONDS": 3,
     "inference_operator.effects.lease:RENEW_DEADLINE_SECONDS": 2.0,
@@ -132,6 +135,13 @@ class Ward:
         order = {"environment": variables, "log": str(log), "constants": constants or {}}
         pid = self.nursery.ask({"start": order})["pid"]
         return self._keep(Operator(pid, log, lambda: self.nursery.ask({"poll": pid})["code"]))
+
+    async def lead(self, server: ApiServer, *, settings: dict[str, Any] | None = None) -> Operator:
+        """An operator that has the Lease and hears of everything."""
+        operator = self.start(server.url, settings=settings)
+        await operator.says("leading as")
+        await until(lambda: all(server.streams(plural) for plural in WATCHED), "the watches")
+        return operator
 
     def start_process(self, url: str, *, who: str = "operator", settings: dict[str, Any] | None = None) -> Operator:
         """As the container starts it: `python -m inference_operator`."""

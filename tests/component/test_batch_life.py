@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.component.kubelet import FAILURE, SUCCESS, Kubelet
-from tests.component.objects import a_batch, a_model, a_node, condition, succeeded
+from tests.component.kubelet import Kubelet
+from tests.component.objects import a_batch, a_model, a_node, succeeded
 from tests.component.operators import Ward, until
 
 if TYPE_CHECKING:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
@@ -63,7 +65,7 @@ def slow(*, width: int = 64, steps: int = 60) -> bytes:
     """A chain of MatMuls that keeps its numbers: some hundred microseconds for each batch."""
     weight = np.linalg.qr(np.random.default_rng(3).standard_normal((width, width)))[0].astype(np.float32)
     names = ["x", *(f"t{i}" for i in range(steps - 1)), "y"]
-    nodes = [helper.make_node("MatMul", [a, "w"], [b]) for a, b in zip(names, names[1:], strict=False)]
+    nodes = [helper.make_node("MatMul", [a, "w"], [b]) for a, b in pairwise(names)]
     return model(nodes, [tensor("x", FLOAT, ["N", width])], [tensor("y", FLOAT, ["N", width])], {"w": weight})
 
 

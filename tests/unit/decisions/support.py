@@ -11,6 +11,7 @@ from inference_operator.decisions.actions import (
     Action,
     CreatePod,
     CreateService,
+    DeleteJob,
     DeletePod,
     Plan,
     WriteModelStatus,
@@ -64,6 +65,8 @@ def _apply(seen: Observed, action: Action, now: datetime) -> Observed:
         case WriteModelStatus():
             assert seen.model is not None
             return replace(seen, model=replace(seen.model, status=action.status))
+        case DeleteJob():
+            return replace(seen, job=replace(seen.job, deleting=True))
         case _:
             return seen
 
@@ -95,7 +98,7 @@ def settled(seen: Observed, scheduler: Scheduler | None = None, *, now: datetime
             return seen
         seen = after(seen, done, now=now)
     left = decide(seen, scheduler, now=now).actions
-    assert not left, f"still at it after {rounds} looks: {left}"
+    assert not left, f"still at it after {rounds} looks: {[type(action).__name__ for action in left]}"
     return seen
 
 

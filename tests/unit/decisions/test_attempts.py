@@ -140,6 +140,15 @@ def test_a_reason_of_a_newer_operator_is_read_as_a_plain_failure() -> None:
     assert ended(state) == ("Failed", "WorkerFailed", 1)
 
 
+def test_a_worker_on_a_node_out_of_reach_is_disrupted_until_it_is_known_to_have_ended() -> None:
+    job = a_job()
+    pod, done = a_pod(job), a_pod(job, phase=SUCCEEDED, report=a_report())
+    seen, ended_there = observed(job, pod, lost=[pod]), observed(job, done, lost=[done])
+
+    assert ended(attempts(seen, revision(seen, SETTINGS), NOW)) == ("Disrupted", "WorkerLost", 0)
+    assert attempts(ended_there, revision(seen, SETTINGS), NOW).succeeded
+
+
 # Counting.
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_operator.decisions import place
-from inference_operator.decisions.fleet import Capacity, Tolerance
+from inference_operator.decisions.fleet import Tolerance
 from inference_operator.domain.cluster import Node, Taint
 from inference_operator.settings import CostWeights
 from tests.builders import NOW, a_node, an_option
@@ -96,9 +96,9 @@ def test_empty_is_as_good_as_none(toleration: Tolerance) -> None:
 def test_a_full_node_says_what_is_free() -> None:
     node = a_node(cpu="4")
 
-    assert place.full(Capacity(node, dict(node.allocatable)), SHAPE) is None
-    assert place.full(Capacity(node, {**node.allocatable, "cpu": 250}), SHAPE) == "0.25 of 4 cpu is free, 1 is wanted"
-    assert place.full(Capacity(node, {**node.allocatable, "cpu": -500}), SHAPE) == "0 of 4 cpu is free, 1 is wanted"
+    assert place.full(node, node.allocatable, SHAPE) is None
+    assert place.full(node, {**node.allocatable, "cpu": 250}, SHAPE) == "0.25 of 4 cpu is free, 1 is wanted"
+    assert place.full(node, {**node.allocatable, "cpu": -500}, SHAPE) == "0 of 4 cpu is free, 1 is wanted"
 
 
 amounts = st.integers(0, 4000)
@@ -107,7 +107,7 @@ amounts = st.integers(0, 4000)
 @given(amounts, amounts)
 def test_the_emptier_node_has_less_pressure(free: int, other: int) -> None:
     node = a_node(cpu="4")
-    here, there = (place.pressure(Capacity(node, {**node.allocatable, "cpu": cpu}), SHAPE) for cpu in (free, other))
+    here, there = (place.pressure(node, {**node.allocatable, "cpu": cpu}, SHAPE) for cpu in (free, other))
 
     assert here >= there or free >= other
 
@@ -116,7 +116,11 @@ def test_cost_is_latency_and_energy_and_switching() -> None:
     terms = place.cost(an_option(seconds=30, watts=100), CostWeights(alpha=0.001, beta=0.5))
 
     assert (terms.latency_seconds, terms.energy_joules, terms.switch_seconds) == (30, 3000, 2)
-    assert terms.total == 30 + 0.001 * 3000 + 0.5 * 2
+    assert (
+        terms.total
+        == 30 + 0.001 * 3000 + 0.5 * 2
+        == place.total_cost(an_option(seconds=30, watts=100), CostWeights(alpha=0.001, beta=0.5))
+    )
     assert not terms.estimated
 
 

@@ -5,8 +5,9 @@ from datetime import timedelta
 
 import pytest
 
+from inference_operator.decisions.board import free_amounts
 from inference_operator.decisions.fleet import Answer, Fleet, Need
-from inference_operator.decisions.schedule import capacity_of, is_late, schedule
+from inference_operator.decisions.schedule import is_late, schedule
 from inference_operator.domain.cluster import Node, Pod, PodPhase, Taint
 from inference_operator.domain.conditions import Reason
 from inference_operator.settings import CostWeights
@@ -189,12 +190,12 @@ def test_the_other_class_is_told_with_its_reason_and_cost(need: Need, class_: st
 def test_ended_pods_take_no_room(phase: PodPhase) -> None:
     pod = somebodys_pod(phase=phase, cpu="8")
 
-    assert capacity_of([a_node()], [pod])["node-1"] == dict(a_node().allocatable)
+    assert free_amounts([a_node()], [pod])["node-1"] == dict(a_node().allocatable)
 
 
 @pytest.mark.parametrize("phase", [PodPhase.PENDING, PodPhase.RUNNING, PodPhase.UNKNOWN])
 def test_all_others_do(phase: PodPhase) -> None:
-    assert capacity_of([a_node()], [somebodys_pod(phase=phase, cpu="3")])["node-1"]["cpu"] == 5000
+    assert free_amounts([a_node()], [somebodys_pod(phase=phase, cpu="3")])["node-1"]["cpu"] == 5000
 
 
 def test_our_own_pod_takes_its_room_before_it_is_bound() -> None:
@@ -202,12 +203,12 @@ def test_our_own_pod_takes_its_room_before_it_is_bound() -> None:
     unbound = a_pod(job, phase=PodPhase.PENDING, node=None)
 
     assert unbound.node is None
-    assert capacity_of([a_node()], [unbound])["node-1"]["cpu"] == 7500
-    assert capacity_of([a_node()], [a_pod(job, deleting=True)])["node-1"]["cpu"] == 7500
+    assert free_amounts([a_node()], [unbound])["node-1"]["cpu"] == 7500
+    assert free_amounts([a_node()], [a_pod(job, deleting=True)])["node-1"]["cpu"] == 7500
 
 
 def test_pods_of_unknown_nodes_and_unknown_resources_do_no_harm() -> None:
     gone, strange = somebodys_pod("a", node="gone", cpu="1"), somebodys_pod("b", gpu=1)
 
-    assert capacity_of([a_node()], [gone, strange])["node-1"]["cpu"] == 8000
-    assert GPU not in capacity_of([a_node()], [gone, strange])["node-1"]
+    assert free_amounts([a_node()], [gone, strange])["node-1"]["cpu"] == 8000
+    assert GPU not in free_amounts([a_node()], [gone, strange])["node-1"]

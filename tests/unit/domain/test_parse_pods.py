@@ -75,7 +75,10 @@ def test_another_managers_pod_is_no_worker_and_still_takes_room(labels: dict[str
     assert pod.requests == {"cpu": 1000, "pods": 1}
 
 
-@given(st.text(max_size=10), st.text(max_size=40), st.text(max_size=200))
+label_values = st.from_regex(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,20}[A-Za-z0-9])?", fullmatch=True)
+
+
+@given(label_values, st.text(max_size=40), st.text(max_size=200))
 def test_garbage_in_labels_annotations_and_last_words_never_raises(number: str, placement: str, words: str) -> None:
     ended = {"terminated": {"exitCode": 1, "message": words}}
     pod = parse_pod(raw_worker(ended, labels={names.LABEL_ATTEMPT: number}, annotations={names.ANNOTATION_PLACEMENT: placement}))

@@ -77,7 +77,7 @@ class Served:
 
     async def settle(self) -> Served:
         """Let everything run that does not wait for the gate or a timer."""
-        for _ in range(200):
+        for _ in range(120):
             await asyncio.sleep(0)
         return self
 

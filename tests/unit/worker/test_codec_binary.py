@@ -46,14 +46,16 @@ def test_a_binary_tensor_is_taken_bit_by_bit() -> None:
     assert decode(body, header=header).feeds["x"].tobytes() == ROW
 
 
-@pytest.mark.parametrize("header", ["-1", "-0", "+1", "1e1", "1.0", " 1", "1 ", "", "abc", "0x10", "١٢", "²", "99999999999999999999", "None", "1_0"])
+@pytest.mark.parametrize(
+    "header", ["-1", "-0", "+1", "1e1", "1.0", " 1", "1 ", "", "abc", "0x10", "١٢", "²", "99999999999999999999", "None", "1_0"]
+)
 def test_a_header_that_is_no_length_is_refused(header: str) -> None:
     body, _ = binary(an_input(), ROW)
 
     assert "Inference-Header-Content-Length" in refusal(body, header=header)
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="int() of over 4300 digits raises ValueError: codec.py:61")
+@pytest.mark.xfail(strict=True, raises=ValueError, reason="int() of over 4300 digits raises ValueError: codec.py _json_size")
 def test_a_header_of_thousands_of_digits_is_refused() -> None:
     refusal(b"{}", header="1" * 5000)
 
@@ -91,7 +93,9 @@ def test_two_binary_inputs_follow_each_other() -> None:
     a, b = {"name": "a", "datatype": "FP32", "shape": [1, 2]}, {"name": "b", "datatype": "INT64", "shape": [1]}
     head = a_body({**b, "parameters": {"binary_data_size": 8}}, {**a, "parameters": {"binary_data_size": 8}})
 
-    feeds = decode(head + struct.pack("<q", -5) + ROW, spec("a", "FP32", None, 2), spec("b", "INT64", None), header=str(len(head))).feeds
+    feeds = decode(
+        head + struct.pack("<q", -5) + ROW, spec("a", "FP32", None, 2), spec("b", "INT64", None), header=str(len(head))
+    ).feeds
 
     assert feeds["b"].tolist() == [-5] and feeds["a"].tobytes() == ROW
 
@@ -103,7 +107,9 @@ def test_an_empty_binary_tensor_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [(b"",), (b"abc", b""), (b"a\0b", b"\0"), ("größe ✓".encode(),), (b"x" * 70_000,)], ids=["empty", "two", "nul", "utf-8", "long"]
+    "values",
+    [(b"",), (b"abc", b""), (b"a\0b", b"\0"), ("größe ✓".encode(),), (b"x" * 70_000,)],
+    ids=["empty", "two", "nul", "utf-8", "long"],
 )
 def test_strings_carry_their_lengths(values: tuple[bytes, ...]) -> None:
     body, header = binary(an_input(name="t", datatype="BYTES", shape=[len(values)]), strings(*values))
@@ -146,12 +152,16 @@ def test_each_datatype_goes_through_the_model_bit_by_bit_from_any_offset(datatyp
         request = decode(body, *engine.inputs, header=header)
         document, out, _ = answer(engine.run(request.feeds), binary_all=True)
         assert out == raw
-        assert document["outputs"] == [{"name": "y", "datatype": datatype, "shape": [2, 3], "parameters": {"binary_data_size": len(raw)}}]
+        assert document["outputs"] == [
+            {"name": "y", "datatype": datatype, "shape": [2, 3], "parameters": {"binary_data_size": len(raw)}}
+        ]
 
 
 @pytest.mark.parametrize("form", ["json", "binary"])
 @pytest.mark.parametrize("values", [["abc", "", "é ✓"], ["a\0b", "\0"], ["b'x'"]], ids=["plain", "nul", "quoted"])
-@pytest.mark.xfail(strict=True, reason="ONNX Runtime takes str(): b'abc' reaches the model as the text \"b'abc'\": codec.py:130,155")
+@pytest.mark.xfail(
+    strict=True, reason="ONNX Runtime takes str(): b'abc' reaches the model as the text \"b'abc'\": codec.py _flat, _strings"
+)
 def test_strings_reach_the_model_and_come_back_as_they_are(values: list[str], form: str) -> None:
     engine = OnnxEngine(models.identity(models.STRING, ["N"]), providers=("CPUExecutionProvider",), threads=1)
     entry = an_input(datatype="BYTES", shape=[len(values)], data=values)
@@ -165,7 +175,7 @@ def test_strings_reach_the_model_and_come_back_as_they_are(values: list[str], fo
     assert raw == strings(*(v.encode() for v in values))
 
 
-@pytest.mark.xfail(strict=True, reason="b'\\xff' reaches the model as the text \"b'\\\\xff'\": codec.py:155")
+@pytest.mark.xfail(strict=True, reason="b'\\xff' reaches the model as the text \"b'\\\\xff'\": codec.py _strings")
 def test_bytes_that_are_no_utf_8_are_carried_or_refused() -> None:
     engine = OnnxEngine(models.identity(models.STRING, ["N"]), providers=("CPUExecutionProvider",), threads=1)
     body, header = binary(an_input(datatype="BYTES", shape=[1]), strings(b"\xff\xfe"))
@@ -197,7 +207,9 @@ def test_half_precision_answers_name_the_binary_form_that_carries_them() -> None
     assert answer({"y": half}, binary_all=True)[1] == half.tobytes()
 
 
-@pytest.mark.parametrize("array", [np.array(5, np.int64), np.zeros((0, 4), np.float32), np.array([[True], [False]]), np.ones((2, 1, 2), np.uint16)])
+@pytest.mark.parametrize(
+    "array", [np.array(5, np.int64), np.zeros((0, 4), np.float32), np.array([[True], [False]]), np.ones((2, 1, 2), np.uint16)]
+)
 def test_answers_of_any_shape_are_flat_json(array: np.ndarray) -> None:
     entry = answer({"y": array})[0]["outputs"][0]
 
@@ -229,11 +241,15 @@ def test_one_answer_may_be_binary_beside_another_in_json() -> None:
     assert raw == np.ones(2, np.int64).tobytes() and size == len(orjson.dumps(document))
 
 
-@pytest.mark.xfail(strict=True, reason="binary_data of one output overrides binary_data_output, here it is only added to: codec.py:172,184")
+@pytest.mark.xfail(
+    strict=True,
+    reason="binary_data of one output overrides binary_data_output, here it is only added to: codec.py _outputs, encode",
+)
 def test_an_output_may_ask_for_json_where_the_request_asks_for_binary() -> None:
     engine_answer = {"y": np.ones((1, 2), np.float32)}
     request = decode(
-        a_body(an_input(), parameters={"binary_data_output": True}, outputs=[{"name": "y", "parameters": {"binary_data": False}}]), X
+        a_body(an_input(), parameters={"binary_data_output": True}, outputs=[{"name": "y", "parameters": {"binary_data": False}}]),
+        X,
     )
 
     body, size = codec.encode(request, engine_answer, model="net", version="1")

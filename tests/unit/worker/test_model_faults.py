@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -13,6 +17,7 @@ from inference_worker.errors import WorkerError
 from inference_worker.life import warm_up
 from inference_worker.onnx_engine import OnnxEngine
 from tests.worker import models
+from tests.worker.harness import REPOSITORY
 
 MODEL = models.matmul()
 CPU = "CPUExecutionProvider"
@@ -51,14 +56,15 @@ def load_with_flips(positions: range) -> set[str]:
         try:
             engine(bytes(flipped))
         except WorkerError as error:
-            assert error.reason is WorkerReason.MODEL_CORRUPT
+            assert error.reason is WorkerReason.MODEL_CORRUPT  # noqa: PT017
         except Exception as error:  # noqa: BLE001
             trouble.add(type(error).__name__)
     return trouble
 
 
 @pytest.mark.xfail(
-    strict=True, reason="names that are no UTF-8 raise UnicodeDecodeError, which _LOAD_FAULTS lacks: onnx_engine.py:44,58"
+    strict=True,
+    reason="names that are no UTF-8 raise UnicodeDecodeError, which _LOAD_FAULTS lacks: OnnxEngine",
 )
 def test_a_flipped_byte_either_loads_or_is_corrupt() -> None:
     assert load_with_flips(range(len(MODEL))) == set()
@@ -99,7 +105,7 @@ def test_a_provider_that_the_runtime_drops_without_a_word_is_an_error(monkeypatc
     assert error.reason is WorkerReason.PROVIDER_UNAVAILABLE and "fell back" in error.message
 
 
-@pytest.mark.xfail(strict=True, raises=IndexError, reason="`rows` takes firsts[0] of no inputs: onnx_engine.py:65")
+@pytest.mark.xfail(strict=True, raises=IndexError, reason="`rows` takes firsts[0] of no inputs: onnx_engine.py OnnxEngine.rows")
 def test_a_model_without_inputs_can_be_warmed_up() -> None:
     warm_up(engine(models.constant()), 4)
 
@@ -142,6 +148,16 @@ def test_no_memory_for_the_batch_says_to_lower_it() -> None:
 
     assert caught.value.reason is WorkerReason.OUT_OF_MEMORY and not caught.value.permanent
     assert "batchSize" in caught.value.message
+
+
+def test_the_runtime_is_told_to_report_nothing_to_its_maker() -> None:
+    program = "import inference_worker.onnx_engine, os; print(os.environ['ORT_DISABLE_TELEMETRY'])"
+    environment = {k: v for k, v in os.environ.items() if k != "ORT_DISABLE_TELEMETRY"}
+    environment["PYTHONPATH"] = os.pathsep.join(str(REPOSITORY / part) for part in ("protocol", "worker-image"))
+
+    said = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True).stdout
+
+    assert said == "1\n"
 
 
 def test_refused_feeds_are_the_callers_fault_and_broken_runs_are_not() -> None:

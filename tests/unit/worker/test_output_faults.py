@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,10 +17,11 @@ from inference_worker.batch import output as module
 from inference_worker.batch.output import MANIFEST, Output
 from inference_worker.errors import WorkerError
 from tests.unit.worker.test_output import HEADER, TRUTH, answers, go_on, opened, read
+from tests.unit.worker.test_tasks import a_task
+from tests.worker import models
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 HOLDER = """
 import fcntl, os, sys
@@ -78,6 +81,22 @@ def test_two_outputs_on_one_directory_never_write_at_once(tmp_path: Path, monkey
     assert go_on(tmp_path, attempt=2) == 7
 
 
+@pytest.mark.xfail(
+    strict=True,
+    raises=WorkerError,
+    reason="the wait for the lock does not look at stop: 20 s of the grace period: output.py Output._lock",
+)
+def test_a_task_that_is_told_to_stop_does_not_wait_for_the_lock(root: Path, volume: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = a_task(root, models.identity(), input_data="[1, 2]", output_uri="pvc://data/out")
+    monkeypatch.setattr(module, "_LOCK_WAIT_SECONDS", 0.3)
+    monkeypatch.setattr(module.time, "sleep", lambda _: task.stop())
+
+    with opened(volume / "out"):
+        task.run()
+
+    assert not task.finished
+
+
 @pytest.mark.parametrize("fault", ["conflict", "unwritable"])
 def test_a_refused_output_lets_go_of_its_lock(tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on(tmp_path, attempt=5, commits=1)
@@ -123,13 +142,18 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(path)], check=True)
 
 
+def fill(path: Path) -> None:
+    """Write until there is no room."""
+    with contextlib.suppress(OSError), path.open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+
+
 def test_a_full_disk_keeps_what_is_committed_and_goes_on_when_there_is_room(small_disk: Path) -> None:
     out = small_disk / "out"
     go_on(out, commits=2)
     filler = small_disk / "filler"
-    with pytest.raises(OSError), filler.open("wb", buffering=0) as file:
-        while True:
-            file.write(bytes(4096))
+    fill(filler)
 
     with pytest.raises(WorkerError) as caught, Output(out, HEADER, attempt=2, suffix=".jsonl") as output:
         output.commit(14, 30, b"x" * 10_000)
@@ -141,7 +165,7 @@ def test_a_full_disk_keeps_what_is_committed_and_goes_on_when_there_is_room(smal
     assert read(out) == TRUTH
 
 
-@pytest.mark.xfail(strict=True, reason="the advice is about permissions whatever the error was: output.py:184")
+@pytest.mark.xfail(strict=True, reason="the advice is about permissions whatever the error was: output.py _unwritable")
 def test_a_full_disk_is_not_blamed_on_permissions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
 
@@ -149,7 +173,10 @@ def test_a_full_disk_is_not_blamed_on_permissions(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("trap", [MANIFEST, ".part-0000000000.jsonl.tmp", ".manifest.json.tmp"])
-@pytest.mark.xfail(strict=True, reason="files are opened through symlinks, so a volume can lead writes out of it: output.py:58,174")
+@pytest.mark.xfail(
+    strict=True,
+    reason="files are opened through symlinks, so a volume can lead writes out of it: output.py Output.__init__, _write_whole",
+)
 def test_a_link_in_the_output_is_not_written_through(tmp_path: Path, trap: str) -> None:
     victim = tmp_path / "other-volume-file"
     victim.write_bytes(b"")
@@ -165,12 +192,13 @@ def test_a_link_in_the_output_is_not_written_through(tmp_path: Path, trap: str) 
 
 
 @pytest.mark.xfail(
-    strict=True, reason="the directory is never synced: after a power cut a line may name a file that is not there: output.py:178"
+    strict=True,
+    reason="the directory is never synced: after a power cut a line may name a file that is not there: output.py _write_whole",
 )
 def test_a_part_is_durable_before_its_line_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     fsync = os.fsync
-    monkeypatch.setattr(module.os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), fsync(fd)))
+    monkeypatch.setattr(module.os, "fsync", lambda fd: (synced.append(str(Path(f"/proc/self/fd/{fd}").readlink())), fsync(fd)))
 
     with opened(tmp_path) as output:
         synced.clear()

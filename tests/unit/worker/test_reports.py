@@ -42,7 +42,9 @@ def test_any_message_fits_and_comes_back(message: str) -> None:
     assert back.message == message or back.message.endswith(" […]")
 
 
-ESCAPED = pytest.mark.xfail(strict=True, reason="the excess is counted in escaped bytes and taken from plain ones: messages.py:132")
+ESCAPED = pytest.mark.xfail(
+    strict=True, reason="the excess is counted in escaped bytes and taken from plain ones: messages.py encode_report"
+)
 
 
 @pytest.mark.parametrize("character", ["a", "é", "✓", "😀", *(pytest.param(c, marks=ESCAPED) for c in '"\n\x01')])
@@ -64,7 +66,8 @@ sys.stdout.buffer.write(data)
 
 
 @pytest.mark.xfail(
-    strict=True, reason="escapes double an inline output; then no message is short enough and the loop has no end: messages.py:134"
+    strict=True,
+    reason="escapes double an inline output; then no message is short enough and the loop has no end: messages.py encode_report",
 )
 def test_inline_answers_full_of_quotes_still_end_in_a_whole_report() -> None:
     output = json.dumps({"y": '"' * ((INLINE_OUTPUT_LIMIT_BYTES - 10) // 2)}) + "\n"
@@ -72,7 +75,7 @@ def test_inline_answers_full_of_quotes_still_end_in_a_whole_report() -> None:
     child = subprocess.Popen([sys.executable, "-c", SHORTEN], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     try:
-        data, _ = child.communicate(output.encode(), timeout=3)
+        data, _ = child.communicate(output.encode(), timeout=2)
     finally:
         child.kill()
         child.communicate()
@@ -94,7 +97,9 @@ def test_a_full_report_comes_back_as_it_was() -> None:
     assert decode_report(encode_report(report).decode()) == report
 
 
-@pytest.mark.parametrize("text", ["", "null", "[]", "{}", "OOMKilled", '{"outcome": "Great", "message": ""}', '{"outcome": "Failed"}'])
+@pytest.mark.parametrize(
+    "text", ["", "null", "[]", "{}", "OOMKilled", '{"outcome": "Great", "message": ""}', '{"outcome": "Failed"}']
+)
 def test_what_is_no_report_is_none(text: str) -> None:
     assert decode_report(text) is None
 

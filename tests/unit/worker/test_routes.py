@@ -93,9 +93,10 @@ async def test_each_state_answers_probes_and_requests_truly(state: str) -> None:
     assert (await ask(routes, "/v2/models/net")).status == metadata
     assert (await infer(routes, infer_json([[1, 2]]))).status == inferred
     assert json.loads((await ask(routes, "/telemetry")).body)["ready"] is (state == "ready")
-    assert f"inference_ready{{job=\"job\",model=\"net\",namespace=\"team\",version=\"1\"}} {float(state == 'ready')}" in (
-        await ask(routes, "/metrics")
-    ).body.decode()
+    assert (
+        f'inference_ready{{job="job",model="net",namespace="team",version="1"}} {float(state == "ready")}'
+        in (await ask(routes, "/metrics")).body.decode()
+    )
 
 
 async def test_a_request_before_the_model_is_loaded_is_told_to_come_back() -> None:
@@ -105,7 +106,19 @@ async def test_a_request_before_the_model_is_loaded_is_told_to_come_back() -> No
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/v1", "/v2/", "/v2/models", "/v2/models/other", "/v2/models/other/infer", "/v2/models/net/versions/2/infer", "/V2", "//v2", "/x" * 3000]
+    "path",
+    [
+        "/",
+        "/v1",
+        "/v2/",
+        "/v2/models",
+        "/v2/models/other",
+        "/v2/models/other/infer",
+        "/v2/models/net/versions/2/infer",
+        "/V2",
+        "//v2",
+        "/x" * 3000,
+    ],
 )
 async def test_unknown_paths_are_404_with_the_models_name(path: str) -> None:
     for method in ("GET", "POST"):
@@ -113,7 +126,10 @@ async def test_unknown_paths_are_404_with_the_models_name(path: str) -> None:
         assert reply.status == 404 and "net" in json.loads(reply.body)["error"] and len(reply.body) < 500
 
 
-@pytest.mark.parametrize(("path", "method"), [(INFER, "GET"), (INFER, "PUT"), (INFER, "HEAD"), ("/v2", "POST"), ("/metrics", "DELETE"), ("/v2/health/ready", "POST")])
+@pytest.mark.parametrize(
+    ("path", "method"),
+    [(INFER, "GET"), (INFER, "PUT"), (INFER, "HEAD"), ("/v2", "POST"), ("/metrics", "DELETE"), ("/v2/health/ready", "POST")],
+)
 async def test_other_methods_are_405(path: str, method: str) -> None:
     assert (await ask(Routes(a_life(models.identity())), path, method=method)).status == 405
 
@@ -136,7 +152,9 @@ async def test_sixty_four_callers_at_once_each_get_their_own_answer() -> None:
     async def one(number: int) -> None:
         rows = [[number, i] for i in range(number % 5 + 1)]
         wanted = [["same"], ["negated"], ["negated", "same"], []][number % 4]
-        document = json.loads((await infer(routes, infer_json(rows, id=f"caller-{number}", outputs=[{"name": n} for n in wanted]))).body)
+        document = json.loads(
+            (await infer(routes, infer_json(rows, id=f"caller-{number}", outputs=[{"name": n} for n in wanted]))).body
+        )
         sign = {"same": 1, "negated": -1}
         assert document["id"] == f"caller-{number}"
         assert [o["name"] for o in document["outputs"]] == (wanted or ["same", "negated"])
@@ -184,7 +202,13 @@ async def test_scalar_and_rowless_outputs_and_empty_tensors_are_served(name: str
         (MemoryError("no room"), 503),
         (RuntimeError("broken"), 500),
         *(
-            pytest.param(fault, 500, marks=pytest.mark.xfail(strict=True, raises=type(fault), reason="only three kinds are caught: routes.py:65"))
+            pytest.param(
+                fault,
+                500,
+                marks=pytest.mark.xfail(
+                    strict=True, raises=type(fault), reason="only three kinds are caught: routes.py Routes._answer"
+                ),
+            )
             for fault in (KeyError("k"), TypeError("t"), OSError("o"))
         ),
     ],
@@ -299,7 +323,7 @@ async def test_a_thousand_malformed_requests_hurt_nobody() -> None:
     assert (await ask(routes, "/v2/health/ready")).status == 200
 
 
-@pytest.mark.xfail(strict=True, reason="Content-Encoding is not looked at: gzip bytes are called bad JSON: routes.py:78")
+@pytest.mark.xfail(strict=True, reason="Content-Encoding is not looked at: gzip bytes are called bad JSON: routes.py Routes._run")
 async def test_a_compressed_body_is_read_or_refused_by_name() -> None:
     body = gzip.compress(infer_json([[1, 2]]))
 
@@ -308,7 +332,16 @@ async def test_a_compressed_body_is_read_or_refused_by_name() -> None:
     assert reply.status == 200 or (reply.status == 415 and "gzip" in json.loads(reply.body)["error"])
 
 
-@pytest.mark.xfail(strict=True, reason="_run_task never sets life.draining: __main__.py:69-71")
+async def test_committed_items_of_a_batch_are_counted(volume: Path, root: Path) -> None:
+    life = a_life(models.identity(), job="items")
+    life.config = msgspec.structs.replace(life.config, task=BatchTask(input_data="[1, 2]\n[3, 4]", output_uri="pvc://data/out"))
+
+    await _run_task(life, asyncio.Event(), root)
+
+    assert counted("items")["inference_batch_items_total"] == 2
+
+
+@pytest.mark.xfail(strict=True, reason="_run_task never sets life.draining: __main__.py _run_task")
 async def test_a_batch_worker_that_is_told_to_stop_is_no_longer_ready(volume: Path, root: Path) -> None:
     engine = Scripted()
     life = a_life(engine=engine)

@@ -1,0 +1,111 @@
+"""A real API server without nodes, brought up once on ports and in a folder of its own; a namespace for each test."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dev.cluster import ControlPlane, Layout, api_only_control_plane, start_api_only, stop_api_only
+from dev.tools import kubectl as find_kubectl
+from tests.cluster.client import Client, Raw
+from tests.cluster.operators import Installed, install
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The API server: as administrator by HTTP, and by kubectl as users do."""
+
+    client: Client
+    kubeconfig: Path
+    audit_log: Path
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
+        command = [find_kubectl(), *arguments]
+        done = subprocess.run(command, env=self._environment(), input=stdin, capture_output=True, text=True, check=False)
+        assert not check or done.returncode == 0, f"{' '.join(arguments)}: {done.stderr}"
+        return done
+
+    def start_kubectl(self, *arguments: str) -> subprocess.Popen[str]:
+        """One that goes on beside the test."""
+        out = subprocess.PIPE
+        return subprocess.Popen([find_kubectl(), *arguments], env=self._environment(), stdout=out, stderr=out, text=True)
+
+    def audited(self) -> list[Raw]:
+        """The audit log so far."""
+        return [json.loads(line) for line in self.audit_log.read_text().splitlines()]
+
+    def _environment(self) -> dict[str, str]:
+        # A cache of its own: discovery of a cluster that had this port before would mislead it.
+        return {**os.environ, "KUBECONFIG": str(self.kubeconfig), "KUBECACHEDIR": str(self.kubeconfig.parent / "kubectl-cache")}
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    plane = _plane(tmp_path_factory.mktemp("cluster"))
+    try:
+        kubeconfig = start_api_only(plane)
+        made = Cluster(Client(kubeconfig), kubeconfig, plane.layout.audit_log)
+        made.kubectl("apply", "-f", str(REPOSITORY / "crds"))
+        names = [f"crd/{path.stem}" for path in sorted((REPOSITORY / "crds").glob("*.yaml"))]
+        made.kubectl("wait", "--for=condition=Established", *names)
+        yield made
+    finally:
+        stop_api_only(plane)
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> str:
+    return make_namespace(cluster.client)
+
+
+@pytest.fixture(scope="session")
+def installed(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    """The operator, running as the chart's ServiceAccount and with no right but the chart's."""
+    made = install(cluster, tmp_path_factory.mktemp("operator"))
+    yield made
+    made.stop()
+
+
+def make_namespace(client: Client, **labels: str) -> str:
+    name = f"test-{uuid.uuid4().hex[:10]}"
+    client.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
+    return name
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.cluster)
+
+
+def _plane(folder: Path) -> ControlPlane:
+    for _ in range(50):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            base = probe.getsockname()[1]
+        # The API server, etcd's two and the controller manager sit side by side.
+        if base + 3 < 65536 and all(_is_free(base + offset) for offset in range(4)):
+            return api_only_control_plane(Layout(folder / "state"), port_base=base)
+    raise RuntimeError("no four free ports in a row")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,109 @@
+"""What workers say of themselves reaches the status; a worker that hangs harms only its own job, and not for long."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from inference_protocol.messages import HTTP_PORT, TELEMETRY_PATH, ModelFacts, Telemetry
+from tests.component.objects import DIGEST, a_batch, a_model, a_node, a_server, reason, succeeded
+from tests.component.operators import Operator, Ward, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.component.api_server import ApiServer
+    from tests.component.kubelet import Kubelet
+
+# Loopback has room for many pods: each its own address, since all workers have the same port.
+ADDRESS = "127.83.12.5"
+FACTS = ModelFacts(
+    digest=DIGEST,
+    provider="CPUExecutionProvider",
+    load_seconds=0.2,
+    warmup_seconds=0.1,
+    batch_size=1,
+    memory_bytes=1 << 26,
+    items_per_second=100.0,
+)
+
+
+class Worker:
+    """Answers as a worker pod at ADDRESS; hangs while told to."""
+
+    def __init__(self) -> None:
+        self.telemetry = Telemetry(ready=True, draining=False, model=FACTS)
+        self.hangs = False
+        self.end = asyncio.Event()
+        self.asked = 0
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.asked += 1
+        if self.hangs:
+            await self.end.wait()
+        return web.Response(body=msgspec.json.encode(self.telemetry))
+
+
+@pytest.fixture
+async def worker() -> AsyncIterator[Worker]:
+    made = Worker()
+    app = web.Application()
+    app.router.add_get(TELEMETRY_PATH, made.answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, ADDRESS, HTTP_PORT).start()
+    yield made
+    made.end.set()
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def operator(server: ApiServer, ward: Ward) -> Operator:
+    server.create(a_node())
+    server.create(a_model())
+    return await ward.lead(server, settings={"telemetrySeconds": 0.1})
+
+
+async def test_the_provider_and_the_digest_that_a_worker_found_are_in_the_first_status_that_says_serving(
+    server: ApiServer, operator: Operator, kubelet: Kubelet, worker: Worker
+) -> None:
+    server.create(a_server())
+    kubelet.run(await kubelet.worker("job"), address=ADDRESS)
+    await until(lambda: reason(server.get("inferencejobs", "job")) == "Serving", "the service")
+
+    first = next(c.body["status"] for c in server.calls("PATCH", "/job/status$") if c.body["status"]["reason"] == "Serving")
+    assert first["placement"]["executionProvider"] == "CPUExecutionProvider"
+    assert first["model"] == {"name": "digits", "version": "1", "digest": DIGEST, "verified": True}
+
+
+async def test_a_serving_job_at_rest_is_not_written(
+    server: ApiServer, operator: Operator, kubelet: Kubelet, worker: Worker
+) -> None:
+    server.create(a_server())
+    kubelet.run(await kubelet.worker("job"), address=ADDRESS)
+    await until(lambda: reason(server.get("inferencejobs", "job")) == "Serving", "the service")
+    await until(lambda: "profiles" in server.get("inferencemodels", "digits").get("status", {}), "the profile")
+    server.create(a_batch("marker", model="unknown"))
+    await until(lambda: reason(server.get("inferencejobs", "marker")), "the marker")
+    writes, asked = len(server.writes()), worker.asked
+
+    await until(lambda: worker.asked >= asked + 10, "ten rounds of telemetry")
+
+    assert len(server.writes()) == writes
+
+
+async def test_a_worker_that_hangs_holds_nobody_up(server: ApiServer, operator: Operator, kubelet: Kubelet, worker: Worker) -> None:
+    worker.hangs = True
+    server.create(a_server("hung"))
+    kubelet.run(await kubelet.worker("hung"), address=ADDRESS)
+    await until(lambda: worker.asked, "the question")
+
+    server.create(a_batch())
+    await kubelet.play("job")
+
+    await until(lambda: succeeded(server.get("inferencejobs", "job")), "the job's success")
+    await until(lambda: reason(server.get("inferencejobs", "hung")) == "Serving", "the hung one's status")

@@ -1,0 +1,194 @@
+"""Serving jobs: what a plan must get right beyond the table of situations."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from inference_operator.decisions.actions import CreatePod, DeletePod, WriteModelStatus
+from inference_operator.domain.cluster import Observed, PodPhase
+from inference_operator.domain.job import InferenceJobStatus, LatencyStatus, Serve
+from tests.builders import NOW, a_fact, a_job, a_model, a_pod, a_profile, a_reading, a_report, observed, whole
+from tests.unit.decisions.situation import LOOKED, full, on
+from tests.unit.decisions.support import after, decide, in_seconds, kinds, settled, status_of
+
+PENDING, FAILED = PodPhase.PENDING, PodPhase.FAILED
+
+
+def deleted(seen: Observed) -> list[int]:
+    """The numbers of the workers that a plan deletes."""
+    by_uid = {pod.uid: pod.worker.number for pod in seen.pods if pod.worker is not None}
+    return [by_uid[a.uid] for a in decide(seen, full()).actions if isinstance(a, DeletePod)]
+
+
+# Roll-outs without spare room: one old worker at a time makes room, and never before its successor answers.
+
+TWO = a_job(serve=True, replicas=2, status=LOOKED)
+
+
+def test_without_room_one_old_worker_makes_room() -> None:
+    assert deleted(observed(TWO, a_pod(TWO, 1, revision="old"), a_pod(TWO, 2, revision="old"))) == [1]
+
+
+@pytest.mark.xfail(
+    strict=True, reason="serve.py _actions: while one old worker leaves, the next is deleted: a roll-out without room is an outage"
+)
+def test_no_other_old_worker_goes_while_one_is_leaving() -> None:
+    seen = observed(TWO, a_pod(TWO, 1, revision="old", deleting=True), a_pod(TWO, 2, revision="old"))
+
+    assert deleted(seen) == []
+
+
+@pytest.mark.xfail(strict=True, reason="serve.py _actions: the last old worker is deleted while its successor still starts")
+def test_no_other_old_worker_goes_before_the_new_one_answers() -> None:
+    seen = observed(TWO, a_pod(TWO, 2, revision="old"), a_pod(TWO, 3, phase=PENDING))
+
+    assert deleted(seen) == []
+
+
+@pytest.mark.xfail(
+    strict=True, reason="serve.py _actions: len(serving) == len(stale) is false once a new worker answers: the roll-out stops"
+)
+def test_the_next_old_worker_goes_once_the_new_one_answers() -> None:
+    seen = observed(TWO, a_pod(TWO, 2, revision="old"), a_pod(TWO, 3))
+
+    assert deleted(seen) == [2]
+
+
+def test_a_broken_new_revision_takes_no_further_old_worker() -> None:
+    broken = a_pod(TWO, 3, phase=FAILED, report=a_report("Failed"), ended_ago=1)
+
+    assert deleted(observed(TWO, a_pod(TWO, 2, revision="old"), broken)) == []
+
+
+# Numbers.
+
+
+def test_only_what_is_missing_is_created() -> None:
+    seen = observed(TWO, a_pod(TWO, 1))
+    created = [a for a in decide(seen, on("a", "b", "c")).actions if isinstance(a, CreatePod)]
+
+    assert [a.assumed.worker.number for a in created if a.assumed.worker is not None] == [2]
+
+
+def test_ended_workers_are_cleared_away_but_for_the_newest() -> None:
+    ended = [a_pod(TWO, n, phase=FAILED, report=a_report("Failed"), ended_ago=60) for n in (1, 2, 3)]
+    done = decide(observed(TWO, *ended, a_pod(TWO, 4), a_pod(TWO, 5)))
+
+    assert [a.uid for a in done.actions if isinstance(a, DeletePod)] == [ended[0].uid, ended[1].uid]
+
+
+def test_the_scale_subresource_finds_its_numbers() -> None:
+    status = status_of(decide(observed(TWO, a_pod(TWO, 1), a_pod(TWO, 2, phase=PENDING))))
+
+    assert (status.replicas, status.ready_replicas) == (2, 1)
+    assert status.selector == f"inference.myorg/job-uid={TWO.uid}"
+    assert status.endpoint == "http://job.default.svc:8000"
+
+
+# Deadline and end.
+
+
+def test_the_first_time_that_all_answer_is_kept() -> None:
+    job = a_job(serve=True, deadline_in=60, status=LOOKED)
+    seen = settled(observed(job, a_pod(job)))
+
+    later = decide(replace(seen, pods=(a_pod(job, phase=PENDING),)), now=in_seconds(90))
+
+    assert seen.job.status.completion_time == whole(NOW)
+    assert status_of(later).completion_time == whole(NOW)
+    assert status_of(later).deadline == seen.job.status.deadline
+
+
+@pytest.mark.xfail(
+    strict=True, reason="serve.py _first_ready: a firm job at zero workers is Ready until its deadline, and then Failed"
+)
+def test_a_firm_job_that_is_scaled_to_zero_does_not_fail_at_its_deadline() -> None:
+    job = a_job(serve=Serve(min_replicas=0), replicas=0, deadline_in=10, firm=True, status=replace(LOOKED, start_time=NOW))
+    seen = settled(observed(job))
+
+    assert status_of(decide(seen, now=in_seconds(11)), seen).phase != "Failed"
+
+
+def an_ended_job(**spec: Any) -> Observed:
+    job = a_job(serve=Serve(until=whole(NOW)), status=replace(LOOKED, completion_time=whole(NOW - timedelta(hours=10))), **spec)
+    seen = observed(job, a_pod(job))
+    return after(seen, decide(seen))
+
+
+@pytest.mark.xfail(strict=True, reason="serve.py _ended: the numbers of before stay in the status for ever")
+def test_a_job_that_has_ended_has_no_workers() -> None:
+    status = an_ended_job().job.status
+
+    assert (status.replicas, status.ready_replicas) == (0, 0)
+
+
+@pytest.mark.xfail(
+    strict=True, reason="plan.py _after_the_end: completionTime of a serving job is when it was first ready, not its end"
+)
+def test_time_to_live_counts_from_the_end_of_serving() -> None:
+    seen = an_ended_job(ttl_seconds_after_finished=600)
+
+    assert "DeleteJob" not in kinds(decide(seen))
+
+
+# Measurements.
+
+
+def measured(rate: float) -> Observed:
+    job = a_job(model="m", serve=True, status=LOOKED)
+    model = a_model(profiles=[a_profile("cpu", items_per_second=100.0)])
+    pod = a_pod(job, model=model)
+    return observed(job, pod, model=model, readings={pod.uid: a_reading(model=a_fact(items_per_second=rate))})
+
+
+@pytest.mark.xfail(strict=True, reason="learn.py learned: the same reading is mixed in at each look, one write after the other")
+def test_one_measurement_is_learned_once() -> None:
+    seen = measured(200.0)
+    first = decide(seen)
+    assert any(isinstance(a, WriteModelStatus) for a in first.actions)
+
+    assert not any(isinstance(a, WriteModelStatus) for a in decide(after(seen, first)).actions)
+
+
+def test_a_measurement_that_says_nothing_new_is_not_written() -> None:
+    assert not any(isinstance(a, WriteModelStatus) for a in decide(measured(104.0)).actions)
+
+
+def with_latency(before: LatencyStatus | None, sketch: dict[int, int]) -> LatencyStatus | None:
+    job = a_job(serve=True, status=replace(LOOKED, latency=before))
+    pod = a_pod(job)
+    return status_of(decide(observed(job, pod, readings={pod.uid: a_reading(sketch=sketch, ago=0)}))).latency
+
+
+def known_latency(p95: float, *, ago: float, count: int = 1) -> LatencyStatus:
+    return LatencyStatus(p50=1.0, p95=p95, p99=99.0, count=count, observed_time=whole(NOW - timedelta(seconds=ago)))
+
+
+def test_latency_is_written_when_it_has_moved_and_not_too_often() -> None:
+    sketch = {-230: 100}
+    fresh = with_latency(None, sketch)
+    assert fresh is not None and fresh.count == 100
+
+    assert with_latency(known_latency(fresh.p95 * 2, ago=60), sketch) == fresh
+    recent, near = known_latency(fresh.p95 * 2, ago=5), known_latency(fresh.p95 * 1.05, ago=60)
+    assert with_latency(recent, sketch) == recent
+    assert with_latency(near, sketch) == near
+
+
+def test_quantiles_are_of_all_workers_together() -> None:
+    job = a_job(serve=True, replicas=2, status=LOOKED)
+    quick, slow = a_pod(job, 1), a_pod(job, 2)
+    readings = {quick.uid: a_reading(sketch={-230: 99}), slow.uid: a_reading(sketch={0: 1})}
+    latency = status_of(decide(observed(job, quick, slow, readings=readings))).latency
+
+    assert latency is not None and latency.count == 100
+    assert latency.p95 < 11 and latency.p99 < 11
+
+
+def test_status_of_a_suspended_job_has_no_workers() -> None:
+    job = a_job(serve=True, suspend=True, status=InferenceJobStatus(observed_generation=1, replicas=2, ready_replicas=2))
+    status = status_of(decide(observed(job, a_pod(job))))
+
+    assert (status.replicas, status.ready_replicas, status.phase) == (0, 0, "Suspended")

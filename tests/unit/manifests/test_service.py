@@ -1,0 +1,21 @@
+"""The Service in front of a serving job."""
+
+from inference_operator.domain import names
+from inference_operator.manifests.service import endpoint, service
+from tests.builders import a_job
+
+
+def test_a_service_selects_the_workers_of_its_job_alone() -> None:
+    job = a_job(serve=True)
+
+    assert service(job)["spec"]["selector"] == {names.LABEL_JOB_UID: job.uid}
+    assert service(job)["metadata"]["ownerReferences"][0]["uid"] == job.uid
+    assert service(job)["metadata"]["labels"][names.LABEL_MANAGED_BY] == names.MANAGED_BY
+
+
+def test_the_endpoint_is_the_services_address() -> None:
+    job = a_job("lane.detection", namespace="cars", serve=True)
+    name = service(job)["metadata"]["name"]
+
+    assert endpoint(job) == f"http://{name}.cars.svc:8000"
+    assert service(job)["spec"]["ports"][0]["port"] == 8000
