@@ -37,9 +37,10 @@ class FleetLoop:
         """Say what a job wants now."""
         if self._needs.get(key) == need:
             return
+        # The old answer spoke to another need: a place that was given once must not be taken twice.
+        self._answers.pop(key, None)
         if need is None:
             self._needs.pop(key, None)
-            self._answers.pop(key, None)
         else:
             self._needs[key] = need
         self._changed.set()

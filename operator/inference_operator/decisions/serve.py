@@ -54,7 +54,8 @@ def _actions(
     observed: Observed, stand: Standing, state: Replicas, answer: Answer | None, settings: Settings, now: datetime
 ) -> tuple[Action, ...]:
     actions: list[Action] = []
-    if not observed.has_service:
+    held_up = observed.setback is not None and setback_retry(observed, settings) > now
+    if not observed.has_service and not held_up:
         actions.append(CreateService(service(observed.job), "the job has no Service"))
     if answer is not None and need(observed, stand, settings, now) is not None:
         for offset, assignment in enumerate(answer.assignments[: state.missing]):
