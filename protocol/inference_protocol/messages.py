@@ -59,6 +59,8 @@ class WorkerConfig(_Record, frozen=True):
     task: BatchTask | None = None
     drain_seconds: float = 20.0
     model_limit_bytes: int = 8 << 30
+    # When the job was created, RFC 3339: tells which of two jobs of one name is the later.
+    created: str = ""
 
 
 class Progress(_Record, frozen=True):
@@ -123,18 +125,34 @@ def encode(record: msgspec.Struct) -> bytes:
 
 
 def encode_report(report: TerminationReport) -> bytes:
-    """Compact JSON within TERMINATION_LIMIT_BYTES; a long message loses its tail, never the JSON its shape."""
+    """Compact JSON; a long message loses its tail so that all of it stays within TERMINATION_LIMIT_BYTES.
+
+    Answers in place are limited by who makes them (`fits_inline`): they are never cut.
+    """
     data = encode(report)
-    excess = len(data) - TERMINATION_LIMIT_BYTES
-    if excess <= 0:
+    if len(data) <= TERMINATION_LIMIT_BYTES:
         return data
-    raw = report.message.encode()
-    kept = raw[: max(0, len(raw) - excess - 64)].decode(errors="ignore")
-    # Escapes can make a character up to six bytes long in JSON: halve until it fits.
-    while len(data) > TERMINATION_LIMIT_BYTES:
-        data = encode(msgspec.structs.replace(report, message=kept + " […]"))
-        kept = kept[: len(kept) // 2]
-    return data
+    if report.output is not None and len(encode(_shortened(report, 0))) > TERMINATION_LIMIT_BYTES:
+        # Whoever made these answers did not ask `fits_inline`: they go, rather than the whole report.
+        return encode_report(msgspec.structs.replace(report, output=None, message=f"the answers do not fit; {report.message}"))
+    # What a cut message costs depends on how much of it JSON has to escape, so the longest that fits is searched for.
+    fits, too_long = 0, len(report.message)
+    while too_long - fits > 1:
+        middle = (fits + too_long) // 2
+        if len(encode(_shortened(report, middle))) <= TERMINATION_LIMIT_BYTES:
+            fits = middle
+        else:
+            too_long = middle
+    return encode(_shortened(report, fits))
+
+
+def _shortened(report: TerminationReport, length: int) -> TerminationReport:
+    return msgspec.structs.replace(report, message=report.message[:length] + " […]")
+
+
+def fits_inline(text: str) -> bool:
+    """Whether answers may go into the report: as JSON text, with all that has to be escaped in it."""
+    return len(msgspec.json.encode(text)) <= INLINE_OUTPUT_LIMIT_BYTES
 
 
 def decode_report(text: str) -> TerminationReport | None:

@@ -12,6 +12,7 @@ class WorkerReason(StrEnum):
     MODEL_UNREACHABLE = "ModelUnreachable"
     PROVIDER_UNAVAILABLE = "ProviderUnavailable"
     INPUT_NOT_FOUND = "InputNotFound"
+    INPUT_UNREACHABLE = "InputUnreachable"
     INPUT_INVALID = "InputInvalid"
     OUTPUT_UNWRITABLE = "OutputUnwritable"
     OUTPUT_CONFLICT = "OutputConflict"

@@ -53,7 +53,10 @@ def parse_uri(text: str) -> Uri:
     """Parse a location; raise UriError with the rule that it breaks."""
     if any(ord(c) < 32 or ord(c) == 127 for c in text):
         raise UriError("a URI must not hold control characters")
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:
+        raise UriError(f"{text!r}: {error}") from error
     match parts.scheme:
         case "pvc":
             return _pvc(text)
@@ -112,6 +115,9 @@ def forbidden_address(address: ipaddress.IPv4Address | ipaddress.IPv6Address) ->
     mapped = getattr(address, "ipv4_mapped", None)
     if mapped is not None:
         return forbidden_address(mapped)
+    inside = getattr(address, "sixtofour", None)
+    if inside is not None:
+        return forbidden_address(inside)
     if address.is_link_local or address == ipaddress.ip_address("fd00:ec2::254"):
         return f"{address} is link-local (the node's metadata service lives there) and is never fetched"
     if address.is_loopback or address.is_unspecified or address.is_multicast or address.is_reserved:

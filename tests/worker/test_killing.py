@@ -72,9 +72,10 @@ def test_a_batch_that_dies_at_each_step_of_a_commit_ends_in_the_truth(place: Pla
     deaths = [
         (1, 0),  # at the header
         (1, 0),  # with a part's file that is not renamed
-        (2, 1),  # with its line written
-        (3, 2),  # one part later, in the next one's file
-        (6, 5),  # with the last line written
+        (2, 0),  # with the file renamed, and its folder not on the disk
+        (3, 1),  # with its line written
+        (4, 2),  # one part later, in the next one's file
+        (9, 5),  # with the last line written
         (1, 5),  # in the summary
     ]
     for attempt, (sync, expected) in enumerate(deaths, start=1):
@@ -83,7 +84,7 @@ def test_a_batch_that_dies_at_each_step_of_a_commit_ends_in_the_truth(place: Pla
         assert committed(out) == expected
         assert not (out / "manifest.json").exists()
 
-    ended = place.run(msgspec.structs.replace(config, attempt=7), patches=COMMIT_BYTES)
+    ended = place.run(msgspec.structs.replace(config, attempt=8), patches=COMMIT_BYTES)
 
     assert ended.said.progress is not None and (ended.said.progress.resumed, ended.said.outcome) == (ITEMS, "Succeeded")
     assert_whole(out, x)

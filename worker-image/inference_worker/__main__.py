@@ -6,7 +6,10 @@ import logging
 import os
 import signal
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar, cast
 
 import msgspec
 import uvloop
@@ -26,48 +29,89 @@ from inference_worker.batch.task import Task
 from inference_worker.errors import WorkerError
 from inference_worker.life import Life, Loaded, load
 from inference_worker.runner import Runner
-from inference_worker.serve.http import HttpProtocol
+from inference_worker.serve.http import Connections, HttpProtocol
 from inference_worker.serve.routes import Routes
 
 log = logging.getLogger("inference_worker")
+
+T = TypeVar("T")
 
 TERMINATION_PATH_VARIABLE = "INFERENCE_TERMINATION_PATH"
 _EXIT_RETRY, _EXIT_PERMANENT = 1, 2
 # Endpoints keep sending for a moment after a pod is marked for deletion; leaving at once would refuse those callers.
 _LINGER_SECONDS = 2.0
+_REFUSAL_SECONDS = 2.0
 
 
 async def serve(life: Life, stop: asyncio.Event, root: Path, port: int) -> TerminationReport:
     """Serve from the first moment (probes tell the truth), load the model, then run the task or wait for the end."""
     routes = Routes(life)
-    connections: set[HttpProtocol] = set()
+    connections = Connections()
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: HttpProtocol(routes.handle, connections), "0.0.0.0", port)  # noqa: S104
-    async with server:
-        engine, facts = await asyncio.to_thread(load, life.config, root=root)
+    try:
+        engine, facts = await _in_thread(lambda: load(life.config, root=root))
         life.loaded = Loaded(engine, Runner(engine), facts)
         log.info("ready: %s on %s after %.2f s", life.config.model.name, engine.provider, facts.load_seconds + facts.warmup_seconds)
         if life.config.task is not None:
             return await _run_task(life, stop, root)
         await stop.wait()
-        life.draining = True
-        await asyncio.sleep(_LINGER_SECONDS)
+        return await _drain(life, server, connections)
+    finally:
         server.close()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(life.loaded.runner.drained(), life.config.drain_seconds)
-        for connection in list(connections):
-            connection.shut()
+
+
+async def _drain(life: Life, server: asyncio.Server, connections: Connections) -> TerminationReport:
+    """Not ready any more, but still answering: first to all who come, then to those who are there."""
+    life.draining = connections.draining = True
+    await asyncio.sleep(_LINGER_SECONDS)
+    server.close()
+    late = await connections.drained(life.config.drain_seconds)
+    facts = life.loaded.facts if life.loaded is not None else None
+    if late and life.loaded is not None:
+        # Whoever still waits is told so, which is more than a closed connection tells.
+        life.loaded.runner.close()
+        await connections.drained(_REFUSAL_SECONDS)
+        text = f"told to stop; {late} callers still waited after {life.config.drain_seconds:g} s and were refused"
+        return TerminationReport("Drained", text, model=facts)
     return TerminationReport("Drained", "told to stop; every request that was received is answered", model=facts)
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Run blocking work in a daemon thread: unlike an executor's, it does not hold the process back when it has to end."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(cast(T, result))
+
+    def run() -> None:
+        result, fault = None, None
+        try:
+            result = work()
+        except BaseException as error:  # noqa: BLE001 -- handed on to whoever waits
+            fault = error
+        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, result, fault)
+
+    threading.Thread(target=run, name="loading", daemon=True).start()
+    return await future
 
 
 async def _run_task(life: Life, stop: asyncio.Event, root: Path) -> TerminationReport:
     assert life.config.task is not None and life.loaded is not None
     task = Task(life.config, life.config.task, life.loaded.engine, digest=life.loaded.facts.digest, root=root)
     life.task = task
-    running = asyncio.create_task(asyncio.to_thread(task.run))
+    running = asyncio.create_task(_in_thread(task.run))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
+    life.draining = stop.is_set()
     task.stop()
     inline = await running
     outcome = "Succeeded" if task.finished else "Drained"
@@ -78,7 +122,7 @@ async def _run_task(life: Life, stop: asyncio.Event, root: Path) -> TerminationR
         model=life.facts,
         progress=task.progress,
         latency=latency_of(task.sketch),
-        output=inline,
+        output=inline or None,
     )
 
 

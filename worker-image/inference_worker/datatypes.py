@@ -1,5 +1,7 @@
 """Open Inference Protocol datatypes and what stands for them in numpy."""
 
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -44,3 +46,36 @@ def name_of(array: np.ndarray[Any, Any]) -> str:
     if array.dtype.kind in "OSU":
         return "BYTES"
     return NAMES[array.dtype]
+
+
+def from_values(values: list[Any], datatype: str) -> np.ndarray[Any, Any]:
+    """A tensor from JSON values, nested or flat, of any datatype but BYTES; nothing is converted without a word.
+
+    Raises ValueError, TypeError or OverflowError: for text, null, true and false where numbers are wanted, for fractions where
+    whole numbers are, for numbers that do not fit.
+    """
+    dtype = NUMPY[datatype]
+    kinds = set(_kinds(values))
+    allowed = {"BOOL": {bool}}.get(datatype, {int, float} if dtype.kind == "f" else {int})
+    if not kinds <= allowed:
+        wrong = ", ".join(sorted(kind.__name__ for kind in kinds - allowed))
+        raise TypeError(f"{wrong} among the values")
+    # Through Python's own numbers: numpy would take 2**64-1 beside 0 for floats.
+    array = np.array(values, dtype=dtype if kinds else None)
+    if not kinds:
+        return array.astype(dtype)
+    if dtype.kind == "f" and not np.isfinite(array).all() and not _has_non_finite(values):
+        raise OverflowError(f"a value does not fit {datatype}")
+    return array
+
+
+def _kinds(values: list[Any]) -> Iterator[type]:
+    for value in values:
+        if isinstance(value, list):
+            yield from _kinds(value)
+        else:
+            yield type(value)
+
+
+def _has_non_finite(values: list[Any]) -> bool:
+    return any(_has_non_finite(v) if isinstance(v, list) else isinstance(v, float) and not math.isfinite(v) for v in values)

@@ -9,7 +9,7 @@ import ipaddress
 import socket
 import ssl
 from pathlib import Path
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 from inference_protocol.messages import VOLUME_ROOT
 from inference_protocol.reasons import WorkerReason
@@ -20,6 +20,7 @@ from inference_worker.errors import WorkerError
 _BLOCK = 1 << 20
 _TIMEOUT_SECONDS = 30.0
 _REDIRECTS = 5
+_URL_SAFE = "/%:@!$&'()*+,;=~-._?"
 
 
 def read_verified(
@@ -60,21 +61,22 @@ def _read(path: Path, text: str, *, limit: int, missing: WorkerReason) -> bytes:
         return path.read_bytes()
     except FileNotFoundError as error:
         raise WorkerError(missing, f"{text} does not exist; check the claim and the path in it") from error
-    except (PermissionError, NotADirectoryError) as error:
+    except OSError as error:
         raise WorkerError(missing, f"{text} can't be read: {error.strerror}; the worker runs as a non-root user") from error
 
 
 def _download(url: str, *, limit: int, missing: WorkerReason) -> bytes:
-    for _ in range(_REDIRECTS):
+    for _ in range(_REDIRECTS + 1):
         connection = _connect(url)
         try:
             parts = urlsplit(url)
-            target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+            # Percent-encoded once more where the author left letters that a request line can't hold.
+            target = quote(parts.path or "/", safe=_URL_SAFE) + (f"?{quote(parts.query, safe=_URL_SAFE)}" if parts.query else "")
             connection.request("GET", target, headers={"Host": parts.netloc, "Accept-Encoding": "identity"})
             response = connection.getresponse()
             if response.status in (301, 302, 303, 307, 308) and (location := response.getheader("Location")):
                 # Checked again from the start: a redirect is the usual way to an address that may not be fetched.
-                url = urljoin(url, location)
+                url = _redirected(url, location)
                 continue
             return _body(response, url, limit=limit, missing=missing)
         except (OSError, http.client.HTTPException) as error:
@@ -84,6 +86,13 @@ def _download(url: str, *, limit: int, missing: WorkerReason) -> bytes:
     raise WorkerError(WorkerReason.MODEL_UNREACHABLE, f"{url}: more than {_REDIRECTS} redirects")
 
 
+def _redirected(url: str, location: str) -> str:
+    try:
+        return urljoin(url, location)
+    except ValueError as error:
+        raise WorkerError(WorkerReason.URI_FORBIDDEN, f"{url}: a redirect to {location!r} is not followed: {error}") from error
+
+
 def _connect(url: str) -> http.client.HTTPConnection:
     """A connection to an address that was checked, and not to what a second lookup might give."""
     uri = volumes.parse(url)
@@ -91,28 +100,46 @@ def _connect(url: str) -> http.client.HTTPConnection:
         raise WorkerError(WorkerReason.URI_FORBIDDEN, f"a redirect to {url!r} is not followed")
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    address = _resolve(uri.host, port, url)
     connection = http.client.HTTPConnection(uri.host, port, timeout=_TIMEOUT_SECONDS)
+    fault: OSError | None = None
+    for address in _resolve(uri.host, port, url):
+        try:
+            raw = _open(address, port)
+            if parts.scheme == "https":
+                raw = ssl.create_default_context().wrap_socket(raw, server_hostname=uri.host)
+        except OSError as error:
+            fault = error
+            continue
+        connection.sock = raw
+        return connection
+    raise WorkerError(WorkerReason.MODEL_UNREACHABLE, f"{url}: {fault}; is the server up and the network open?") from fault
+
+
+def _open(address: str, port: int) -> socket.socket:
+    # By hand, because socket.create_connection would look the name up once more.
+    raw = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+    raw.settimeout(_TIMEOUT_SECONDS)
     try:
-        raw = socket.create_connection((address, port), timeout=_TIMEOUT_SECONDS)
-        if parts.scheme == "https":
-            raw = ssl.create_default_context().wrap_socket(raw, server_hostname=uri.host)
-    except OSError as error:
-        raise WorkerError(WorkerReason.MODEL_UNREACHABLE, f"{url}: {error}; is the server up and the network open?") from error
-    connection.sock = raw
-    return connection
+        raw.connect((address, port))
+    except OSError:
+        raw.close()
+        raise
+    return raw
 
 
-def _resolve(host: str, port: int, url: str) -> str:
+def _resolve(host: str, port: int, url: str) -> list[str]:
+    """Every address of the host. One that may not be fetched from forbids them all: it is no accident."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
         raise WorkerError(WorkerReason.MODEL_UNREACHABLE, f"{url}: host {host!r} is unknown: {error.strerror}") from error
+    except UnicodeError as error:
+        raise WorkerError(WorkerReason.URI_FORBIDDEN, f"{url}: {host!r} is no host name: {error}") from error
     addresses = [str(info[4][0]).split("%")[0] for info in found]
     for address in addresses:
         if why := forbidden_address(ipaddress.ip_address(address)):
             raise WorkerError(WorkerReason.URI_FORBIDDEN, f"{url}: {why}")
-    return addresses[0]
+    return addresses
 
 
 def _body(response: http.client.HTTPResponse, url: str, *, limit: int, missing: WorkerReason) -> bytes:
@@ -127,4 +154,9 @@ def _body(response: http.client.HTTPResponse, url: str, *, limit: int, missing: 
         if size > limit:
             raise WorkerError(missing, f"{url} is larger than the limit of {limit} bytes")
         blocks.append(block)
+    if response.length:
+        # http.client says nothing when a sized read meets the end too early.
+        raise WorkerError(
+            WorkerReason.MODEL_UNREACHABLE, f"{url}: the connection ended {response.length} bytes before the file did"
+        )
     return b"".join(blocks)

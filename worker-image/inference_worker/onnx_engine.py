@@ -19,6 +19,8 @@ _LOAD_FAULTS = (
     faults.NotImplemented,
     faults.Fail,
     faults.RuntimeException,
+    # The runtime's own words are not always text once a byte of the file has changed.
+    UnicodeDecodeError,
 )
 _MEMORY_MARKS = ("AllocateRaw", "out of memory", "bad_alloc", "Failed to allocate")
 
@@ -44,8 +46,13 @@ class OnnxEngine:
                 WorkerReason.PROVIDER_UNAVAILABLE,
                 f"{promised} was asked for, but the runtime fell back to {self.provider}; is the device's driver in the pod?",
             )
-        self.inputs = tuple(map(_spec, self._session.get_inputs()))
-        self.outputs = tuple(map(_spec, self._session.get_outputs()))
+        try:
+            self.inputs = tuple(map(_spec, self._session.get_inputs()))
+            self.outputs = tuple(map(_spec, self._session.get_outputs()))
+        except UnicodeDecodeError as error:
+            raise WorkerError(
+                WorkerReason.MODEL_CORRUPT, f"a name in the model is no text ({error}); is the file whole?"
+            ) from error
 
     @staticmethod
     def _open(data: bytes, providers: tuple[str, ...], threads: int) -> ort.InferenceSession:
@@ -65,7 +72,7 @@ class OnnxEngine:
     def rows(self) -> int | None:
         """See Engine."""
         firsts = [spec.shape[0] if spec.shape else 1 for spec in self.inputs]
-        return None if None in firsts else firsts[0]
+        return None if not firsts or None in firsts else firsts[0]
 
     def run(self, feeds: Tensors, wanted: tuple[str, ...] = ()) -> dict[str, Tensor]:
         """See Engine."""
@@ -74,7 +81,10 @@ class OnnxEngine:
             return dict(zip(names, self._session.run(names, dict(feeds)), strict=True))
         except (faults.InvalidArgument, faults.NotImplemented) as error:
             raise ValueError(_first_line(error)) from error
-        except (faults.Fail, faults.RuntimeException) as error:
+        except (ValueError, MemoryError):
+            raise
+        except Exception as error:
+            # The runtime has more fault classes than it documents; to the caller they are all one.
             if any(mark in str(error) for mark in _MEMORY_MARKS):
                 raise MemoryError(_first_line(error)) from error
             raise RuntimeError(_first_line(error)) from error

@@ -28,8 +28,7 @@ class Runner:
         self._engine = engine
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="runner")
         self._waiting = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._closed = False
         self.sketch = LatencySketch()
 
     @property
@@ -39,13 +38,18 @@ class Runner:
 
     async def infer(self, feeds: Tensors, outputs: tuple[str, ...]) -> tuple[dict[str, Tensor], Timing]:
         """Run one request. Raises RequestError: 429 when the queue is full, 400 for refused feeds, 503 and 500 for faults."""
+        if self._closed:
+            raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "the worker is going away; ask again")
         if self._waiting >= QUEUE_LIMIT:
             raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, f"{QUEUE_LIMIT} requests wait already; try again later")
         arrived = time.perf_counter()
         self._waiting += 1
-        self._idle.clear()
         try:
             answers, begun, ended = await asyncio.get_running_loop().run_in_executor(self._executor, self._timed, feeds, outputs)
+        except asyncio.CancelledError:
+            if not self._closed:
+                raise
+            raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "the worker is going away; ask again") from None
         except ValueError as error:
             raise RequestError(HTTPStatus.BAD_REQUEST, f"the model refused the request: {error}") from error
         except MemoryError as error:
@@ -54,14 +58,13 @@ class Runner:
             raise RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, f"the model failed: {error}") from error
         finally:
             self._waiting -= 1
-            if not self._waiting:
-                self._idle.set()
         self.sketch.record(time.perf_counter() - arrived)
         return answers, Timing(queue=begun - arrived, compute=ended - begun)
 
-    async def drained(self) -> None:
-        """Wait until nothing waits or runs."""
-        await self._idle.wait()
+    def close(self) -> None:
+        """Refuse everything that waits; what runs may end."""
+        self._closed = True
+        self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _timed(self, feeds: Tensors, outputs: tuple[str, ...]) -> tuple[dict[str, Tensor], float, float]:
         begun = time.perf_counter()

@@ -25,7 +25,10 @@ def local_path(uri: PvcUri | FileUri, *, root: Path = Path(VOLUME_ROOT)) -> Path
     if isinstance(uri, FileUri):
         return Path(uri.path)
     volume = (root / uri.claim).resolve()
-    path = (volume / uri.path).resolve()
+    try:
+        path = (volume / uri.path).resolve()
+    except (OSError, RuntimeError) as error:
+        raise WorkerError(WorkerReason.URI_FORBIDDEN, f"pvc://{uri.claim}/{uri.path} can't be followed: {error}") from error
     if not path.is_relative_to(volume):
         raise WorkerError(
             WorkerReason.URI_FORBIDDEN,

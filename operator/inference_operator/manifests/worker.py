@@ -6,7 +6,7 @@ from inference_operator.domain import names
 from inference_operator.domain.cluster import Job
 from inference_operator.domain.job import KIND, InferenceJobSpec, Placement, PodTemplate, Resources
 from inference_operator.domain.parse import placement_text
-from inference_operator.domain.schema import API_VERSION
+from inference_operator.domain.schema import API_VERSION, rfc3339
 from inference_operator.settings import AcceleratorClass, Settings
 from inference_protocol.messages import CONFIG_VARIABLE, HTTP_PORT, VOLUME_ROOT, BatchTask, ModelSource, WorkerConfig, encode
 from inference_protocol.uris import PvcUri, is_uri, parse_uri
@@ -184,6 +184,7 @@ def worker_config(job: Job, source: ModelSource, accelerator: AcceleratorClass, 
         model=source,
         providers=accelerator.execution_providers,
         batch_size=spec.batch_size,
+        created=rfc3339(job.created),
         task=task,
         drain_seconds=max(1.0, settings.termination_grace_seconds - 5.0),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from inference_worker.serve.http import HttpProtocol, Request, Response
+from inference_worker.serve.http import Connections, HttpProtocol, Request, Response
 from tests.worker.wire import Reply
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Served:
         self.gate = asyncio.Event()
         self.handled: list[Request] = []
         self.cancelled: list[str] = []
-        self.connections: set[HttpProtocol] = set()
+        self.connections = Connections()
         self.protocol = HttpProtocol(self._handle, self.connections)
         self.transport = FakeTransport(self.protocol)
         self.protocol.connection_made(self.transport)

@@ -55,7 +55,6 @@ def test_a_header_that_is_no_length_is_refused(header: str) -> None:
     assert "Inference-Header-Content-Length" in refusal(body, header=header)
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="int() of over 4300 digits raises ValueError: codec.py _json_size")
 def test_a_header_of_thousands_of_digits_is_refused() -> None:
     refusal(b"{}", header="1" * 5000)
 
@@ -159,9 +158,6 @@ def test_each_datatype_goes_through_the_model_bit_by_bit_from_any_offset(datatyp
 
 @pytest.mark.parametrize("form", ["json", "binary"])
 @pytest.mark.parametrize("values", [["abc", "", "é ✓"], ["a\0b", "\0"], ["b'x'"]], ids=["plain", "nul", "quoted"])
-@pytest.mark.xfail(
-    strict=True, reason="ONNX Runtime takes str(): b'abc' reaches the model as the text \"b'abc'\": codec.py _flat, _strings"
-)
 def test_strings_reach_the_model_and_come_back_as_they_are(values: list[str], form: str) -> None:
     engine = OnnxEngine(models.identity(models.STRING, ["N"]), providers=("CPUExecutionProvider",), threads=1)
     entry = an_input(datatype="BYTES", shape=[len(values)], data=values)
@@ -175,7 +171,6 @@ def test_strings_reach_the_model_and_come_back_as_they_are(values: list[str], fo
     assert raw == strings(*(v.encode() for v in values))
 
 
-@pytest.mark.xfail(strict=True, reason="b'\\xff' reaches the model as the text \"b'\\\\xff'\": codec.py _strings")
 def test_bytes_that_are_no_utf_8_are_carried_or_refused() -> None:
     engine = OnnxEngine(models.identity(models.STRING, ["N"]), providers=("CPUExecutionProvider",), threads=1)
     body, header = binary(an_input(datatype="BYTES", shape=[1]), strings(b"\xff\xfe"))
@@ -241,10 +236,6 @@ def test_one_answer_may_be_binary_beside_another_in_json() -> None:
     assert raw == np.ones(2, np.int64).tobytes() and size == len(orjson.dumps(document))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="binary_data of one output overrides binary_data_output, here it is only added to: codec.py _outputs, encode",
-)
 def test_an_output_may_ask_for_json_where_the_request_asks_for_binary() -> None:
     engine_answer = {"y": np.ones((1, 2), np.float32)}
     request = decode(

@@ -144,14 +144,10 @@ def test_a_model_of_just_the_limit_is_loaded(root: Path, volume: Path) -> None:
     assert refusal(root, limit=len(MODEL) - 1).permanent
 
 
-@pytest.mark.xfail(strict=True, raises=OSError, reason="ENAMETOOLONG is not among the caught errors: fetch.py _read")
 def test_a_name_too_long_for_the_file_system_is_not_found(root: Path) -> None:
     assert refusal(root, uri="pvc://data/" + "m" * 300).reason is WorkerReason.MODEL_NOT_FOUND
 
 
-@pytest.mark.xfail(
-    strict=True, raises=RuntimeError, reason="Path.resolve raises RuntimeError on a symlink loop: volumes.py local_path"
-)
 def test_a_symlink_loop_is_named_and_not_tried_again(root: Path, volume: Path) -> None:
     (volume / "m.onnx").symlink_to("n.onnx")
     (volume / "n.onnx").symlink_to("m.onnx")

@@ -70,7 +70,6 @@ async def test_a_chunked_body_with_extensions_and_trailers_is_whole() -> None:
     assert reply.body == b"POST /a abcde"
 
 
-@pytest.mark.xfail(strict=True, reason="trailers overwrite headers, so a body can forge its own lengths: http.py on_header")
 async def test_trailers_do_not_replace_headers() -> None:
     served = Served()
     head = CHUNKED.replace(b"\r\n\r\n", b"\r\nInference-Header-Content-Length: 5\r\n\r\n")
@@ -88,9 +87,6 @@ async def test_connection_close_is_answered_then_closed() -> None:
     assert reply.status == 200 and reply.headers["connection"] == "close" and served.transport.closed
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the parser's error answers before the running request does, which is dropped: http.py _refuse"
-)
 async def test_bytes_after_a_last_request_do_not_cost_its_answer() -> None:
     served = Served()
     served.feed(request("GET", "/wait", headers={"Connection": "close"}) + GET)
@@ -99,9 +95,6 @@ async def test_bytes_after_a_last_request_do_not_cost_its_answer() -> None:
     assert bodies(await served.answers())[0] == b"GET /wait "
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the parser's error answers before the running request does, which is dropped: http.py _refuse"
-)
 async def test_garbage_after_a_good_request_does_not_cost_its_answer() -> None:
     served = Served()
     served.feed(request("GET", "/wait") + GET + b"GARBAGE\r\n\r\n")
@@ -120,10 +113,6 @@ async def test_http_1_0_is_answered_then_closed() -> None:
     assert reply.body == b"GET /a " and served.transport.closed
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="kept open without saying Connection: keep-alive, so a 1.0 client waits for the end: http.py _write",
-)
 async def test_http_1_0_is_kept_open_only_when_it_is_told_so() -> None:
     served = Served()
 
@@ -132,7 +121,6 @@ async def test_http_1_0_is_kept_open_only_when_it_is_told_so() -> None:
     assert served.transport.closed or reply.headers.get("connection", "").lower() == "keep-alive"
 
 
-@pytest.mark.xfail(strict=True, reason="the body is sent, and the client takes it for the next answer: http.py _write")
 async def test_head_has_the_length_but_not_the_body() -> None:
     served = Served()
 
@@ -154,10 +142,6 @@ async def test_the_query_is_no_part_of_the_path(target: str, path: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["http://worker/a?b", "http://worker:8000/a"])
-@pytest.mark.xfail(
-    strict=True,
-    reason="the whole URL becomes the path; RFC 9112 3.2.2 asks servers to accept this form: http.py on_message_complete",
-)
 async def test_an_absolute_target_is_its_path(target: str) -> None:
     served = Served()
 
@@ -174,10 +158,6 @@ async def test_expect_100_continue_is_told_to_go_on() -> None:
     assert [reply.status for reply in await served.answers(b"body")] == [100, 200]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="100 Continue is written at once, in front of an earlier request's answer: http.py on_headers_complete",
-)
 async def test_100_continue_waits_for_its_turn() -> None:
     served = Served()
     served.feed(request("GET", "/wait"), request("POST", "/a", b"body", {"Expect": "100-continue"}))
@@ -193,10 +173,6 @@ async def test_100_continue_waits_for_its_turn() -> None:
         "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n",
     ],
     ids=["websocket", "h2c as java.net.http sends it"],
-)
-@pytest.mark.xfail(
-    strict=True,
-    reason="RFC 9110 7.8 lets a server ignore Upgrade; refusing shuts out Java's default client: http.py data_received",
 )
 async def test_an_offer_to_upgrade_is_answered_in_http_1_1(head: str) -> None:
     (reply,) = await Served().answers(f"GET /a HTTP/1.1\r\nHost: x\r\n{head}\r\n".encode())

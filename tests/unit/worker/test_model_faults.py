@@ -62,10 +62,6 @@ def load_with_flips(positions: range) -> set[str]:
     return trouble
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="names that are no UTF-8 raise UnicodeDecodeError, which _LOAD_FAULTS lacks: OnnxEngine",
-)
 def test_a_flipped_byte_either_loads_or_is_corrupt() -> None:
     assert load_with_flips(range(len(MODEL))) == set()
 
@@ -105,7 +101,6 @@ def test_a_provider_that_the_runtime_drops_without_a_word_is_an_error(monkeypatc
     assert error.reason is WorkerReason.PROVIDER_UNAVAILABLE and "fell back" in error.message
 
 
-@pytest.mark.xfail(strict=True, raises=IndexError, reason="`rows` takes firsts[0] of no inputs: onnx_engine.py OnnxEngine.rows")
 def test_a_model_without_inputs_can_be_warmed_up() -> None:
     warm_up(engine(models.constant()), 4)
 

@@ -81,11 +81,6 @@ def test_two_outputs_on_one_directory_never_write_at_once(tmp_path: Path, monkey
     assert go_on(tmp_path, attempt=2) == 7
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=WorkerError,
-    reason="the wait for the lock does not look at stop: 20 s of the grace period: output.py Output._lock",
-)
 def test_a_task_that_is_told_to_stop_does_not_wait_for_the_lock(root: Path, volume: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = a_task(root, models.identity(), input_data="[1, 2]", output_uri="pvc://data/out")
     monkeypatch.setattr(module, "_LOCK_WAIT_SECONDS", 0.3)
@@ -165,7 +160,6 @@ def test_a_full_disk_keeps_what_is_committed_and_goes_on_when_there_is_room(smal
     assert read(out) == TRUTH
 
 
-@pytest.mark.xfail(strict=True, reason="the advice is about permissions whatever the error was: output.py _unwritable")
 def test_a_full_disk_is_not_blamed_on_permissions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
 
@@ -173,10 +167,6 @@ def test_a_full_disk_is_not_blamed_on_permissions(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("trap", [MANIFEST, ".part-0000000000.jsonl.tmp", ".manifest.json.tmp"])
-@pytest.mark.xfail(
-    strict=True,
-    reason="files are opened through symlinks, so a volume can lead writes out of it: output.py Output.__init__, _write_whole",
-)
 def test_a_link_in_the_output_is_not_written_through(tmp_path: Path, trap: str) -> None:
     victim = tmp_path / "other-volume-file"
     victim.write_bytes(b"")
@@ -191,10 +181,6 @@ def test_a_link_in_the_output_is_not_written_through(tmp_path: Path, trap: str) 
     assert victim.read_bytes() == b"" and victim.is_file()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the directory is never synced: after a power cut a line may name a file that is not there: output.py _write_whole",
-)
 def test_a_part_is_durable_before_its_line_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     fsync = os.fsync

@@ -168,10 +168,6 @@ def test_files_in_give_answers_with_the_files_names(root: Path, volume: Path) ->
 
 
 @pytest.mark.parametrize("name", ["item", "file", "allow_pickle"])
-@pytest.mark.xfail(
-    strict=True,
-    reason="'item' is overwritten by the names (task.py Task._encode), 'file' and 'allow_pickle' are arguments of savez",
-)
 def test_an_output_may_have_any_name(root: Path, volume: Path, name: str) -> None:
     (volume / "in").mkdir()
     (volume / "in" / "a").write_bytes(np.ones(2, np.float32).tobytes())
@@ -181,9 +177,6 @@ def test_an_output_may_have_any_name(root: Path, volume: Path, name: str) -> Non
     assert answers_in(volume / "out")[name].tolist() == [[1, 1]]
 
 
-@pytest.mark.xfail(
-    strict=True, raises=ValueError, reason="object arrays can't be saved without pickle, after the whole run: items.py npz_bytes"
-)
 def test_a_model_with_string_labels_answers_an_npy_input(root: Path, volume: Path) -> None:
     np.save(volume / "in.npy", np.eye(4, dtype=np.float32))
 
@@ -246,7 +239,6 @@ def test_numbers_that_are_not_finite_stop_the_job_unless_they_are_allowed(root: 
 
 
 @pytest.mark.parametrize("place", ["inline", "lines"])
-@pytest.mark.xfail(strict=True, reason="json.dumps writes NaN and Infinity, which no other JSON reader takes: task.py _json_lines")
 def test_answers_that_are_not_finite_are_still_json(root: Path, volume: Path, place: str) -> None:
     lines = "[-1, 4]\n"
     if place == "inline":
@@ -266,7 +258,6 @@ def test_a_row_that_the_model_refuses_is_the_inputs_fault(root: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".jsonl"])
-@pytest.mark.xfail(strict=True, reason="the digest of a pvc:// input is never looked at: task.py Task._open")
 def test_an_input_on_a_volume_is_checked_against_its_digest(root: Path, volume: Path, suffix: str) -> None:
     if suffix == ".npy":
         np.save(volume / "in.npy", some_rows(3, 2))
@@ -277,9 +268,6 @@ def test_an_input_on_a_volume_is_checked_against_its_digest(root: Path, volume: 
     assert refusal(task).reason is WorkerReason.INPUT_INVALID
 
 
-@pytest.mark.xfail(
-    strict=True, reason="file:/// is taken as output: the answers end with the pod, and the job says Succeeded: task.py Task.run"
-)
 def test_answers_in_the_workers_own_file_system_are_refused(root: Path, volume: Path, tmp_path: Path) -> None:
     np.save(volume / "in.npy", some_rows(3, 2))
     task = a_task(root, models.identity(), input_uri="pvc://data/in.npy", output_uri=f"file://{tmp_path}/out")
@@ -287,7 +275,6 @@ def test_answers_in_the_workers_own_file_system_are_refused(root: Path, volume: 
     assert refusal(task).reason is WorkerReason.URI_FORBIDDEN
 
 
-@pytest.mark.xfail(strict=True, reason="our own manifest becomes an item of the next attempt: task.py Task.run")
 def test_answers_into_the_directory_of_the_input_are_refused_at_once(root: Path, volume: Path) -> None:
     (volume / "in").mkdir()
     (volume / "in" / "a").write_bytes(np.ones(2, np.float32).tobytes())
@@ -302,9 +289,6 @@ def test_answers_do_not_go_over_http(root: Path, volume: Path) -> None:
     assert error.reason is WorkerReason.URI_FORBIDDEN and "pvc://" in error.message
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the header names the input but not its contents: old answers pass for the new input: task.py Task._header"
-)
 def test_inline_lines_that_were_edited_are_answered_anew(root: Path, volume: Path) -> None:
     a_task(root, models.identity(), output_uri=OUT, input_data="[1, 1]\n[2, 2]\n").run()
 
@@ -353,11 +337,6 @@ def test_the_task_names_no_input(root: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["npy", "npz", "files"])
-@pytest.mark.xfail(
-    strict=True,
-    raises=UnicodeDecodeError,
-    reason="the format of inline lines decides the answers' form too: task.py Task._wants_lines, Task._run_inline",
-)
 def test_inline_lines_with_another_format_named_are_answered_or_refused(root: Path, form: Any) -> None:
     try:
         text = a_task(root, models.identity(), input_data="[1, 2]", input_format=form).run()
@@ -383,9 +362,6 @@ def test_an_input_over_http_is_read_and_checked(root: Path) -> None:
 
 
 @pytest.mark.usefixtures("loopback_allowed")
-@pytest.mark.xfail(
-    strict=True, raises=UnicodeDecodeError, reason="the query is cut off for reading but not for writing: task.py Task._wants_lines"
-)
 def test_an_input_with_a_signed_address_is_still_lines(root: Path) -> None:
     with answering(saying(f"HTTP/1.1 200 OK\nContent-Length: {len(LINES)}", LINES)) as (port, _):
         text = a_task(root, models.identity(), input_uri=f"http://files.test:{port}/in.jsonl?signature=x").run()
@@ -394,10 +370,6 @@ def test_an_input_with_a_signed_address_is_still_lines(root: Path) -> None:
 
 
 @pytest.mark.usefixtures("loopback_allowed")
-@pytest.mark.xfail(
-    strict=True,
-    reason="every failed download is called ModelUnreachable: fetch.py, Task._download",
-)
 def test_an_input_that_can_not_be_reached_is_not_called_a_model(root: Path) -> None:
     with answering(saying("HTTP/1.1 503 Busy\nContent-Length: 0")) as (port, _):
         error = refusal(a_task(root, models.identity(), input_uri=f"http://files.test:{port}/in.jsonl"))

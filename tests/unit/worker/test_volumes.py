@@ -120,8 +120,5 @@ def test_what_is_no_local_location_says_what_would_be(root: Path, text: str) -> 
 
 
 @pytest.mark.parametrize("text", ["http://[::1", "pvc://[a", "http://a]b/m.onnx", "https://exa\u2100mple/m.onnx"])
-@pytest.mark.xfail(
-    strict=True, raises=ValueError, reason="urlsplit itself raises ValueError, which is no UriError: uris.py parse_uri"
-)
 def test_a_malformed_authority_is_a_forbidden_uri(root: Path, text: str) -> None:
     forbidden(text, root)

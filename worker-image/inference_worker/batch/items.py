@@ -5,6 +5,8 @@ Everything is checked against the model before the first run, so that a bad inpu
 
 import io
 import json
+import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +15,7 @@ import numpy as np
 
 from inference_protocol.messages import InputFormat
 from inference_protocol.reasons import WorkerReason
+from inference_worker import datatypes
 from inference_worker.engine import Tensor, TensorSpec
 from inference_worker.errors import WorkerError
 
@@ -83,14 +86,32 @@ def open_items(path: Path, form: InputFormat, inputs: Sequence[TensorSpec]) -> I
         return _from_files(path, inputs)
     if path.is_dir():
         raise invalid(f"{path.name!r} is a directory, but format {chosen} is one file; set input.format: files")
-    if chosen == "jsonl":
-        return from_json_lines(path.read_text(errors="strict"), inputs)
     try:
-        loaded = np.load(path, mmap_mode="r" if chosen == "npy" else None, allow_pickle=False)
-        arrays = {name: loaded[name] for name in loaded.files} if chosen == "npz" else {"": loaded}
-    except (ValueError, OSError, EOFError, KeyError) as error:
-        raise invalid(f"{path.name!r} can't be read as {chosen}: {error}") from error
+        if chosen == "jsonl":
+            return from_json_lines(path.read_text(encoding="utf-8"), inputs)
+        arrays = _load(path, chosen)
+    except (OSError, EOFError, ValueError, KeyError, AttributeError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
+        raise invalid(f"{path.name!r} can't be read as {chosen}: {error or type(error).__name__}") from error
     return from_arrays(arrays, inputs)
+
+
+def _load(path: Path, chosen: InputFormat) -> dict[str, Tensor]:
+    loaded = np.load(path, mmap_mode="r" if chosen == "npy" else None, allow_pickle=False)
+    if chosen == "npy":
+        if not isinstance(loaded, np.ndarray):
+            raise ValueError("it is a .npz archive; set input.format: npz")
+        return {"": loaded}
+    if isinstance(loaded, np.ndarray):
+        raise ValueError("it is one .npy array; set input.format: npy")
+    arrays = {name: loaded[name] for name in loaded.files}
+    if odd := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
+        raise ValueError(f"{odd[0]!r} in it is no array")
+    return arrays
+
+
+def is_json_lines(path: Path) -> bool:
+    """Whether a name's ending says JSON lines."""
+    return _SUFFIXES.get(path.suffix.lower()) == "jsonl"
 
 
 def _guess(path: Path) -> InputFormat:
@@ -127,13 +148,27 @@ def _fit(array: Tensor, spec: TensorSpec) -> Tensor:
         return array
     if spec.datatype == "BYTES" or array.dtype.kind in "OSUV" or not np.can_cast(array.dtype, spec.dtype, "same_kind"):
         raise invalid(f"input {spec.name!r} is {array.dtype}, but the model wants {spec.datatype} ({spec.dtype})")
-    return array.astype(spec.dtype)
+    return _narrowed(array, spec)
+
+
+def _narrowed(array: Tensor, spec: TensorSpec) -> Tensor:
+    """The array in the model's type; values that do not fit there are refused rather than wrapped or made infinite."""
+    if array.size and spec.dtype.kind in "iu":
+        bounds = np.iinfo(spec.dtype)
+        if int(array.min()) < bounds.min or int(array.max()) > bounds.max:
+            raise invalid(f"input {spec.name!r} holds values beyond {spec.datatype} ({bounds.min} to {bounds.max})")
+    with np.errstate(over="ignore"):
+        narrow = array.astype(spec.dtype)
+    if spec.dtype.kind == "f" and (beyond := np.isinf(narrow) & np.isfinite(array)).any():
+        raise invalid(f"input {spec.name!r} holds {array[beyond][0]:g}, which is beyond {spec.datatype}")
+    return narrow
 
 
 def from_json_lines(text: str, inputs: Sequence[TensorSpec]) -> ArrayItems:
     """Rows from JSON lines: an object of input names to values; or just the values, when the model has one input."""
     columns: dict[str, list[Any]] = {spec.name: [] for spec in inputs}
-    for number, line in enumerate(text.splitlines(), start=1):
+    # JSON text may hold the other line ends of Unicode inside its strings: only the newline ends a line.
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         row = _parse_line(line, number)
@@ -153,21 +188,24 @@ def from_json_lines(text: str, inputs: Sequence[TensorSpec]) -> ArrayItems:
 def _parse_line(line: str, number: int) -> Any:
     try:
         return json.loads(line)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise invalid(f"line {number} is no JSON: {error}") from error
 
 
 def _column(values: list[Any], spec: TensorSpec) -> Tensor:
     try:
         if spec.datatype == "BYTES":
-            return np.array(values, dtype=object)
-        plain = np.array(values)
-        if plain.dtype.kind == "f" and spec.dtype.kind in "iu":
-            raise invalid(f"input {spec.name!r} holds fractions, but the model wants {spec.datatype}")
-        # JSON knows no widths: whole numbers become what the model wants, as long as they fit.
-        return np.array(values, dtype=spec.dtype)
-    except (ValueError, TypeError, OverflowError) as error:
+            return _texts(values)
+        return datatypes.from_values(values, spec.datatype)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise invalid(f"input {spec.name!r}: items do not form a {spec.datatype} tensor: {error}") from error
+
+
+def _texts(values: list[Any]) -> Tensor:
+    array = np.array(values, dtype=object)
+    if not all(isinstance(value, str) for value in array.ravel()):
+        raise TypeError("only strings may stand there, in equal numbers in every item")
+    return array
 
 
 def _from_files(path: Path, inputs: Sequence[TensorSpec]) -> FileItems:
@@ -206,7 +244,11 @@ def refuse_non_finite(feeds: dict[str, Tensor], start: int) -> None:
 
 
 def npz_bytes(arrays: dict[str, Tensor]) -> bytes:
-    """An uncompressed .npz archive."""
+    """An uncompressed .npz archive, with any names. Strings become numpy's fixed-width text, which needs no pickle."""
     buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays)
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            plain = array.astype(str) if array.dtype.kind == "O" else array
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.ascontiguousarray(plain), allow_pickle=False)
     return buffer.getvalue()

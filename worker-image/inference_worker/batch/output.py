@@ -1,14 +1,18 @@
 """The output directory: numbered parts and a manifest, so that nothing finished is lost or done twice.
 
 A part is committed in two steps: its file is renamed into place, then one line is appended to `manifest.jsonl`. Only lines
-count. A line that a crash tore is cut off; a file without a line is overwritten. Parts follow one another without gaps, so a
-resumed task goes on at the end of the last one. A lock on the manifest keeps a second writer out.
+count. A line that a crash tore is cut off; a file without a line is overwritten, a line without its whole file is done again.
+Parts follow one another without gaps, so a resumed task goes on at the end of the last one. A lock on the manifest keeps a second
+writer out.
 """
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
+import re
+import threading
 import time
 from pathlib import Path
 from types import TracebackType
@@ -22,16 +26,28 @@ from inference_worker.errors import WorkerError
 MANIFEST = "manifest.jsonl"
 SUMMARY = "manifest.json"
 _LOCK_WAIT_SECONDS = 20.0
+_HEADER_START = b'{"job":'
+_OUR_PART = re.compile(r"part-\d{10}\.(npz|jsonl)")
+
+
+class StoppedError(Exception):
+    """The worker was told to stop while it waited for the output's lock."""
 
 
 class Header(msgspec.Struct, frozen=True, rename="camel"):
-    """The manifest's first line: whose answers these are, and to what."""
+    """The manifest's first line: whose answers these are, and to what.
+
+    `input` and `options` identify what was asked; `created` orders jobs of one name. Fields that came later have defaults, so that
+    a manifest from before them is still read.
+    """
 
     job: str
     uid: str
     model_digest: str
     input: str
     total: int
+    options: str = ""
+    created: str = ""
 
 
 class Part(msgspec.Struct, frozen=True, rename="camel"):
@@ -45,17 +61,23 @@ class Part(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Output:
-    """An output directory that is open for one attempt. Raises WorkerError OUTPUT_UNWRITABLE or OUTPUT_CONFLICT."""
+    """An output directory that is open for one attempt. Raises WorkerError OUTPUT_UNWRITABLE or OUTPUT_CONFLICT.
 
-    def __init__(self, directory: Path, header: Header, *, attempt: int, suffix: str) -> None:
+    `stop` ends the wait for the lock, which another worker may hold for long.
+    """
+
+    def __init__(self, directory: Path, header: Header, *, attempt: int, suffix: str, stop: threading.Event | None = None) -> None:
         self._directory = directory
         self._header = header
         self._attempt = attempt
         self._suffix = suffix
+        self._stop = stop or threading.Event()
         self.parts: list[Part] = []
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            self._manifest = os.open(directory / MANIFEST, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            # A link in the place of a file would lead the writes out of the volume.
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+            self._manifest = os.open(directory / MANIFEST, flags, 0o644)
         except OSError as error:
             raise _unwritable(directory, error) from error
         try:
@@ -64,7 +86,7 @@ class Output:
         except OSError as error:
             os.close(self._manifest)
             raise _unwritable(directory, error) from error
-        except WorkerError:
+        except BaseException:
             os.close(self._manifest)
             raise
 
@@ -87,8 +109,7 @@ class Output:
         part = Part(name, start, end, hashlib.sha256(data).hexdigest(), self._attempt)
         try:
             _write_whole(self._directory / name, data)
-            os.write(self._manifest, msgspec.json.encode(part) + b"\n")
-            os.fsync(self._manifest)
+            self._append(part)
         except OSError as error:
             raise _unwritable(self._directory, error) from error
         self.parts.append(part)
@@ -107,6 +128,15 @@ class Output:
         except OSError as error:
             raise _unwritable(self._directory, error) from error
 
+    def _append(self, line: Header | Part) -> None:
+        """One whole line, on the disk. A full disk can take half of it: that half is taken back."""
+        data = msgspec.json.encode(line) + b"\n"
+        before = os.fstat(self._manifest).st_size
+        if os.write(self._manifest, data) != len(data):
+            os.ftruncate(self._manifest, before)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(self._manifest)
+
     def _lock(self) -> None:
         give_up = time.monotonic() + _LOCK_WAIT_SECONDS
         while True:
@@ -119,66 +149,116 @@ class Output:
                         WorkerReason.OUTPUT_UNWRITABLE,
                         f"another worker still writes to {self._directory.name!r}; its lock is waited for in the next attempt",
                     ) from None
-                time.sleep(0.1)
+            time.sleep(0.1)
+            if self._stop.is_set():
+                raise StoppedError
 
     def _recover(self) -> None:
-        """Read what earlier attempts committed; cut off a torn line; start anew where the task itself has changed."""
+        """Read what earlier attempts committed; cut off what a crash tore; start anew where the task itself has changed."""
         raw = os.pread(self._manifest, os.fstat(self._manifest).st_size, 0)
-        whole, _, torn = raw.rpartition(b"\n")
-        if torn:
-            os.ftruncate(self._manifest, len(raw) - len(torn))
-        lines = whole.split(b"\n") if whole else []
+        lines = raw.split(b"\n")
         previous = _header_of(lines)
-        if previous is not None and previous.job != self._header.job:
-            raise WorkerError(
-                WorkerReason.OUTPUT_CONFLICT,
-                f"{self._directory.name!r} holds the answers of job {previous.job}; choose another output, or empty it",
-            )
+        if previous is None:
+            # Nothing of ours stands here: either the first line was torn at the very start, or the file is somebody else's.
+            if len(lines) > 1 or not raw.startswith(_HEADER_START[: len(raw)]):
+                raise _conflict(f"{MANIFEST} in {self._directory.name!r} is not ours")
+            self._start_anew()
+            return
+        if previous.job != self._header.job:
+            raise _conflict(f"{self._directory.name!r} holds the answers of job {previous.job}")
+        if previous.uid != self._header.uid and previous.created > self._header.created:
+            raise _conflict("a later job of this name has written here; this one is obsolete")
         if previous != self._header:
             self._start_anew()
             return
-        self.parts = _contiguous([msgspec.json.decode(line, type=Part) for line in lines[1:]])
+        self.parts, whole = _parts_of(lines, self._directory)
+        os.ftruncate(self._manifest, whole)
         if self.parts and self.parts[-1].attempt > self._attempt:
-            raise WorkerError(WorkerReason.OUTPUT_CONFLICT, "a later attempt has written here; this one is obsolete")
+            raise _conflict("a later attempt has written here; this one is obsolete")
 
     def _start_anew(self) -> None:
         (self._directory / SUMMARY).unlink(missing_ok=True)
-        for stale in self._directory.glob("part-*"):
-            stale.unlink()
+        for path in list(self._directory.iterdir()):
+            if _OUR_PART.fullmatch(path.name):
+                path.unlink()
         os.ftruncate(self._manifest, 0)
-        os.write(self._manifest, msgspec.json.encode(self._header) + b"\n")
-        os.fsync(self._manifest)
+        self._append(self._header)
+        _sync_directory(self._directory)
 
 
 def _header_of(lines: list[bytes]) -> Header | None:
-    if not lines:
+    """The header, if the first line is whole and one of ours."""
+    if len(lines) < 2:
         return None
     try:
         return msgspec.json.decode(lines[0], type=Header)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise WorkerError(
-            WorkerReason.OUTPUT_CONFLICT, f"{MANIFEST} in the output directory is not ours; choose another output"
-        ) from error
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None
 
 
-def _contiguous(parts: list[Part]) -> list[Part]:
-    kept: list[Part] = []
-    for part in parts:
-        if part.start == (kept[-1].end if kept else 0):
-            kept.append(part)
-    return kept
+def _parts_of(lines: list[bytes], directory: Path) -> tuple[list[Part], int]:
+    """The parts that are really there, each following the last, and the length of the manifest that speaks of them.
+
+    What comes after the first line that is torn, garbled, out of order, or whose file is missing or damaged does not count: it is
+    done again.
+    """
+    parts: list[Part] = []
+    length = len(lines[0]) + 1
+    for line in lines[1:-1]:
+        try:
+            part = msgspec.json.decode(line, type=Part)
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            break
+        if part.start != (parts[-1].end if parts else 0) or not _is_whole(directory / part.file, part.sha256):
+            break
+        parts.append(part)
+        length += len(line) + 1
+    return parts, length
+
+
+def _is_whole(path: Path, sha256: str) -> bool:
+    if not _OUR_PART.fullmatch(path.name) or path.is_symlink():
+        return False
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == sha256
+    except OSError:
+        return False
 
 
 def _write_whole(path: Path, data: bytes) -> None:
+    """Write a file that is there wholly or not at all, through no link, and on the disk when this returns."""
     temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
+    temporary.unlink(missing_ok=True)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+    with os.fdopen(handle, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+    _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    """A rename is on the disk only once its directory is."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _conflict(what: str) -> WorkerError:
+    return WorkerError(WorkerReason.OUTPUT_CONFLICT, f"{what}; choose another output, or empty it")
 
 
 def _unwritable(directory: Path, error: OSError) -> WorkerError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return WorkerError(WorkerReason.OUTPUT_UNWRITABLE, f"no space left for {directory.name!r}; enlarge the volume or empty it")
+    if error.errno == errno.ELOOP:
+        return WorkerError(
+            WorkerReason.URI_FORBIDDEN, f"{directory.name!r} holds a link in the place of a file; choose another output"
+        )
     return WorkerError(
         WorkerReason.OUTPUT_UNWRITABLE,
         f"can't write to {directory.name!r}: {error.strerror}; the worker runs as user 65532, which must be allowed to write there",

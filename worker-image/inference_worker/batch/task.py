@@ -1,11 +1,14 @@
 """One batch task from input to committed output."""
 
+import hashlib
 import json
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -14,14 +17,15 @@ from inference_protocol.messages import (
     BatchTask,
     Progress,
     WorkerConfig,
+    fits_inline,
 )
 from inference_protocol.reasons import WorkerReason
 from inference_protocol.sketch import LatencySketch
-from inference_protocol.uris import is_uri
+from inference_protocol.uris import PvcUri
 from inference_worker import fetch, metrics, volumes
 from inference_worker.batch import items as reading
 from inference_worker.batch.items import Items
-from inference_worker.batch.output import Header, Output
+from inference_worker.batch.output import Header, Output, StoppedError
 from inference_worker.engine import Engine, Tensor
 from inference_worker.errors import WorkerError
 
@@ -55,15 +59,31 @@ class Task:
         items = self._open()
         if self._task.output_uri is None:
             return self._run_inline(items)
-        directory = volumes.open_local(self._task.output_uri, root=self._root)
         suffix = ".jsonl" if self._wants_lines else ".npz"
-        with Output(directory, self._header(items), attempt=self._config.attempt, suffix=suffix) as output:
-            resumed = output.end
-            self.progress = Progress(total=len(items), completed=resumed, resumed=resumed)
-            self._run_from(items, output)
-            if output.end == len(items):
-                output.finish()
+        try:
+            with Output(
+                self._directory(), self._header(items), attempt=self._config.attempt, suffix=suffix, stop=self._stop
+            ) as output:
+                resumed = output.end
+                self.progress = Progress(total=len(items), completed=resumed, resumed=resumed)
+                self._run_from(items, output)
+                if output.end == len(items):
+                    output.finish()
+        except StoppedError:
+            return None
         return None
+
+    def _directory(self) -> Path:
+        text = self._task.output_uri
+        assert text is not None
+        uri = volumes.parse(text)
+        if not isinstance(uri, PvcUri):
+            raise WorkerError(WorkerReason.URI_FORBIDDEN, f"answers can't be kept at {text!r}; use pvc://CLAIM/PATH")
+        directory = volumes.local_path(uri, root=self._root)
+        given = self._task.input_uri
+        if given is not None and given.startswith("pvc://") and volumes.open_local(given, root=self._root) == directory:
+            raise WorkerError(WorkerReason.OUTPUT_CONFLICT, "input and output are one directory; choose another output")
+        return directory
 
     @property
     def finished(self) -> bool:
@@ -72,44 +92,65 @@ class Task:
 
     @property
     def _wants_lines(self) -> bool:
-        name = self._task.input_uri or ".jsonl"
-        return self._task.input_format == "jsonl" or (self._task.input_format == "auto" and name.endswith(("jsonl", "ndjson")))
+        """Answers take the form of the questions: JSON lines for JSON lines, arrays for everything else."""
+        if self._task.input_data is not None:
+            return True
+        return self._task.input_format == "jsonl" or (self._task.input_format == "auto" and reading.is_json_lines(self._input_path))
+
+    @property
+    def _input_path(self) -> Path:
+        """The input's path as it is written, without what a URL may have behind it."""
+        return Path(urlsplit(self._task.input_uri or "").path)
 
     def _open(self) -> Items:
         inputs = self._engine.inputs
+        if not inputs:
+            raise reading.invalid("the model has no inputs, so there is nothing to run it over; serve it instead")
         if scalar := next((spec.name for spec in inputs if not spec.shape), None):
             raise reading.invalid(f"input {scalar!r} is a scalar: this model can't be run over a list of items; serve it instead")
         if self._task.input_data is not None:
+            if self._task.input_format not in ("auto", "jsonl"):
+                raise reading.invalid(f"input.data is JSON lines, not {self._task.input_format}; leave input.format out")
             return reading.from_json_lines(self._task.input_data, inputs)
         uri = self._task.input_uri
-        if uri is None or not is_uri(uri):
+        if uri is None:
             raise reading.invalid("the task names no input")
         if uri.startswith("http"):
             return self._download(uri)
         path = volumes.open_local(uri, root=self._root)
+        if self._task.input_digest is not None:
+            _verify(path, self._task.input_digest)
         return reading.open_items(path, self._task.input_format, inputs)
 
     def _download(self, uri: str) -> Items:
-        data, _ = fetch.read_verified(
-            uri,
-            digest=self._task.input_digest,
-            limit=1 << 30,
-            missing=WorkerReason.INPUT_NOT_FOUND,
-            mismatch=WorkerReason.INPUT_INVALID,
-            root=self._root,
-        )
-        path = Path(tempfile.gettempdir()) / Path(uri.split("?", maxsplit=1)[0]).name
+        try:
+            data, _ = fetch.read_verified(
+                uri,
+                digest=self._task.input_digest,
+                limit=1 << 30,
+                missing=WorkerReason.INPUT_NOT_FOUND,
+                mismatch=WorkerReason.INPUT_INVALID,
+                root=self._root,
+            )
+        except WorkerError as error:
+            if error.reason is WorkerReason.MODEL_UNREACHABLE:
+                raise WorkerError(WorkerReason.INPUT_UNREACHABLE, error.message) from error
+            raise
+        path = Path(tempfile.mkdtemp()) / (self._input_path.name or "input")
         path.write_bytes(data)
         return reading.open_items(path, self._task.input_format, self._engine.inputs)
 
     def _header(self, items: Items) -> Header:
-        config = self._config
+        config, task = self._config, self._task
+        inline = f"inline:{hashlib.sha256(task.input_data.encode()).hexdigest()}" if task.input_data is not None else None
         return Header(
             job=f"{config.namespace}/{config.job}",
             uid=config.uid,
             model_digest=self._digest,
-            input=self._task.input_uri or "inline",
+            input=inline or task.input_uri or "",
             total=len(items),
+            options=f"{task.input_format} {task.input_digest or ''} {task.allow_non_finite}",
+            created=config.created,
         )
 
     def _run_from(self, items: Items, output: Output) -> None:
@@ -133,11 +174,13 @@ class Task:
     def _run_inline(self, items: Items) -> str:
         self.progress = Progress(total=len(items), completed=0)
         answers = [answer for _, answer in self._batches(items, 0)]
+        if self._stop.is_set():
+            return ""
         text = self._encode(answers, items, 0, len(items)).decode()
-        if len(text.encode()) > INLINE_OUTPUT_LIMIT_BYTES:
+        if not fits_inline(text):
+            limit = f"limit {INLINE_OUTPUT_LIMIT_BYTES} as JSON text"
             raise WorkerError(
-                WorkerReason.INPUT_INVALID,
-                f"the answers have {len(text)} bytes, too many for the status (limit {INLINE_OUTPUT_LIMIT_BYTES}); set output.uri",
+                WorkerReason.INPUT_INVALID, f"the answers have {len(text)} bytes, too many for the status ({limit}); set output.uri"
             )
         self.progress = Progress(total=len(items), completed=len(items))
         return text
@@ -151,6 +194,8 @@ class Task:
             feeds = items.rows(first, last)
             if not self._task.allow_non_finite:
                 reading.refuse_non_finite(feeds, first)
+            if self._stop.is_set() and self._task.output_uri is None:
+                return
             short = size - (last - first) if rows else 0
             begun = time.perf_counter()
             answers = self._answer(_padded(feeds, short), first)
@@ -176,7 +221,9 @@ class Task:
         if self._wants_lines:
             return _json_lines(columns)
         if items.names is not None:
-            columns["item"] = np.array(items.names[start:end])
+            # An output may have this name; the files' names then step aside.
+            column = "item" if "item" not in columns else "item_name"
+            columns[column] = np.array(items.names[start:end])
         return reading.npz_bytes(columns)
 
 
@@ -198,10 +245,29 @@ def _rows_of(answers: dict[str, Tensor], count: int, given: int) -> dict[str, Te
     return {name: array[:count] for name, array in answers.items()}
 
 
+def _verify(path: Path, digest: str) -> None:
+    if not path.is_file():
+        raise reading.invalid(f"{path.name!r} is no single file, so it has no digest; leave input.digest out")
+    with path.open("rb") as file:
+        actual = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+    if actual != digest:
+        raise reading.invalid(f"{path.name!r} has {actual}, but {digest} was asked for; restore the file, or update input.digest")
+
+
 def _json_lines(columns: dict[str, Tensor]) -> bytes:
-    lists = {name: array.tolist() for name, array in columns.items()}
+    """An object a row. JSON has no NaN and no infinity: they are written as null, and arrays (.npz) are the way to keep them."""
+    lists = {name: _plain(array) for name, array in columns.items()}
     rows = zip(*lists.values(), strict=True)
     return b"".join(json.dumps(dict(zip(lists, row, strict=True)), default=_text).encode() + b"\n" for row in rows)
+
+
+def _plain(array: Tensor) -> list[Any]:
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        mask = ~np.isfinite(array)
+        array = array.astype(object)
+        array[mask] = None
+    plain: list[Any] = array.tolist()
+    return plain
 
 
 def _text(value: object) -> str:

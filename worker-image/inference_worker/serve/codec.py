@@ -20,17 +20,23 @@ from inference_worker.engine import Tensor, Tensors, TensorSpec
 from inference_worker.errors import RequestError
 
 HEADER = "Inference-Header-Content-Length"
+# More elements than any body may hold; numpy overflows on products far above it, even of shapes with a zero.
+_LARGEST = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
 class InferRequest:
-    """One request: feeds by input name, the outputs asked for (empty is all), and which of them go out as binary."""
+    """One request: feeds by input name, the outputs asked for (empty is all), and how each goes out.
+
+    `binary` and `plain` hold the outputs that asked for one form; `binary_all` is for those that asked for nothing.
+    """
 
     id: str
     feeds: dict[str, Tensor]
     outputs: tuple[str, ...]
     binary: frozenset[str]
     binary_all: bool
+    plain: frozenset[str] = frozenset()
 
 
 def bad(message: str) -> RequestError:
@@ -49,16 +55,19 @@ def decode(body: bytes, header_length: str | None, inputs: Sequence[TensorSpec],
     if not isinstance(document, dict) or not isinstance(document.get("inputs"), list):
         raise bad("the request must be an object with a list 'inputs'")
     feeds = _feeds(document["inputs"], view[size:], {spec.name: spec for spec in inputs})
-    names, binary = _outputs(document.get("outputs"), outputs)
-    parameters = document.get("parameters")
-    binary_all = isinstance(parameters, dict) and parameters.get("binary_data_output") is True
-    return InferRequest(str(document.get("id", "")), feeds, names, binary, binary_all)
+    names, binary, plain = _outputs(document.get("outputs"), outputs)
+    # What the request as a whole asks for is a wish; what an input says of itself has to be understood.
+    wishes = document.get("parameters")
+    binary_all = isinstance(wishes, dict) and wishes.get("binary_data_output") is True
+    identity = document.get("id")
+    return InferRequest("" if identity is None else str(identity), feeds, names, binary, binary_all, plain)
 
 
 def _json_size(header_length: str | None, total: int) -> int:
     if header_length is None:
         return total
-    if not header_length.isascii() or not header_length.isdigit() or int(header_length) > total:
+    # The length is bounded before it is a number: Python refuses to convert some thousands of digits.
+    if not header_length.isascii() or not header_length.isdigit() or len(header_length) > 12 or int(header_length) > total:
         raise bad(f"{HEADER} must be a number from 0 to the body's length ({total}), not {header_length[:32]!r}")
     return int(header_length)
 
@@ -69,13 +78,14 @@ def _feeds(entries: list[Any], raw: memoryview, specs: dict[str, TensorSpec]) ->
     for entry in entries:
         if not isinstance(entry, dict):
             raise bad("each input must be an object")
-        spec = specs.get(entry.get("name", ""))
+        name = entry.get("name")
+        spec = specs.get(name) if isinstance(name, str) else None
         if spec is None:
-            raise bad(f"unknown input {entry.get('name')!r}; the model has {', '.join(specs)}")
+            raise bad(f"unknown input {name!r}; the model has {', '.join(specs)}")
         if spec.name in feeds:
             raise bad(f"input {spec.name!r} is given twice")
         shape = _shape(entry, spec)
-        size = (entry.get("parameters") or {}).get("binary_data_size")
+        size = _parameters(entry).get("binary_data_size")
         if size is None:
             feeds[spec.name] = _from_json(entry, shape, spec)
             continue
@@ -90,6 +100,15 @@ def _feeds(entries: list[Any], raw: memoryview, specs: dict[str, TensorSpec]) ->
     return feeds
 
 
+def _parameters(owner: dict[str, Any]) -> dict[str, Any]:
+    parameters = owner.get("parameters")
+    if parameters is None:
+        return {}
+    if not isinstance(parameters, dict):
+        raise bad(f"parameters must be an object, not {parameters!r}"[:200])
+    return parameters
+
+
 def _shape(entry: dict[str, Any], spec: TensorSpec) -> tuple[int, ...]:
     if entry.get("datatype") != spec.datatype:
         raise bad(f"input {spec.name!r} is {spec.datatype}, not {entry.get('datatype')!r}")
@@ -98,6 +117,8 @@ def _shape(entry: dict[str, Any], spec: TensorSpec) -> tuple[int, ...]:
         raise bad(f"input {spec.name!r}: shape must be a list of sizes, not {shape!r}")
     if len(shape) != len(spec.shape) or any(w is not None and w != h for w, h in zip(spec.shape, shape, strict=True)):
         raise bad(f"input {spec.name!r}: shape {shape} does not fit the model's {spec.wire_shape}")
+    if math.prod(max(d, 1) for d in shape) > _LARGEST:
+        raise bad(f"input {spec.name!r}: shape {shape} is beyond all bounds")
     return tuple(shape)
 
 
@@ -109,28 +130,32 @@ def _from_json(entry: dict[str, Any], shape: tuple[int, ...], spec: TensorSpec) 
         raise bad(f"input {spec.name!r}: FP16 goes as binary data, since JSON has no exact form of it")
     try:
         if spec.datatype == "BYTES":
-            return np.array(_flat(data), dtype=object).reshape(shape)
-        plain = np.array(data)
-        if plain.dtype.kind not in ("b" if spec.datatype == "BOOL" else "iuf" if spec.dtype.kind == "f" else "iu") and plain.size:
-            raise bad(f"input {spec.name!r}: data does not hold {spec.datatype} values")
-        array = np.array(data, dtype=spec.dtype)
-    except (ValueError, TypeError, OverflowError) as error:
+            return _objects(_flat(data)).reshape(shape)
+        array = datatypes.from_values(data, spec.datatype)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise bad(f"input {spec.name!r}: data is no {spec.datatype} tensor: {error}") from error
     if array.size != math.prod(shape):
         raise bad(f"input {spec.name!r}: {array.size} values do not fill shape {list(shape)}")
     return array.reshape(shape)
 
 
-def _flat(data: list[Any]) -> list[bytes]:
-    flat: list[bytes] = []
+def _flat(data: list[Any]) -> list[str]:
+    flat: list[str] = []
     for value in data:
         if isinstance(value, list):
             flat.extend(_flat(value))
         elif isinstance(value, str):
-            flat.append(value.encode())
+            flat.append(value)
         else:
             raise TypeError(f"{value!r} is no string")
     return flat
+
+
+def _objects(values: list[str]) -> Tensor:
+    # ONNX Runtime takes strings as Python text; given bytes it would take their printed form.
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
 
 
 def _from_binary(raw: memoryview, shape: tuple[int, ...], spec: TensorSpec) -> Tensor:
@@ -143,7 +168,7 @@ def _from_binary(raw: memoryview, shape: tuple[int, ...], spec: TensorSpec) -> T
 
 
 def _strings(raw: memoryview, count: int, name: str) -> Tensor:
-    values: list[bytes] = []
+    values: list[str] = []
     offset = 0
     while offset < len(raw):
         if offset + 4 > len(raw):
@@ -152,26 +177,31 @@ def _strings(raw: memoryview, count: int, name: str) -> Tensor:
         offset += 4
         if offset + size > len(raw):
             raise bad(f"input {name!r}: a BYTES element of {size} bytes reaches beyond the data")
-        values.append(bytes(raw[offset : offset + size]))
+        try:
+            values.append(str(raw[offset : offset + size], "utf-8"))
+        except UnicodeDecodeError as error:
+            raise bad(f"input {name!r}: element {len(values)} is no UTF-8, which is all that ONNX strings hold: {error}") from error
         offset += size
     if len(values) != count:
         raise bad(f"input {name!r}: {len(values)} BYTES elements do not fill a shape of {count}")
-    return np.array(values, dtype=object)
+    return _objects(values)
 
 
-def _outputs(entries: object, specs: Sequence[TensorSpec]) -> tuple[tuple[str, ...], frozenset[str]]:
+def _outputs(entries: object, specs: Sequence[TensorSpec]) -> tuple[tuple[str, ...], frozenset[str], frozenset[str]]:
     if entries is None or entries == []:
-        return (), frozenset()
+        return (), frozenset(), frozenset()
     known = {spec.name for spec in specs}
     names: list[str] = []
-    binary: set[str] = set()
+    wishes: dict[object, set[str]] = {True: set(), False: set()}
     for entry in entries if isinstance(entries, list) else [None]:
-        if not isinstance(entry, dict) or entry.get("name") not in known:
-            raise bad(f"unknown output in {entries!r}; the model has {', '.join(sorted(known))}")
-        names.append(entry["name"])
-        if (entry.get("parameters") or {}).get("binary_data") is True:
-            binary.add(entry["name"])
-    return tuple(dict.fromkeys(names)), frozenset(binary)
+        name = entry.get("name") if isinstance(entry, dict) else None
+        if not isinstance(name, str) or name not in known:
+            raise bad(f"unknown output {name!r}; the model has {', '.join(sorted(known))}")
+        names.append(name)
+        wish = _parameters(entry if isinstance(entry, dict) else {}).get("binary_data")
+        if isinstance(wish, bool):
+            wishes[wish].add(name)
+    return tuple(dict.fromkeys(names)), frozenset(wishes[True]), frozenset(wishes[False])
 
 
 def encode(request: InferRequest, answers: Tensors, *, model: str, version: str) -> tuple[bytes, int | None]:
@@ -181,7 +211,7 @@ def encode(request: InferRequest, answers: Tensors, *, model: str, version: str)
     for name, array in answers.items():
         datatype = datatypes.name_of(array)
         entry: dict[str, Any] = {"name": name, "datatype": datatype, "shape": array.shape}
-        if request.binary_all or name in request.binary:
+        if name in request.binary or (request.binary_all and name not in request.plain):
             chunk = _to_binary(array, datatype)
             entry["parameters"] = {"binary_data_size": len(chunk)}
             chunks.append(chunk)

@@ -1,5 +1,6 @@
 """The worker's HTTP face: Open Inference Protocol v2, telemetry for the operator, metrics for Prometheus."""
 
+import logging
 from http import HTTPStatus
 
 import orjson
@@ -11,6 +12,8 @@ from inference_worker.errors import RequestError
 from inference_worker.life import Life
 from inference_worker.serve import codec
 from inference_worker.serve.http import Request, Response, error_body
+
+log = logging.getLogger(__name__)
 
 _OK = Response(HTTPStatus.OK)
 _NOT_READY = Response(HTTPStatus.SERVICE_UNAVAILABLE)
@@ -67,6 +70,11 @@ class Routes:
             response = _error(error.status, error.message)
             if error.status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
                 response = Response(error.status, response.body, headers=(("Retry-After", "1"),))
+        except Exception:
+            # Whatever we did not think of must end this request and no other, and must not leave its caller waiting.
+            log.exception("a request failed")
+            self.failed += 1
+            response = _error(HTTPStatus.INTERNAL_SERVER_ERROR, "the worker failed on this request; its log says why")
         counter = self._codes.get(response.status.value)
         (counter or metrics.requests_total.labels(*self._labels, str(response.status.value))).inc()
         return response
@@ -75,6 +83,10 @@ class Routes:
         loaded = self._life.loaded
         if loaded is None:
             raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "the model is still loading")
+        if (coding := request.headers.get("content-encoding", "identity")) != "identity":
+            raise RequestError(
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Encoding {coding[:32]!r} is not supported; send it plain"
+            )
         decoded = codec.decode(request.body, request.headers.get(codec.HEADER.lower()), loaded.engine.inputs, loaded.engine.outputs)
         answers, timing = await loaded.runner.infer(decoded.feeds, decoded.outputs)
         model = self._life.config.model
