@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from bench.scheduling.peers import Peer
+from bench.scheduling.workload import CPUS, GPUS, SimJob
 from inference_operator.decisions.fleet import Fleet, Need, Option, Shape
 from inference_operator.decisions.profile import Estimate
 from inference_operator.decisions.schedule import schedule
 from inference_operator.domain.cluster import Key, Node, Pod, PodPhase
 from inference_operator.domain.conditions import Reason
 from inference_operator.settings import CostWeights
-
-from bench.scheduling.peers import Peer
-from bench.scheduling.workload import CPUS, GPUS, SimJob
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 _SHAPES = {"gpu": Shape((("gpu", 1),)), "cpu": Shape((("cpu", 1),))}

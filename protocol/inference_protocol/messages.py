@@ -1,6 +1,6 @@
 """The records that cross the border between operator and worker, as JSON with camelCase names."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -63,34 +63,39 @@ class WorkerConfig(_Record, frozen=True):
     created: str = ""
 
 
+# Bounds, because a worker's word ends in a status that has them too: what breaks them is not taken.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Amount = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
+
+
 class Progress(_Record, frozen=True):
     """Items (rows) of a batch task. `resumed` were committed by an earlier attempt."""
 
-    total: int
-    completed: int
-    failed: int = 0
-    resumed: int = 0
+    total: Count
+    completed: Count
+    failed: Count = 0
+    resumed: Count = 0
 
 
 class Latency(_Record, frozen=True):
     """Quantiles in milliseconds over `count` requests (serve) or items (batch: an item waits for its whole batch)."""
 
-    p50: float
-    p95: float
-    p99: float
-    count: int
+    p50: Amount
+    p95: Amount
+    p99: Amount
+    count: Count
 
 
 class ModelFacts(_Record, frozen=True):
     """What the worker found out about its model. Throughput is items per second at `batch_size`."""
 
-    digest: str
-    provider: str
-    load_seconds: float
-    warmup_seconds: float
-    batch_size: int
-    memory_bytes: int
-    items_per_second: float | None = None
+    digest: Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$")]
+    provider: Annotated[str, msgspec.Meta(max_length=128)]
+    load_seconds: Amount
+    warmup_seconds: Amount
+    batch_size: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+    memory_bytes: Count
+    items_per_second: Amount | None = None
 
 
 class Telemetry(_Record, frozen=True):
@@ -116,7 +121,7 @@ class TerminationReport(_Record, frozen=True):
     model: ModelFacts | None = None
     progress: Progress | None = None
     latency: Latency | None = None
-    output: str | None = None
+    output: Annotated[str, msgspec.Meta(max_length=4096)] | None = None
 
 
 def encode(record: msgspec.Struct) -> bytes:
@@ -156,8 +161,14 @@ def fits_inline(text: str) -> bool:
 
 
 def decode_report(text: str) -> TerminationReport | None:
-    """Read a report; None when the text is not one (a container that died before it could speak)."""
+    """Read a report; None when the text is not one (a container that died before it could speak).
+
+    A reason that a newer worker knows and we do not is read as WORKER_FAILED: the message beside it says what it was.
+    """
     try:
-        return msgspec.json.decode(text, type=TerminationReport)
-    except (msgspec.DecodeError, msgspec.ValidationError):
+        raw = msgspec.json.decode(text, type=dict[str, object])
+        if "reason" in raw and raw["reason"] not in set(WorkerReason):
+            raw["reason"] = WorkerReason.INTERNAL
+        return msgspec.convert(raw, TerminationReport)
+    except (msgspec.DecodeError, msgspec.ValidationError, TypeError):
         return None

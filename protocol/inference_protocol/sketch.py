@@ -14,6 +14,7 @@ _LOG_GAMMA = math.log(_GAMMA)
 # One microsecond to one hour: everything outside is clamped, which bounds a sketch to about 1,100 buckets.
 _LOWEST_SECONDS = 1e-6
 _HIGHEST_SECONDS = 3600.0
+_LOWEST, _HIGHEST = (math.ceil(math.log(seconds) / _LOG_GAMMA) for seconds in (_LOWEST_SECONDS, _HIGHEST_SECONDS))
 
 
 class LatencySketch:
@@ -54,7 +55,7 @@ class LatencySketch:
         for index in sorted(self.counts):
             seen += self.counts[index]
             if seen > rank:
-                return 2 * _GAMMA**index / (_GAMMA + 1)
+                return 2 * _GAMMA ** min(max(index, _LOWEST), _HIGHEST) / (_GAMMA + 1)
         raise AssertionError("counts and total disagree")
 
 

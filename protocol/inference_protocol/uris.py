@@ -11,6 +11,8 @@ from pathlib import PurePosixPath
 from urllib.parse import unquote, urlsplit
 
 _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+# Metadata services outside the link-local range, by cloud: Alibaba, Azure, Oracle, Google, AWS.
+_METADATA = frozenset({"100.100.100.200", "168.63.129.16", "192.0.0.192", "fd20:ce::254", "fd00:ec2::254", "fd00:ec2::23"})
 SCHEMES = ("pvc", "https", "http", "file")
 
 
@@ -118,7 +120,7 @@ def forbidden_address(address: ipaddress.IPv4Address | ipaddress.IPv6Address) ->
     inside = getattr(address, "sixtofour", None)
     if inside is not None:
         return forbidden_address(inside)
-    if address.is_link_local or address == ipaddress.ip_address("fd00:ec2::254"):
+    if address.is_link_local or str(address) in _METADATA:
         return f"{address} is link-local (the node's metadata service lives there) and is never fetched"
     if address.is_loopback or address.is_unspecified or address.is_multicast or address.is_reserved:
         return f"{address} is not an address that a worker may fetch from"

@@ -54,7 +54,7 @@ class Client:
                 self._tls.load_cert_chain(certificate.name)
         self._connection: http.client.HTTPSConnection | None = None
 
-    def call(self, method: str, path: str, body: Raw | None = None, *, kind: str = JSON, **query: str) -> Answer:
+    def call(self, method: str, path: str, body: Raw | list[Raw] | None = None, *, kind: str = JSON, **query: str) -> Answer:
         """One request."""
         if self._connection is None:
             self._connection = http.client.HTTPSConnection(self._address, timeout=30, context=self._tls)
@@ -87,6 +87,11 @@ class Client:
     def apply(self, path: str, body: Raw, *, manager: str, force: bool = False) -> Answer:
         """Server-side apply, refused or not."""
         return self.call("PATCH", path, body, kind=APPLY, fieldManager=manager, force=str(force).lower())
+
+    def replace_spec(self, path: str, spec: Raw) -> Answer:
+        """The whole spec anew, whatever version the object has by now."""
+        patch = [{"op": "replace", "path": "/spec", "value": spec}]
+        return self.call("PATCH", path, patch, kind="application/json-patch+json")
 
     def delete(self, path: str, body: Raw | None = None) -> Answer:
         """DELETE, refused or not."""

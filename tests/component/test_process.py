@@ -119,3 +119,23 @@ async def test_settings_that_make_no_sense_end_the_process_with_code_two(server:
 async def _never(call: Call, carry: Carry) -> Raw:
     await until(lambda: False, "nothing", seconds=3600)
     return carry()
+
+
+async def test_a_passing_401_leaves_no_operator_that_hears_nothing(server: ApiServer, ward: Ward) -> None:
+    server.create(a_model())
+    operator = await ward.lead(server)
+
+    async def unauthorized(call: Call, carry: Carry) -> Raw:
+        raise RefusalError(401, "Unauthorized", "Unauthorized")
+
+    refused = server.script_when(lambda c: c.is_watch and "/inferencejobs" in c.path, unauthorized, times=1)
+    server.cut("inferencejobs")
+    await until(lambda: refused.used, "the refusal")
+    server.create(a_batch(model="unknown"))
+    await until(lambda: operator.code is not None or reason(server.get("inferencejobs", "job")), "a status, or an end")
+    if operator.code is not None:
+        # kopf gives up on credentials that failed once; then the kubelet starts the process again.
+        assert operator.code == 1
+        ward.start(server.url)
+
+    await until(lambda: reason(server.get("inferencejobs", "job")) == "ModelUnknown", "a status")

@@ -78,13 +78,13 @@ async def test_a_status_write_whose_answer_is_lost_is_not_a_second_change(
 
 
 async def test_a_storm_of_conflicts_passes(server: ApiServer, operator: Operator, kubelet: Kubelet) -> None:
-    storm = server.script("PATCH", "/job/status$", refuse(409, "Conflict"), times=4)
+    storm = server.script("PATCH", "/job/status$", refuse(409, "Conflict"), times=3)
 
     server.create(a_batch())
     await kubelet.play("job")
 
     await until(lambda: succeeded(server.get("inferencejobs", "job")), "the job's success")
-    assert storm.used == 4
+    assert storm.used == 3
     assert len(kubelet.seen) == 1
     assert len(server.writes()) <= 5 + storm.used
 
@@ -173,7 +173,7 @@ async def test_an_exceeded_quota_is_told_tried_again_ever_more_rarely_and_got_ov
 ) -> None:
     full = server.script("POST", "/pods$", refuse(403, "Forbidden", QUOTA))
     server.create(a_batch())
-    await until(lambda: full.used >= 6, "six tries")
+    await until(lambda: full.used >= 5, "five tries")
 
     said = condition(server.get("inferencejobs", "job"), "Placed")
     assert said is not None and (said["status"], said["reason"]) == ("False", "QuotaExceeded")
@@ -189,9 +189,6 @@ async def test_an_exceeded_quota_is_told_tried_again_ever_more_rarely_and_got_ov
 
 
 @pytest.mark.parametrize("why", ["quota", "foreign"])
-@pytest.mark.xfail(
-    strict=True, reason="serve._actions asks for the Service again whatever the setback says, and reconcile adds the key at once"
-)
 async def test_a_refused_service_makes_no_hot_loop(server: ApiServer, operator: Operator, why: str) -> None:
     if why == "quota":
         server.script("POST", "/services$", refuse(403, "Forbidden", "exceeded quota: compute, requested: services=1"))
@@ -203,6 +200,7 @@ async def test_a_refused_service_makes_no_hot_loop(server: ApiServer, operator: 
     await _marker(server)
 
     assert len(server.calls("POST", "/services$")) <= FEW
+    assert reason(server.get("inferencejobs", "job")) == {"quota": "QuotaExceeded", "foreign": "NameTaken"}[why]
 
 
 @pytest.mark.xfail(strict=True, reason="Applier._write_status takes a 404 for done, and reconcile then adds the key at once")
@@ -250,27 +248,30 @@ async def test_a_job_whose_time_is_up_is_deleted_once(server: ApiServer, operato
     assert len(server.calls("DELETE", "/inferencejobs/")) <= FEW
 
 
+@pytest.mark.xfail(
+    strict=True, reason="Applier._write_status sends the uid, which /status ignores: it must send the resourceVersion"
+)
 async def test_a_status_meant_for_a_job_never_reaches_its_successor_of_the_same_name(
     server: ApiServer, operator: Operator, kubelet: Kubelet
 ) -> None:
-    server.update("nodes", "node-1", lambda o: o["spec"].update(unschedulable=True))
-    old = server.create(a_batch())["metadata"]["uid"]
-    await until(lambda: reason(server.get("inferencejobs", "job")) == "NoNodeFits", "that the first waits")
+    server.create(a_batch())
+    pod = await kubelet.worker("job")
+    await until(lambda: reason(server.get("inferencejobs", "job")) == "Starting", "the start")
+    writes = len(server.calls("PATCH", "/job/status$"))
 
+    # Deleted and made anew while the operator still looks at the first, whose worker ends just now.
     server.hold("inferencejobs")
-    server.delete("inferencejobs", "job")
-    new = server.create(a_batch())["metadata"]["uid"]
-    server.update("nodes", "node-1", lambda o: o["spec"].update(unschedulable=False))
-    await until(lambda: 409 in _statuses(server, "job"), "the conflict")
-    assert "status" not in server.get("inferencejobs", "job")
-    # The garbage collector takes the pod that was made for the first: its owner is gone.
-    for pod in kubelet.pods_of("job"):
-        kubelet.die(pod)
+    server.delete("inferencejobs", "job", orphan=True)
+    server.create(a_batch())
+    kubelet.end(pod)
+    await until(lambda: [c for c in server.calls("PATCH", "/job/status$")[writes:] if c.status], "the write")
+
+    assert "status" not in server.get("inferencejobs", "job"), "the second counts as succeeded, and will never run"
+    kubelet.die(pod)
     server.release("inferencejobs")
     await kubelet.play("job")
-
     await until(lambda: succeeded(server.get("inferencejobs", "job")), "the second's success")
-    assert [uid for uid, _, _ in kubelet.seen] == [old, new]
+    assert len({uid for uid, _, _ in kubelet.seen}) == 2
     assert _statuses(server, "job").count(409) <= FEW
 
 

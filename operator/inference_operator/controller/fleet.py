@@ -1,16 +1,20 @@
 """The fleet-wide loop: collects needs, schedules when something changed, and wakes the jobs whose answer did."""
 
 import asyncio
-from datetime import datetime, timedelta
+import logging
+from datetime import datetime
 from typing import Protocol
 
 from inference_operator.controller.store import Store
 from inference_operator.decisions.fleet import Answer, Fleet, Need
 from inference_operator.decisions.schedule import schedule
 from inference_operator.domain.cluster import Key
+from inference_operator.domain.instants import shift
 from inference_operator.observability import metrics
 from inference_operator.runtime.clock import Clock
 from inference_operator.settings import Settings
+
+log = logging.getLogger(__name__)
 
 
 class Wake(Protocol):
@@ -65,7 +69,12 @@ class FleetLoop:
             # A burst of events is decided together, and once.
             await asyncio.sleep(self._settings.scheduling_interval_seconds)
             self._changed.clear()
-            self.decide()
+            try:
+                self.decide()
+            except Exception:
+                # One need that the pass can't bear must not end it for all others; the metric and the log tell.
+                log.exception("a scheduling pass failed")
+                metrics.scheduling_errors_total.inc()
 
     def decide(self) -> None:
         """One pass."""
@@ -90,7 +99,7 @@ class FleetLoop:
 def _turns(need: Need) -> list[datetime]:
     if need.deadline is None:
         return []
-    starts = [need.deadline - timedelta(seconds=o.estimate.total_seconds) for o in need.options]
+    starts = [shift(need.deadline, -o.estimate.total_seconds) for o in need.options]
     return [need.deadline, *starts]
 
 

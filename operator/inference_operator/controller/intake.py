@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from inference_operator.controller.fleet import FleetLoop
-from inference_operator.controller.store import Store
+from inference_operator.controller.store import Store, is_newer
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Key, Node, Pod
 from inference_operator.domain.parse import parse_job, parse_model, parse_node, parse_pod
@@ -35,10 +35,16 @@ class Intake:
         """An InferenceModel concerns every job that names it."""
         key = _key(raw)
         if gone:
+            known = self._store.models.get(key)
+            if known is not None and known.uid != raw["metadata"]["uid"]:
+                # The news of a deletion that was followed by a new object of the same name.
+                return
             self._store.models.pop(key, None)
         else:
             model = parse_model(raw)
             before = self._store.models.get(key)
+            if before is not None and before.uid == model.uid and not is_newer(model.resource_version, before.resource_version):
+                return
             if before == model:
                 return
             self._store.models[key] = model
@@ -49,6 +55,8 @@ class Intake:
         """A node concerns the fleet."""
         name = raw["metadata"]["name"]
         before = self._store.nodes.get(name)
+        if gone and before is not None and before.uid not in ("", raw["metadata"].get("uid", before.uid)):
+            return
         node = None if gone else parse_node(raw)
         if node is None:
             self._store.nodes.pop(name, None)

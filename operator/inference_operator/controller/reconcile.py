@@ -89,6 +89,10 @@ class Reconciler:
         if decided.recheck is not None and decided.recheck > now:
             self._queue.add_after(key, (decided.recheck - now).total_seconds())
         if decided.actions:
-            await self._applier.apply(key, decided.actions)
+            try:
+                await self._applier.apply(key, decided.actions)
+            finally:
+                # Places were taken, or assumed and given back: whoever waited beside them has to be answered anew.
+                self._fleet.touch()
             # What was done changes what is wanted; a second look costs no write when nothing is left to say.
             self._queue.add(key)

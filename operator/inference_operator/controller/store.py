@@ -5,6 +5,7 @@ cut down to domain values on the way in: ten thousand raw objects would not fit.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from inference_operator.domain.cluster import Job, Key, Model, Node, Observed, Pod, Reading, Setback
@@ -47,6 +48,8 @@ class Store:
         if old is not None and old.uid == job.uid and (not is_newer(job.resource_version, old.resource_version) or old == job):
             return False
         self._unlink(old)
+        if old is not None and old.uid != job.uid:
+            self.setbacks.pop(job.key, None)
         self.jobs[job.key] = job
         self._keys_by_uid[job.uid] = job.key
         if job.spec is not None:
@@ -112,6 +115,12 @@ class Store:
         del self.pods[key]
         self.readings.pop(old.uid, None)
 
+    def mark_deleting(self, key: Key, uid: str) -> None:
+        """We have deleted the pod: until the watch says so too, nobody needs to delete it again."""
+        pod = self.pods.get(key)
+        if pod is not None and pod.uid == uid:
+            self.pods[key] = replace(pod, deleting=True)
+
     def _forget_pod(self, pod: Pod) -> None:
         if pod.worker is None:
             return
@@ -160,7 +169,8 @@ class Store:
         if job is None:
             return None
         model = self.models.get(Key(key.namespace, job.spec.model)) if job.spec is not None else None
-        pods = self.workers_of(job.uid)
+        # A uid in a label of another namespace is a forgery: owners and what they own share theirs.
+        pods = tuple(pod for pod in self.workers_of(job.uid) if pod.key.namespace == key.namespace)
         return Observed(
             job=job,
             model=model,

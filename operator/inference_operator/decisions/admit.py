@@ -77,6 +77,15 @@ def _model_version_is_unknown(observed: Observed, spec: InferenceJobSpec, settin
     )
 
 
+def _model_uri_is_forbidden(observed: Observed, spec: InferenceJobSpec, settings: Settings, now: datetime) -> Refusal | None:
+    text = source(observed).uri
+    try:
+        parse_uri(text)
+    except UriError as error:
+        return Refusal(Reason.INVALID_SPEC, f"InferenceModel {spec.model!r}: {error}", final=False)
+    return None
+
+
 def _digests_contradict(observed: Observed, spec: InferenceJobSpec, settings: Settings, now: datetime) -> Refusal | None:
     version = _version(observed, spec)
     if version is None or not version.digest or not spec.model_digest or version.digest == spec.model_digest:
@@ -109,7 +118,8 @@ def _accelerator_is_unknown(observed: Observed, spec: InferenceJobSpec, settings
 def _firm_deadline_has_passed(observed: Observed, spec: InferenceJobSpec, settings: Settings, now: datetime) -> Refusal | None:
     if spec.deadline_policy is not DeadlinePolicy.FIRM or spec.deadline is None or observed.job.status.start_time is not None:
         return None
-    if spec.deadline > now:
+    # Pods tell of a start that no status remembers: the operator was away.
+    if spec.deadline > now or observed.pods:
         return None
     return Refusal(
         Reason.DEADLINE_EXCEEDED,
@@ -124,6 +134,7 @@ CHECKS: tuple[Check, ...] = (
     _model_is_unknown,
     _model_is_invalid,
     _model_version_is_unknown,
+    _model_uri_is_forbidden,
     _digests_contradict,
     _backend_is_missing,
     _accelerator_is_unknown,
@@ -142,10 +153,21 @@ def _version(observed: Observed, spec: InferenceJobSpec) -> ModelVersion | None:
     if observed.model is None or observed.model.spec is None:
         return None
     versions = observed.model.spec.versions
-    wanted = spec.model_version or observed.model.spec.default_version
+    wanted = spec.model_version or _pinned(observed, spec) or observed.model.spec.default_version
     if wanted is None:
         return versions[-1]
     return next((v for v in versions if v.name == wanted), None)
+
+
+def _pinned(observed: Observed, spec: InferenceJobSpec) -> str | None:
+    """A batch that has begun stays with the version that it began with: a new default must not throw its work away."""
+    ran = observed.job.status.model
+    if spec.input is None or ran is None or not observed.job.status.attempts or ran.name != spec.model:
+        return None
+    known = (
+        {v.name for v in observed.model.spec.versions} if observed.model is not None and observed.model.spec is not None else set()
+    )
+    return ran.version if ran.version in known else None
 
 
 def source(observed: Observed) -> ModelSource:

@@ -1,10 +1,12 @@
 """How a batch's attempts stand: from its pods and what the status remembers of pods that are gone."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
+from inference_operator.decisions.trouble import trouble_of
 from inference_operator.domain.cluster import Observed, Pod, PodPhase
 from inference_operator.domain.conditions import AnyReason, Reason
+from inference_operator.domain.instants import shift
 from inference_operator.domain.job import AttemptOutcome
 from inference_operator.settings import Settings
 from inference_protocol.reasons import PERMANENT, WorkerReason
@@ -46,7 +48,7 @@ class Attempts:
         return self.ending is not None and self.ending.outcome is AttemptOutcome.SUCCEEDED
 
 
-def attempts(observed: Observed, revision: str, now: datetime) -> Attempts:
+def attempts(observed: Observed, revision: str, now: datetime, *, start_timeout_seconds: float = float("inf")) -> Attempts:
     """Judge the newest attempt. Each failure counts once, however often it is looked at and whoever looks."""
     status = observed.job.status
     newest = max(observed.pods, key=_number, default=None)
@@ -62,14 +64,29 @@ def attempts(observed: Observed, revision: str, now: datetime) -> Attempts:
         gone = Ending(AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, "the worker pod is gone: deleted, or its node was lost")
         return Attempts(number, status.failed_attempts, None, gone, now)
     found = ending_of(newest, revision, lost=newest.uid in observed.lost)
+    found = found or _not_started(newest, now, start_timeout_seconds)
     if found is None:
         return Attempts(number, status.failed_attempts, newest, None, None)
     failed = status.failed_attempts + (found.outcome is AttemptOutcome.FAILED)
     return Attempts(number, failed, newest, found, newest.ended or now)
 
 
+def _not_started(pod: Pod, now: datetime, timeout_seconds: float) -> Ending | None:
+    """A pod whose container has not started in time is a failed attempt, whatever keeps it."""
+    if pod.started is not None or pod.created is None or (now - pod.created).total_seconds() < timeout_seconds:
+        return None
+    trouble = trouble_of(pod)
+    reason, words = trouble if trouble is not None else (Reason.STARTING, "the kubelet says no reason")
+    return Ending(AttemptOutcome.FAILED, reason, f"could not start within {timeout_seconds:.0f} s: {words}")
+
+
 def ending_of(pod: Pod, revision: str, *, lost: bool = False) -> Ending | None:
     """How a pod ended; None while it may still come to something."""
+    if pod.worker is not None and pod.worker.revision != revision:
+        # Whatever it came to, it was the answer to another question.
+        return Ending(
+            AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, "the spec has changed; the work starts again with the new one"
+        )
     report = pod.report
     if pod.terminal and report is not None:
         match report.outcome:
@@ -85,6 +102,8 @@ def ending_of(pod: Pod, revision: str, *, lost: bool = False) -> Ending | None:
         if reason == "OOMKilled":
             text = "the kernel killed the worker for memory; raise resources.limits.memory, or lower batchSize"
             return Ending(AttemptOutcome.FAILED, WorkerReason.OUT_OF_MEMORY, text)
+        if pod.deleting:
+            return Ending(AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, "the worker was told to stop")
         if reason in _DISRUPTIONS:
             return Ending(
                 AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, f"{reason}: {trouble.message if trouble else ''}".rstrip(": ")
@@ -94,7 +113,7 @@ def ending_of(pod: Pod, revision: str, *, lost: bool = False) -> Ending | None:
         return Ending(AttemptOutcome.FAILED, WorkerReason.INTERNAL, f"the worker ended with {code} and left no report{said}")
     if lost:
         return Ending(AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, f"node {pod.node} is out of reach; the work goes on elsewhere")
-    if pod.deleting or (pod.worker is not None and pod.worker.revision != revision):
+    if pod.deleting:
         return Ending(AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, "the worker was told to stop")
     return None
 
@@ -110,9 +129,10 @@ def retry_time(state: Attempts, settings: Settings) -> datetime | None:
     """When the next attempt may start; None while one is under way or before the first."""
     if state.ending is None or state.ended is None:
         return None
-    if state.ending.outcome is AttemptOutcome.DISRUPTED:
-        return state.ended
-    return state.ended + timedelta(seconds=backoff_seconds(state.failed, settings))
+    if state.ending.outcome is not AttemptOutcome.DISRUPTED:
+        return shift(state.ended, backoff_seconds(state.failed, settings))
+    # The first disruption costs no time. A node that turns every pod away must not get them as fast as we can make them.
+    return shift(state.ended, backoff_seconds(state.number - state.failed - 1, settings))
 
 
 def _number(pod: Pod | None) -> int:

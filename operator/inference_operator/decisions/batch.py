@@ -1,7 +1,7 @@
 """The plan of a batch job: one attempt at a time, to the end."""
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from inference_operator.decisions import admit, need
 from inference_operator.decisions.actions import Action, CreatePod, DeletePod, WriteModelStatus
@@ -10,7 +10,7 @@ from inference_operator.decisions.creation import create_worker
 from inference_operator.decisions.fleet import Answer
 from inference_operator.decisions.learn import learned
 from inference_operator.decisions.need import Standing, is_lost, setback_retry
-from inference_operator.decisions.outcome import ACCEPTED, Outcome, failed, stop_all, unfinished, waiting
+from inference_operator.decisions.outcome import ACCEPTED, UNFINISHED, Outcome, failed, stop_all, waiting
 from inference_operator.decisions.report import (
     deadline_status,
     facts_of,
@@ -20,8 +20,9 @@ from inference_operator.decisions.report import (
     round_milliseconds,
 )
 from inference_operator.decisions.trouble import trouble_of
-from inference_operator.domain.cluster import Observed
+from inference_operator.domain.cluster import Observed, Pod
 from inference_operator.domain.conditions import AnyReason, ConditionType, Finding, Reason, Truth
+from inference_operator.domain.instants import shift
 from inference_operator.domain.job import (
     AttemptOutcome,
     AttemptStatus,
@@ -104,20 +105,23 @@ def _under_way(observed: Observed, state: Attempts, settings: Settings, now: dat
         text = f"attempt {state.number} runs on {pod.node}"
         ready = Finding(ConditionType.READY, Truth.FALSE, Reason.RUNNING, text)
         moving = Finding(ConditionType.RECONCILING, Truth.TRUE, Reason.RUNNING, text)
-        return Outcome((), (ACCEPTED, _placed(status), ready, unfinished(text), moving), status, "Running", watch)
-    give_up = (pod.created or now) + timedelta(seconds=settings.start_timeout_seconds)
+        return Outcome((), (ACCEPTED, _placed(status), ready, UNFINISHED, moving), status, "Running", watch)
+    give_up = shift(pod.created or now, settings.start_timeout_seconds) if pod.started is None else None
     trouble = trouble_of(pod)
     if trouble is not None:
         reason, text = trouble
-        findings = (*waiting(ConditionType.PLACED, reason, text), unfinished(text))
-        if now >= give_up:
-            stop = DeletePod(pod.key, pod.uid, f"could not start within {settings.start_timeout_seconds:.0f} s: {text}")
-            return Outcome((stop,), findings, status, "Waiting", now + timedelta(seconds=5))
-        return Outcome((), findings, status, "Waiting", min(filter(None, (watch, give_up))))
+        findings = (*waiting(ConditionType.PLACED, reason, text), UNFINISHED)
+        return Outcome((), findings, status, "Waiting", min(filter(None, (watch, give_up)), default=None))
     text = f"attempt {state.number} starts on {status.placement.node if status.placement else pod.node}"
     ready = Finding(ConditionType.READY, Truth.FALSE, Reason.STARTING, text)
     moving = Finding(ConditionType.RECONCILING, Truth.TRUE, Reason.STARTING, text)
-    return Outcome((), (ACCEPTED, _placed(status), ready, unfinished(text), moving), status, "Starting", watch)
+    return Outcome(
+        (),
+        (ACCEPTED, _placed(status), ready, UNFINISHED, moving),
+        status,
+        "Starting",
+        min(filter(None, (watch, give_up)), default=None),
+    )
 
 
 def _next_attempt(
@@ -133,13 +137,24 @@ def _next_attempt(
         creation = create_worker(
             observed, answer.assignments[0], number=state.number + 1, revision=stand.revision, settings=settings, now=now
         )
-        return _placing(observed, creation, state.number + 1, status, now, stop_all(observed, "a later attempt takes over"))
+        return _placing(observed, creation, state.number + 1, status, now, _before_the_next(observed))
     reason, text, recheck, final = _why_waiting(observed, state, answer, settings, now)
     if final:
         ended = replace(status, completion_time=now.replace(microsecond=0))
         return Outcome(stale, failed(reason, text), ended, "Failed")
-    findings = (*waiting(ConditionType.PLACED, reason, text), unfinished(text))
+    findings = (*waiting(ConditionType.PLACED, reason, text), UNFINISHED)
     return Outcome(stale, findings, status, "Waiting", min(filter(None, (recheck, wake)), default=None))
+
+
+def _before_the_next(observed: Observed) -> tuple[DeletePod, ...]:
+    """Lost workers are told to stop should they come back; of the ended ones the newest keeps its last words."""
+    ended = sorted((pod for pod in observed.pods if pod.terminal and not pod.deleting), key=_number)
+    older = tuple(DeletePod(pod.key, pod.uid, "ended, and not the newest") for pod in ended[:-1])
+    return (*stop_all(observed, "a later attempt takes over"), *older)
+
+
+def _number(pod: Pod) -> int:
+    return pod.worker.number if pod.worker is not None else 0
 
 
 def _placing(
@@ -149,7 +164,7 @@ def _placing(
     assert placement is not None and observed.job.spec is not None
     text = f"attempt {number} starts on {placement.node}"
     started = status.start_time or now.replace(microsecond=0)
-    estimated = now + timedelta(seconds=placement.cost.latency_seconds) if not placement.cost.estimated else None
+    estimated = shift(now, placement.cost.latency_seconds) if not placement.cost.estimated else None
     status = replace(
         status,
         attempts=number,
@@ -162,7 +177,7 @@ def _placing(
         ACCEPTED,
         _placed(status),
         Finding(ConditionType.READY, Truth.FALSE, Reason.STARTING, text),
-        unfinished(text),
+        UNFINISHED,
         Finding(ConditionType.RECONCILING, Truth.TRUE, Reason.STARTING, text),
     )
     return Outcome((*ending, creation), findings, status, "Starting")
@@ -176,6 +191,9 @@ def _why_waiting(
     if state.ending is not None and state.ending.outcome is AttemptOutcome.FAILED and retry is not None and retry > now:
         text = f"attempt {state.number} failed ({state.ending.reason}: {state.ending.message}); the next starts at {rfc3339(retry)}"
         return Reason.BACKING_OFF, text, retry, False
+    ending = next((pod for pod in observed.pods if not pod.terminal and pod.uid not in observed.lost), None)
+    if ending is not None:
+        return Reason.PENDING, f"worker {ending.key.name} of the attempt before is still ending", None, False
     if observed.setback is not None:
         return observed.setback.reason, observed.setback.message, setback_retry(observed, settings), False
     if answer is not None and answer.obstacle is not None:
@@ -192,7 +210,7 @@ def _placed(status: InferenceJobStatus) -> Finding:
 
 def _passing(deadline: datetime | None, now: datetime) -> datetime | None:
     """Look again when the deadline passes: the outlook changes then though nothing happens."""
-    return deadline + timedelta(seconds=1) if deadline is not None and deadline >= now else None
+    return shift(deadline, 1) if deadline is not None and deadline >= now else None
 
 
 def _status(observed: Observed, state: Attempts, now: datetime, *, completed: datetime | None = None) -> InferenceJobStatus:
@@ -254,12 +272,14 @@ def _progress(observed: Observed, state: Attempts, now: datetime) -> ProgressSta
     if told_now is None or pod is None:
         return before
     young = pod.started is None or (now - pod.started).total_seconds() < _LONG_RUN_SECONDS
-    same_tenth = (
-        before is not None and before.total and told_now.completed * 10 // told_now.total == before.completed * 10 // before.total
-    )
+    same_tenth = before is not None and _tenth(told_now.completed, told_now.total) == _tenth(before.completed, before.total)
     if young or same_tenth:
         return before
     return ProgressStatus(total=told_now.total, completed=told_now.completed, failed=told_now.failed)
+
+
+def _tenth(completed: int, total: int) -> int:
+    return completed * 10 // total if total else 0
 
 
 def _latency(observed: Observed, state: Attempts, *, moved: bool) -> LatencyStatus | None:
@@ -297,11 +317,13 @@ def _estimate(observed: Observed, state: Attempts) -> datetime | None:
     progress = reading.telemetry.progress if reading is not None else None
     if reading is not None and progress is not None and pod.started is not None:
         done = progress.completed - progress.resumed
-        took = (reading.time - pod.started).total_seconds()
+        facts = reading.telemetry.model
+        idle = facts.load_seconds + facts.warmup_seconds if facts is not None else 0.0
+        took = (reading.time - pod.started).total_seconds() - idle
         if done > 0 and took > 0:
             left = (progress.total - progress.completed) * took / done
-            return reading.time + timedelta(seconds=left)
+            return shift(reading.time, left)
     placement = pod.worker.placement if pod.worker is not None else None
     if placement is None or placement.cost.estimated:
         return None
-    return placement.decision_time + timedelta(seconds=placement.cost.latency_seconds)
+    return shift(placement.decision_time, placement.cost.latency_seconds)

@@ -36,7 +36,7 @@ class Board:
     """One pass's capacity."""
 
     def __init__(self, nodes: Iterable[Node], pods: Iterable[Pod]) -> None:
-        self.slots = {node.name: Slot(node, dict(node.allocatable)) for node in nodes}
+        self.slots = {node.name: Slot(node, dict(node.allocatable)) for node in sorted(nodes, key=lambda n: n.name)}
         self._shaped: dict[Shape, _Shaped] = {}
         for pod in pods:
             self._count(pod)

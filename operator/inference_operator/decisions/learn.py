@@ -14,13 +14,20 @@ _WEIGHT = 0.3
 _NEWS = 0.1
 
 
-def learned(model: Model | None, facts: ModelFacts | None, *, accelerator: str, now: datetime) -> InferenceModelStatus | None:
-    """The model's status with this measurement in it; None when that would say nothing new."""
+def learned(
+    model: Model | None, facts: ModelFacts | None, *, accelerator: str, now: datetime, since: datetime | None = None
+) -> InferenceModelStatus | None:
+    """The model's status with this measurement in it; None when that would say nothing new.
+
+    `since` is when the worker started, for workers that are looked at again and again: each speaks once.
+    """
     if model is None or facts is None or facts.items_per_second is None or not accelerator:
         return None
     load = facts.load_seconds + facts.warmup_seconds
     key = (facts.digest, accelerator, facts.batch_size)
     known = next((p for p in model.status.profiles if (p.digest, p.accelerator, p.batch_size) == key), None)
+    if known is not None and since is not None and known.observed_time >= since:
+        return None
     fresh = Profile(
         digest=facts.digest,
         accelerator=accelerator,

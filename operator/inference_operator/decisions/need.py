@@ -1,7 +1,7 @@
 """What a job wants from the fleet just now: nothing, or workers of some shape on some accelerator classes."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from inference_operator.decisions import admit
 from inference_operator.decisions.attempts import Attempts, attempts, retry_time
@@ -9,9 +9,11 @@ from inference_operator.decisions.fleet import Need, Option, Shape, Tolerance
 from inference_operator.decisions.profile import Assumptions, estimate
 from inference_operator.decisions.replicas import Replicas, replicas
 from inference_operator.decisions.revision import revision
-from inference_operator.domain.cluster import Observed
+from inference_operator.domain.cluster import Job, Observed
 from inference_operator.domain.conditions import ConditionType, Truth, find
-from inference_operator.domain.job import Accelerator, DeadlinePolicy, InferenceJobSpec, InferenceJobStatus, Resources
+from inference_operator.domain.instants import shift
+from inference_operator.domain.job import Accelerator, DeadlinePolicy, InferenceJobSpec, Resources
+from inference_operator.domain.quantity import parse_quantity
 from inference_operator.domain.resources import PODS, amounts
 from inference_operator.settings import AcceleratorClass, Settings
 
@@ -26,10 +28,12 @@ class Standing:
     replicas: Replicas | None = None
 
 
-def is_finished(status: InferenceJobStatus) -> bool:
-    """Whether the job has ended for good."""
-    succeeded = find(status.conditions, ConditionType.SUCCEEDED)
-    return succeeded is not None and succeeded.status is not Truth.UNKNOWN
+def is_finished(job: Job) -> bool:
+    """Whether the job has ended for good. One that was refused before it started is looked at anew when its spec changes."""
+    succeeded = find(job.status.conditions, ConditionType.SUCCEEDED)
+    if succeeded is None or succeeded.status is Truth.UNKNOWN:
+        return False
+    return job.status.start_time is not None or job.status.observed_generation == job.generation
 
 
 def standing(observed: Observed, settings: Settings, now: datetime) -> Standing:
@@ -40,14 +44,15 @@ def standing(observed: Observed, settings: Settings, now: datetime) -> Standing:
         return Standing(refused)
     current = revision(observed, settings)
     if spec.input is not None:
-        return Standing(None, current, attempts=attempts(observed, current, now))
+        state = attempts(observed, current, now, start_timeout_seconds=settings.start_timeout_seconds)
+        return Standing(None, current, attempts=state)
     return Standing(None, current, replicas=replicas(observed, current, settings, now))
 
 
 def need(observed: Observed, stand: Standing, settings: Settings, now: datetime) -> Need | None:
     """The workers that the job wants placed now; None when it wants none."""
     job, spec = observed.job, observed.job.spec
-    if spec is None or stand.refusal or job.deleting or spec.suspend or is_finished(job.status):
+    if spec is None or stand.refusal or job.unreadable or job.deleting or spec.suspend or is_finished(job):
         return None
     if observed.setback is not None and setback_retry(observed, settings) > now:
         return None
@@ -74,7 +79,7 @@ def setback_retry(observed: Observed, settings: Settings) -> datetime:
     setback = observed.setback
     assert setback is not None
     wait = min(settings.backoff_seconds * 2.0 ** min(setback.count, 20), settings.backoff_limit_seconds)
-    return setback.time + timedelta(seconds=wait)
+    return shift(setback.time, wait)
 
 
 def _batch_slots(observed: Observed, state: Attempts, spec: InferenceJobSpec, settings: Settings, now: datetime) -> int:
@@ -150,9 +155,17 @@ def worker_resources(observed: Observed, name: str, accelerator: AcceleratorClas
         if "memory" in given.requests and "memory" not in given.limits:
             # A limit of the class below the request would be refused by the API server.
             limits["memory"] = given.requests["memory"]
+        for resource, limit in given.limits.items():
+            if resource not in given.requests and resource in requests and _more(requests[resource], limit):
+                # And so would a request of the class above a limit of the job's.
+                requests[resource] = limit
     if accelerator.resource_name is not None:
         requests[accelerator.resource_name] = limits[accelerator.resource_name] = str(accelerator.resource_count)
     return Resources(requests=requests, limits=limits)
+
+
+def _more(a: str, b: str) -> bool:
+    return parse_quantity(a, milli=True) > parse_quantity(b, milli=True)
 
 
 def items_left(observed: Observed) -> int | None:

@@ -48,9 +48,8 @@ def failed(reason: AnyReason, message: str, *, accepted: bool = True) -> tuple[F
     )
 
 
-def unfinished(message: str) -> Finding:
-    """Succeeded, while it is open."""
-    return Finding(ConditionType.SUCCEEDED, Truth.UNKNOWN, Reason.RUNNING, message)
+# Succeeded, while it is open. What the job waits for stands in Ready and Placed, and moves there.
+UNFINISHED = Finding(ConditionType.SUCCEEDED, Truth.UNKNOWN, Reason.RUNNING, "the work is not done yet")
 
 
 def stop_all(observed: Observed, why: str) -> tuple[DeletePod, ...]:
@@ -62,18 +61,20 @@ def refused(observed: Observed, stand: Standing) -> Outcome:
     """A job that may not run: for good, or until what it misses turns up."""
     refusal = stand.refusal
     assert refusal is not None
-    status = replace(observed.job.status, deadline=_unstarted_deadline(observed))
-    actions = stop_all(observed, refusal.message)
+    status = replace(observed.job.status, deadline=_unstarted_deadline(observed, refusal))
     if refusal.final:
+        actions = stop_all(observed, refusal.message)
         return Outcome(actions, failed(refusal.reason, refusal.message, accepted=False), status, "Failed")
-    return Outcome(actions, waiting(ConditionType.ACCEPTED, refusal.reason, refusal.message), status, "Waiting")
+    # Workers that run are left alone: a model that is missing for a moment must not cost what is under way.
+    return Outcome((), waiting(ConditionType.ACCEPTED, refusal.reason, refusal.message), status, "Waiting")
 
 
-def _unstarted_deadline(observed: Observed) -> DeadlineStatus | None:
+def _unstarted_deadline(observed: Observed, refusal: admit.Refusal) -> DeadlineStatus | None:
     spec = observed.job.spec
     if spec is None or spec.deadline is None:
         return None
-    return DeadlineStatus(time=spec.deadline, outlook=Outlook.UNKNOWN)
+    missed = refusal.reason is Reason.DEADLINE_EXCEEDED
+    return DeadlineStatus(time=spec.deadline, outlook=Outlook.MISSED if missed else Outlook.UNKNOWN)
 
 
 def suspended(observed: Observed, stand: Standing) -> Outcome:

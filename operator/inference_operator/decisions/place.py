@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from inference_operator.decisions.fleet import Option, Shape, Tolerance
 from inference_operator.domain.cluster import Node, Taint
+from inference_operator.domain.instants import shift
 from inference_operator.domain.job import CostTerms
 from inference_operator.domain.resources import Amounts, format_amount, shortage
 from inference_operator.settings import CostWeights
@@ -32,9 +33,10 @@ def unfit(node: Node, shape: Shape) -> str | None:
 
 def tolerates(toleration: Tolerance, taint: Taint) -> bool:
     """Whether a toleration covers a taint (core/v1's rule)."""
-    if toleration.effect not in (None, taint.effect):
+    # The API writes "any" as an empty string or leaves it out.
+    if toleration.effect not in (None, "", taint.effect):
         return False
-    if toleration.key is None:
+    if not toleration.key:
         return toleration.operator == "Exists"
     return toleration.key == taint.key and (toleration.operator == "Exists" or (toleration.value or "") == taint.value)
 
@@ -79,7 +81,7 @@ def cost(option: Option, weights: CostWeights) -> CostTerms:
 
 def completion(option: Option, now: datetime) -> datetime:
     """When a worker that starts now on this class would be done."""
-    return now + timedelta(seconds=option.estimate.total_seconds)
+    return shift(now, option.estimate.total_seconds)
 
 
 def in_time(option: Option, deadline: datetime | None, now: datetime) -> bool:

@@ -1,7 +1,7 @@
 """What to do and what to say about one job: the whole decision, as a plan that can be printed and compared."""
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from inference_operator.decisions.actions import Action, DeleteJob, DeletePod, EmitEvent, Plan, WriteStatus
 from inference_operator.decisions.batch import plan_batch
@@ -10,7 +10,8 @@ from inference_operator.decisions.need import Standing, is_finished, need
 from inference_operator.decisions.outcome import Outcome, refused, suspended
 from inference_operator.decisions.serve import plan_serve
 from inference_operator.domain.cluster import Observed
-from inference_operator.domain.conditions import Condition, ConditionType, Truth, dated, find, is_true
+from inference_operator.domain.conditions import Condition, ConditionType, Reason, Truth, dated, find, is_true
+from inference_operator.domain.instants import shift
 from inference_operator.domain.job import AttemptOutcome, InferenceJobStatus
 from inference_operator.settings import Settings
 
@@ -21,7 +22,9 @@ def plan(observed: Observed, stand: Standing, answer: Answer | None, settings: S
     if job.deleting:
         # Owner references do the rest: nothing here may hold a deletion up.
         return Plan()
-    if is_finished(job.status):
+    if job.unreadable is not None:
+        return Plan()
+    if is_finished(job):
         return _after_the_end(observed, now)
     if answer is not None and (answer.uid, answer.revision) != (job.uid, stand.revision):
         answer = None
@@ -42,7 +45,7 @@ def _outcome(observed: Observed, stand: Standing, answer: Answer | None, setting
         return refused(observed, stand)
     if spec.suspend:
         return suspended(observed, stand)
-    if answer is None and need(observed, stand, settings, now) is not None and observed.job.status.observed_generation == 0:
+    if answer is None and need(observed, stand, settings, now) is not None and not _has_news(observed, stand):
         # The scheduler answers within milliseconds; a status that says "not decided yet" would cost a write and tell nothing.
         return Outcome(silent=True)
     if spec.input is not None:
@@ -50,12 +53,22 @@ def _outcome(observed: Observed, stand: Standing, answer: Answer | None, setting
     return plan_serve(observed, stand, answer, settings, now)
 
 
+def _has_news(observed: Observed, stand: Standing) -> bool:
+    """Whether something happened that no status tells yet: an attempt's end, or workers that serve."""
+    state, told = stand.attempts, observed.job.status.last_attempt
+    if state is None:
+        return any(not pod.terminal for pod in observed.pods)
+    untold = told is None or told.number != state.number or told.outcome is AttemptOutcome.RUNNING
+    return state.ending is not None and untold
+
+
 def _settle(outcome: Outcome, observed: Observed, now: datetime) -> InferenceJobStatus:
     """The status to be: findings dated, and what would only make noise kept as it was."""
     before = observed.job.status
     conditions = dated(outcome.findings, before=before.conditions, generation=observed.job.generation, now=now)
     conditions = tuple(_calm(c, before.conditions) for c in conditions)
-    summary = find(conditions, ConditionType.READY) or find(conditions, ConditionType.SUSPENDED)
+    kinds = (ConditionType.READY, ConditionType.SUSPENDED, ConditionType.SUCCEEDED)
+    summary = next((found for kind in kinds if (found := find(conditions, kind)) is not None), None)
     return replace(
         outcome.status,
         observed_generation=observed.job.generation,
@@ -66,7 +79,7 @@ def _settle(outcome: Outcome, observed: Observed, now: datetime) -> InferenceJob
 
 
 # Reasons whose message counts things that move all the time: while the reason stands, so does the message.
-_CALM = frozenset({"NoFreeCapacity", "NoNodeFits", "YieldsToOthers"})
+_CALM = frozenset({Reason.NO_FREE_CAPACITY, Reason.NO_NODE_FITS})
 
 
 def _calm(condition: Condition, before: list[Condition]) -> Condition:
@@ -82,12 +95,16 @@ def _after_the_end(observed: Observed, now: datetime) -> Plan:
     live = [DeletePod(pod.key, pod.uid, "the job has ended") for pod in observed.pods if not pod.terminal and not pod.deleting]
     actions: list[Action] = list(live)
     if job.status.observed_generation != job.generation:
-        actions.append(WriteStatus(job.key, job.uid, replace(job.status, observed_generation=job.generation)))
+        conditions = [replace(condition, observed_generation=job.generation) for condition in job.status.conditions]
+        status = replace(job.status, observed_generation=job.generation, conditions=conditions)
+        actions.append(WriteStatus(job.key, job.uid, status))
     ttl = job.spec.ttl_seconds_after_finished if job.spec is not None else None
-    ended = job.status.completion_time or _ended_since(job.status)
+    # A service's completion time is when it was first ready; what counts here is when it ended.
+    batch = job.spec is not None and job.spec.input is not None
+    ended = (job.status.completion_time if batch else None) or _ended_since(job.status)
     if ttl is None or ended is None:
         return Plan(tuple(actions))
-    due = ended + timedelta(seconds=ttl)
+    due = shift(ended, ttl)
     if now >= due:
         return Plan((*actions, DeleteJob(job.key, job.uid, f"finished {ttl} s ago, as ttlSecondsAfterFinished says")))
     return Plan(tuple(actions), due)

@@ -1,10 +1,11 @@
 """How a serving job's workers stand, and how many it should have."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from inference_operator.decisions.attempts import Ending, backoff_seconds, ending_of, is_running
 from inference_operator.domain.cluster import Observed, Pod
+from inference_operator.domain.instants import shift
 from inference_operator.domain.job import AttemptOutcome, InferenceJobSpec, Serve
 from inference_operator.settings import Settings
 
@@ -91,8 +92,10 @@ def replicas(observed: Observed, revision: str, settings: Settings, now: datetim
 def _retry(pod: Pod, fault: Ending, observed: Observed, settings: Settings, now: datetime) -> datetime:
     ended = pod.ended or now
     if fault.permanent:
-        return ended + timedelta(seconds=PERMANENT_RETRY_SECONDS)
-    return ended + timedelta(seconds=backoff_seconds(max(1, observed.job.status.failed_attempts), settings))
+        return shift(ended, PERMANENT_RETRY_SECONDS)
+    status = observed.job.status
+    counted = status.last_attempt is not None and status.last_attempt.number >= _number(pod)
+    return shift(ended, backoff_seconds(status.failed_attempts + (not counted), settings))
 
 
 def _is_of(pod: Pod, revision: str) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from inference_operator.domain.cluster import Observed, Pod, Reading
+from inference_operator.domain.instants import shift
 from inference_operator.domain.job import DeadlineStatus, LatencyStatus, ModelStatus, Outlook, Placement
 from inference_protocol.messages import ModelFacts, ModelSource
 from inference_protocol.sketch import LatencySketch, merged
@@ -29,6 +30,7 @@ def deadline_status(
     if deadline is None:
         return None
     end = completed or _settled(estimated, before, deadline, now)
+    end = end.replace(microsecond=0) if end is not None else None
     if completed is not None:
         outlook = Outlook.MET if completed <= deadline else Outlook.MISSED
     elif now > deadline:
@@ -36,12 +38,14 @@ def deadline_status(
     elif estimated is None:
         outlook = Outlook.UNKNOWN
     else:
-        safe = estimated + (estimated - now) * _MARGIN
+        # Work that has outrun its estimate by so much may well take as much again.
+        likely = estimated if estimated >= now else shift(now, (now - estimated).total_seconds())
+        safe = shift(likely, (likely - now).total_seconds() * _MARGIN)
         outlook = Outlook.ON_TIME if safe <= deadline else Outlook.AT_RISK
     return DeadlineStatus(
         time=deadline,
-        estimated_completion_time=end.replace(microsecond=0) if end is not None else None,
-        slack_seconds=int((deadline - end).total_seconds()) if end is not None else None,
+        estimated_completion_time=end,
+        slack_seconds=int((deadline.replace(microsecond=0) - end).total_seconds()) if end is not None else None,
         outlook=outlook,
     )
 

@@ -1,5 +1,7 @@
 """A hash of what a worker is made from: when it changes, running workers are out of date."""
 
+from dataclasses import fields, is_dataclass
+
 import msgspec
 
 from inference_operator.decisions import admit
@@ -18,7 +20,14 @@ def revision(observed: Observed, settings: Settings) -> str:
     source = admit.source(observed)
     parts: list[object] = [source, spec.batch_size, spec.accelerator, spec.backend]
     if spec.input is not None:
-        parts += [repr(spec.input), repr(spec.output)]
+        parts += [_told(spec.input), _told(spec.output)]
     else:
-        parts += [repr(spec.resources), repr(spec.template), sorted(spec.node_selector.items()), settings.worker_image]
+        parts += [_told(spec.resources), _told(spec.template), sorted(spec.node_selector.items()), settings.worker_image]
     return short_hash(msgspec.json.encode(parts).decode())
+
+
+def _told(part: object) -> dict[str, object] | None:
+    """What the user has said there. A field that a new version adds stands at its default, and changes nothing."""
+    if not is_dataclass(part) or isinstance(part, type):
+        return None
+    return {f.name: v for f in fields(part) if (v := getattr(part, f.name)) not in (None, {}, [], f.default)}

@@ -1,7 +1,7 @@
 """The plan of a serving job: keep workers, replace old revisions without a gap, end when told."""
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from inference_operator.decisions import admit
 from inference_operator.decisions.actions import Action, CreatePod, CreateService, DeletePod, WriteModelStatus
@@ -17,6 +17,7 @@ from inference_operator.decisions.trouble import trouble_of
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Observed
 from inference_operator.domain.conditions import AnyReason, ConditionType, Finding, Reason, Truth
+from inference_operator.domain.instants import shift
 from inference_operator.domain.job import AttemptOutcome, AttemptStatus, DeadlinePolicy, InferenceJobStatus, LatencyStatus
 from inference_operator.domain.schema import rfc3339
 from inference_operator.manifests.service import endpoint, service
@@ -37,11 +38,14 @@ def plan_serve(observed: Observed, stand: Standing, answer: Answer | None, setti
     if (
         spec.deadline_policy is DeadlinePolicy.FIRM
         and spec.deadline is not None
+        and state.wanted
         and _first_ready(observed, state, now) is None
         and now >= spec.deadline
     ):
         text = f"was not ready by the deadline {rfc3339(spec.deadline)}, and deadlinePolicy is Firm"
-        return Outcome(stop_all(observed, text), failed(Reason.DEADLINE_EXCEEDED, text), _status(observed, state, now), "Failed")
+        return Outcome(
+            stop_all(observed, text), failed(Reason.DEADLINE_EXCEEDED, text), _stopped(_status(observed, state, now)), "Failed"
+        )
     actions = _actions(observed, stand, state, answer, settings, now)
     status = _status(observed, state, now)
     placing = any(isinstance(action, CreatePod) for action in actions)
@@ -72,7 +76,11 @@ def _actions(
     actions.extend(DeletePod(pod.key, pod.uid, "ended, and not the newest") for pod in state.ended[:-1])
     for pod in state.ready[:1]:
         status = learned(
-            observed.model, facts_of(pod, observed.readings), accelerator=pod.worker.accelerator if pod.worker else "", now=now
+            observed.model,
+            facts_of(pod, observed.readings),
+            accelerator=pod.worker.accelerator if pod.worker else "",
+            now=now,
+            since=pod.started or now,
         )
         if status is not None and observed.model is not None:
             actions.append(WriteModelStatus(observed.model.key, observed.model.uid, status))
@@ -83,10 +91,14 @@ def _ended(observed: Observed, state: Replicas, until: datetime, now: datetime) 
     text = f"served until {rfc3339(until)}, as spec.serve.until says"
     findings = (
         ACCEPTED,
-        Finding(ConditionType.READY, Truth.FALSE, Reason.ENDED, text),
+        # No Ready: it does not answer, and it is where its author wants it. kstatus reads that as current.
         Finding(ConditionType.SUCCEEDED, Truth.TRUE, Reason.ENDED, text),
     )
-    return Outcome(stop_all(observed, text), findings, _status(observed, state, now), "Succeeded")
+    return Outcome(stop_all(observed, text), findings, _stopped(_status(observed, state, now)), "Succeeded")
+
+
+def _stopped(status: InferenceJobStatus) -> InferenceJobStatus:
+    return replace(status, replicas=0, ready_replicas=0)
 
 
 def _findings(
@@ -188,7 +200,7 @@ def _estimate(state: Replicas) -> datetime | None:
     ]
     if not starting or state.missing or any(p.cost.estimated for p in starting):
         return None
-    return max(p.decision_time + timedelta(seconds=p.cost.latency_seconds) for p in starting)
+    return max(shift(p.decision_time, p.cost.latency_seconds) for p in starting)
 
 
 def _latency(observed: Observed, state: Replicas, now: datetime) -> LatencyStatus | None:
@@ -202,4 +214,4 @@ def _latency(observed: Observed, state: Replicas, now: datetime) -> LatencyStatu
 
 
 def _future(instant: datetime | None, now: datetime) -> datetime | None:
-    return instant + timedelta(seconds=1) if instant is not None and instant > now else None
+    return shift(instant, 1) if instant is not None and instant > now else None

@@ -35,6 +35,8 @@ class Job:
     spec: InferenceJobSpec | None
     status: InferenceJobStatus
     invalid: str | None = None
+    # A status that we can't read was written by a version that knew more: acting on half of it could undo the other half.
+    unreadable: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ class Node:
     allocatable: Amounts
     ready: bool
     unschedulable: bool
+    uid: str = ""
     # False once the control plane has lost touch with it (Ready is Unknown): what runs there can't be counted on.
     reachable: bool = True
 

@@ -52,7 +52,6 @@ class Reason(StrEnum):
     PENDING = "Pending"
     NO_FREE_CAPACITY = "NoFreeCapacity"
     NO_NODE_FITS = "NoNodeFits"
-    YIELDS_TO_OTHERS = "YieldsToOthers"
     DEADLINE_INFEASIBLE = "DeadlineInfeasible"
     QUOTA_EXCEEDED = "QuotaExceeded"
     POD_REFUSED = "PodRefused"
@@ -69,10 +68,7 @@ class Reason(StrEnum):
     ENDED = "Ended"
     SUSPENDED = "Suspended"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
-    ATTEMPTS_EXHAUSTED = "AttemptsExhausted"
     WORKER_LOST = "WorkerLost"
-    # InferenceModel
-    DECLARED = "Declared"
 
 
 AnyReason = Reason | WorkerReason

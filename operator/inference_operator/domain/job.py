@@ -87,7 +87,7 @@ class AttemptOutcome(StrEnum):
 
 @api_type(
     Rule("has(self.uri) != has(self.data)", "set exactly one of uri and data"),
-    Rule("!has(self.uri) || !self.uri.startsWith('http') || has(self.digest)", "an http(s) input needs its sha256 digest"),
+    Rule("!has(self.uri) || !self.uri.matches('^https?://') || has(self.digest)", "an http(s) input needs its sha256 digest"),
 )
 class Input:
     """What a batch job reads: a location, or small JSON lines given in place."""
@@ -213,7 +213,7 @@ class PodTemplate:
         "modelVersion picks a version of an InferenceModel; a model given as a URI has none",
     ),
     Rule(
-        "!self.model.startsWith('http') || has(self.modelDigest)",
+        "!self.model.matches('^https?://') || has(self.modelDigest)",
         "a model fetched over http(s) needs modelDigest (sha256:HEX), so that what runs is what you meant",
     ),
     Rule("!has(self.autoscaling) || self.autoscaling.mode == 'None' || !has(self.input)", "autoscaling is for serving jobs"),

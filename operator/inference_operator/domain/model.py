@@ -15,7 +15,7 @@ _BY_NAME = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["nam
 
 
 @api_type(
-    Rule("!self.uri.startsWith('http') || has(self.digest)", "a version fetched over http(s) needs its digest (sha256:HEX)"),
+    Rule("!self.uri.matches('^https?://') || has(self.digest)", "a version fetched over http(s) needs its digest (sha256:HEX)"),
 )
 class ModelVersion:
     """One immutable file."""

@@ -37,7 +37,7 @@ def label_value(name: str) -> str:
 
 def pod_name(job: str, uid: str, number: int) -> str:
     """The worker pod of an attempt (batch) or with a serial number (serve); differs for jobs of one name in turn."""
-    tail = f"-{short_hash(uid, 6)}-{number}"
+    tail = f"-{short_hash(uid, 10)}-{number}"
     head = job[: _LABEL_LIMIT - len(tail)].rstrip("-.").replace(".", "-")
     return head + tail
 

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Job, Key, Model, Node, Pod, PodPhase, Taint, Trouble, Worker
-from inference_operator.domain.job import InferenceJobSpec, InferenceJobStatus, Placement
+from inference_operator.domain.job import KIND, InferenceJobSpec, InferenceJobStatus, Placement
 from inference_operator.domain.model import InferenceModelSpec, InferenceModelStatus
 from inference_operator.domain.resources import PODS, add, amounts
 from inference_protocol.messages import decode_report
@@ -30,6 +30,12 @@ class _Struct(msgspec.Struct, frozen=True, rename="camel"):
     pass
 
 
+class _Owner(_Struct, frozen=True):
+    uid: str
+    kind: str = ""
+    controller: bool = False
+
+
 class _Meta(_Struct, frozen=True):
     name: str
     uid: str
@@ -40,6 +46,7 @@ class _Meta(_Struct, frozen=True):
     deletion_timestamp: datetime | None = None
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
+    owner_references: list[_Owner] = []
 
 
 class _Amounts(_Struct, frozen=True):
@@ -57,6 +64,7 @@ class _PodSpec(_Struct, frozen=True):
     containers: list[_Container] = []
     init_containers: list[_Container] = []
     overhead: dict[str, str] = {}
+    resources: _Amounts = _Amounts()
 
 
 class _Waiting(_Struct, frozen=True):
@@ -140,6 +148,7 @@ def parse_job(raw: Raw) -> Job:
         spec=spec.value,
         status=status.value or InferenceJobStatus(),
         invalid=spec.fault,
+        unreadable=status.fault,
     )
 
 
@@ -177,6 +186,7 @@ def parse_node(raw: Raw) -> Node:
     node = msgspec.convert(raw, _RawNode)
     return Node(
         name=node.metadata.name,
+        uid=node.metadata.uid,
         resource_version=node.metadata.resource_version,
         labels=node.metadata.labels,
         taints=tuple(Taint(t["key"], t.get("value") or "", t["effect"]) for t in node.spec.taints),
@@ -202,7 +212,7 @@ def parse_pod(raw: Raw) -> Pod:
         deleting=meta.deletion_timestamp is not None,
         created=meta.creation_timestamp,
     )
-    if meta.labels.get(names.LABEL_MANAGED_BY) != names.MANAGED_BY or names.LABEL_JOB_UID not in meta.labels:
+    if not _is_ours(meta):
         return plain
     state = next((c.state for c in status.container_statuses if c.name == names.CONTAINER), _State())
     ended = state.terminated
@@ -218,6 +228,13 @@ def parse_pod(raw: Raw) -> Pod:
         started=started,
         ended=ended.finished_at if ended else None,
     )
+
+
+def _is_ours(meta: _Meta) -> bool:
+    """Labels can be written by anybody with a pod; what the pod is must also stand in its owner reference."""
+    uid = meta.labels.get(names.LABEL_JOB_UID)
+    owned = any(o.controller and o.kind == KIND and o.uid == uid for o in meta.owner_references)
+    return uid is not None and owned and meta.labels.get(names.LABEL_MANAGED_BY) == names.MANAGED_BY
 
 
 def _worker(meta: _Meta) -> Worker:
@@ -251,25 +268,34 @@ def _trouble(status: _PodStatus, state: _State) -> Trouble | None:
 
 
 def _requests(spec: _PodSpec) -> dict[str, int]:
-    """What the scheduler reserves: the containers' sum or the greediest init container, whichever is more, and the overhead."""
+    """What the scheduler reserves (core/v1's rule).
+
+    The sum of containers and sidecars, or the greediest moment of the init sequence, whichever is more; what the pod as a whole
+    asks for stands instead of that; the overhead comes on top.
+    """
     total: dict[str, int] = {PODS: 1}
-    first: dict[str, int] = {}
     for container in spec.containers:
-        add(total, amounts(_effective(container)))
+        add(total, amounts(_effective(container.resources)))
+    sidecars: dict[str, int] = {}
+    greediest: dict[str, int] = {}
     for container in spec.init_containers:
+        own = amounts(_effective(container.resources))
+        moment = dict(sidecars)
+        add(moment, own)
         if container.restart_policy == "Always":
-            add(total, amounts(_effective(container)))
-            continue
-        for name, value in amounts(_effective(container)).items():
-            first[name] = max(first.get(name, 0), value)
-    for name, value in first.items():
+            sidecars = moment
+        for name, value in moment.items():
+            greediest[name] = max(greediest.get(name, 0), value)
+    add(total, sidecars)
+    for name, value in greediest.items():
         total[name] = max(total.get(name, 0), value)
+    total |= amounts(_effective(spec.resources))
     add(total, amounts(spec.overhead))
     return total
 
 
-def _effective(container: _Container) -> dict[str, str]:
-    return {**container.resources.limits, **container.resources.requests}
+def _effective(resources: _Amounts) -> dict[str, str]:
+    return {**resources.limits, **resources.requests}
 
 
 def status_document(status: InferenceJobStatus) -> dict[str, Any]:

@@ -1,8 +1,13 @@
 """Kubernetes quantities as whole numbers: CPU in millicores, everything else in units (bytes, devices)."""
 
-from decimal import ROUND_CEILING, Decimal, InvalidOperation
+import re
+from decimal import ROUND_CEILING, Decimal, localcontext
 from functools import lru_cache
 
+# k8s.io/apimachinery's grammar: a number, then a suffix or an exponent. ASCII digits only.
+_QUANTITY = re.compile(
+    r"([+-]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40}))(?:(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)|([eE][+-]?[0-9]{1,2}))?"
+)
 _SUFFIXES = {
     "n": Decimal("1e-9"),
     "u": Decimal("1e-6"),
@@ -27,10 +32,13 @@ _SUFFIXES = {
 @lru_cache(maxsize=4096)
 def parse_quantity(text: str, *, milli: bool = False) -> int:
     """The quantity in whole units, or thousandths of them, rounded up. Raises ValueError."""
-    number = text.rstrip("numkKMGTPEi")
-    suffix = text[len(number) :]
-    try:
-        value = Decimal(number) * _SUFFIXES[suffix]
-    except (KeyError, InvalidOperation) as error:
-        raise ValueError(f"{text!r} is no quantity") from error
-    return int((value * (1000 if milli else 1)).to_integral_value(ROUND_CEILING))
+    found = _QUANTITY.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no quantity")
+    with localcontext() as context:
+        # Enough digits that nothing is rounded on the way: only the end rounds, and up.
+        context.prec = 200
+        value = Decimal(found[1]) * _SUFFIXES[found[2] or ""] * (1000 if milli else 1)
+        if found[3]:
+            value = value.scaleb(int(found[3][1:]))
+        return int(value.to_integral_value(ROUND_CEILING))

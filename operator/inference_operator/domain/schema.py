@@ -80,4 +80,9 @@ LabelValue = Annotated[str, Field(max_length=63)]
 
 def rfc3339(instant: datetime) -> str:
     """Kubernetes' own spelling of an instant: UTC, whole seconds, Z."""
-    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    try:
+        utc = instant.astimezone(UTC)
+    except OverflowError:
+        # The first and last hours of the calendar have no UTC in some time zones.
+        return instant.isoformat(timespec="seconds")
+    return f"{utc.year:04d}-{utc:%m-%dT%H:%M:%SZ}"

@@ -44,6 +44,10 @@ class Memory(Protocol):
         """Drop an assumption."""
         ...
 
+    def mark_deleting(self, key: Key, uid: str) -> None:
+        """Remember a deletion that the watch has not shown yet."""
+        ...
+
     def put_job(self, job: Job) -> bool:
         """Take in what the API server answered."""
         ...
@@ -77,6 +81,7 @@ class Applier:
             case DeletePod():
                 log.info("%s: delete pod %s: %s", key, action.key.name, action.why)
                 await self._kube.delete(paths.pod(action.key), uid=action.uid)
+                self._memory.mark_deleting(action.key, action.uid)
             case CreateService():
                 return await self._create_service(key, action)
             case DeleteJob():

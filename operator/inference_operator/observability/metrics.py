@@ -9,6 +9,7 @@ _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 
 reconcile_seconds = Histogram("inference_operator_reconcile_seconds", "One look at one job.", buckets=_SECONDS, registry=REGISTRY)
 reconcile_errors_total = Counter("inference_operator_reconcile_errors_total", "Looks that ended in a bug.", registry=REGISTRY)
+scheduling_errors_total = Counter("inference_operator_scheduling_errors_total", "Passes that ended in a bug.", registry=REGISTRY)
 scheduling_seconds = Histogram(
     "inference_operator_scheduling_seconds", "One pass over the fleet.", buckets=_SECONDS, registry=REGISTRY
 )

@@ -31,7 +31,7 @@ def unplaced_batches() -> dict[str, Situation]:
     vanished = a_job(status=InferenceJobStatus(observed_generation=1, attempts=1, last_attempt=old))
     return {
         "new, and the scheduler has not spoken": Situation(observed(a_job()), {}, "Current", "", actions=()),
-        "the scheduler has not spoken since": Situation(observed(job), opens("Pending", placed=False), "InProgress", "Waiting"),
+        "the scheduler has not spoken since": Situation(observed(job), {}, "Current", "", actions=()),
         "no room": Situation(observed(a_job()), opens("NoFreeCapacity", placed=False), "InProgress", "Waiting", scheduler=full()),
         "no node fits": Situation(
             observed(a_job()), opens("NoNodeFits", placed=False), "InProgress", "Waiting", scheduler=full(Reason.NO_NODE_FITS)
@@ -157,11 +157,12 @@ def placed_batches() -> dict[str, Situation]:
         ),
         "it could not start in all its time": Situation(
             observed(job, a_pod(job, phase=PENDING, created_ago=601, trouble=Trouble("ImagePullBackOff", "back-off"))),
-            opens("ImageUnavailable", placed=False),
+            opens("BackingOff", placed=False),
             "InProgress",
             "Waiting",
             actions=("DeletePod", "WriteStatus"),
-            recheck=in_seconds(5),
+            events=("AttemptFailed",),
+            recheck=in_seconds(2),
             looks=2,
         ),
         "its spec has changed": Situation(

@@ -121,7 +121,7 @@ def serving_jobs() -> dict[str, Situation]:
         ),
         "its time to serve is over": Situation(
             observed(over, a_pod(over)),
-            {"Accepted": ("True", "Accepted"), "Ready": ("False", "Ended"), "Succeeded": ("True", "Ended")},
+            {"Accepted": ("True", "Accepted"), "Succeeded": ("True", "Ended")},
             "Current",
             "Succeeded",
             actions=("DeletePod", "WriteStatus"),

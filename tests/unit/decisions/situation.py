@@ -102,4 +102,6 @@ def ended(job: Job, status: InferenceJobStatus | None = None, *, ago: float = 60
     done = Condition(
         type="Succeeded", status=Truth.TRUE, reason="Succeeded", message="", last_transition_time=then, observed_generation=1
     )
-    return replace(job, status=replace(status or LOOKED, conditions=[done], completion_time=then, phase="Succeeded"))
+    return replace(
+        job, status=replace(status or LOOKED, conditions=[done], start_time=then, completion_time=then, phase="Succeeded")
+    )

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-import pytest
-
 from inference_operator.decisions.actions import (
     Action,
     CreatePod,
@@ -119,11 +117,6 @@ def kinds(done: Plan) -> tuple[str, ...]:
 def facts(conditions: list[Condition]) -> dict[str, tuple[str, str]]:
     """Type to status and reason."""
     return {c.type: (c.status.value, c.reason) for c in conditions}
-
-
-def known(bug: str | None) -> tuple[pytest.MarkDecorator, ...]:
-    """Marks for a case of a table: it shows a known bug, or it doesn't."""
-    return (pytest.mark.xfail(strict=True, reason=bug),) if bug is not None else ()
 
 
 def in_seconds(seconds: float) -> datetime:

@@ -146,9 +146,6 @@ def test_a_uri_without_a_file_has_a_name_too() -> None:
 # What slips through.
 
 
-@pytest.mark.xfail(
-    strict=True, reason="admit.py locations(): the URI of an InferenceModel's version is not checked; making the pod raises"
-)
 @pytest.mark.parametrize("uri", ["pvc://Not_A_Claim/m.onnx", "pvc://claim/%2e%2e/m.onnx"])
 def test_an_unusable_uri_of_the_models_version_is_refused_in_words(uri: str) -> None:
     found = refused(a_job(model="m"), a_model("m", a_version(uri=uri)))
@@ -156,8 +153,5 @@ def test_an_unusable_uri_of_the_models_version_is_refused_in_words(uri: str) -> 
     assert found is not None
 
 
-@pytest.mark.xfail(
-    strict=True, raises=ValueError, reason="uris.py parse_uri raises a plain ValueError on this; admission does not catch it"
-)
 def test_a_malformed_address_is_refused_in_words() -> None:
     assert refused(a_job(input=Input(uri="http://[x/i.npy", digest=DIGEST), output=OUTPUT)) is not None

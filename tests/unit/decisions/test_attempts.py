@@ -15,7 +15,7 @@ from inference_operator.domain.job import AttemptOutcome, AttemptStatus, Inferen
 from inference_operator.settings import Settings
 from inference_protocol.reasons import PERMANENT, WorkerReason
 from tests.builders import NOW, SETTINGS, a_job, a_pod, a_report, observed, whole
-from tests.unit.decisions.support import after, decide, in_seconds, known, status_of
+from tests.unit.decisions.support import after, decide, in_seconds, status_of
 
 FAILED, SUCCEEDED, RUNNING = PodPhase.FAILED, PodPhase.SUCCEEDED, PodPhase.RUNNING
 BROKEN = a_report("Failed", reason=WorkerReason.INTERNAL)
@@ -74,13 +74,9 @@ ENDINGS = {
     "it was killed after it was told to stop": (troubled("Error", exit_code=137, deleting=True), "Disrupted", "Terminated", 0),
     "it finished what is no longer asked for": (gone(SUCCEEDED, report=a_report(), revision="old"), "Disrupted", "Terminated", 0),
 }
-KNOWN = {
-    "it was killed after it was told to stop": "attempts.py ending_of: a deleted pod killed after its grace counts as failed",
-    "it finished what is no longer asked for": "attempts.py ending_of: an old revision's success finishes the changed job",
-}
 
 
-@pytest.mark.parametrize("how", [pytest.param(how, marks=known(KNOWN.get(how))) for how in ENDINGS])
+@pytest.mark.parametrize("how", list(ENDINGS))
 def test_how_an_attempt_ends(how: str) -> None:
     pod, outcome, reason, failed = ENDINGS[how]
 
@@ -212,10 +208,6 @@ def test_there_is_nothing_to_try_again_before_an_end() -> None:
     assert retry_time(judged(a_pod(a_job())), SETTINGS) is None
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="attempts.py retry_time: disruptions know no backoff: a node that refuses each pod gets new ones without end",
-)
 def test_disruption_after_disruption_is_tried_again_ever_later() -> None:
     status = InferenceJobStatus(attempts=20, failed_attempts=0, last_attempt=remembering(20, AttemptOutcome.DISRUPTED).last_attempt)
     retry = retry_time(judged(status=status), SETTINGS)

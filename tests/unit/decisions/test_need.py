@@ -37,14 +37,14 @@ from tests.builders import (
     observed,
     whole,
 )
-from tests.unit.decisions.support import in_seconds, known, wanted
+from tests.unit.decisions.support import in_seconds, wanted
 
 FAILED = PodPhase.FAILED
 
 
 def finished(job: Job, truth: Truth) -> Job:
     done = Condition(type="Succeeded", status=truth, reason="r", message="", last_transition_time=NOW)
-    return replace(job, status=replace(job.status, conditions=[done]))
+    return replace(job, status=replace(job.status, conditions=[done], start_time=NOW))
 
 
 def a_failure(job: Job, *, ago: float = 60.0, number: int = 1) -> Observed:
@@ -168,8 +168,8 @@ KNOWN_LIMIT = (
         ("memory", Resources(requests={"memory": "8Gi"})),
         ("memory", Resources(requests={"memory": "64Mi"})),
         ("memory", Resources(requests={"memory": "2Gi"}, limits={"memory": "3Gi"})),
-        pytest.param("memory", Resources(limits={"memory": "256Mi"}), marks=known(KNOWN_LIMIT)),
-        pytest.param("cpu", Resources(limits={"cpu": "250m"}), marks=known(KNOWN_LIMIT)),
+        pytest.param("memory", Resources(limits={"memory": "256Mi"})),
+        pytest.param("cpu", Resources(limits={"cpu": "250m"})),
     ],
 )
 @pytest.mark.parametrize("accelerator", ["cpu", "gpu"])

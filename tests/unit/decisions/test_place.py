@@ -84,7 +84,6 @@ def test_a_toleration_covers_what_core_v1_says(toleration: Tolerance, taint: Tai
     assert place.tolerates(toleration, taint) == tolerates_taint(toleration, taint)
 
 
-@pytest.mark.xfail(strict=True, reason="place.py tolerates: an empty key or effect is not read as none, which core/v1 does")
 @pytest.mark.parametrize("toleration", [Tolerance("", "Exists", None, None), Tolerance("a", "Exists", None, "")])
 def test_empty_is_as_good_as_none(toleration: Tolerance) -> None:
     assert place.tolerates(toleration, Taint("a", "", "NoSchedule"))

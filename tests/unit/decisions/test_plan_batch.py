@@ -9,10 +9,32 @@ import pytest
 from inference_operator.decisions.actions import CreatePod, DeletePod, WriteStatus
 from inference_operator.domain.cluster import Observed, PodPhase, Trouble
 from inference_operator.domain.conditions import Condition, ConditionType, Reason, Truth, find
-from inference_operator.domain.job import AttemptOutcome, AttemptStatus, Backend, DeadlinePolicy, InferenceJobStatus, Outlook
+from inference_operator.domain.job import (
+    AttemptOutcome,
+    AttemptStatus,
+    Backend,
+    DeadlinePolicy,
+    InferenceJobStatus,
+    ModelStatus,
+    Outlook,
+)
 from inference_operator.domain.parse import parse_job, status_document
 from inference_protocol.reasons import WorkerReason
-from tests.builders import NOW, SETTINGS, a_fact, a_job, a_model, a_pod, a_reading, a_report, observed, whole
+from tests.builders import (
+    NOW,
+    OTHER_DIGEST,
+    SETTINGS,
+    a_fact,
+    a_job,
+    a_model,
+    a_pod,
+    a_profile,
+    a_reading,
+    a_report,
+    a_version,
+    observed,
+    whole,
+)
 from tests.unit.decisions.situation import LOOKED, full, on
 from tests.unit.decisions.support import after, decide, in_seconds, kinds, settled, status_of
 
@@ -124,9 +146,6 @@ def test_last_words_are_kept_in_bounds() -> None:
     assert len(json.dumps(status_document(status))) < 64 * 1024
 
 
-@pytest.mark.xfail(
-    strict=True, reason="batch.py _next_attempt: each retry writes 'the scheduler has not decided yet' before its place"
-)
 def test_a_retry_is_not_announced_before_it_has_a_place() -> None:
     job = a_job(status=LOOKED)
     failed = observed(job, a_pod(job, phase=FAILED, report=a_report("Failed"), ended_ago=1))
@@ -135,12 +154,37 @@ def test_a_retry_is_not_announced_before_it_has_a_place() -> None:
     assert kinds(decide(seen, now=in_seconds(3))) == ()
 
 
+# The model changes under a running batch.
+
+
+def under_way() -> Observed:
+    job = a_job(model="m", items=10, status=LOOKED)
+    return observed(job, a_pod(job, model=a_model()), model=a_model())
+
+
+def test_a_measurement_of_its_model_does_not_disturb_a_batch() -> None:
+    seen = under_way()
+    measured = replace(seen, model=a_model(profiles=[a_profile()]))
+
+    assert "DeletePod" not in kinds(decide(measured))
+
+
+def test_a_batch_ends_with_the_version_that_it_began_with() -> None:
+    newer = a_model("m", a_version("1"), a_version("2", digest=OTHER_DIGEST))
+    seen = under_way()
+    ran = replace(seen.job.status, attempts=1, model=ModelStatus(name="m", version="1"))
+    seen = replace(seen, model=newer, job=replace(seen.job, status=ran))
+
+    assert "DeletePod" not in kinds(decide(seen))
+
+
+def test_a_batch_that_runs_needs_its_inference_model_no_more() -> None:
+    assert "DeletePod" not in kinds(decide(replace(under_way(), model=None)))
+
+
 # Deadlines.
 
 
-@pytest.mark.xfail(
-    strict=True, reason="admit.py _firm_deadline_has_passed: finished work is refused when its status was never written"
-)
 def test_work_that_finished_in_time_is_not_lost_when_the_operator_was_away() -> None:
     job = a_job(deadline_in=-1, firm=True)
     pod = a_pod(job, phase=SUCCEEDED, report=a_report(), created_ago=60, ended_ago=30)
@@ -148,9 +192,6 @@ def test_work_that_finished_in_time_is_not_lost_when_the_operator_was_away() -> 
     assert status_of(decide(observed(job, pod))).phase == "Succeeded"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="report.py deadline_status: an estimate that has passed still counts, so overdue work is OnTime"
-)
 def test_work_that_has_outrun_its_estimate_is_not_said_to_be_on_time() -> None:
     job = a_job(deadline_in=60, status=LOOKED)
     status = status_of(decide(observed(job, a_pod(job, seconds=30.0, created_ago=300))))
@@ -168,7 +209,6 @@ def test_its_own_pace_counts_more_than_what_placement_expected() -> None:
     assert status.deadline.slack_seconds is not None and -900 < status.deadline.slack_seconds < -700
 
 
-@pytest.mark.xfail(strict=True, reason="outcome.py _unstarted_deadline: a job refused for its passed deadline has outlook Unknown")
 def test_a_job_refused_for_its_passed_deadline_has_missed_it() -> None:
     status = status_of(decide(observed(a_job(deadline_in=-1, firm=True))))
 
@@ -178,16 +218,12 @@ def test_a_job_refused_for_its_passed_deadline_has_missed_it() -> None:
 # What waits.
 
 
-@pytest.mark.xfail(
-    strict=True, reason="plan.py _CALM: Succeeded repeats the message under reason Running, so moving counts are written"
-)
 def test_moving_counts_are_not_written_again_and_again() -> None:
     seen = settled(observed(a_job()), full(text="waits for room: 1 of 3 nodes"))
 
     assert decide(seen, full(text="waits for room: 2 of 3 nodes")).actions == ()
 
 
-@pytest.mark.xfail(strict=True, reason="batch.py _why_waiting: while an old worker leaves, the scheduler is blamed")
 def test_a_worker_on_its_way_out_is_named_as_what_is_waited_for() -> None:
     job = a_job(status=LOOKED)
     pod = a_pod(job, deleting=True)
@@ -205,9 +241,6 @@ def test_a_refused_pod_is_tried_again_only_when_its_time_has_come() -> None:
     assert not [action for action in done.actions if isinstance(action, DeletePod)]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="batch.py _under_way: a pod given up after start_timeout_seconds is a disruption: tried without end"
-)
 def test_a_pod_that_could_not_start_in_all_its_time_is_a_failed_attempt() -> None:
     job = a_job(status=LOOKED)
     pod = a_pod(job, phase=PENDING, trouble=Trouble("ErrImagePull", "no"), created_ago=601)
@@ -218,9 +251,6 @@ def test_a_pod_that_could_not_start_in_all_its_time_is_a_failed_attempt() -> Non
     assert seen.job.status.failed_attempts == 1
 
 
-@pytest.mark.xfail(
-    strict=True, reason="batch.py _under_way: without a trouble that we know (a mount that hangs) a pod is never given up"
-)
 def test_a_pod_that_hangs_in_creation_is_given_up_too() -> None:
     job = a_job(status=LOOKED)
 
@@ -235,9 +265,6 @@ def a_refused_job() -> Observed:
     return after(seen, decide(seen))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="need.py is_finished: a final refusal is never taken back, though its message tells how to cure it"
-)
 def test_a_refused_job_runs_once_its_spec_is_as_the_refusal_said() -> None:
     seen = a_refused_job()
     assert seen.job.spec is not None
@@ -246,9 +273,6 @@ def test_a_refused_job_runs_once_its_spec_is_as_the_refusal_said() -> None:
     assert "CreatePod" in kinds(decide(replace(seen, job=cured), on("n")))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="need.py is_finished: 'set a later deadline, or Soft' does nothing once the refusal is written"
-)
 def test_a_job_refused_for_its_deadline_runs_once_it_is_soft() -> None:
     seen = observed(a_job(deadline_in=-1, firm=True))
     seen = after(seen, decide(seen))
@@ -258,9 +282,6 @@ def test_a_job_refused_for_its_deadline_runs_once_it_is_soft() -> None:
     assert "CreatePod" in kinds(decide(replace(seen, job=cured), on("n")))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="plan.py _after_the_end leaves the conditions' observedGeneration behind: kubectl wait hangs"
-)
 def test_kubectl_wait_does_not_hang_on_a_finished_job_whose_spec_changes() -> None:
     seen = replace(a_refused_job(), job=replace(a_refused_job().job, generation=2))
     (write,) = [action for action in decide(seen).actions if isinstance(action, WriteStatus)]
@@ -268,7 +289,6 @@ def test_kubectl_wait_does_not_hang_on_a_finished_job_whose_spec_changes() -> No
     assert {c.observed_generation for c in write.status.conditions} == {2}
 
 
-@pytest.mark.xfail(strict=True, reason="parse.py: one field that we can't read drops the whole status; a finished job starts anew")
 def test_a_finished_job_whose_status_a_newer_operator_wrote_is_not_started_again() -> None:
     done = Condition(type="Succeeded", status=Truth.TRUE, reason="Succeeded", message="", last_transition_time=NOW)
     document = status_document(InferenceJobStatus(observed_generation=1, attempts=1, conditions=[done]))

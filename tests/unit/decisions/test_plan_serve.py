@@ -4,8 +4,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-import pytest
-
 from inference_operator.decisions.actions import CreatePod, DeletePod, WriteModelStatus
 from inference_operator.domain.cluster import Observed, PodPhase
 from inference_operator.domain.job import InferenceJobStatus, LatencyStatus, Serve
@@ -31,25 +29,18 @@ def test_without_room_one_old_worker_makes_room() -> None:
     assert deleted(observed(TWO, a_pod(TWO, 1, revision="old"), a_pod(TWO, 2, revision="old"))) == [1]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="serve.py _actions: while one old worker leaves, the next is deleted: a roll-out without room is an outage"
-)
 def test_no_other_old_worker_goes_while_one_is_leaving() -> None:
     seen = observed(TWO, a_pod(TWO, 1, revision="old", deleting=True), a_pod(TWO, 2, revision="old"))
 
     assert deleted(seen) == []
 
 
-@pytest.mark.xfail(strict=True, reason="serve.py _actions: the last old worker is deleted while its successor still starts")
 def test_no_other_old_worker_goes_before_the_new_one_answers() -> None:
     seen = observed(TWO, a_pod(TWO, 2, revision="old"), a_pod(TWO, 3, phase=PENDING))
 
     assert deleted(seen) == []
 
 
-@pytest.mark.xfail(
-    strict=True, reason="serve.py _actions: len(serving) == len(stale) is false once a new worker answers: the roll-out stops"
-)
 def test_the_next_old_worker_goes_once_the_new_one_answers() -> None:
     seen = observed(TWO, a_pod(TWO, 2, revision="old"), a_pod(TWO, 3))
 
@@ -101,9 +92,6 @@ def test_the_first_time_that_all_answer_is_kept() -> None:
     assert status_of(later).deadline == seen.job.status.deadline
 
 
-@pytest.mark.xfail(
-    strict=True, reason="serve.py _first_ready: a firm job at zero workers is Ready until its deadline, and then Failed"
-)
 def test_a_firm_job_that_is_scaled_to_zero_does_not_fail_at_its_deadline() -> None:
     job = a_job(serve=Serve(min_replicas=0), replicas=0, deadline_in=10, firm=True, status=replace(LOOKED, start_time=NOW))
     seen = settled(observed(job))
@@ -117,16 +105,12 @@ def an_ended_job(**spec: Any) -> Observed:
     return after(seen, decide(seen))
 
 
-@pytest.mark.xfail(strict=True, reason="serve.py _ended: the numbers of before stay in the status for ever")
 def test_a_job_that_has_ended_has_no_workers() -> None:
     status = an_ended_job().job.status
 
     assert (status.replicas, status.ready_replicas) == (0, 0)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="plan.py _after_the_end: completionTime of a serving job is when it was first ready, not its end"
-)
 def test_time_to_live_counts_from_the_end_of_serving() -> None:
     seen = an_ended_job(ttl_seconds_after_finished=600)
 
@@ -143,7 +127,6 @@ def measured(rate: float) -> Observed:
     return observed(job, pod, model=model, readings={pod.uid: a_reading(model=a_fact(items_per_second=rate))})
 
 
-@pytest.mark.xfail(strict=True, reason="learn.py learned: the same reading is mixed in at each look, one write after the other")
 def test_one_measurement_is_learned_once() -> None:
     seen = measured(200.0)
     first = decide(seen)

@@ -8,17 +8,12 @@ from inference_operator.decisions.actions import EmitEvent, WriteStatus
 from inference_operator.domain.conditions import ConditionType, Reason
 from inference_protocol.reasons import WorkerReason
 from tests.unit.decisions.situations import SITUATIONS
-from tests.unit.decisions.support import after, decide, facts, known, kstatus, settled, status_of
+from tests.unit.decisions.support import after, decide, facts, kstatus, settled, status_of
 
 every_situation = pytest.mark.parametrize("name", SITUATIONS)
 
 
-def with_known(bugs: dict[str, str]) -> pytest.MarkDecorator:
-    assert set(bugs) <= set(SITUATIONS)
-    return pytest.mark.parametrize("name", [pytest.param(name, marks=known(bugs.get(name))) for name in SITUATIONS])
-
-
-@with_known({"its service's name is taken": "serve.py _actions: CreateService knows no backoff: a hot loop"})
+@every_situation
 def test_what_is_done(name: str) -> None:
     situation = SITUATIONS[name]
     done = decide(situation.seen, situation.scheduler, now=situation.now)
@@ -38,7 +33,7 @@ def test_what_is_said(name: str) -> None:
     assert "" not in [c.message for c in status.conditions if c.type != "Succeeded"]
 
 
-@with_known({"its time to serve is over": "serve.py _ended: Ready=False without Stalled is InProgress to kstatus, for ever"})
+@every_situation
 def test_what_kstatus_makes_of_it(name: str) -> None:
     situation = SITUATIONS[name]
     seen = after(situation.seen, decide(situation.seen, situation.scheduler, now=situation.now), now=situation.now)
@@ -56,13 +51,7 @@ def test_when_it_is_looked_at_again(name: str) -> None:
 SLACK = "report.py deadline_status: slack is taken from the unrounded estimate, at the next look from the rounded one"
 
 
-@with_known(
-    {
-        "a place in a known time": SLACK,
-        "its worker runs and tells": SLACK,
-        "its worker failed again": "replicas.py _retry counts only failures already written: the time told moves at the next look",
-    }
-)
+@every_situation
 def test_what_was_said_is_not_said_again(name: str) -> None:
     situation = SITUATIONS[name]
     seen = settled(situation.seen, situation.scheduler, now=situation.now, rounds=situation.looks)
@@ -113,7 +102,7 @@ def test_every_condition_type_is_reached() -> None:
 
 
 # Given by no code, as far as this table and a search can tell: words of the list that users will never see.
-UNUSED = {Reason.YIELDS_TO_OTHERS, Reason.ATTEMPTS_EXHAUSTED, Reason.DECLARED}
+UNUSED: set[Reason] = set()
 # In test_admit.py (it needs other settings), and as the reason of an attempt, which is no condition.
 ELSEWHERE = {Reason.ACCELERATOR_UNKNOWN, Reason.WORKER_LOST}
 

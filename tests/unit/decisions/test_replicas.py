@@ -163,7 +163,7 @@ def test_a_fault_is_tried_again_after_its_backoff_and_a_permanent_one_now_and_th
     pod = a_failure(job, 1)
     assert pod.ended is not None
 
-    assert sorted_out(job, pod).retry == pod.ended + timedelta(seconds=8)
+    assert sorted_out(job, pod).retry == pod.ended + timedelta(seconds=16)
     assert sorted_out(job, a_failure(job, 1, WorkerReason.MODEL_NOT_FOUND)).retry == pod.ended + timedelta(
         seconds=PERMANENT_RETRY_SECONDS
     )

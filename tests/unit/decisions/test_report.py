@@ -95,9 +95,6 @@ def test_saying_it_again_says_the_same(deadline_in: float, done_in: float) -> No
     assert stands(deadline_in + offset, done_in=done_in + offset, before=first) == first
 
 
-@pytest.mark.xfail(
-    strict=True, reason="report.py deadline_status: slack is taken from the unrounded estimate, then from the rounded one"
-)
 def test_fractions_of_seconds_are_said_once() -> None:
     first = stands(60.0, done_in=30.1)
 

@@ -112,6 +112,23 @@ def test_auto_goes_to_gpu_when_cpu_is_in_time_and_full() -> None:
     assert [a.accelerator for a in answer.assignments] == ["gpu"]
 
 
+def test_work_that_can_be_on_time_waits_for_a_place_where_it_is() -> None:
+    taken = somebodys_pod(node="gpu-1", gpu=1)
+    answer = only(a_need("n", SLOW_CPU, FAST_GPU, deadline_in=60), ONE_GPU, pods=[taken])
+
+    assert answer.assignments == ()
+    assert answer.obstacle is not None and answer.obstacle.reason is Reason.NO_FREE_CAPACITY
+    assert "cpu: would be done there after the deadline" in answer.obstacle.message
+    assert "0 of 1 nvidia.com/gpu is free" in answer.obstacle.message
+
+
+def test_work_that_is_late_takes_what_there_is() -> None:
+    taken = somebodys_pod(node="gpu-1", gpu=1)
+    answer = only(a_need("n", SLOW_CPU, FAST_GPU, deadline_in=5), ONE_GPU, pods=[taken])
+
+    assert [a.accelerator for a in answer.assignments] == ["cpu"]
+
+
 def test_without_a_deadline_the_cost_alone_decides() -> None:
     # 40 s and 0.6 s of energy against 12 s and 3.6 s.
     assert only(a_need("n", CPU, FAST_GPU), ONE_GPU).assignments[0].accelerator == "gpu"

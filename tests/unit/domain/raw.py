@@ -38,6 +38,9 @@ def raw_worker(state: Raw | None = None, *, labels: dict[str, str] | None = None
     return raw_pod(
         container({"cpu": "1"}),
         labels={**ours, **(labels or {})},
+        ownerReferences=[
+            {"kind": "InferenceJob", "uid": (labels or {}).get(names.LABEL_JOB_UID, "uid-of-job"), "controller": True}
+        ],
         annotations=annotations or {},
         status={"containerStatuses": statuses, **status},
     )

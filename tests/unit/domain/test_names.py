@@ -71,9 +71,6 @@ def test_long_names_that_differ_at_the_end_have_different_services() -> None:
     assert names.service_name("a" * 100 + "1") != names.service_name("a" * 100 + "2")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="names.py pod_name: six hex digits of the uid collide among some thousand jobs with one long head"
-)
 def test_ten_thousand_jobs_of_a_sweep_with_long_names_have_different_pods() -> None:
     head = "experiment-with-a-name-that-says-all-about-its-parameters"
 

@@ -40,13 +40,11 @@ from tests.unit.domain.raw import Raw, container, meta, raw_pod, raw_worker
             ),
             5000,
             id="an init container beside the sidecars before it",
-            marks=pytest.mark.xfail(strict=True, reason="parse.py _requests: init containers are counted without earlier sidecars"),
         ),
         pytest.param(
             raw_pod(container({"cpu": "1"}), spec={"resources": {"requests": {"cpu": "6"}}}),
             6000,
             id="the pod's own resources over its containers'",
-            marks=pytest.mark.xfail(strict=True, reason="parse.py _requests: pod-level resources (spec.resources) are not read"),
         ),
     ],
 )

@@ -17,7 +17,7 @@ def a_queue(**how: float) -> WorkQueue[str]:
 
 async def drain(queue: WorkQueue[str]) -> list[str]:
     """What can be had at once, in order."""
-    found = []
+    found: list[str] = []
     while True:
         try:
             key = await asyncio.wait_for(queue.get(), 1e-6)

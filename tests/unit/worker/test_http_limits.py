@@ -115,7 +115,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 async def closing(served: Served, *, seconds: float = 10.0) -> None:
     """Wait until the server closes; the time is a bound for a broken one."""
     async with asyncio.timeout(seconds):
-        while not served.transport.closed:  # noqa: ASYNC110
+        while not served.transport.closed:
             await asyncio.sleep(0.005)
 
 
@@ -161,7 +161,7 @@ async def test_a_stalled_request_does_not_cost_the_answer_of_the_one_before() ->
     served = Served().feed(request("GET", "/wait"), b"GET /b HTT")
     # The stalled request's time is up while the first one runs.
     async with asyncio.timeout(5):
-        while served.protocol._stall is not None and not served.transport.closed:  # noqa: ASYNC110
+        while served.protocol._stall is not None and not served.transport.closed:
             await asyncio.sleep(0.005)
     served.gate.set()
 

@@ -1,0 +1,14 @@
+"""Arithmetic on instants that users choose: it ends at the calendar's ends instead of raising there."""
+
+from datetime import UTC, datetime, timedelta
+
+EARLIEST = datetime.min.replace(tzinfo=UTC)
+LATEST = datetime.max.replace(tzinfo=UTC)
+
+
+def shift(instant: datetime, seconds: float) -> datetime:
+    """The instant so many seconds later (or earlier), or the end of the calendar that lies before it."""
+    try:
+        return instant + timedelta(seconds=seconds)
+    except OverflowError:
+        return LATEST if seconds > 0 else EARLIEST

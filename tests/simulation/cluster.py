@@ -1,0 +1,223 @@
+"""Stand-ins for kube-scheduler, kubelet and workers. A simulation: pods turn Running, Ready and ended after given seconds."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from inference_operator.domain import names
+from inference_operator.domain.parse import parse_node, parse_pod
+from inference_operator.domain.resources import shortage, subtract
+from inference_operator.domain.schema import rfc3339
+from inference_protocol.messages import (
+    CONFIG_VARIABLE,
+    Latency,
+    ModelFacts,
+    Progress,
+    Telemetry,
+    TerminationReport,
+    WorkerConfig,
+    encode_report,
+)
+from inference_protocol.reasons import WorkerReason
+from tests.simulation.api import At, Raw, SimulatedApi
+from tests.simulation.trace import Trace
+from tests.simulation.virtual_time import VirtualClock
+
+BIND_SECONDS = 0.02
+DRAIN_SECONDS = 1.0
+# Faults that a worker finds while it loads: it never answers.
+_BEFORE_READY = ("ModelCorrupt", "ModelNotFound", "ModelDigestMismatch")
+DIGEST = "sha256:" + "a" * 64
+
+
+@dataclass(frozen=True)
+class Script:
+    """How the workers of a job behave. `outcomes` are those of its attempts in turn; the last one stands for all further."""
+
+    start: float = 1.0
+    load: float = 2.0
+    work: float = 30.0
+    items: int = 30
+    outcomes: tuple[str, ...] = ("Succeeded",)
+
+    def outcome(self, attempt: int) -> str:
+        """How an attempt ends."""
+        return self.outcomes[min(attempt, len(self.outcomes)) - 1]
+
+
+class SimulatedCluster:
+    """Watches pods and moves them on."""
+
+    def __init__(self, api: SimulatedApi, trace: Trace, scripts: dict[str, Script]) -> None:
+        self._api = api
+        self._trace = trace
+        self._scripts = scripts
+        self._clock = VirtualClock()
+        self._unbound: set[At] = set()
+        self._ready_at: dict[str, float] = {}
+        api.watch(self._take)
+
+    def _take(self, event: str, plural: str, raw: Raw) -> None:
+        if plural != "pods":
+            return
+        at = At("pods", raw["metadata"]["namespace"], raw["metadata"]["name"])
+        if event == "ADDED":
+            self._later(BIND_SECONDS, self._bind, at)
+        elif event == "MODIFIED" and "deletionTimestamp" in raw["metadata"]:
+            running = raw["status"].get("phase") == "Running"
+            self._later(DRAIN_SECONDS if running else 0.0, self._leave, at, raw["metadata"]["uid"])
+        if event == "DELETED" or raw["status"].get("phase") in ("Succeeded", "Failed"):
+            for waiting in sorted(self._unbound):
+                self._later(BIND_SECONDS, self._bind, waiting)
+
+    def _later(self, seconds: float, do: Any, *arguments: object) -> None:
+        asyncio.get_running_loop().call_later(seconds, do, *arguments)
+
+    # kube-scheduler
+
+    def _bind(self, at: At) -> None:
+        raw = self._api.objects.get(at)
+        if raw is None or raw["spec"].get("nodeName") or "deletionTimestamp" in raw["metadata"]:
+            self._unbound.discard(at)
+            return
+        (term,) = raw["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        (name,) = term["matchFields"][0]["values"]
+        short = shortage(parse_pod(raw).requests.items(), self.free().get(name, {}))
+        if short is not None:
+            condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": f"Insufficient {short}"}
+            self._unbound.add(at)
+            self._api.put(at, {**raw, "status": {**raw["status"], "conditions": [condition]}})
+            return
+        self._unbound.discard(at)
+        self._api.put(at, {**raw, "spec": {**raw["spec"], "nodeName": name}, "status": {"phase": "Pending"}})
+        self._later(self._script(raw).start, self._start, at, raw["metadata"]["uid"])
+
+    def free(self) -> dict[str, dict[str, int]]:
+        """What is free on each node; a stand-in's own count, to check the operator's by."""
+        free = {node.name: dict(node.allocatable) for node in map(parse_node, self._api.all("nodes").values())}
+        for raw in self._api.all("pods").values():
+            pod = parse_pod(raw)
+            if pod.node in free and not pod.terminal:
+                subtract(free[pod.node], pod.requests.items())
+        return free
+
+    # kubelet and worker
+
+    def _start(self, at: At, uid: str) -> None:
+        raw = self._living(at, uid)
+        if raw is None:
+            return
+        state = {"running": {"startedAt": rfc3339(self._clock.now())}}
+        self._status(at, raw, phase="Running", podIP=uid, conditions=[], containerStatuses=[self._container(state)])
+        self._trace.worker(raw, "starts")
+        self._later(self._script(raw).load, self._answer, at, uid)
+
+    def _answer(self, at: At, uid: str) -> None:
+        raw = self._living(at, uid)
+        if raw is None:
+            return
+        if self._script(raw).outcome(number_of(raw)) in _BEFORE_READY:
+            self._finish(at, raw, self._script(raw).outcome(number_of(raw)))
+            return
+        self._ready_at[uid] = self._clock.monotonic()
+        self._status(at, raw, conditions=[{"type": "Ready", "status": "True"}])
+        self._trace.worker(raw, "answers")
+        if config_of(raw).task is not None or self._script(raw).outcome(number_of(raw)) != "Succeeded":
+            self._later(self._script(raw).work, self._end, at, uid, self._script(raw).outcome(number_of(raw)))
+
+    def _end(self, at: At, uid: str, outcome: str) -> None:
+        raw = self._living(at, uid)
+        if raw is not None:
+            self._finish(at, raw, outcome)
+
+    def _finish(self, at: At, raw: Raw, outcome: str) -> None:
+        script = self._script(raw)
+        items = script.items if outcome == "Succeeded" else script.items // 2
+        report = TerminationReport(
+            outcome=outcome if outcome in ("Succeeded", "Drained") else "Failed",  # type: ignore[arg-type]
+            message={"Succeeded": "done", "Drained": "stopped"}.get(outcome, f"it says {outcome}"),
+            reason=WorkerReason(outcome) if outcome not in ("Succeeded", "Drained") else None,
+            model=self._facts(raw),
+            progress=Progress(total=script.items, completed=items),
+            latency=Latency(p50=10.0, p95=20.0, p99=30.0, count=items),
+        )
+        now = rfc3339(self._clock.now())
+        ended = {
+            "exitCode": 0 if outcome == "Succeeded" else 1,
+            "message": encode_report(report).decode(),
+            "startedAt": now,
+            "finishedAt": now,
+        }
+        self._status(
+            at,
+            raw,
+            phase="Succeeded" if outcome in ("Succeeded", "Drained") else "Failed",
+            conditions=[],
+            containerStatuses=[self._container({"terminated": ended})],
+        )
+        self._trace.worker(raw, f"ends: {outcome}")
+
+    def _leave(self, at: At, uid: str) -> None:
+        raw = self._api.objects.get(at)
+        if raw is None or raw["metadata"]["uid"] != uid:
+            return
+        if raw["status"].get("phase") == "Running":
+            self._finish(at, raw, "Drained")
+        self._api.remove(at)
+
+    def _living(self, at: At, uid: str) -> Raw | None:
+        raw = self._api.objects.get(at)
+        gone = raw is None or raw["metadata"]["uid"] != uid or "deletionTimestamp" in raw["metadata"]
+        return None if gone or raw is None or raw["status"]["phase"] in ("Succeeded", "Failed") else raw
+
+    def _status(self, at: At, raw: Raw, **changes: object) -> None:
+        self._api.put(at, {**raw, "status": {**raw["status"], **changes}})
+
+    def _script(self, raw: Raw) -> Script:
+        return self._scripts.get(raw["metadata"]["labels"][names.LABEL_JOB], Script())
+
+    def _facts(self, raw: Raw) -> ModelFacts:
+        script, config = self._script(raw), config_of(raw)
+        return ModelFacts(
+            digest=config.model.digest or DIGEST,
+            provider=config.providers[0],
+            load_seconds=script.start,
+            warmup_seconds=script.load,
+            batch_size=config.batch_size,
+            memory_bytes=2**28,
+            items_per_second=script.items / script.work,
+        )
+
+    @staticmethod
+    def _container(state: Raw) -> Raw:
+        return {"name": names.CONTAINER, "state": state}
+
+    async def telemetry(self, address: str) -> Telemetry | None:
+        """See WorkerClient. A worker's address is its pod's uid."""
+        await asyncio.sleep(0.001)
+        raw = next((raw for raw in self._api.all("pods").values() if raw["metadata"]["uid"] == address), None)
+        since = self._ready_at.get(address)
+        if raw is None or since is None or raw["status"]["phase"] != "Running":
+            return None
+        script = self._script(raw)
+        done = min(script.items, int(script.items * (self._clock.monotonic() - since) / script.work))
+        task = config_of(raw).task is not None
+        return Telemetry(
+            ready=True,
+            draining=False,
+            model=self._facts(raw),
+            progress=Progress(total=script.items, completed=done) if task else None,
+        )
+
+
+def config_of(raw: Raw) -> WorkerConfig:
+    """What the operator told the worker."""
+    (text,) = [entry["value"] for entry in raw["spec"]["containers"][0]["env"] if entry["name"] == CONFIG_VARIABLE]
+    return msgspec.json.decode(text, type=WorkerConfig)
+
+
+def number_of(raw: Raw) -> int:
+    """The worker's number."""
+    return int(raw["metadata"]["labels"][names.LABEL_ATTEMPT])

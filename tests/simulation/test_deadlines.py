@@ -1,0 +1,96 @@
+"""Batches with deadlines on a simulated cluster: who runs when, who is late, and what each is told."""
+
+import pytest
+
+from tests.simulation.world import World, writes_of
+
+SEEDS = range(6)
+
+
+def three_jobs_on_two_gpus(seed: int | None = None) -> World:
+    world = World(seed=seed)
+    world.node("gpu-1", gpu=1)
+    world.node("gpu-2", gpu=1)
+    world.model(seconds={"gpu": 30.0})
+    world.job("first", at=0.1, accelerator="gpu", deadline_at=60)
+    world.job("second", at=0.2, accelerator="gpu", deadline_at=50)
+    world.job("third", at=0.3, accelerator="gpu", deadline_at=60.5)
+    return world.run(until=120)
+
+
+def test_three_gpu_jobs_two_gpus_deadline_passes() -> None:
+    world = three_jobs_on_two_gpus()
+
+    assert {name: gist[1] for name, gist in world.final().items()} == {"first": "Met", "second": "Met", "third": "Missed"}
+    world.trace.check("three gpu jobs two gpus deadline passes")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_order_of_events_does_not_change_who_is_late(seed: int) -> None:
+    assert three_jobs_on_two_gpus(seed).final() == three_jobs_on_two_gpus().final()
+
+
+def firm_jobs(seed: int | None = None) -> World:
+    world = World(seed=seed)
+    world.node("gpu-1", gpu=1)
+    world.model(seconds={"gpu": 30.0})
+    world.job("runs", at=0.1, accelerator="gpu", deadline_at=40, deadlinePolicy="Firm")
+    world.job("waits", at=0.3, accelerator="gpu", deadline_at=50, deadlinePolicy="Firm")
+    world.job("too-late", at=0.5, accelerator="gpu", deadline_at=10, deadlinePolicy="Firm")
+    return world.run(until=90)
+
+
+def test_firm_work_that_can_not_be_on_time_ends_before_it_touches_a_device() -> None:
+    world = firm_jobs()
+
+    assert [world.created(name) for name in ("runs", "waits", "too-late")] == [1, 0, 0]
+    world.trace.check("firm work that can not be on time")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_order_of_events_does_not_change_what_firm_jobs_are_told(seed: int) -> None:
+    assert firm_jobs(seed).final() == firm_jobs().final()
+
+
+def an_auto_job(*, deadline_at: float) -> World:
+    world = World()
+    world.node("cpu-1")
+    world.node("gpu-1", gpu=1)
+    world.model(seconds={"cpu": 100.0, "gpu": 20.0})
+    world.job("auto", deadline_at=deadline_at)
+    return world.run(until=5)
+
+
+@pytest.mark.parametrize(("deadline_at", "accelerator"), [(200, "cpu"), (60, "gpu")])
+def test_an_auto_job_goes_to_the_cheapest_class_that_is_in_time(deadline_at: float, accelerator: str) -> None:
+    assert an_auto_job(deadline_at=deadline_at).status("auto")["placement"]["accelerator"] == accelerator
+
+
+def a_quiet_job() -> World:
+    world = World()
+    world.node("cpu-1")
+    world.model(seconds={"cpu": 30.0})
+    world.job("quiet")
+    return world.run(until=4000)
+
+
+def test_a_job_without_a_deadline_costs_few_writes_and_then_none() -> None:
+    world = a_quiet_job()
+
+    assert world.status("quiet")["phase"] == "Succeeded"
+    assert writes_of(world, "quiet") <= 5
+
+
+@pytest.mark.xfail(
+    strict=True, reason="batch.py _estimate: its pace counts the loading, so early estimates are far off, and each is written"
+)
+def test_a_job_with_a_deadline_costs_few_writes_too() -> None:
+    world = three_jobs_on_two_gpus()
+
+    assert all(writes_of(world, name) <= 5 for name in ("first", "second", "third"))
+
+
+def test_work_that_goes_as_measured_is_never_said_to_be_at_risk() -> None:
+    world = three_jobs_on_two_gpus()
+
+    assert not [line for line in world.trace.lines if " first " in line and "AtRisk" in line]

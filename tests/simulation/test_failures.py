@@ -1,0 +1,149 @@
+"""Workers that fail, quotas and names in the way: tried again ever later, said once, and never in a hot loop."""
+
+import pytest
+
+from tests.simulation.api import fails_once, no_pods
+from tests.simulation.cluster import Script
+from tests.simulation.world import World, writes_of
+
+SEEDS = range(6)
+
+
+def a_failing_job(seed: int | None = None) -> World:
+    world = World(seed=seed, scripts={"failing": Script(work=5.0, outcomes=("WorkerFailed",))})
+    world.node("cpu-1")
+    world.model(seconds={"cpu": 30.0})
+    world.job("failing", maxAttempts=4)
+    return world.run(until=400)
+
+
+def test_a_failing_job_backs_off_and_stops() -> None:
+    world = a_failing_job()
+
+    assert world.created("failing") == 4
+    assert world.status("failing")["failedAttempts"] == 4
+    world.trace.check("a failing job backs off and stops")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_order_of_events_does_not_change_how_often_is_tried(seed: int) -> None:
+    assert a_failing_job(seed).final() == a_failing_job().final()
+
+
+def test_a_job_that_fails_for_good_is_tried_once() -> None:
+    world = World(scripts={"bad": Script(work=1.0, outcomes=("InputInvalid",))})
+    world.node("cpu-1")
+    world.model()
+    world.job("bad")
+    world.run(until=100)
+
+    assert (world.created("bad"), world.status("bad")["reason"]) == (1, "InputInvalid")
+
+
+def test_a_job_that_is_disrupted_goes_on_and_has_not_failed() -> None:
+    world = World(scripts={"moved": Script(work=5.0, outcomes=("Drained", "Drained", "Succeeded"))})
+    world.node("cpu-1")
+    world.model()
+    world.job("moved", maxAttempts=1)
+    world.run(until=100)
+
+    assert world.status("moved")["phase"] == "Succeeded"
+    assert (world.status("moved")["attempts"], world.status("moved").get("failedAttempts")) == (3, 0)
+
+
+# Quotas.
+
+
+def a_quota(seed: int | None = None) -> World:
+    world = World(seed=seed)
+    world.node("cpu-1")
+    world.model(seconds={"cpu": 30.0})
+    world.api.admission.append(no_pods)
+    world.at(20.0, world.api.admission.clear)
+    world.job("held")
+    return world.run(until=120)
+
+
+def test_quota_in_the_way() -> None:
+    world = a_quota()
+
+    assert world.status("held")["phase"] == "Succeeded"
+    world.trace.check("quota in the way")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_order_of_events_does_not_change_what_becomes_of_a_quota(seed: int) -> None:
+    assert a_quota(seed).final() == a_quota().final()
+
+
+# A server out of order.
+
+
+def a_job_met_by_an_outage(*, others: int) -> World:
+    world = World()
+    world.node("cpu-1", cpu=1)
+    world.model(seconds={"cpu": 30.0})
+    world.api.admission.append(fails_once("pods"))
+    world.api.creation_seconds = 1.0
+    world.job("held", accelerator="cpu", resources={"requests": {"cpu": "1"}})
+    for number in range(others):
+        # It asks for a device that no node has; all it does is to have the fleet decided anew.
+        world.job(f"other-{number}", at=0.3, accelerator="gpu")
+    return world.run(until=200)
+
+
+def test_a_creation_that_failed_is_tried_again() -> None:
+    assert a_job_met_by_an_outage(others=0).status("held")["phase"] == "Succeeded"
+
+
+def test_a_creation_that_failed_is_tried_again_though_the_fleet_was_decided_meanwhile() -> None:
+    assert a_job_met_by_an_outage(others=1).status("held")["phase"] == "Succeeded"
+
+
+# Names.
+
+
+def a_taken_name() -> World:
+    world = World()
+    world.node("cpu-1")
+    world.model()
+    world.somebodys_service("taken")
+    world.job("taken", batch=False)
+    return world.run(until=30)
+
+
+def test_a_taken_name_is_not_tried_in_a_hot_loop() -> None:
+    world = a_taken_name()
+
+    assert world.api.requests["create", "services"] < 20
+
+
+def test_a_taken_name_is_told() -> None:
+    assert a_taken_name().status("taken").get("reason") == "NameTaken"
+
+
+# Deleting.
+
+
+def test_a_worker_is_told_to_stop_once() -> None:
+    world = World()
+    world.node("cpu-1")
+    world.model()
+    world.job("stopped")
+    world.change("stopped", at=10.0, suspend=True)
+    world.run(until=30)
+
+    assert world.status("stopped")["phase"] == "Suspended"
+    assert set(world.deleted.values()) == {1}
+
+
+def test_a_deleted_job_takes_its_workers_along_and_leaves_nothing() -> None:
+    world = World()
+    world.node("cpu-1")
+    world.model()
+    world.job("deleted")
+    world.at(10.0, lambda: world.delete_job("deleted"))
+    world.run(until=30)
+
+    assert world.api.all("pods") == {}
+    assert writes_of(world, "deleted") <= 3

@@ -1,0 +1,75 @@
+"""What happened in a simulation, one readable line an event, and its comparison with the golden file.
+
+UPDATE_TRACES=1 writes the files anew: read the difference like code.
+"""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+from inference_operator.domain import names
+
+TESTDATA = Path(__file__).parent / "testdata"
+
+Raw = dict[str, Any]
+
+
+class Trace:
+    """Lines of time, job and what happened."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._last: dict[str, str] = {}
+
+    def say(self, who: str, what: str) -> None:
+        """Write a line."""
+        self.lines.append(f"{asyncio.get_running_loop().time():7.1f} s  {who:<10} {what}")
+
+    def worker(self, raw: Raw, what: str) -> None:
+        """Write what a worker does."""
+        labels = raw["metadata"]["labels"]
+        self.say(labels[names.LABEL_JOB], f"worker {labels[names.LABEL_ATTEMPT]} {what}")
+
+    def operator(self, verb: str, at: Any, raw: Raw) -> None:
+        """Write what the operator does: a listener of the API."""
+        match verb, at.plural:
+            case "create", "pods":
+                (term,) = raw["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+                    "nodeSelectorTerms"
+                ]
+                self.worker(raw, f"is created for {term['matchFields'][0]['values'][0]}")
+            case "delete", "pods":
+                self.worker(raw, "is told to stop")
+            case "apply", "inferencejobs":
+                self._status(raw)
+            case "apply", "inferencemodels":
+                self.say(at.name, "is measured")
+            case "create", "events":
+                self.say(raw["regarding"]["name"], f"warning {raw['reason']}: {raw['note']}")
+            case _:
+                self.say(raw["metadata"]["name"], f"{verb} {at.plural}")
+
+    def _status(self, raw: Raw) -> None:
+        name, status = raw["metadata"]["name"], raw["status"]
+        words = [f"status {status.get('phase')}/{status.get('reason')}"]
+        deadline, progress = status.get("deadline"), status.get("progress")
+        if deadline is not None:
+            slack = f" {deadline['slackSeconds']:+} s" if "slackSeconds" in deadline else ""
+            words.append(f"{deadline['outlook']}{slack}")
+        if progress is not None:
+            words.append(f"{progress['completed']} of {progress['total']} items")
+        if status.get("failedAttempts"):
+            words.append(f"{status['failedAttempts']} failed")
+        if status.get("selector"):
+            words.append(f"{status['readyReplicas']} of {status['replicas']} ready")
+        text = ", ".join(words)
+        self.say(name, text if text != self._last.get(name) else f"{text} (other words)")
+        self._last[name] = text
+
+    def check(self, name: str) -> None:
+        """Compare with the golden file, or write it."""
+        path, text = TESTDATA / f"{name.replace(' ', '-')}.trace", "\n".join([*self.lines, ""])
+        if os.environ.get("UPDATE_TRACES") == "1":
+            path.write_text(text)
+        assert text == path.read_text(), f"{path.name} differs; UPDATE_TRACES=1 writes it anew"

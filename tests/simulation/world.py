@@ -1,0 +1,303 @@
+"""A simulated world: API, cluster, and one life of the real operator after the other, in virtual time."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from inference_operator.controller.fleet import FleetLoop
+from inference_operator.controller.intake import Intake
+from inference_operator.controller.reconcile import Reconciler
+from inference_operator.controller.resync import Resync
+from inference_operator.controller.store import Store
+from inference_operator.controller.telemetry import Telemetry
+from inference_operator.domain import names
+from inference_operator.domain.cluster import Key
+from inference_operator.domain.schema import API_VERSION, rfc3339
+from inference_operator.effects.apply import Applier
+from inference_operator.runtime.queue import WorkQueue
+from inference_operator.settings import Settings
+from tests.simulation.api import At, Raw, SimulatedApi
+from tests.simulation.cluster import DIGEST, Script, SimulatedCluster
+from tests.simulation.trace import Trace
+from tests.simulation.virtual_time import START, VirtualClock, run
+
+RESTART_SECONDS = 1.0
+
+
+class CrashingApi:
+    """Passes everything on; after so many writes the answer never comes, and the operator is dead."""
+
+    def __init__(self, api: SimulatedApi, writes: int | None) -> None:
+        self._api = api
+        self._left = writes
+        self.dead = asyncio.Event()
+
+    async def get(self, path: str) -> Raw:
+        """See KubeClient."""
+        return await self._api.get(path)
+
+    def list_pages(self, path: str, *, selector: str = "") -> AsyncIterator[list[Raw]]:
+        """See KubeClient."""
+        return self._api.list_pages(path, selector=selector)
+
+    async def create(self, path: str, body: Raw) -> Raw:
+        """See KubeClient."""
+        return await self._written(await self._api.create(path, body))
+
+    async def apply(self, path: str, body: Raw) -> Raw:
+        """See KubeClient."""
+        return await self._written(await self._api.apply(path, body))
+
+    async def replace(self, path: str, body: Raw) -> Raw:
+        """See KubeClient."""
+        return await self._written(await self._api.replace(path, body))
+
+    async def delete(self, path: str, *, uid: str) -> None:
+        """See KubeClient."""
+        await self._api.delete(path, uid=uid)
+        await self._written({})
+
+    async def _written(self, answer: Raw) -> Raw:
+        if self._left is not None:
+            self._left -= 1
+            if self._left <= 0:
+                self.dead.set()
+                await asyncio.Event().wait()
+        return answer
+
+
+class Operator:
+    """One life: all the real parts, put together as `app.run` does, without kopf, lease and HTTP."""
+
+    def __init__(self, api: SimulatedApi, cluster: SimulatedCluster, settings: Settings, crash_after: int | None) -> None:
+        clock = VirtualClock()
+        self.store = Store()
+        self.queue: WorkQueue[Key] = WorkQueue(clock.monotonic)
+        self.kube = CrashingApi(api, crash_after)
+        self._api, self._clock, self._settings = api, clock, settings
+        self.fleet = FleetLoop(self.store, settings, clock, self.queue.add)
+        self._telemetry = Telemetry(self.store, cluster, clock, self.queue.add, seconds=settings.telemetry_seconds)
+        applier = Applier(self.kube, self.store, clock, reporter="simulation")
+        self._reconciler = Reconciler(self.store, self.queue, self.fleet, self._telemetry, applier, settings, clock)
+        self._intake = Intake(self.store, self.fleet, self.queue.add)
+        self._resync = Resync(self.kube, self.store, self._intake, (), lambda _: None)
+
+    def _take(self, event: str, plural: str, raw: Raw) -> None:
+        take: dict[str, Callable[..., None]] = {
+            "inferencejobs": self._intake.job,
+            "inferencemodels": self._intake.model,
+            "pods": self._intake.pod,
+            "nodes": self._intake.node,
+            "services": self._intake.service,
+        }
+        if plural in take:
+            take[plural](raw, gone=event == "DELETED")
+
+    async def live(self) -> None:
+        """Until cancelled, or dead."""
+        close = self._api.watch(self._take)
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._resync.once()
+                group.create_task(self.fleet.run())
+                group.create_task(self._telemetry.run())
+                group.create_task(self._resync.run(self._settings.resync_seconds))
+                group.create_task(self._sweep())
+                for _ in range(self._settings.workers):
+                    group.create_task(self._reconciler.work())
+        finally:
+            close()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(10)
+            for uid in self.store.drop_stale_assumptions(self._clock.now()):
+                if (key := self.store.job_key(uid)) is not None:
+                    self.queue.add(key)
+
+
+@dataclass
+class World:
+    """What is there at the start, and what shall happen when. `seed` shuffles lists and delays."""
+
+    seed: int | None = None
+    scripts: dict[str, Script] = field(default_factory=dict)
+    settings: Settings = field(default_factory=lambda: Settings(workers=4))
+    crash_after: tuple[int, ...] = ()
+    crash_always_after: int | None = None
+
+    def __post_init__(self) -> None:
+        dice = random.Random(self.seed) if self.seed is not None else None
+        self.trace = Trace()
+        self.api = SimulatedApi(dice)
+        self.api.listeners.append(self.trace.operator)
+        self.api.listeners.append(self._count)
+        self.writes: Counter[tuple[str, str]] = Counter()
+        self.deleted: Counter[str] = Counter()
+        self.most_workers: dict[str, int] = {}
+        self.least_answering: dict[str, int] = {}
+        self.lives = 0
+        self._plot: list[tuple[float, Callable[[], object]]] = []
+
+    def _count(self, verb: str, at: At, raw: Raw) -> None:
+        name = raw["metadata"].get("labels", {}).get(names.LABEL_JOB, at.name)
+        self.writes[at.plural, name] += 1
+        if verb == "delete" and at.plural == "pods":
+            self.deleted[raw["metadata"]["uid"]] += 1
+        for raw_pod in self.api.all("pods").values():
+            job = raw_pod["metadata"]["labels"][names.LABEL_JOB]
+            self.most_workers[job] = max(self.most_workers.get(job, 0), len(self.living(job)))
+
+    # What is there.
+
+    def node(self, name: str, *, cpu: int = 8, gpu: int = 0) -> None:
+        """A node that is ready."""
+        allocatable = {"cpu": str(cpu), "memory": "64Gi", "pods": "110"} | ({"nvidia.com/gpu": str(gpu)} if gpu else {})
+        raw = {
+            "metadata": {"name": name},
+            "spec": {},
+            "status": {"allocatable": allocatable, "conditions": [{"type": "Ready", "status": "True"}]},
+        }
+        self.at(0.0, lambda: self.api.put(At("nodes", "", name), raw))
+
+    def model(self, name: str = "m", *, seconds: dict[str, float] | None = None, versions: tuple[str, ...] = ("1",)) -> None:
+        """A model whose speed is known: thirty items take so many seconds, and loading three."""
+        profiles = [
+            {"digest": DIGEST, "accelerator": class_, "batchSize": 1, "itemsPerSecond": 30 / time, "loadSeconds": 3.0, "samples": 9,
+             "observedTime": rfc3339(START - timedelta(days=1))}
+            for class_, time in (seconds or {}).items()
+        ]  # fmt: skip
+        spec = {"versions": [{"name": v, "uri": f"file:///models/{v}.onnx", "digest": DIGEST} for v in versions]}
+        raw = {"metadata": {"name": name}, "spec": spec, "status": {"profiles": profiles}}
+        self.at(0.0, lambda: self.api.put(At("inferencemodels", "default", name), raw))
+
+    def job(self, name: str, *, at: float = 0.1, deadline_at: float | None = None, batch: bool = True, **spec: Any) -> None:
+        """A job that comes at a time: a batch of thirty items unless it serves."""
+        body: Raw = {"model": "m", **spec}
+        if batch:
+            body |= {"input": {"uri": "pvc://data/in.npy", "items": 30}, "output": {"uri": f"pvc://data/{name}"}}
+        if deadline_at is not None:
+            body["deadline"] = rfc3339(START + timedelta(seconds=deadline_at))
+        raw = {"apiVersion": API_VERSION, "kind": "InferenceJob", "metadata": {"name": name}, "spec": body}
+
+        def come() -> None:
+            self.trace.say(name, "comes")
+            self.api.put(At("inferencejobs", "default", name), raw)
+
+        self.at(at, come)
+
+    def change(self, name: str, *, at: float, **spec: Any) -> None:
+        """A user changes a job's spec."""
+
+        def write() -> None:
+            self.trace.say(name, f"is changed: {spec}")
+            raw = self.api.objects[At("inferencejobs", "default", name)]
+            self.api.put(At("inferencejobs", "default", name), {**raw, "spec": {**raw["spec"], **spec}})
+
+        self.at(at, write)
+
+    def somebodys_service(self, name: str) -> None:
+        """A Service that is not ours."""
+        self.at(0.0, lambda: self.api.put(At("services", "default", name), {"metadata": {"name": name}, "spec": {}}))
+
+    def delete_job(self, name: str) -> None:
+        """A user deletes a job, now."""
+        self.trace.say(name, "is deleted")
+        self.api.mark_deleted(At("inferencejobs", "default", name))
+
+    def watch_answering(self, name: str, *, since: float) -> None:
+        """Keep the smallest number of workers that ever answer."""
+
+        def look(_: str, plural: str, __: Raw) -> None:
+            if plural == "pods" and asyncio.get_running_loop().time() >= since:
+                self.least_answering[name] = min(self.least_answering.get(name, 10**6), len(self.answering(name)))
+
+        self.at(0.0, lambda: self.api.watch(look))
+
+    def at(self, seconds: float, do: Callable[[], object]) -> None:
+        """Have something happen."""
+        self._plot.append((seconds, do))
+
+    # What comes of it.
+
+    def status(self, name: str) -> Raw:
+        """A job's status."""
+        found: Raw = self.api.objects[At("inferencejobs", "default", name)]["status"]
+        return found
+
+    def workers(self, name: str) -> list[Raw]:
+        """A job's pods."""
+        return [raw for raw in self.api.all("pods").values() if raw["metadata"]["labels"][names.LABEL_JOB] == name]
+
+    def living(self, name: str) -> list[Raw]:
+        """Those that have not ended."""
+        return [raw for raw in self.workers(name) if raw["status"].get("phase") not in ("Succeeded", "Failed")]
+
+    def answering(self, name: str) -> list[Raw]:
+        """Those that take requests."""
+        return [
+            raw for raw in self.living(name) if "deletionTimestamp" not in raw["metadata"] and raw["status"].get("conditions", [])
+        ]
+
+    def created(self, name: str) -> int:
+        """How many workers were ever created for a job."""
+        return sum(f"{name:<10} worker" in line and "is created" in line for line in self.trace.lines)
+
+    def final(self) -> dict[str, tuple[object, ...]]:
+        """How every job stands: what must be the same whatever the order of events."""
+        jobs = self.api.all("inferencejobs").values()
+        return {raw["metadata"]["name"]: _gist(raw["status"]) for raw in jobs}
+
+    def run(self, until: float) -> "World":
+        """Let it all happen."""
+        run(self._happen(until))
+        return self
+
+    async def _happen(self, until: float) -> None:
+        loop = asyncio.get_running_loop()
+        cluster = SimulatedCluster(self.api, self.trace, self.scripts)
+        for seconds, do in self._plot:
+            if seconds <= 0:
+                do()
+            else:
+                loop.call_at(seconds, do)
+        while loop.time() < until:
+            await self._one_life(cluster, until - loop.time())
+        assert all(amount >= 0 for free in cluster.free().values() for amount in free.values()), "a node is oversubscribed"
+
+    async def _one_life(self, cluster: SimulatedCluster, seconds: float) -> None:
+        crash_after = self.crash_after[self.lives] if self.lives < len(self.crash_after) else self.crash_always_after
+        self.lives += 1
+        operator = Operator(self.api, cluster, self.settings, crash_after)
+        life, death = asyncio.create_task(operator.live()), asyncio.create_task(operator.kube.dead.wait())
+        done, _ = await asyncio.wait((life, death), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for task in (life, death):
+            task.cancel()
+        outcomes = await asyncio.gather(life, death, return_exceptions=True)
+        if life in done:
+            raise AssertionError(f"the operator ended by itself: {outcomes[0]!r}")
+        if death in done:
+            self.trace.say("operator", "crashes")
+            await asyncio.sleep(RESTART_SECONDS)
+
+
+def writes_of(world: World, name: str) -> int:
+    """How often a job's status was written."""
+    return world.writes["inferencejobs", name]
+
+
+def _gist(status: Raw) -> tuple[object, ...]:
+    conditions = {c["type"]: (c["status"], c["reason"]) for c in status.get("conditions", [])}
+    outlook = status.get("deadline", {}).get("outlook")
+    return (
+        status.get("phase"),
+        outlook,
+        status.get("attempts"),
+        status.get("failedAttempts"),
+        status.get("readyReplicas"),
+        conditions,
+    )

@@ -1,0 +1,210 @@
+"""From events to the store: who is woken by what, and what an event out of order must not do."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from inference_operator.controller.fleet import FleetLoop
+from inference_operator.controller.intake import Intake
+from inference_operator.controller.store import Store
+from inference_operator.domain import names
+from inference_operator.domain.cluster import Key
+from tests.builders import SETTINGS, a_job, a_need, a_node
+from tests.simulation.virtual_time import VirtualClock
+from tests.unit.domain.raw import Raw, meta, raw_worker
+
+KEY = Key("default", "job")
+
+
+@dataclass
+class Taken:
+    """An intake, what it fills, and whom it woke."""
+
+    store: Store = field(default_factory=Store)
+    woken: list[Key] = field(default_factory=list)
+    touched: int = 0
+
+    def __post_init__(self) -> None:
+        self.fleet = FleetLoop(self.store, SETTINGS, VirtualClock(), self.wake)
+        self.fleet.want(a_need().key, a_need())
+        self.fleet._changed.clear()
+        self.intake = Intake(self.store, self.fleet, self.wake)
+
+    def wake(self, key: Key, *, urgent: bool = False) -> None:
+        self.woken.append(key)
+
+    def schedules_again(self) -> bool:
+        changed = self.fleet._changed.is_set()
+        self.fleet._changed.clear()
+        return changed
+
+    def news(self) -> list[Key]:
+        woken, self.woken = self.woken, []
+        return woken
+
+
+def a_raw_job(version: int = 1, **spec: Any) -> Raw:
+    return {"metadata": meta("job", resourceVersion=str(version)), "spec": {"model": "m", **spec}}
+
+
+def a_raw_model(version: int = 1, *, uid: str = "uid-of-m", **spec: Any) -> Raw:
+    versions = [{"name": "1", "uri": "pvc://models/m.onnx"}]
+    return {"metadata": meta("m", resourceVersion=str(version), uid=uid), "spec": {"versions": versions, **spec}}
+
+
+def a_raw_node(*, status: str = "True", cpu: str = "4", version: int = 1, **spec: Any) -> Raw:
+    conditions = [{"type": "Ready", "status": status}]
+    return {
+        "metadata": meta("node-1", resourceVersion=str(version)),
+        "spec": spec,
+        "status": {"allocatable": {"cpu": cpu}, "conditions": conditions},
+    }
+
+
+def a_raw_worker(version: int = 1, **how: Any) -> Raw:
+    pod = raw_worker(**how)
+    pod["metadata"]["resourceVersion"] = str(version)
+    pod["spec"]["nodeName"] = "node-1"
+    return pod
+
+
+def test_a_job_wakes_itself_once_a_version() -> None:
+    seen = Taken()
+    for version in (1, 1, 2, 1):
+        seen.intake.job(a_raw_job(version), gone=False)
+
+    assert seen.news() == [KEY, KEY]
+
+
+def test_a_job_that_is_gone_is_woken_to_be_forgotten() -> None:
+    seen = Taken()
+    seen.intake.job(a_raw_job(), gone=False)
+    seen.intake.job(a_raw_job(), gone=True)
+
+    assert seen.news() == [KEY, KEY]
+    assert seen.store.jobs == {}
+
+
+def test_a_model_wakes_the_jobs_that_name_it() -> None:
+    seen = Taken()
+    seen.intake.job(a_raw_job(), gone=False)
+    seen.news()
+    seen.intake.model(a_raw_model(), gone=False)
+    assert seen.news() == [KEY]
+    seen.intake.model(a_raw_model(), gone=False)
+    assert seen.news() == []
+    seen.intake.model(a_raw_model(), gone=True)
+    assert seen.news() == [KEY]
+
+
+def test_an_older_version_of_a_model_is_not_taken_in() -> None:
+    seen = Taken()
+    seen.intake.model(a_raw_model(9, defaultVersion="1"), gone=False)
+    seen.intake.model(a_raw_model(8), gone=False)
+
+    assert seen.store.models[Key("default", "m")].resource_version == "9"
+
+
+def test_a_late_farewell_of_a_model_does_not_take_its_successor_along() -> None:
+    seen = Taken()
+    seen.intake.model(a_raw_model(9, uid="next"), gone=False)
+    seen.intake.model(a_raw_model(8, uid="first"), gone=True)
+
+    assert Key("default", "m") in seen.store.models
+
+
+def test_a_late_farewell_of_a_node_does_not_take_its_successor_along() -> None:
+    seen = Taken()
+    new = a_raw_node()
+    new["metadata"]["uid"] = "next"
+    seen.intake.node(new, gone=False)
+    seen.intake.node(a_raw_node(), gone=True)
+
+    assert "node-1" in seen.store.nodes
+
+
+# Pods and nodes: capacity.
+
+
+def test_a_worker_wakes_its_job_and_takes_room() -> None:
+    seen = Taken()
+    job = a_raw_job()
+    job["metadata"]["uid"] = "uid-of-job"
+    seen.intake.job(job, gone=False)
+    seen.news()
+
+    seen.intake.pod(a_raw_worker(1, phase="Pending"), gone=False)
+    assert (seen.news(), seen.schedules_again()) == ([KEY], True)
+    seen.intake.pod(a_raw_worker(2, phase="Running"), gone=False)
+    assert (seen.news(), seen.schedules_again()) == ([KEY], False)
+    seen.intake.pod(a_raw_worker(1, phase="Pending"), gone=False)
+    assert (seen.news(), seen.schedules_again()) == ([], False)
+    seen.intake.pod(a_raw_worker(3, phase="Succeeded"), gone=False)
+    assert (seen.news(), seen.schedules_again()) == ([KEY], True)
+    seen.intake.pod(a_raw_worker(3, phase="Succeeded"), gone=True)
+    assert (seen.news(), seen.schedules_again()) == ([KEY], False)
+
+
+def test_somebodys_pod_takes_room_and_wakes_nobody() -> None:
+    seen = Taken()
+    seen.intake.pod(a_raw_worker(labels={names.LABEL_MANAGED_BY: "helm"}), gone=False)
+
+    assert (seen.news(), seen.schedules_again()) == ([], True)
+
+
+def test_a_node_is_scheduled_on_again_when_its_substance_changes() -> None:
+    seen = Taken()
+    changes = [a_raw_node(), a_raw_node(version=2), a_raw_node(cpu="8"), a_raw_node(cpu="8", unschedulable=True)]
+    again = []
+    for raw in changes:
+        seen.intake.node(raw, gone=False)
+        again.append(seen.schedules_again())
+    seen.intake.node(changes[-1], gone=True)
+
+    assert again == [True, False, True, True]
+    assert seen.schedules_again()
+    assert seen.store.nodes == {}
+
+
+def test_a_node_out_of_reach_wakes_the_jobs_on_it() -> None:
+    seen = Taken()
+    job = a_raw_job()
+    job["metadata"]["uid"] = "uid-of-job"
+    seen.intake.node(a_raw_node(), gone=False)
+    seen.intake.job(job, gone=False)
+    seen.intake.pod(a_raw_worker(phase="Running"), gone=False)
+    seen.news()
+
+    seen.intake.node(a_raw_node(status="Unknown", version=2), gone=False)
+
+    assert seen.news() == [KEY]
+    assert seen.store.observe(KEY).lost  # type: ignore[union-attr]
+
+
+# Services.
+
+
+def a_raw_service(uid: str = "uid-of-job") -> Raw:
+    return {"metadata": meta("job", labels={names.LABEL_JOB_UID: uid, names.LABEL_MANAGED_BY: names.MANAGED_BY})}
+
+
+def test_a_service_that_is_gone_wakes_its_job() -> None:
+    seen = Taken()
+    seen.store.put_job(a_job())
+    seen.intake.service(a_raw_service(), gone=False)
+    assert (seen.news(), seen.store.services) == ([], {"uid-of-job": KEY})
+    seen.intake.service(a_raw_service(), gone=True)
+    assert (seen.news(), seen.store.services) == ([KEY], {})
+
+
+def test_a_service_without_our_label_is_nobodys() -> None:
+    seen = Taken()
+    seen.intake.service({"metadata": meta("x")}, gone=False)
+
+    assert seen.store.services == {}
+
+
+def test_nodes_of_builders_and_of_the_api_are_alike() -> None:
+    seen = Taken()
+    seen.intake.node(a_raw_node(cpu="8"), gone=False)
+
+    assert seen.store.nodes["node-1"].allocatable["cpu"] == a_node(cpu="8").allocatable["cpu"]
