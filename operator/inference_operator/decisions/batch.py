@@ -188,9 +188,12 @@ def _why_waiting(
 ) -> tuple[AnyReason, str, datetime | None, bool]:
     """Reason, message, when to look again, and whether it is for good."""
     retry = retry_time(state, settings)
-    if state.ending is not None and state.ending.outcome is AttemptOutcome.FAILED and retry is not None and retry > now:
-        text = f"attempt {state.number} failed ({state.ending.reason}: {state.ending.message}); the next starts at {rfc3339(retry)}"
-        return Reason.BACKING_OFF, text, retry, False
+    if state.ending is not None and retry is not None and retry > now:
+        failed_one = state.ending.outcome is AttemptOutcome.FAILED
+        what = (
+            f"failed ({state.ending.reason}: {state.ending.message})" if failed_one else f"was cut short ({state.ending.message})"
+        )
+        return Reason.BACKING_OFF, f"attempt {state.number} {what}; the next starts at {rfc3339(retry)}", retry, False
     ending = next((pod for pod in observed.pods if not pod.terminal and pod.uid not in observed.lost), None)
     if ending is not None:
         return Reason.PENDING, f"worker {ending.key.name} of the attempt before is still ending", None, False
