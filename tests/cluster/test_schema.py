@@ -287,7 +287,6 @@ def test_a_model_is_refused_in_words_and_its_neighbour_is_taken(
     _refuses(attempt, spec, words, neighbour)
 
 
-@pytest.mark.xfail(strict=True, reason="domain/job.py: the rule asks startsWith('http') where it means 'http://' and 'https://'")
 @pytest.mark.parametrize("name", ["http-requests", "https.classifier", "httpbin"])
 def test_a_models_name_may_begin_with_http(cluster: Cluster, namespace_of_all: str, name: str) -> None:
     assert _try(cluster, jobs(namespace_of_all), a_job(model=name)).message == ""

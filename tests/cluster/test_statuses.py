@@ -143,7 +143,6 @@ def test_kubectl_wait_goes_by_the_spec_of_now(cluster: Cluster, installed: Insta
     assert job["status"]["observedGeneration"] == job["metadata"]["generation"] == 2
 
 
-@pytest.mark.xfail(strict=True, reason="plan._after_the_end brings observedGeneration up to date, but not that of the conditions")
 def test_kubectl_wait_still_sees_success_after_a_change_to_a_finished_job(
     cluster: Cluster, installed: Installed, space: str
 ) -> None:
@@ -157,7 +156,6 @@ def test_kubectl_wait_still_sees_success_after_a_change_to_a_finished_job(
     assert cluster.kubectl("wait", "--for=condition=Succeeded", "ij/job", "-n", space, "--timeout=3s", check=False).returncode == 0
 
 
-@pytest.mark.xfail(strict=True, reason="serve._ended leaves Ready=False without Stalled: kstatus waits for ever, and Flux with it")
 def test_a_service_that_ended_when_it_was_told_to_is_current(cluster: Cluster, installed: Installed, space: str) -> None:
     cluster.client.create(jobs(space), a_job(serve={"until": "2026-01-01T00:00:00Z"}))
 
@@ -176,9 +174,6 @@ def test_a_model_with_a_very_long_file_name_gets_a_status(cluster: Cluster, inst
     until(lambda: reason(installed.job(space)), "a status", seconds=5)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="need.worker_resources lowers no request of the class to a limit of the job: the API refuses the pod"
-)
 @pytest.mark.parametrize("limits", [{"memory": "256Mi"}, {"cpu": "250m"}], ids=["memory", "cpu"])
 def test_a_job_that_sets_limits_alone_gets_a_pod(
     cluster: Cluster, installed: Installed, space: str, limits: dict[str, str]

@@ -38,15 +38,6 @@ ODD = {
     "a percent-encoded way out of the volume": {**FILES, "input": {"uri": "pvc://data/%2e%2e/secret"}},
     "an address of the node's": {"input": {"uri": "http://169.254.169.254/latest", "digest": DIGEST}, "output": FILES["output"]},
 }
-BROKEN = {
-    "a deadline at the end of time": "batch._passing adds a second to it: OverflowError on every look",
-    "a firm deadline at the end of time": "batch._passing adds a second to it: OverflowError on every look",
-    "the zero time of Go": "fleet._turns goes back over the first year, and the whole process ends",
-    "a deadline before the first year": "fleet._turns goes back over the first year, and the whole process ends",
-    "more items than seconds until the sun dies": "place.completion overflows in the fleet's pass, and the whole process ends",
-    "as many, and firm": "place.completion overflows in the fleet's pass, and the whole process ends",
-    "as many, without a deadline": "batch._placing overflows: the job is never placed, and no status tells why",
-}
 
 
 @pytest.fixture
@@ -56,9 +47,7 @@ async def operator(server: ApiServer, ward: Ward) -> Operator:
     return await ward.lead(server)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.xfail(strict=True, reason=BROKEN[n])) if n in BROKEN else n for n in ODD]
-)
+@pytest.mark.parametrize("name", ODD)
 async def test_an_odd_job_gets_an_answer_and_others_are_served(
     server: ApiServer, operator: Operator, kubelet: Kubelet, name: str
 ) -> None:
@@ -74,7 +63,6 @@ async def test_an_odd_job_gets_an_answer_and_others_are_served(
     assert "Traceback" not in operator.log
 
 
-@pytest.mark.xfail(strict=True, reason="a firm job refused counts as finished, so the cure in its message is never looked at")
 async def test_a_job_refused_for_its_deadline_runs_when_the_deadline_is_moved_as_its_message_says(
     server: ApiServer, operator: Operator, kubelet: Kubelet
 ) -> None:

@@ -217,7 +217,6 @@ async def test_a_job_that_is_gone_unseen_makes_no_hot_loop(server: ApiServer, op
     assert _statuses(server, "job").count(404) <= FEW
 
 
-@pytest.mark.xfail(strict=True, reason="Applier leaves a deleted pod in the view, and reconcile then adds the key at once")
 @pytest.mark.parametrize("lag", ["hold", "drop_events"])
 async def test_a_pod_whose_deletion_is_not_seen_yet_is_not_deleted_over_and_over(
     server: ApiServer, operator: Operator, kubelet: Kubelet, lag: str

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.component.objects import a_batch, a_model, a_node, a_pod, reason
 from tests.component.operators import Ward, until
 
@@ -44,7 +42,6 @@ async def test_two_thousand_jobs_that_wait_are_written_once_each(server: ApiServ
     assert reasons == dict.fromkeys(("NoFreeCapacity", "NoNodeFits", "ModelUnknown", "Suspended"), EACH)
 
 
-@pytest.mark.xfail(strict=True, reason="plan._outcome is silent before the first answer for new jobs only: two writes a job")
 async def test_a_new_operator_finds_nothing_to_say_about_jobs_that_wait(server: ApiServer, ward: Ward) -> None:
     await _waiting_for_room(server, ward)
 
@@ -53,7 +50,6 @@ async def test_a_new_operator_finds_nothing_to_say_about_jobs_that_wait(server: 
     assert len(server.writes()) == SOME + 1
 
 
-@pytest.mark.xfail(strict=True, reason="plan._calm goes by the reason, and Succeeded says Running with the obstacle's counts")
 async def test_a_count_that_has_moved_in_a_message_is_no_news(server: ApiServer, ward: Ward) -> None:
     _full_cluster(server)
     for number in range(SOME):

@@ -127,9 +127,6 @@ async def test_a_node_that_was_deleted_unseen_gets_no_work_after_a_resync(server
     assert not server.all("pods")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Intake.model drops a ghost by its name alone, and with it its successor: ModelUnknown, workers are stopped"
-)
 async def test_a_model_that_was_replaced_unseen_is_known_after_a_resync(server: ApiServer, ward: Ward, kubelet: Kubelet) -> None:
     await _started(server, ward, settings=OFTEN)
     server.create(a_server())

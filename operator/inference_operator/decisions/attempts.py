@@ -34,13 +34,17 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """How a batch stands. `pod` is the newest attempt's, live or ended; `ending` is set once that attempt is over."""
+    """How a batch stands. `pod` is the newest attempt's, live or ended; `ending` is set once that attempt is over.
+
+    `outdated` says that it worked on what is no longer asked for, so that its progress is nobody's.
+    """
 
     number: int
     failed: int
     pod: Pod | None
     ending: Ending | None
     ended: datetime | None
+    outdated: bool = False
 
     @property
     def succeeded(self) -> bool:
@@ -56,10 +60,11 @@ def attempts(observed: Observed, revision: str, now: datetime, *, start_timeout_
     number = max(_number(newest) if newest else 0, status.attempts)
     if not number:
         return Attempts(0, 0, None, None, None)
+    outdated = newest is not None and newest.worker is not None and newest.worker.revision != revision
     if remembered is not None and remembered.number == number and remembered.outcome is not AttemptOutcome.RUNNING:
         reason = _reason_of(remembered.reason)
         ending = Ending(remembered.outcome, reason, remembered.message or "")
-        return Attempts(number, status.failed_attempts, newest, ending, remembered.end_time)
+        return Attempts(number, status.failed_attempts, newest, ending, remembered.end_time, outdated)
     if newest is None or _number(newest) < number:
         gone = Ending(AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, "the worker pod is gone: deleted, or its node was lost")
         return Attempts(number, status.failed_attempts, None, gone, now)
@@ -68,7 +73,7 @@ def attempts(observed: Observed, revision: str, now: datetime, *, start_timeout_
     if found is None:
         return Attempts(number, status.failed_attempts, newest, None, None)
     failed = status.failed_attempts + (found.outcome is AttemptOutcome.FAILED)
-    return Attempts(number, failed, newest, found, newest.ended or now)
+    return Attempts(number, failed, newest, found, newest.ended or now, outdated)
 
 
 def _not_started(pod: Pod, now: datetime, timeout_seconds: float) -> Ending | None:

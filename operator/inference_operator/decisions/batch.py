@@ -267,6 +267,8 @@ def _attempt(observed: Observed, state: Attempts) -> AttemptStatus | None:
 def _progress(observed: Observed, state: Attempts, now: datetime) -> ProgressStatus | None:
     before = observed.job.status.progress
     pod = state.pod
+    if state.outdated:
+        return None
     if pod is not None and pod.report is not None and pod.report.progress is not None:
         told = pod.report.progress
         return ProgressStatus(total=told.total, completed=told.completed, failed=told.failed)

@@ -171,10 +171,11 @@ def _more(a: str, b: str) -> bool:
 def items_left(observed: Observed) -> int | None:
     """Items that are still to be run, as far as is known."""
     spec, progress = observed.job.spec, observed.job.status.progress
-    if progress is not None:
-        return max(0, progress.total - progress.completed)
     if spec is None or spec.input is None:
         return None
+    # Another total than the declared one is that of an input that was there before.
+    if progress is not None and spec.input.items in (None, progress.total):
+        return max(0, progress.total - progress.completed)
     if spec.input.data is not None:
         return sum(1 for line in spec.input.data.splitlines() if line.strip())
     return spec.input.items

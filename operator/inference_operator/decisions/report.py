@@ -52,7 +52,7 @@ def deadline_status(
 
 def _settled(estimated: datetime | None, before: DeadlineStatus | None, deadline: datetime, now: datetime) -> datetime | None:
     old = before.estimated_completion_time if before is not None and before.time == deadline else None
-    if estimated is None or old is None or old < now:
+    if estimated is None or old is None:
         return estimated
     tolerance = max(timedelta(seconds=5), abs(estimated - now) * _MARGIN)
     return old if abs(old - estimated) <= tolerance else estimated

@@ -237,7 +237,6 @@ def test_what_is_done_already_is_not_counted_again() -> None:
     assert items_left(observed(a_job(serve=True))) is None
 
 
-@pytest.mark.xfail(strict=True, reason="need.py items_left, batch.py _progress: progress of the old input stands for the new one")
 def test_a_changed_input_has_all_its_items_left() -> None:
     status = InferenceJobStatus(
         observed_generation=1,
