@@ -68,8 +68,8 @@ async def run(settings: Settings, connection: Connection, namespace: str, identi
         telemetry = Telemetry(store, Workers(pods), clock, queue.add, seconds=settings.telemetry_seconds)
         applier = Applier(kube, store, clock, reporter=identity)
         reconciler = Reconciler(store, queue, fleet, telemetry, applier, settings, clock)
-        intake = Intake(store, fleet, queue.add)
-        resync = Resync(kube, store, intake, settings.namespaces, health.heard)
+        intake = Intake(store, fleet, queue.add, settings.namespaces)
+        resync = Resync(kube, store, intake, health.heard)
 
         def refresh() -> None:
             metrics.jobs.set(len(store.jobs))
@@ -78,10 +78,11 @@ async def run(settings: Settings, connection: Connection, namespace: str, identi
         runner = await serve_health(health, port, refresh)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(_until_stopped())
+                stop = asyncio.Event()
+                group.create_task(_until_stopped(stop))
                 await _first_sync(resync)
                 # After the first lists, so that the two do not share a core; kopf lists again, so nothing falls in between.
-                group.create_task(_watch(settings, intake, connection, health, identity))
+                group.create_task(_watch(intake, connection, health, identity, stop))
                 health.synced = True
                 log.info(
                     "synced: %d jobs, %d models, %d nodes, %d pods",
@@ -90,12 +91,13 @@ async def run(settings: Settings, connection: Connection, namespace: str, identi
                     len(store.nodes),
                     len(store.pods),
                 )
+                # On standbys too: their view has to stay true, and quiet kinds are heard of by lists alone.
+                group.create_task(resync.run(settings.resync_seconds))
                 await lease.acquire()
                 metrics.leading.set(1)
                 group.create_task(lease.hold())
                 group.create_task(fleet.run())
                 group.create_task(telemetry.run())
-                group.create_task(resync.run(settings.resync_seconds))
                 group.create_task(_sweep(store, queue, clock))
                 for _ in range(settings.workers):
                     group.create_task(reconciler.work())
@@ -116,18 +118,23 @@ async def _first_sync(resync: Resync) -> None:
         await asyncio.sleep(2)
 
 
-async def _watch(settings: Settings, intake: Intake, connection: Connection, health: Health, identity: str) -> None:
+async def _watch(intake: Intake, connection: Connection, health: Health, identity: str, stop: asyncio.Event) -> None:
     registry = kopf.OperatorRegistry()
     register(registry, intake, connection, health.heard)
+    ready = asyncio.Event()
+    # kopf takes the signals for itself when it starts; once it is ready they are ours again.
+    signals = asyncio.create_task(_take_signals(ready, stop))
     await kopf.operator(
         registry=registry,
         settings=watch_settings(),
-        clusterwide=not settings.namespaces,
-        namespaces=settings.namespaces,
+        # Everywhere, whatever namespaces are served: free capacity is what all pods of the cluster leave over.
+        clusterwide=True,
+        ready_flag=ready,
         standalone=True,
         # Left to itself kopf asks for the user's name, which a container's user does not have.
         identity=cast(Any, identity),
     )
+    signals.cancel()
     raise WatchEndedError("kopf's watches have ended")
 
 
@@ -139,12 +146,20 @@ async def _sweep(store: Store, queue: WorkQueue[Key], clock: SystemClock) -> Non
                 queue.add(key)
 
 
-async def _until_stopped() -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+async def _until_stopped(stop: asyncio.Event) -> None:
+    _listen(stop)
     await stop.wait()
     raise StoppedError
+
+
+async def _take_signals(ready: asyncio.Event, stop: asyncio.Event) -> None:
+    await ready.wait()
+    _listen(stop)
+
+
+def _listen(stop: asyncio.Event) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
 
 def main() -> int:

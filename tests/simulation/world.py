@@ -84,7 +84,7 @@ class Operator:
         applier = Applier(self.kube, self.store, clock, reporter="simulation")
         self._reconciler = Reconciler(self.store, self.queue, self.fleet, self._telemetry, applier, settings, clock)
         self._intake = Intake(self.store, self.fleet, self.queue.add)
-        self._resync = Resync(self.kube, self.store, self._intake, (), lambda _: None)
+        self._resync = Resync(self.kube, self.store, self._intake, lambda _: None)
 
     def _take(self, event: str, plural: str, raw: Raw) -> None:
         take: dict[str, Callable[..., None]] = {

@@ -15,15 +15,22 @@ Raw = dict[str, Any]
 class Intake:
     """One method a kind: `gone` says that the object was deleted."""
 
-    def __init__(self, store: Store, fleet: FleetLoop, wake: Callable[[Key], None]) -> None:
+    def __init__(self, store: Store, fleet: FleetLoop, wake: Callable[[Key], None], namespaces: tuple[str, ...] = ()) -> None:
         self._store = store
         self._fleet = fleet
         self._wake = wake
+        # Namespaces whose jobs and models are ours to serve; none means all.
+        self._namespaces = frozenset(namespaces)
+
+    def _is_served(self, key: Key) -> bool:
+        return not self._namespaces or key.namespace in self._namespaces
 
     def job(self, raw: Raw, *, gone: bool) -> None:
         """An InferenceJob."""
+        key = _key(raw)
+        if not self._is_served(key):
+            return
         if gone:
-            key = _key(raw)
             self._store.drop_job(key, raw["metadata"]["uid"])
             self._wake(key)
             return
@@ -34,6 +41,8 @@ class Intake:
     def model(self, raw: Raw, *, gone: bool) -> None:
         """An InferenceModel concerns every job that names it."""
         key = _key(raw)
+        if not self._is_served(key):
+            return
         if gone:
             known = self._store.models.get(key)
             if known is not None and known.uid != raw["metadata"]["uid"]:
@@ -58,6 +67,13 @@ class Intake:
         if gone and before is not None and before.uid not in ("", raw["metadata"].get("uid", before.uid)):
             return
         node = None if gone else parse_node(raw)
+        if (
+            node is not None
+            and before is not None
+            and before.uid == node.uid
+            and not is_newer(node.resource_version, before.resource_version)
+        ):
+            return
         if node is None:
             self._store.nodes.pop(name, None)
         else:

@@ -24,13 +24,10 @@ _OURS = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}"
 class Resync:
     """Lists, takes in, and buries ghosts."""
 
-    def __init__(
-        self, kube: KubeClient, store: Store, intake: Intake, namespaces: tuple[str, ...], heard: Callable[[str], None]
-    ) -> None:
+    def __init__(self, kube: KubeClient, store: Store, intake: Intake, heard: Callable[[str], None]) -> None:
         self._kube = kube
         self._store = store
         self._intake = intake
-        self._namespaces: tuple[str | None, ...] = namespaces or (None,)
         self._heard = heard
 
     async def run(self, seconds: float) -> None:
@@ -44,15 +41,15 @@ class Resync:
 
     async def once(self) -> None:
         """One round over all kinds. Nodes and pods first: capacity has to be known before anything is placed."""
-        await self._kind("nodes", (paths.nodes(),), self._intake.node)
         for name, known, take, path, selector in (
-            ("pods", self._pods, self._intake.pod, paths.pods, ""),
-            ("services", self._services, self._intake.service, paths.services, _OURS),
-            ("inferencemodels", self._models, self._intake.model, paths.models, ""),
-            ("inferencejobs", self._jobs, self._intake.job, paths.jobs, ""),
+            ("nodes", self._nodes, self._intake.node, paths.nodes(), ""),
+            ("pods", self._pods, self._intake.pod, paths.pods(None), ""),
+            ("services", self._services, self._intake.service, paths.services(None), _OURS),
+            ("inferencemodels", self._models, self._intake.model, paths.models(None), ""),
+            ("inferencejobs", self._jobs, self._intake.job, paths.jobs(None), ""),
         ):
             before = known()
-            listed = await self._kind(name, tuple(path(ns) for ns in self._namespaces), take, selector=selector)
+            listed = await self._kind(name, path, take, selector=selector)
             for key, uid in ghosts(before, listed):
                 log.info("resync: %s %s is gone", name, key)
                 take(
@@ -60,23 +57,23 @@ class Resync:
                     gone=True,
                 )
 
-    async def _kind(
-        self, name: str, where: tuple[str, ...], take: Callable[..., None], *, selector: str = ""
-    ) -> list[tuple[Key, str]]:
+    async def _kind(self, name: str, path: str, take: Callable[..., None], *, selector: str) -> list[tuple[Key, str]]:
         listed: list[tuple[Key, str]] = []
-        for path in where:
-            async for page in self._kube.list_pages(path, selector=selector):
-                for raw in page:
-                    meta: dict[str, Any] = raw["metadata"]
-                    uid = meta.get("labels", {}).get(names.LABEL_JOB_UID, "") if name == "services" else meta["uid"]
-                    listed.append((Key(meta.get("namespace", ""), meta["name"]), uid))
-                    _guarded(take, raw, name)
-                # A page of five hundred objects takes tens of milliseconds; probes and leases must not wait for twenty of them.
-                await asyncio.sleep(0)
+        async for page in self._kube.list_pages(path, selector=selector):
+            for raw in page:
+                meta: dict[str, Any] = raw["metadata"]
+                uid = meta.get("labels", {}).get(names.LABEL_JOB_UID, "") if name == "services" else meta["uid"]
+                listed.append((Key(meta.get("namespace", ""), meta["name"]), uid))
+                _guarded(take, raw, name)
+            # A page of five hundred objects takes tens of milliseconds; probes and leases must not wait for twenty of them.
+            await asyncio.sleep(0)
         self._heard(name)
         return listed
 
     # Only what was known before the list began can be a ghost: the rest came after.
+
+    def _nodes(self) -> dict[Key, str]:
+        return {Key("", name): node.uid for name, node in self._store.nodes.items()}
 
     def _pods(self) -> dict[Key, str]:
         return {key: pod.uid for key, pod in self._store.pods.items() if pod.uid}

@@ -177,7 +177,7 @@ def source(observed: Observed) -> ModelSource:
     version = _version(observed, spec)
     if version is None:
         name = PurePosixPath(urlsplit(spec.model).path).stem or "model"
-        return ModelSource(name=name, version="1", uri=spec.model, digest=spec.model_digest)
+        return ModelSource(name=name[:253], version="1", uri=spec.model, digest=spec.model_digest)
     return ModelSource(
         name=spec.model,
         version=version.name,

@@ -231,7 +231,7 @@ class InferenceJobSpec:
             json_schema_extra=validated(
                 Rule(
                     "self.contains('://') ? self.matches('^(pvc|https|http|file)://[^ ]+$') && "
-                    "!self.matches('(^|/)[.][.](/|$)') : self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",
+                    "!self.matches('(?i)(^|/)([.]|%2e){2}(/|$)') : self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",
                     "must be an InferenceModel's name, or a URI (pvc://, https://, http://, file:///) without '..'",
                 )
             ),

@@ -67,7 +67,7 @@ Location = Annotated[
                 "must start with pvc://CLAIM/PATH, https://, http:// or file:///",
             ),
             Rule(
-                "!self.matches('(^|/)[.][.](/|$)')",
+                "!self.matches('(?i)(^|/)([.]|%2e){2}(/|$)')",
                 "must not contain '..': name the path from the volume's root",
             ),
         ),

@@ -35,6 +35,7 @@ class Memory(Protocol):
     setbacks: dict[Key, Setback]
     services: dict[str, Key]
     models: dict[Key, Model]
+    jobs: dict[Key, Job]
 
     def put_pod(self, pod: Pod) -> bool:
         """Take in what the API server answered, or what is assumed until it does."""
@@ -46,6 +47,10 @@ class Memory(Protocol):
 
     def mark_deleting(self, key: Key, uid: str) -> None:
         """Remember a deletion that the watch has not shown yet."""
+        ...
+
+    def drop_job(self, key: Key, uid: str) -> None:
+        """Forget a job that is gone."""
         ...
 
     def put_job(self, job: Job) -> bool:
@@ -87,6 +92,7 @@ class Applier:
             case DeleteJob():
                 log.info("%s: delete: %s", key, action.why)
                 await self._kube.delete(paths.one_job(action.key), uid=action.uid)
+                self._memory.drop_job(action.key, action.uid)
             case WriteStatus():
                 await self._write_status(action)
             case WriteModelStatus():
@@ -145,15 +151,29 @@ class Applier:
         body = {
             "apiVersion": API_VERSION,
             "kind": job_api.KIND,
-            # With the uid, a job of the same name that came after this one is a conflict, not a victim.
-            "metadata": {"name": action.key.name, "namespace": action.key.namespace, "uid": action.uid},
+            # With the version that was looked at, a job of the same name that came after this one is a conflict, not a victim
+            # (the status subresource does not compare uids).
+            "metadata": self._identity(action),
             "status": status_document(action.status),
         }
         try:
             written = await self._kube.apply(f"{paths.one_job(action.key)}/status", body)
         except NotFoundError:
+            # Gone, though no watch has said so yet: looking at it again would find nothing else.
+            self._memory.drop_job(action.key, action.uid)
             return
         self._memory.put_job(parse_job(written))
+
+    def _identity(self, action: WriteStatus) -> Raw:
+        known = self._memory.jobs.get(action.key)
+        if known is None or known.uid != action.uid:
+            raise ConflictError(f"{action.key} is another job by now")
+        return {
+            "name": action.key.name,
+            "namespace": action.key.namespace,
+            "uid": action.uid,
+            "resourceVersion": known.resource_version,
+        }
 
     async def _write_model_status(self, action: WriteModelStatus) -> None:
         body = {

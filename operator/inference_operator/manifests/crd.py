@@ -154,7 +154,8 @@ def inference_job_crd() -> Schema:
                 _column("Provider", ".status.placement.executionProvider", priority=1),
                 _column("Completed", ".status.progress.completed", kind="integer", priority=1),
                 _column("Total", ".status.progress.total", kind="integer", priority=1),
-                _column("Deadline", ".spec.deadline", kind="date", priority=1),
+                # As text: kubectl shows dates as ages, and knows none for what is still to come.
+                _column("Deadline", ".spec.deadline", priority=1),
             ],
         },
     )

@@ -153,7 +153,8 @@ def test_somebodys_pod_takes_room_and_wakes_nobody() -> None:
 
 def test_a_node_is_scheduled_on_again_when_its_substance_changes() -> None:
     seen = Taken()
-    changes = [a_raw_node(), a_raw_node(version=2), a_raw_node(cpu="8"), a_raw_node(cpu="8", unschedulable=True)]
+    changes = [a_raw_node(version=1), a_raw_node(version=2), a_raw_node(cpu="8", version=3)]
+    changes.append(a_raw_node(cpu="8", unschedulable=True, version=4))
     again = []
     for raw in changes:
         seen.intake.node(raw, gone=False)
