@@ -7,7 +7,6 @@ import socket
 from typing import TYPE_CHECKING
 
 import aiohttp
-import pytest
 
 from tests.component.objects import a_batch, a_model, a_node, succeeded
 from tests.component.operators import QUICK_LEASE, Operator, Ward, until
@@ -86,7 +85,6 @@ async def test_an_operator_that_cannot_renew_its_lease_in_time_ends_with_an_erro
     assert "could not be renewed in time" in operator.log
 
 
-@pytest.mark.xfail(strict=True, reason="app.run starts the resync with the Lease only, and a standby's quiet kinds count as dead")
 async def test_a_standby_that_waits_for_long_stays_alive(server: ApiServer, ward: Ward) -> None:
     port = _free_port()
     await _two(server, ward, settings={"resyncSeconds": 0.2, "httpPort": port}, first={"httpPort": 0})

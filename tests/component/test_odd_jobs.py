@@ -92,7 +92,6 @@ async def test_jobs_of_other_namespaces_are_left_alone_where_only_some_are_watch
     assert "status" not in server.get("inferencejobs", "theirs", "team-b")
 
 
-@pytest.mark.xfail(strict=True, reason="with settings.namespaces pods elsewhere are not seen, so their room counts as free")
 async def test_room_taken_in_other_namespaces_is_counted_where_only_some_are_watched(
     server: ApiServer, ward: Ward, kubelet: Kubelet
 ) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.component.api_server import ApiServer, RefusalError
 from tests.component.objects import a_batch, a_model, a_node, reason, succeeded
 from tests.component.operators import Ward, until
@@ -34,9 +32,6 @@ async def test_an_operator_without_api_server_waits_says_so_and_goes_on_when_it_
     assert operator.code is None
 
 
-@pytest.mark.xfail(
-    strict=True, reason="kopf.operator takes the signal handlers over, so the process ends by WatchEndedError: code 1, 5 s late"
-)
 async def test_sigterm_while_leading_ends_the_process_with_code_zero(server: ApiServer, ward: Ward) -> None:
     operator = ward.start_process(server.url)
     await operator.says("leading as")
@@ -57,9 +52,6 @@ async def test_sigterm_while_waiting_for_the_api_server_ends_the_process_with_co
     assert await operator.ended() == 0
 
 
-@pytest.mark.xfail(
-    strict=True, reason="kopf.operator takes the signal handlers over, so the process ends by WatchEndedError: code 1, 5 s late"
-)
 async def test_sigterm_stops_within_the_grace_that_kubernetes_gives_though_a_request_hangs(server: ApiServer, ward: Ward) -> None:
     for obj in (a_node(), a_model(), a_batch()):
         server.create(obj)

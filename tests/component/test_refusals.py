@@ -203,7 +203,6 @@ async def test_a_refused_service_makes_no_hot_loop(server: ApiServer, operator: 
     assert reason(server.get("inferencejobs", "job")) == {"quota": "QuotaExceeded", "foreign": "NameTaken"}[why]
 
 
-@pytest.mark.xfail(strict=True, reason="Applier._write_status takes a 404 for done, and reconcile then adds the key at once")
 async def test_a_job_that_is_gone_unseen_makes_no_hot_loop(server: ApiServer, operator: Operator, kubelet: Kubelet) -> None:
     server.create(a_batch())
     pod = await kubelet.worker("job")
@@ -234,7 +233,6 @@ async def test_a_pod_whose_deletion_is_not_seen_yet_is_not_deleted_over_and_over
     assert len(server.calls("DELETE", "/pods/")) <= FEW
 
 
-@pytest.mark.xfail(strict=True, reason="Applier leaves a deleted job in the view, and reconcile then adds the key at once")
 async def test_a_job_whose_time_is_up_is_deleted_once(server: ApiServer, operator: Operator, kubelet: Kubelet) -> None:
     server.create(a_batch(ttlSecondsAfterFinished=0))
     await kubelet.worker("job")
@@ -247,9 +245,6 @@ async def test_a_job_whose_time_is_up_is_deleted_once(server: ApiServer, operato
     assert len(server.calls("DELETE", "/inferencejobs/")) <= FEW
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Applier._write_status sends the uid, which /status ignores: it must send the resourceVersion"
-)
 async def test_a_status_meant_for_a_job_never_reaches_its_successor_of_the_same_name(
     server: ApiServer, operator: Operator, kubelet: Kubelet
 ) -> None:

@@ -108,9 +108,6 @@ async def test_what_was_deleted_unseen_holds_no_room_after_a_resync(
     await until(lambda: succeeded(server.get("inferencejobs", "second")), "the second's success")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Resync.once looks for no ghosts among nodes, so one whose deletion was missed gets work for ever"
-)
 async def test_a_node_that_was_deleted_unseen_gets_no_work_after_a_resync(server: ApiServer, ward: Ward) -> None:
     server.create(a_node())
     operator = await _started(server, ward, settings=OFTEN)
@@ -207,7 +204,6 @@ async def test_while_streams_lag_far_behind_no_attempt_is_started_twice(server: 
     assert succeeded(server.get("inferencejobs", "job"))
 
 
-@pytest.mark.xfail(strict=True, reason="Intake.node takes a node in without a look at its version")
 async def test_a_list_that_is_slow_to_arrive_does_not_turn_a_newer_event_about_a_node_back(server: ApiServer, ward: Ward) -> None:
     await _started(server, ward, settings=OFTEN)
     slow = _Slow()
