@@ -139,9 +139,6 @@ def test_the_wide_columns_show_the_rest(cluster: Cluster, namespace: str) -> Non
     assert (row["MODEL"], row["PROVIDER"], row["COMPLETED"], row["TOTAL"]) == ("digits", "CPUExecutionProvider", "33", "80")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="manifests/crd.py: a column of type date shows an age, and that of an instant to come is <invalid>"
-)
 def test_the_wide_columns_show_a_deadline_that_is_still_to_come(cluster: Cluster, namespace: str) -> None:
     _with_status(cluster, namespace, a_batch(deadline=LATER))
 

@@ -292,7 +292,6 @@ def test_a_models_name_may_begin_with_http(cluster: Cluster, namespace_of_all: s
     assert _try(cluster, jobs(namespace_of_all), a_job(model=name)).message == ""
 
 
-@pytest.mark.xfail(strict=True, reason="domain/schema.py: the rules look for '..' as it is written, not as %2e%2e")
 @pytest.mark.parametrize("way", ["pvc://data/%2e%2e/secret", "pvc://data/%2E%2E/secret", "pvc://data/.%2e/secret"])
 def test_a_percent_encoded_way_out_of_a_volume_is_refused_by_the_api(cluster: Cluster, namespace_of_all: str, way: str) -> None:
     # The operator and the worker refuse it too; here it would be told at kubectl apply.

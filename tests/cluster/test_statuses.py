@@ -164,10 +164,6 @@ def test_a_service_that_ended_when_it_was_told_to_is_current(cluster: Cluster, i
     assert kstatus(job) == "Current"
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="report.model_status: a URI's stem may be longer than status.model.name: ValidationError on every look",
-)
 def test_a_model_with_a_very_long_file_name_gets_a_status(cluster: Cluster, installed: Installed, space: str) -> None:
     cluster.client.create(jobs(space), a_batch(model=f"pvc://data/{'m' * 300}.onnx"))
 
