@@ -1,0 +1,96 @@
+"""The chart as `helm template` renders it: CRDs by flag and kept, least privilege, restricted pods, bad values refused."""
+
+import subprocess
+from typing import Any
+
+import pytest
+import yaml
+
+from dev.tools import bin_folder, ensure
+from examples.demo.cluster import ROOT
+from inference_operator.manifests.crd import files
+
+pytestmark = pytest.mark.cluster
+CHART = ROOT / "charts" / "inference-operator"
+
+
+def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
+    ensure("helm")
+    command = [str(bin_folder("helm") / "helm"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def render(*settings: str) -> list[dict[str, Any]]:
+    flags = [part for setting in settings for part in ("--set", setting)]
+    done = helm("template", "release", str(CHART), "-n", "system", *flags)
+    assert done.returncode == 0, done.stderr
+    return [one for one in yaml.safe_load_all(done.stdout) if one]
+
+
+def kinds(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [one for one in objects if one["kind"] == kind]
+
+
+def test_the_chart_passes_lint() -> None:
+    assert helm("lint", str(CHART), "--strict").returncode == 0
+
+
+def test_the_crds_are_those_of_the_types_and_are_kept() -> None:
+    crds = kinds(render(), "CustomResourceDefinition")
+
+    assert {crd["metadata"]["name"] + ".yaml" for crd in crds} == set(files())
+    for crd in crds:
+        assert crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+        assert crd["spec"] == yaml.safe_load(files()[crd["metadata"]["name"] + ".yaml"])["spec"]
+
+
+def test_the_crds_can_be_left_out_or_not_kept() -> None:
+    assert kinds(render("crds.enabled=false"), "CustomResourceDefinition") == []
+    assert not any(crd["metadata"].get("annotations") for crd in kinds(render("crds.keep=false"), "CustomResourceDefinition"))
+
+
+def test_the_operators_pod_is_restricted() -> None:
+    (deployment,) = kinds(render(), "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_no_rule_is_wider_than_it_needs_to_be() -> None:
+    rules = [rule for role in kinds(render("rbac.aggregate=false"), "ClusterRole") for rule in role["rules"]]
+
+    assert not [rule for rule in rules if "*" in (*rule["apiGroups"], *rule["resources"], *rule["verbs"])]
+    assert not [rule for rule in rules if {"secrets", "pods/exec", "configmaps"} & set(rule["resources"])]
+
+
+def test_changed_settings_make_new_pods() -> None:
+    def checksum(*settings: str) -> str:
+        (deployment,) = kinds(render(*settings), "Deployment")
+        found: str = deployment["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
+        return found
+
+    assert checksum() == checksum()
+    assert checksum() != checksum("cost.alpha=1")
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("replicaCount=-1", "replicaCount"),
+        ("logLevel=LOUD", "logLevel"),
+        ("image.digest=latest", "digest"),
+        ("nonsense=1", "nonsense"),
+    ],
+)
+def test_a_bad_value_is_refused_by_name(setting: str, says: str) -> None:
+    done = helm("template", "release", str(CHART), "--set", setting)
+
+    assert done.returncode != 0
+    assert says in done.stderr
