@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from inference_protocol.messages import HTTP_PORT, TELEMETRY_PATH, Latency, ModelFacts, Progress, Telemetry
+from tests.component.api_server import RefusalError
 from tests.component.kubelet import SUCCESS
 from tests.component.objects import DIGEST, a_batch, a_model, a_node, a_server, condition, reason, succeeded
 from tests.component.operators import Operator, Ward, until
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from inference_protocol.messages import TerminationReport
-    from tests.component.api_server import ApiServer
+    from tests.component.api_server import ApiServer, Call, Carry
+    from tests.component.kinds import Raw
     from tests.component.kubelet import Kubelet
 
 # Loopback has room for many pods: each its own address, since all workers have the same port.
@@ -109,6 +111,51 @@ async def test_a_worker_that_hangs_holds_nobody_up(server: ApiServer, operator: 
 
     await until(lambda: succeeded(server.get("inferencejobs", "job")), "the job's success")
     await until(lambda: reason(server.get("inferencejobs", "hung")) == "Serving", "the hung one's status")
+
+
+@pytest.mark.xfail(
+    strict=True, reason="Applier._write_model_status sends no resourceVersion: the later write undoes the earlier one"
+)
+async def test_two_measurements_that_meet_are_both_kept(server: ApiServer, operator: Operator, kubelet: Kubelet) -> None:
+    sizes = {"small": 1, "large": 8}
+    reports = {n: msgspec.structs.replace(SUCCESS, model=msgspec.structs.replace(FACTS, batch_size=s)) for n, s in sizes.items()}
+    for name, size in sizes.items():
+        server.create(a_batch(name, batchSize=size))
+        kubelet.run(await kubelet.worker(name))
+        await until(lambda name=name: reason(server.get("inferencejobs", name)) == "Running", f"{name} runs")
+
+    async def together(call: Call, carry: Carry) -> Raw:
+        """Both writes are under way before the first is carried out."""
+        await until(lambda: meeting.used == 2, "the other write")
+        return carry()
+
+    meeting = server.script("PATCH", "/inferencemodels/digits/status$", together, times=2)
+    for name, report in reports.items():
+        kubelet.end(await kubelet.worker(name), report)
+    for name in sizes:
+        await until(lambda name=name: succeeded(server.get("inferencejobs", name)), f"{name}'s success")
+
+    assert [p["batchSize"] for p in server.get("inferencemodels", "digits")["status"]["profiles"]] == [1, 8]
+
+
+@pytest.mark.xfail(
+    strict=True, reason="Applier._write_model_status takes a 404 for done and keeps the model: the same write again at once"
+)
+async def test_a_model_that_is_gone_unseen_makes_no_hot_loop(
+    server: ApiServer, operator: Operator, kubelet: Kubelet, worker: Worker
+) -> None:
+    async def gone(call: Call, carry: Carry) -> Raw:
+        raise RefusalError(404, "NotFound", "not found")
+
+    server.script("PATCH", "/inferencemodels/digits/status$", gone)
+    server.create(a_server())
+    kubelet.run(await kubelet.worker("job"), address=ADDRESS)
+    await until(lambda: server.calls("PATCH", "/inferencemodels/"), "the write")
+    for number in range(10):
+        server.create(a_batch(f"marker-{number}", model="unknown"))
+        await until(lambda number=number: reason(server.get("inferencejobs", f"marker-{number}")), "a marker")
+
+    assert len(server.calls("PATCH", "/inferencemodels/")) <= 12
 
 
 @pytest.mark.parametrize(
