@@ -229,9 +229,9 @@ class ApiServer:
         """Lose events for good, as a broken watch cache would."""
         self._shelf(plural).drops = drops
 
-    def cut(self, plural: str, *, abrupt: bool = True) -> None:
+    def cut(self, plural: str, *, abrupt: bool = True, who: str = "") -> None:
         """Break the kind's streams: by a reset, or by a clean end as at the server's timeout."""
-        self._cut(self._shelf(plural), abrupt=abrupt)
+        self._cut(self._shelf(plural), abrupt=abrupt, who=who)
 
     def compact(self, plural: str) -> None:
         """Forget the history: streams that resume from before now get 410."""
@@ -239,9 +239,9 @@ class ApiServer:
         shelf.history.clear()
         shelf.floor = self._next()
 
-    def inject(self, plural: str, event: Raw) -> None:
-        """Put an event of the test's own making into the open streams."""
-        for stream in self._shelf(plural).streams:
+    def inject(self, plural: str, event: Raw, *, who: str = "") -> None:
+        """Put an event of the test's own making into the open streams, of one operator or of all."""
+        for stream in filter(lambda s: who in ("", s.call.who), self._shelf(plural).streams):
             stream.queue.put_nowait(event)
 
     def streams(self, plural: str) -> int:
@@ -300,8 +300,8 @@ class ApiServer:
             if stream.wants(event["object"]):
                 stream.queue.put_nowait(event)
 
-    def _cut(self, shelf: Shelf, *, abrupt: bool) -> None:
-        for stream in shelf.streams:
+    def _cut(self, shelf: Shelf, *, abrupt: bool, who: str = "") -> None:
+        for stream in filter(lambda s: who in ("", s.call.who), shelf.streams):
             if abrupt and stream.transport is not None:
                 stream.transport.abort()  # type: ignore[attr-defined]
             stream.queue.put_nowait(None)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from typing import TYPE_CHECKING
 
 from tests.component.api_server import ApiServer, RefusalError
 from tests.component.objects import a_batch, a_model, a_node, reason, succeeded
-from tests.component.operators import Ward, until
+from tests.component.operators import WATCHED, Ward, until
 
 if TYPE_CHECKING:
     from tests.component.api_server import Call, Carry
@@ -64,12 +65,21 @@ async def test_sigterm_stops_within_the_grace_that_kubernetes_gives_though_a_req
     assert await operator.ended() == 0
 
 
-async def test_an_error_in_a_watch_that_is_no_410_ends_the_process(server: ApiServer, ward: Ward) -> None:
-    operator = await ward.lead(server)
+async def test_an_operator_whose_watch_fails_for_good_ends_rather_than_hear_nothing(server: ApiServer, ward: Ward) -> None:
+    first, second = (ward.start(server.url, who=who) for who in ("first", "second"))
+    for plural in WATCHED:
+        await until(lambda plural=plural: server.streams(plural) == 2, "the watches of both")
 
-    server.inject("inferencejobs", {"type": "ERROR", "object": RefusalError(500, "InternalError", "etcd is unwell").status()})
+    async def unauthorized(call: Call, carry: Carry) -> Raw:
+        raise RefusalError(401, "Unauthorized", "Unauthorized")
 
-    assert await operator.ended() == 1
+    server.script_when(lambda c: c.is_watch and c.who == "second", unauthorized, times=1)
+    unwell = RefusalError(500, "InternalError", "etcd is unwell").status()
+    server.inject("inferencejobs", {"type": "ERROR", "object": unwell}, who="first")
+    server.cut("inferencejobs", who="second")
+
+    # Each takes kopf five seconds, so both at once.
+    assert await asyncio.gather(first.ended(), second.ended()) == [1, 1]
 
 
 async def test_the_api_server_may_restart_under_a_running_operator(server: ApiServer, ward: Ward, kubelet: Kubelet) -> None:
@@ -111,23 +121,3 @@ async def test_settings_that_make_no_sense_end_the_process_with_code_two(server:
 async def _never(call: Call, carry: Carry) -> Raw:
     await until(lambda: False, "nothing", seconds=3600)
     return carry()
-
-
-async def test_a_passing_401_leaves_no_operator_that_hears_nothing(server: ApiServer, ward: Ward) -> None:
-    server.create(a_model())
-    operator = await ward.lead(server)
-
-    async def unauthorized(call: Call, carry: Carry) -> Raw:
-        raise RefusalError(401, "Unauthorized", "Unauthorized")
-
-    refused = server.script_when(lambda c: c.is_watch and "/inferencejobs" in c.path, unauthorized, times=1)
-    server.cut("inferencejobs")
-    await until(lambda: refused.used, "the refusal")
-    server.create(a_batch(model="unknown"))
-    await until(lambda: operator.code is not None or reason(server.get("inferencejobs", "job")), "a status, or an end")
-    if operator.code is not None:
-        # kopf gives up on credentials that failed once; then the kubelet starts the process again.
-        assert operator.code == 1
-        ward.start(server.url)
-
-    await until(lambda: reason(server.get("inferencejobs", "job")) == "ModelUnknown", "a status")

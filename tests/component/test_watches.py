@@ -154,7 +154,6 @@ async def test_a_lost_event_about_a_worker_is_made_good_by_a_resync(server: ApiS
     await until(lambda: succeeded(server.get("inferencejobs", "job")), "the job's success")
 
 
-@pytest.mark.xfail(strict=True, reason="Applier._write_status buries the uid after a 404, so the job is ignored until a restart")
 async def test_a_404_that_was_wrong_is_made_good_by_a_resync(server: ApiServer, ward: Ward) -> None:
     await _started(server, ward, settings=OFTEN)
     # As a proxy in between, or an API server that does not know its CRDs yet, may say it.

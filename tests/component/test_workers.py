@@ -113,9 +113,6 @@ async def test_a_worker_that_hangs_holds_nobody_up(server: ApiServer, operator: 
     await until(lambda: reason(server.get("inferencejobs", "hung")) == "Serving", "the hung one's status")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Applier._write_model_status sends no resourceVersion: the later write undoes the earlier one"
-)
 async def test_two_measurements_that_meet_are_both_kept(server: ApiServer, operator: Operator, kubelet: Kubelet) -> None:
     sizes = {"small": 1, "large": 8}
     reports = {n: msgspec.structs.replace(SUCCESS, model=msgspec.structs.replace(FACTS, batch_size=s)) for n, s in sizes.items()}
@@ -138,9 +135,6 @@ async def test_two_measurements_that_meet_are_both_kept(server: ApiServer, opera
     assert [p["batchSize"] for p in server.get("inferencemodels", "digits")["status"]["profiles"]] == [1, 8]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Applier._write_model_status takes a 404 for done and keeps the model: the same write again at once"
-)
 async def test_a_model_that_is_gone_unseen_makes_no_hot_loop(
     server: ApiServer, operator: Operator, kubelet: Kubelet, worker: Worker
 ) -> None:

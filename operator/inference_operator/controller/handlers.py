@@ -68,5 +68,7 @@ def watch_settings() -> kopf.OperatorSettings:
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 5
     settings.networking.enforce_retry_after = True
+    # The default waits up to 21 s between tries: after a short outage the watches would stay blind that much longer.
+    settings.networking.error_backoffs = (1, 2, 4, 8)
     settings.persistence.finalizer = f"{names.DOMAIN}/unused"
     return settings

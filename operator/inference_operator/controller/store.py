@@ -56,9 +56,10 @@ class Store:
             self._jobs_of.setdefault(Key(job.key.namespace, job.spec.model), set()).add(job.key)
         return True
 
-    def drop_job(self, key: Key, uid: str) -> None:
-        """The job is gone."""
-        self._bury(uid)
+    def drop_job(self, key: Key, uid: str, *, for_good: bool = True) -> None:
+        """The job is gone; for good, unless that is only what one answer said."""
+        if for_good:
+            self._bury(uid)
         old = self.jobs.get(key)
         if old is None or old.uid != uid:
             return

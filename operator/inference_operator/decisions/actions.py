@@ -46,20 +46,22 @@ class DeleteJob:
 
 @dataclass(frozen=True, slots=True)
 class WriteStatus:
-    """Replace the job's status, as far as we own it."""
+    """Replace the job's status, as far as we own it. `version` is the resource version that this was decided on."""
 
     key: Key
     uid: str
     status: InferenceJobStatus
+    version: str
 
 
 @dataclass(frozen=True, slots=True)
 class WriteModelStatus:
-    """Replace the model's status."""
+    """Replace the model's status. `version` is the resource version that this was decided on."""
 
     key: Key
     uid: str
     status: InferenceModelStatus
+    version: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def _succeeded(observed: Observed, state: Attempts, now: datetime) -> Outcome:
             observed.model, report.model, accelerator=state.pod.worker.accelerator if state.pod.worker else "", now=now
         )
         if profile is not None and observed.model is not None:
-            actions.append(WriteModelStatus(observed.model.key, observed.model.uid, profile))
+            actions.append(WriteModelStatus(observed.model.key, observed.model.uid, profile, observed.model.resource_version))
     return Outcome(tuple(actions), findings, status, "Succeeded")
 
 

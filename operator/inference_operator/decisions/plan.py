@@ -34,7 +34,7 @@ def plan(observed: Observed, stand: Standing, answer: Answer | None, settings: S
     status = _settle(outcome, observed, now)
     actions: list[Action] = list(outcome.actions)
     if status != job.status:
-        actions.append(WriteStatus(job.key, job.uid, status))
+        actions.append(WriteStatus(job.key, job.uid, status, job.resource_version))
         actions.extend(_events(observed, status))
     return Plan(tuple(actions), outcome.recheck)
 
@@ -97,7 +97,7 @@ def _after_the_end(observed: Observed, now: datetime) -> Plan:
     if job.status.observed_generation != job.generation:
         conditions = [replace(condition, observed_generation=job.generation) for condition in job.status.conditions]
         status = replace(job.status, observed_generation=job.generation, conditions=conditions)
-        actions.append(WriteStatus(job.key, job.uid, status))
+        actions.append(WriteStatus(job.key, job.uid, status, job.resource_version))
     ttl = job.spec.ttl_seconds_after_finished if job.spec is not None else None
     # A service's completion time is when it was first ready; what counts here is when it ended.
     batch = job.spec is not None and job.spec.input is not None

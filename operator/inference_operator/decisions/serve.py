@@ -83,7 +83,7 @@ def _actions(
             since=pod.started or now,
         )
         if status is not None and observed.model is not None:
-            actions.append(WriteModelStatus(observed.model.key, observed.model.uid, status))
+            actions.append(WriteModelStatus(observed.model.key, observed.model.uid, status, observed.model.resource_version))
     return tuple(actions)
 
 

@@ -35,7 +35,6 @@ class Memory(Protocol):
     setbacks: dict[Key, Setback]
     services: dict[str, Key]
     models: dict[Key, Model]
-    jobs: dict[Key, Job]
 
     def put_pod(self, pod: Pod) -> bool:
         """Take in what the API server answered, or what is assumed until it does."""
@@ -49,7 +48,7 @@ class Memory(Protocol):
         """Remember a deletion that the watch has not shown yet."""
         ...
 
-    def drop_job(self, key: Key, uid: str) -> None:
+    def drop_job(self, key: Key, uid: str, *, for_good: bool = True) -> None:
         """Forget a job that is gone."""
         ...
 
@@ -148,43 +147,20 @@ class Applier:
         return Setback(reason, error.message, self._clock.now(), before.count + 1 if before is not None else 0)
 
     async def _write_status(self, action: WriteStatus) -> None:
-        body = {
-            "apiVersion": API_VERSION,
-            "kind": job_api.KIND,
-            # With the version that was looked at, a job of the same name that came after this one is a conflict, not a victim
-            # (the status subresource does not compare uids).
-            "metadata": self._identity(action),
-            "status": status_document(action.status),
-        }
         try:
-            written = await self._kube.apply(f"{paths.one_job(action.key)}/status", body)
+            written = await self._kube.apply(f"{paths.one_job(action.key)}/status", _status_body(job_api.KIND, action))
         except NotFoundError:
-            # Gone, though no watch has said so yet: looking at it again would find nothing else.
-            self._memory.drop_job(action.key, action.uid)
+            # Gone, though no watch has said so yet: looking at it again would find nothing else. Should the answer be wrong, the
+            # next list brings it back.
+            self._memory.drop_job(action.key, action.uid, for_good=False)
             return
         self._memory.put_job(parse_job(written))
 
-    def _identity(self, action: WriteStatus) -> Raw:
-        known = self._memory.jobs.get(action.key)
-        if known is None or known.uid != action.uid:
-            raise ConflictError(f"{action.key} is another job by now")
-        return {
-            "name": action.key.name,
-            "namespace": action.key.namespace,
-            "uid": action.uid,
-            "resourceVersion": known.resource_version,
-        }
-
     async def _write_model_status(self, action: WriteModelStatus) -> None:
-        body = {
-            "apiVersion": API_VERSION,
-            "kind": model_api.KIND,
-            "metadata": {"name": action.key.name, "namespace": action.key.namespace, "uid": action.uid},
-            "status": model_status_document(action.status),
-        }
         try:
-            written = await self._kube.apply(f"{paths.one_model(action.key)}/status", body)
+            written = await self._kube.apply(f"{paths.one_model(action.key)}/status", _status_body(model_api.KIND, action))
         except NotFoundError:
+            self._memory.models.pop(action.key, None)
             return
         self._memory.models[action.key] = parse_model(written)
 
@@ -195,3 +171,14 @@ class Applier:
         except (ConflictError, RefusedError, NotFoundError) as error:
             # An event is a courtesy: the condition says the same, so a namespace that is going away may lose it.
             log.warning("%s: event %s is lost: %s", action.key, action.reason, error)
+
+
+def _status_body(kind: str, action: WriteStatus | WriteModelStatus) -> Raw:
+    """What is applied, with the version that it was decided on.
+
+    An object of the same name that came after it is then a conflict, not a victim (the status subresource does not compare uids),
+    and of two measurements that meet, the second looks again instead of taking the first one's place.
+    """
+    document = status_document(action.status) if isinstance(action, WriteStatus) else model_status_document(action.status)
+    meta = {"name": action.key.name, "namespace": action.key.namespace, "uid": action.uid, "resourceVersion": action.version}
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": meta, "status": document}
