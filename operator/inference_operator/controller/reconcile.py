@@ -6,6 +6,7 @@ import logging
 from inference_operator.controller.fleet import FleetLoop
 from inference_operator.controller.store import Store
 from inference_operator.controller.telemetry import Telemetry
+from inference_operator.decisions.actions import CreatePod
 from inference_operator.decisions.need import need, standing
 from inference_operator.decisions.plan import plan
 from inference_operator.domain.cluster import Key
@@ -92,7 +93,8 @@ class Reconciler:
             try:
                 await self._applier.apply(key, decided.actions)
             finally:
-                # Places were taken, or assumed and given back: whoever waited beside them has to be answered anew.
-                self._fleet.touch()
+                # A place was taken, or assumed and given back: whoever waited beside it has to be answered anew.
+                if any(isinstance(action, CreatePod) for action in decided.actions):
+                    self._fleet.touch()
             # What was done changes what is wanted; a second look costs no write when nothing is left to say.
             self._queue.add(key)
