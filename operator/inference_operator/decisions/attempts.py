@@ -55,9 +55,9 @@ class Attempts:
 def attempts(observed: Observed, revision: str, now: datetime, *, start_timeout_seconds: float = float("inf")) -> Attempts:
     """Judge the newest attempt. Each failure counts once, however often it is looked at and whoever looks."""
     status = observed.job.status
-    newest = max(observed.pods, key=_number, default=None)
+    newest = max(observed.pods, key=lambda pod: pod.number, default=None)
     remembered = status.last_attempt
-    number = max(_number(newest) if newest else 0, status.attempts)
+    number = max(newest.number if newest else 0, status.attempts)
     if not number:
         return Attempts(0, 0, None, None, None)
     outdated = newest is not None and newest.worker is not None and newest.worker.revision != revision
@@ -65,7 +65,7 @@ def attempts(observed: Observed, revision: str, now: datetime, *, start_timeout_
         reason = _reason_of(remembered.reason)
         ending = Ending(remembered.outcome, reason, remembered.message or "")
         return Attempts(number, status.failed_attempts, newest, ending, remembered.end_time, outdated)
-    if newest is None or _number(newest) < number:
+    if newest is None or newest.number < number:
         gone = Ending(AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, "the worker pod is gone: deleted, or its node was lost")
         return Attempts(number, status.failed_attempts, None, gone, now)
     found = ending_of(newest, revision, lost=newest.uid in observed.lost)
@@ -138,10 +138,6 @@ def retry_time(state: Attempts, settings: Settings) -> datetime | None:
         return shift(state.ended, backoff_seconds(state.failed, settings))
     # The first disruption costs no time. A node that turns every pod away must not get them as fast as we can make them.
     return shift(state.ended, backoff_seconds(state.number - state.failed - 1, settings))
-
-
-def _number(pod: Pod | None) -> int:
-    return pod.worker.number if pod is not None and pod.worker is not None else 0
 
 
 def _reason_of(text: str | None) -> AnyReason:

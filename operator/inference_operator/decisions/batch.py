@@ -20,7 +20,7 @@ from inference_operator.decisions.report import (
     round_milliseconds,
 )
 from inference_operator.decisions.trouble import trouble_of
-from inference_operator.domain.cluster import Observed, Pod
+from inference_operator.domain.cluster import Observed
 from inference_operator.domain.conditions import AnyReason, ConditionType, Finding, Reason, Truth
 from inference_operator.domain.instants import shift
 from inference_operator.domain.job import (
@@ -148,13 +148,9 @@ def _next_attempt(
 
 def _before_the_next(observed: Observed) -> tuple[DeletePod, ...]:
     """Lost workers are told to stop should they come back; of the ended ones the newest keeps its last words."""
-    ended = sorted((pod for pod in observed.pods if pod.terminal and not pod.deleting), key=_number)
+    ended = sorted((pod for pod in observed.pods if pod.terminal and not pod.deleting), key=lambda pod: pod.number)
     older = tuple(DeletePod(pod.key, pod.uid, "ended, and not the newest") for pod in ended[:-1])
     return (*stop_all(observed, "a later attempt takes over"), *older)
-
-
-def _number(pod: Pod) -> int:
-    return pod.worker.number if pod.worker is not None else 0
 
 
 def _placing(

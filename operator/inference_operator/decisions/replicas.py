@@ -51,8 +51,8 @@ class Replicas:
     def superfluous(self) -> tuple[Pod, ...]:
         """Workers to take away: old revisions as new ones become ready, then the newest current ones over the number."""
         keep_stale = max(0, self.wanted - len(self.ready))
-        ranked = sorted(self.stale, key=lambda pod: (not is_running(pod), _number(pod)))
-        over = sorted(self.current, key=lambda pod: (not is_running(pod), _number(pod)))[self.wanted :]
+        ranked = sorted(self.stale, key=lambda pod: (not is_running(pod), pod.number))
+        over = sorted(self.current, key=lambda pod: (not is_running(pod), pod.number))[self.wanted :]
         return (*ranked[keep_stale:], *over)
 
 
@@ -67,15 +67,15 @@ def replicas(observed: Observed, revision: str, settings: Settings, now: datetim
     """Sort the job's pods."""
     spec = observed.job.spec
     assert spec is not None, "only admitted jobs have replicas"
-    pods = sorted(observed.pods, key=_number)
+    pods = sorted(observed.pods, key=lambda pod: pod.number)
     live = [pod for pod in pods if not pod.terminal and not pod.deleting and pod.uid not in observed.lost]
     current = tuple(pod for pod in live if pod.worker is not None and pod.worker.revision == revision)
     stale = tuple(pod for pod in live if pod not in current)
     ended = tuple(pod for pod in pods if pod.terminal and not pod.deleting)
     faults = [(pod, ending) for pod in ended if _is_of(pod, revision) and (ending := ending_of(pod, revision)) is not None]
     failed = tuple(pod for pod, ending in faults if ending.outcome is AttemptOutcome.FAILED)
-    last = max(((p, e) for p, e in faults if p in failed), key=lambda pair: _number(pair[0]), default=None)
-    ready_since = [pod for pod in current if is_running(pod) and last is not None and _number(pod) > _number(last[0])]
+    last = max(((p, e) for p, e in faults if p in failed), key=lambda pair: pair[0].number, default=None)
+    ready_since = [pod for pod in current if is_running(pod) and last is not None and pod.number > last[0].number]
     fault = last[1] if last is not None and not ready_since else None
     return Replicas(
         wanted=wanted_replicas(spec),
@@ -85,7 +85,7 @@ def replicas(observed: Observed, revision: str, settings: Settings, now: datetim
         ended=ended,
         fault=fault,
         retry=_retry(last[0], fault, observed, settings, now) if fault is not None and last is not None else None,
-        next_number=max([_number(pod) for pod in pods] + [observed.job.status.attempts]) + 1,
+        next_number=max([pod.number for pod in pods] + [observed.job.status.attempts]) + 1,
     )
 
 
@@ -94,13 +94,9 @@ def _retry(pod: Pod, fault: Ending, observed: Observed, settings: Settings, now:
     if fault.permanent:
         return shift(ended, PERMANENT_RETRY_SECONDS)
     status = observed.job.status
-    counted = status.last_attempt is not None and status.last_attempt.number >= _number(pod)
+    counted = status.last_attempt is not None and status.last_attempt.number >= pod.number
     return shift(ended, backoff_seconds(status.failed_attempts + (not counted), settings))
 
 
 def _is_of(pod: Pod, revision: str) -> bool:
     return pod.worker is not None and pod.worker.revision == revision
-
-
-def _number(pod: Pod) -> int:
-    return pod.worker.number if pod.worker is not None else 0

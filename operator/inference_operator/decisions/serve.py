@@ -145,14 +145,14 @@ def _why_not_ready(observed: Observed, state: Replicas, answer: Answer | None, *
 def _status(observed: Observed, state: Replicas, now: datetime) -> InferenceJobStatus:
     before, spec, job = observed.job.status, observed.job.spec, observed.job
     assert spec is not None
-    newest = max(state.current, key=lambda p: p.worker.number if p.worker else 0, default=None)
+    newest = max(state.current, key=lambda p: p.number, default=None)
     facts = facts_of(newest, observed.readings)
     completed = _first_ready(observed, state, now)
     failure = _last_failure(state, before.last_attempt)
     failures = before.failed_attempts + (failure is not before.last_attempt)
     return replace(
         before,
-        attempts=max([p.worker.number for p in observed.pods if p.worker is not None] + [before.attempts]),
+        attempts=max([p.number for p in observed.pods] + [before.attempts]),
         failed_attempts=0 if state.fault is None and state.ready else failures,
         last_attempt=failure,
         placement=placement_status(newest, facts, before.placement),

@@ -128,6 +128,11 @@ class Pod:
     ended: datetime | None = None
 
     @property
+    def number(self) -> int:
+        """The attempt or replica that it is, counted from one; zero for pods that are no workers."""
+        return self.worker.number if self.worker is not None else 0
+
+    @property
     def terminal(self) -> bool:
         """Whether it holds nothing on its node any more."""
         return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
