@@ -7,6 +7,7 @@ import http.client
 import json
 import ssl
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 JSON = "application/json"
 INFERENCE = "/apis/inference.myorg/v1"
+
+IDLE_SECONDS = 30.0
+"""A connection kept for longer than this without a word is not trusted: the API server closes idle ones after 90 s."""
 
 
 @dataclass(frozen=True)
@@ -53,24 +57,37 @@ class Client:
                 certificate.flush()
                 self._tls.load_cert_chain(certificate.name)
         self._connection: http.client.HTTPSConnection | None = None
+        self._used = 0.0
 
     def call(self, method: str, path: str, body: Raw | list[Raw] | None = None, *, kind: str = JSON, **query: str) -> Answer:
         """One request."""
-        if self._connection is None:
-            self._connection = http.client.HTTPSConnection(self._address, timeout=30, context=self._tls)
+        connection = self._open()
         headers = {"Content-Type": kind, "Accept": JSON}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
         target = f"{path}?{urlencode(query)}" if query else path
         try:
-            self._connection.request(method, target, json.dumps(body) if body is not None else None, headers)
-            response = self._connection.getresponse()
+            connection.request(method, target, json.dumps(body) if body is not None else None, headers)
+            response = connection.getresponse()
             text = response.read()
         except (OSError, http.client.HTTPException):
+            self.close()
+            raise
+        self._used = time.monotonic()
+        return Answer(response.status, json.loads(text) if text.startswith(b"{") else {"message": text.decode(errors="replace")})
+
+    def close(self) -> None:
+        """Ends the kept connection; the next call opens one."""
+        if self._connection is not None:
             self._connection.close()
             self._connection = None
-            raise
-        return Answer(response.status, json.loads(text) if text.startswith(b"{") else {"message": text.decode(errors="replace")})
+
+    def _open(self) -> http.client.HTTPSConnection:
+        if self._connection is not None and time.monotonic() - self._used > IDLE_SECONDS:
+            self.close()
+        if self._connection is None:
+            self._connection = http.client.HTTPSConnection(self._address, timeout=30, context=self._tls)
+        return self._connection
 
     def get(self, path: str) -> Raw:
         """An object or a list that must be there."""
