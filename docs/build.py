@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Metric
 
 from inference_operator import settings as settings_module
 from inference_operator.domain.conditions import ConditionType, Reason
@@ -83,18 +83,32 @@ def conditions() -> str:
 def metrics() -> str:
     """Every metric of operator and worker."""
     text = "# Metrics\n"
-    for title, registry in (("Operator, port 8080", operator_metrics.REGISTRY), ("Worker, port 8000", worker_metrics.REGISTRY)):
+    for title, registry in (("Operator, port 8080", operator_metrics.REGISTRY), ("Worker, port 8000", _worker_registry())):
         text += f"\n## {title}\n\n| Name | Type | Labels | Meaning |\n|---|---|---|---|\n"
         text += "".join(sorted(_metric_rows(registry)))
     return text
 
 
+def _worker_registry() -> CollectorRegistry:
+    """The worker's registry with one model in it, which is where most of its series come from."""
+    registry = CollectorRegistry()
+    registry.register(worker_metrics.items_total)
+    registry.register(worker_metrics.ModelCollector([worker_metrics.sample()]))
+    return registry
+
+
 def _metric_rows(registry: CollectorRegistry) -> Iterator[str]:
     for collector in registry._collector_to_names:  # noqa: SLF001 -- there is no public list of labelled metrics without samples
-        labels = ", ".join(getattr(collector, "_labelnames", ()))
         for family in collector.describe() if hasattr(collector, "describe") else collector.collect():
+            labels = ", ".join(getattr(collector, "_labelnames", None) or _labels(family))
             name = f"{family.name}_total" if family.type == "counter" else family.name
             yield f"| `{name}` | {family.type} | {labels} | {family.documentation} |\n"
+
+
+def _labels(family: Metric) -> list[str]:
+    if not family.samples:
+        return [*worker_metrics.LABELS, "code"]
+    return [name for name in family.samples[0].labels if name != "le"]
 
 
 def settings() -> str:

@@ -70,6 +70,15 @@ class CostWeights(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     beta: float = 0.5
 
 
+class Tracing(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Where workers send traces."""
+
+    # An OTLP/HTTP collector, for example http://collector.monitoring:4318; empty for no traces.
+    endpoint: str = ""
+    # Share of requests without a traced caller that are traced all the same. Traced callers' requests always are.
+    ratio: float = 0.0
+
+
 class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """All settings."""
 
@@ -81,6 +90,8 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     accelerators: dict[str, AcceleratorClass] = msgspec.field(default_factory=_default_accelerators)
     # How latency, energy and switching are weighed.
     cost: CostWeights = CostWeights()
+    # Where workers send OpenTelemetry traces: {endpoint, ratio}.
+    tracing: Tracing = Tracing()
     # Namespaces to watch; empty is all.
     namespaces: tuple[str, ...] = ()
     # Concurrent reconciles. They wait for the API server, so more than the cores is right.

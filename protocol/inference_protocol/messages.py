@@ -8,6 +8,7 @@ from inference_protocol.reasons import WorkerReason
 
 CONFIG_VARIABLE = "INFERENCE_WORKER_CONFIG"
 HTTP_PORT = 8000
+GRPC_PORT = 8001
 TELEMETRY_PATH = "/telemetry"
 VOLUME_ROOT = "/mnt/volumes"
 # The kubelet cuts a termination message at 4096 bytes; the report has to stay whole.
@@ -22,6 +23,20 @@ class _Record(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Base of all records: immutable, unknown fields ignored so that either side may be newer."""
 
 
+class Quantization(_Record, frozen=True):
+    """Run an INT8 variant that the worker makes of the verified original, if it is accurate enough on the rows at `evaluation_uri`.
+
+    With labels the accuracy may fall by `max_drop`; without, `min_agreement` of the answers must be the same.
+    """
+
+    method: Literal["dynamic", "static"]
+    evaluation_uri: str
+    calibration_uri: str | None = None
+    labels_uri: str | None = None
+    max_drop: float = 0.01
+    min_agreement: float = 0.99
+
+
 class ModelSource(_Record, frozen=True):
     """Where a model comes from and what it must hash to (`digest` as `sha256:HEX`)."""
 
@@ -30,6 +45,7 @@ class ModelSource(_Record, frozen=True):
     uri: str
     digest: str | None = None
     format: str = "onnx"
+    quantization: Quantization | None = None
 
 
 class BatchTask(_Record, frozen=True):
@@ -61,11 +77,14 @@ class WorkerConfig(_Record, frozen=True):
     model_limit_bytes: int = 8 << 30
     # When the job was created, RFC 3339: tells which of two jobs of one name is the later.
     created: str = ""
+    # Whether callers may load and unload models over the protocol's repository calls.
+    model_control: Literal["none", "explicit"] = "none"
 
 
 # Bounds, because a worker's word ends in a status that has them too: what breaks them is not taken.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
+Digest = Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$")]
 
 
 class Progress(_Record, frozen=True):
@@ -87,15 +106,19 @@ class Latency(_Record, frozen=True):
 
 
 class ModelFacts(_Record, frozen=True):
-    """What the worker found out about its model. Throughput is items per second at `batch_size`."""
+    """What the worker found out about its model. Throughput is items per second at `batch_size`.
 
-    digest: Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$")]
+    `digest` is the verified file's; `variant` that of the INT8 variant which runs in its place.
+    """
+
+    digest: Digest
     provider: Annotated[str, msgspec.Meta(max_length=128)]
     load_seconds: Amount
     warmup_seconds: Amount
     batch_size: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
     memory_bytes: Count
     items_per_second: Amount | None = None
+    variant: Digest | None = None
 
 
 class Telemetry(_Record, frozen=True):

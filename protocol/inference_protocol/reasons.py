@@ -10,6 +10,7 @@ class WorkerReason(StrEnum):
     MODEL_DIGEST_MISMATCH = "ModelDigestMismatch"
     MODEL_CORRUPT = "ModelCorrupt"
     MODEL_UNREACHABLE = "ModelUnreachable"
+    QUANTIZATION_REFUSED = "QuantizationRefused"
     PROVIDER_UNAVAILABLE = "ProviderUnavailable"
     INPUT_NOT_FOUND = "InputNotFound"
     INPUT_UNREACHABLE = "InputUnreachable"
@@ -28,6 +29,7 @@ PERMANENT: frozenset[WorkerReason] = frozenset(
         WorkerReason.MODEL_NOT_FOUND,
         WorkerReason.MODEL_DIGEST_MISMATCH,
         WorkerReason.MODEL_CORRUPT,
+        WorkerReason.QUANTIZATION_REFUSED,
         WorkerReason.PROVIDER_UNAVAILABLE,
         WorkerReason.INPUT_NOT_FOUND,
         WorkerReason.INPUT_INVALID,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -38,10 +39,13 @@ QUICK_COMMITS = {"inference_worker.batch.task:_COMMIT_SECONDS": 0.02}
 QUICK_DRAIN = {"inference_worker.__main__:_LINGER_SECONDS": 0.2}
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on, all different."""
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 def until(condition: Callable[[], bool], what: str, *, seconds: float = _DEADLINE_SECONDS) -> None:
@@ -83,7 +87,8 @@ class Place:
         return f"pvc://{CLAIM}/{name}"
 
     def start(self, config: WorkerConfig | str, *, patches: dict[str, Any] | None = None, port: int | None = None) -> Worker:
-        worker = Worker(self, config, patches or {}, number=len(self.workers), port=port or free_port())
+        http, grpc = free_ports(2)
+        worker = Worker(self, config, patches or {}, number=len(self.workers), port=port or http, grpc_port=grpc)
         self.workers.append(worker)
         return worker
 
@@ -113,8 +118,11 @@ class Ended:
 class Worker:
     """One process."""
 
-    def __init__(self, place: Place, config: WorkerConfig | str, patches: dict[str, Any], *, number: int, port: int) -> None:
+    def __init__(
+        self, place: Place, config: WorkerConfig | str, patches: dict[str, Any], *, number: int, port: int, grpc_port: int
+    ) -> None:
         self.port = port
+        self.grpc_port = grpc_port
         self._report = place.root / f"report-{number}"
         self._log = place.root / f"log-{number}"
         environment = {
@@ -122,6 +130,7 @@ class Worker:
             "PYTHONPATH": os.pathsep.join(str(REPOSITORY / part) for part in ("protocol", "worker-image", "")),
             "INFERENCE_VOLUME_ROOT": str(place.volumes),
             "INFERENCE_HTTP_PORT": str(self.port),
+            "INFERENCE_GRPC_PORT": str(self.grpc_port),
             "INFERENCE_TERMINATION_PATH": str(self._report),
             CONFIG_VARIABLE: config if isinstance(config, str) else encode(config).decode(),
             PATCHES_VARIABLE: json.dumps(patches),

@@ -20,6 +20,7 @@ BY_DATATYPE = {
     "INT32": TensorProto.INT32,
     "INT64": INT64,
     "FP16": HALF,
+    "BF16": TensorProto.BFLOAT16,
     "FP32": FLOAT,
     "FP64": DOUBLE,
     "BYTES": STRING,

@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from tests.worker.wire import Reply, Wire, get, infer_json, post, request
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from inference_protocol.messages import WorkerConfig
     from tests.worker.harness import Place
 
 INFER = "/v2/models/net/infer"
@@ -26,6 +27,10 @@ WIDTH = 256
 # About 20 ms for each run of 16 rows, on one core.
 SLOW = models.slow(width=WIDTH, steps=250)
 ONE_SLOW = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [16, WIDTH], "data": [0.5] * 16 * WIDTH}]}).encode()
+
+
+def a_slow_config(place: Place, **changes: Any) -> WorkerConfig:
+    return a_config(place.put("m.onnx", SLOW), batch_size=16, **changes)
 
 
 @dataclass
@@ -107,7 +112,7 @@ def test_a_draining_worker_is_live_and_not_ready_and_still_answers(place: Place)
 
 @pytest.fixture
 def slow_worker(place: Place) -> Worker:
-    return place.start(a_config(place.put("m.onnx", SLOW)), patches=QUICK_DRAIN).wait_ready()
+    return place.start(a_slow_config(place), patches=QUICK_DRAIN).wait_ready()
 
 
 def queued(worker: Worker) -> int:
@@ -115,7 +120,9 @@ def queued(worker: Worker) -> int:
 
 
 def received(worker: Worker) -> int:
-    return int(get(worker.port, "/telemetry").json.get("requestsTotal", 0))
+    """Requests that are answered, run or wait."""
+    telemetry = get(worker.port, "/telemetry").json
+    return sum(int(telemetry.get(name, 0)) for name in ("requestsTotal", "inFlight", "queued"))
 
 
 def test_sixteen_callers_who_wait_when_the_stop_comes_are_all_answered(slow_worker: Worker) -> None:
@@ -131,12 +138,12 @@ def test_sixteen_callers_who_wait_when_the_stop_comes_are_all_answered(slow_work
 
 
 def test_those_who_still_wait_when_the_time_is_up_are_told_so(place: Place) -> None:
-    config = a_config(place.put("m.onnx", SLOW), drain_seconds=0.2)
+    config = a_slow_config(place, drain_seconds=0.2)
     worker = place.start(config, patches=QUICK_DRAIN).wait_ready()
     wires = [Wire(worker.port) for _ in range(100)]
     for wire in wires:
         wire.send(request("POST", INFER, ONE_SLOW))
-    until(lambda: received(worker) >= 60, "a queue")
+    until(lambda: received(worker) == 100, "all of them to be in")
 
     worker.stop()
 
@@ -203,7 +210,7 @@ def test_a_stop_under_load_of_new_connections_loses_no_answer(place: Place) -> N
 
 
 def test_a_stop_under_load_of_kept_connections_loses_no_answer(place: Place) -> None:
-    config = a_config(place.put("m.onnx", SLOW), drain_seconds=1.0)
+    config = a_slow_config(place, drain_seconds=1.0)
     worker = place.start(config, patches=QUICK_DRAIN).wait_ready()
 
     tally = stop_under_load(worker, ONE_SLOW, keep_alive=True)
@@ -223,7 +230,7 @@ def test_a_pipeline_that_was_received_is_answered_to_its_end(slow_worker: Worker
 
 
 def test_a_large_answer_to_a_slow_reader_is_sent_to_its_end(place: Place) -> None:
-    config = a_config(place.put("m.onnx", models.identity()), drain_seconds=15.0)
+    config = a_config(place.put("m.onnx", models.identity()), batch_size=4096, drain_seconds=15.0)
     worker = place.start(config, patches=QUICK_DRAIN).wait_ready()
     rows = np.zeros((3 << 20, 2), np.float32)
     entry = {"name": "x", "datatype": "FP32", "shape": list(rows.shape), "parameters": {"binary_data_size": rows.nbytes}}
@@ -239,7 +246,7 @@ def test_a_large_answer_to_a_slow_reader_is_sent_to_its_end(place: Place) -> Non
 
 
 def test_a_caller_who_left_does_not_hold_the_drain(place: Place) -> None:
-    config = a_config(place.put("m.onnx", SLOW), drain_seconds=300.0)
+    config = a_slow_config(place, drain_seconds=300.0)
     worker = place.start(config, patches=QUICK_DRAIN).wait_ready()
     with Wire(worker.port) as wire:
         wire.send(request("POST", INFER, ONE_SLOW) * 30)

@@ -6,17 +6,13 @@ import logging
 import os
 import signal
 import sys
-import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar, cast
 
 import msgspec
 import uvloop
 
 from inference_protocol.messages import (
     CONFIG_VARIABLE,
-    HTTP_PORT,
     VOLUME_ROOT,
     Latency,
     TerminationReport,
@@ -27,14 +23,13 @@ from inference_protocol.reasons import WorkerReason
 from inference_protocol.sketch import LatencySketch
 from inference_worker.batch.task import Task
 from inference_worker.errors import WorkerError
-from inference_worker.life import Life, Loaded, load
-from inference_worker.runner import Runner
-from inference_worker.serve.http import Connections, HttpProtocol
-from inference_worker.serve.routes import Routes
+from inference_worker.life import Life
+from inference_worker.serve.fronts import Fronts, Ports, listen
+from inference_worker.serve.inference import Inference
+from inference_worker.threads import in_thread
+from inference_worker.tracing import Tracer
 
 log = logging.getLogger("inference_worker")
-
-T = TypeVar("T")
 
 TERMINATION_PATH_VARIABLE = "INFERENCE_TERMINATION_PATH"
 _EXIT_RETRY, _EXIT_PERMANENT = 1, 2
@@ -43,71 +38,57 @@ _LINGER_SECONDS = 2.0
 _REFUSAL_SECONDS = 2.0
 
 
-async def serve(life: Life, stop: asyncio.Event, root: Path, port: int) -> TerminationReport:
+async def serve(life: Life, stop: asyncio.Event, ports: Ports) -> TerminationReport:
     """Serve from the first moment (probes tell the truth), load the model, then run the task or wait for the end."""
-    routes = Routes(life)
-    connections = Connections()
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: HttpProtocol(routes.handle, connections), "0.0.0.0", port)  # noqa: S104
+    tracer = Tracer()
+    fronts = await listen(life, Inference(tracer), ports)
+    life.fault = asyncio.get_running_loop().create_future()
     try:
-        engine, facts = await _in_thread(lambda: load(life.config, root=root))
-        life.loaded = Loaded(engine, Runner(engine), facts)
-        log.info("ready: %s on %s after %.2f s", life.config.model.name, engine.provider, facts.load_seconds + facts.warmup_seconds)
+        model = await life.repository.load(life.config.model.name)
+        facts = model.facts
+        log.info("ready: %s on %s after %.2f s", model.name, model.engine.provider, facts.load_seconds + facts.warmup_seconds)
+        if why := model.warm.layout.why:
+            log.info("requests are run one by one: %s", why)
         if life.config.task is not None:
-            return await _run_task(life, stop, root)
-        await stop.wait()
-        return await _drain(life, server, connections)
+            return await _run_task(life, stop)
+        await _until(stop, life.fault)
+        return await _drain(life, fronts)
     finally:
-        server.close()
+        fronts.close()
+        tracer.close()
 
 
-async def _drain(life: Life, server: asyncio.Server, connections: Connections) -> TerminationReport:
+async def _until(stop: asyncio.Event, fault: asyncio.Future[WorkerError]) -> None:
+    """Wait to be told to stop. Raises the WorkerError of a worker that can't go on."""
+    stopping = asyncio.ensure_future(stop.wait())
+    fault.add_done_callback(lambda _: stop.set())
+    await stopping
+    if fault.done():
+        raise fault.result()
+
+
+async def _drain(life: Life, fronts: Fronts) -> TerminationReport:
     """Not ready any more, but still answering: first to all who come, then to those who are there."""
-    life.draining = connections.draining = True
+    life.draining = True
+    fronts.announce_end()
     await asyncio.sleep(_LINGER_SECONDS)
-    server.close()
-    late = await connections.drained(life.config.drain_seconds)
-    facts = life.loaded.facts if life.loaded is not None else None
-    if late and life.loaded is not None:
+    fronts.close()
+    late = await fronts.drained(life.config.drain_seconds)
+    if late:
         # Whoever still waits is told so, which is more than a closed connection tells.
-        life.loaded.runner.close()
-        await connections.drained(_REFUSAL_SECONDS)
+        life.repository.close()
+        await fronts.drained(_REFUSAL_SECONDS)
         text = f"told to stop; {late} callers still waited after {life.config.drain_seconds:g} s and were refused"
-        return TerminationReport("Drained", text, model=facts)
-    return TerminationReport("Drained", "told to stop; every request that was received is answered", model=facts)
+        return TerminationReport("Drained", text, model=life.facts)
+    return TerminationReport("Drained", "told to stop; every request that was received is answered", model=life.facts)
 
 
-async def _in_thread(work: Callable[[], T]) -> T:
-    """Run blocking work in a daemon thread: unlike an executor's, it does not hold the process back when it has to end."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(cast(T, result))
-
-    def run() -> None:
-        result, fault = None, None
-        try:
-            result = work()
-        except BaseException as error:  # noqa: BLE001 -- handed on to whoever waits
-            fault = error
-        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
-            loop.call_soon_threadsafe(settle, result, fault)
-
-    threading.Thread(target=run, name="loading", daemon=True).start()
-    return await future
-
-
-async def _run_task(life: Life, stop: asyncio.Event, root: Path) -> TerminationReport:
-    assert life.config.task is not None and life.loaded is not None
-    task = Task(life.config, life.config.task, life.loaded.engine, digest=life.loaded.facts.digest, root=root)
+async def _run_task(life: Life, stop: asyncio.Event) -> TerminationReport:
+    model = life.model
+    assert life.config.task is not None and model is not None
+    task = Task(life.config, life.config.task, model.engine, model.warm, digest=model.facts.digest, root=life.root)
     life.task = task
-    running = asyncio.create_task(_in_thread(task.run))
+    running = asyncio.create_task(in_thread(task.run, name="task"))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -144,26 +125,26 @@ def _configure() -> WorkerConfig:
         raise WorkerError(WorkerReason.INTERNAL, f"{CONFIG_VARIABLE}: {error}") from error
 
 
-async def _main(life: Life, root: Path, port: int) -> TerminationReport:
+async def _main(life: Life, ports: Ports) -> TerminationReport:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    working = asyncio.create_task(serve(life, stop, root, port))
+    working = asyncio.create_task(serve(life, stop, ports))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    if not working.done() and life.loaded is None:
+    if not working.done() and life.model is None:
         # Told to stop while loading: there is nothing to drain, and loading can't be interrupted.
         return TerminationReport("Drained", "told to stop before the model was loaded")
     return await working
 
 
-def run(root: Path, port: int) -> tuple[TerminationReport, int]:
+def run(root: Path, ports: Ports) -> tuple[TerminationReport, int]:
     """Run the worker to its end: its last words and its exit code. A failed one still tells what it had found out."""
     life: Life | None = None
     try:
-        life = Life(_configure())
-        return uvloop.run(_main(life, root, port)), 0
+        life = Life(_configure(), root=root)
+        return uvloop.run(_main(life, ports)), 0
     except WorkerError as error:
         log.error("%s: %s", error.reason, error.message)
         reason, message = error.reason, error.message
@@ -180,7 +161,7 @@ def main() -> int:
     """Run the worker, leave the report where the kubelet reads it, and return the exit code."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     root = Path(os.environ.get("INFERENCE_VOLUME_ROOT", VOLUME_ROOT))
-    report, code = run(root, int(os.environ.get("INFERENCE_HTTP_PORT", HTTP_PORT)))
+    report, code = run(root, Ports.of(os.environ))
     path = Path(os.environ.get(TERMINATION_PATH_VARIABLE, "/dev/termination-log"))
     with contextlib.suppress(OSError):
         path.write_bytes(encode_report(report))

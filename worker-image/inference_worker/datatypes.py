@@ -4,9 +4,10 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-# BYTES holds strings as Python objects; BF16 has no numpy type and is carried as raw 16-bit words.
+# BYTES holds strings as Python objects; BF16 is no type of numpy's own.
 NUMPY: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype(np.bool_),
     "UINT8": np.dtype(np.uint8),
@@ -18,6 +19,7 @@ NUMPY: dict[str, np.dtype[Any]] = {
     "INT32": np.dtype(np.int32),
     "INT64": np.dtype(np.int64),
     "FP16": np.dtype(np.float16),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
     "FP32": np.dtype(np.float32),
     "FP64": np.dtype(np.float64),
     "BYTES": np.dtype(np.object_),
@@ -35,10 +37,20 @@ ONNX: dict[str, str] = {
     "tensor(int32)": "INT32",
     "tensor(int64)": "INT64",
     "tensor(float16)": "FP16",
+    "tensor(bfloat16)": "BF16",
     "tensor(float)": "FP32",
     "tensor(double)": "FP64",
     "tensor(string)": "BYTES",
 }
+
+
+HALVES = frozenset({"FP16", "BF16"})
+"""Types that JSON and protobuf's typed contents have no exact form of: they go as raw bytes."""
+
+
+def is_real(array: np.ndarray[Any, Any]) -> bool:
+    """Whether the values are floating-point numbers, numpy's own or not."""
+    return array.dtype.kind == "f" or bool(array.dtype == NUMPY["BF16"])
 
 
 def name_of(array: np.ndarray[Any, Any]) -> str:
@@ -70,11 +82,13 @@ def from_values(values: list[Any], datatype: str) -> np.ndarray[Any, Any]:
 
 
 def _kinds(values: list[Any]) -> Iterator[type]:
-    for value in values:
-        if isinstance(value, list):
-            yield from _kinds(value)
-        else:
-            yield type(value)
+    kinds = set(map(type, values))
+    if list in kinds:
+        kinds.discard(list)
+        for value in values:
+            if type(value) is list:
+                yield from _kinds(value)
+    yield from kinds
 
 
 def _has_non_finite(values: list[Any]) -> bool:

@@ -24,9 +24,10 @@ class WorkerError(Exception):
 
 
 class RequestError(Exception):
-    """One request can't be answered; others are not touched."""
+    """One request can't be answered; others are not touched. `retry_after_seconds` says when asking again makes sense."""
 
-    def __init__(self, status: HTTPStatus, message: str) -> None:
+    def __init__(self, status: HTTPStatus, message: str, *, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
+        self.retry_after_seconds = retry_after_seconds

@@ -1,128 +1,90 @@
 """The worker's state, from loading to drained. Ready is true only between warmed up and draining."""
 
-import resource
-import time
-from dataclasses import dataclass
+import asyncio
 from pathlib import Path
-from typing import Any
 
 import msgspec
-import numpy as np
 
-from inference_protocol.messages import ModelFacts, Telemetry, WorkerConfig
-from inference_protocol.reasons import WorkerReason
-from inference_worker import cpu, fetch
+from inference_protocol.messages import ModelFacts, ModelSource, Telemetry, WorkerConfig
 from inference_worker.batch.task import Task
-from inference_worker.engine import Engine, Tensor
 from inference_worker.errors import WorkerError
-from inference_worker.onnx_engine import OnnxEngine
-from inference_worker.runner import Runner
-
-_FREE_SIZE = 1
-
-
-@dataclass(slots=True)
-class Loaded:
-    """A model that is loaded, verified and warmed."""
-
-    engine: Engine
-    runner: Runner
-    facts: ModelFacts
+from inference_worker.metrics import REGISTRY, ModelCollector, ModelMetrics
+from inference_worker.model import Loaded, Model, load
+from inference_worker.repository import Repository
+from inference_worker.threads import in_thread
 
 
 class Life:
-    """What the worker knows of itself; read by the routes, written by the main program."""
+    """What the worker knows of itself; read by the routes, written by the main program.
 
-    def __init__(self, config: WorkerConfig) -> None:
+    `fault` is set when the worker can't do its work any more and has to end.
+    """
+
+    def __init__(self, config: WorkerConfig, *, root: Path) -> None:
         self.config = config
-        self.loaded: Loaded | None = None
+        self.root = root
+        self.metrics = {source.name: self._metrics(source) for source in (config.model,)}
+        self.repository = Repository((config.model,), self._load, self._start)
         self.task: Task | None = None
         self.draining = False
+        self.fault: asyncio.Future[WorkerError] | None = None
+        self._collector = ModelCollector(self.metrics.values())
+        REGISTRY.register(self._collector)
+
+    @property
+    def model(self) -> Model | None:
+        """The model that this worker was started for."""
+        return self.repository.get(self.config.model.name)
 
     @property
     def ready(self) -> bool:
-        """Loaded, verified, warmed, on the promised provider, and not about to leave."""
-        return self.loaded is not None and not self.draining
+        """Loaded, verified, warmed, on the promised provider, not stuck, and not about to leave."""
+        model = self.model
+        return model is not None and not self.draining and model.batcher.stuck is None
 
-    def telemetry(self, *, requests: int, failed: int) -> Telemetry:
+    @property
+    def stuck(self) -> str | None:
+        """Why this worker will not answer any more, in words; None while all is well."""
+        entries = self.repository.entries.values()
+        return next((why for e in entries if e.model is not None and (why := e.model.batcher.stuck)), None)
+
+    def telemetry(self) -> Telemetry:
         """What the operator asks for."""
-        loaded, task = self.loaded, self.task
-        sketch = task.sketch if task is not None else loaded.runner.sketch if loaded is not None else None
+        model, task = self.model, self.task
+        metrics = self.metrics[self.config.model.name]
         return Telemetry(
             ready=self.ready,
             draining=self.draining,
             model=self.facts,
             progress=task.progress if task is not None else None,
-            sketch=dict(sketch.counts) if sketch is not None else {},
-            queued=loaded.runner.waiting if loaded is not None else 0,
-            requests_total=requests,
-            failed_total=failed,
+            sketch=dict((task.sketch if task is not None else metrics.sketch).counts),
+            in_flight=model.batcher.in_flight if model is not None else 0,
+            queued=model.batcher.waiting if model is not None else 0,
+            requests_total=metrics.requests,
+            failed_total=metrics.failed,
         )
 
     @property
     def facts(self) -> ModelFacts | None:
         """What was measured of the model, with the task's throughput once there is one."""
-        if self.loaded is None:
-            return None
-        task = self.task
-        if task is None or not task.sketch.total or not task.compute_seconds:
-            return self.loaded.facts
-        return msgspec.structs.replace(self.loaded.facts, items_per_second=task.sketch.total / task.compute_seconds)
+        model, task = self.model, self.task
+        if model is None or task is None or not task.sketch.total or not task.compute_seconds:
+            return model.facts if model is not None else None
+        return msgspec.structs.replace(model.facts, items_per_second=task.sketch.total / task.compute_seconds)
 
+    def close(self) -> None:
+        """Let go of what is shared with the process: its registry of metrics."""
+        REGISTRY.unregister(self._collector)
 
-def load(config: WorkerConfig, *, root: Path) -> tuple[Engine, ModelFacts]:
-    """Fetch, verify, load and warm the model. Raises WorkerError."""
-    begun = time.perf_counter()
-    data, digest = fetch.read_verified(
-        config.model.uri,
-        digest=config.model.digest,
-        limit=config.model_limit_bytes,
-        missing=WorkerReason.MODEL_NOT_FOUND,
-        root=root,
-    )
-    engine = OnnxEngine(data, providers=config.providers, threads=cpu.usable_cpus())
-    del data
-    loaded = time.perf_counter()
-    rate = warm_up(engine, config.batch_size)
-    facts = ModelFacts(
-        digest=digest,
-        provider=engine.provider,
-        load_seconds=loaded - begun,
-        warmup_seconds=time.perf_counter() - loaded,
-        batch_size=engine.rows or config.batch_size,
-        memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        items_per_second=rate,
-    )
-    return engine, facts
+    def _metrics(self, source: ModelSource) -> ModelMetrics:
+        return ModelMetrics((self.config.namespace, self.config.job, source.name, source.version), ready=lambda: self.ready)
 
+    async def _load(self, source: ModelSource) -> Loaded:
+        return await in_thread(lambda: load(self.config, source, root=self.root), name="loading")
 
-def warm_up(engine: Engine, batch_size: int) -> float | None:
-    """Run one batch of zeros three times: a first run allocates and picks kernels, which no caller should pay for.
+    def _start(self, loaded: Loaded) -> Model:
+        return Model(loaded, self.config, self.metrics[loaded.source.name], on_hopeless=self._give_up)
 
-    Returns items per second of the quickest, or None for models that refuse zeros (a valid model may: a reshape by its input,
-    say), which are ready all the same.
-    """
-    rows = engine.rows or batch_size
-    try:
-        feeds = {spec.name: _zeros(spec.shape, spec.dtype, rows) for spec in engine.inputs}
-        quickest = min(_timed(engine, feeds) for _ in range(3))
-    except (ValueError, RuntimeError):
-        return None
-    except MemoryError as error:
-        raise WorkerError(
-            WorkerReason.OUT_OF_MEMORY, f"no memory for a batch of {batch_size}: {error}; lower batchSize or raise the memory limit"
-        ) from error
-    return rows / quickest
-
-
-def _timed(engine: Engine, feeds: dict[str, Tensor]) -> float:
-    begun = time.perf_counter()
-    engine.run(feeds)
-    return time.perf_counter() - begun
-
-
-def _zeros(shape: tuple[int | None, ...], dtype: np.dtype[Any], rows: int) -> Tensor:
-    sizes = [rows if i == 0 and d is None else _FREE_SIZE if d is None else d for i, d in enumerate(shape)]
-    if dtype.kind == "O":
-        return np.full(sizes, b"", dtype=object)
-    return np.zeros(sizes, dtype=dtype)
+    def _give_up(self, error: WorkerError) -> None:
+        if self.fault is not None and not self.fault.done():
+            self.fault.set_result(error)

@@ -1,27 +1,181 @@
-"""Every metric of the worker, in one place. Names are an API: docs/ lists them and a test compares."""
+"""Every metric of the worker, in one place. Names are an API: docs/ lists them and a test compares.
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+Requests are counted in plain numbers and made into metrics when somebody scrapes: the library's own counters would cost more
+than a small model's run (figures in docs/measurements.md).
+"""
+
+import os
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from inference_protocol.sketch import LatencySketch
+from inference_worker.batching.batcher import Batcher, Counts, Timing
 
 REGISTRY = CollectorRegistry()
 
 # Finer than the usual web buckets below 5 ms, where most CPU inference lives.
-_BUCKETS_MILLISECONDS = (0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 25, 50, 75, 100, 250, 500, 1000, 2500, 5000, 10000)
-_LABELS = ("namespace", "job", "model", "version")
+BUCKETS_MILLISECONDS = (0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 25, 50, 75, 100, 250, 500, 1000, 2500, 5000, 10000)
+BUCKETS_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+LABELS = ("namespace", "job", "model", "version")
 
-requests_total = Counter("inference_requests_total", "Requests answered, by HTTP status.", (*_LABELS, "code"), registry=REGISTRY)
-latency_ms = Histogram(
-    "inference_latency_ms",
-    "Request latency, milliseconds: queue and compute.",
-    _LABELS,
-    buckets=_BUCKETS_MILLISECONDS,
-    registry=REGISTRY,
-)
-queue_ms = Histogram(
-    "inference_queue_ms", "Time waited for the model, milliseconds.", _LABELS, buckets=_BUCKETS_MILLISECONDS, registry=REGISTRY
-)
-compute_ms = Histogram(
-    "inference_compute_ms", "Time in the model, milliseconds.", _LABELS, buckets=_BUCKETS_MILLISECONDS, registry=REGISTRY
-)
-queue_depth = Gauge("inference_queue_depth", "Requests that wait or run.", _LABELS, registry=REGISTRY)
-ready = Gauge("inference_ready", "1 when the model is loaded, verified, warmed and not draining.", _LABELS, registry=REGISTRY)
-items_total = Counter("inference_batch_items_total", "Items of a batch task that were committed.", _LABELS, registry=REGISTRY)
+items_total = Counter("inference_batch_items_total", "Items of a batch task that were committed.", LABELS, registry=REGISTRY)
+
+
+class Distribution:
+    """A histogram: counts by upper bound, the last for what is above all of them."""
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    @property
+    def cumulative(self) -> list[tuple[str, float]]:
+        """Prometheus' form: how many were at most each bound."""
+        total, found = 0, []
+        for bound, count in zip((*map(str, map(float, self.bounds)), "+Inf"), self.counts, strict=True):
+            total += count
+            found.append((bound, float(total)))
+        return found
+
+
+class ModelMetrics:
+    """What one model's callers met. Outlives a reload, so that counters never fall."""
+
+    def __init__(self, labels: tuple[str, ...], *, ready: Callable[[], bool]) -> None:
+        self.labels = labels
+        self.codes: dict[int, int] = {}
+        self.latency = Distribution(BUCKETS_MILLISECONDS)
+        self.queue = Distribution(BUCKETS_MILLISECONDS)
+        self.compute = Distribution(BUCKETS_MILLISECONDS)
+        self.rows = Distribution(BUCKETS_ROWS)
+        self.sketch = LatencySketch()
+        self.counts = Counts()
+        self.batcher: Batcher | None = None
+        self.last_inference = 0.0
+        self._ready = ready
+
+    def answered(self, code: int) -> None:
+        """Count a request by the status that its caller got (gRPC's as the HTTP status that means the same)."""
+        self.codes[code] = self.codes.get(code, 0) + 1
+
+    def ran(self, timing: Timing) -> None:
+        """Count the times of a request that the model answered."""
+        self.last_inference = time.time()
+        self.sketch.record(timing.queue + timing.compute)
+        queue, compute = timing.queue * 1e3, timing.compute * 1e3
+        self.queue.observe(queue)
+        self.compute.observe(compute)
+        self.latency.observe(queue + compute)
+        self.rows.observe(timing.rows)
+
+    @property
+    def requests(self) -> int:
+        """Requests answered, whatever the answer."""
+        return sum(self.codes.values())
+
+    @property
+    def failed(self) -> int:
+        """Requests answered with an error."""
+        return self.requests - self.codes.get(200, 0)
+
+    def collect(self) -> Iterator[Metric]:
+        """All series of this model."""
+        yield self._by_code()
+        for name, text, distribution in (
+            ("inference_latency_ms", "Request latency, milliseconds: queue and compute.", self.latency),
+            ("inference_queue_ms", "Time waited for the model, milliseconds.", self.queue),
+            ("inference_compute_ms", "Time in the model, milliseconds.", self.compute),
+            ("inference_batch_rows", "Rows of the run that answered a request.", self.rows),
+        ):
+            family = HistogramMetricFamily(name, text, labels=LABELS)
+            family.add_metric(self.labels, distribution.cumulative, distribution.sum)
+            yield family
+        yield _gauge("inference_ready", "1 when the model is loaded, verified, warmed and not draining.", self, int(self._ready()))
+        yield from self._of_batcher()
+
+    def _by_code(self) -> Metric:
+        family = CounterMetricFamily("inference_requests", "Requests answered, by HTTP status.", labels=(*LABELS, "code"))
+        for code, count in sorted(self.codes.items()):
+            family.add_metric((*self.labels, str(code)), count)
+        return family
+
+    def _of_batcher(self) -> Iterator[Metric]:
+        counts, batcher = self.counts, self.batcher
+        waiting, running, state, ceiling = (0, 0, 0, 0)
+        if batcher is not None:
+            waiting, running = batcher.waiting, batcher.in_flight
+            state, ceiling = int(batcher.breaker.state), batcher.ceilings.lowest or 0
+        for name, text, value in (
+            ("inference_queue_depth", "Requests that wait for the model.", waiting),
+            ("inference_in_flight", "Requests in runs under way.", running),
+            ("inference_breaker_state", "0 closed, 1 half-open, 2 open.", state),
+            ("inference_memory_ceiling_rows", "Rows that fit the device; 0 when all do.", ceiling),
+        ):
+            yield _gauge(name, text, self, value)
+        for name, text, value in (
+            ("inference_shed", "Requests refused before they waited: full queue, no time, open breaker.", counts.shed),
+            ("inference_expired", "Requests whose deadline passed while they waited.", counts.expired),
+            ("inference_late", "Requests whose deadline passed while the model ran.", counts.late),
+            ("inference_cancelled", "Requests whose caller left before the answer.", counts.cancelled),
+            ("inference_runs", "Runs of the model.", counts.runs),
+            ("inference_rows", "Rows that were run.", counts.rows),
+            ("inference_wasted_rows", "Rows run for callers who had left, or were told that it was too late.", counts.wasted_rows),
+            ("inference_breaker_opened", "Times that the circuit breaker opened.", counts.breaker_opened),
+            ("inference_memory_halvings", "Runs that found no memory and were done again in halves.", counts.halvings),
+        ):
+            family = CounterMetricFamily(name, text, labels=LABELS)
+            family.add_metric(self.labels, value)
+            yield family
+
+
+def _gauge(name: str, text: str, model: ModelMetrics, value: float) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=LABELS)
+    family.add_metric(model.labels, value)
+    return family
+
+
+class ModelCollector(Collector):
+    """Makes the series of all models when they are asked for."""
+
+    def __init__(self, models: Iterable[ModelMetrics]) -> None:
+        self._models = models
+
+    def collect(self) -> Iterator[Metric]:
+        """One family a name, whatever the number of models."""
+        families: dict[str, Metric] = {}
+        for model in self._models:
+            for family in model.collect():
+                known = families.setdefault(family.name, family)
+                if known is not family:
+                    known.samples.extend(family.samples)
+        yield from families.values()
+        resident = GaugeMetricFamily("inference_resident_bytes", "Memory of this worker's process.")
+        resident.add_metric((), resident_bytes())
+        yield resident
+
+
+def sample() -> ModelMetrics:
+    """A model that was never asked, for whoever wants to know what there is."""
+    return ModelMetrics(("", "", "", ""), ready=lambda: False)
+
+
+def resident_bytes() -> int:
+    """Resident memory now; 0 where the kernel does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0

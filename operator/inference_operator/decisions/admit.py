@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 from inference_operator.domain.cluster import Observed
 from inference_operator.domain.conditions import Reason
 from inference_operator.domain.job import Accelerator, Backend, DeadlinePolicy, InferenceJobSpec
-from inference_operator.domain.model import ModelVersion
+from inference_operator.domain.model import ModelVersion, QuantizationMethod, QuantizationSpec
 from inference_operator.settings import Settings
-from inference_protocol.messages import ModelSource
+from inference_protocol.messages import ModelSource, Quantization
 from inference_protocol.uris import PvcUri, UriError, is_uri, parse_uri
 
 
@@ -184,4 +184,18 @@ def source(observed: Observed) -> ModelSource:
         uri=version.uri,
         digest=spec.model_digest or version.digest,
         format=version.format,
+        quantization=_quantization(version.quantization),
+    )
+
+
+def _quantization(wanted: QuantizationSpec | None) -> Quantization | None:
+    if wanted is None:
+        return None
+    return Quantization(
+        method="static" if wanted.method is QuantizationMethod.STATIC else "dynamic",
+        evaluation_uri=wanted.evaluation,
+        calibration_uri=wanted.calibration,
+        labels_uri=wanted.labels,
+        max_drop=wanted.max_drop,
+        min_agreement=wanted.min_agreement,
     )

@@ -79,13 +79,15 @@ def placement_status(pod: Pod | None, facts: ModelFacts | None, before: Placemen
 
 def model_status(source: ModelSource, facts: ModelFacts | None, before: ModelStatus | None) -> ModelStatus:
     """Which model ran: what was asked for, and the digest that the worker found."""
-    same = before is not None and before.name == source.name and before.version == source.version
-    digest = facts.digest if facts is not None else before.digest if same and before is not None else None
+    known = before if before is not None and (before.name, before.version) == (source.name, source.version) else None
+    digest = facts.digest if facts is not None else known.digest if known is not None else None
+    variant = facts.variant if facts is not None else known.variant_digest if known is not None else None
     return ModelStatus(
         name=source.name,
         version=source.version,
         digest=digest,
         verified=digest is not None and source.digest == digest,
+        variant_digest=variant if source.quantization is not None else None,
     )
 
 

@@ -6,6 +6,7 @@ import msgspec
 
 from inference_operator.decisions import admit
 from inference_operator.domain.cluster import Observed
+from inference_operator.domain.job import ModelControl
 from inference_operator.domain.names import short_hash
 from inference_operator.settings import Settings
 
@@ -23,6 +24,8 @@ def revision(observed: Observed, settings: Settings) -> str:
         parts += [_told(spec.input), _told(spec.output)]
     else:
         parts += [_told(spec.resources), _told(spec.template), sorted(spec.node_selector.items()), settings.worker_image]
+        if spec.serve is not None and spec.serve.model_control is not ModelControl.NONE:
+            parts.append(spec.serve.model_control)
     return short_hash(msgspec.json.encode(parts).decode())
 
 

@@ -56,6 +56,13 @@ class AutoscalingMode(StrEnum):
     EXTERNAL = "External"
 
 
+class ModelControl(StrEnum):
+    """Whether callers may load and unload models."""
+
+    NONE = "None"
+    EXPLICIT = "Explicit"
+
+
 class InputFormat(StrEnum):
     """How an input is to be read."""
 
@@ -117,6 +124,7 @@ class Output:
 
 @api_type(
     Rule("!has(self.maxReplicas) || self.maxReplicas >= self.minReplicas", "maxReplicas must not be below minReplicas"),
+    Rule("self.modelControl == 'None' || self.modelControl == 'Explicit'", "modelControl is one of None and Explicit"),
 )
 class Serve:
     """How a serving job is kept up."""
@@ -127,6 +135,12 @@ class Serve:
         int | None, Field(ge=1, le=600_000, description="The 95th percentile of request latency to hold.")
     ] = None
     until: Annotated[Instant | None, Field(description="When serving ends by itself; without it, never.")] = None
+    model_control: Annotated[
+        ModelControl,
+        Field(
+            description="Explicit lets callers reload and unload the model by the protocol's repository calls; None refuses that."
+        ),
+    ] = ModelControl.NONE
 
 
 @api_type(
@@ -356,6 +370,7 @@ class ModelStatus:
     version: Annotated[ShortText | None, Field(description="Its version.")] = None
     digest: Annotated[Digest | None, Field(description="sha256 of the file that was loaded.")] = None
     verified: Annotated[bool, Field(description="True when a digest was asked for and the loaded file has it.")] = False
+    variant_digest: Annotated[Digest | None, Field(description="sha256 of the INT8 variant that ran in its place.")] = None
 
 
 @api_type()

@@ -1,5 +1,6 @@
 """InferenceModel: a model's versions, and what has been measured of them."""
 
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field
@@ -14,6 +15,32 @@ PLURAL = "inferencemodels"
 _BY_NAME = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
 
 
+class QuantizationMethod(StrEnum):
+    """How weights and activations become INT8."""
+
+    DYNAMIC = "Dynamic"
+    STATIC = "Static"
+
+
+@api_type(
+    Rule("self.method == 'Dynamic' || self.method == 'Static'", "method is Dynamic or Static"),
+    Rule("self.method == 'Dynamic' || has(self.calibration)", "Static needs calibration: rows that look like what will be asked"),
+    Rule(
+        "[self.evaluation, self.?calibration.orValue('pvc://'), self.?labels.orValue('pvc://')].all(u, u.startsWith('pvc://'))",
+        "evaluation, calibration and labels are read from volumes: pvc://CLAIM/PATH",
+    ),
+)
+class QuantizationSpec:
+    """An INT8 variant that workers make of the verified file, and run only if it is accurate enough."""
+
+    method: Annotated[QuantizationMethod, Field(description="Dynamic for MatMul-heavy nets, Static for convolutions.")]
+    evaluation: Annotated[Location, Field(description="Rows (.npy or .npz) that original and variant are compared on.")]
+    calibration: Annotated[Location | None, Field(description="Rows that ranges are taken from; Static needs them.")] = None
+    labels: Annotated[Location | None, Field(description="The true class of each row of evaluation, a .npy.")] = None
+    max_drop: Annotated[float, Field(ge=0, lt=1, description="How far the accuracy may fall, with labels.")] = 0.01
+    min_agreement: Annotated[float, Field(gt=0, le=1, description="Share of answers that must be the same, without labels.")] = 0.99
+
+
 @api_type(
     Rule("!self.uri.matches('^https?://') || has(self.digest)", "a version fetched over http(s) needs its digest (sha256:HEX)"),
 )
@@ -25,6 +52,7 @@ class ModelVersion:
     uri: Annotated[Location, Field(description="Where the file is.")]
     digest: Annotated[Digest | None, Field(description="sha256 of the file; workers refuse any other.")] = None
     format: Annotated[str, Field(pattern="^(onnx|torchscript)$", max_length=16, description="onnx or torchscript.")] = "onnx"
+    quantization: Annotated[QuantizationSpec | None, Field(description="Run an INT8 variant in its place.")] = None
 
 
 @api_type()

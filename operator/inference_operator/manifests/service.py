@@ -3,11 +3,11 @@
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Job
 from inference_operator.manifests.worker import Manifest, owner_reference
-from inference_protocol.messages import HTTP_PORT
+from inference_protocol.messages import GRPC_PORT, HTTP_PORT
 
 
 def service(job: Job) -> Manifest:
-    """Selects the job's ready workers; the port has the protocol's usual number."""
+    """Selects the job's ready workers; the ports have the protocol's usual numbers."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -24,7 +24,10 @@ def service(job: Job) -> Manifest:
         },
         "spec": {
             "selector": names.selector(job.uid),
-            "ports": [{"name": "http", "port": HTTP_PORT, "targetPort": "http"}],
+            "ports": [
+                {"name": "http", "port": HTTP_PORT, "targetPort": "http", "appProtocol": "http"},
+                {"name": "grpc", "port": GRPC_PORT, "targetPort": "grpc", "appProtocol": "kubernetes.io/h2c"},
+            ],
         },
     }
 

@@ -4,11 +4,20 @@ from typing import Any
 
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Job
-from inference_operator.domain.job import KIND, InferenceJobSpec, Placement, PodTemplate, Resources
+from inference_operator.domain.job import KIND, InferenceJobSpec, ModelControl, Placement, PodTemplate, Resources
 from inference_operator.domain.parse import placement_text
 from inference_operator.domain.schema import API_VERSION, rfc3339
 from inference_operator.settings import AcceleratorClass, Settings
-from inference_protocol.messages import CONFIG_VARIABLE, HTTP_PORT, VOLUME_ROOT, BatchTask, ModelSource, WorkerConfig, encode
+from inference_protocol.messages import (
+    CONFIG_VARIABLE,
+    GRPC_PORT,
+    HTTP_PORT,
+    VOLUME_ROOT,
+    BatchTask,
+    ModelSource,
+    WorkerConfig,
+    encode,
+)
 from inference_protocol.uris import PvcUri, is_uri, parse_uri
 
 Manifest = dict[str, Any]
@@ -135,9 +144,13 @@ def _container(
         "name": names.CONTAINER,
         "image": settings.worker_image,
         "imagePullPolicy": settings.image_pull_policy,
-        # Ours last: a user's variable of the same name would otherwise win.
-        "env": [*({"name": e.name, "value": e.value} for e in template.env if e.name != CONFIG_VARIABLE), own],
-        "ports": [{"name": "http", "containerPort": HTTP_PORT}],
+        # The configuration last, so that a user's variable of its name does not win; everything else is the user's to change.
+        "env": [
+            *_tracing(job, settings),
+            *({"name": e.name, "value": e.value} for e in template.env if e.name != CONFIG_VARIABLE),
+            own,
+        ],
+        "ports": [{"name": "http", "containerPort": HTTP_PORT}, {"name": "grpc", "containerPort": GRPC_PORT}],
         "resources": {"requests": resources.requests, "limits": resources.limits},
         "readinessProbe": {
             "httpGet": {"path": "/v2/health/ready", "port": "http"},
@@ -160,6 +173,18 @@ def _container(
             ),
         ],
     }
+
+
+def _tracing(job: Job, settings: Settings) -> list[Manifest]:
+    tracing = settings.tracing
+    if not tracing.endpoint:
+        return []
+    attributes = f"k8s.namespace.name={job.key.namespace},inference.job={job.key.name}"
+    return [
+        {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": tracing.endpoint},
+        {"name": "OTEL_TRACES_SAMPLER_ARG", "value": str(tracing.ratio)},
+        {"name": "OTEL_RESOURCE_ATTRIBUTES", "value": attributes},
+    ]
 
 
 def worker_config(job: Job, source: ModelSource, accelerator: AcceleratorClass, *, number: int, settings: Settings) -> WorkerConfig:
@@ -187,6 +212,7 @@ def worker_config(job: Job, source: ModelSource, accelerator: AcceleratorClass, 
         created=rfc3339(job.created),
         task=task,
         drain_seconds=max(1.0, settings.termination_grace_seconds - 5.0),
+        model_control="explicit" if spec.serve is not None and spec.serve.model_control is ModelControl.EXPLICIT else "none",
     )
 
 
@@ -194,7 +220,12 @@ def claims(spec: InferenceJobSpec, source: ModelSource) -> dict[str, bool]:
     """The PersistentVolumeClaims that a worker mounts, and whether it writes there."""
     found: dict[str, bool] = {}
     given = spec.input.uri if spec.input is not None else None
-    for text, writes in ((source.uri, False), (given, False), (spec.output.uri if spec.output else None, True)):
+    rows = source.quantization
+    read = (rows.evaluation_uri, rows.calibration_uri, rows.labels_uri) if rows is not None else ()
+    for text, writes in (
+        *((uri, False) for uri in (source.uri, given, *read)),
+        (spec.output.uri if spec.output else None, True),
+    ):
         if text is None or not is_uri(text):
             continue
         uri = parse_uri(text)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 from inference_worker import fetch
+from tests.unit.worker.lives import MADE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,6 +19,14 @@ if TYPE_CHECKING:
 
 # The same examples in every run: a fuzzer that finds something new belongs in a longer run than this.
 STEADY = settings(deadline=None, derandomize=True, database=None)
+
+
+@pytest.fixture(autouse=True)
+def _lives_end() -> Iterator[None]:
+    """What a life has registered in the process goes with the test that made it."""
+    yield
+    while MADE:
+        MADE.pop().close()
 
 
 @pytest.fixture

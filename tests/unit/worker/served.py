@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from inference_worker.serve.http import Connections, HttpProtocol, Request, Response
+from inference_worker.serve.connections import Connections
+from inference_worker.serve.http import HttpProtocol, Request, Response
 from tests.worker.wire import Reply
 
 if TYPE_CHECKING:
@@ -43,31 +45,43 @@ class FakeTransport(asyncio.Transport):
         self.paused = False
 
 
+class Gate:
+    """Holds requests back until it is set; they are answered then, the last first."""
+
+    def __init__(self) -> None:
+        self.held: list[Request] = []
+
+    def set(self) -> None:
+        while self.held:
+            echo(self.held.pop())
+
+
+def echo(request: Request) -> None:
+    body = f"{request.method} {request.path} ".encode() + request.body
+    request.reply(Response(HTTPStatus.OK, body, "text/plain"))
+
+
 class Served:
     """A connection to a handler that echoes, waits at its gate, or fails, by the path."""
 
-    def __init__(self, handler: Callable[[Request], object] | None = None) -> None:
-        self.gate = asyncio.Event()
+    def __init__(self, handler: Callable[[Request], None] | None = None) -> None:
+        self.gate = Gate()
         self.handled: list[Request] = []
         self.cancelled: list[str] = []
         self.connections = Connections()
-        self.protocol = HttpProtocol(self._handle, self.connections)
+        self.protocol = HttpProtocol(handler or self._handle, self.connections)
         self.transport = FakeTransport(self.protocol)
         self.protocol.connection_made(self.transport)
 
-    async def _handle(self, request: Request) -> Response:
-        from http import HTTPStatus
-
+    def _handle(self, request: Request) -> None:
         self.handled.append(request)
         if request.path == "/fail":
             raise KeyError("a bug of ours")
         if request.path == "/wait":
-            try:
-                await self.gate.wait()
-            except asyncio.CancelledError:
-                self.cancelled.append(request.path)
-                raise
-        return Response(HTTPStatus.OK, f"{request.method} {request.path} ".encode() + request.body, "text/plain")
+            self.gate.held.append(request)
+            request.on_abandoned = lambda: self.cancelled.append(request.path)
+        else:
+            echo(request)
 
     def feed(self, *parts: bytes) -> Served:
         for part in parts:

@@ -16,8 +16,9 @@ from inference_worker import datatypes
 from inference_worker.errors import RequestError
 from inference_worker.onnx_engine import OnnxEngine
 from inference_worker.serve import codec
+from inference_worker.serve.ask import Ask
 from tests.unit.worker.conftest import STEADY
-from tests.unit.worker.test_codec_requests import TEXT, X, a_body, an_input, decode, refusal, spec, texts
+from tests.unit.worker.test_codec_requests import TEXT, X, a_body, an_input, decode, decode_formed, refusal, spec, texts
 from tests.worker import models
 
 ROW = np.array([1.5, -2], np.float32).tobytes()
@@ -35,8 +36,8 @@ def strings(*values: bytes) -> bytes:
 
 def answer(arrays: dict[str, np.ndarray], **request: Any) -> tuple[dict[str, Any], bytes, int | None]:
     """The parsed JSON part, the binary part, and the header's value."""
-    plain = {"id": "", "feeds": {}, "outputs": (), "binary": frozenset(), "binary_all": False}
-    body, size = codec.encode(codec.InferRequest(**{**plain, **request}), arrays, model="net", version="1")
+    ask, form = Ask(request.pop("id", ""), {}, ()), codec.Form(**request)
+    body, size = codec.encode(ask, form, arrays, model="net", version="1")
     return json.loads(body[:size]), body[size:] if size is not None else b"", size
 
 
@@ -238,11 +239,11 @@ def test_one_answer_may_be_binary_beside_another_in_json() -> None:
 
 def test_an_output_may_ask_for_json_where_the_request_asks_for_binary() -> None:
     engine_answer = {"y": np.ones((1, 2), np.float32)}
-    request = decode(
+    ask, form = decode_formed(
         a_body(an_input(), parameters={"binary_data_output": True}, outputs=[{"name": "y", "parameters": {"binary_data": False}}]),
         X,
     )
 
-    body, size = codec.encode(request, engine_answer, model="net", version="1")
+    body, size = codec.encode(ask, form, engine_answer, model="net", version="1")
 
     assert size is None and json.loads(body)["outputs"][0]["data"] == [1, 1]

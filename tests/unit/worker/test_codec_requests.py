@@ -15,6 +15,7 @@ from inference_worker import datatypes
 from inference_worker.engine import TensorSpec
 from inference_worker.errors import RequestError
 from inference_worker.serve import codec
+from inference_worker.serve.ask import Ask, Signature
 from tests.unit.worker.conftest import STEADY
 
 
@@ -36,8 +37,12 @@ def a_body(*inputs: Any, **more: Any) -> bytes:
     return json.dumps({"inputs": list(inputs), **more}).encode()
 
 
-def decode(body: bytes, *inputs: TensorSpec, header: str | None = None) -> codec.InferRequest:
-    return codec.decode(body, header, inputs or (X,), (Y, spec("z", "FP32", None)))
+def decode_formed(body: bytes, *inputs: TensorSpec, header: str | None = None) -> tuple[Ask, codec.Form]:
+    return codec.decode(body, header, Signature(inputs or (X,), (Y, spec("z", "FP32", None))))
+
+
+def decode(body: bytes, *inputs: TensorSpec, header: str | None = None) -> Ask:
+    return decode_formed(body, *inputs, header=header)[0]
 
 
 def refusal(body: bytes, *inputs: TensorSpec, header: str | None = None) -> str:
@@ -202,7 +207,7 @@ def test_parameters_that_are_no_object_are_refused_or_ignored(parameters: Any, w
     "parameters", ["abc", [1], 5, None, {"binary_data_output": "yes"}, {"binary_data_output": 1}, {"unknown": {}}]
 )
 def test_garbage_in_the_requests_parameters_is_harmless(parameters: Any) -> None:
-    assert decode(a_body(an_input(), parameters=parameters)).binary_all is False
+    assert decode_formed(a_body(an_input(), parameters=parameters))[1].binary_all is False
 
 
 def test_a_deep_nest_of_texts_is_refused() -> None:
@@ -244,9 +249,11 @@ def test_without_outputs_all_are_asked_for(outputs: Any) -> None:
 
 
 def test_outputs_are_kept_in_order_and_once() -> None:
-    request = decode(a_body(an_input(), outputs=[{"name": "z"}, {"name": "y", "parameters": {"binary_data": True}}, {"name": "z"}]))
+    wishes = [{"name": "z"}, {"name": "y", "parameters": {"binary_data": True}}, {"name": "z"}]
 
-    assert request.outputs == ("z", "y") and request.binary == {"y"}
+    ask, form = decode_formed(a_body(an_input(), outputs=wishes))
+
+    assert ask.outputs == ("z", "y") and form.binary == {"y"}
 
 
 @pytest.mark.parametrize("outputs", [[{"name": "w"}], [{}], [5], ["y"], "y", {}, False, 5, {"name": "y"}, [{"name": "y"}, None]])

@@ -11,8 +11,10 @@ import pytest
 
 from inference_protocol.messages import ModelSource, WorkerConfig
 from inference_protocol.reasons import WorkerReason
-from inference_worker import fetch, life
+from inference_worker import fetch
 from inference_worker.errors import WorkerError
+from inference_worker.model import Loaded
+from inference_worker.model import load as load_model
 from tests.worker import models
 
 if TYPE_CHECKING:
@@ -23,9 +25,10 @@ DIGEST = f"sha256:{hashlib.sha256(MODEL).hexdigest()}"
 CPU = ("CPUExecutionProvider",)
 
 
-def load(root: Path, uri: str = "pvc://data/m.onnx", *, digest: str | None = None, limit: int = 1 << 20) -> None:
+def load(root: Path, uri: str = "pvc://data/m.onnx", *, digest: str | None = None, limit: int = 1 << 20) -> Loaded:
     source = ModelSource(name="net", version="1", uri=uri, digest=digest)
-    life.load(WorkerConfig("team", "job", "uid", 1, source, CPU, model_limit_bytes=limit), root=root)
+    config = WorkerConfig("team", "job", "uid", 1, source, CPU, batch_size=3, model_limit_bytes=limit)
+    return load_model(config, source, root=root)
 
 
 def refusal(root: Path, **given: object) -> WorkerError:
@@ -37,13 +40,13 @@ def refusal(root: Path, **given: object) -> WorkerError:
 
 def test_a_whole_model_with_its_digest_is_loaded(root: Path, volume: Path) -> None:
     (volume / "m.onnx").write_bytes(MODEL)
-    source = ModelSource(name="net", version="1", uri="pvc://data/m.onnx", digest=DIGEST)
 
-    engine, facts = life.load(WorkerConfig("team", "job", "uid", 1, source, CPU, batch_size=3), root=root)
+    loaded = load(root, digest=DIGEST)
 
+    facts = loaded.facts
     assert (facts.digest, facts.provider, facts.batch_size) == (DIGEST, CPU[0], 3)
     assert facts.items_per_second is not None and facts.items_per_second > 0
-    assert engine.run({"x": np.zeros((2, 4), np.float32)})["y"].shape == (2, 3)
+    assert loaded.engine.run({"x": np.zeros((2, 4), np.float32)})["y"].shape == (2, 3)
 
 
 def test_another_digest_than_asked_for_is_refused_with_both_in_the_message(root: Path, volume: Path) -> None:

@@ -37,6 +37,17 @@ async def test_pipelined_requests_are_answered_in_order_even_when_the_first_is_s
     assert bodies(await served.answers()) == [b"GET /wait ", b"GET /a ", b"POST /b 2"]
 
 
+async def test_pipelined_requests_run_side_by_side_and_their_answers_leave_in_order() -> None:
+    served = Served()
+    served.feed(*(request("POST", "/wait", bytes([n])) for n in b"123"))
+    assert len(served.gate.held) == 3
+
+    # The gate answers the last of them first.
+    served.gate.set()
+
+    assert bodies(await served.answers()) == [b"POST /wait 1", b"POST /wait 2", b"POST /wait 3"]
+
+
 PIPELINE = (
     request("POST", "/1", b"\x00\r\n\r\n") + CHUNKED + b"3\r\nabc\r\n0\r\n\r\n" + request("GET", "/3") + request("POST", "/4", b"")
 )

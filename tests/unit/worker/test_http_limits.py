@@ -188,13 +188,34 @@ async def test_a_slow_model_is_no_stall() -> None:
 
 async def test_a_caller_that_leaves_takes_its_work_along() -> None:
     served = Served()
-    await served.answers(request("GET", "/wait") + GET)
+    await served.answers(request("GET", "/wait") * 2 + GET)
+    assert len(served.handled) == 3
 
     served.protocol.connection_lost(None)
-    await served.settle()
 
-    assert served.cancelled == ["/wait"] and len(served.handled) == 1
+    assert served.cancelled == ["/wait"] * 2 and all(asked.abandoned for asked in served.handled)
     assert served.connections.open == set()
+
+
+async def test_an_answer_to_a_caller_that_has_left_goes_nowhere() -> None:
+    served = Served()
+    await served.answers(request("GET", "/wait"))
+    served.protocol.connection_lost(None)
+
+    served.gate.set()
+
+    assert await served.answers() == [] and served.cancelled == ["/wait"]
+
+
+async def test_a_request_is_answered_once() -> None:
+    served = Served()
+    await served.answers(request("GET", "/wait"))
+    (held,) = served.gate.held
+
+    for body in (b"first", b"second"):
+        held.reply(http.Response(http.HTTPStatus.OK, body))
+
+    assert [reply.body for reply in await served.answers()] == [b"first"] and served.cancelled == []
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

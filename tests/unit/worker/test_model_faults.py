@@ -14,8 +14,8 @@ import pytest
 from inference_protocol.reasons import WorkerReason
 from inference_worker.engine import Engine
 from inference_worker.errors import WorkerError
-from inference_worker.life import warm_up
 from inference_worker.onnx_engine import OnnxEngine
+from inference_worker.warmup import warm_up
 from tests.worker import models
 from tests.worker.harness import REPOSITORY
 
@@ -116,33 +116,15 @@ def test_the_number_of_rows_comes_from_the_graph(data: bytes, rows: int | None) 
 
 @pytest.mark.parametrize("name", ["identity", "matmul", "add", "named_label", "grand_total", "square_root", "scaled", "gather"])
 def test_every_kind_of_model_is_warmed_up(name: str) -> None:
-    rate = warm_up(engine(getattr(models, name)()), 4)
+    rate = warm_up(engine(getattr(models, name)()), 4).items_per_second
 
     assert rate is not None and rate > 0
 
 
 def test_every_datatype_is_warmed_up() -> None:
     for kind in models.BY_DATATYPE.values():
-        assert warm_up(engine(models.identity(kind)), 2) is not None
-
-
-def test_a_model_that_refuses_zeros_is_ready_without_a_rate() -> None:
-    class Picky:
-        inputs = engine(MODEL).inputs
-        rows = None
-
-        def run(self, feeds: object) -> None:
-            raise ValueError("division by zero rows")
-
-    assert warm_up(Picky(), 2) is None  # type: ignore[arg-type]
-
-
-def test_no_memory_for_the_batch_says_to_lower_it() -> None:
-    with pytest.raises(WorkerError) as caught:
-        warm_up(engine(MODEL), 1 << 50)
-
-    assert caught.value.reason is WorkerReason.OUT_OF_MEMORY and not caught.value.permanent
-    assert "batchSize" in caught.value.message
+        warm = warm_up(engine(models.identity(kind)), 2)
+        assert warm.items_per_second is not None and warm.layout.outputs == {"y": 0}
 
 
 def test_the_runtime_is_told_to_report_nothing_to_its_maker() -> None:

@@ -15,17 +15,25 @@ from hypothesis import strategies as st
 
 from inference_protocol.messages import BatchTask, ModelSource, WorkerConfig
 from inference_protocol.reasons import WorkerReason
+from inference_worker.batch import items as reading
 from inference_worker.batch import output as output_module
+from inference_worker.batch import pipeline
 from inference_worker.batch import task as module
 from inference_worker.batch.task import Task
+from inference_worker.batching.profile import LatencyProfile
+from inference_worker.batching.rows import Layout
 from inference_worker.errors import WorkerError
 from inference_worker.onnx_engine import OnnxEngine
+from inference_worker.warmup import Warm
 from tests.unit.worker.conftest import STEADY, answering, saying
+from tests.unit.worker.engines import ALONE, FLAT, ROWS, Formula, doubled, spec
 from tests.worker import models
 from tests.worker.harness import answers_in, spans
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from inference_worker.engine import Engine
 
 CPU = ("CPUExecutionProvider",)
 OUT = "pvc://data/out"
@@ -37,11 +45,20 @@ def engine_of(data: bytes) -> OnnxEngine:
 
 
 def a_task(
-    root: Path, data: bytes, *, batch: int = 4, attempt: int = 1, uid: str = "uid", digest: str = "sha256:m", **task: Any
+    root: Path,
+    data: bytes | Engine,
+    *,
+    batch: int = 4,
+    attempt: int = 1,
+    uid: str = "uid",
+    digest: str = "sha256:m",
+    warm: Warm | None = None,
+    **task: Any,
 ) -> Task:
     source = ModelSource(name="net", version="1", uri="pvc://data/m.onnx")
     config = WorkerConfig("team", "job", uid, attempt, source, CPU, batch_size=batch)
-    return Task(config, BatchTask(**task), engine_of(data), digest=digest, root=root)
+    engine = engine_of(data) if isinstance(data, bytes) else data
+    return Task(config, BatchTask(**task), engine, warm, digest=digest, root=root)
 
 
 def refusal(task: Task) -> WorkerError:
@@ -91,31 +108,60 @@ def test_each_batch_size_gives_every_row_when_sizes_change_in_between(root: Path
         assert np.allclose(answers_in(volume / "out")["y"], bare(models.matmul(), x=x)[0], rtol=1e-5)
 
 
-class Counting:
-    """An engine that notes how many rows each run has."""
-
-    def __init__(self, inner: OnnxEngine) -> None:
-        self._inner = inner
-        self.sizes: list[int] = []
-        self.inputs, self.outputs, self.rows = inner.inputs, inner.outputs, inner.rows
-
-    def run(self, feeds: dict[str, np.ndarray], wanted: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
-        self.sizes.append(len(next(iter(feeds.values()))))
-        return self._inner.run(feeds, wanted)
+FREE = Warm(ROWS, LatencyProfile(FLAT), None, inline=False, threads=1)
 
 
 @pytest.mark.parametrize(("fixed", "expected"), [(None, [4, 4, 2]), (3, [3, 3, 3, 3])], ids=["free", "fixed"])
 def test_no_run_has_more_rows_than_allowed_and_a_fixed_model_always_its_own(
     root: Path, volume: Path, fixed: int | None, expected: list[int]
 ) -> None:
-    np.save(volume / "in.npy", some_rows(10))
-    task = a_task(root, models.matmul(rows=fixed), batch=4, input_uri="pvc://data/in.npy", output_uri=OUT)
-    counting = Counting(task._engine)
-    task._engine = counting
+    np.save(volume / "in.npy", some_rows(10, 2))
+    engine = Formula(doubled, rows=fixed)
 
-    task.run()
+    a_task(root, engine, batch=4, warm=FREE, input_uri="pvc://data/in.npy", output_uri=OUT).run()
 
-    assert counting.sizes == expected
+    assert engine.sizes == expected
+
+
+def test_batches_have_the_size_that_pays(root: Path, volume: Path) -> None:
+    np.save(volume / "in.npy", some_rows(6, 2))
+    engine = Formula(doubled)
+    warm = Warm(ROWS, LatencyProfile({1: 1.0, 2: 1.1, 4: 9.0}), None, inline=False, threads=1)
+
+    a_task(root, engine, batch=4, warm=warm, input_uri="pvc://data/in.npy", output_uri=OUT).run()
+
+    assert engine.sizes == [2, 2, 2]
+
+
+def softmax_over_items(x: np.ndarray) -> np.ndarray:
+    return x / x.sum(axis=0, keepdims=True)
+
+
+@pytest.mark.parametrize("warmed", [True, False])
+def test_a_model_that_mixes_its_rows_is_run_item_by_item(root: Path, volume: Path, *, warmed: bool) -> None:
+    np.save(volume / "in.npy", np.arange(1, 9, dtype=np.float32).reshape(4, 2))
+    engine = Formula(softmax_over_items)
+    warm = Warm(ALONE, LatencyProfile({}), None, inline=False, threads=1) if warmed else None
+
+    a_task(root, engine, batch=4, warm=warm, input_uri="pvc://data/in.npy", output_uri=OUT).run()
+
+    # Alone, each is all there is.
+    assert np.array_equal(answers_in(volume / "out")["y"], np.ones((4, 2)))
+    assert engine.sizes[-4:] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("warmed", [True, False])
+def test_items_may_lie_on_another_axis_on_either_side(root: Path, volume: Path, *, warmed: bool) -> None:
+    """A recurrent state is [layers, items, width]; its answer here is [width, layers, items]."""
+    states = np.arange(2 * 7 * 3, dtype=np.float32).reshape(2, 7, 3)
+    np.save(volume / "in.npy", states)
+    engine = Formula(lambda h: np.moveaxis(h, 2, 0) * 2, inputs=(spec("h", (2, None, 3), 1),), outputs=(spec("y", (3, 2, None)),))
+    warm = Warm(Layout({"h": 1}, {"y": 2}), LatencyProfile(FLAT), None, inline=False, threads=1) if warmed else None
+
+    a_task(root, engine, batch=3, warm=warm, input_uri="pvc://data/in.npy", output_uri=OUT).run()
+
+    assert np.array_equal(answers_in(volume / "out")["y"], np.moveaxis(states, 1, 0).transpose(0, 2, 1) * 2)
+    assert engine.sizes[-3:] == [3, 3, 1]
 
 
 def test_two_inputs_of_a_fixed_model_are_padded_alike(root: Path, volume: Path) -> None:
@@ -222,10 +268,46 @@ def test_an_output_without_a_row_for_each_item_is_refused_in_words(root: Path, v
     assert error.permanent and "no row per item" in error.message and "serve" in error.message
 
 
-def test_a_scalar_input_can_only_be_served(root: Path) -> None:
-    error = refusal(a_task(root, models.scaled(), input_data='{"x": [1, 2], "factor": 3}'))
+def test_a_scalar_input_is_shared_by_all_items(root: Path, volume: Path) -> None:
+    x = some_rows(5, 2)
+    np.savez(volume / "in.npz", x=x, factor=np.float32(3))
+
+    a_task(root, models.scaled(), batch=2, input_uri="pvc://data/in.npz", output_uri=OUT).run()
+    lines = a_task(root, models.scaled(), input_data='{"x": [1, 2], "factor": 3}\n{"factor": 3.0, "x": [3, 4]}').run()
+
+    assert np.allclose(answers_in(volume / "out")["y"], x * 3)
+    assert [json.loads(line)["y"] for line in (lines or "").splitlines()] == [[3, 6], [9, 12]]
+
+
+def test_lines_that_disagree_about_what_they_share_are_refused(root: Path) -> None:
+    error = refusal(a_task(root, models.scaled(), input_data='{"x": [1, 2], "factor": 3}\n{"x": [1, 2], "factor": 4}'))
+
+    assert error.reason is WorkerReason.INPUT_INVALID and "'factor'" in error.message and "shared" in error.message
+
+
+def test_a_model_whose_inputs_count_nothing_can_only_be_served(root: Path) -> None:
+    engine = Formula(lambda factor: {"y": factor}, inputs=(spec("factor", (), None),))
+
+    error = refusal(a_task(root, engine, input_data="3"))
 
     assert error.reason is WorkerReason.INPUT_INVALID and "'factor'" in error.message and "serve" in error.message
+
+
+@pytest.mark.xfail(strict=True, reason="refuse_non_finite takes the first axis for the items: a scalar has none (TypeError)")
+def test_a_shared_value_that_is_not_finite_is_refused_by_name(root: Path) -> None:
+    error = refusal(a_task(root, models.scaled(), input_data='{"x": [1, 2], "factor": Infinity}'))
+
+    assert error.reason is WorkerReason.INPUT_INVALID and "'factor'" in error.message
+
+
+@pytest.mark.xfail(strict=True, reason="refuse_non_finite takes the first axis for the items, whatever the input's batch axis is")
+def test_an_item_on_another_axis_that_is_not_finite_is_named_by_its_number(root: Path, volume: Path) -> None:
+    states = np.zeros((2, 7, 3), np.float32)
+    states[1, 5, 0] = np.nan
+    np.save(volume / "in.npy", states)
+    engine = Formula(lambda h: np.moveaxis(h, 1, 0), inputs=(spec("h", (2, None, 3), 1),), outputs=(spec("y", (None, 2, 3)),))
+
+    assert "item 5 " in refusal(a_task(root, engine, batch=7, input_uri="pvc://data/in.npy", output_uri=OUT)).message
 
 
 @pytest.mark.parametrize("bad", ["NaN", "Infinity"])
@@ -301,14 +383,22 @@ def test_inline_lines_that_were_edited_are_answered_anew(root: Path, volume: Pat
 def test_a_stopped_task_commits_what_it_has_and_a_later_attempt_goes_on(
     root: Path, volume: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    stopping: list[Task] = []
+    checks = reading.refuse_non_finite
+
+    def stop_at_the_first_item(feeds: Any, first: int) -> None:
+        checks(feeds, first)
+        for task in stopping:
+            task.stop()
+
+    monkeypatch.setattr(reading, "refuse_non_finite", stop_at_the_first_item)
     monkeypatch.setattr(output_module.os, "fsync", lambda _: None)
     x = some_rows(50)
     np.save(volume / "in.npy", x)
 
     for attempt in range(1, 60):
         task = a_task(root, models.matmul(), batch=1, attempt=attempt, input_uri="pvc://data/in.npy", output_uri=OUT)
-        if attempt != 8:
-            task.stop()
+        stopping[:] = [task] if attempt != 8 else []
         task.run()
         if task.finished:
             break
@@ -317,11 +407,23 @@ def test_a_stopped_task_commits_what_it_has_and_a_later_attempt_goes_on(
     assert attempt == 8 and task.progress is not None
     assert (task.progress.resumed, task.progress.completed) == (7, 50)
     assert np.allclose(answers_in(volume / "out")["y"], bare(models.matmul(), x=x)[0], rtol=1e-5)
-    assert list(spans(volume / "out"))[:8] == [*((i, i + 1) for i in range(7)), (7, 50)]
+    assert list(spans(volume / "out")) == [*((i, i + 1) for i in range(7)), (7, 50)]
+
+
+def test_a_task_that_is_stopped_before_it_begins_runs_nothing(root: Path, volume: Path) -> None:
+    np.save(volume / "in.npy", some_rows(5, 2))
+    engine = Formula(doubled)
+    task = a_task(root, engine, warm=FREE, input_uri="pvc://data/in.npy", output_uri=OUT)
+
+    task.stop()
+    task.run()
+
+    assert engine.sizes == [] and not task.finished
 
 
 def test_commits_follow_the_clock_and_the_bytes(root: Path, volume: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save(volume / "in.npy", some_rows(9))
+    monkeypatch.setattr(pipeline, "_BLOCK_BATCHES", 1)
     monkeypatch.setattr(module, "_COMMIT_BYTES", 3 * 4 * 2)
 
     a_task(root, models.matmul(), batch=1, input_uri="pvc://data/in.npy", output_uri=OUT).run()

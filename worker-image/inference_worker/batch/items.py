@@ -16,7 +16,7 @@ import numpy as np
 from inference_protocol.messages import InputFormat
 from inference_protocol.reasons import WorkerReason
 from inference_worker import datatypes
-from inference_worker.engine import Tensor, TensorSpec
+from inference_worker.engine import Tensor, Tensors, TensorSpec
 from inference_worker.errors import WorkerError
 
 _SUFFIXES: dict[str, InputFormat] = {".npy": "npy", ".npz": "npz", ".jsonl": "jsonl", ".ndjson": "jsonl"}
@@ -35,21 +35,24 @@ class Items(Protocol):
 
 
 class ArrayItems:
-    """Rows that are already arrays: {input name: [N, ...]}."""
+    """Rows that are already arrays, each with its rows on the axis that `axes` names (None: shared by all rows)."""
 
     names: Sequence[str] | None = None
 
-    def __init__(self, arrays: dict[str, Tensor], names: Sequence[str] | None = None) -> None:
+    def __init__(self, arrays: dict[str, Tensor], axes: dict[str, int | None]) -> None:
         self._arrays = arrays
-        self._length = len(next(iter(arrays.values())))
-        self.names = names
+        self._axes = axes
+        self._length = next(arrays[name].shape[axis] for name, axis in axes.items() if axis is not None)
 
     def __len__(self) -> int:
-        return self._length
+        return int(self._length)
 
     def rows(self, start: int, end: int) -> dict[str, Tensor]:
         """See Items. Slices are made contiguous and in memory here, since a memory map reads only now."""
-        return {name: np.ascontiguousarray(array[start:end]) for name, array in self._arrays.items()}
+        return {
+            name: np.ascontiguousarray(array if axis is None else array[(slice(None),) * axis + (slice(start, end),)])
+            for (name, array), axis in zip(self._arrays.items(), self._axes.values(), strict=True)
+        }
 
 
 class FileItems:
@@ -131,18 +134,21 @@ def from_arrays(arrays: dict[str, Tensor], inputs: Sequence[TensorSpec]) -> Arra
         given = ", ".join(sorted(filter(None, arrays))) or "one unnamed array"
         raise invalid(f"the input has {given}, but the model wants {', '.join(sorted(expected))}")
     checked = {spec.name: _fit(arrays[spec.name], spec) for spec in inputs}
-    counts = {name: len(array) for name, array in checked.items()}
+    axes = {spec.name: spec.batch_axis for spec in inputs}
+    counts = {name: checked[name].shape[axis] for name, axis in axes.items() if axis is not None}
     if len(set(counts.values())) > 1:
         raise invalid(f"the inputs have different numbers of items: {counts}")
     if not next(iter(counts.values())):
         raise invalid("the input holds no items; there is nothing to run")
-    return ArrayItems(checked)
+    return ArrayItems(checked, axes)
 
 
 def _fit(array: Tensor, spec: TensorSpec) -> Tensor:
     wanted = spec.shape
-    if array.ndim != len(wanted) or any(w is not None and w != h for w, h in zip(wanted[1:], array.shape[1:], strict=False)):
-        shape = ["N", *("any" if w is None else w for w in wanted[1:])]
+    if array.ndim != len(wanted) or any(
+        w is not None and w != h and i != spec.batch_axis for i, (w, h) in enumerate(zip(wanted, array.shape, strict=False))
+    ):
+        shape = ["N" if i == spec.batch_axis else "any" if w is None else w for i, w in enumerate(wanted)]
         raise invalid(f"input {spec.name!r} has shape {list(array.shape)}, but the model wants {shape}")
     if array.dtype == spec.dtype:
         return array
@@ -193,10 +199,15 @@ def _parse_line(line: str, number: int) -> Any:
 
 
 def _column(values: list[Any], spec: TensorSpec) -> Tensor:
+    if spec.batch_axis is None:
+        if any(value != values[0] for value in values):
+            raise invalid(f"input {spec.name!r} is shared by all items, so every line must give the same value")
+        values = values[:1]
+    if spec.datatype == "BF16":
+        raise invalid(f"input {spec.name!r} is BF16, which neither JSON nor numpy's files hold; serve the model instead")
     try:
-        if spec.datatype == "BYTES":
-            return _texts(values)
-        return datatypes.from_values(values, spec.datatype)
+        array = _texts(values) if spec.datatype == "BYTES" else datatypes.from_values(values, spec.datatype)
+        return array[0, ...] if spec.batch_axis is None else np.moveaxis(array, 0, spec.batch_axis)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise invalid(f"input {spec.name!r}: items do not form a {spec.datatype} tensor: {error}") from error
 
@@ -214,7 +225,7 @@ def _from_files(path: Path, inputs: Sequence[TensorSpec]) -> FileItems:
     if len(inputs) != 1:
         raise invalid("a directory of files feeds models with one input; use .npz for several")
     (spec,) = inputs
-    if spec.datatype == "BYTES" or None in spec.shape[1:]:
+    if spec.datatype == "BYTES" or None in spec.shape[1:] or spec.batch_axis != 0:
         raise invalid(f"files can't feed input {spec.name!r} of shape {spec.wire_shape}; use .npy or JSON lines")
     root = path.resolve()
     # Links are left out: each could point to a file that the job's author has no right to read.
@@ -229,7 +240,7 @@ def _from_files(path: Path, inputs: Sequence[TensorSpec]) -> FileItems:
     return FileItems(files, spec, shape)
 
 
-def refuse_non_finite(feeds: dict[str, Tensor], start: int) -> None:
+def refuse_non_finite(feeds: Tensors, start: int) -> None:
     """Raise WorkerError naming the first item that holds NaN or infinity."""
     for name, array in feeds.items():
         if array.dtype.kind != "f":

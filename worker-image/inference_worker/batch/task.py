@@ -6,6 +6,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,8 +27,11 @@ from inference_worker import fetch, metrics, volumes
 from inference_worker.batch import items as reading
 from inference_worker.batch.items import Items
 from inference_worker.batch.output import Header, Output, StoppedError
-from inference_worker.engine import Engine, Tensor
+from inference_worker.batch.pipeline import Block, Pipeline, columns
+from inference_worker.batching.rows import Layout, layout_of
+from inference_worker.engine import Engine, Tensor, Tensors
 from inference_worker.errors import WorkerError
+from inference_worker.warmup import Warm, understood
 
 # Committing costs two syncs; what a kill may cost is work since the last one. A second of either is a fair price.
 _COMMIT_SECONDS = 1.0
@@ -37,7 +41,11 @@ _COMMIT_BYTES = 32 << 20
 class Task:
     """A batch task under way. `run` works in its own thread; `progress` and `sketch` may be read from others."""
 
-    def __init__(self, config: WorkerConfig, task: BatchTask, engine: Engine, *, digest: str, root: Path) -> None:
+    def __init__(
+        self, config: WorkerConfig, task: BatchTask, engine: Engine, warm: Warm | None = None, *, digest: str, root: Path
+    ) -> None:
+        """`warm` is what the warm-up found; without it, it is found out with the first item."""
+        self._warm = warm
         self._config = config
         self._task = task
         self._engine = engine
@@ -47,6 +55,7 @@ class Task:
         self.sketch = LatencySketch()
         self.progress: Progress | None = None
         self.compute_seconds = 0.0
+        self._axes: dict[str, int] = {}
         model = config.model
         self._items = metrics.items_total.labels(config.namespace, config.job, model.name, model.version)
 
@@ -106,8 +115,11 @@ class Task:
         inputs = self._engine.inputs
         if not inputs:
             raise reading.invalid("the model has no inputs, so there is nothing to run it over; serve it instead")
-        if scalar := next((spec.name for spec in inputs if not spec.shape), None):
-            raise reading.invalid(f"input {scalar!r} is a scalar: this model can't be run over a list of items; serve it instead")
+        if all(spec.batch_axis is None for spec in inputs):
+            names = ", ".join(repr(spec.name) for spec in inputs)
+            raise reading.invalid(
+                f"no input ({names}) has a dimension that counts items, so this model can't be run over a list of items; serve it"
+            )
         if self._task.input_data is not None:
             if self._task.input_format not in ("auto", "jsonl"):
                 raise reading.invalid(f"input.data is JSON lines, not {self._task.input_format}; leave input.format out")
@@ -154,29 +166,40 @@ class Task:
         )
 
     def _run_from(self, items: Items, output: Output) -> None:
-        pending: list[dict[str, Tensor]] = []
-        begun = output.end
+        pending: list[Block] = []
+        pending_bytes = 0
         committed_at = time.monotonic()
-        for start, answers in self._batches(items, begun):
-            pending.append(answers)
-            end = start + len(next(iter(answers.values())))
-            size = sum(a.nbytes for batch in pending for a in batch.values())
-            due = time.monotonic() - committed_at >= _COMMIT_SECONDS or size >= _COMMIT_BYTES
-            if due or end == len(items) or self._stop.is_set():
-                output.commit(begun, end, self._encode(pending, items, begun, end))
-                pending, begun, committed_at = [], end, time.monotonic()
-                resumed = self.progress.resumed if self.progress else 0
-                self.progress = Progress(total=len(items), completed=end, resumed=resumed)
-                self._items.inc(end - output.parts[-1].start)
-            if self._stop.is_set():
-                return
+        commit: Future[None] | None = None
+        with ThreadPoolExecutor(1, thread_name_prefix="committing") as writer:
+            for block in self._blocks(items, output.end):
+                pending.append(block)
+                pending_bytes += sum(array.nbytes for batch in block.answers for array in batch.values())
+                due = time.monotonic() - committed_at >= _COMMIT_SECONDS or pending_bytes >= _COMMIT_BYTES
+                if due or block.end == len(items) or self._stop.is_set():
+                    if commit is not None:
+                        commit.result()
+                    commit = writer.submit(self._commit, pending, items, output)
+                    pending, pending_bytes, committed_at = [], 0, time.monotonic()
+            if pending:
+                if commit is not None:
+                    commit.result()
+                commit = writer.submit(self._commit, pending, items, output)
+            if commit is not None:
+                commit.result()
+
+    def _commit(self, blocks: list[Block], items: Items, output: Output) -> None:
+        start, end = blocks[0].start, blocks[-1].end
+        output.commit(start, end, self._encode(blocks, items, start, end))
+        resumed = self.progress.resumed if self.progress else 0
+        self.progress = Progress(total=len(items), completed=end, resumed=resumed)
+        self._items.inc(end - start)
 
     def _run_inline(self, items: Items) -> str:
         self.progress = Progress(total=len(items), completed=0)
-        answers = [answer for _, answer in self._batches(items, 0)]
+        blocks = list(self._blocks(items, 0))
         if self._stop.is_set():
             return ""
-        text = self._encode(answers, items, 0, len(items)).decode()
+        text = self._encode(blocks, items, 0, len(items)).decode()
         if not fits_inline(text):
             limit = f"limit {INLINE_OUTPUT_LIMIT_BYTES} as JSON text"
             raise WorkerError(
@@ -185,64 +208,67 @@ class Task:
         self.progress = Progress(total=len(items), completed=len(items))
         return text
 
-    def _batches(self, items: Items, start: int) -> Iterator[tuple[int, dict[str, Tensor]]]:
-        """Yield (first item, answers) batch by batch."""
-        rows = self._engine.rows
-        size = rows or self._config.batch_size
-        for first in range(start, len(items), size):
-            last = min(first + size, len(items))
-            feeds = items.rows(first, last)
-            if not self._task.allow_non_finite:
-                reading.refuse_non_finite(feeds, first)
-            if self._stop.is_set() and self._task.output_uri is None:
-                return
-            short = size - (last - first) if rows else 0
-            begun = time.perf_counter()
-            answers = self._answer(_padded(feeds, short), first)
-            took = time.perf_counter() - begun
-            self.compute_seconds += took
-            self.sketch.record(took, weight=last - first)
-            yield first, _rows_of(answers, last - first, size if rows else last - first)
-
-    def _answer(self, feeds: dict[str, Tensor], first: int) -> dict[str, Tensor]:
+    def _blocks(self, items: Items, start: int) -> Iterator[Block]:
+        """Answers in blocks; what the engine raises is told as a fault of the input, the memory or the model."""
+        if start >= len(items):
+            return
+        check = _nothing if self._task.allow_non_finite else reading.refuse_non_finite
+        layout, size = self._plan(items, start)
+        self._axes = dict(layout.outputs or {})
+        pipeline = Pipeline(self._engine, layout, items, size=size, check=check)
         try:
-            return self._engine.run(feeds)
+            for block in pipeline.blocks(start, self._stop.is_set):
+                _require_rows(block, self._axes)
+                for count, seconds in block.timings:
+                    self.sketch.record(seconds, weight=count)
+                    self.compute_seconds += seconds
+                yield block
         except ValueError as error:
-            raise reading.invalid(f"the model refused the batch that starts at item {first}: {error}") from error
+            raise reading.invalid(f"the model refused the batch that starts at item {pipeline.first}: {error}") from error
         except MemoryError as error:
             raise WorkerError(
                 WorkerReason.OUT_OF_MEMORY, f"no memory for a batch of {self._config.batch_size}: {error}; lower batchSize"
             ) from error
         except RuntimeError as error:
-            raise WorkerError(WorkerReason.INTERNAL, f"the model failed at item {first}: {error}") from error
+            raise WorkerError(WorkerReason.INTERNAL, f"the model failed at item {pipeline.first}: {error}") from error
 
-    def _encode(self, batches: list[dict[str, Tensor]], items: Items, start: int, end: int) -> bytes:
-        columns = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    def _plan(self, items: Items, start: int) -> tuple[Layout, int]:
+        """How items go together, and how many: the number that pays best, at most what the job allows."""
+        engine, warm = self._engine, self._warm
+        if engine.rows is not None:
+            return layout_of(engine.inputs, None), engine.rows
+        if warm is not None and warm.layout.outputs is not None:
+            return warm.layout, warm.profile.best(self._config.batch_size)
+        # The warm-up's zeros told nothing; a real item may.
+        layout = understood(engine, items.rows(start, start + 1))
+        return layout, self._config.batch_size if layout.outputs is not None else 1
+
+    def _encode(self, blocks: list[Block], items: Items, start: int, end: int) -> bytes:
+        answers = columns(blocks, self._axes)
         if self._wants_lines:
-            return _json_lines(columns)
+            return _json_lines(answers)
         if items.names is not None:
             # An output may have this name; the files' names then step aside.
-            column = "item" if "item" not in columns else "item_name"
-            columns[column] = np.array(items.names[start:end])
-        return reading.npz_bytes(columns)
+            column = "item" if "item" not in answers else "item_name"
+            answers[column] = np.array(items.names[start:end])
+        return reading.npz_bytes(answers)
 
 
-def _padded(feeds: dict[str, Tensor], short: int) -> dict[str, Tensor]:
-    """Repeat the last row, for models whose number of rows is fixed."""
-    if not short:
-        return feeds
-    return {name: np.concatenate([array, np.repeat(array[-1:], short, axis=0)]) for name, array in feeds.items()}
+def _nothing(feeds: Tensors, first: int) -> None:
+    """All values are welcome."""
 
 
-def _rows_of(answers: dict[str, Tensor], count: int, given: int) -> dict[str, Tensor]:
-    for name, array in answers.items():
-        if array.ndim == 0 or len(array) != given:
-            raise WorkerError(
-                WorkerReason.INPUT_INVALID,
-                f"output {name!r} has shape {list(array.shape)} for {given} items: it has no row per item, so this model can't be "
-                "run over a list of items; serve it instead",
-            )
-    return {name: array[:count] for name, array in answers.items()}
+def _require_rows(block: Block, axes: dict[str, int]) -> None:
+    """Raise WorkerError INPUT_INVALID unless every output has a row for each item."""
+    for batch, (count, _) in zip(block.answers, block.timings, strict=True):
+        for name, array in batch.items():
+            axis = axes.get(name, 0)
+            if array.ndim <= axis or array.shape[axis] != count:
+                raise WorkerError(
+                    WorkerReason.INPUT_INVALID,
+                    f"output {name!r} has shape {list(array.shape)} for {count} items: it has no row per item, so this model can't "
+                    "be run over a list of items; serve it instead",
+                )
 
 
 def _verify(path: Path, digest: str) -> None:

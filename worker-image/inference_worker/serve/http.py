@@ -6,8 +6,9 @@ It is our own because the frameworks cost three to ten times the CPU of the pars
 
 import asyncio
 import logging
+import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import cast
@@ -15,24 +16,13 @@ from typing import cast
 import httptools
 import orjson
 
+from inference_worker.serve.connections import STALL_SECONDS, Connections, Head
+
 log = logging.getLogger(__name__)
 
 BODY_LIMIT_BYTES = 64 << 20
 HEADER_LIMIT_BYTES = 64 << 10
-STALL_SECONDS = 30.0
 _PIPELINE_LIMIT = 32
-
-
-@dataclass(slots=True)
-class Request:
-    """One request, whole."""
-
-    method: str
-    path: str
-    headers: dict[str, str]
-    body: bytes
-    keep_alive: bool
-    version: str = "1.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,42 +35,51 @@ class Response:
     headers: tuple[tuple[str, str], ...] = field(default=())
 
 
-Handler = Callable[[Request], Awaitable[Response]]
+@dataclass(slots=True, eq=False)
+class Request:
+    """One request, whole, and the way back to its caller.
+
+    `reply` is called once, now or later, from the event loop. `on_abandoned` is called when the caller leaves before that.
+    """
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    keep_alive: bool
+    version: str = "1.1"
+    arrived: float = 0.0
+    on_abandoned: Callable[[], None] | None = None
+    response: Response | None = None
+    connection: "HttpProtocol | None" = None
+
+    def reply(self, response: Response) -> None:
+        """Answer. Answers leave a connection in the order of its requests, so this one may wait for others."""
+        if self.response is not None:
+            return
+        self.response = response
+        self.on_abandoned = None
+        if self.connection is not None:
+            self.connection.flush()
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+        return self.connection is None
 
 
-class Connections:
-    """All open connections. While draining, each is closed after its next answer, and says so to its caller."""
+Handler = Callable[[Request], None]
 
-    def __init__(self) -> None:
-        self.open: set[HttpProtocol] = set()
-        self.draining = False
-        self._none = asyncio.Event()
-        self._none.set()
 
-    def add(self, connection: "HttpProtocol") -> None:
-        """A connection is there."""
-        self.open.add(connection)
-        self._none.clear()
-
-    def discard(self, connection: "HttpProtocol") -> None:
-        """A connection is gone."""
-        self.open.discard(connection)
-        if not self.open:
-            self._none.set()
-
-    async def drained(self, seconds: float) -> int:
-        """Close idle connections, let the others have their answers, and count those that did not get them in time."""
-        for connection in list(self.open):
-            connection.close_when_idle()
-        try:
-            await asyncio.wait_for(self._none.wait(), seconds)
-        except TimeoutError:
-            return len(self.open)
-        return 0
+_HEADS = 512
+_HEAD_BYTES = 4096
 
 
 class _Continue:
     """Stands in the queue for the interim answer that a caller waits for before it sends its body."""
+
+
+_CONTINUE = _Continue()
 
 
 class HttpProtocol(asyncio.Protocol):
@@ -91,14 +90,16 @@ class HttpProtocol(asyncio.Protocol):
         self._connections = connections
         self._parser = httptools.HttpRequestParser(self)
         self._queue: deque[Request | Response | _Continue] = deque()
-        self._task: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport | None = None
         self._stall: asyncio.TimerHandle | None = None
-        self._writable = asyncio.Event()
-        self._writable.set()
+        self._writable = True
+        self._paused = False
         # Nothing is read any more: the last answer is on its way, or in the queue.
         self._ending = False
         self._mid_message = False
+        self._begun = self.used = 0.0
+        self._taken = 0
+        self._latest: Request | None = None
         self._reset()
 
     def _reset(self) -> None:
@@ -117,24 +118,23 @@ class HttpProtocol(asyncio.Protocol):
         # uvloop's transports do not derive from asyncio's, so only the type checker can be told.
         self._transport = cast(asyncio.Transport, transport)
         self._connections.add(self)
+        self.used = time.monotonic()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """The caller is gone: nobody waits for what is queued or running for it."""
         self._connections.discard(self)
         self._transport = None
-        self._queue.clear()
         self._clear_stall()
-        self._writable.set()
-        if self._task is not None:
-            self._task.cancel()
+        self._abandon()
 
     def pause_writing(self) -> None:
         """The caller reads slower than we answer: no further answer is made until it has caught up."""
-        self._writable.clear()
+        self._writable = False
 
     def resume_writing(self) -> None:
         """The caller has caught up."""
-        self._writable.set()
+        self._writable = True
+        self.flush()
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser; a request that breaks HTTP or a limit is answered in its turn, and is the last."""
@@ -155,8 +155,49 @@ class HttpProtocol(asyncio.Protocol):
                 self._refuse(HTTPStatus.BAD_REQUEST, f"malformed request: {error}")
         if self._mid_message and self._stall is None and not self._ending:
             self._stall = asyncio.get_running_loop().call_later(STALL_SECONDS, self._stalled)
+        self.flush()
+
+    def _known(self, data: bytes) -> bytes:
+        """Take the whole requests at the front of `data` whose heads were parsed before; returns what is left.
+
+        Programs send the same head again and again. The same bytes mean the same, so only the body has to be cut off.
+        """
+        heads = self._connections.heads
+        while data and not self._ending:
+            end = data.find(b"\r\n\r\n") + 4
+            head = heads.get(data[:end]) if end > 4 else None
+            if head is None or len(data) < end + head.length:
+                break
+            self._begun = self.used = time.monotonic()
+            body = data[end : end + head.length]
+            data = data[end + head.length :]
+            self._take(
+                Request(head.method, head.path, head.headers, body, head.keep_alive, head.version, self._begun, connection=self)
+            )
+        return data
+
+    def _remember(self, data: bytes, request: Request) -> None:
+        """Keep what the head of a request meant that came alone and whole."""
+        heads, end = self._connections.heads, data.find(b"\r\n\r\n") + 4
+        plain = request.headers.keys().isdisjoint(("transfer-encoding", "expect", "upgrade"))
+        if plain and end + len(request.body) == len(data) and end <= _HEAD_BYTES and data[:1].isalpha():
+            if len(heads) >= _HEADS:
+                heads.clear()
+            heads[data[:end]] = Head(
+                request.method, request.path, request.headers, request.keep_alive, request.version, len(request.body)
+            )
 
     def _feed(self, data: bytes) -> None:
+        if not self._mid_message:
+            data = self._known(data)
+            if not data or self._ending:
+                return
+        fresh, taken, whole = not self._mid_message, self._taken, data
+        self._parse(data)
+        if fresh and self._taken == taken + 1 and self._latest is not None:
+            self._remember(whole, self._latest)
+
+    def _parse(self, data: bytes) -> None:
         while True:
             try:
                 self._parser.feed_data(data)
@@ -173,6 +214,7 @@ class HttpProtocol(asyncio.Protocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         self._reset()
+        self._begun = self.used = time.monotonic()
         self._mid_message = True
 
     def on_url(self, url: bytes) -> None:
@@ -198,7 +240,8 @@ class HttpProtocol(asyncio.Protocol):
         if length is not None and int(length) > BODY_LIMIT_BYTES:
             raise _BODY_TOO_LARGE
         if self._headers.get("expect", "").lower() == "100-continue":
-            self._enqueue(_Continue())
+            self._queue.append(_CONTINUE)
+            self.flush()
 
     def on_body(self, body: bytes) -> None:
         """Part of the body."""
@@ -214,11 +257,27 @@ class HttpProtocol(asyncio.Protocol):
         self._head_bytes = 0
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         keep_alive = self._parser.should_keep_alive()
-        method = self._parser.get_method().decode()
-        self._enqueue(Request(method, self._target(), self._headers, body, keep_alive, self._parser.get_http_version()))
+        request = Request(
+            self._parser.get_method().decode(),
+            self._target(),
+            self._headers,
+            body,
+            keep_alive,
+            self._parser.get_http_version(),
+            self._begun,
+            connection=self,
+        )
+        self._latest = request
+        self._take(request)
+
+    def _take(self, request: Request) -> None:
+        self._taken += 1
         # What a caller sends behind its last request is nobody's.
-        self._ending = self._ending or not keep_alive
-        if len(self._queue) >= _PIPELINE_LIMIT and self._transport is not None:
+        self._ending = self._ending or not request.keep_alive
+        self._queue.append(request)
+        self._handle(request)
+        if len(self._queue) >= _PIPELINE_LIMIT and self._transport is not None and not self._paused:
+            self._paused = True
             self._transport.pause_reading()
 
     def _target(self) -> str:
@@ -233,66 +292,85 @@ class HttpProtocol(asyncio.Protocol):
 
     # answering
 
-    def _enqueue(self, item: Request | Response | _Continue) -> None:
-        self._queue.append(item)
-        if self._task is None and self._transport is not None:
-            self._task = asyncio.get_running_loop().create_task(self._serve())
-
-    async def _serve(self) -> None:
+    def _handle(self, request: Request) -> None:
         try:
-            while self._queue and self._transport is not None:
-                await self._writable.wait()
-                await self._answer(self._queue.popleft())
-                if self._transport is not None and not self._ending:
-                    self._transport.resume_reading()
-        finally:
-            self._task = None
+            self._handler(request)
+        except Exception:
+            log.exception("a request failed")
+            request.reply(Response(HTTPStatus.INTERNAL_SERVER_ERROR, error_body("the worker failed on this request")))
 
-    async def _answer(self, item: Request | Response | _Continue) -> None:
-        match item:
-            case _Continue():
-                if self._transport is not None:
+    def flush(self) -> None:
+        """Write every answer whose turn it is."""
+        queue = self._queue
+        while queue and self._writable and self._transport is not None:
+            match queue[0]:
+                case Request(response=None):
+                    break
+                case Request() as request:
+                    queue.popleft()
+                    assert request.response is not None
+                    last = self._connections.draining and not queue and not self._mid_message
+                    keep_alive = request.keep_alive and not last
+                    self._write(request.response, keep_alive=keep_alive, head=request.method == "HEAD", version=request.version)
+                case Response() as refusal:
+                    queue.popleft()
+                    self._write(refusal, keep_alive=False)
+                case _Continue():
+                    queue.popleft()
                     self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            case Response():
-                self._write(item, keep_alive=False)
-            case Request():
-                try:
-                    response = await self._handler(item)
-                except Exception:
-                    log.exception("a request failed")
-                    response = Response(HTTPStatus.INTERNAL_SERVER_ERROR, error_body("the worker failed on this request"))
-                last = self._connections.draining and not self._queue
-                self._write(response, keep_alive=item.keep_alive and not last, head=item.method == "HEAD", version=item.version)
+        if self._paused and len(queue) < _PIPELINE_LIMIT and self._transport is not None and not self._ending:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def _abandon(self) -> None:
+        """Nobody waits for what is queued or running here."""
+        requests = [item for item in self._queue if isinstance(item, Request)]
+        self._queue.clear()
+        for request in requests:
+            request.connection = None
+            callback, request.on_abandoned = request.on_abandoned, None
+            if callback is not None:
+                callback()
 
     def _write(self, response: Response, *, keep_alive: bool, head: bool = False, version: str = "1.1") -> None:
         if self._transport is None:
             return
-        lines = [
-            f"HTTP/1.1 {response.status.value} {response.status.phrase}\r\n",
-            f"Content-Type: {response.content_type}\r\nContent-Length: {len(response.body)}\r\n",
-            *(f"{name}: {value}\r\n" for name, value in response.headers),
-        ]
+        text = f"{_STATUS_LINES[response.status]}Content-Type: {response.content_type}\r\nContent-Length: {len(response.body)}\r\n"
+        for name, value in response.headers:
+            text += f"{name}: {value}\r\n"
         if not keep_alive:
-            lines.append("Connection: close\r\n")
+            text += "Connection: close\r\n"
         elif version == "1.0":
-            lines.append("Connection: keep-alive\r\n")
-        lines.append("\r\n")
-        self._transport.write("".join(lines).encode("latin-1") + (b"" if head else response.body))
+            text += "Connection: keep-alive\r\n"
+        start = (text + "\r\n").encode("latin-1")
+        self._transport.write(start if head else start + response.body)
         if not keep_alive:
             self._ending = True
-            self._queue.clear()
             self._transport.close()
+            self._abandon()
 
     def _refuse(self, status: HTTPStatus, message: str) -> None:
         """Answer with a refusal once all that came before is answered, and close."""
         self._clear_stall()
         self._mid_message = False
         self._ending = True
-        self._enqueue(Response(status, error_body(message)))
+        self._queue.append(Response(status, error_body(message)))
+        self.flush()
+
+    @property
+    def idle(self) -> bool:
+        """See Connection."""
+        return not self._queue
+
+    def announce_end(self) -> None:
+        """See Connection: HTTP/1.1 tells with its next answer."""
+
+    def end_stalled(self, before: float) -> None:
+        """See Connection: every request has a timer of its own here."""
 
     def close_when_idle(self) -> None:
         """Close now if nobody waits for an answer here (half a request is nobody's); else the next answer closes."""
-        if self._task is None and not self._queue and self._transport is not None:
+        if not self._queue and self._transport is not None:
             self._transport.close()
 
     def _clear_stall(self) -> None:
@@ -303,6 +381,9 @@ class HttpProtocol(asyncio.Protocol):
     def _stalled(self) -> None:
         self._stall = None
         self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"the request was not whole within {STALL_SECONDS:.0f} s")
+
+
+_STATUS_LINES = {status: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 
 
 class _LimitError(Exception):

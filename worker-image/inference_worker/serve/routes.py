@@ -1,139 +1,241 @@
 """The worker's HTTP face: Open Inference Protocol v2, telemetry for the operator, metrics for Prometheus."""
 
+import asyncio
 import logging
+import math
+from collections.abc import Callable, Coroutine
 from http import HTTPStatus
 
 import orjson
 from prometheus_client import exposition
 
 from inference_protocol.messages import TELEMETRY_PATH, encode
-from inference_worker import __version__, metrics
-from inference_worker.errors import RequestError
+from inference_worker import metrics
+from inference_worker.engine import Tensors
+from inference_worker.errors import RequestError, WorkerError
 from inference_worker.life import Life
-from inference_worker.serve import codec
+from inference_worker.model import Model
+from inference_worker.serve import codec, documents
+from inference_worker.serve.ask import Ask, timeout_of_headers
+from inference_worker.serve.codec import Form
 from inference_worker.serve.http import Request, Response, error_body
+from inference_worker.serve.inference import Arrival, Inference
+from inference_worker.threads import in_thread
 
 log = logging.getLogger(__name__)
 
 _OK = Response(HTTPStatus.OK)
 _NOT_READY = Response(HTTPStatus.SERVICE_UNAVAILABLE)
+_HEADER = codec.HEADER.lower()
+# Turning so much JSON into numbers takes milliseconds, which probes and other callers should not wait for.
+_LARGE_JSON_BYTES = 64 << 10
+CLIENT_GONE = 499
+"""How a request is counted whose caller left before the answer (nginx's number for it)."""
 
 
 class Routes:
     """Answers requests from the worker's state. One instance a worker."""
 
-    def __init__(self, life: Life) -> None:
+    def __init__(self, life: Life, inference: Inference) -> None:
         self._life = life
-        model = life.config.model
-        self._labels = (life.config.namespace, life.config.job, model.name, model.version)
-        self._latency = metrics.latency_ms.labels(*self._labels)
-        self._queue = metrics.queue_ms.labels(*self._labels)
-        self._compute = metrics.compute_ms.labels(*self._labels)
-        self._codes = {code: metrics.requests_total.labels(*self._labels, str(code)) for code in (200, 400, 429, 500, 503)}
-        base = f"/v2/models/{model.name}"
+        self._inference = inference
+        self._tasks: set[asyncio.Task[None]] = set()
         # Every path is known beforehand, so that routing is one look-up.
-        self._infer = frozenset({f"{base}/infer", f"{base}/versions/{model.version}/infer"})
-        self._get = {
-            "/v2": self._server_metadata,
+        self._infer: dict[str, str] = {}
+        self._get: dict[str, Callable[[], Response]] = {
+            "/v2": lambda: _json(documents.server()),
             "/v2/health/live": self._live,
-            "/v2/health/ready": self._ready,
-            TELEMETRY_PATH: self._telemetry,
-            "/metrics": self._metrics,
+            "/v2/health/ready": lambda: _OK if life.ready else _NOT_READY,
+            TELEMETRY_PATH: lambda: Response(HTTPStatus.OK, encode(life.telemetry())),
+            "/metrics": _metrics,
         }
-        for path in (base, f"{base}/versions/{model.version}"):
-            self._get[path] = self._model_metadata
-            self._get[f"{path}/ready"] = self._ready
-        self.requests = 0
-        self.failed = 0
+        self._post: dict[str, Callable[[Request], None]] = {"/v2/repository/index": self._index}
+        for name, entry in life.repository.entries.items():
+            self._add_model(name, entry.source.version)
 
-    async def handle(self, request: Request) -> Response:
-        """Answer one request."""
-        if request.path in self._infer:
-            if request.method != "POST":
-                return _error(HTTPStatus.METHOD_NOT_ALLOWED, "infer wants POST")
-            return await self._answer(request)
-        handler = self._get.get(request.path)
-        if handler is None:
-            return _error(
-                HTTPStatus.NOT_FOUND, f"nothing at {request.path[:200]}; this worker serves {self._life.config.model.name}"
-            )
-        if request.method not in ("GET", "HEAD"):
-            return _error(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.path} wants GET")
-        return handler()
+    def _add_model(self, name: str, version: str) -> None:
+        self._post[f"/v2/repository/models/{name}/load"] = lambda request: self._control(request, name, load=True)
+        self._post[f"/v2/repository/models/{name}/unload"] = lambda request: self._control(request, name, load=False)
+        for base in (f"/v2/models/{name}", f"/v2/models/{name}/versions/{version}"):
+            self._infer[f"{base}/infer"] = name
+            self._get[base] = lambda: self._of_model(name, documents.metadata)
+            self._get[f"{base}/ready"] = lambda: _OK if self._ready(name) else _NOT_READY
+            self._get[f"{base}/config"] = lambda: self._of_model(name, documents.configuration)
+            self._get[f"{base}/stats"] = lambda: self._of_model(name, documents.statistics)
+        self._get["/v2/models/stats"] = lambda: self._of_model(name, documents.statistics)
 
-    async def _answer(self, request: Request) -> Response:
-        self.requests += 1
+    def handle(self, request: Request) -> None:
+        """Answer one request, now or later."""
+        name = self._infer.get(request.path)
+        if name is not None:
+            if request.method == "POST":
+                self._answer(request, name)
+            else:
+                request.reply(_error(HTTPStatus.METHOD_NOT_ALLOWED, "infer wants POST"))
+        elif (post := self._post.get(request.path)) is not None:
+            if request.method == "POST":
+                post(request)
+            else:
+                request.reply(_error(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.path} wants POST"))
+        elif (get := self._get.get(request.path)) is None:
+            known = ", ".join(self._life.repository.entries)
+            request.reply(_error(HTTPStatus.NOT_FOUND, f"nothing at {request.path[:200]}; this worker serves {known}"))
+        elif request.method in ("GET", "HEAD"):
+            request.reply(get())
+        else:
+            request.reply(_error(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.path} wants GET"))
+
+    # inference
+
+    def _answer(self, request: Request, name: str) -> None:
+        count = self._life.metrics[name].answered
+
+        def refuse(error: RequestError) -> None:
+            count(error.status)
+            request.reply(_refusal(error))
+
         try:
-            response = await self._run(request)
+            model = self._asked(name, request)
+            if _HEADER not in request.headers and len(request.body) > _LARGE_JSON_BYTES:
+                self._spawn(self._answer_large(request, model, refuse))
+                return
+            ask, form = model.decoder.decode(request.body, request.headers.get(_HEADER))
+            self._run(request, model, ask, form, refuse)
         except RequestError as error:
-            self.failed += 1
-            response = _error(error.status, error.message)
-            if error.status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
-                response = Response(error.status, response.body, headers=(("Retry-After", "1"),))
+            refuse(error)
         except Exception:
             # Whatever we did not think of must end this request and no other, and must not leave its caller waiting.
             log.exception("a request failed")
-            self.failed += 1
-            response = _error(HTTPStatus.INTERNAL_SERVER_ERROR, "the worker failed on this request; its log says why")
-        counter = self._codes.get(response.status.value)
-        (counter or metrics.requests_total.labels(*self._labels, str(response.status.value))).inc()
-        return response
+            refuse(RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "the worker failed on this request; its log says why"))
 
-    async def _run(self, request: Request) -> Response:
-        loaded = self._life.loaded
-        if loaded is None:
-            raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "the model is still loading")
+    def _asked(self, name: str, request: Request) -> Model:
+        entry = self._life.repository.entries[name]
+        if entry.model is None:
+            raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, entry.absence)
         if (coding := request.headers.get("content-encoding", "identity")) != "identity":
-            raise RequestError(
-                HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Encoding {coding[:32]!r} is not supported; send it plain"
-            )
-        decoded = codec.decode(request.body, request.headers.get(codec.HEADER.lower()), loaded.engine.inputs, loaded.engine.outputs)
-        answers, timing = await loaded.runner.infer(decoded.feeds, decoded.outputs)
-        model = self._life.config.model
-        body, head = codec.encode(decoded, answers, model=model.name, version=model.version)
-        self._queue.observe(timing.queue * 1e3)
-        self._compute.observe(timing.compute * 1e3)
-        self._latency.observe((timing.queue + timing.compute) * 1e3)
-        if head is None:
-            return Response(HTTPStatus.OK, body)
-        return Response(HTTPStatus.OK, body, "application/octet-stream", ((codec.HEADER, str(head)),))
+            text = f"Content-Encoding {coding[:32]!r} is not supported; send it plain"
+            raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text)
+        return entry.model
 
-    def _server_metadata(self) -> Response:
-        return _json({"name": "inference-worker", "version": __version__, "extensions": ["binary_tensor_data"]})
+    async def _answer_large(self, request: Request, model: Model, refuse: Callable[[RequestError], None]) -> None:
+        try:
+            ask, form = await in_thread(lambda: codec.decode(request.body, None, model.signature), name="parsing")
+            if request.abandoned:
+                model.metrics.answered(CLIENT_GONE)
+                return
+            # It may have been changed for another in the meantime, of the same name and signature.
+            self._run(request, self._life.repository.get(model.name) or model, ask, form, refuse)
+        except RequestError as error:
+            refuse(error)
+        except Exception:
+            log.exception("a request failed")
+            refuse(RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "the worker failed on this request; its log says why"))
 
-    def _model_metadata(self) -> Response:
-        loaded = self._life.loaded
-        if loaded is None:
-            return _error(HTTPStatus.SERVICE_UNAVAILABLE, "the model is still loading")
-        model = self._life.config.model
-        return _json(
-            {
-                "name": model.name,
-                "versions": [model.version],
-                "platform": loaded.engine.platform,
-                "inputs": [{"name": s.name, "datatype": s.datatype, "shape": s.wire_shape} for s in loaded.engine.inputs],
-                "outputs": [{"name": s.name, "datatype": s.datatype, "shape": s.wire_shape} for s in loaded.engine.outputs],
-            }
-        )
+    def _run(self, request: Request, model: Model, ask: Ask, form: Form, refuse: Callable[[RequestError], None]) -> None:
+        metrics_of = model.metrics
+
+        def done(answers: Tensors | RequestError) -> None:
+            if isinstance(answers, RequestError):
+                refuse(answers)
+                return
+            try:
+                body, head = codec.encode(ask, form, answers, model=model.name, version=model.version)
+            except RequestError as error:
+                refuse(error)
+                return
+            metrics_of.answered(200)
+            if head is None:
+                request.reply(Response(HTTPStatus.OK, body))
+            else:
+                request.reply(Response(HTTPStatus.OK, body, "application/octet-stream", ((codec.HEADER, str(head)),)))
+
+        headers = request.headers
+        arrival = Arrival(request.arrived, timeout_of_headers(headers), headers.get("traceparent"))
+        cancel = self._inference.ask(model, ask, arrival, done)
+        if cancel is not None:
+
+            def abandoned() -> None:
+                metrics_of.answered(CLIENT_GONE)
+                cancel()
+
+            request.on_abandoned = abandoned
+
+    # models
+
+    def _ready(self, name: str) -> bool:
+        return self._life.repository.get(name) is not None and self._life.stuck is None and not self._life.draining
+
+    def _of_model(self, name: str, document: Callable[[Model], documents.Document]) -> Response:
+        model = self._life.repository.get(name)
+        if model is None:
+            return _error(HTTPStatus.SERVICE_UNAVAILABLE, self._life.repository.entries[name].absence)
+        return _json(document(model))
+
+    def _index(self, request: Request) -> None:
+        try:
+            wishes = orjson.loads(request.body) if request.body else {}
+        except orjson.JSONDecodeError as error:
+            request.reply(_error(HTTPStatus.BAD_REQUEST, f"the request is no JSON: {error}"))
+            return
+        ready = isinstance(wishes, dict) and wishes.get("ready") is True
+        request.reply(_json(documents.index(self._life.repository, ready=ready)))
+
+    def _control(self, request: Request, name: str, *, load: bool) -> None:
+        if self._life.config.model_control != "explicit":
+            text = "this worker's models are not loaded and unloaded by callers; the job would have to allow it"
+            request.reply(_error(HTTPStatus.FORBIDDEN, text))
+        elif request.body and (fault := _parameters_fault(request.body)):
+            request.reply(_error(HTTPStatus.BAD_REQUEST, fault))
+        else:
+            self._spawn(self._change(request, name, load=load))
+
+    async def _change(self, request: Request, name: str, *, load: bool) -> None:
+        repository = self._life.repository
+        try:
+            if load:
+                await repository.load(name)
+            else:
+                await repository.unload(name)
+            request.reply(_OK)
+        except WorkerError as error:
+            request.reply(_error(HTTPStatus.BAD_REQUEST, f"{error.reason}: {error.message}"))
 
     def _live(self) -> Response:
-        return _OK
+        stuck = self._life.stuck
+        return _OK if stuck is None else _error(HTTPStatus.SERVICE_UNAVAILABLE, stuck)
 
-    def _ready(self) -> Response:
-        return _OK if self._life.ready else _NOT_READY
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    def _telemetry(self) -> Response:
-        return Response(HTTPStatus.OK, encode(self._life.telemetry(requests=self.requests, failed=self.failed)))
 
-    def _metrics(self) -> Response:
-        metrics.ready.labels(*self._labels).set(1 if self._life.ready else 0)
-        loaded = self._life.loaded
-        metrics.queue_depth.labels(*self._labels).set(loaded.runner.waiting if loaded else 0)
-        return Response(HTTPStatus.OK, exposition.generate_latest(metrics.REGISTRY), exposition.CONTENT_TYPE_PLAIN_0_0_4)
+def _parameters_fault(body: bytes) -> str | None:
+    """Why a load or unload request can't be taken as it is; None when it can."""
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        return f"the request is no JSON: {error}"
+    wishes = document.get("parameters") if isinstance(document, dict) else None
+    if isinstance(wishes, dict) and (foreign := wishes.keys() - {"unload_dependents"}):
+        return f"parameter {min(foreign)!r} is not supported: a model comes from where its job says, verified by digest"
+    return None
+
+
+def _metrics() -> Response:
+    return Response(HTTPStatus.OK, exposition.generate_latest(metrics.REGISTRY), exposition.CONTENT_TYPE_PLAIN_0_0_4)
 
 
 def _json(document: object) -> Response:
     return Response(HTTPStatus.OK, orjson.dumps(document))
+
+
+def _refusal(error: RequestError) -> Response:
+    headers: tuple[tuple[str, str], ...] = ()
+    if error.status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
+        # Whole seconds are all that the header has; half a second of waiting is told as one.
+        headers = (("Retry-After", str(max(1, math.ceil(error.retry_after_seconds or 0)))),)
+    return Response(error.status, error_body(error.message), headers=headers)
 
 
 def _error(status: HTTPStatus, message: str) -> Response:

@@ -1,0 +1,1 @@
+"""What is measured, a module for each kind of question. Every cell returns its rounds as plain records."""

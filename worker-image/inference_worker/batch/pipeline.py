@@ -1,0 +1,134 @@
+"""Reading, running and committing side by side: while a block of items runs, the next is read and the last is written.
+
+Small models run in microseconds, so nothing is handed between threads batch by batch: blocks of many batches are, and inside a
+block there is only the run.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from inference_worker.batch.items import Items
+from inference_worker.batching.execute import Execution
+from inference_worker.batching.memory import MemoryCeilings
+from inference_worker.batching.rows import Layout
+from inference_worker.engine import Cancellation, Engine, Tensor, Tensors
+
+_BLOCK_BYTES = 4 << 20
+_BLOCK_BATCHES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Answers to items start..end, a dictionary a batch, and what each batch took: (items, seconds)."""
+
+    start: int
+    end: int
+    answers: list[Tensors]
+    timings: list[tuple[int, float]]
+
+
+class Pipeline:
+    """Runs items in batches of `size`. Raises what the engine raises, with the number of the item at fault in `first`."""
+
+    def __init__(self, engine: Engine, layout: Layout, items: Items, *, size: int, check: Callable[[Tensors, int], None]) -> None:
+        """`check` looks at feeds before they run: (feeds, number of their first item)."""
+        self._engine = engine
+        self._layout = layout
+        self._items = items
+        self._size = size
+        self._check = check
+        self._execution = Execution(engine, layout)
+        self._ceilings = MemoryCeilings()
+        self.first = 0
+
+    def blocks(self, start: int, stopped: Callable[[], bool]) -> Iterator[Block]:
+        """Answers from item `start` on, in order, until the end or until `stopped`."""
+        with ThreadPoolExecutor(1, thread_name_prefix="reading") as reader:
+            ahead: Future[dict[str, Tensor]] | None = None
+            # The first block is a single batch, which tells how large the others may be.
+            end = min(start + self._size, len(self._items))
+            while start < len(self._items) and not stopped():
+                self.first = start
+                feeds = ahead.result() if ahead is not None else self._read(start, end)
+                following = min(end + self._block(feeds, end - start), len(self._items))
+                ahead = reader.submit(self._read, end, following) if end < len(self._items) else None
+                block = self._run(feeds, start, end, stopped)
+                yield block
+                if block.end < end:
+                    return
+                start, end = end, following
+
+    def _block(self, feeds: Tensors, count: int) -> int:
+        """Items of the next block: so many batches that handing over does not count, and not so many that memory does."""
+        item = max(1, sum(array.nbytes for array in feeds.values()) // count)
+        batches = max(1, min(_BLOCK_BATCHES, _BLOCK_BYTES // (item * self._size)))
+        return batches * self._size
+
+    def _read(self, start: int, end: int) -> dict[str, Tensor]:
+        feeds = self._items.rows(start, end)
+        self._check(feeds, start)
+        return feeds
+
+    def _run(self, feeds: Tensors, start: int, end: int, stopped: Callable[[], bool]) -> Block:
+        answers: list[Tensors] = []
+        timings: list[tuple[int, float]] = []
+        run, part, size, clock = self._engine.run, self._layout.part, self._size, time.perf_counter
+        count, total = end - start, 0
+        for first in range(0, count, size):
+            last = min(first + size, count)
+            batch = part(feeds, first, last)
+            self.first = start + first
+            begun = clock()
+            if self._engine.rows is not None:
+                answers.append(self._fixed(batch, last - first))
+            else:
+                try:
+                    answers.append(run(batch))
+                except MemoryError:
+                    answers.append(self._smaller(batch, last - first))
+            timings.append((last - first, clock() - begun))
+            total = last
+            if stopped():
+                break
+        return Block(start, start + total, answers, timings)
+
+    def _fixed(self, batch: Tensors, rows: int) -> Tensors:
+        """For models that take exactly so many rows: the last batch is filled up, and its answer cut."""
+        assert self._engine.rows is not None
+        short = self._engine.rows - rows
+        if not short:
+            return self._engine.run(batch)
+        answers = self._engine.run(self._layout.padded(batch, short))
+        return {name: array[:rows] if array.ndim else array for name, array in answers.items()}
+
+    def _smaller(self, batch: Tensors, rows: int) -> Tensors:
+        """A batch that found no memory, in parts that do; later batches are made smaller from the start."""
+        bucket = self._layout.bucket(batch, ())
+        self._ceilings.failed(bucket, rows, time.monotonic())
+        if rows == 1 or self._layout.outputs is None:
+            raise MemoryError("not even a single item fits")
+        limit = self._ceilings.limit(bucket, rows, time.monotonic())
+        report = self._execution.run([batch], [rows], (), limit, Cancellation())
+        for size in report.overflows:
+            self._ceilings.failed(bucket, size, time.monotonic())
+        (answer,) = report.answers
+        if isinstance(answer, Exception):
+            raise answer
+        # The items that were read ahead are cut by this from now on.
+        self._size = max(1, self._ceilings.limit(bucket, self._size, time.monotonic()))
+        return answer
+
+
+def columns(blocks: list[Block], axes: dict[str, int]) -> dict[str, Tensor]:
+    """All answers of consecutive blocks as one array an output, items first."""
+    batches = [batch for block in blocks for batch in block.answers]
+    return {
+        name: np.concatenate([np.moveaxis(batch[name], axes.get(name, 0), 0) for batch in batches])
+        if axes.get(name, 0)
+        else np.concatenate([batch[name] for batch in batches])
+        for name in batches[0]
+    }

@@ -1,0 +1,1 @@
+"""Requests to runs of the model: which go together, in what order, and what happens when one fails."""

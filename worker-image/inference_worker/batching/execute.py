@@ -1,0 +1,129 @@
+"""One batch through the model: halved when memory is short, taken apart when one member spoils it.
+
+Runs in a runner's thread, or on the event loop for models that are quicker than the way to a thread. Knows nothing of either.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from inference_worker.batching.rows import Layout
+from inference_worker.engine import Cancellation, Engine, RunCancelledError, Tensors
+
+Answer = Tensors | Exception
+
+
+@dataclass(slots=True)
+class Report:
+    """What came of a batch. `answers` stand in the order of the members.
+
+    `runs` are (rows, seconds) of runs that went well, `overflows` the rows of those that found no memory. `limit` is the most rows
+    that are tried: what did not fit once is not tried again in the same batch.
+    """
+
+    limit: int
+    answers: list[Answer] = field(default_factory=list)
+    runs: list[tuple[int, float]] = field(default_factory=list)
+    overflows: list[int] = field(default_factory=list)
+
+    @property
+    def fault(self) -> Exception | None:
+        """A fault of the model or the device, the worst there is; None when there was none."""
+        faults = [answer for answer in self.answers if isinstance(answer, RuntimeError | MemoryError)]
+        return faults[0] if faults else None
+
+
+class Execution:
+    """A model and what is known of its rows. Stateless between batches, so threads may share it."""
+
+    def __init__(self, engine: Engine, layout: Layout, *, pad: Callable[[int], int] = lambda rows: rows) -> None:
+        """`pad` says how many rows a run gets that has fewer (the next size that the device was warmed for)."""
+        self._engine = engine
+        self._layout = layout
+        self._pad = pad
+
+    def run(
+        self, members: Sequence[Tensors], rows: Sequence[int], wanted: tuple[str, ...], limit: int, cancellation: Cancellation
+    ) -> Report:
+        """Run the members together, at most `limit` rows at a time; every member gets an answer or its own exception."""
+        report = Report(limit)
+        try:
+            report.answers = self._together(members, rows, wanted, cancellation, report)
+        except (RunCancelledError, MemoryError) as error:
+            report.answers = [error] * len(members)
+        except Exception as error:  # noqa: BLE001 -- whatever an engine raises belongs to the members, not to the runner
+            report.answers = [error] if len(members) == 1 else self._apart(members, rows, wanted, cancellation, report)
+        return report
+
+    def _apart(
+        self,
+        members: Sequence[Tensors],
+        rows: Sequence[int],
+        wanted: tuple[str, ...],
+        cancellation: Cancellation,
+        report: Report,
+    ) -> list[Answer]:
+        """One after another, so that only the one that spoils the batch is refused."""
+        answers: list[Answer] = []
+        for feeds, count in zip(members, rows, strict=True):
+            try:
+                answers.extend(self._together([feeds], [count], wanted, cancellation, report))
+            except Exception as error:  # noqa: BLE001 -- as above
+                answers.append(error)
+        return answers
+
+    def _together(
+        self,
+        members: Sequence[Tensors],
+        rows: Sequence[int],
+        wanted: tuple[str, ...],
+        cancellation: Cancellation,
+        report: Report,
+    ) -> list[Answer]:
+        layout = self._layout
+        if layout.outputs is None:
+            (feeds,) = members
+            return [self._timed(feeds, rows[0], wanted, cancellation, report)]
+        total = sum(rows)
+        whole = self._in_parts(layout.joined(members), total, wanted, cancellation, report)
+        if len(members) == 1:
+            return [whole]
+        if layout.count(whole) != total:
+            raise RuntimeError("the answers have not a row for each row that went in")
+        answers: list[Answer] = []
+        start = 0
+        for count in rows:
+            answers.append(layout.answer(whole, start, start + count))
+            start += count
+        return answers
+
+    def _in_parts(self, feeds: Tensors, rows: int, wanted: tuple[str, ...], cancellation: Cancellation, report: Report) -> Tensors:
+        """All rows, in runs of as many as fit: a part that finds no memory is tried again with half as many."""
+        parts: list[Tensors] = []
+        start = 0
+        while start < rows:
+            size = min(report.limit, rows - start)
+            part = feeds if size == rows else self._layout.part(feeds, start, start + size)
+            try:
+                parts.append(self._padded(part, size, wanted, cancellation, report))
+            except MemoryError:
+                report.overflows.append(size)
+                if size <= 1:
+                    raise
+                report.limit = size // 2
+                continue
+            start += size
+        return parts[0] if len(parts) == 1 else self._layout.assembled(parts)
+
+    def _padded(self, feeds: Tensors, rows: int, wanted: tuple[str, ...], cancellation: Cancellation, report: Report) -> Tensors:
+        size = self._pad(rows)
+        if size <= rows:
+            return self._timed(feeds, rows, wanted, cancellation, report)
+        answers = self._timed(self._layout.padded(feeds, size - rows), size, wanted, cancellation, report)
+        return self._layout.answer(answers, 0, rows)
+
+    def _timed(self, feeds: Tensors, rows: int, wanted: tuple[str, ...], cancellation: Cancellation, report: Report) -> Tensors:
+        begun = time.perf_counter()
+        answers = self._engine.run(feeds, wanted, cancellation)
+        report.runs.append((rows, time.perf_counter() - begun))
+        return answers

@@ -1,0 +1,82 @@
+"""How long a run takes by its number of rows, measured and kept up to date; and which number pays.
+
+Batching is no gain by itself: on a CPU many nets take n times as long for n rows, so that waiting to be joined only costs. The
+profile is measured at warm-up and follows what later runs show.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping
+
+_FOLLOW = 0.2
+"""Weight of a new measurement. A single slow run (a neighbour, a page fault) should not turn admission away for long."""
+
+_OUTLIER = 8.0
+_WORTH = 0.95
+"""A larger batch has to bring at least this much of the time per row: below it, smaller is quicker for whoever waits."""
+
+
+class LatencyProfile:
+    """Seconds of a run by rows, linear between the sizes that were measured. One writer."""
+
+    __slots__ = ("_seconds", "_sizes")
+
+    def __init__(self, measured: Mapping[int, float]) -> None:
+        self._sizes = sorted(measured)
+        self._seconds = {size: measured[size] for size in self._sizes}
+
+    def scaled(self, factor: float) -> "LatencyProfile":
+        """The same curve for requests that take `factor` times as long."""
+        return LatencyProfile({size: seconds * factor for size, seconds in self._seconds.items()})
+
+    @property
+    def measured(self) -> dict[int, float]:
+        """Seconds by rows, as far as they are known."""
+        return dict(self._seconds)
+
+    def seconds(self, rows: int) -> float:
+        """Expected seconds of a run; 0 when nothing was measured."""
+        sizes = self._sizes
+        if not sizes:
+            return 0.0
+        at = bisect_left(sizes, rows)
+        if at < len(sizes) and sizes[at] == rows:
+            return self._seconds[rows]
+        if at == 0:
+            return self._seconds[sizes[0]]
+        low = sizes[at - 1]
+        if at == len(sizes):
+            return self._seconds[low] * rows / low
+        high = sizes[at]
+        share = (rows - low) / (high - low)
+        return self._seconds[low] + share * (self._seconds[high] - self._seconds[low])
+
+    def best(self, available: int, *, within: float = float("inf")) -> int:
+        """Rows to run next of `available` ones: the cheapest per row among those that end `within` seconds; at least one."""
+        chosen, price = 1, self.seconds(1)
+        for size in (*self._sizes, available):
+            if not 1 < size <= available:
+                continue
+            took = self.seconds(size)
+            if took <= within and took / size < price * _WORTH:
+                chosen, price = size, took / size
+        # Between two measured sizes the curve is a guess, and every row that waits for another run waits a whole run.
+        whole = self.seconds(available)
+        if 1 < chosen < available and whole <= within and whole / available <= price / _WORTH:
+            return available
+        return chosen
+
+    def per_row(self, limit: int) -> float:
+        """Seconds per row when there is always enough to do."""
+        best = self.best(limit)
+        return self.seconds(best) / best
+
+    def observe(self, rows: int, seconds: float) -> None:
+        """Take a run into account."""
+        if rows not in self._seconds:
+            if len(self._sizes) >= 64:
+                return
+            self._sizes.insert(bisect_left(self._sizes, rows), rows)
+            self._seconds[rows] = seconds
+            return
+        known = self._seconds[rows]
+        self._seconds[rows] = known + _FOLLOW * (min(seconds, known * _OUTLIER) - known)

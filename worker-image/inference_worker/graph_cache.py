@@ -1,0 +1,104 @@
+"""Graphs as ONNX Runtime has optimised them, kept so that the next start or reload need not do it again.
+
+An optimised graph is good for one CPU, one version of the runtime and one set of options, so all of these are in its key. It is
+read back only from a private directory and only whole: its own digest stands beside it. The model's digest is always checked on
+the original, before this is asked.
+"""
+
+import contextlib
+import hashlib
+import logging
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnxruntime as ort
+
+log = logging.getLogger(__name__)
+
+DIRECTORY_VARIABLE = "INFERENCE_CACHE_DIRECTORY"
+# Smaller graphs are optimised quicker than two files are written.
+_WORTH_BYTES = 1 << 20
+
+
+class GraphCache:
+    """One model's place in a directory of optimised graphs. What goes wrong with it costs time only, so it is passed over."""
+
+    def __init__(self, directory: Path, digest: str) -> None:
+        """`digest` is the verified one of the original."""
+        self._directory = directory
+        key = hashlib.sha256(f"{digest} {ort.__version__} {platform.machine()} {_cpu_flags()}".encode()).hexdigest()
+        self._path = directory / f"{key}.onnx"
+        self._mark = directory / f"{key}.sha256"
+
+    def get(self) -> bytes | None:
+        """The optimised form; None when there is none, or none that can be trusted."""
+        try:
+            if not _is_private(self._directory):
+                return None
+            optimised, digest = self._path.read_bytes(), self._mark.read_text()
+        except OSError:
+            return None
+        if hashlib.sha256(optimised).hexdigest() != digest:
+            log.warning("a cached graph is damaged and will be made again: %s", self._path.name)
+            self.drop()
+            return None
+        return optimised
+
+    def drop(self) -> None:
+        """Forget it."""
+        for path in (self._mark, self._path):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    @contextlib.contextmanager
+    def filling(self) -> Iterator[Path | None]:
+        """A path for the runtime to write the optimised graph to, kept when the block ends well; None when it can't be kept."""
+        scratch = self._scratch()
+        try:
+            yield scratch
+        except BaseException:
+            if scratch is not None:
+                scratch.unlink(missing_ok=True)
+            raise
+        if scratch is not None:
+            with contextlib.suppress(OSError):
+                self._keep(scratch)
+
+    def _scratch(self) -> Path | None:
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not _is_private(self._directory):
+                log.warning("%s can be written by others and is not used as a cache", self._directory)
+                return None
+        except OSError as error:
+            log.warning("no cache of optimised graphs: %s", error)
+            return None
+        return self._directory / f".{self._path.stem}-{os.getpid()}.onnx"
+
+    def _keep(self, scratch: Path) -> None:
+        digest = hashlib.sha256(scratch.read_bytes()).hexdigest()
+        mark = scratch.with_suffix(".sha256")
+        mark.write_text(digest)
+        scratch.replace(self._path)
+        mark.replace(self._mark)
+
+
+def cache_for(data: bytes, digest: str, directory: str | None = None) -> GraphCache | None:
+    """The cache of a model, in `directory` or the one that the environment names; None where it would not pay or none is wanted."""
+    place = directory if directory is not None else os.environ.get(DIRECTORY_VARIABLE, "")
+    return GraphCache(Path(place), digest) if place and len(data) >= _WORTH_BYTES else None
+
+
+def _cpu_flags() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith(("flags", "Features")):
+                return line
+    return platform.processor()
+
+
+def _is_private(directory: Path) -> bool:
+    state = directory.stat()
+    return state.st_uid == os.getuid() and not state.st_mode & 0o022

@@ -1,0 +1,140 @@
+"""One model of the worker: how it is loaded, and what is kept of it while it answers."""
+
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from inference_protocol.messages import ModelFacts, ModelSource, Quantization, WorkerConfig
+from inference_protocol.reasons import WorkerReason
+from inference_worker import cpu, fetch
+from inference_worker.batching.batcher import Batcher
+from inference_worker.batching.padding import Padding
+from inference_worker.engine import Engine
+from inference_worker.errors import WorkerError
+from inference_worker.graph_cache import cache_for
+from inference_worker.metrics import ModelMetrics
+from inference_worker.onnx_engine import OnnxEngine
+from inference_worker.serve.ask import Signature
+from inference_worker.serve.codec import Decoder
+from inference_worker.warmup import Warm, warm_up
+
+_ROWS_LIMIT_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model that is loaded, verified and warmed, not yet asked."""
+
+    source: ModelSource
+    engine: Engine
+    warm: Warm
+    facts: ModelFacts
+
+
+class Model:
+    """A model that answers. Made on the event loop that its requests come from."""
+
+    def __init__(
+        self, loaded: Loaded, config: WorkerConfig, metrics: ModelMetrics, *, on_hopeless: Callable[[WorkerError], None]
+    ) -> None:
+        warm = loaded.warm
+        self.name = loaded.source.name
+        self.version = loaded.source.version
+        self.engine = loaded.engine
+        self.warm = warm
+        self.facts = loaded.facts
+        self.signature = Signature(loaded.engine.inputs, loaded.engine.outputs)
+        self.decoder = Decoder(self.signature)
+        self.metrics = metrics
+        sizes = sorted(warm.profile.measured)
+        self.max_rows = min(config.batch_size, sizes[-1]) if warm.overflow is not None and sizes else config.batch_size
+        self.batcher = Batcher(
+            loaded.engine,
+            warm.layout,
+            warm.profile,
+            max_rows=self.max_rows,
+            warm=warm.shape,
+            inline=warm.inline,
+            threads=warm.threads,
+            pad=padding(loaded.engine, warm),
+            on_hopeless=on_hopeless,
+            counts=metrics.counts,
+        )
+        metrics.batcher = self.batcher
+
+    @property
+    def batches(self) -> bool:
+        """Whether requests may share a run."""
+        return self.warm.layout.outputs is not None and self.max_rows > 1
+
+    async def retire(self) -> None:
+        """Answer what is there, then free the model. New requests go elsewhere by now."""
+        await self.batcher.emptied()
+        self.batcher.close()
+        self.engine.close()
+
+
+def padding(engine: Engine, warm: Warm) -> Callable[[int], int]:
+    """How many rows a run gets of so many: on a device other than a CPU one that it was warmed for."""
+    if engine.provider == "CPUExecutionProvider" or warm.layout.outputs is None:
+        return lambda rows: rows
+    return Padding(warm.profile, warm.switch_seconds)
+
+
+def load(config: WorkerConfig, source: ModelSource, *, root: Path) -> Loaded:
+    """Fetch, verify, load and warm a model. Raises WorkerError."""
+    begun = time.perf_counter()
+    data, digest = fetch.read_verified(
+        source.uri, digest=source.digest, limit=config.model_limit_bytes, missing=WorkerReason.MODEL_NOT_FOUND, root=root
+    )
+    variant = None
+    if source.quantization is not None:
+        data, variant = _quantized(data, digest, source.quantization, config, root)
+    cpus = cpu.usable_cpus()
+    engine = OnnxEngine(
+        data,
+        providers=config.providers,
+        threads=cpus,
+        cache=cache_for(data, variant or digest),
+        steady=config.task is not None,
+    )
+    del data
+    loaded = time.perf_counter()
+    warm = warm_up(engine, config.batch_size, cpus=cpus)
+    facts = ModelFacts(
+        digest=digest,
+        provider=engine.provider,
+        load_seconds=loaded - begun,
+        warmup_seconds=time.perf_counter() - loaded,
+        batch_size=engine.rows or config.batch_size,
+        # The most there ever was: loading takes more than answering does, and has to fit too.
+        memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        items_per_second=warm.items_per_second,
+        variant=variant,
+    )
+    return Loaded(source, engine, warm, facts)
+
+
+def _quantized(data: bytes, digest: str, wanted: Quantization, config: WorkerConfig, root: Path) -> tuple[bytes, str]:
+    """The INT8 variant of a verified model and its digest. Raises WorkerError when it is not accurate enough."""
+    # Only who asks for a variant pays for the import.
+    from inference_worker.quantize import Bounds, decode, variant_for
+    from inference_worker.quantize.rows import decode_labels
+
+    def read(uri: str) -> bytes:
+        return fetch.read_verified(uri, digest=None, limit=_ROWS_LIMIT_BYTES, missing=WorkerReason.INPUT_NOT_FOUND, root=root)[0]
+
+    calibration = wanted.calibration_uri
+    made = variant_for(
+        data,
+        digest,
+        method=wanted.method,
+        calibration=decode(read(calibration), calibration) if calibration is not None else None,
+        evaluation=decode(read(wanted.evaluation_uri), wanted.evaluation_uri),
+        labels=decode_labels(read(wanted.labels_uri), wanted.labels_uri) if wanted.labels_uri is not None else None,
+        bounds=Bounds(wanted.max_drop, wanted.min_agreement, config.batch_size),
+        cache=None,
+    )
+    return made.data, made.digest

@@ -1,0 +1,96 @@
+"""What a caller asks for, whatever protocol it came by, and the signature that it is checked against."""
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from inference_worker.engine import Tensor, TensorSpec
+from inference_worker.errors import RequestError
+
+_LONGEST_SECONDS = 365 * 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request: feeds by input name and the outputs asked for (empty is all).
+
+    `timeout_seconds` counts from the request's arrival; `priority` 1 is the most urgent. None where nothing was said.
+    """
+
+    id: str
+    feeds: dict[str, Tensor]
+    outputs: tuple[str, ...]
+    timeout_seconds: float | None = None
+    priority: int | None = None
+
+
+class Signature:
+    """A model's inputs and outputs by name."""
+
+    __slots__ = ("inputs", "outputs")
+
+    def __init__(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+        self.inputs = {spec.name: spec for spec in inputs}
+        self.outputs = {spec.name: spec for spec in outputs}
+
+    def input(self, name: object, known: Container[str]) -> TensorSpec:
+        """The spec of an input that is not in `known` yet. Raises RequestError(400)."""
+        spec = self.inputs.get(name) if isinstance(name, str) else None
+        if spec is None:
+            raise bad(f"unknown input {name!r}; the model has {', '.join(self.inputs)}")
+        if name in known:
+            raise bad(f"input {spec.name!r} is given twice")
+        return spec
+
+    def require_all(self, feeds: Mapping[str, Tensor]) -> None:
+        """Raise RequestError(400) unless every input is there."""
+        if len(feeds) < len(self.inputs):
+            raise bad(f"missing input {', '.join(sorted(self.inputs.keys() - feeds.keys()))}")
+
+    def output(self, name: object) -> str:
+        """The name of an output that there is. Raises RequestError(400)."""
+        if not isinstance(name, str) or name not in self.outputs:
+            raise bad(f"unknown output {name!r}; the model has {', '.join(sorted(self.outputs))}")
+        return name
+
+
+def bad(message: str) -> RequestError:
+    """The caller's fault, in words for the caller."""
+    return RequestError(HTTPStatus.BAD_REQUEST, message)
+
+
+def scheduling(parameters: Mapping[str, object]) -> tuple[float | None, int | None]:
+    """`timeout` (microseconds; 0 is none) and `priority` (0 is the default), as Triton's clients send them.
+
+    Returns seconds and priority. Raises RequestError(400) for what is no number of that kind.
+    """
+    timeout, priority = parameters.get("timeout"), parameters.get("priority")
+    for name, value in (("timeout", timeout), ("priority", priority)):
+        if value is not None and (type(value) is not int or not 0 <= value < 2**64):
+            raise bad(f"parameter {name} must be a whole number from 0, not {value!r}"[:200])
+    seconds = timeout / 1e6 if isinstance(timeout, int) and timeout else None
+    return seconds, priority if isinstance(priority, int) and priority else None
+
+
+def timeout_of_headers(headers: Mapping[str, str]) -> float | None:
+    """Seconds that a caller or its proxy allows, by HTTP headers in milliseconds; the shortest. Raises RequestError(400)."""
+    found = [_milliseconds(name, headers[name]) for name in TIMEOUT_HEADERS if name in headers]
+    return min(found) if found else None
+
+
+TIMEOUT_HEADERS = ("inference-timeout-ms", "x-envoy-expected-rq-timeout-ms")
+
+
+def _milliseconds(name: str, text: str) -> float:
+    try:
+        seconds = float(text) / 1e3
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= _LONGEST_SECONDS:
+        raise bad(f"{name} must be a number of milliseconds, not {text[:32]!r}")
+    return seconds
+
+
+def shortest(*seconds: float | None) -> float | None:
+    """The least of those that are set."""
+    return min((one for one in seconds if one is not None), default=None)

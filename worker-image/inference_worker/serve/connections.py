@@ -1,0 +1,94 @@
+"""All open connections of a worker, of either protocol: drained at its end, and closed when nothing is said on them for long."""
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+STALL_SECONDS = 30.0
+IDLE_SECONDS = 600.0
+"""Longer than the time after which proxies and clients give up a kept connection themselves, so that we seldom race with one."""
+
+
+class Connection(Protocol):
+    """One caller's connection. `used` is when it last brought something (time.monotonic)."""
+
+    used: float
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody waits for an answer here."""
+        ...
+
+    def announce_end(self) -> None:
+        """Tell the caller, in the protocol's way, that this connection takes no more requests than those under way."""
+        ...
+
+    def end_stalled(self, before: float) -> None:
+        """Give up what a caller began to send before then (time.monotonic) and has not ended, where nothing else does."""
+        ...
+
+    def close_when_idle(self) -> None:
+        """Close now if nobody waits for an answer, else with the last answer."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the head of an HTTP/1.1 request means."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    keep_alive: bool
+    version: str
+    length: int
+
+
+class Connections:
+    """The set of them. While draining, each is closed after its next answer, and says so to its caller.
+
+    `heads` are request heads that were parsed on any of them.
+    """
+
+    def __init__(self) -> None:
+        self.heads: dict[bytes, Head] = {}
+        self.open: set[Connection] = set()
+        self.draining = False
+        self._none = asyncio.Event()
+        self._none.set()
+
+    def add(self, connection: Connection) -> None:
+        """A connection is there."""
+        self.open.add(connection)
+        self._none.clear()
+
+    def discard(self, connection: Connection) -> None:
+        """A connection is gone."""
+        self.open.discard(connection)
+        if not self.open:
+            self._none.set()
+
+    def announce_end(self) -> None:
+        """From now on every answer is its connection's last."""
+        self.draining = True
+        for connection in list(self.open):
+            connection.announce_end()
+
+    async def drained(self, seconds: float) -> int:
+        """Close idle connections, let the others have their answers, and count those that did not get them in time."""
+        for connection in list(self.open):
+            connection.close_when_idle()
+        try:
+            await asyncio.wait_for(self._none.wait(), seconds)
+        except TimeoutError:
+            return len(self.open)
+        return 0
+
+    def sweep(self) -> None:
+        """Close what has been silent for IDLE_SECONDS, and end what has come in halves for STALL_SECONDS."""
+        now = time.monotonic()
+        for connection in list(self.open):
+            connection.end_stalled(now - STALL_SECONDS)
+            if connection.used < now - IDLE_SECONDS and connection.idle:
+                connection.close_when_idle()

@@ -1,0 +1,124 @@
+"""What the worker says of itself and its models, as the protocol's documents; HTTP sends them as JSON, gRPC as messages."""
+
+from typing import Any
+
+from inference_worker import __version__
+from inference_worker.batching.batcher import QUEUE_LIMIT
+from inference_worker.batching.queue import DEFAULT_PRIORITY
+from inference_worker.engine import TensorSpec
+from inference_worker.model import Model
+from inference_worker.repository import Repository, State
+
+Document = dict[str, Any]
+
+EXTENSIONS = (
+    "binary_tensor_data",
+    "model_configuration",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "schedule_policy",
+    "statistics",
+)
+
+
+def server() -> Document:
+    """Server metadata."""
+    return {"name": "inference-worker", "version": __version__, "extensions": list(EXTENSIONS)}
+
+
+def metadata(model: Model) -> Document:
+    """Model metadata."""
+    return {
+        "name": model.name,
+        "versions": [model.version],
+        "platform": model.engine.platform,
+        "inputs": [_tensor(spec) for spec in model.engine.inputs],
+        "outputs": [_tensor(spec) for spec in model.engine.outputs],
+    }
+
+
+def configuration(model: Model) -> Document:
+    """The model's configuration in Triton's vocabulary. Shapes leave the batch dimension out where the model batches."""
+    batches = model.batches
+    document: Document = {
+        "name": model.name,
+        "platform": model.engine.platform,
+        "backend": model.engine.platform.partition("_")[0],
+        "max_batch_size": model.max_rows if batches else 0,
+        "input": [_configured(spec, batches=batches) for spec in model.engine.inputs],
+        "output": [_configured(spec, batches=batches) for spec in model.engine.outputs],
+        "instance_group": [{"name": model.engine.provider, "count": model.warm.threads}],
+    }
+    if batches:
+        document["dynamic_batching"] = {
+            "max_queue_delay_microseconds": 0,
+            "priority_levels": DEFAULT_PRIORITY,
+            "default_priority_level": DEFAULT_PRIORITY,
+            "default_queue_policy": {"max_queue_size": QUEUE_LIMIT, "allow_timeout_override": True},
+        }
+    else:
+        document["parameters"] = {"not_batched_because": {"string_value": model.warm.layout.why}}
+    return document
+
+
+def statistics(model: Model) -> Document:
+    """What happened to the model's requests since the worker's start; durations are sums in nanoseconds."""
+    metrics, counts = model.metrics, model.metrics.counts
+    answered = sum(metrics.latency.counts)
+    queue, compute = (_duration(answered, distribution.sum / 1e3) for distribution in (metrics.queue, metrics.compute))
+    nothing = _duration(0, 0.0)
+    return {
+        "model_stats": [
+            {
+                "name": model.name,
+                "version": model.version,
+                "last_inference": round(metrics.last_inference * 1e3),
+                "inference_count": counts.rows,
+                "execution_count": counts.runs,
+                "inference_stats": {
+                    "success": _duration(answered, metrics.latency.sum / 1e3),
+                    "fail": _duration(metrics.failed, 0.0),
+                    "queue": queue,
+                    "compute_input": nothing,
+                    "compute_infer": compute,
+                    "compute_output": nothing,
+                    "cache_hit": nothing,
+                    "cache_miss": nothing,
+                },
+                "batch_stats": [
+                    {
+                        "batch_size": rows,
+                        "compute_input": nothing,
+                        "compute_infer": _duration(runs, seconds),
+                        "compute_output": nothing,
+                    }
+                    for rows, (runs, seconds) in sorted(counts.by_rows.items())
+                ],
+            }
+        ]
+    }
+
+
+def index(repository: Repository, *, ready: bool = False) -> list[Document]:
+    """Every model that the worker knows, or those only that are ready."""
+    return [
+        {"name": name, "version": entry.source.version, "state": entry.state.value, "reason": entry.reason}
+        for name, entry in repository.entries.items()
+        if not ready or entry.state is State.READY
+    ]
+
+
+def _tensor(spec: TensorSpec) -> Document:
+    return {"name": spec.name, "datatype": spec.datatype, "shape": spec.wire_shape}
+
+
+def _configured(spec: TensorSpec, *, batches: bool) -> Document:
+    dims = spec.wire_shape
+    if batches and spec.batch_axis == 0:
+        dims = dims[1:]
+    kind = "STRING" if spec.datatype == "BYTES" else spec.datatype
+    return {"name": spec.name, "data_type": f"TYPE_{kind}", "dims": dims or [1]}
+
+
+def _duration(count: int, seconds: float) -> Document:
+    return {"count": count, "ns": round(seconds * 1e9)}

@@ -1,0 +1,66 @@
+"""The ports that the worker listens on, and how they are left in peace."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from inference_protocol.messages import GRPC_PORT, HTTP_PORT
+from inference_worker.life import Life
+from inference_worker.serve.connections import Connections
+from inference_worker.serve.grpc import GrpcService
+from inference_worker.serve.http import HttpProtocol
+from inference_worker.serve.http2 import Http2Protocol
+from inference_worker.serve.inference import Inference
+from inference_worker.serve.routes import Routes
+
+_SWEEP_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """TCP ports; 0 is any free one."""
+
+    http: int = HTTP_PORT
+    grpc: int = GRPC_PORT
+
+    @staticmethod
+    def of(environment: Mapping[str, str]) -> "Ports":
+        """As the environment says, else the usual ones."""
+        return Ports(int(environment.get("INFERENCE_HTTP_PORT", HTTP_PORT)), int(environment.get("INFERENCE_GRPC_PORT", GRPC_PORT)))
+
+
+class Fronts:
+    """Both listeners and all their connections."""
+
+    def __init__(self, servers: list[asyncio.Server], connections: Connections) -> None:
+        self._servers = servers
+        self._connections = connections
+        self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
+
+    def announce_end(self) -> None:
+        """Go on answering, but let callers know that they should go elsewhere for the next request."""
+        self._connections.announce_end()
+
+    async def drained(self, seconds: float) -> int:
+        """Wait for callers to have their answers; how many did not get them in time."""
+        return await self._connections.drained(seconds)
+
+    def close(self) -> None:
+        """Take no new connections."""
+        self._sweeping.cancel()
+        for server in self._servers:
+            server.close()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            self._connections.sweep()
+
+
+async def listen(life: Life, inference: Inference, ports: Ports) -> Fronts:
+    """Open both ports."""
+    routes, service, connections = Routes(life, inference), GrpcService(life, inference), Connections()
+    loop = asyncio.get_running_loop()
+    http = await loop.create_server(lambda: HttpProtocol(routes.handle, connections), "0.0.0.0", ports.http, backlog=4096)  # noqa: S104
+    grpc = await loop.create_server(lambda: Http2Protocol(service.handle, connections), "0.0.0.0", ports.grpc, backlog=4096)  # noqa: S104
+    return Fronts([http, grpc], connections)

@@ -1,0 +1,100 @@
+"""ModelInfer messages to numpy and back. Raw contents are the quick form; typed contents are what hand-written clients send."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from inference_worker import datatypes
+from inference_worker.engine import Tensor, Tensors, TensorSpec
+from inference_worker.serve import tensors
+from inference_worker.serve.ask import Ask, Signature, bad, scheduling
+from inference_worker.serve.messages import ModelInferResponse
+
+# Which field of the typed contents holds a datatype, and what its members are.
+_CONTENTS = {
+    "BOOL": "bool_contents",
+    "INT8": "int_contents",
+    "INT16": "int_contents",
+    "INT32": "int_contents",
+    "INT64": "int64_contents",
+    "UINT8": "uint_contents",
+    "UINT16": "uint_contents",
+    "UINT32": "uint_contents",
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+    "BYTES": "bytes_contents",
+}
+
+
+def decode(request: Any, signature: Signature) -> tuple[Ask, bool]:
+    """Check a ModelInferRequest against the model's signature; also says whether its tensors came raw, which answers then do too.
+
+    Raises RequestError(400).
+    """
+    raw = request.raw_input_contents
+    inputs = request.inputs
+    if raw and len(raw) != len(inputs):
+        raise bad(f"{len(raw)} raw_input_contents for {len(inputs)} inputs; each input needs one")
+    feeds: dict[str, Tensor] = {}
+    for index, entry in enumerate(inputs):
+        spec = signature.input(entry.name, feeds)
+        shape = tensors.shape_of(spec, entry.datatype, list(entry.shape))
+        if raw:
+            if entry.HasField("contents"):
+                raise bad(f"input {spec.name!r} has contents besides raw_input_contents; send one of them")
+            feeds[spec.name] = tensors.from_raw(raw[index], shape, spec)
+        else:
+            feeds[spec.name] = _typed(entry, shape, spec)
+    signature.require_all(feeds)
+    outputs = tuple(dict.fromkeys(signature.output(entry.name) for entry in request.outputs)) if request.outputs else ()
+    timeout, priority = scheduling(parameters(request.parameters)) if request.parameters else (None, None)
+    return Ask(request.id, feeds, outputs, timeout, priority), bool(raw)
+
+
+def parameters(entries: Any) -> dict[str, object]:
+    """A map of InferParameter as plain values."""
+    found: dict[str, object] = {}
+    for name in entries:
+        choice = entries[name].WhichOneof("parameter_choice")
+        found[name] = getattr(entries[name], choice) if choice is not None else None
+    return found
+
+
+def encode(ask: Ask, answers: Tensors, *, raw: bool, model: str, version: str) -> bytes:
+    """A serialised ModelInferResponse."""
+    response = ModelInferResponse(model_name=model, model_version=version, id=ask.id)
+    kinds = {name: datatypes.name_of(array) for name, array in answers.items()}
+    raw = raw or not datatypes.HALVES.isdisjoint(kinds.values())
+    for name, array in answers.items():
+        output = response.outputs.add(name=name, datatype=kinds[name], shape=array.shape)
+        if raw:
+            response.raw_output_contents.append(tensors.to_raw(array, kinds[name]))
+        elif kinds[name] == "BYTES":
+            output.contents.bytes_contents.extend(tensors.as_bytes(value) for value in array.ravel())
+        else:
+            getattr(output.contents, _CONTENTS[kinds[name]]).extend(array.ravel().tolist())
+    serialised: bytes = response.SerializeToString()
+    return serialised
+
+
+def _typed(entry: Any, shape: tuple[int, ...], spec: TensorSpec) -> Tensor:
+    if spec.datatype in datatypes.HALVES:
+        raise bad(f"input {spec.name!r}: {spec.datatype} goes as raw_input_contents, since the typed contents have no form of it")
+    field = _CONTENTS[spec.datatype]
+    contents = entry.contents
+    if foreign := [other.name for other, _ in contents.ListFields() if other.name != field]:
+        raise bad(f"input {spec.name!r} is {spec.datatype}: its values go in {field}, not in {foreign[0]}")
+    values = getattr(contents, field)
+    if len(values) != math.prod(shape):
+        raise bad(f"input {spec.name!r}: {len(values)} values in {field} do not fill shape {list(shape)}")
+    if spec.datatype == "BYTES":
+        return tensors.of_texts([tensors.text_of(value, i, spec.name) for i, value in enumerate(values)]).reshape(shape)
+    if spec.dtype.kind in "iu":
+        wide = np.array(values, dtype=np.uint64 if spec.datatype == "UINT64" else np.int64)
+        bounds = np.iinfo(spec.dtype)
+        if wide.size and (int(wide.min()) < bounds.min or int(wide.max()) > bounds.max):
+            raise bad(f"input {spec.name!r} holds values beyond {spec.datatype} ({bounds.min} to {bounds.max})")
+        return wide.astype(spec.dtype).reshape(shape)
+    return np.array(values, dtype=spec.dtype).reshape(shape)

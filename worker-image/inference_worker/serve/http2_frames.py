@@ -1,0 +1,215 @@
+"""HTTP/2's frames, codes and header blocks (RFC 9113, RFC 7541), as far as a server needs them. Knows no connection and no I/O."""
+
+import struct
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Any
+
+import hpack
+from hpack.table import HeaderTable
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+FRAME_HEADER_BYTES = 9
+DEFAULT_WINDOW = 65_535
+LARGEST_WINDOW = 2**31 - 1
+DEFAULT_FRAME_BYTES = 16_384
+HEADER_LIST_BYTES = 64 << 10
+
+
+class Kind(IntEnum):
+    """Frame types."""
+
+    DATA = 0
+    HEADERS = 1
+    PRIORITY = 2
+    RST_STREAM = 3
+    SETTINGS = 4
+    PUSH_PROMISE = 5
+    PING = 6
+    GOAWAY = 7
+    WINDOW_UPDATE = 8
+    CONTINUATION = 9
+
+
+class Flag:
+    """Frame flags; ACK shares END_STREAM's bit on other frames. Plain numbers, since they are looked at for every frame."""
+
+    END_STREAM = 0x1
+    ACK = 0x1
+    END_HEADERS = 0x4
+    PADDED = 0x8
+    PRIORITY = 0x20
+
+
+class Setting(IntEnum):
+    """Settings."""
+
+    HEADER_TABLE_SIZE = 1
+    ENABLE_PUSH = 2
+    MAX_CONCURRENT_STREAMS = 3
+    INITIAL_WINDOW_SIZE = 4
+    MAX_FRAME_SIZE = 5
+    MAX_HEADER_LIST_SIZE = 6
+
+
+class Code(IntEnum):
+    """Error codes."""
+
+    NO_ERROR = 0
+    PROTOCOL_ERROR = 1
+    INTERNAL_ERROR = 2
+    FLOW_CONTROL_ERROR = 3
+    STREAM_CLOSED = 5
+    FRAME_SIZE_ERROR = 6
+    REFUSED_STREAM = 7
+    CANCEL = 8
+    COMPRESSION_ERROR = 9
+    ENHANCE_YOUR_CALM = 11
+
+
+class ConnectionFaultError(Exception):
+    """The peer broke the protocol in a way that ends the connection."""
+
+    def __init__(self, code: Code, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class StreamFaultError(Exception):
+    """The peer broke the protocol in a way that ends one stream."""
+
+    def __init__(self, stream: int, code: Code) -> None:
+        super().__init__(code.name)
+        self.stream = stream
+        self.code = code
+
+
+_FRAME_HEAD = struct.Struct(">IBI").pack
+"""Length (24 bits) and type (8 bits) as one word, flags, stream."""
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """One frame."""
+    return _FRAME_HEAD(len(payload) << 8 | kind, flags, stream) + payload
+
+
+read_frame_head = struct.Struct(">IBI").unpack_from
+"""The same words of a frame that comes in: (length and type, flags, stream)."""
+
+
+def settings_frame(values: dict[Setting, int]) -> bytes:
+    """A SETTINGS frame."""
+    return frame(Kind.SETTINGS, 0, 0, b"".join(struct.pack(">HI", key, value) for key, value in values.items()))
+
+
+def window_update(stream: int, increment: int) -> bytes:
+    """A WINDOW_UPDATE frame."""
+    return frame(Kind.WINDOW_UPDATE, 0, stream, increment.to_bytes(4, "big"))
+
+
+def unpadded(payload: bytes, flags: int) -> bytes:
+    """The payload without its padding. Raises ConnectionFaultError when there is more padding than payload."""
+    if not flags & Flag.PADDED:
+        return payload
+    if not payload or payload[0] >= len(payload):
+        raise ConnectionFaultError(Code.PROTOCOL_ERROR, "more padding than payload")
+    return payload[1 : len(payload) - payload[0]]
+
+
+def literal(name: str, value: str) -> bytes:
+    """A header that is indexed nowhere, so that encoding needs no state. Lengths are written in HPACK's seven-bit form."""
+    return b"\x00" + _text(name.encode()) + _text(value.encode("utf-8", "replace"))
+
+
+def block(status: int, headers: Iterable[tuple[str, str]] = ()) -> bytes:
+    """A header block with a status."""
+    start = b"\x88" if status == 200 else literal(":status", str(status))
+    return start + b"".join(literal(name, value) for name, value in headers)
+
+
+def _text(raw: bytes) -> bytes:
+    if len(raw) < 127:
+        return bytes((len(raw),)) + raw
+    rest = len(raw) - 127
+    prefix = bytearray(b"\x7f")
+    while rest >= 128:
+        prefix.append(rest & 127 | 128)
+        rest >>= 7
+    prefix.append(rest)
+    return bytes(prefix) + raw
+
+
+class _Table(HeaderTable):
+    """Counts its changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changes = 0
+
+    def add(self, name: bytes, value: bytes) -> None:
+        self.changes += 1
+        super().add(name, value)
+
+    @property
+    def maxsize(self) -> int:
+        return int(super().maxsize)
+
+    @maxsize.setter
+    def maxsize(self, newmax: int) -> None:
+        self.changes += 1
+        super(_Table, type(self)).maxsize.fset(self, newmax)  # type: ignore[attr-defined]
+
+
+_CACHED_BLOCKS = 256
+
+
+class HeaderReader:
+    """Decodes header blocks, and remembers what a block meant for as long as the shared table does not change.
+
+    A client sends the same block again and again once all of it is in the table, and decoding costs more than all the rest of a
+    small request.
+    """
+
+    def __init__(self) -> None:
+        self._decoder = hpack.Decoder(max_header_list_size=HEADER_LIST_BYTES)
+        self._table = _Table()
+        self._decoder.header_table = self._table
+        self._known: dict[bytes, dict[str, str] | None] = {}
+
+    def read(self, raw: bytes) -> dict[str, str] | None:
+        """Headers by name; None for a request that is malformed. Raises ConnectionFaultError for a block that can't be decoded."""
+        if raw in self._known:
+            return self._known[raw]
+        before = self._table.changes
+        try:
+            pairs = self._decoder.decode(raw)
+        except hpack.OversizedHeaderListError as error:
+            raise ConnectionFaultError(Code.ENHANCE_YOUR_CALM, "too many headers") from error
+        except (hpack.HPACKError, UnicodeDecodeError, IndexError) as error:
+            raise ConnectionFaultError(Code.COMPRESSION_ERROR, "a header block can't be decoded") from error
+        headers = _checked(pairs)
+        if self._table.changes != before:
+            self._known.clear()
+        elif len(self._known) < _CACHED_BLOCKS:
+            self._known[raw] = headers
+        return headers
+
+
+_PSEUDO = frozenset({":method", ":scheme", ":path", ":authority"})
+_FORBIDDEN = frozenset({"connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade"})
+
+
+def _checked(pairs: Iterable[Any]) -> dict[str, str] | None:
+    """RFC 9113, 8.2 and 8.3. A name that comes twice keeps both values, as RFC 9110 joins them."""
+    headers: dict[str, str] = {}
+    regular = False
+    for name, value in pairs:
+        if name.startswith(":"):
+            if regular or name not in _PSEUDO or name in headers:
+                return None
+        else:
+            regular = True
+            if name in _FORBIDDEN or name != name.lower() or not name or (name == "te" and value != "trailers"):
+                return None
+        headers[name] = f"{headers[name]},{value}" if name in headers else value
+    return headers

@@ -1,0 +1,82 @@
+"""A checked request on its way through a model, for both protocols: deadline, queue, answer, and what is counted and traced."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from inference_worker.batching.batcher import Ticket, Timing
+from inference_worker.batching.execute import Answer
+from inference_worker.batching.queue import DEFAULT_PRIORITY
+from inference_worker.engine import Tensors
+from inference_worker.errors import RequestError
+from inference_worker.model import Model
+from inference_worker.serve.ask import Ask, shortest
+from inference_worker.tracing import Span, Tracer
+
+log = logging.getLogger(__name__)
+
+_NEVER = float("inf")
+
+Done = Callable[[Tensors | RequestError], None]
+
+
+@dataclass(slots=True)
+class Arrival:
+    """When a request came (time.monotonic), what time its caller allows it, and the trace it belongs to."""
+
+    instant: float
+    timeout_seconds: float | None = None
+    traceparent: str | None = None
+
+
+class Inference:
+    """Hands requests to a model's batcher and its answers back."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+
+    def ask(self, model: Model, ask: Ask, arrival: Arrival, done: Done) -> Callable[[], None] | None:
+        """Run a request and tell `done`, now or later. Returns what to call when its caller leaves; None when it is answered.
+
+        Raises RequestError for one that is refused at once.
+        """
+        timeout = shortest(arrival.timeout_seconds, ask.timeout_seconds)
+        deadline = _NEVER if timeout is None else arrival.instant + timeout
+        if deadline <= time.monotonic():
+            raise RequestError(HTTPStatus.GATEWAY_TIMEOUT, "the deadline passed before the request was whole")
+        span = self._tracer.request(arrival.traceparent, model.name, model.version)
+
+        def finish(answer: Answer, timing: Timing) -> None:
+            if isinstance(answer, Exception):
+                error = answer if isinstance(answer, RequestError) else _internal(answer)
+                if span is not None:
+                    span.end(timing, error)
+                done(error)
+                return
+            model.metrics.ran(timing)
+            if span is not None:
+                span.end(timing, None)
+            done(answer)
+
+        ticket = self._submit(model, ask, deadline, finish, span)
+        return None if ticket is None else lambda: model.batcher.cancel(ticket)
+
+    @staticmethod
+    def _submit(
+        model: Model, ask: Ask, deadline: float, finish: Callable[[Answer, Timing], None], span: Span | None
+    ) -> Ticket | None:
+        try:
+            return model.batcher.submit(
+                ask.feeds, ask.outputs, finish, deadline=deadline, priority=ask.priority or DEFAULT_PRIORITY
+            )
+        except RequestError as error:
+            if span is not None:
+                span.end(None, error)
+            raise
+
+
+def _internal(error: Exception) -> RequestError:
+    log.error("a request failed", exc_info=error)
+    return RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "the worker failed on this request; its log says why")

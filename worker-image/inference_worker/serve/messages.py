@@ -1,0 +1,155 @@
+"""The Open Inference Protocol's gRPC messages, by their names and numbers in the specification and Triton's extensions of it.
+
+Sources: kserve/open-inference-protocol (specification/protocol/open_inference_grpc.proto) and Triton's extensions for model
+repository, statistics, configuration and streaming. They are kept in a pool of their own, so that a program may use another
+copy beside this.
+"""
+
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+PACKAGE = "inference"
+SERVICE = f"{PACKAGE}.GRPCInferenceService"
+
+_SCALARS: dict[str, Any] = {
+    "bool": 8,
+    "string": 9,
+    "bytes": 12,
+    "int32": 5,
+    "int64": 3,
+    "uint32": 13,
+    "uint64": 4,
+    "float": 2,
+    "double": 1,
+}
+_MESSAGE: Any = 11
+_ENUM: Any = 14
+_OPTIONAL: Any = 1
+_REPEATED: Any = 3
+
+# One line a field: name, number, type. A star is repeated, "->" a map from string, "|" a member of the message's choice.
+_TABLE = """
+ServerLiveRequest
+ServerLiveResponse: live 1 bool
+ServerReadyRequest
+ServerReadyResponse: ready 1 bool
+ModelReadyRequest: name 1 string, version 2 string
+ModelReadyResponse: ready 1 bool
+ServerMetadataRequest
+ServerMetadataResponse: name 1 string, version 2 string, extensions 3 *string
+ModelMetadataRequest: name 1 string, version 2 string
+ModelMetadataResponse.TensorMetadata: name 1 string, datatype 2 string, shape 3 *int64
+ModelMetadataResponse: name 1 string, versions 2 *string, platform 3 string, inputs 4 *.TensorMetadata, outputs 5 *.TensorMetadata
+InferParameter: bool_param 1 |bool, int64_param 2 |int64, string_param 3 |string, double_param 4 |double, uint64_param 5 |uint64
+InferTensorContents: bool_contents 1 *bool, int_contents 2 *int32, int64_contents 3 *int64, uint_contents 4 *uint32,
+  uint64_contents 5 *uint64, fp32_contents 6 *float, fp64_contents 7 *double, bytes_contents 8 *bytes
+ModelInferRequest.InferInputTensor: name 1 string, datatype 2 string, shape 3 *int64, parameters 4 ->InferParameter,
+  contents 5 InferTensorContents
+ModelInferRequest.InferRequestedOutputTensor: name 1 string, parameters 2 ->InferParameter
+ModelInferRequest: model_name 1 string, model_version 2 string, id 3 string, parameters 4 ->InferParameter,
+  inputs 5 *.InferInputTensor, outputs 6 *.InferRequestedOutputTensor, raw_input_contents 7 *bytes
+ModelInferResponse.InferOutputTensor: name 1 string, datatype 2 string, shape 3 *int64, parameters 4 ->InferParameter,
+  contents 5 InferTensorContents
+ModelInferResponse: model_name 1 string, model_version 2 string, id 3 string, parameters 4 ->InferParameter,
+  outputs 5 *.InferOutputTensor, raw_output_contents 6 *bytes
+ModelStreamInferResponse: error_message 1 string, infer_response 2 ModelInferResponse
+ModelInput: name 1 string, data_type 2 %DataType, dims 4 *int64
+ModelOutput: name 1 string, data_type 2 %DataType, dims 3 *int64
+ModelQueuePolicy: allow_timeout_override 3 bool, max_queue_size 4 uint32
+ModelDynamicBatching: max_queue_delay_microseconds 2 uint64, priority_levels 4 uint64, default_priority_level 5 uint64,
+  default_queue_policy 6 ModelQueuePolicy
+ModelInstanceGroup: name 1 string, count 2 int32
+ModelParameter: string_value 1 string
+ModelConfig: name 1 string, platform 2 string, backend 17 string, max_batch_size 4 int32, input 5 *ModelInput,
+  output 6 *ModelOutput,
+  dynamic_batching 11 ModelDynamicBatching, instance_group 7 *ModelInstanceGroup, parameters 14 ->ModelParameter
+ModelConfigRequest: name 1 string, version 2 string
+ModelConfigResponse: config 1 ModelConfig
+ModelStatisticsRequest: name 1 string, version 2 string
+StatisticDuration: count 1 uint64, ns 2 uint64
+InferStatistics: success 1 StatisticDuration, fail 2 StatisticDuration, queue 3 StatisticDuration,
+  compute_input 4 StatisticDuration,
+  compute_infer 5 StatisticDuration, compute_output 6 StatisticDuration, cache_hit 7 StatisticDuration,
+  cache_miss 8 StatisticDuration
+InferBatchStatistics: batch_size 1 uint64, compute_input 2 StatisticDuration, compute_infer 3 StatisticDuration,
+  compute_output 4 StatisticDuration
+ModelStatistics: name 1 string, version 2 string, last_inference 3 uint64, inference_count 4 uint64, execution_count 5 uint64,
+  inference_stats 6 InferStatistics, batch_stats 7 *InferBatchStatistics
+ModelStatisticsResponse: model_stats 1 *ModelStatistics
+ModelRepositoryParameter: bool_param 1 |bool, int64_param 2 |int64, string_param 3 |string, bytes_param 4 |bytes
+RepositoryIndexRequest: repository_name 1 string, ready 2 bool
+RepositoryIndexResponse.ModelIndex: name 1 string, version 2 string, state 3 string, reason 4 string
+RepositoryIndexResponse: models 1 *.ModelIndex
+RepositoryModelLoadRequest: repository_name 1 string, model_name 2 string, parameters 3 ->ModelRepositoryParameter
+RepositoryModelLoadResponse
+RepositoryModelUnloadRequest: repository_name 1 string, model_name 2 string, parameters 3 ->ModelRepositoryParameter
+RepositoryModelUnloadResponse
+"""
+_INTEGERS = tuple(f"{sign}INT{bits}" for sign in ("U", "") for bits in (8, 16, 32, 64))
+_DATA_TYPES = ("INVALID", "BOOL", *_INTEGERS, "FP16", "FP32", "FP64", "STRING", "BF16")
+
+
+def _file() -> descriptor_pb2.FileDescriptorProto:
+    file = descriptor_pb2.FileDescriptorProto(name="open_inference.proto", package=PACKAGE, syntax="proto3")
+    kinds = file.enum_type.add(name="DataType")
+    for number, name in enumerate(_DATA_TYPES):
+        kinds.value.add(name=f"TYPE_{name}", number=number)
+    nested: dict[str, list[descriptor_pb2.DescriptorProto]] = {}
+    for line in _TABLE.replace(",\n  ", ", ").strip().splitlines():
+        title, _, fields = line.partition(": ")
+        outer, _, inner = title.partition(".")
+        message = descriptor_pb2.DescriptorProto(name=inner or outer)
+        for field in filter(None, fields.split(", ")):
+            _add_field(message, title, *field.split(" "))
+        if inner:
+            nested.setdefault(outer, []).append(message)
+            continue
+        message.nested_type.extend(nested.get(outer, ()))
+        file.message_type.append(message)
+    return file
+
+
+def _add_field(message: descriptor_pb2.DescriptorProto, title: str, name: str, number: str, kind: str) -> None:
+    field = message.field.add(name=name, number=int(number), label=_OPTIONAL)
+    if kind.startswith("*"):
+        field.label = _REPEATED
+        kind = kind[1:]
+    elif kind.startswith("|"):
+        if not message.oneof_decl:
+            message.oneof_decl.add(name="parameter_choice")
+        field.oneof_index = 0
+        kind = kind[1:]
+    elif kind.startswith("->"):
+        kind = _map_entry(message, title, name, kind[2:], field)
+    if kind in _SCALARS:
+        field.type = _SCALARS[kind]
+    elif kind.startswith("%"):
+        field.type, field.type_name = _ENUM, f".{PACKAGE}.{kind[1:]}"
+    else:
+        field.type, field.type_name = _MESSAGE, f".{PACKAGE}.{title}{kind}" if kind[0] == "." else f".{PACKAGE}.{kind}"
+
+
+def _map_entry(
+    message: descriptor_pb2.DescriptorProto, title: str, name: str, value: str, field: descriptor_pb2.FieldDescriptorProto
+) -> str:
+    entry = message.nested_type.add(name=f"{name.title()}Entry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, label=_OPTIONAL, type=_SCALARS["string"])
+    entry.field.add(name="value", number=2, label=_OPTIONAL, type=_MESSAGE, type_name=f".{PACKAGE}.{value}")
+    field.label = _REPEATED
+    return f"{title}.{name.title()}Entry" if "." in title else f".{name.title()}Entry"
+
+
+_POOL = descriptor_pool.DescriptorPool()
+_POOL.Add(_file()) if hasattr(_POOL, "Add") else _POOL.AddSerializedFile(_file().SerializeToString())
+
+
+def message(name: str) -> Any:
+    """The class of a message."""
+    return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(f"{PACKAGE}.{name}"))
+
+
+ModelInferRequest = message("ModelInferRequest")
+ModelInferResponse = message("ModelInferResponse")
+ModelStreamInferResponse = message("ModelStreamInferResponse")
