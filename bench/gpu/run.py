@@ -55,7 +55,9 @@ def run(rounds: int) -> Result:  # noqa: ARG001 -- every benchmark takes it; a d
     return Result(
         [record],
         [
-            at_most("gpu.padding", "time of a stream of batches, filled up, over as they come", record["filledUpOverAsTheyCome"], 0.5),
+            at_most(
+                "gpu.padding", "time of a stream of batches, filled up, over as they come", record["filledUpOverAsTheyCome"], 0.5
+            ),
             at_least("gpu.memory", "rows answered of 2,048 with 3 GiB free", record["rowsAnswered"], 2048),
             at_most("gpu.memory-again", "runs that found no memory, the second time", record["overflowsAgain"], 0),
         ],

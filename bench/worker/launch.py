@@ -133,7 +133,6 @@ def start_triton(plan: Plan) -> Iterator[Started]:
         "--log-info=false",
         "--pinned-memory-pool-byte-size=0",
         f"--backend-config=python,shm-region-prefix-name={prefix}",
-        "--http-thread-count=8",
     ]
     log = plan.folder / "log"
     try:
@@ -161,7 +160,8 @@ def _repository(plan: Plan) -> Path:
         each = (f'{{ name: "{name}" data_type: TYPE_{datatype} {_dims(shape)} }}' for name, datatype, shape in ports)
         return f"{kind} [ {', '.join(each)} ]\n"
 
-    # A request may only shorten the default, and a default of none counts as shorter than any.
+    # A request may only shorten the default, and a default of none counts as shorter than any. Only where deadlines are
+    # measured: with any default Triton lets requests wait beside an idle instance (triton-inference-server/server#8870).
     policy = "default_queue_policy { timeout_action: REJECT default_timeout_microseconds: 60000000 allow_timeout_override: true }"
     queue = policy if plan.deadline_ms is not None else ""
     text = f'name: "{plan.model.name}"\nbackend: "python"\nmax_batch_size: {plan.model.batch}\n'

@@ -35,7 +35,7 @@ DEFAULT_CELLS = ("vegeta", "serving", "goodput", "batch", "drain", "reload", "me
 
 def run(rounds: int) -> Result:
     """Measure; sides take turns within each round."""
-    if (os.cpu_count() or 1) < 2:
+    if len(os.sched_getaffinity(0)) < 2:
         raise DevError("server and client want a core each")
     chosen = tuple(filter(None, os.environ.get("BENCH_CELLS", "").split(","))) or DEFAULT_CELLS
     names = tuple(filter(None, os.environ.get("BENCH_SIDES", "").split(",")))
@@ -43,6 +43,7 @@ def run(rounds: int) -> Result:
     with locked("bench-worker"):
         end_leftovers()
         # The server's core is for servers only.
+        cores = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {CLIENT_CORE})
         programs()
         sides = tuple(side for side in SIDES if side.name == "ours" or not names or side.name in names)
@@ -56,5 +57,6 @@ def run(rounds: int) -> Result:
                 records += CELLS[cell](context)
             say(f"{cell} took {time.monotonic() - begun:.0f} s")
         end_leftovers()
+        os.sched_setaffinity(0, cores)
     records += [{"cell": "failed", "side": side, "reason": reason} for side, reason in context.failed.items()]
     return Result(records, judge(records))

@@ -18,9 +18,8 @@ def main() -> int:
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "build" / "bench" / "worker.json"
     document = json.loads(path.read_text())
     machine, rounds = document["machine"], document["rounds"]
-    print(
-        f"{document['date']}, commit {document['commit'][:12]}: {machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}."
-    )
+    where = f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}"
+    print(f"{document['date']}, commit {document['commit'][:12]}: {where}.")
     print(f"{_noise(rounds)}\nEach figure is a median over rounds, with the smallest and the largest in brackets.")
     for section in (_serving, _latency, _start, _goodput, _batch, _lossless, _memory, _client, _missing):
         lines = list(section(rounds))

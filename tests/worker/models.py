@@ -141,6 +141,15 @@ def scaled() -> bytes:
     )
 
 
+def column() -> bytes:
+    """x [N, 3], k [] -> y [N]: the column that a scalar names."""
+    return model(
+        [helper.make_node("Gather", ["x", "k"], ["y"], axis=1)],
+        [tensor("x", FLOAT, ["N", 3]), tensor("k", INT64, [])],
+        [tensor("y", FLOAT, ["N"])],
+    )
+
+
 def constant() -> bytes:
     """A model that takes nothing."""
     value = numpy_helper.from_array(np.ones(1, dtype=np.float32))

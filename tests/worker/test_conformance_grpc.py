@@ -10,10 +10,11 @@ import pytest
 import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
 from onnx import TensorProto, helper
+from tritonclient.grpc import service_pb2 as pb
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 
 from inference_worker.datatypes import NUMPY
-from tests.worker import models
+from tests.worker import callers, models
 from tests.worker.harness import a_config
 from tests.worker.scripted import Orders
 
@@ -22,16 +23,28 @@ if TYPE_CHECKING:
 
     from tests.worker.harness import Place, Worker
 
-KINDS = {**models.BY_DATATYPE, "BF16": TensorProto.BFLOAT16}
+BF16 = {"BF16": TensorProto.BFLOAT16}
+# ONNX Runtime's Python face takes texts and BF16 by two roads that do not meet.
+KINDS = {name: kind for name, kind in models.BY_DATATYPE.items() if name != "BF16"}
+FIELDS = {
+    "BOOL": "bool_contents",
+    **dict.fromkeys(("INT8", "INT16", "INT32"), "int_contents"),
+    **dict.fromkeys(("UINT8", "UINT16", "UINT32"), "uint_contents"),
+    "INT64": "int64_contents",
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+    "BYTES": "bytes_contents",
+}
 PATIENCE = 30.0
 
 
-def every_datatype() -> bytes:
+def every_datatype(kinds: dict[str, int] = KINDS) -> bytes:
     """in_T [N, M] -> out_T, unchanged, for each datatype T."""
     return models.model(
-        [helper.make_node("Identity", [f"in_{name}"], [f"out_{name}"]) for name in KINDS],
-        [models.tensor(f"in_{name}", kind, ["N", "M"]) for name, kind in KINDS.items()],
-        [models.tensor(f"out_{name}", kind, ["N", "M"]) for name, kind in KINDS.items()],
+        [helper.make_node("Identity", [f"in_{name}"], [f"out_{name}"]) for name in kinds],
+        [models.tensor(f"in_{name}", kind, ["N", "M"]) for name, kind in kinds.items()],
+        [models.tensor(f"out_{name}", kind, ["N", "M"]) for name, kind in kinds.items()],
     )
 
 
@@ -44,6 +57,13 @@ def all_types(shared_place: Place) -> Worker:
 def worker(shared_place: Place) -> Worker:
     """x [N, 2] -> same, negated; may be loaded and unloaded."""
     config = a_config(shared_place.put("two.onnx", models.two_outputs()), batch_size=8, model_control="explicit")
+    return shared_place.start(config).wait_ready()
+
+
+@pytest.fixture(scope="module")
+def wide(shared_place: Place) -> Worker:
+    """x [N, M] -> y, unchanged."""
+    config = a_config(shared_place.put("wide.onnx", models.identity(shape=["N", "M"])), batch_size=8)
     return shared_place.start(config).wait_ready()
 
 
@@ -73,9 +93,7 @@ def samples(datatype: str, shape: tuple[int, int] = (2, 3)) -> np.ndarray:
     if datatype == "BYTES":
         texts = [b"", b"a\0b", "größe ✓".encode(), b"x" * 1000, b"b'q'", b" "]
         return np.array(texts, dtype=object)[: shape[0] * shape[1]].reshape(shape)
-    # The client gives and takes BF16 as FP32.
-    dtype = np.dtype(np.float32) if datatype == "BF16" else NUMPY[datatype]
-    return np.arange(shape[0] * shape[1]).reshape(shape).astype(dtype)
+    return np.arange(shape[0] * shape[1]).reshape(shape).astype(NUMPY[datatype])
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (0, 3), (2, 0)], ids=str)
@@ -87,6 +105,31 @@ def test_every_datatype_comes_back_as_it_went(all_types: Worker, datatype: str, 
 
     assert [out.name for out in result.get_response().outputs] == [f"out_{datatype}"]
     assert np.array_equal(result.as_numpy(f"out_{datatype}"), samples(datatype, shape))
+
+
+def typed_request(shape: list[int], values: dict[str, list[Any]]) -> pb.ModelInferRequest:
+    asked = pb.ModelInferRequest(model_name="net")
+    for datatype, field in FIELDS.items():
+        entry = asked.inputs.add(name=f"in_{datatype}", datatype=datatype, shape=shape)
+        getattr(entry.contents, field).extend(values[datatype])
+    return asked
+
+
+def test_typed_contents_come_back_typed(shared_place: Place) -> None:
+    data = every_datatype({name: KINDS[name] for name in FIELDS})
+    worker = shared_place.start(a_config(shared_place.put("typed.onnx", data))).wait_ready()
+    values: dict[str, list[Any]] = {name: [100, 1] for name in FIELDS}
+    values |= {"BYTES": [b"", "größe".encode()], "BOOL": [True, False], "UINT64": [2**64 - 1, 0], "INT8": [-128, 127]}
+    with callers.stub(worker) as stub:
+        for shape, sent in (([1, 2], values), ([0, 2], {name: [] for name in FIELDS})):
+            response = stub.ModelInfer(typed_request(shape, sent))
+            back = {out.datatype: list(getattr(out.contents, FIELDS[out.datatype])) for out in response.outputs}
+            assert back == sent and not response.raw_output_contents
+        for wrong in ({"INT8": [128, 0]}, {"UINT16": [65536, 0]}, {"INT32": [1]}, {"BYTES": [b"\xff", b""]}):
+            assert callers.code_of(lambda wrong=wrong: stub.ModelInfer(typed_request([1, 2], values | wrong))) == "INVALID_ARGUMENT"
+        foreign = typed_request([1, 2], values)
+        foreign.inputs[0].contents.fp64_contents.append(1)
+        assert callers.code_of(lambda: stub.ModelInfer(foreign)) == "INVALID_ARGUMENT"
 
 
 def test_health_and_metadata(client: triton.InferenceServerClient) -> None:
@@ -149,9 +192,10 @@ def test_parameters_that_mean_nothing_to_us_are_passed_over(client: triton.Infer
     assert result.as_numpy("same").tolist() == [[1, 2]]
 
 
-def test_twenty_megabytes_go_and_come(client: triton.InferenceServerClient) -> None:
-    x = np.random.default_rng(4).standard_normal((5 << 19, 2)).astype(np.float32)
-    assert np.array_equal(client.infer("net", [tensor(x)], outputs=[triton.InferRequestedOutput("negated")]).as_numpy("negated"), -x)
+def test_twenty_megabytes_go_and_come(wide: Worker) -> None:
+    x = np.random.default_rng(4).standard_normal((5, 1 << 20)).astype(np.float32)
+    with triton.InferenceServerClient(f"127.0.0.1:{wide.grpc_port}") as client:
+        assert np.array_equal(client.infer("net", [tensor(x)]).as_numpy("y"), x)
 
 
 def test_asynchronous_calls_each_get_their_own_answer(client: triton.InferenceServerClient) -> None:
@@ -172,9 +216,9 @@ def test_an_asynchronous_call_can_be_cancelled(place: Place) -> None:
         call = client.async_infer("net", rows(1), callback=lambda result, error: done.put(error))
         call.cancel()
         assert "CANCELLED" in str(done.get(timeout=PATIENCE).status())
-        with pytest.raises(InferenceServerException, match="DEADLINE_EXCEEDED|Deadline"):
+        with pytest.raises(InferenceServerException, match=r"DEADLINE_EXCEEDED|Deadline"):
             client.infer("net", rows(1), client_timeout=0.2)
-        with pytest.raises(InferenceServerException, match="DEADLINE_EXCEEDED|RESOURCE_EXHAUSTED"):
+        with pytest.raises(InferenceServerException, match=r"DEADLINE_EXCEEDED|RESOURCE_EXHAUSTED"):
             client.infer("net", rows(1), timeout=200_000)
 
 
@@ -220,13 +264,15 @@ async def test_the_asyncio_client_streams(aio: triton_aio.InferenceServerClient)
     assert not any(error for _, error in answers)
 
 
-@pytest.mark.xfail(strict=True, reason="an output's parameters are passed over, so what asks for classes or shared memory gets neither")
+@pytest.mark.xfail(
+    strict=True, reason="an output's parameters are passed over, so what asks for classes or shared memory gets neither"
+)
 @pytest.mark.parametrize("wish", ["classes", "shared memory"])
 def test_a_form_of_output_that_we_do_not_have_is_refused(client: triton.InferenceServerClient, wish: str) -> None:
     output = triton.InferRequestedOutput("same", class_count=1 if wish == "classes" else 0)
     if wish == "shared memory":
         output.set_shared_memory("region", 8)
-    with pytest.raises(InferenceServerException, match="INVALID_ARGUMENT|UNIMPLEMENTED"):
+    with pytest.raises(InferenceServerException, match=r"INVALID_ARGUMENT|UNIMPLEMENTED"):
         client.infer("net", rows(1), outputs=[output])
 
 
@@ -235,6 +281,24 @@ def test_an_input_in_shared_memory_is_refused(client: triton.InferenceServerClie
     shared.set_shared_memory("region", 8)
     with pytest.raises(InferenceServerException, match="INVALID_ARGUMENT"):
         client.infer("net", [shared])
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (0, 3), (2, 0)], ids=str)
+def test_bf16_comes_back_as_it_went(shared_place: Place, shape: tuple[int, int]) -> None:
+    kinds = {**BF16, "FP16": models.HALF, "FP32": models.FLOAT}
+    worker = shared_place.start(a_config(shared_place.put("bf16.onnx", every_datatype(kinds)))).wait_ready()
+    with triton.InferenceServerClient(f"127.0.0.1:{worker.grpc_port}") as client:
+        result = client.infer("net", [tensor(samples(name, shape), name, name=f"in_{name}") for name in kinds])
+    assert all(np.array_equal(result.as_numpy(f"out_{name}"), samples(name, shape)) for name in kinds)
+
+
+@pytest.mark.xfail(strict=True, reason="OnnxEngine._to_value makes no OrtValue of texts, which a model with BF16 beside them needs")
+def test_a_model_may_take_bf16_and_texts(place: Place) -> None:
+    kinds = {**BF16, "BYTES": models.STRING}
+    worker = place.start(a_config(place.put("m.onnx", every_datatype(kinds)))).wait_ready()
+    with triton.InferenceServerClient(f"127.0.0.1:{worker.grpc_port}") as client:
+        result = client.infer("net", [tensor(samples(name), name, name=f"in_{name}") for name in kinds])
+    assert np.array_equal(result.as_numpy("out_BYTES"), samples("BYTES"))
 
 
 def test_bytes_are_framed_as_the_client_frames_them(all_types: Worker) -> None:

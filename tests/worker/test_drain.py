@@ -263,3 +263,14 @@ def test_an_idle_connection_does_not_hold_the_drain(place: Place) -> None:
 
         assert worker.stop().stop().ended().code == 0
         assert idle.closed() and begun.closed()
+
+
+def test_a_worker_whose_model_was_unloaded_drains_like_any_other(place: Place) -> None:
+    config = a_config(place.put("m.onnx", models.identity()), model_control="explicit")
+    worker = place.start(config, patches=QUICK_DRAIN).wait_ready()
+    assert post(worker.port, "/v2/repository/models/net/unload", b"").status == 200
+
+    ended = worker.stop().ended()
+
+    assert (ended.code, ended.said.outcome) == (0, "Drained")
+    assert "before the model was loaded" not in ended.said.message

@@ -11,7 +11,7 @@ import contextlib
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -89,7 +89,7 @@ async def test_the_conformance_suite_of_http2_finds_nothing_new(
     monkeypatch.setattr(http2, "FRAME_LIMIT_BYTES", 16384)
     await run(h2spec, tmp_path / "report.xml")
 
-    cases = ElementTree.parse(tmp_path / "report.xml").getroot().findall(".//testcase")
+    cases = ET.parse(tmp_path / "report.xml").getroot().findall(".//testcase")
     failed = {(case.get("package"), case.get("classname")) for case in cases if case.find("failure") is not None}
     failed |= {(case.get("package"), case.get("classname")) for case in cases if case.find("error") is not None}
     assert len(cases) > 140

@@ -133,7 +133,7 @@ async def _main(life: Life, ports: Ports) -> TerminationReport:
     working = asyncio.create_task(serve(life, stop, ports))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    if not working.done() and life.model is None:
+    if not working.done() and not life.loaded:
         # Told to stop while loading: there is nothing to drain, and loading can't be interrupted.
         return TerminationReport("Drained", "told to stop before the model was loaded")
     return await working

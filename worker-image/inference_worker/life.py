@@ -27,6 +27,8 @@ class Life:
         self.repository = Repository((config.model,), self._load, self._start)
         self.task: Task | None = None
         self.draining = False
+        # Set for good once the first load has ended well; the model may be unloaded later.
+        self.loaded = False
         self.fault: asyncio.Future[WorkerError] | None = None
         self._collector = ModelCollector(self.metrics.values())
         REGISTRY.register(self._collector)
@@ -83,6 +85,7 @@ class Life:
         return await in_thread(lambda: load(self.config, source, root=self.root), name="loading")
 
     def _start(self, loaded: Loaded) -> Model:
+        self.loaded = True
         return Model(loaded, self.config, self.metrics[loaded.source.name], on_hopeless=self._give_up)
 
     def _give_up(self, error: WorkerError) -> None:

@@ -71,7 +71,14 @@ class OnnxEngine:
 
         self._all = [spec.name for spec in self.outputs]
         # numpy has no BF16, so the runtime's Python face takes and gives it in its own values only.
-        self._own_values = any(spec.datatype == "BF16" for spec in (*self.inputs, *self.outputs))
+        kinds = {spec.datatype for spec in (*self.inputs, *self.outputs)}
+        self._own_values = "BF16" in kinds
+        if kinds >= {"BF16", "BYTES"}:
+            raise WorkerError(
+                WorkerReason.MODEL_CORRUPT,
+                "the model has BF16 tensors and strings, which ONNX Runtime's Python interface can't take together; export one of "
+                "them as another type",
+            )
 
     def _open(self, data: bytes, threads: int, cache: GraphCache | None) -> ort.InferenceSession:
         providers = self._providers
@@ -107,6 +114,9 @@ class OnnxEngine:
             return dict(zip(names, self._session.run(names, feeds, options), strict=True))
         except (faults.InvalidArgument, faults.NotImplemented) as error:
             raise ValueError(_first_line(error)) from error
+        except UnicodeDecodeError as error:
+            # The model's own words or answers; the caller's were text before they came here.
+            raise RuntimeError(f"the model gave what is no text: {error}") from error
         except (ValueError, MemoryError):
             raise
         except Exception as error:

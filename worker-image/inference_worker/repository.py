@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from inference_protocol.messages import ModelSource
+from inference_protocol.reasons import WorkerReason
 from inference_worker.errors import WorkerError
 from inference_worker.model import Loaded, Model
 
@@ -37,6 +38,8 @@ class Entry:
     def absence(self) -> str:
         """Why nothing answers by this name, in words for callers."""
         name = self.source.name
+        if self.state is State.UNLOADING:
+            return f"{name} is being unloaded"
         return f"{name} is not loaded: {self.reason}" if self.reason else f"{name} is still loading"
 
 
@@ -63,10 +66,13 @@ class Repository:
             entry.state, entry.reason = State.LOADING, ""
             try:
                 model = self._start(await self._load(entry.source))
-            except WorkerError as error:
+            except Exception as error:
+                fault = error if isinstance(error, WorkerError) else WorkerError(WorkerReason.INTERNAL, f"{name}: {error!r}")
+                if fault is not error:
+                    log.exception("%s can't be loaded", name)
                 entry.state = State.READY if entry.model is not None else State.UNAVAILABLE
-                entry.reason = f"{error.reason}: {error.message}"
-                raise
+                entry.reason = f"{fault.reason}: {fault.message}"
+                raise fault from error
             old, entry.model = entry.model, model
             entry.state = State.READY
             if old is not None:

@@ -51,6 +51,13 @@ class Span:
             self._span.set_status(trace.Status(trace.StatusCode.ERROR, error.message))
         self._span.end()
 
+    def left(self) -> None:
+        """Close the span of a request whose caller did not wait for the answer."""
+        from opentelemetry import trace
+
+        self._span.set_status(trace.Status(trace.StatusCode.ERROR, "the caller left"))
+        self._span.end()
+
 
 class Tracer:
     """Decides which requests are traced. Without an endpoint it says no at the price of one comparison."""

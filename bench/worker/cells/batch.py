@@ -112,8 +112,6 @@ def _ready_at(log: str) -> float:
 
 def _bare(model: Model, rows: Path, place: Path) -> Record:
     python = "import sys; from bench.worker.bare import main; main(sys.argv[1:])"
-    from bench.report import ROOT
-
     command = [sys.executable, "-c", python, str(model.path), str(rows), str(model.batch), str(place / "bare.npz")]
     environment = {"PYTHONPATH": str(ROOT)}
     with started(command, log=place / "bare-log", core=SERVER_CORE, environment=environment, folder=place) as process:

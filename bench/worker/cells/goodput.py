@@ -41,17 +41,22 @@ def measure(context: Context) -> list[Record]:
         for number, side in context.turns(min(context.rounds, case.rounds)):
             with context.may_fail(side, where=f"goodput of {case.model.name}"), folder() as place:
                 record: Record = {"cell": "goodput", "round": number, "side": side.name, "model": case.model.name, **noise()}
-                with running(side, case.model, place, deadline_ms=case.deadline_ms) as server:
-                    record |= _record(server, case, number)
+                protocol = "binary" if "binary" in side.protocols else "json"
+                # Without deadlines: where a server has to be told of them beforehand, that must not lower its capacity.
+                with running(side, case.model, place / "plain") as server:
+                    saturate(server, protocol, seconds=1.0, connections=_CAPACITY_CONNECTIONS)  # warm
+                    capacity = saturate(server, protocol, seconds=2.0, connections=_CAPACITY_CONNECTIONS)["requestsPerSecond"]
+                    if side.deadlines != "parameter":
+                        record |= _record(server, case, number, protocol, capacity)
+                if side.deadlines == "parameter":
+                    with running(side, case.model, place / "deadlines", deadline_ms=case.deadline_ms) as server:
+                        record |= _record(server, case, number, protocol, capacity)
                 records.append(record)
                 say(f"  goodput round {number}: {_line(record)}")
     return records
 
 
-def _record(server: Running, case: Case, number: int) -> Record:
-    protocol = "binary" if "binary" in server.side.protocols else "json"
-    saturate(server, protocol, seconds=0.5, connections=_CAPACITY_CONNECTIONS)  # warm
-    capacity = saturate(server, protocol, seconds=2.0, connections=_CAPACITY_CONNECTIONS)["requestsPerSecond"]
+def _record(server: Running, case: Case, number: int, protocol: str, capacity: float) -> Record:
     before = scrape(server)
     factors: Record = {}
     for factor in case.factors:

@@ -56,7 +56,7 @@ def loading(life: Life, engine: Engine | Callable[[], Engine], warm: Warm | None
 async def a_life(model: bytes | Engine, warm: Warm | None = None, **config: Any) -> Life:
     """The model is loaded."""
     life = a_sleeping_life(**config)
-    loading(life, real(model) if isinstance(model, bytes) else model, warm)
+    loading(life, (lambda: real(model)) if isinstance(model, bytes) else model, warm)
     await life.repository.load("net")
     return life
 
@@ -103,4 +103,3 @@ def inferring(routes: Routes, body: bytes, **headers: str) -> Asking:
 
 async def infer(routes: Routes, body: bytes, **headers: str) -> Response:
     return await inferring(routes, body, **headers).reply()
-

@@ -118,7 +118,6 @@ async def test_one_who_breaks_every_batch_it_is_in_does_not_shut_out_the_others(
     assert batcher.breaker.state is BreakerState.CLOSED
 
 
-@pytest.mark.xfail(strict=True, reason="a request that waits since before the breaker opened frees the canary's place when it leaves")
 async def test_one_who_leaves_the_queue_does_not_let_a_second_canary_in() -> None:
     engine, clock = Scripted(held=True, faults=broken), Clock()
     batcher = a_batcher(engine, ALONE, clock=clock)
@@ -131,6 +130,7 @@ async def test_one_who_leaves_the_queue_does_not_let_a_second_canary_in() -> Non
     clock.now += 1.0
     canary = Caller()
     batcher.submit(a_row(3), (), canary)
+    assert refused(batcher).status is HTTPStatus.SERVICE_UNAVAILABLE
 
     batcher.cancel(old)
 
@@ -180,7 +180,6 @@ async def test_a_model_that_never_finds_memory_for_a_row_ends_its_worker() -> No
     assert "memory limit" in given_up[0].message
 
 
-@pytest.mark.xfail(strict=True, reason="runs of a model that does not batch are not counted among those that found no memory")
 async def test_a_model_that_runs_requests_one_by_one_and_never_finds_memory_ends_its_worker_too() -> None:
     assert await hopeless(ALONE)
 
@@ -192,6 +191,38 @@ async def test_memory_that_is_short_now_and_then_ends_nobody() -> None:
     for _ in range(5):
         for value in (BAD, BAD, BAD, 1):
             await ask(batcher, value)
+
+    assert given_up == []
+
+
+@pytest.mark.xfail(
+    strict=True, reason="a run on the event loop that goes well does not clear the count of rows that found no memory"
+)
+async def test_rows_that_find_no_memory_between_many_quick_runs_end_nobody() -> None:
+    given_up: list[WorkerError] = []
+    engine, clock = Scripted(faults=lambda x: MemoryError("its own size") if BAD in x else None), Clock()
+    batcher = a_batcher(engine, clock=clock, warm=((2,),), inline=True, on_hopeless=given_up.append)
+    for _ in range(10):
+        await ask(batcher, BAD)
+        await ask(batcher, 1)
+
+    assert given_up == []
+
+
+@pytest.mark.xfail(
+    strict=True, reason="each member of a batch that is taken apart counts, so one batch in a bad moment ends the worker"
+)
+async def test_one_batch_in_a_moment_without_memory_does_not_end_the_worker() -> None:
+    given_up: list[WorkerError] = []
+    engine = Scripted(held=True)
+    batcher = a_batcher(engine, profile=FLAT, on_hopeless=given_up.append)
+    callers = [Caller() for _ in range(9)]
+    for value, caller in enumerate(callers):
+        batcher.submit(a_row(value), (), caller)
+    engine.faults = lambda x: MemoryError("not now") if 0 not in x[:, 0] else None
+    engine.let()
+    for caller in callers:
+        await caller.answer()
 
     assert given_up == []
 
@@ -226,11 +257,13 @@ async def test_a_run_of_a_model_that_nothing_is_known_of_has_a_minute() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-async def test_a_thread_that_dies_is_noticed() -> None:
+async def test_a_thread_that_dies_is_noticed_and_its_callers_are_told() -> None:
     engine = Scripted(faults=lambda _: SystemExit())
     batcher = a_batcher(engine)
-    batcher.submit(a_row(1), (), Caller())
+    caller = Caller()
+    batcher.submit(a_row(1), (), caller)
 
+    assert (await caller.answer()).status is HTTPStatus.INTERNAL_SERVER_ERROR
     async with asyncio.timeout(20):
         while batcher.stuck is None:
             await asyncio.sleep(0.001)
@@ -238,7 +271,6 @@ async def test_a_thread_that_dies_is_noticed() -> None:
     assert "thread" in batcher.stuck
 
 
-@pytest.mark.xfail(strict=True, reason="the threads of a batcher that was closed have ended, which `stuck` takes for their death")
 async def test_a_closed_batcher_is_not_stuck() -> None:
     batcher = a_batcher(Scripted())
     batcher.close()

@@ -58,7 +58,9 @@ async def test_a_batch_has_at_most_so_many_rows_and_a_request_is_not_split_betwe
     assert engine.firsts == [[1], [3, 3, 3], [2, 2, 2, 2], [3, 3, 3]]
 
 
-@pytest.mark.xfail(strict=True, reason="a request's own rows are cut to the batch size: with batchSize 1, the default, 100 rows are 100 runs")
+@pytest.mark.xfail(
+    strict=True, reason="a request's own rows are cut to the batch size: with batchSize 1, the default, 100 rows are 100 runs"
+)
 async def test_a_request_of_many_rows_is_one_run_when_its_caller_comes_alone() -> None:
     engine, caller = Scripted(), Caller()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -48,7 +50,7 @@ def test_what_is_joined_and_taken_apart_is_what_it_was_for_any_axis(
             assert np.array_equal(back[name], member[name]) and np.array_equal(part[name], member[name])
         assert part["rate"] is shared
     edges = sorted({0, total, *(min(cut, total) for cut in cuts)})
-    parts = [layout.answer(answers, a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    parts = [layout.answer(answers, a, b) for a, b in pairwise(edges)]
     assembled = layout.assembled(parts)
     assert all(np.array_equal(assembled[name], answers[name]) for name in answers)
 

@@ -66,6 +66,47 @@ def test_cuts_between_packets_change_nothing(cuts: list[int]) -> None:
     assert asyncio.run(talk()) == [b"POST /1 \x00\r\n\r\n", b"POST /a abc", b"GET /3 ", b"POST /4 "]
 
 
+@given(st.lists(st.integers(0, 3 * len(PIPELINE)), max_size=12).map(sorted))
+@settings(STEADY, max_examples=60)
+def test_what_was_seen_before_means_the_same_again_however_it_is_cut(cuts: list[int]) -> None:
+    import asyncio
+
+    again = PIPELINE * 3
+    parts = [again[a:b] for a, b in zip([0, *cuts], [*cuts, len(again)], strict=True) if a != b]
+
+    async def talk() -> list[bytes]:
+        served = Served()
+        # Each request comes once alone and whole, which is how heads are remembered.
+        first = await served.answers(*(request("POST", f"/{n}", body) for n, body in ((1, b"\x00\r\n\r\n"), (4, b""))))
+        assert len(first) == 2
+        return bodies(await served.answers(*parts))[2:]
+
+    assert asyncio.run(talk()) == [b"POST /1 \x00\r\n\r\n", b"POST /a abc", b"GET /3 ", b"POST /4 "] * 3
+
+
+async def test_a_head_that_was_seen_before_on_another_connection_means_the_same() -> None:
+    first, second = Served(), Served()
+    second.connections = second.protocol._connections = first.connections
+    for served in (first, second, second):
+        await served.answers(request("POST", "/a", b"body", {"X-Own": "1"}))
+    await second.answers(request("POST", "/a", b"longer", {"X-Own": "1"}))
+
+    assert [asked.body for asked in (*first.handled, *second.handled)] == [b"body", b"body", b"body", b"longer"]
+    assert {asked.headers["x-own"] for asked in second.handled} == {"1"}
+    assert all(not asked.abandoned and asked.arrived > 0 for asked in second.handled)
+
+
+async def test_a_last_request_that_was_seen_before_is_still_the_last() -> None:
+    last = request("GET", "/a", headers={"Connection": "close"})
+    first, second = Served(), Served()
+    second.connections = second.protocol._connections = first.connections
+    await first.answers(last)
+
+    (reply,) = await second.answers(last + GET)
+
+    assert reply.headers["connection"] == "close" and second.transport.closed and len(second.handled) == 1
+
+
 async def test_byte_by_byte_is_a_request_too() -> None:
     assert bodies(await Served().answers(*(PIPELINE[i : i + 1] for i in range(len(PIPELINE))))) == [
         b"POST /1 \x00\r\n\r\n",

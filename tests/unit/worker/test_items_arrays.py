@@ -266,15 +266,15 @@ def test_the_first_item_that_is_not_finite_is_named(bad: float, dtype: Any) -> N
     array[4, 1] = array[5, 0] = bad
 
     with pytest.raises(WorkerError) as caught:
-        refuse_non_finite({"x": array}, 100)
+        refuse_non_finite({"x": array}, 100, (spec(),))
 
     assert "item 104 " in caught.value.message and "allowNonFinite" in caught.value.message
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered")
 def test_large_numbers_are_not_taken_for_infinity() -> None:
-    refuse_non_finite({"x": np.full((4, 2), 1e308), "h": np.full((4, 2), 65000, np.float16)}, 0)
-    refuse_non_finite({"i": np.array([2**62, 2**62]), "s": np.array([b"nan"], object)}, 0)
+    refuse_non_finite({"x": np.full((4, 2), 1e308), "h": np.full((4, 2), 65000, np.float16)}, 0, (spec("x"), spec("h")))
+    refuse_non_finite({"i": np.array([2**62, 2**62]), "s": np.array([b"nan"], object)}, 0, (spec("i"), spec("s")))
 
 
 @given(data=st.binary(max_size=200), name=st.sampled_from(["x.npy", "x.npz", "x.jsonl"]), magic=st.booleans())

@@ -108,7 +108,6 @@ async def test_whatever_goes_wrong_in_the_model_is_an_answer_and_counted(fault: 
     assert (await infer(routes, ONE)).status == 200
 
 
-@pytest.mark.xfail(strict=True, reason="an answer that can't be written for another reason than RequestError is lost, and its caller waits for ever")
 async def test_an_answer_that_can_not_be_written_is_a_500_and_not_silence() -> None:
     engine = Formula(lambda x: x.astype(np.complex64), outputs=(spec("y"),))
     routes = routes_of(await a_life(engine, Warm(ROWS, LatencyProfile({}), None, inline=True, threads=1)))

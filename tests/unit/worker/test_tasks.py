@@ -293,14 +293,21 @@ def test_a_model_whose_inputs_count_nothing_can_only_be_served(root: Path) -> No
     assert error.reason is WorkerReason.INPUT_INVALID and "'factor'" in error.message and "serve" in error.message
 
 
-@pytest.mark.xfail(strict=True, reason="refuse_non_finite takes the first axis for the items: a scalar has none (TypeError)")
+def test_a_shared_scalar_stays_a_scalar(root: Path, volume: Path) -> None:
+    x = some_rows(5, 3)
+    np.savez(volume / "in.npz", x=x, k=np.int64(2))
+
+    a_task(root, models.column(), batch=2, input_uri="pvc://data/in.npz", output_uri=OUT).run()
+
+    assert np.array_equal(answers_in(volume / "out")["y"], x[:, 2])
+
+
 def test_a_shared_value_that_is_not_finite_is_refused_by_name(root: Path) -> None:
     error = refusal(a_task(root, models.scaled(), input_data='{"x": [1, 2], "factor": Infinity}'))
 
     assert error.reason is WorkerReason.INPUT_INVALID and "'factor'" in error.message
 
 
-@pytest.mark.xfail(strict=True, reason="refuse_non_finite takes the first axis for the items, whatever the input's batch axis is")
 def test_an_item_on_another_axis_that_is_not_finite_is_named_by_its_number(root: Path, volume: Path) -> None:
     states = np.zeros((2, 7, 3), np.float32)
     states[1, 5, 0] = np.nan
@@ -386,8 +393,8 @@ def test_a_stopped_task_commits_what_it_has_and_a_later_attempt_goes_on(
     stopping: list[Task] = []
     checks = reading.refuse_non_finite
 
-    def stop_at_the_first_item(feeds: Any, first: int) -> None:
-        checks(feeds, first)
+    def stop_at_the_first_item(*feeds: Any) -> None:
+        checks(*feeds)
         for task in stopping:
             task.stop()
 

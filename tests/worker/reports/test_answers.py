@@ -93,7 +93,7 @@ def test_callers_in_one_window_each_get_the_outputs_that_they_asked_for(place: P
     assert len(orders.runs) < len(wishes)
 
 
-TEXTS = [["", "plain"], ["a\0b", "größe ✓"], ["x" * 70_000, " "], ["b'q'", "\n\r\t\\\""]]
+TEXTS = [["", "plain"], ["a\0b", "größe ✓"], ["x" * 70_000, " "], ["b'q'", '\n\r\t\\"']]
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +173,9 @@ def test_a_text_in_the_model_that_is_no_utf_8_is_the_models_fault_and_not_the_ca
     """SeldonIO/MLServer#1718 turned around: bytes that are no text may come out of a model as well as go in."""
     label = helper.make_tensor("names", models.STRING, [2], [b"\xff\xfe", b"one"])
     nodes = [helper.make_node("Gather", ["names", "i"], ["text"])]
-    graph = helper.make_graph(nodes, "g", [models.tensor("i", models.INT64, ["N"])], [models.tensor("text", models.STRING, ["N"])], [label])
+    graph = helper.make_graph(
+        nodes, "g", [models.tensor("i", models.INT64, ["N"])], [models.tensor("text", models.STRING, ["N"])], [label]
+    )
     data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
     worker = place.start(a_config(place.put("m.onnx", data))).wait_ready()
 

@@ -54,9 +54,8 @@ HOOKS: list[tuple[type, str]] = [
 KNOWN: dict[tuple[type, str], tuple[int, ...]] = {
     (LatencyProfile, "seconds"): (3,),
     (LatencyProfile, "best"): (1,),
-    **{
-        hook: (1, 2, 3)
-        for hook in (
+    **dict.fromkeys(
+        (
             (LatencyProfile, "observe"),
             (MemoryCeilings, "limit"),
             (MemoryCeilings, "succeeded"),
@@ -65,10 +64,13 @@ KNOWN: dict[tuple[type, str], tuple[int, ...]] = {
             (DeadlineQueue, "line"),
             (DeadlineQueue, "pop"),
             (Runners, "start"),
-        )
-    },
+        ),
+        (1, 2, 3),
+    ),
 }
-_UNTOLD = pytest.mark.xfail(strict=True, reason="what _finish, _learn and _dispatch raise ends in the event loop's log, not with the callers")
+_UNTOLD = pytest.mark.xfail(
+    strict=True, reason="what _finish, _learn and _dispatch raise ends in the event loop's log, not with the callers"
+)
 
 
 class Gate:
@@ -114,7 +116,7 @@ class Callers:
         told = self.told[number] = []
         try:
             self._batcher.submit({"x": np.full((1, 1), number, np.float32)}, (), lambda answer, _: told.append(answer))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 -- a caller is told by it
             told.append(error)
 
     async def all_told(self) -> bool:
@@ -127,7 +129,9 @@ class Callers:
 
 def faults() -> list[Any]:
     return [
-        pytest.param(owner, name, call, id=f"{owner.__name__}.{name} {call}", marks=_UNTOLD if call in KNOWN.get((owner, name), ()) else ())
+        pytest.param(
+            owner, name, call, id=f"{owner.__name__}.{name} {call}", marks=_UNTOLD if call in KNOWN.get((owner, name), ()) else ()
+        )
         for owner, name in HOOKS
         for call in (1, 2, 3)
     ]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 # An end that is held back takes as long as the drain's 60 s.
-END_SECONDS = 6.0
+END_SECONDS = 4.0
 
 
 @pytest.fixture
@@ -44,7 +44,11 @@ def counting() -> bytes:
     body = helper.make_graph(
         [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Add", ["before", "one"], ["after"])],
         "body",
-        [models.tensor("i", models.INT64, []), models.tensor("go", models.BOOL, []), models.tensor("before", models.FLOAT, ["N", 2])],
+        [
+            models.tensor("i", models.INT64, []),
+            models.tensor("go", models.BOOL, []),
+            models.tensor("before", models.FLOAT, ["N", 2]),
+        ],
         [models.tensor("on", models.BOOL, []), models.tensor("after", models.FLOAT, ["N", 2])],
     )
     return models.model(

@@ -90,7 +90,9 @@ def test_rows_of_a_run_that_failed_are_no_inferences(place: Place) -> None:
     """triton-inference-server/server#5296: inference_count and execution_count tell of the same runs."""
     worker = place.start(a_config(place.put("m.onnx", models.gather()))).wait_ready()
     for index in (1, 99, 99, 2):
-        post(worker.port, INFER, json.dumps({"inputs": [{"name": "i", "datatype": "INT64", "shape": [1], "data": [index]}]}).encode())
+        post(
+            worker.port, INFER, json.dumps({"inputs": [{"name": "i", "datatype": "INT64", "shape": [1], "data": [index]}]}).encode()
+        )
 
     stats = get(worker.port, "/v2/models/net/stats").json["model_stats"][0]
     assert (stats["execution_count"], stats["inference_count"]) == (2, 2)

@@ -70,9 +70,7 @@ def test_a_dimension_of_no_length_goes_in_and_comes_out(free: Worker, shape: tup
 def test_rows_of_nothing_beside_others_change_nothing(free: Worker) -> None:
     """triton-inference-server/server#5972, in a batch."""
     with callers.stub(free) as stub:
-        calls = [
-            stub.ModelInfer.future(callers.tensor_request(np.full((i % 3, 3), i, np.float32))) for i in range(60)
-        ]
+        calls = [stub.ModelInfer.future(callers.tensor_request(np.full((i % 3, 3), i, np.float32))) for i in range(60)]
         assert [callers.answer(call.result()).tolist() for call in calls] == [[[float(i)] * 3] * (i % 3) for i in range(60)]
 
 
@@ -156,7 +154,9 @@ def test_a_tensor_size_that_lies_is_refused(free: Worker, size: Any) -> None:
     assert post(free.port, INFER, head + raw, {"Inference-Header-Content-Length": str(len(head))}).status == 400
 
 
-@pytest.mark.parametrize("shape", [[-1, 2], [1 << 62, 1 << 62], [1 << 31, 2], [1], [1, 2, 1], [2, 1], ["1", 2], None, 2, [1.0, 2]], ids=str)
+@pytest.mark.parametrize(
+    "shape", [[-1, 2], [1 << 62, 1 << 62], [1 << 31, 2], [1], [1, 2, 1], [2, 1], ["1", 2], None, 2, [1.0, 2]], ids=str
+)
 def test_a_shape_that_lies_is_refused(free: Worker, shape: Any) -> None:
     """triton-inference-server/server#2643, for shapes."""
     entry = {"name": "x", "datatype": "FP32", "shape": shape, "data": [1.0, 2.0, 3.0]}

@@ -19,6 +19,7 @@ from inference_worker.engine import Cancellation, Engine, Tensor, Tensors
 
 _BLOCK_BYTES = 4 << 20
 _BLOCK_BATCHES = 256
+_BLOCK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Pipeline:
         self._check = check
         self._execution = Execution(engine, layout)
         self._ceilings = MemoryCeilings()
+        self._batch_seconds: float | None = None
         self.first = 0
 
     def blocks(self, start: int, stopped: Callable[[], bool]) -> Iterator[Block]:
@@ -57,16 +59,22 @@ class Pipeline:
                 following = min(end + self._block(feeds, end - start), len(self._items))
                 ahead = reader.submit(self._read, end, following) if end < len(self._items) else None
                 block = self._run(feeds, start, end, stopped)
+                self._batch_seconds = sum(seconds for _, seconds in block.timings) / len(block.timings)
                 yield block
                 if block.end < end:
                     return
                 start, end = end, following
 
     def _block(self, feeds: Tensors, count: int) -> int:
-        """Items of the next block: so many batches that handing over does not count, and not so many that memory does."""
+        """Items of the next block: so many batches that handing over does not count, and not so many that memory or time does."""
         item = max(1, sum(array.nbytes for array in feeds.values()) // count)
-        batches = max(1, min(_BLOCK_BATCHES, _BLOCK_BYTES // (item * self._size)))
-        return batches * self._size
+        batches = min(_BLOCK_BATCHES, _BLOCK_BYTES // (item * self._size))
+        if self._batch_seconds is None:
+            # How long a batch takes is not known before one has run.
+            batches = 1
+        elif self._batch_seconds > 0:
+            batches = min(batches, int(_BLOCK_SECONDS / self._batch_seconds))
+        return max(1, batches) * self._size
 
     def _read(self, start: int, end: int) -> dict[str, Tensor]:
         feeds = self._items.rows(start, end)

@@ -212,7 +212,7 @@ class Task:
         """Answers in blocks; what the engine raises is told as a fault of the input, the memory or the model."""
         if start >= len(items):
             return
-        check = _nothing if self._task.allow_non_finite else reading.refuse_non_finite
+        check = _nothing if self._task.allow_non_finite else self._refuse_non_finite
         layout, size = self._plan(items, start)
         self._axes = dict(layout.outputs or {})
         pipeline = Pipeline(self._engine, layout, items, size=size, check=check)
@@ -231,6 +231,9 @@ class Task:
             ) from error
         except RuntimeError as error:
             raise WorkerError(WorkerReason.INTERNAL, f"the model failed at item {pipeline.first}: {error}") from error
+
+    def _refuse_non_finite(self, feeds: Tensors, first: int) -> None:
+        reading.refuse_non_finite(feeds, first, self._engine.inputs)
 
     def _plan(self, items: Items, start: int) -> tuple[Layout, int]:
         """How items go together, and how many: the number that pays best, at most what the job allows."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from inference_protocol.reasons import WorkerReason
-from inference_worker.batching.breaker import Breaker
+from inference_worker.batching.breaker import Breaker, BreakerState
 from inference_worker.batching.execute import Answer, Execution, Report
 from inference_worker.batching.memory import MemoryCeilings
 from inference_worker.batching.profile import LatencyProfile
@@ -75,6 +75,7 @@ class Ticket:
     arrived: float
     done: Callable[[Answer, Timing], None]
     priority: int = DEFAULT_PRIORITY
+    canary_epoch: int = -1
     over: bool = False
     begun: float = 0.0
     place: Waiting["Ticket"] | None = None
@@ -154,10 +155,13 @@ class Batcher:
         if not self._runners.alive:
             return "a runner thread has died"
         now = self._clock()
-        for batch in self._running:
-            if now - batch.begun > max(STUCK_SECONDS, 100 * batch.expected):
-                return f"a run of {batch.rows} rows has not ended for {now - batch.begun:.0f} s"
+        if (batch := self._hangs(now)) is not None:
+            return f"a run of {batch.rows} rows has not ended for {now - batch.begun:.0f} s"
         return None
+
+    def _hangs(self, now: float) -> _Batch | None:
+        """A run that will not end by itself."""
+        return next((batch for batch in self._running if now - batch.begun > max(STUCK_SECONDS, 100 * batch.expected)), None)
 
     # requests
 
@@ -185,6 +189,8 @@ class Batcher:
         bucket = self.layout.bucket(feeds, wanted)
         self._admit(rows, bucket, deadline, priority, now)
         ticket = Ticket(feeds, wanted, rows, bucket, deadline, now, done, priority)
+        if self.breaker.state is BreakerState.HALF_OPEN:
+            ticket.canary_epoch = self.breaker.epoch
         if self._inline is not None and bucket[1:] == self._inline and rows <= self._max_rows and not self._queue.length:
             self._run_inline(ticket)
             return None
@@ -220,7 +226,9 @@ class Batcher:
             text = "the model or its device fails; callers are let in again one by one"
             raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, text, retry_after_seconds=seconds)
         refusal = None
-        if self._queue.length >= QUEUE_LIMIT:
+        if self._hangs(now):
+            refusal = RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "the model has stopped answering; the worker will be replaced")
+        elif self._queue.length >= QUEUE_LIMIT:
             text = f"{QUEUE_LIMIT} requests wait already; try again later"
             refusal = RequestError(HTTPStatus.TOO_MANY_REQUESTS, text, retry_after_seconds=self._backlog(now))
         elif deadline < _NEVER:
@@ -288,6 +296,9 @@ class Batcher:
     def _end(self, ticket: Ticket) -> None:
         ticket.over = True
         self._progress.set()
+        if ticket.batch is None:
+            # If this was the canary, it decides nothing any more, and another may try.
+            self.breaker.undecided(ticket.canary_epoch)
         if ticket.timer is not None:
             ticket.timer.cancel()
             ticket.timer = None
@@ -308,21 +319,35 @@ class Batcher:
             # A caller's callback must not take the queue with it.
             log.exception("an answer could not be handed over")
 
-    def _abandon(self, batch: _Batch | None) -> None:
+    @staticmethod
+    def _abandon(batch: _Batch | None) -> None:
         """One of a batch's callers is gone, or one that waited: the run goes on for the others only."""
         if batch is None:
-            self.breaker.undecided(self.breaker.epoch)
-        elif all(ticket.over for ticket in batch.tickets):
+            return
+        if all(ticket.over for ticket in batch.tickets):
             batch.cancellation.cancel()
 
     # runs
 
     def _dispatch(self) -> None:
-        while self._runners.idle > 0 and (head := self._queue.head()) is not None:
-            now = self._clock()
-            tickets = self._gather(head.bucket, now)
-            if tickets:
-                self._start(tickets, head.bucket, now)
+        """Give idle runners what waits. A fault of our own costs the most urgent its answer, and nobody else."""
+        while self._runners.idle > 0 and self._queue.length:
+            tickets: list[Ticket] = []
+            head: Waiting[Ticket] | None = None
+            try:
+                now = self._clock()
+                head = self._queue.head()
+                if head is None:
+                    return
+                tickets = self._gather(head.bucket, now)
+                if tickets:
+                    self._start(tickets, head.bucket, now)
+            except Exception as error:
+                log.exception("a batch could not be made")
+                victims = tickets or ([head.item] if head is not None else [waiting.item for waiting in self._queue.clear()])
+                for ticket in victims:
+                    if not ticket.over:
+                        self._fail(ticket, told(error))
 
     def _gather(self, bucket: Bucket, now: float) -> list[Ticket]:
         """The most urgent of a bucket, as many as pay and as all of them have time for; the late are told so."""
@@ -354,21 +379,20 @@ class Batcher:
             return True
         self.counts.expired += 1
         self._fail(ticket, RequestError(HTTPStatus.GATEWAY_TIMEOUT, "the deadline can't be met any more"))
-        self._abandon(None)
         return False
 
     def _start(self, tickets: list[Ticket], bucket: Bucket, now: float) -> None:
         rows = [ticket.rows for ticket in tickets]
         batch = _Batch(tickets, sum(rows), now, self._seconds(sum(rows), bucket), self.breaker.epoch)
-        self._running.add(batch)
-        for ticket in tickets:
-            ticket.begun, ticket.batch = now, batch
         members, wanted = [ticket.feeds for ticket in tickets], tickets[0].wanted
         limit = self.ceilings.limit(bucket, self._max_rows, now)
         self._runners.start(
             lambda: self._execution.run(members, rows, wanted, limit, batch.cancellation),
-            lambda report: self._finish(batch, bucket, report),
+            lambda result: self._finish(batch, bucket, result),
         )
+        self._running.add(batch)
+        for ticket in tickets:
+            ticket.begun, ticket.batch = now, batch
 
     def _run_inline(self, ticket: Ticket) -> None:
         ticket.begun = ticket.arrived
@@ -378,21 +402,28 @@ class Batcher:
         except Exception:  # noqa: BLE001 -- the long way finds out what to make of it, and does not fail
             limit = self.ceilings.limit(ticket.bucket, self._max_rows, ticket.arrived)
             report = self._execution.run([ticket.feeds], [rows], ticket.wanted, limit, Cancellation())
-            self._learn(ticket.bucket, report, epoch, rows)
+            self._learn(ticket.bucket, report, epoch)
             self._answer(ticket, report.answers[0], rows)
             return
         seconds = self._clock() - ticket.begun
         self.breaker.succeeded(epoch)
         self._count_run(rows, seconds)
-        self.counts.rows += rows
         self._tell(ticket, answers, Timing(0.0, seconds, rows))
 
-    def _finish(self, batch: _Batch, bucket: Bucket, report: Report) -> None:
+    def _finish(self, batch: _Batch, bucket: Bucket, result: Report | BaseException) -> None:
         self._running.discard(batch)
         self._progress.set()
-        self._learn(bucket, report, batch.epoch, batch.rows)
+        if isinstance(result, BaseException):
+            log.error("a run ended with its runner", exc_info=result)
+            fault = RuntimeError(f"the runner failed: {type(result).__name__}")
+            result = Report(0, answers=[fault] * len(batch.tickets))
+        try:
+            self._learn(bucket, result, batch.epoch)
+        except Exception:
+            # What is learned from a run is no reason to keep its answers back.
+            log.exception("a run could not be taken into account")
         self.counts.wasted_rows += sum(ticket.rows for ticket in batch.tickets if ticket.over)
-        for ticket, answer in zip(batch.tickets, report.answers, strict=True):
+        for ticket, answer in zip(batch.tickets, result.answers, strict=True):
             if not ticket.over:
                 self._end(ticket)
                 self._answer(ticket, answer, batch.rows)
@@ -402,12 +433,12 @@ class Batcher:
         timing = Timing(ticket.begun - ticket.arrived, self._clock() - ticket.begun, rows)
         self._tell(ticket, answer if not isinstance(answer, Exception) else told(answer), timing)
 
-    def _learn(self, bucket: Bucket, report: Report, epoch: int, rows: int) -> None:
+    def _learn(self, bucket: Bucket, report: Report, epoch: int) -> None:
         now = self._clock()
         for size in report.overflows:
             self.ceilings.failed(bucket, size, now)
             self.counts.halvings += size > 1
-        self._measure(bucket, report, rows)
+        self._measure(bucket, report)
         if report.runs:
             # One that went well clears the model: what failed beside it has its own input to blame.
             self.ceilings.succeeded()
@@ -420,7 +451,7 @@ class Batcher:
         else:
             self.breaker.undecided(epoch)
 
-    def _measure(self, bucket: Bucket, report: Report, rows: int) -> None:
+    def _measure(self, bucket: Bucket, report: Report) -> None:
         shape = bucket[1:]
         profile = self.profile if self._warm is None or shape == self._warm else self._profiles.get(shape)
         for size, seconds in report.runs:
@@ -431,11 +462,11 @@ class Batcher:
                 profile = self._profiles[shape] = self.profile.scaled(seconds / known) if known else LatencyProfile({})
             profile.observe(size, seconds)
             self._count_run(size, seconds)
-        self.counts.rows += rows
 
     def _count_run(self, rows: int, seconds: float) -> None:
         counts = self.counts
         counts.runs += 1
+        counts.rows += rows
         runs, total = counts.by_rows.get(rows, _NO_RUNS)
         if runs or len(counts.by_rows) < _SIZES:
             counts.by_rows[rows] = (runs + 1, total + seconds)

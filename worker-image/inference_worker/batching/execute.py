@@ -49,7 +49,7 @@ class Execution:
         report = Report(limit)
         try:
             report.answers = self._together(members, rows, wanted, cancellation, report)
-        except (RunCancelledError, MemoryError) as error:
+        except RunCancelledError as error:
             report.answers = [error] * len(members)
         except Exception as error:  # noqa: BLE001 -- whatever an engine raises belongs to the members, not to the runner
             report.answers = [error] if len(members) == 1 else self._apart(members, rows, wanted, cancellation, report)
@@ -83,7 +83,12 @@ class Execution:
         layout = self._layout
         if layout.outputs is None:
             (feeds,) = members
-            return [self._timed(feeds, rows[0], wanted, cancellation, report)]
+            try:
+                return [self._timed(feeds, rows[0], wanted, cancellation, report)]
+            except MemoryError:
+                # It can't be halved, so it counts as what it is: the smallest run that there is.
+                report.overflows.append(1)
+                raise
         total = sum(rows)
         whole = self._in_parts(layout.joined(members), total, wanted, cancellation, report)
         if len(members) == 1:

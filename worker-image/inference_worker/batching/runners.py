@@ -18,10 +18,11 @@ class Runners(Generic[T]):
 
     def __init__(self, count: int, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._work: SimpleQueue[tuple[Callable[[], T], Callable[[T], None]] | None] = SimpleQueue()
+        self._work: SimpleQueue[tuple[Callable[[], T], Callable[[T | BaseException], None]] | None] = SimpleQueue()
         self._threads = [threading.Thread(target=self._run, name=f"runner-{i}", daemon=True) for i in range(count)]
         self.count = count
         self.busy = 0
+        self._closed = False
         for thread in self._threads:
             thread.start()
 
@@ -32,28 +33,40 @@ class Runners(Generic[T]):
 
     @property
     def alive(self) -> bool:
-        """Whether all threads are there."""
-        return all(thread.is_alive() for thread in self._threads)
+        """Whether all threads are there, as long as they should be."""
+        return self._closed or all(thread.is_alive() for thread in self._threads)
 
-    def start(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
-        """Do `work` in a thread, then call `done` with its result on the event loop."""
+    def start(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+        """Do `work` in a thread, then call `done` with its result on the event loop, or with what it raised.
+
+        What is no Exception (an exit, say) ends the thread as well, which `alive` then tells.
+        """
         self.busy += 1
         self._work.put((work, done))
 
     def close(self) -> None:
         """Let the threads end after what they do now. Does not wait: a run that hangs must not hold the process."""
+        self._closed = True
         for _ in self._threads:
             self._work.put(None)
 
     def _run(self) -> None:
         while (entry := self._work.get()) is not None:
             work, done = entry
-            result = work()
+            result: T | BaseException
+            try:
+                result = work()
+            except BaseException as error:  # noqa: BLE001 -- handed on to whoever waits
+                result = error
+            fatal = isinstance(result, BaseException) and not isinstance(result, Exception)
             del work, entry
             with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
                 self._loop.call_soon_threadsafe(self._finish, done, result)
             del done, result
+            if fatal:
+                log.error("a runner thread ends: what it ran wanted the process to exit")
+                return
 
-    def _finish(self, done: Callable[[T], None], result: T) -> None:
+    def _finish(self, done: Callable[[T | BaseException], None], result: T | BaseException) -> None:
         self.busy -= 1
         done(result)

@@ -59,7 +59,7 @@ def fitted(given: Tensors | None, engine: Engine, *, purpose: str, advice: str, 
     try:
         found = items.from_arrays(dict(given), engine.inputs)
         # NaN would take part in every range and hide in every comparison.
-        items.refuse_non_finite(found.rows(0, len(found)), 0)
+        items.refuse_non_finite(found.rows(0, len(found)), 0, engine.inputs)
     except WorkerError as error:
         raise QuantizeError(Fault.ROWS_UNFIT, f"the {purpose} rows do not fit the model: {error.message}") from error
     if len(found) < least:

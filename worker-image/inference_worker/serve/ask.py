@@ -27,11 +27,12 @@ class Ask:
 class Signature:
     """A model's inputs and outputs by name."""
 
-    __slots__ = ("inputs", "outputs")
+    __slots__ = ("has_texts", "inputs", "outputs")
 
     def __init__(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
         self.inputs = {spec.name: spec for spec in inputs}
         self.outputs = {spec.name: spec for spec in outputs}
+        self.has_texts = any(spec.datatype == "BYTES" for spec in inputs)
 
     def input(self, name: object, known: Container[str]) -> TensorSpec:
         """The spec of an input that is not in `known` yet. Raises RequestError(400)."""
@@ -57,6 +58,16 @@ class Signature:
 def bad(message: str) -> RequestError:
     """The caller's fault, in words for the caller."""
     return RequestError(HTTPStatus.BAD_REQUEST, message)
+
+
+_UNSUPPORTED = ("classification", "shared_memory_region", "shared_memory_byte_size", "shared_memory_offset")
+
+
+def refuse_unsupported(parameters: Mapping[str, object], name: str) -> None:
+    """Raise RequestError(400) for wishes that would change an output and that this worker does not fulfil."""
+    for wish in _UNSUPPORTED:
+        if parameters.get(wish):
+            raise bad(f"output {name!r}: {wish} is not supported; the tensor goes with the answer, as it is")
 
 
 def scheduling(parameters: Mapping[str, object]) -> tuple[float | None, int | None]:

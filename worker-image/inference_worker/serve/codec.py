@@ -15,7 +15,7 @@ import orjson
 from inference_worker import datatypes
 from inference_worker.engine import Tensor, Tensors, TensorSpec
 from inference_worker.serve import tensors
-from inference_worker.serve.ask import Ask, Signature, bad, scheduling
+from inference_worker.serve.ask import Ask, Signature, bad, refuse_unsupported, scheduling
 
 HEADER = "Inference-Header-Content-Length"
 
@@ -198,7 +198,9 @@ def _outputs(entries: object, signature: Signature) -> tuple[tuple[str, ...], Fo
     for entry in entries if isinstance(entries, list) else [None]:
         name = signature.output(entry.get("name") if isinstance(entry, dict) else None)
         names.append(name)
-        wish = _parameters(entry if isinstance(entry, dict) else {}).get("binary_data")
+        wishes_of = _parameters(entry if isinstance(entry, dict) else {})
+        refuse_unsupported(wishes_of, name)
+        wish = wishes_of.get("binary_data")
         if isinstance(wish, bool):
             wishes[wish].add(name)
     return tuple(dict.fromkeys(names)), Form(frozenset(wishes[True]), binary_all=False, plain=frozenset(wishes[False]))

@@ -1,231 +1,32 @@
-"""The worker's gRPC face: the Open Inference Protocol v2 and Triton's extensions over our HTTP/2 streams.
-
-Framing, status codes and time-outs are gRPC's own (grpc/grpc, doc/PROTOCOL-HTTP2.md).
-"""
+"""The worker's gRPC face: the Open Inference Protocol v2 and Triton's extensions of it."""
 
 import asyncio
 import logging
-import math
-import re
-import time
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote
 
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
+from inference_worker.batching.batcher import Timing
 from inference_worker.engine import Tensors
 from inference_worker.errors import RequestError, WorkerError
 from inference_worker.life import Life
 from inference_worker.model import Model
 from inference_worker.serve import documents, grpc_codec
-from inference_worker.serve.ask import bad
-from inference_worker.serve.http import BODY_LIMIT_BYTES
+from inference_worker.serve.ask import Ask, bad
+from inference_worker.serve.grpc_calls import Call, Method, Reply, StreamCall, decompressor_of, is_grpc, refusal, timeout_of
 from inference_worker.serve.http2_frames import block
 from inference_worker.serve.http2_stream import Stream
 from inference_worker.serve.inference import Arrival, Inference
-from inference_worker.serve.messages import SERVICE, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse, message
+from inference_worker.serve.messages import SERVICE, ModelInferRequest, message
 from inference_worker.serve.routes import CLIENT_GONE
+from inference_worker.threads import in_thread
 
 log = logging.getLogger(__name__)
 
-_CODES = {
-    HTTPStatus.BAD_REQUEST: 3,
-    HTTPStatus.FORBIDDEN: 7,
-    HTTPStatus.NOT_FOUND: 5,
-    HTTPStatus.GATEWAY_TIMEOUT: 4,
-    HTTPStatus.TOO_MANY_REQUESTS: 8,
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: 8,
-    HTTPStatus.NOT_IMPLEMENTED: 12,
-    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: 12,
-    HTTPStatus.SERVICE_UNAVAILABLE: 14,
-}
-_INTERNAL = 13
-_HEAD = block(200, [("content-type", "application/grpc"), ("grpc-accept-encoding", "identity,gzip,deflate")])
-_OK = b"\x00\x0bgrpc-status\x010"
-_TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])")
-_UNIT_SECONDS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
-_STREAM_BACKLOG = 64
-
-Reply = Callable[[bytes | RequestError], None]
-Method = Callable[["Call", bytes], None]
-
-
-def trailers(error: RequestError | None) -> list[tuple[str, str]]:
-    """The status of a call."""
-    if error is None:
-        return [("grpc-status", "0")]
-    # Percent-encoded, as the specification wants it; what callers may send back to us is cut to a sensible length.
-    found = [
-        ("grpc-status", str(_CODES.get(HTTPStatus(error.status), _INTERNAL))),
-        ("grpc-message", quote(error.message[:2000], safe=" !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~")),
-    ]
-    if error.status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
-        seconds = error.retry_after_seconds or 0.0
-        found += [("grpc-retry-pushback-ms", str(max(1, round(seconds * 1e3)))), ("retry-after", str(max(1, math.ceil(seconds))))]
-    return found
-
-
-class Call:
-    """One call of a method: gathers messages from a stream's bytes and sends what comes back. Implements Receiver."""
-
-    def __init__(self, stream: Stream, method: Method, arrival: Arrival, decompress: Callable[[bytes], bytes] | None) -> None:
-        self._stream = stream
-        self._method = method
-        self._decompress = decompress
-        self._buffer = b""
-        self._chunks: list[bytes] = []
-        self._size = 0
-        self._wanted = 0
-        self._message: bytes | None = None
-        self.arrival = arrival
-        self.on_abandoned: Callable[[], None] | None = None
-
-    def data(self, chunk: bytes) -> None:
-        """See Receiver."""
-        self._chunks.append(chunk)
-        self._size += len(chunk)
-        if self._size < self._wanted:
-            return
-        data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-        try:
-            position = self._messages(data)
-        except RequestError as error:
-            self.fail(error)
-            return
-        rest = data[position:]
-        self._chunks, self._size = ([rest], len(rest)) if rest else ([], 0)
-        self._stream.incomplete_since = self._stream.arrived if rest else None
-
-    def _messages(self, data: bytes) -> int:
-        position = 0
-        self._wanted = 0
-        while len(data) - position >= 5 and not self._stream.ended_here:
-            length = int.from_bytes(data[position + 1 : position + 5], "big")
-            if length > BODY_LIMIT_BYTES:
-                raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a message's limit is {BODY_LIMIT_BYTES} bytes")
-            end = position + 5 + length
-            if end > len(data):
-                self._wanted = end - position
-                break
-            self._take(self._plain(data[position], data[position + 5 : end]))
-            position = end
-        return position
-
-    def _plain(self, flag: int, payload: bytes) -> bytes:
-        if flag == 0:
-            return payload
-        if flag != 1 or self._decompress is None:
-            raise RequestError(HTTPStatus.NOT_IMPLEMENTED, "a compressed message in an encoding that was not announced")
-        return self._decompress(payload)
-
-    def _take(self, payload: bytes) -> None:
-        if self._message is not None:
-            raise bad("a second message in a call that takes one")
-        self._message = payload
-
-    def end(self) -> None:
-        """See Receiver."""
-        if self._message is None or self._size:
-            self.fail(bad("the call ended before its message did"))
-            return
-        payload, self._message = self._message, b""
-        self._method(self, payload)
-
-    def abandoned(self) -> None:
-        """See Receiver."""
-        callback, self.on_abandoned = self.on_abandoned, None
-        if callback is not None:
-            callback()
-
-    @property
-    def gone(self) -> bool:
-        """Whether nobody waits for the answer any more."""
-        return self._stream.ended_here
-
-    def answer(self, payload: bytes) -> None:
-        """Send the one answer, and that all went well."""
-        self.on_abandoned = None
-        self._stream.respond(_HEAD, b"\x00" + len(payload).to_bytes(4, "big") + payload, _OK)
-
-    def fail(self, error: RequestError) -> None:
-        """Send that the call failed: a head that is all there is."""
-        self.on_abandoned = None
-        self._stream.finish(block(200, [("content-type", "application/grpc"), *trailers(error)]))
-
-
-class StreamCall(Call):
-    """A call that takes and gives messages one after another. Answers keep the order of their requests."""
-
-    def __init__(
-        self, service: "GrpcService", stream: Stream, arrival: Arrival, decompress: Callable[[bytes], bytes] | None
-    ) -> None:
-        super().__init__(stream, _no_single_message, arrival, decompress)
-        self._service = service
-        self._slots: list[list[bytes]] = []
-        self._cancels: dict[int, Callable[[], None]] = {}
-        self._ended = self._started = False
-
-    def _take(self, payload: bytes) -> None:
-        if len(self._slots) >= _STREAM_BACKLOG:
-            raise RequestError(
-                HTTPStatus.TOO_MANY_REQUESTS, f"{_STREAM_BACKLOG} requests of this stream wait already; read their answers first"
-            )
-        slot: list[bytes] = []
-        self._slots.append(slot)
-
-        def reply(answer: bytes | RequestError) -> None:
-            self._cancels.pop(id(slot), None)
-            slot.append(_stream_message(answer))
-            self._send()
-
-        cancel = self._service.infer(payload, self._arrival(), reply)
-        if cancel is not None:
-            self._cancels[id(slot)] = cancel
-
-    def _arrival(self) -> Arrival:
-        """Of one message: what its own parameters allow counts from now, the stream's time-out from the stream's beginning."""
-        now, timeout = time.monotonic(), self.arrival.timeout_seconds
-        left = None if timeout is None else self.arrival.instant + timeout - now
-        return Arrival(now, left, self.arrival.traceparent)
-
-    def end(self) -> None:
-        """See Receiver."""
-        self._ended = True
-        self._send()
-
-    def abandoned(self) -> None:
-        """See Receiver."""
-        cancels, self._cancels = list(self._cancels.values()), {}
-        for cancel in cancels:
-            cancel()
-
-    def _send(self) -> None:
-        if self.gone:
-            return
-        if not self._started:
-            self._started = True
-            self._stream.start(_HEAD)
-        while self._slots and self._slots[0]:
-            (payload,) = self._slots.pop(0)
-            self._stream.write(b"\x00" + len(payload).to_bytes(4, "big") + payload)
-        if self._ended and not self._slots:
-            self._stream.finish(_OK)
-
-
-def _no_single_message(call: Call, payload: bytes) -> None:
-    raise AssertionError(f"a stream has no single message ({call}, {len(payload)} bytes)")
-
-
-def _stream_message(answer: bytes | RequestError) -> bytes:
-    if isinstance(answer, RequestError):
-        failed: bytes = ModelStreamInferResponse(error_message=answer.message).SerializeToString()
-        return failed
-    sent: bytes = ModelStreamInferResponse(infer_response=ModelInferResponse.FromString(answer)).SerializeToString()
-    return sent
+_LARGE_BYTES = 64 << 10
 
 
 class GrpcService:
@@ -243,21 +44,21 @@ class GrpcService:
     def handle(self, stream: Stream) -> None:
         """Give a new stream its receiver, or end it with the reason why it has none."""
         headers = stream.headers
-        if headers[":method"] != "POST" or not headers.get("content-type", "").startswith("application/grpc"):
+        if headers[":method"] != "POST" or not is_grpc(headers.get("content-type", "")):
             stream.finish(block(415, [("content-type", "text/plain")]))
             return
         try:
             stream.receiver = self._call(stream, headers)
         except RequestError as error:
-            stream.finish(block(200, [("content-type", "application/grpc"), *trailers(error)]))
+            stream.finish(refusal(error))
 
     def _call(self, stream: Stream, headers: dict[str, str]) -> Call:
-        arrival = Arrival(stream.arrived, _timeout(headers.get("grpc-timeout")), headers.get("traceparent"))
-        decompress = _decompressor(headers.get("grpc-encoding", "identity"))
+        arrival = Arrival(stream.arrived, timeout_of(headers.get("grpc-timeout")), headers.get("traceparent"))
+        decompress = decompressor_of(headers.get("grpc-encoding", "identity"))
         if (method := self._methods.get(headers[":path"])) is not None:
             return Call(stream, method, arrival, decompress)
         if headers[":path"] == f"/{SERVICE}/ModelStreamInfer":
-            return StreamCall(self, stream, arrival, decompress)
+            return StreamCall(self.infer, stream, arrival, decompress)
         raise RequestError(HTTPStatus.NOT_IMPLEMENTED, f"there is no method {headers[':path'][:200]}")
 
     def _infer(self, call: Call, payload: bytes) -> None:
@@ -274,6 +75,8 @@ class GrpcService:
         try:
             request = ModelInferRequest.FromString(payload)
         except DecodeError as error:
+            # For which model it was can't be read: it is counted with the worker's own.
+            self._life.metrics[self._life.config.model.name].answered(HTTPStatus.BAD_REQUEST)
             reply(bad(f"the message is no ModelInferRequest: {error}"))
             return None
         try:
@@ -286,27 +89,40 @@ class GrpcService:
         return self._run(model, request, arrival, reply)
 
     def _run(self, model: Model, request: Any, arrival: Arrival, reply: Reply) -> Callable[[], None] | None:
+        if model.signature.has_texts and request.ByteSize() > _LARGE_BYTES:
+            return self._run_apart(model, request, arrival, reply)
+        try:
+            return self._ask(model, grpc_codec.decode(request, model.signature), arrival, reply)
+        except RequestError as error:
+            model.metrics.answered(error.status)
+            reply(error)
+        except Exception:
+            log.exception("a request failed")
+            model.metrics.answered(HTTPStatus.INTERNAL_SERVER_ERROR)
+            reply(_failed())
+        return None
+
+    def _ask(self, model: Model, asked: tuple[Ask, bool], arrival: Arrival, reply: Reply) -> Callable[[], None] | None:
+        ask, raw = asked
         count = model.metrics.answered
 
-        def done(answers: Tensors | RequestError) -> None:
+        def done(answers: Tensors | RequestError, timing: Timing) -> None:
             if isinstance(answers, RequestError):
                 count(answers.status)
                 reply(answers)
                 return
-            body = grpc_codec.encode(ask, answers, raw=raw, model=model.name, version=model.version)
+            try:
+                body = grpc_codec.encode(ask, answers, raw=raw, model=model.name, version=model.version)
+            except Exception:
+                log.exception("an answer could not be written")
+                count(HTTPStatus.INTERNAL_SERVER_ERROR)
+                reply(_failed())
+                return
+            model.metrics.ran(timing)
             count(200)
             reply(body)
 
-        try:
-            ask, raw = grpc_codec.decode(request, model.signature)
-            cancel = self._inference.ask(model, ask, arrival, done)
-        except RequestError as error:
-            done(error)
-            return None
-        except Exception:
-            log.exception("a request failed")
-            done(RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "the worker failed on this request; its log says why"))
-            return None
+        cancel = self._inference.ask(model, ask, arrival, done)
         if cancel is None:
             return None
 
@@ -314,6 +130,36 @@ class GrpcService:
             count(CLIENT_GONE)
             cancel()
 
+        return abandoned
+
+    def _run_apart(self, model: Model, request: Any, arrival: Arrival, reply: Reply) -> Callable[[], None]:
+        """As `_run`, with the message taken apart in a thread, since so many strings would hold up everybody else."""
+        left = False
+        cancel: Callable[[], None] | None = None
+
+        async def run() -> None:
+            nonlocal cancel
+            try:
+                asked = await in_thread(lambda: grpc_codec.decode(request, model.signature), name="parsing")
+                if left:
+                    model.metrics.answered(CLIENT_GONE)
+                    return
+                cancel = self._ask(self._life.repository.get(model.name) or model, asked, arrival, reply)
+            except RequestError as error:
+                model.metrics.answered(error.status)
+                reply(error)
+            except Exception:
+                log.exception("a request failed")
+                model.metrics.answered(HTTPStatus.INTERNAL_SERVER_ERROR)
+                reply(_failed())
+
+        def abandoned() -> None:
+            nonlocal left
+            left = True
+            if cancel is not None:
+                cancel()
+
+        self._spawn(run())
         return abandoned
 
     def _model(self, name: str, version: str) -> Model:
@@ -397,41 +243,13 @@ class GrpcService:
             else:
                 call.answer(done)
 
-        task = asyncio.get_running_loop().create_task(change())
+        self._spawn(change())
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
-def _timeout(text: str | None) -> float | None:
-    """GRPC's time-out in seconds."""
-    if text is None:
-        return None
-    match = _TIMEOUT.fullmatch(text)
-    if match is None:
-        raise bad(f"grpc-timeout {text[:32]!r} is no time-out")
-    return int(match[1]) * _UNIT_SECONDS[match[2]]
-
-
-def _decompressor(encoding: str) -> Callable[[bytes], bytes] | None:
-    match encoding:
-        case "identity":
-            return None
-        case "gzip":
-            return lambda payload: _inflated(payload, 31)
-        case "deflate":
-            return lambda payload: _inflated(payload, 15)
-    raise RequestError(HTTPStatus.NOT_IMPLEMENTED, f"grpc-encoding {encoding[:32]!r} is not supported; send it plain, or as gzip")
-
-
-def _inflated(payload: bytes, window: int) -> bytes:
-    """Decompressed, and never more than a message may have: a few bytes can be made to mean gigabytes."""
-    inflater = zlib.decompressobj(window)
-    try:
-        plain = inflater.decompress(payload, BODY_LIMIT_BYTES + 1)
-    except zlib.error as error:
-        raise bad(f"a message can't be decompressed: {error}") from error
-    if len(plain) > BODY_LIMIT_BYTES:
-        raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a message's limit is {BODY_LIMIT_BYTES} bytes")
-    if not inflater.eof:
-        raise bad("a compressed message is cut off")
-    return plain
+def _failed() -> RequestError:
+    return RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "the worker failed on this request; its log says why")

@@ -8,7 +8,7 @@ import numpy as np
 from inference_worker import datatypes
 from inference_worker.engine import Tensor, Tensors, TensorSpec
 from inference_worker.serve import tensors
-from inference_worker.serve.ask import Ask, Signature, bad, scheduling
+from inference_worker.serve.ask import Ask, Signature, bad, refuse_unsupported, scheduling
 from inference_worker.serve.messages import ModelInferResponse
 
 # Which field of the typed contents holds a datatype, and what its members are.
@@ -48,9 +48,15 @@ def decode(request: Any, signature: Signature) -> tuple[Ask, bool]:
         else:
             feeds[spec.name] = _typed(entry, shape, spec)
     signature.require_all(feeds)
-    outputs = tuple(dict.fromkeys(signature.output(entry.name) for entry in request.outputs)) if request.outputs else ()
+    outputs = tuple(dict.fromkeys(_output(entry, signature) for entry in request.outputs)) if request.outputs else ()
     timeout, priority = scheduling(parameters(request.parameters)) if request.parameters else (None, None)
     return Ask(request.id, feeds, outputs, timeout, priority), bool(raw)
+
+
+def _output(entry: Any, signature: Signature) -> str:
+    if entry.parameters:
+        refuse_unsupported(parameters(entry.parameters), entry.name)
+    return signature.output(entry.name)
 
 
 def parameters(entries: Any) -> dict[str, object]:

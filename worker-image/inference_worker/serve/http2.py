@@ -220,10 +220,17 @@ class Http2Protocol(asyncio.Protocol):
             raise StreamFaultError(number, Code.PROTOCOL_ERROR)
         if ended:
             stream.ended_there = True
-        elif stream.receive_window < STREAM_WINDOW // 2:
-            self.write(window_update(number, STREAM_WINDOW - stream.receive_window))
-            stream.receive_window = STREAM_WINDOW
+        if body:
+            self._chatter = 0
         self._deliver(stream, body, ended=ended)
+        if not ended and not stream.ended_here and not stream.held:
+            self.refill(stream)
+
+    def refill(self, stream: Stream) -> None:
+        """See Sender."""
+        if stream.receive_window < STREAM_WINDOW // 2 and not stream.ended_there:
+            self.write(window_update(stream.id, STREAM_WINDOW - stream.receive_window))
+            stream.receive_window = STREAM_WINDOW
 
     def _on_headers(self, flags: int, number: int, payload: bytes) -> None:
         if not number & 1:
@@ -462,6 +469,9 @@ class Http2Protocol(asyncio.Protocol):
         if not self._ending:
             self._ending = True
             self.write(_goaway(self._last, Code.NO_ERROR))
+        for stream in list(self._streams.values()):
+            if stream.receiver is not None:
+                stream.receiver.drain()
         self._close_if_done()
 
     def end_stalled(self, before: float) -> None:

@@ -22,6 +22,10 @@ class Sender(Protocol):
         """Send bytes."""
         ...
 
+    def refill(self, stream: "Stream") -> None:
+        """Open the stream's window again as far as it has been used."""
+        ...
+
     def finished(self, stream: "Stream") -> None:
         """The stream's answer is on its way."""
         ...
@@ -46,6 +50,10 @@ class Receiver(Protocol):
         """The caller is gone; no answer is wanted."""
         ...
 
+    def drain(self) -> None:
+        """The worker leaves: what is owed will be answered, and nothing else begun."""
+        ...
+
 
 class Stream:
     """One request and its answer."""
@@ -58,6 +66,7 @@ class Stream:
         "ended_here",
         "ended_there",
         "headers",
+        "held",
         "id",
         "incomplete_since",
         "receive_window",
@@ -79,8 +88,10 @@ class Stream:
         length = headers.get("content-length")
         self.announced = int(length) if length is not None and length.isdecimal() and len(length) < 16 else None
         self.incomplete_since: float | None = None
+        # While held, the caller's window is not opened again: it sends no more than it may already.
+        self.held = False
         # What flow control holds back: (bytes, header block) with either empty.
-        self._pending: deque[tuple[bytes, bytes]] = deque()
+        self._pending: deque[tuple[memoryview, bytes]] = deque()
 
     @property
     def waiting(self) -> bool:
@@ -112,15 +123,21 @@ class Stream:
     def write(self, body: bytes) -> None:
         """Send a part of the body, as far as flow control allows; the rest follows when it does."""
         if not self.ended_here and body:
-            self._pending.append((body, b""))
+            self._pending.append((memoryview(body), b""))
             self.flush()
 
     def finish(self, trailers: bytes) -> None:
         """Send trailers (or a head that is all there is) behind everything else, and end the stream."""
         if not self.ended_here:
             self.ended_here = True
-            self._pending.append((b"", trailers))
+            self._pending.append((memoryview(b""), trailers))
             self.flush()
+
+    def release(self) -> None:
+        """Let the caller send on."""
+        if self.held:
+            self.held = False
+            self._connection.refill(self)
 
     def reset(self, code: Code) -> None:
         """End the stream with an error."""
@@ -145,8 +162,8 @@ class Stream:
             part = body[:room]
             self.send_window -= len(part)
             connection.send_window -= len(part)
-            connection.write(frame(_DATA, 0, self.id, part))
+            connection.write(frame(_DATA, 0, self.id, bytes(part)))
             if len(part) < len(body):
-                pending[0] = (body[len(part) :], b"")
+                pending[0] = (body[room:], b"")
             else:
                 pending.popleft()

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 _NEVER = float("inf")
 
-Done = Callable[[Tensors | RequestError], None]
+Done = Callable[[Tensors | RequestError, Timing], None]
 
 
 @dataclass(slots=True)
@@ -53,15 +53,22 @@ class Inference:
                 error = answer if isinstance(answer, RequestError) else _internal(answer)
                 if span is not None:
                     span.end(timing, error)
-                done(error)
+                done(error, timing)
                 return
-            model.metrics.ran(timing)
             if span is not None:
                 span.end(timing, None)
-            done(answer)
+            done(answer, timing)
 
         ticket = self._submit(model, ask, deadline, finish, span)
-        return None if ticket is None else lambda: model.batcher.cancel(ticket)
+        if ticket is None:
+            return None
+
+        def leave() -> None:
+            if span is not None and not ticket.over:
+                span.left()
+            model.batcher.cancel(ticket)
+
+        return leave
 
     @staticmethod
     def _submit(

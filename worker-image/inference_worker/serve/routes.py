@@ -11,6 +11,7 @@ from prometheus_client import exposition
 
 from inference_protocol.messages import TELEMETRY_PATH, encode
 from inference_worker import metrics
+from inference_worker.batching.batcher import Timing
 from inference_worker.engine import Tensors
 from inference_worker.errors import RequestError, WorkerError
 from inference_worker.life import Life
@@ -27,8 +28,8 @@ log = logging.getLogger(__name__)
 _OK = Response(HTTPStatus.OK)
 _NOT_READY = Response(HTTPStatus.SERVICE_UNAVAILABLE)
 _HEADER = codec.HEADER.lower()
-# Turning so much JSON into numbers takes milliseconds, which probes and other callers should not wait for.
-_LARGE_JSON_BYTES = 64 << 10
+# Taking so much JSON or so many strings apart takes milliseconds, which probes and other callers should not wait for.
+_LARGE_BYTES = 64 << 10
 CLIENT_GONE = 499
 """How a request is counted whose caller left before the answer (nginx's number for it)."""
 
@@ -96,7 +97,7 @@ class Routes:
 
         try:
             model = self._asked(name, request)
-            if _HEADER not in request.headers and len(request.body) > _LARGE_JSON_BYTES:
+            if len(request.body) > _LARGE_BYTES and (model.signature.has_texts or _json_bytes(request) > _LARGE_BYTES):
                 self._spawn(self._answer_large(request, model, refuse))
                 return
             ask, form = model.decoder.decode(request.body, request.headers.get(_HEADER))
@@ -119,7 +120,8 @@ class Routes:
 
     async def _answer_large(self, request: Request, model: Model, refuse: Callable[[RequestError], None]) -> None:
         try:
-            ask, form = await in_thread(lambda: codec.decode(request.body, None, model.signature), name="parsing")
+            header = request.headers.get(_HEADER)
+            ask, form = await in_thread(lambda: codec.decode(request.body, header, model.signature), name="parsing")
             if request.abandoned:
                 model.metrics.answered(CLIENT_GONE)
                 return
@@ -134,7 +136,7 @@ class Routes:
     def _run(self, request: Request, model: Model, ask: Ask, form: Form, refuse: Callable[[RequestError], None]) -> None:
         metrics_of = model.metrics
 
-        def done(answers: Tensors | RequestError) -> None:
+        def done(answers: Tensors | RequestError, timing: Timing) -> None:
             if isinstance(answers, RequestError):
                 refuse(answers)
                 return
@@ -143,6 +145,11 @@ class Routes:
             except RequestError as error:
                 refuse(error)
                 return
+            except Exception:
+                log.exception("an answer could not be written")
+                refuse(RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "the answer could not be written; the worker's log says why"))
+                return
+            metrics_of.ran(timing)
             metrics_of.answered(200)
             if head is None:
                 request.reply(Response(HTTPStatus.OK, body))
@@ -208,6 +215,12 @@ class Routes:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _json_bytes(request: Request) -> int:
+    """How much JSON a request begins with; all of it where the header that says so is missing or wrong."""
+    length = request.headers.get(_HEADER, "")
+    return int(length) if length.isdecimal() and len(length) < 12 else len(request.body)
 
 
 def _parameters_fault(body: bytes) -> str | None:
