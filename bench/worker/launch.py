@@ -93,7 +93,7 @@ def start_mlserver(plan: Plan) -> Iterator[Started]:
         "host": "127.0.0.1",
         "http_port": plan.http_port,
         "grpc_port": plan.grpc_port,
-        "metrics_port": plan.http_port + 1 if plan.http_port + 1 != plan.grpc_port else plan.http_port + 2,
+        "metrics_port": plan.metrics_port,
         "parallel_workers": 0,
         "debug": False,
     }
@@ -129,7 +129,7 @@ def start_triton(plan: Plan) -> Iterator[Started]:
         "--http-address=127.0.0.1",
         "--grpc-address=127.0.0.1",
         "--allow-metrics=true",
-        f"--metrics-port={plan.http_port + 3}",
+        f"--metrics-port={plan.metrics_port}",
         "--log-info=false",
         "--pinned-memory-pool-byte-size=0",
         f"--backend-config=python,shm-region-prefix-name={prefix}",

@@ -26,6 +26,7 @@ class Plan:
     folder: Path
     http_port: int
     grpc_port: int
+    metrics_port: int = 0
     deadline_ms: float | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -107,8 +108,8 @@ class Running:
 def running(side: Side, model: Model, folder: Path, *, deadline_ms: float | None = None, **extra: Any) -> Iterator[Running]:
     """Start a server, wait for its word that it is ready and for a right answer, and end it. Raises PeerError."""
     folder.mkdir(parents=True, exist_ok=True)
-    http_port, grpc_port = free_ports(2)
-    plan = Plan(model, folder, http_port, grpc_port, deadline_ms, extra)
+    http_port, grpc_port, metrics_port = free_ports(3)
+    plan = Plan(model, folder, http_port, grpc_port, metrics_port, deadline_ms, extra)
     with side.start(plan) as started:
         protocol = "binary" if "binary" in side.protocols else "json"
         ready = wait_for_status(started, http_port, side.ready_path.format(name=model.name), seconds=_LOAD_SECONDS)

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 
+from inference_protocol.reasons import WorkerReason
 from inference_worker.datatypes import NUMPY
 from tests.worker import callers, models
 from tests.worker.harness import a_config
@@ -234,7 +235,6 @@ def test_a_stream_answers_in_order_and_goes_on_after_a_fault(client: triton.Infe
     assert [r.get_response().id for r, _ in answers if r] == [str(i) for i in range(20) if i != 7]
 
 
-@pytest.mark.xfail(strict=True, reason="no answer of a stream carries triton_final_response, which this client waits for")
 def test_a_stream_that_asks_for_it_is_told_which_answer_is_the_last(client: triton.InferenceServerClient) -> None:
     done: queue.Queue[Any] = queue.Queue()
     client.start_stream(callback=lambda result, error: done.put((result, error)))
@@ -264,9 +264,6 @@ async def test_the_asyncio_client_streams(aio: triton_aio.InferenceServerClient)
     assert not any(error for _, error in answers)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="an output's parameters are passed over, so what asks for classes or shared memory gets neither"
-)
 @pytest.mark.parametrize("wish", ["classes", "shared memory"])
 def test_a_form_of_output_that_we_do_not_have_is_refused(client: triton.InferenceServerClient, wish: str) -> None:
     output = triton.InferRequestedOutput("same", class_count=1 if wish == "classes" else 0)
@@ -292,13 +289,13 @@ def test_bf16_comes_back_as_it_went(shared_place: Place, shape: tuple[int, int])
     assert all(np.array_equal(result.as_numpy(f"out_{name}"), samples(name, shape)) for name in kinds)
 
 
-@pytest.mark.xfail(strict=True, reason="OnnxEngine._to_value makes no OrtValue of texts, which a model with BF16 beside them needs")
-def test_a_model_may_take_bf16_and_texts(place: Place) -> None:
+def test_a_model_with_bf16_and_texts_is_refused_before_it_is_ready(place: Place) -> None:
     kinds = {**BF16, "BYTES": models.STRING}
-    worker = place.start(a_config(place.put("m.onnx", every_datatype(kinds)))).wait_ready()
-    with triton.InferenceServerClient(f"127.0.0.1:{worker.grpc_port}") as client:
-        result = client.infer("net", [tensor(samples(name), name, name=f"in_{name}") for name in kinds])
-    assert np.array_equal(result.as_numpy("out_BYTES"), samples("BYTES"))
+
+    ended = place.run(a_config(place.put("m.onnx", every_datatype(kinds))))
+
+    assert ended.said.reason == WorkerReason.MODEL_CORRUPT
+    assert "BF16" in ended.said.message
 
 
 def test_bytes_are_framed_as_the_client_frames_them(all_types: Worker) -> None:

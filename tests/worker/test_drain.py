@@ -138,12 +138,12 @@ def test_sixteen_callers_who_wait_when_the_stop_comes_are_all_answered(slow_work
 
 
 def test_those_who_still_wait_when_the_time_is_up_are_told_so(place: Place) -> None:
-    config = a_slow_config(place, drain_seconds=0.2)
+    config = a_config(place.put("m.onnx", SLOW), drain_seconds=0.05)
     worker = place.start(config, patches=QUICK_DRAIN).wait_ready()
-    wires = [Wire(worker.port) for _ in range(100)]
+    wires = [Wire(worker.port) for _ in range(400)]
     for wire in wires:
         wire.send(request("POST", INFER, ONE_SLOW))
-    until(lambda: received(worker) == 100, "all of them to be in")
+    until(lambda: received(worker) == 400, "all of them to be in")
 
     worker.stop()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,11 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HERE = Path(__file__).resolve().parent
-# What the suite finds and the worker is known for, as (section, description).
-KNOWN = {
-    # The window is widened, and what it lets through sent, before the settings are acknowledged.
-    ("http2/6.9.2", "Changes SETTINGS_INITIAL_WINDOW_SIZE after sending HEADERS frame"),
-}
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("go") is None, reason="h2spec is built with Go")]
 
@@ -82,15 +78,24 @@ async def run(program: Path, report: Path) -> None:
             await asyncio.wait_for(server.wait_closed(), 1)
 
 
-async def test_the_conformance_suite_of_http2_finds_nothing_new(
-    h2spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def failures(report: Path) -> tuple[int, set[tuple[str | None, str | None]]]:
+    """How many cases there were, and those that failed. The suite writes a peer's bytes into its XML as they come."""
+    text = re.sub(r"[^\t\n\r -~]|&#x?[0-9A-Fa-f]+;", "?", report.read_text(errors="replace"))
+    cases = ET.fromstring(text).findall(".//testcase")
+    bad = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    return len(cases), {(case.get("package"), case.get("classname")) for case in bad}
+
+
+async def test_the_conformance_suite_of_http2_finds_nothing(h2spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The suite takes the protocol's default frame size for what no server exceeds.
     monkeypatch.setattr(http2, "FRAME_LIMIT_BYTES", 16384)
-    await run(h2spec, tmp_path / "report.xml")
-
-    cases = ET.parse(tmp_path / "report.xml").getroot().findall(".//testcase")
-    failed = {(case.get("package"), case.get("classname")) for case in cases if case.find("failure") is not None}
-    failed |= {(case.get("package"), case.get("classname")) for case in cases if case.find("error") is not None}
-    assert len(cases) > 140
-    assert failed == KNOWN
+    failed: set[tuple[str | None, str | None]] | None = None
+    # The suite waits two seconds for each answer: on a busy machine a case may miss that once, but not again and again.
+    for attempt in range(3):
+        await run(h2spec, tmp_path / f"{attempt}.xml")
+        count, found = failures(tmp_path / f"{attempt}.xml")
+        assert count > 140
+        failed = found if failed is None else failed & found
+        if not failed:
+            return
+    assert failed == set()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -49,6 +50,9 @@ async def serve(life: Life, stop: asyncio.Event, ports: Ports) -> TerminationRep
         log.info("ready: %s on %s after %.2f s", model.name, model.engine.provider, facts.load_seconds + facts.warmup_seconds)
         if why := model.warm.layout.why:
             log.info("requests are run one by one: %s", why)
+        # What is there now stays: the collector need not walk through it again and again while requests come and go.
+        gc.collect()
+        gc.freeze()
         if life.config.task is not None:
             return await _run_task(life, stop)
         await _until(stop, life.fault)

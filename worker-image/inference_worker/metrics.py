@@ -22,6 +22,7 @@ REGISTRY = CollectorRegistry()
 # Finer than the usual web buckets below 5 ms, where most CPU inference lives.
 BUCKETS_MILLISECONDS = (0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 25, 50, 75, 100, 250, 500, 1000, 2500, 5000, 10000)
 BUCKETS_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+_FOLD = 4096
 LABELS = ("namespace", "job", "model", "version")
 
 items_total = Counter("inference_batch_items_total", "Items of a batch task that were committed.", LABELS, registry=REGISTRY)
@@ -58,14 +59,15 @@ class ModelMetrics:
     def __init__(self, labels: tuple[str, ...], *, ready: Callable[[], bool]) -> None:
         self.labels = labels
         self.codes: dict[int, int] = {}
-        self.latency = Distribution(BUCKETS_MILLISECONDS)
-        self.queue = Distribution(BUCKETS_MILLISECONDS)
-        self.compute = Distribution(BUCKETS_MILLISECONDS)
-        self.rows = Distribution(BUCKETS_ROWS)
-        self.sketch = LatencySketch()
+        self._timings: list[Timing] = []
+        self._latency = Distribution(BUCKETS_MILLISECONDS)
+        self._queue = Distribution(BUCKETS_MILLISECONDS)
+        self._compute = Distribution(BUCKETS_MILLISECONDS)
+        self._rows = Distribution(BUCKETS_ROWS)
+        self._sketch = LatencySketch()
         self.counts = Counts()
         self.batcher: Batcher | None = None
-        self.last_inference = 0.0
+        self._last_inference = 0.0
         self._ready = ready
 
     def answered(self, code: int) -> None:
@@ -74,13 +76,59 @@ class ModelMetrics:
 
     def ran(self, timing: Timing) -> None:
         """Count the times of a request that the model answered."""
-        self.last_inference = time.time()
-        self.sketch.record(timing.queue + timing.compute)
-        queue, compute = timing.queue * 1e3, timing.compute * 1e3
-        self.queue.observe(queue)
-        self.compute.observe(compute)
-        self.latency.observe(queue + compute)
-        self.rows.observe(timing.rows)
+        self._timings.append(timing)
+        if len(self._timings) >= _FOLD:
+            self._fold()
+
+    def _fold(self) -> None:
+        """Take the kept timings into the distributions: done for many at once, since for each it would cost more than a run."""
+        if not self._timings:
+            return
+        timings, self._timings = self._timings, []
+        self._last_inference = time.time()
+        for timing in timings:
+            self._sketch.record(timing.queue + timing.compute)
+            queue, compute = timing.queue * 1e3, timing.compute * 1e3
+            self._queue.observe(queue)
+            self._compute.observe(compute)
+            self._latency.observe(queue + compute)
+            self._rows.observe(timing.rows)
+
+    @property
+    def sketch(self) -> LatencySketch:
+        """Latencies, queue and compute together, seconds."""
+        self._fold()
+        return self._sketch
+
+    @property
+    def latency(self) -> Distribution:
+        """Queue and compute together, milliseconds."""
+        self._fold()
+        return self._latency
+
+    @property
+    def queue(self) -> Distribution:
+        """Milliseconds waited."""
+        self._fold()
+        return self._queue
+
+    @property
+    def compute(self) -> Distribution:
+        """Milliseconds in the model."""
+        self._fold()
+        return self._compute
+
+    @property
+    def rows(self) -> Distribution:
+        """Rows of the runs that answered."""
+        self._fold()
+        return self._rows
+
+    @property
+    def last_inference(self) -> float:
+        """Unix time of the last answer, to the precision of the last look."""
+        self._fold()
+        return self._last_inference
 
     @property
     def requests(self) -> int:

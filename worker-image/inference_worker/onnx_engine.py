@@ -1,5 +1,6 @@
 """ONNX Runtime as an Engine."""
 
+import contextlib
 import ctypes
 import math
 from dataclasses import replace
@@ -89,14 +90,15 @@ class OnnxEngine:
                 return ort.InferenceSession(optimised, options, providers=providers)
             except _LOAD_FAULTS:
                 cache.drop()
-        options = _options(threads)
-        try:
-            if cache is None:
-                return ort.InferenceSession(data, options, providers=providers)
-            with cache.filling() as path:
+        if cache is not None:
+            options = _options(threads)
+            # A cache that can't be written (a full disk) is no fault of the model: it is loaded once more without.
+            with contextlib.suppress(*_LOAD_FAULTS), cache.filling() as path:
                 if path is not None:
                     options.optimized_model_filepath = str(path)
                 return ort.InferenceSession(data, options, providers=providers)
+        try:
+            return ort.InferenceSession(data, _options(threads), providers=providers)
         except _LOAD_FAULTS as error:
             raise WorkerError(WorkerReason.MODEL_CORRUPT, _explain_load(data, str(error))) from error
 

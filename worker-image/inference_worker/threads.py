@@ -4,9 +4,18 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar, cast
 
 T = TypeVar("T")
+
+
+_PARSERS = ThreadPoolExecutor(2, thread_name_prefix="parsing")
+
+
+async def parsed(work: Callable[[], T]) -> T:
+    """Take a large request apart beside the event loop; few at a time, since all of them share one interpreter."""
+    return await asyncio.get_running_loop().run_in_executor(_PARSERS, work)
 
 
 async def in_thread(work: Callable[[], T], *, name: str) -> T:

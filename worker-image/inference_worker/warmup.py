@@ -54,9 +54,7 @@ class Warm:
     def items_per_second(self) -> float | None:
         """Rows a second at the size that pays best; None when nothing could be measured."""
         sizes = self.profile.measured
-        if not sizes:
-            return None
-        return max(size / seconds for size, seconds in sizes.items() if seconds > 0)
+        return max((size / seconds for size, seconds in sizes.items() if seconds > 0), default=None)
 
 
 def warm_up(engine: Engine, batch_size: int, *, cpus: int = 1, clock: Clock = time.perf_counter) -> Warm:
@@ -96,13 +94,13 @@ def understood(engine: Engine, sample: Tensors) -> Layout:
     single = layout_of(inputs, None)
     if all(spec.batch_axis is None for spec in inputs):
         return layout_of(inputs, None, "none of its inputs has a dimension that counts rows")
-    # Neither is all zeros, which would add nothing to the other where rows are added up.
+    # Zeros beside others, since they show what others do to them; and others beside others, since zeros add nothing to a sum.
     one, other = (_different(sample, inputs, seed) for seed in (1, 2))
     probe = Layout(single.inputs, {})
     try:
-        alone = [engine.run(one), engine.run(other)]
+        zeros, first, second = (engine.run(feeds) for feeds in (sample, one, other))
         two = engine.run(probe.joined([one, other]))
-        three = engine.run(probe.joined([one, other, one]))
+        three = engine.run(probe.joined([other, sample, one]))
     except (ValueError, RuntimeError, MemoryError) as error:
         return layout_of(inputs, None, f"it refused several rows at once: {error}")
     axes: dict[str, int] = {}
@@ -112,10 +110,11 @@ def understood(engine: Engine, sample: Tensors) -> Layout:
             return layout_of(inputs, None, f"its output {name!r} has no dimension that counts rows")
         axes[name] = grown[0]
     layout = Layout(single.inputs, axes)
-    for index, answers in enumerate(alone):
-        together = layout.answer(two, index, index + 1)
-        if mixed := next((name for name, array in answers.items() if not _alike(array, together[name])), None):
-            return layout_of(inputs, None, f"its output {mixed!r} for a row depends on the rows beside it")
+    for together, alone in ((two, (first, second)), (three, (second, zeros, first))):
+        for index, answers in enumerate(alone):
+            row = layout.answer(together, index, index + 1)
+            if mixed := next((name for name, array in answers.items() if not _alike(array, row[name])), None):
+                return layout_of(inputs, None, f"its output {mixed!r} for a row depends on the rows beside it")
     return layout
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from inference_worker.batching.execute import Answer
 
 _PATIENCE_SECONDS = 20.0
+# Longer than any caller waits: a run that nobody lets go must not seem to have ended by itself.
+_HELD_SECONDS = 60.0
 ROWS = Layout({"x": 0}, {"y": 0})
 ALONE = Layout({"x": 0}, None, "it is told so")
 
@@ -96,7 +98,7 @@ class Scripted(Formula):
         cancelled = cancellation or Cancellation()
         cancelled.bind(self._wake)
         with self._changed:
-            assert self._changed.wait_for(lambda: self._let > 0 or cancelled.cancelled, _PATIENCE_SECONDS)
+            assert self._changed.wait_for(lambda: self._let > 0 or cancelled.cancelled, _HELD_SECONDS)
             if cancelled.cancelled:
                 raise RunCancelledError("nobody waits for it")
             self._let -= 1

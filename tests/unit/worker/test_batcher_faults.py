@@ -140,6 +140,25 @@ async def test_one_who_leaves_the_queue_does_not_let_a_second_canary_in() -> Non
         engine.let()
 
 
+async def test_a_canary_that_leaves_while_it_waits_makes_room_for_the_next() -> None:
+    engine, clock = Scripted(held=True, faults=broken), Clock()
+    batcher = a_batcher(engine, ALONE, clock=clock)
+    for value in (BAD, BAD, BAD, BAD, BAD, 1):
+        batcher.submit(a_row(value), (), Caller())
+    engine.let(5)
+    await engine.begun(6)
+    clock.now += 1.0
+    canary = batcher.submit(a_row(2), (), Caller())
+    assert canary is not None and batcher.breaker.state is BreakerState.HALF_OPEN
+
+    batcher.cancel(canary)
+    following = Caller()
+    batcher.submit(a_row(3), (), following)
+    engine.let()
+
+    assert (await following.answer())["y"][0, 0] == 6
+
+
 async def test_a_shortage_of_memory_halves_later_batches_from_the_start() -> None:
     engine = Scripted(held=True, faults=lambda x: MemoryError("no room") if len(x) > 2 else None)
     batcher = a_batcher(engine, profile=FLAT)
@@ -195,9 +214,6 @@ async def test_memory_that_is_short_now_and_then_ends_nobody() -> None:
     assert given_up == []
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a run on the event loop that goes well does not clear the count of rows that found no memory"
-)
 async def test_rows_that_find_no_memory_between_many_quick_runs_end_nobody() -> None:
     given_up: list[WorkerError] = []
     engine, clock = Scripted(faults=lambda x: MemoryError("its own size") if BAD in x else None), Clock()
@@ -209,9 +225,6 @@ async def test_rows_that_find_no_memory_between_many_quick_runs_end_nobody() -> 
     assert given_up == []
 
 
-@pytest.mark.xfail(
-    strict=True, reason="each member of a batch that is taken apart counts, so one batch in a bad moment ends the worker"
-)
 async def test_one_batch_in_a_moment_without_memory_does_not_end_the_worker() -> None:
     given_up: list[WorkerError] = []
     engine = Scripted(held=True)

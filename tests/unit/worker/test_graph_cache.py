@@ -154,9 +154,6 @@ def test_a_place_that_is_no_directory_costs_nothing_but_time(tmp_path: Path) -> 
     load(tmp_path / "file" / "below")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a cache that can't be written (a full disk) is told as a model that is corrupt, which is permanent"
-)
 def test_a_full_disk_costs_nothing_but_time(directory: Path) -> None:
     scratch = GraphCache(directory, DIGEST)._scratch()
     assert scratch is not None

@@ -96,6 +96,19 @@ async def test_a_head_that_was_seen_before_on_another_connection_means_the_same(
     assert all(not asked.abandoned and asked.arrived > 0 for asked in second.handled)
 
 
+async def test_a_request_that_was_seen_before_is_waited_for_wherever_it_is_cut() -> None:
+    served = Served()
+    known = request("POST", "/a", b"\r\n\r\nbody")
+    await served.answers(known)
+
+    for cut in range(1, len(known)):
+        await served.answers(known[:cut])
+        assert len(served.handled) == cut
+        await served.answers(known[cut:])
+
+    assert {asked.body for asked in served.handled} == {b"\r\n\r\nbody"} and len(served.handled) == len(known)
+
+
 async def test_a_last_request_that_was_seen_before_is_still_the_last() -> None:
     last = request("GET", "/a", headers={"Connection": "close"})
     first, second = Served(), Served()

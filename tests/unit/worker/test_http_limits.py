@@ -207,15 +207,17 @@ async def test_an_answer_to_a_caller_that_has_left_goes_nowhere() -> None:
     assert await served.answers() == [] and served.cancelled == ["/wait"]
 
 
-async def test_a_request_is_answered_once() -> None:
+async def test_a_request_is_answered_once_and_with_its_first_answer() -> None:
     served = Served()
-    await served.answers(request("GET", "/wait"))
-    (held,) = served.gate.held
+    await served.answers(request("GET", "/wait") * 2)
+    first, second = served.gate.held
 
-    for body in (b"first", b"second"):
-        held.reply(http.Response(http.HTTPStatus.OK, body))
+    for body in (b"2", b"not this"):
+        second.reply(http.Response(http.HTTPStatus.OK, body))
+    for body in (b"1", b"nor this"):
+        first.reply(http.Response(http.HTTPStatus.OK, body))
 
-    assert [reply.body for reply in await served.answers()] == [b"first"] and served.cancelled == []
+    assert [reply.body for reply in await served.answers()] == [b"1", b"2"] and served.cancelled == []
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

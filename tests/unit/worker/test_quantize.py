@@ -370,7 +370,7 @@ def test_without_onnx_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyP
     error = refusal(perceptron())
 
     assert error.fault == Fault.PACKAGE_MISSING
-    assert "pip install onnx" in error.message
+    assert "requirements-quantize.txt" in error.message
     assert error.permanent
 
 

@@ -146,7 +146,6 @@ async def test_unloading_answers_what_was_taken_and_refuses_what_comes() -> None
     assert "unloaded" in json.loads((await infer(routes, ONE)).body)["error"]
 
 
-@pytest.mark.xfail(strict=True, reason="a model that is being unloaded is told to be still loading")
 async def test_while_it_unloads_callers_are_not_told_that_it_loads() -> None:
     engine = Scripted(held=True)
     life = await a_life(engine, ONE_BY_ONE)

@@ -168,7 +168,6 @@ def test_garbled_texts_are_refused_and_the_next_request_is_answered(strings: Wor
         assert stub.ModelInfer(message).raw_output_contents[0] == framed([b"fine", b"again"])
 
 
-@pytest.mark.xfail(strict=True, reason="UnicodeDecodeError is a ValueError, so OnnxEngine.run passes it on as the caller's fault")
 def test_a_text_in_the_model_that_is_no_utf_8_is_the_models_fault_and_not_the_callers(place: Place) -> None:
     """SeldonIO/MLServer#1718 turned around: bytes that are no text may come out of a model as well as go in."""
     label = helper.make_tensor("names", models.STRING, [2], [b"\xff\xfe", b"one"])

@@ -50,29 +50,6 @@ HOOKS: list[tuple[type, str]] = [
 ]
 
 
-# Which of the first three calls leave somebody without an answer, or with two.
-KNOWN: dict[tuple[type, str], tuple[int, ...]] = {
-    (LatencyProfile, "seconds"): (3,),
-    (LatencyProfile, "best"): (1,),
-    **dict.fromkeys(
-        (
-            (LatencyProfile, "observe"),
-            (MemoryCeilings, "limit"),
-            (MemoryCeilings, "succeeded"),
-            (Breaker, "succeeded"),
-            (DeadlineQueue, "head"),
-            (DeadlineQueue, "line"),
-            (DeadlineQueue, "pop"),
-            (Runners, "start"),
-        ),
-        (1, 2, 3),
-    ),
-}
-_UNTOLD = pytest.mark.xfail(
-    strict=True, reason="what _finish, _learn and _dispatch raise ends in the event loop's log, not with the callers"
-)
-
-
 class Gate:
     """An engine whose runs wait for a gate, so that a batch gathers behind the first."""
 
@@ -128,13 +105,7 @@ class Callers:
 
 
 def faults() -> list[Any]:
-    return [
-        pytest.param(
-            owner, name, call, id=f"{owner.__name__}.{name} {call}", marks=_UNTOLD if call in KNOWN.get((owner, name), ()) else ()
-        )
-        for owner, name in HOOKS
-        for call in (1, 2, 3)
-    ]
+    return [pytest.param(owner, name, call, id=f"{owner.__name__}.{name} {call}") for owner, name in HOOKS for call in (1, 2, 3)]
 
 
 @pytest.mark.parametrize(("owner", "name", "call"), faults())

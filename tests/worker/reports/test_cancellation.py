@@ -159,7 +159,6 @@ def test_a_caller_who_left_early_does_not_hold_the_end(worker: Worker, orders: O
     assert (ended.code, ended.said.outcome) == (0, "Drained") and "every request" in ended.said.message
 
 
-@pytest.mark.xfail(strict=True, reason="a gRPC stream whose request is not whole counts as one that is waited for")
 @pytest.mark.parametrize("sent", [b"", message(b"0123456789", length=1000)], ids=["nothing", "half"])
 def test_half_a_grpc_request_does_not_hold_the_end(worker: Worker, sent: bytes) -> None:
     """mosecorg/mosec#262, for a caller that never finishes what it began."""
@@ -171,7 +170,6 @@ def test_half_a_grpc_request_does_not_hold_the_end(worker: Worker, sent: bytes) 
         assert worker.stop().ended(seconds=END_SECONDS).code == 0
 
 
-@pytest.mark.xfail(strict=True, reason="a bidirectional stream without anything to answer is not ended by the drain")
 def test_a_stream_that_waits_for_nothing_does_not_hold_the_end(worker: Worker) -> None:
     """mosecorg/mosec#262, for a stream that its caller keeps open."""
     still_open = threading.Event()

@@ -74,7 +74,6 @@ def test_requests_by_status_add_up_to_those_that_were_sent(worker: Worker, order
     assert stats["inference_count"] == 11 and stats["execution_count"] == len(orders.runs)
 
 
-@pytest.mark.xfail(strict=True, reason="an answer that JSON can't carry is counted as a success of the model and as a 400")
 def test_a_request_is_counted_as_a_success_or_as_a_failure_and_not_as_both(worker: Worker) -> None:
     """triton-inference-server/server#5296: the histogram's count is the counter of successes."""
     for _ in range(3):
@@ -85,7 +84,6 @@ def test_a_request_is_counted_as_a_success_or_as_a_failure_and_not_as_both(worke
     assert callers.metric(worker, "inference_latency_ms_count") == callers.metric(worker, REQUESTS, code="200")
 
 
-@pytest.mark.xfail(strict=True, reason="Batcher._measure adds the rows of runs that failed")
 def test_rows_of_a_run_that_failed_are_no_inferences(place: Place) -> None:
     """triton-inference-server/server#5296: inference_count and execution_count tell of the same runs."""
     worker = place.start(a_config(place.put("m.onnx", models.gather()))).wait_ready()
@@ -98,7 +96,6 @@ def test_rows_of_a_run_that_failed_are_no_inferences(place: Place) -> None:
     assert (stats["execution_count"], stats["inference_count"]) == (2, 2)
 
 
-@pytest.mark.xfail(strict=True, reason="a gRPC message that can't be read is answered and counted nowhere; over HTTP it is")
 def test_garbage_is_counted_over_grpc_as_it_is_over_http(worker: Worker) -> None:
     """BerriAI/litellm#10595: failures before the model were not counted."""
     assert post(worker.port, INFER, b"{").status == 400

@@ -43,7 +43,6 @@ def test_a_runner_that_dies_takes_health_with_it(worker: Worker, orders: Orders)
         assert worker.answers("/v2/health/ready") == 503
 
 
-@pytest.mark.xfail(strict=True, reason="a runner that dies leaves the callers of its run without an answer")
 def test_the_callers_of_a_runner_that_dies_are_told(worker: Worker, orders: Orders) -> None:
     """triton-inference-server/server#5381: requests to a dead runner hung for ever."""
     orders.give("die")
@@ -117,9 +116,6 @@ def test_a_fault_in_one_run_is_told_to_its_callers_and_no_others(worker: Worker,
         assert post(worker.port, INFER, infer_json([[1, 1]])).status == 200
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Repository.load and _change catch WorkerError only: the state stays LOADING, the caller waits"
-)
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_a_load_that_breaks_in_a_way_nobody_thought_of_is_told_too(place: Place, orders: Orders, protocol: str) -> None:
     """ray-project/ray#66140, for reloads: an unforeseen exception must not leave a caller or a state hanging."""

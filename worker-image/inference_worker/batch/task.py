@@ -236,12 +236,15 @@ class Task:
         reading.refuse_non_finite(feeds, first, self._engine.inputs)
 
     def _plan(self, items: Items, start: int) -> tuple[Layout, int]:
-        """How items go together, and how many: the number that pays best, at most what the job allows."""
+        """How items go together, and how many: always the job's own number, although fewer may be quicker.
+
+        Rounding differs by the number of rows, and some nets make much of it; a job that is run again gives the same answers.
+        """
         engine, warm = self._engine, self._warm
         if engine.rows is not None:
             return layout_of(engine.inputs, None), engine.rows
         if warm is not None and warm.layout.outputs is not None:
-            return warm.layout, warm.profile.best(self._config.batch_size)
+            return warm.layout, self._config.batch_size
         # The warm-up's zeros told nothing; a real item may.
         layout = understood(engine, items.rows(start, start + 1))
         return layout, self._config.batch_size if layout.outputs is not None else 1

@@ -12,12 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
+import msgspec
+
 from inference_protocol.reasons import WorkerReason
 from inference_worker.batching.breaker import Breaker, BreakerState
 from inference_worker.batching.execute import Answer, Execution, Report
 from inference_worker.batching.memory import MemoryCeilings
-from inference_worker.batching.profile import LatencyProfile
-from inference_worker.batching.queue import DEFAULT_PRIORITY, DeadlineQueue, Waiting
+from inference_worker.batching.profile import Error, LatencyProfile
+from inference_worker.batching.queue import DEFAULT_PRIORITY, PATIENCE_SECONDS, DeadlineQueue, Waiting
 from inference_worker.batching.rows import Bucket, Layout
 from inference_worker.batching.runners import Runners
 from inference_worker.engine import Cancellation, Engine, RunCancelledError, Tensors
@@ -30,6 +32,10 @@ STUCK_SECONDS = 60.0
 """A run that takes this long, and a hundred times longer than the profile says, will not end by itself."""
 
 _HOPELESS_RUNS = 5
+_LARGEST_REQUEST_RUNS = 1024
+"""Runs that one request may cause: it holds the model for that long, whoever else waits."""
+
+_OUTLIER = 4.0
 _SHAPES = 64
 _SIZES = 1024
 _NO_RUNS = (0, 0.0)
@@ -37,8 +43,7 @@ _ANY = 1 << 40
 _NEVER = float("inf")
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(msgspec.Struct, frozen=True):
     """Seconds that a request waited and computed, and the rows that ran with it (its own among them)."""
 
     queue: float
@@ -63,8 +68,7 @@ class Counts:
     by_rows: dict[int, tuple[int, float]] = field(default_factory=dict)
 
 
-@dataclass(slots=True, eq=False)
-class Ticket:
+class Ticket(msgspec.Struct, eq=False):
     """One request on its way. `done` is called exactly once, unless the ticket is cancelled."""
 
     feeds: Tensors
@@ -75,6 +79,7 @@ class Ticket:
     arrived: float
     done: Callable[[Answer, Timing], None]
     priority: int = DEFAULT_PRIORITY
+    expected: float = 0.0
     canary_epoch: int = -1
     over: bool = False
     begun: float = 0.0
@@ -121,6 +126,8 @@ class Batcher:
         self.layout = layout
         self.profile = profile
         self._profiles: dict[Bucket, LatencyProfile] = {}
+        # What a run takes over the profile (the way to the thread, others on the core), and a whole wait over its forecast.
+        self._run_error, self._wait_error = Error(), Error()
         self._max_rows = max_rows if layout.outputs is not None else _ANY
         self._warm = warm
         self._inline = warm if inline else None
@@ -186,14 +193,18 @@ class Batcher:
             rows = self.layout.rows(feeds)
         except ValueError as error:
             raise RequestError(HTTPStatus.BAD_REQUEST, str(error)) from error
+        if rows > self._most(rows) * _LARGEST_REQUEST_RUNS:
+            text = f"{rows} rows in one request are too many for runs of {self._max_rows}; split the request, or raise batchSize"
+            raise RequestError(HTTPStatus.BAD_REQUEST, text)
         bucket = self.layout.bucket(feeds, wanted)
         self._admit(rows, bucket, deadline, priority, now)
-        ticket = Ticket(feeds, wanted, rows, bucket, deadline, now, done, priority)
+        if self._inline is not None and bucket[1:] == self._inline and rows <= self._max_rows and not self._queue.length:
+            self._run_inline(feeds, wanted, rows, bucket, now, done)
+            return None
+        expected = now + self._forecast(rows, bucket, deadline, priority, now)
+        ticket = Ticket(feeds, wanted, rows, bucket, deadline, now, done, priority, expected)
         if self.breaker.state is BreakerState.HALF_OPEN:
             ticket.canary_epoch = self.breaker.epoch
-        if self._inline is not None and bucket[1:] == self._inline and rows <= self._max_rows and not self._queue.length:
-            self._run_inline(ticket)
-            return None
         self._enqueue(ticket, now)
         self._dispatch()
         return None if ticket.over else ticket
@@ -241,16 +252,20 @@ class Batcher:
 
     def _too_late(self, rows: int, bucket: Bucket, deadline: float, priority: int, now: float) -> RequestError | None:
         """Why a deadline can't be met: what runs, what is more urgent, and the run itself take longer; None when it can."""
-        ahead = self._queue.ahead((priority, deadline, 0)) * self._row_seconds() / self._runners.count
-        wait = max(0.0, self._free_at(now) - now) + ahead
-        run = self._seconds(rows, bucket)
-        if now + wait + run <= deadline:
+        needed = self._forecast(rows, bucket, deadline, priority, now) + self._wait_error.margin
+        if now + needed <= deadline:
             return None
+        run = self._seconds(rows, bucket)
         text = (
-            f"the deadline in {max(0.0, deadline - now) * 1e3:.0f} ms can't be met: the wait is {wait * 1e3:.0f} ms, "
-            f"the run {run * 1e3:.0f} ms"
+            f"the deadline in {max(0.0, deadline - now) * 1e3:.0f} ms can't be met: the answer takes {needed * 1e3:.0f} ms, "
+            f"{run * 1e3:.0f} of them the run"
         )
-        return RequestError(HTTPStatus.TOO_MANY_REQUESTS, text, retry_after_seconds=wait)
+        return RequestError(HTTPStatus.TOO_MANY_REQUESTS, text, retry_after_seconds=max(0.0, needed - run))
+
+    def _forecast(self, rows: int, bucket: Bucket, deadline: float, priority: int, now: float) -> float:
+        """Seconds until a request would be answered: what runs, what is more urgent, and its own run."""
+        ahead = self._queue.ahead((priority, min(deadline, now + PATIENCE_SECONDS), 0)) * self._row_seconds() / self._runners.count
+        return max(0.0, self._free_at(now) - now) + ahead + self._seconds(rows, bucket)
 
     def _free_at(self, now: float) -> float:
         """When a runner is free for new work, by what the profile says of the runs under way."""
@@ -266,7 +281,12 @@ class Batcher:
         return self._profiles.get(bucket[1:], self.profile)
 
     def _seconds(self, rows: int, bucket: Bucket) -> float:
-        return self._profile(bucket).seconds(min(rows, self._max_rows)) * max(1.0, rows / self._max_rows)
+        most = self._most(rows)
+        return self._profile(bucket).seconds(min(rows, most)) * max(1.0, rows / most)
+
+    def _most(self, rows: int) -> int:
+        """The most rows of a run. Where nothing is put together (a maximum of 1), a request's own `rows` are its caller's."""
+        return rows if self._max_rows == 1 else self._max_rows
 
     def _backlog(self, now: float) -> float:
         return max(0.0, self._free_at(now) - now) + self._queue.rows * self._row_seconds() / self._runners.count
@@ -340,8 +360,8 @@ class Batcher:
                 if head is None:
                     return
                 tickets = self._gather(head.bucket, now)
-                if tickets:
-                    self._start(tickets, head.bucket, now)
+                if in_time := [ticket for ticket in tickets if self._in_time(ticket, now)]:
+                    self._start(in_time, head.bucket, now)
             except Exception as error:
                 log.exception("a batch could not be made")
                 victims = tickets or ([head.item] if head is not None else [waiting.item for waiting in self._queue.clear()])
@@ -350,7 +370,7 @@ class Batcher:
                         self._fail(ticket, told(error))
 
     def _gather(self, bucket: Bucket, now: float) -> list[Ticket]:
-        """The most urgent of a bucket, as many as pay and as all of them have time for; the late are told so."""
+        """The most urgent of a bucket, as many as pay and as all of them have time for."""
         limit = self.ceilings.limit(bucket, self._max_rows, now)
         count = rows = 0
         tightest = _NEVER
@@ -359,9 +379,9 @@ class Batcher:
                 break
             count, rows, tightest = count + 1, rows + waiting.rows, min(tightest, waiting.item.deadline)
         if count > 1:
-            pays = self._profile(bucket).best(rows, within=tightest - now)
+            pays = self._profile(bucket).best(rows, within=tightest - now - self._run_error.margin)
             count = self._fitting(bucket, pays)
-        return [ticket for waiting in self._queue.pop(bucket, count) if self._in_time(ticket := waiting.item, now)]
+        return [waiting.item for waiting in self._queue.pop(bucket, count)]
 
     def _fitting(self, bucket: Bucket, limit: int) -> int:
         """How many of the most urgent have at most `limit` rows together; at least one."""
@@ -374,8 +394,9 @@ class Batcher:
         return count
 
     def _in_time(self, ticket: Ticket, now: float) -> bool:
+        """Whether a ticket that was taken from the queue can still be in time; if not, it is told so."""
         ticket.place = None
-        if now + self._seconds(ticket.rows, ticket.bucket) <= ticket.deadline:
+        if ticket.deadline == _NEVER or now + self._seconds(ticket.rows, ticket.bucket) + self._run_error.margin <= ticket.deadline:
             return True
         self.counts.expired += 1
         self._fail(ticket, RequestError(HTTPStatus.GATEWAY_TIMEOUT, "the deadline can't be met any more"))
@@ -385,7 +406,7 @@ class Batcher:
         rows = [ticket.rows for ticket in tickets]
         batch = _Batch(tickets, sum(rows), now, self._seconds(sum(rows), bucket), self.breaker.epoch)
         members, wanted = [ticket.feeds for ticket in tickets], tickets[0].wanted
-        limit = self.ceilings.limit(bucket, self._max_rows, now)
+        limit = self.ceilings.limit(bucket, self._most(batch.rows), now)
         self._runners.start(
             lambda: self._execution.run(members, rows, wanted, limit, batch.cancellation),
             lambda result: self._finish(batch, bucket, result),
@@ -394,21 +415,34 @@ class Batcher:
         for ticket in tickets:
             ticket.begun, ticket.batch = now, batch
 
-    def _run_inline(self, ticket: Ticket) -> None:
-        ticket.begun = ticket.arrived
-        epoch, rows = self.breaker.epoch, ticket.rows
+    def _run_inline(
+        self,
+        feeds: Tensors,
+        wanted: tuple[str, ...],
+        rows: int,
+        bucket: Bucket,
+        now: float,
+        done: Callable[[Answer, Timing], None],
+    ) -> None:
+        """Run at once, here: nothing that waits or can be cancelled is needed for that."""
+        epoch = self.breaker.epoch
+        answer: Answer
         try:
-            answers = self._engine.run(ticket.feeds, ticket.wanted)
+            answer = self._engine.run(feeds, wanted)
+            seconds = self._clock() - now
+            self.breaker.succeeded(epoch)
+            self.ceilings.succeeded()
+            self._count_run(rows, seconds)
         except Exception:  # noqa: BLE001 -- the long way finds out what to make of it, and does not fail
-            limit = self.ceilings.limit(ticket.bucket, self._max_rows, ticket.arrived)
-            report = self._execution.run([ticket.feeds], [rows], ticket.wanted, limit, Cancellation())
-            self._learn(ticket.bucket, report, epoch)
-            self._answer(ticket, report.answers[0], rows)
-            return
-        seconds = self._clock() - ticket.begun
-        self.breaker.succeeded(epoch)
-        self._count_run(rows, seconds)
-        self._tell(ticket, answers, Timing(0.0, seconds, rows))
+            limit = self.ceilings.limit(bucket, self._max_rows, now)
+            report = self._execution.run([feeds], [rows], wanted, limit, Cancellation())
+            self._learn(bucket, report, epoch)
+            (answer,) = report.answers
+            seconds = self._clock() - now
+        try:
+            done(told(answer) if isinstance(answer, Exception) else answer, Timing(0.0, seconds, rows))
+        except Exception:
+            log.exception("an answer could not be handed over")
 
     def _finish(self, batch: _Batch, bucket: Bucket, result: Report | BaseException) -> None:
         self._running.discard(batch)
@@ -423,7 +457,12 @@ class Batcher:
             # What is learned from a run is no reason to keep its answers back.
             log.exception("a run could not be taken into account")
         self.counts.wasted_rows += sum(ticket.rows for ticket in batch.tickets if ticket.over)
+        now = self._clock()
+        took = now - batch.begun
+        # One run that hangs is no rule: what it adds is bounded, or nobody would be let in for long.
+        self._run_error.observe(min(took - batch.expected, _OUTLIER * batch.expected))
         for ticket, answer in zip(batch.tickets, result.answers, strict=True):
+            self._wait_error.observe(min(now - ticket.expected, _OUTLIER * batch.expected))
             if not ticket.over:
                 self._end(ticket)
                 self._answer(ticket, answer, batch.rows)
@@ -435,9 +474,10 @@ class Batcher:
 
     def _learn(self, bucket: Bucket, report: Report, epoch: int) -> None:
         now = self._clock()
-        for size in report.overflows:
+        # One moment without memory is one, however many members of the batch it took apart.
+        for size in dict.fromkeys(report.overflows):
             self.ceilings.failed(bucket, size, now)
-            self.counts.halvings += size > 1
+        self.counts.halvings += sum(size > 1 for size in report.overflows)
         self._measure(bucket, report)
         if report.runs:
             # One that went well clears the model: what failed beside it has its own input to blame.

@@ -1,7 +1,8 @@
 """A circuit breaker over the model and its device: after faults in a row it refuses at once instead of failing slowly.
 
 Only faults of the model or the device count: what callers send wrong and what is shed never opens it. While it is half-open one
-request, the canary, decides. What was begun before it opened decides nothing.
+request, the canary, decides. What was let in before it opened decides nothing,
+whenever it runs.
 """
 
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ class Breaker:
 
     def succeeded(self, epoch: int) -> None:
         """A run that was begun in `epoch` went well."""
-        if epoch != self.epoch:
+        if epoch != self.epoch or self.state is BreakerState.OPEN:
             return
         self._faults = 0
         if self.state is not BreakerState.CLOSED:
@@ -60,7 +61,7 @@ class Breaker:
 
     def failed(self, epoch: int, now: float) -> bool:
         """A run that was begun in `epoch` met a fault of the model or the device. Returns whether that opened the breaker."""
-        if epoch != self.epoch:
+        if epoch != self.epoch or self.state is BreakerState.OPEN:
             return False
         self._faults += 1
         if self.state is BreakerState.HALF_OPEN:

@@ -11,8 +11,30 @@ _FOLLOW = 0.2
 """Weight of a new measurement. A single slow run (a neighbour, a page fault) should not turn admission away for long."""
 
 _OUTLIER = 8.0
+_FOLLOW_ERROR = 0.05
+_SPREADS = 1.5
 _WORTH = 0.95
 """A larger batch has to bring at least this much of the time per row: below it, smaller is quicker for whoever waits."""
+
+
+class Error:
+    """How far a forecast is off: its mean and its spread, as seconds, both following what comes in."""
+
+    __slots__ = ("mean", "spread")
+
+    def __init__(self) -> None:
+        self.mean = 0.0
+        self.spread = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Take one error (what came less what was forecast) into account."""
+        self.spread += _FOLLOW_ERROR * (abs(seconds - self.mean) - self.spread)
+        self.mean += _FOLLOW_ERROR * (seconds - self.mean)
+
+    @property
+    def margin(self) -> float:
+        """What to add to a forecast that should seldom be too short."""
+        return max(0.0, self.mean) + _SPREADS * self.spread
 
 
 class LatencyProfile:

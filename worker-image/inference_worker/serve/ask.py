@@ -1,8 +1,9 @@
 """What a caller asks for, whatever protocol it came by, and the signature that it is checked against."""
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
+
+import msgspec
 
 from inference_worker.engine import Tensor, TensorSpec
 from inference_worker.errors import RequestError
@@ -10,8 +11,7 @@ from inference_worker.errors import RequestError
 _LONGEST_SECONDS = 365 * 86400.0
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """One request: feeds by input name and the outputs asked for (empty is all).
 
     `timeout_seconds` counts from the request's arrival; `priority` 1 is the most urgent. None where nothing was said.

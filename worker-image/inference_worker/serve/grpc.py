@@ -22,7 +22,7 @@ from inference_worker.serve.http2_stream import Stream
 from inference_worker.serve.inference import Arrival, Inference
 from inference_worker.serve.messages import SERVICE, ModelInferRequest, message
 from inference_worker.serve.routes import CLIENT_GONE
-from inference_worker.threads import in_thread
+from inference_worker.threads import parsed
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +140,7 @@ class GrpcService:
         async def run() -> None:
             nonlocal cancel
             try:
-                asked = await in_thread(lambda: grpc_codec.decode(request, model.signature), name="parsing")
+                asked = await parsed(lambda: grpc_codec.decode(request, model.signature))
                 if left:
                     model.metrics.answered(CLIENT_GONE)
                     return

@@ -93,6 +93,8 @@ class Call:
         self._begun = False
         self._message: bytes | None = None
         self.arrival = arrival
+        # From the first moment: a head whose message never comes is given up too.
+        stream.incomplete_since = stream.arrived
         self.on_abandoned: Callable[[], None] | None = None
 
     def data(self, chunk: bytes) -> None:
@@ -109,7 +111,7 @@ class Call:
             return
         rest = data[position:]
         self._chunks, self._size = ([rest], len(rest)) if rest else ([], 0)
-        self._stream.incomplete_since = self._stream.arrived if rest else None
+        self._stream.incomplete_since = self._stream.arrived if rest or self._lacking else None
 
     def _messages(self, data: bytes) -> int:
         position = 0
@@ -153,6 +155,11 @@ class Call:
             callback()
 
     @property
+    def _lacking(self) -> bool:
+        """Whether the call can't begin yet."""
+        return self._message is None
+
+    @property
     def gone(self) -> bool:
         """Whether nobody waits for the answer any more."""
         return self._stream.ended_here
@@ -181,6 +188,8 @@ class StreamCall(Call):
         self._infer = infer
         self._slots: list[list[bytes]] = []
         self._cancels: dict[int, Callable[[], None]] = {}
+        # A stream may be silent for as long as it likes.
+        stream.incomplete_since = None
         self._held: deque[bytes] = deque()
         self._ended = self._started = False
         self._trailers = _OK
@@ -192,6 +201,10 @@ class StreamCall(Call):
             self._stream.held = True
             return
         self._ask(payload)
+
+    @property
+    def _lacking(self) -> bool:
+        return False
 
     def _ask(self, payload: bytes) -> None:
         slot: list[bytes] = []

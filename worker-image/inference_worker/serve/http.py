@@ -9,11 +9,11 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import cast
 
 import httptools
+import msgspec
 import orjson
 
 from inference_worker.serve.connections import STALL_SECONDS, Connections, Head
@@ -25,18 +25,16 @@ HEADER_LIMIT_BYTES = 64 << 10
 _PIPELINE_LIMIT = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(msgspec.Struct, frozen=True):
     """One answer. The body is sent as it is."""
 
     status: HTTPStatus
     body: bytes = b""
     content_type: str = "application/json"
-    headers: tuple[tuple[str, str], ...] = field(default=())
+    headers: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(slots=True, eq=False)
-class Request:
+class Request(msgspec.Struct, eq=False):
     """One request, whole, and the way back to its caller.
 
     `reply` is called once, now or later, from the event loop. `on_abandoned` is called when the caller leaves before that.

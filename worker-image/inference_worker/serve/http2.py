@@ -50,6 +50,8 @@ CONNECTION_WINDOW = 16 << 20
 _IDLE_CHATTER = 1000
 """Control frames that a peer may send without any request among them, and resets beyond the streams that it let end."""
 
+_RESETS_A_SECOND = 100.0
+
 
 Handler = Callable[[Stream], None]
 
@@ -71,7 +73,8 @@ class Http2Protocol(asyncio.Protocol):
         self._streams: dict[int, Stream] = {}
         self._last = 0
         self._reset_by_us: deque[int] = deque(maxlen=256)
-        self._chatter = self._resets = 0
+        self._chatter = 0
+        self._resets = self._reset_at = 0.0
         self._receive_window = CONNECTION_WINDOW
         self._initial_window = DEFAULT_WINDOW
         self._ending = False
@@ -348,9 +351,10 @@ class Http2Protocol(asyncio.Protocol):
             return
         self._settled = True
         self._count_chatter()
+        # Before anything that the new values let out (RFC 9113, 6.5.3).
+        self.write(frame(Kind.SETTINGS, Flag.ACK, 0))
         for key, value in struct.iter_unpack(">HI", payload):
             self._set(key, value)
-        self.write(frame(Kind.SETTINGS, Flag.ACK, 0))
 
     def _set(self, key: int, value: int) -> None:
         if key == Setting.INITIAL_WINDOW_SIZE:
@@ -376,8 +380,9 @@ class Http2Protocol(asyncio.Protocol):
         stream = self._streams.pop(number, None)
         if stream is None:
             return
-        # Opening streams only to reset them costs the peer nothing and us much (CVE-2023-44487).
-        self._resets += 1
+        # Opening streams only to reset them costs the peer nothing and us much (CVE-2023-44487); some a second are no attack.
+        self._resets = max(0.0, self._resets - (self.used - self._reset_at) * _RESETS_A_SECOND) + 1
+        self._reset_at = self.used
         if self._resets > _IDLE_CHATTER:
             raise ConnectionFaultError(Code.ENHANCE_YOUR_CALM, "too many streams are opened and reset")
         stream.ended_here = True
@@ -424,7 +429,7 @@ class Http2Protocol(asyncio.Protocol):
 
     def finished(self, stream: Stream) -> None:
         """A stream's answer is on its way."""
-        self._resets = max(0, self._resets - 1)
+        self._resets = max(0.0, self._resets - 1)
         if not stream.ended_there:
             # The answer came before the request's end: nothing more of it is wanted.
             self.write(frame(Kind.RST_STREAM, 0, stream.id, Code.NO_ERROR.to_bytes(4, "big")))

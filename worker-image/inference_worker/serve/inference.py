@@ -3,8 +3,9 @@
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from http import HTTPStatus
+
+import msgspec
 
 from inference_worker.batching.batcher import Ticket, Timing
 from inference_worker.batching.execute import Answer
@@ -22,8 +23,7 @@ _NEVER = float("inf")
 Done = Callable[[Tensors | RequestError, Timing], None]
 
 
-@dataclass(slots=True)
-class Arrival:
+class Arrival(msgspec.Struct, frozen=True):
     """When a request came (time.monotonic), what time its caller allows it, and the trace it belongs to."""
 
     instant: float

@@ -21,7 +21,7 @@ from inference_worker.serve.ask import Ask, timeout_of_headers
 from inference_worker.serve.codec import Form
 from inference_worker.serve.http import Request, Response, error_body
 from inference_worker.serve.inference import Arrival, Inference
-from inference_worker.threads import in_thread
+from inference_worker.threads import parsed
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class Routes:
     async def _answer_large(self, request: Request, model: Model, refuse: Callable[[RequestError], None]) -> None:
         try:
             header = request.headers.get(_HEADER)
-            ask, form = await in_thread(lambda: codec.decode(request.body, header, model.signature), name="parsing")
+            ask, form = await parsed(lambda: codec.decode(request.body, header, model.signature))
             if request.abandoned:
                 model.metrics.answered(CLIENT_GONE)
                 return
