@@ -8,7 +8,7 @@ SYSTEM_PYTHON := python3
 CODE := dev operator protocol worker-image tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help venv cluster cluster-down images crds docs lint test demo bench
+.PHONY: help venv cluster cluster-down images crds docs lint test fuzz demo bench
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -38,10 +38,15 @@ lint: venv ## style, types and import directions
 	.venv/bin/lint-imports
 
 # Cheap before dear: what a pure test can tell should not wait for a cluster.
-TESTS := tests/unit tests/simulation tests/worker tests/component tests/cluster tests/e2e
+TESTS := tests/unit tests/simulation tests/fuzz tests/worker tests/component tests/cluster tests/e2e
 
 test: lint ## every test, on a cluster of its own making
 	$(PYTHON) -m pytest $(TESTS)
+
+# By coverage, for inputs that nobody thought of; what breaks is written to the folder and ends the run.
+SECONDS := 60
+fuzz: venv ## look for inputs that break the parsers: make fuzz SECONDS=600
+	@$(PYTHON) -m tests.fuzz.all $(SECONDS)
 
 demo: venv images ## the whole story on the local cluster
 	$(PYTHON) -m examples.demo

@@ -225,6 +225,25 @@ MODELS: list[Case] = [
     ),
     ("defaultVersion that is none", {"defaultVersion": "2"}, "defaultVersion must name one of versions", {"defaultVersion": "1"}),
     (
+        "static without calibration",
+        {"versions": [{**VERSION, "quantization": {"method": "Static", "evaluation": "pvc://c/rows.npy"}}]},
+        "Static needs calibration: rows that look like what will be asked",
+        {"versions": [{**VERSION, "quantization": {"method": "Dynamic", "evaluation": "pvc://c/rows.npy"}}]},
+    ),
+    (
+        "rows from afar",
+        {"versions": [{**VERSION, "quantization": {"method": "Dynamic", "evaluation": "https://h/rows.npy"}}]},
+        "evaluation, calibration and labels are read from volumes: pvc://CLAIM/PATH",
+        {
+            "versions": [
+                {
+                    **VERSION,
+                    "quantization": {"method": "Static", "evaluation": "pvc://c/rows.npy", "calibration": "pvc://c/others.npy"},
+                }
+            ]
+        },
+    ),
+    (
         "http version",
         {"versions": [{"name": "1", "uri": "https://h/m"}]},
         "a version fetched over http(s) needs its digest (sha256:HEX)",

@@ -124,7 +124,6 @@ class Output:
 
 @api_type(
     Rule("!has(self.maxReplicas) || self.maxReplicas >= self.minReplicas", "maxReplicas must not be below minReplicas"),
-    Rule("self.modelControl == 'None' || self.modelControl == 'Explicit'", "modelControl is one of None and Explicit"),
 )
 class Serve:
     """How a serving job is kept up."""

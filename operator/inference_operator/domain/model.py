@@ -23,7 +23,6 @@ class QuantizationMethod(StrEnum):
 
 
 @api_type(
-    Rule("self.method == 'Dynamic' || self.method == 'Static'", "method is Dynamic or Static"),
     Rule("self.method == 'Dynamic' || has(self.calibration)", "Static needs calibration: rows that look like what will be asked"),
     Rule(
         "[self.evaluation, self.?calibration.orValue('pvc://'), self.?labels.orValue('pvc://')].all(u, u.startsWith('pvc://'))",

@@ -348,7 +348,9 @@ class HttpProtocol(asyncio.Protocol):
             self._abandon()
 
     def _refuse(self, status: HTTPStatus, message: str) -> None:
-        """Answer with a refusal once all that came before is answered, and close."""
+        """Answer with a refusal once all that came before is answered, and close. What follows a last request is nobody's."""
+        if self._ending:
+            return
         self._clear_stall()
         self._mid_message = False
         self._ending = True

@@ -1,0 +1,219 @@
+"""What is fuzzed: each target takes bytes and may raise nothing. `python -m tests.fuzz.run TARGET` feeds them by coverage (atheris),
+the tests beside feed them by hypothesis.
+
+A target holds what must be true of every input: an answer or a refusal in words, nothing that hangs, nothing answered wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+import numpy as np
+
+from inference_worker.datatypes import NUMPY
+from inference_worker.engine import TensorSpec
+from inference_worker.errors import RequestError
+from inference_worker.serve import codec, grpc_codec
+from inference_worker.serve.ask import Ask, Signature
+from inference_worker.serve.connections import Connections
+from inference_worker.serve.http import HttpProtocol, Request, Response
+from inference_worker.serve.http2 import Http2Protocol
+from inference_worker.serve.http2_frames import PREFACE, block, frame, settings_frame
+from inference_worker.serve.http2_stream import Stream
+from inference_worker.serve.messages import ModelInferRequest
+
+
+def spec(name: str, datatype: str, *shape: int | None) -> TensorSpec:
+    return TensorSpec(name, datatype, NUMPY[datatype], shape)
+
+
+SIGNATURE = Signature(
+    [spec("x", "FP32", None, 2), spec("t", "BYTES", None), spec("b", "BOOL", None), spec("n", "INT8", None, None)],
+    [spec("y", "FP32", None), spec("z", "BYTES", None)],
+)
+ONE = Signature([spec("x", "FP32", None, 2)], [spec("y", "FP32", None)])
+
+
+def checked(ask: Ask, signature: Signature) -> None:
+    """What was let in fits the model."""
+    assert ask.feeds.keys() == signature.inputs.keys()
+    for name, array in ask.feeds.items():
+        wanted = signature.inputs[name]
+        assert array.dtype == wanted.dtype and array.ndim == len(wanted.shape)
+        assert all(w is None or w == h for w, h in zip(wanted.shape, array.shape, strict=True))
+    assert set(ask.outputs) <= signature.outputs.keys()
+    assert ask.timeout_seconds is None or ask.timeout_seconds > 0
+    assert ask.priority is None or ask.priority > 0
+
+
+def json_body(data: bytes) -> None:
+    """The whole body is JSON."""
+    with contextlib.suppress(RequestError):
+        ask, _ = codec.decode(data, None, SIGNATURE)
+        checked(ask, SIGNATURE)
+
+
+def binary_body(data: bytes) -> None:
+    """JSON of a length that the first byte pair names, then tensors; through the memory of heads twice, which must not differ."""
+    length, body = str(int.from_bytes(data[:2], "big")), data[2:]
+    decoder = codec.Decoder(ONE)
+    answers: list[Any] = []
+    for _ in range(2):
+        try:
+            ask, form = decoder.decode(body, length)
+            checked(ask, ONE)
+            answers.append((ask.feeds["x"].tobytes(), ask.outputs, ask.timeout_seconds, ask.priority, form.binary, form.plain))
+        except RequestError as error:
+            answers.append(error.message)
+    assert answers[0] == answers[1]
+
+
+def grpc_contents(data: bytes) -> None:
+    """A ModelInferRequest, or what calls itself one."""
+    try:
+        request = ModelInferRequest.FromString(data)
+    except Exception:  # noqa: BLE001 -- the library's business
+        return
+    for signature in (SIGNATURE, ONE):
+        with contextlib.suppress(RequestError):
+            ask, raw = grpc_codec.decode(request, signature)
+            checked(ask, signature)
+            body = grpc_codec.encode(ask, {"y": np.ones((2,), np.float32)}, raw=raw, model="m", version="1")
+            assert body
+
+
+class _Transport(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        assert not self.closed, "written after the close"
+        self.written += bytes(data)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
+def _in_loop(work: Callable[[], None]) -> None:
+    async def run() -> None:
+        work()
+
+    asyncio.run(run())
+
+
+def http_head(data: bytes) -> None:
+    """Bytes on a connection, whole and cut in two: the same answers, every one a status line of ours."""
+
+    def answer(request: Request) -> None:
+        request.reply(Response(HTTPStatus.OK, request.method.encode() + b" " + request.path.encode() + b" " + request.body))
+
+    def talk(*parts: bytes) -> bytes:
+        protocol, transport = HttpProtocol(answer, connections), _Transport()
+        protocol.connection_made(transport)
+        for part in parts:
+            if not transport.closed:
+                protocol.data_received(part)
+        written = transport.written
+        protocol.connection_lost(None)
+        return written
+
+    def both() -> None:
+        whole = talk(data)
+        assert not whole or whole.startswith(b"HTTP/1.1 ")
+        # Once more over what the first connection taught, and once cut: the same bytes mean the same.
+        assert talk(data) == whole
+        cut = len(data) // 2
+        assert _heads(talk(data[:cut], data[cut:])) == _heads(whole)
+
+    connections = Connections()
+    _in_loop(both)
+
+
+def _heads(written: bytes) -> list[bytes]:
+    return [line for line in written.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
+
+
+class _Echo:
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def data(self, chunk: bytes) -> None:
+        pass
+
+    def end(self) -> None:
+        self._stream.respond(block(200), b"ok", b"\x00\x0bgrpc-status\x010")
+
+    def abandoned(self) -> None:
+        pass
+
+    def drain(self) -> None:
+        pass
+
+
+def http2_frames(data: bytes) -> None:
+    """Frames behind a good beginning: the connection answers or ends, and keeps no stream that it has ended."""
+
+    def handle(stream: Stream) -> None:
+        stream.receiver = _Echo(stream)
+
+    def talk() -> None:
+        protocol, transport = Http2Protocol(handle, Connections()), _Transport()
+        protocol.connection_made(transport)
+        protocol.data_received(PREFACE + settings_frame({}))
+        head = b"\x83\x86\x84\x41\x01a"
+        rest = data
+        number = 1
+        while rest and not transport.closed:
+            # Each turn: a kind, flags and a length out of the input, or a good request.
+            kind, flags, size, rest = rest[0] % 11, rest[1] if len(rest) > 1 else 0, rest[2] if len(rest) > 2 else 0, rest[3:]
+            if kind == 10:
+                protocol.data_received(frame(1, 5, number, head))
+                number += 2
+                continue
+            payload, rest = rest[:size], rest[size:]
+            protocol.data_received(frame(kind, flags, flags >> 4, payload))
+        protocol.connection_lost(None)
+        assert protocol.idle
+
+    _in_loop(talk)
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "json-body": json_body,
+    "binary-body": binary_body,
+    "grpc-contents": grpc_contents,
+    "http-head": http_head,
+    "http2-frames": http2_frames,
+}
+
+
+def seeds() -> dict[str, list[bytes]]:
+    """Good inputs to begin with."""
+    entry = {"name": "x", "datatype": "FP32", "shape": [1, 2]}
+    plain = json.dumps({"id": "1", "inputs": [{**entry, "data": [1.5, 2]}], "parameters": {"timeout": 5, "priority": 1}}).encode()
+    head = json.dumps({"inputs": [{**entry, "parameters": {"binary_data_size": 8}}], "outputs": [{"name": "y"}]}).encode()
+    request = ModelInferRequest(model_name="m")
+    request.inputs.add(name="x", datatype="FP32", shape=[1, 2])
+    request.raw_input_contents.append(b"\0" * 8)
+    post = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(plain) + plain
+    chunked = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+    return {
+        "json-body": [plain],
+        "binary-body": [len(head).to_bytes(2, "big") + head + b"\0" * 8],
+        "grpc-contents": [request.SerializeToString()],
+        "http-head": [post, post + post, chunked, b"GET / HTTP/1.0\r\n\r\n"],
+        "http2-frames": [b"\x0a\0\0" * 3, b"\x08\x10\x04\0\0\0\1", b"\x06\0\x08abcdefgh"],
+    }
