@@ -26,16 +26,16 @@ def space(cluster: Cluster, installed: Installed) -> str:
 
 
 def test_a_batch_that_succeeds(cluster: Cluster, installed: Installed, space: str) -> None:
+    cluster.client.create(jobs(space), a_batch(deadline=LATER))
     waiting = _wait(cluster, space, "condition=Succeeded")
     ready = _wait(cluster, space, "condition=Ready")
-    cluster.client.create(jobs(space), a_batch(deadline=LATER))
     assert kstatus(installed.wait_reason(space, "Starting")) == "InProgress"
 
     installed.play(space, SUCCESS)
     job = installed.wait_reason(space, "Succeeded")
 
     assert kstatus(job) == "Current"
-    assert (waiting.wait(timeout=10), ready.wait(timeout=10)) == (0, 0)
+    assert (waiting.wait(timeout=30), ready.wait(timeout=30)) == (0, 0)
     status = job["status"]
     assert (status["phase"], status["attempts"], status["deadline"]["outlook"]) == ("Succeeded", 1, "Met")
     assert status["progress"] == {"total": 2, "completed": 2, "failed": 0}
@@ -44,14 +44,14 @@ def test_a_batch_that_succeeds(cluster: Cluster, installed: Installed, space: st
 
 
 def test_a_batch_that_fails_for_good(cluster: Cluster, installed: Installed, space: str) -> None:
-    waiting = _wait(cluster, space, "condition=Stalled")
     cluster.client.create(jobs(space), a_batch())
+    waiting = _wait(cluster, space, "condition=Stalled")
 
     installed.play(space, FAILURE)
     job = installed.wait_reason(space, "ModelNotFound", kind="Stalled")
 
     assert kstatus(job) == "Failed"
-    assert waiting.wait(timeout=10) == 0
+    assert waiting.wait(timeout=30) == 0
     assert condition(job, "Succeeded")["status"] == "False"
     assert "there is no such file" in condition(job, "Stalled")["message"]
 
@@ -68,14 +68,14 @@ def test_a_batch_that_is_tried_again(installed: Installed, cluster: Cluster, spa
 
 
 def test_a_job_that_serves(cluster: Cluster, installed: Installed, space: str) -> None:
-    waiting = _wait(cluster, space, "condition=Ready")
     cluster.client.create(jobs(space), a_job(deadline=LATER))
+    waiting = _wait(cluster, space, "condition=Ready")
 
     installed.run(installed.worker(space))
     job = installed.wait_reason(space, "Serving")
 
     assert kstatus(job) == "Current"
-    assert waiting.wait(timeout=10) == 0
+    assert waiting.wait(timeout=30) == 0
     scale = cluster.client.get(f"{jobs(space)}/job/scale")
     assert (scale["status"]["replicas"], scale["status"]["selector"]) == (1, f"inference.myorg/job-uid={job['metadata']['uid']}")
     chosen = cluster.client.get(f"{pods(space)}?labelSelector={scale['status']['selector']}")["items"]
@@ -138,7 +138,7 @@ def test_kubectl_wait_goes_by_the_spec_of_now(cluster: Cluster, installed: Insta
 
     cluster.client.merge(f"{jobs(space)}/job", {"spec": {"priority": 5}})
 
-    assert _wait(cluster, space, "condition=Ready").wait(timeout=15) == 0
+    assert _wait(cluster, space, "condition=Ready").wait(timeout=30) == 0
     job = installed.job(space)
     assert job["status"]["observedGeneration"] == job["metadata"]["generation"] == 2
 
@@ -231,5 +231,5 @@ def test_pods_and_service_go_with_their_job(cluster: Cluster, installed: Install
 
 
 def _wait(cluster: Cluster, space: str, what: str) -> subprocess.Popen[str]:
-    """`kubectl wait` as a user's script runs it, from before the job is there."""
+    """`kubectl wait` as a user's script runs it: behind the apply, since it fails at once for what is not there."""
     return cluster.start_kubectl("wait", f"--for={what}", "ij/job", "-n", space, "--timeout=60s")
