@@ -22,6 +22,7 @@ from inference_protocol.messages import (
 )
 from inference_protocol.reasons import WorkerReason
 from inference_protocol.sketch import LatencySketch
+from inference_worker.allocator import keep_freed_memory
 from inference_worker.batch.task import Task
 from inference_worker.errors import WorkerError
 from inference_worker.life import Life
@@ -163,6 +164,7 @@ def run(root: Path, ports: Ports) -> tuple[TerminationReport, int]:
 
 def main() -> int:
     """Run the worker, leave the report where the kubelet reads it, and return the exit code."""
+    keep_freed_memory()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     root = Path(os.environ.get("INFERENCE_VOLUME_ROOT", VOLUME_ROOT))
     report, code = run(root, Ports.of(os.environ))

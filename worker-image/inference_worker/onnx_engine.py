@@ -52,6 +52,7 @@ class OnnxEngine:
                 f"{promised} is not in this worker's ONNX Runtime ({', '.join(available)}); use an image that has it, "
                 "or configure another execution provider for the accelerator class",
             )
+        self._steady = steady
         self._providers = [(name, _provider_options(name, steady=steady)) for name in providers]
         self._session = self._open(data, threads, cache if promised == _CPU else None)
         self.provider = str(self._session.get_providers()[0])
@@ -84,21 +85,21 @@ class OnnxEngine:
     def _open(self, data: bytes, threads: int, cache: GraphCache | None) -> ort.InferenceSession:
         providers = self._providers
         if cache is not None and (optimised := cache.get()) is not None:
-            options = _options(threads)
+            options = _options(threads, steady=self._steady)
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
             try:
                 return ort.InferenceSession(optimised, options, providers=providers)
             except _LOAD_FAULTS:
                 cache.drop()
         if cache is not None:
-            options = _options(threads)
+            options = _options(threads, steady=self._steady)
             # A cache that can't be written (a full disk) is no fault of the model: it is loaded once more without.
             with contextlib.suppress(*_LOAD_FAULTS), cache.filling() as path:
                 if path is not None:
                     options.optimized_model_filepath = str(path)
                 return ort.InferenceSession(data, options, providers=providers)
         try:
-            return ort.InferenceSession(data, _options(threads), providers=providers)
+            return ort.InferenceSession(data, _options(threads, steady=self._steady), providers=providers)
         except _LOAD_FAULTS as error:
             raise WorkerError(WorkerReason.MODEL_CORRUPT, _explain_load(data, str(error))) from error
 
@@ -167,15 +168,16 @@ def _provider_options(name: str, *, steady: bool) -> dict[str, str]:
     return {"cudnn_conv_algo_search": "EXHAUSTIVE" if steady else "HEURISTIC"}
 
 
-def _options(threads: int) -> ort.SessionOptions:
+def _options(threads: int, *, steady: bool) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     # Spinning threads burn whole cores that neighbours could use, for microseconds of gain.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
-    # The arena keeps the peak of every shape that it ever saw, for no speed that could be measured.
-    options.enable_cpu_mem_arena = False
+    # The arena keeps the peak of every shape that it ever saw. With one shape that is what is needed; with many, allocator.py
+    # gives nearly its speed without that.
+    options.enable_cpu_mem_arena = steady
     options.log_severity_level = 3
     return options
 
