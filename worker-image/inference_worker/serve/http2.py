@@ -1,7 +1,8 @@
 """A small HTTP/2 server for gRPC: one protocol object a connection, streams that talk to whoever handles them.
 
-It is our own because grpcio's Python server costs two to three times the CPU of all of this with the handler (docs/adr/0005). It speaks what a gRPC server needs of RFC 9113: no push, no upgrade, no priorities. What a peer can make us
-keep or send is bounded: header blocks, frames, streams, resets and control frames without work.
+It is our own because grpcio's Python server costs two to three times the CPU of all of this with the handler (docs/adr/0005). It
+speaks what a gRPC server needs of RFC 9113: no push, no upgrade, no priorities. What a peer can make us keep or send is bounded:
+header blocks, frames, streams, resets and control frames without work.
 """
 
 import asyncio
