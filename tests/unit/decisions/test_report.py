@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from inference_operator.decisions.report import (
     round_milliseconds,
 )
 from inference_operator.domain.job import DeadlineStatus, ModelStatus, Outlook
-from inference_protocol.messages import ModelSource
+from inference_protocol.messages import ModelSource, Quantization
 from inference_protocol.sketch import RELATIVE_ACCURACY, LatencySketch
 from tests.builders import DIGEST, NOW, OTHER_DIGEST, a_fact, a_job, a_pod, a_reading, a_report, observed, whole
 from tests.unit.decisions.support import in_seconds
@@ -111,6 +112,17 @@ def test_a_model_is_verified_when_the_digest_asked_for_was_found() -> None:
     assert not model_status(ASKED, a_fact(digest=OTHER_DIGEST), None).verified
     assert not model_status(ModelSource(name="m", version="1", uri="u"), a_fact(), None).verified
     assert not model_status(ASKED, None, None).verified
+
+
+def test_the_variant_that_ran_is_told_beside_the_file_that_was_verified() -> None:
+    asked = msgspec.structs.replace(ASKED, quantization=Quantization(method="dynamic", evaluation_uri="pvc://rows/e.npy"))
+    fact = msgspec.structs.replace(a_fact(), variant=OTHER_DIGEST)
+
+    status = model_status(asked, fact, None)
+
+    assert (status.digest, status.verified, status.variant_digest) == (DIGEST, True, OTHER_DIGEST)
+    assert model_status(asked, None, status) == status
+    assert model_status(ASKED, None, status).variant_digest is None
 
 
 def test_what_was_found_is_remembered_for_the_same_version_only() -> None:

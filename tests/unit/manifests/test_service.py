@@ -19,3 +19,12 @@ def test_the_endpoint_is_the_services_address() -> None:
 
     assert endpoint(job) == f"http://{name}.cars.svc:8000"
     assert service(job)["spec"]["ports"][0]["port"] == 8000
+
+
+def test_both_protocols_have_a_port_that_proxies_can_tell() -> None:
+    ports = {
+        port["name"]: (port["port"], port["targetPort"], port["appProtocol"])
+        for port in service(a_job(serve=True))["spec"]["ports"]
+    }
+
+    assert ports == {"http": (8000, "http", "http"), "grpc": (8001, "grpc", "kubernetes.io/h2c")}

@@ -12,10 +12,20 @@ from inference_operator.decisions.actions import CreatePod
 from inference_operator.decisions.fleet import Answer
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Job, Model
-from inference_operator.domain.job import EnvironmentVariable, Input, Output, PodTemplate, Resources, Toleration
+from inference_operator.domain.job import (
+    EnvironmentVariable,
+    Input,
+    ModelControl,
+    Output,
+    PodTemplate,
+    Resources,
+    Serve,
+    Toleration,
+)
+from inference_operator.domain.model import ModelVersion, QuantizationMethod, QuantizationSpec
 from inference_operator.domain.parse import parse_pod
-from inference_operator.settings import Settings
-from inference_protocol.messages import CONFIG_VARIABLE, WorkerConfig
+from inference_operator.settings import Settings, Tracing
+from inference_protocol.messages import CONFIG_VARIABLE, Quantization, WorkerConfig
 from tests.builders import DIGEST, GPU, SETTINGS, a_job, a_model, a_version, observed, placed_on
 from tests.unit.decisions.support import decide, wanted
 
@@ -233,6 +243,45 @@ def test_names_are_unique_among_the_variables() -> None:
     found = [entry["name"] for entry in container_of(pod_of(job))["env"]]
 
     assert len(found) == len(set(found))
+
+
+def environment_of(pod: Manifest) -> dict[str, str]:
+    return {entry["name"]: entry["value"] for entry in container_of(pod)["env"]}
+
+
+def test_a_worker_is_told_where_traces_go_and_its_user_may_say_otherwise() -> None:
+    traced = msgspec.structs.replace(SETTINGS, tracing=Tracing(endpoint="http://collector:4318", ratio=0.25))
+    other = PodTemplate(env=[EnvironmentVariable(name="OTEL_TRACES_SAMPLER_ARG", value="1")])
+
+    told = environment_of(pod_of(a_job("lane", serve=True), settings=traced))
+    changed = environment_of(pod_of(a_job("lane", serve=True, template=other), settings=traced))
+
+    assert told["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://collector:4318" and told["OTEL_TRACES_SAMPLER_ARG"] == "0.25"
+    assert told["OTEL_RESOURCE_ATTRIBUTES"] == "k8s.namespace.name=default,inference.job=lane"
+    assert changed["OTEL_TRACES_SAMPLER_ARG"] == "1"
+    assert environment_of(pod_of(a_job(serve=True))).keys() == {CONFIG_VARIABLE}
+
+
+def test_callers_change_models_only_where_the_job_allows_it() -> None:
+    explicit = Serve(model_control=ModelControl.EXPLICIT)
+
+    assert config_of(pod_of(a_job(serve=True))).model_control == "none"
+    assert config_of(pod_of(a_job(serve=explicit))).model_control == "explicit"
+
+
+def test_a_worker_is_told_of_the_variant_and_mounts_its_rows() -> None:
+    wanted_variant = QuantizationSpec(
+        method=QuantizationMethod.STATIC, evaluation="pvc://rows/e.npy", calibration="pvc://rows/c.npy", labels="pvc://truth/l.npy"
+    )
+    version = ModelVersion(name="1", uri="pvc://models/m.onnx", digest=DIGEST, quantization=wanted_variant)
+    job, model = a_job(model="m", serve=True), a_model("m", version)
+
+    told = config_of(pod_of(job, model)).model.quantization
+
+    assert told == Quantization(
+        method="static", evaluation_uri="pvc://rows/e.npy", calibration_uri="pvc://rows/c.npy", labels_uri="pvc://truth/l.npy"
+    )
+    assert mounts(job, model) == {"models": True, "rows": True, "truth": True}
 
 
 def test_nothing_empty_is_sent() -> None:
