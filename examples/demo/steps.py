@@ -1,6 +1,7 @@
 """One function an example: apply it, wait for it, judge its answers. Each returns a row of the final table."""
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,7 +89,7 @@ def digits_serve(kube: Kubectl, folder: Path) -> Row:
     """The same model as a service, asked through tritonclient."""
     kube.apply(*load("30-digits-serve.yaml", deadline_in=60))
     job = kube.wait("digits", "Ready")
-    client = triton.InferenceServerClient(f"{service_address(kube, 'digits')}:8000")
+    client = client_of(kube, "digits")
     pixels = np.load(folder / "digits" / "heldout.npz")["pixels"]
     truth = np.load(folder / "digits" / "labels.npy")
     told = np.concatenate([ask(client, "digits", {"pixels": pixels[i : i + 8]}, "label") for i in range(0, len(pixels), 8)])
@@ -96,6 +97,20 @@ def digits_serve(kube: Kubectl, folder: Path) -> Row:
     if score < 0.95:
         raise RuntimeError(f"the accuracy is only {score:.3f}")
     return Row("digits", f"{-(-len(truth) // 8)} requests over tritonclient, accuracy {score:.3f}", job["status"])
+
+
+def client_of(kube: Kubectl, name: str) -> triton.InferenceServerClient:
+    """A client of a serving job, once the way to it is there: kube-proxy opens a Service a moment after its pods are ready."""
+    client = triton.InferenceServerClient(f"{service_address(kube, name)}:8000")
+    give_up = time.monotonic() + 30
+    while True:
+        try:
+            if client.is_server_ready():
+                return client
+        except OSError:
+            if time.monotonic() > give_up:
+                raise
+        time.sleep(0.1)
 
 
 def service_address(kube: Kubectl, name: str) -> str:
@@ -153,7 +168,7 @@ def lane_detection(kube: Kubectl, folder: Path) -> Row:
     """The mission's manifest, unchanged, served; its answer drawn."""
     kube.apply(*load("60-lane-detection-001.yaml"))
     job = kube.wait("lane-detection-001", "Ready")
-    client = triton.InferenceServerClient(f"{service_address(kube, 'lane-detection-001')}:8000")
+    client = client_of(kube, "lane-detection-001")
     images, truth = np.load(folder / "lane" / "road.npy")[:4], np.load(folder / "lane" / "truth.npy")[:4]
     lanes = ask(client, "lane-detection-v2", {"image": images}, "lanes")
     picture = Path("build") / "lane-detection-001.png"
