@@ -31,3 +31,8 @@ class RequestError(Exception):
         self.status = status
         self.message = message
         self.retry_after_seconds = retry_after_seconds
+
+
+def unforeseen() -> RequestError:
+    """What a caller is told of a fault that nobody thought of. Whoever makes one has logged the fault."""
+    return RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "the worker failed on this request; its log says why")

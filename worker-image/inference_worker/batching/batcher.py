@@ -23,7 +23,7 @@ from inference_worker.batching.queue import DEFAULT_PRIORITY, PATIENCE_SECONDS, 
 from inference_worker.batching.rows import Bucket, Layout
 from inference_worker.batching.runners import Runners
 from inference_worker.engine import Cancellation, Engine, RunCancelledError, Tensors
-from inference_worker.errors import RequestError, WorkerError
+from inference_worker.errors import RequestError, WorkerError, unforeseen
 
 log = logging.getLogger(__name__)
 
@@ -241,7 +241,7 @@ class Batcher:
             refusal = RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "the model has stopped answering; the worker will be replaced")
         elif self._queue.length >= QUEUE_LIMIT:
             text = f"{QUEUE_LIMIT} requests wait already; try again later"
-            refusal = RequestError(HTTPStatus.TOO_MANY_REQUESTS, text, retry_after_seconds=self._backlog(now))
+            refusal = RequestError(HTTPStatus.TOO_MANY_REQUESTS, text, retry_after_seconds=self._wait(self._queue.rows, now))
         elif deadline < _NEVER:
             refusal = self._too_late(rows, bucket, deadline, priority, now)
         if refusal is not None:
@@ -264,8 +264,12 @@ class Batcher:
 
     def _forecast(self, rows: int, bucket: Bucket, deadline: float, priority: int, now: float) -> float:
         """Seconds until a request would be answered: what runs, what is more urgent, and its own run."""
-        ahead = self._queue.ahead((priority, min(deadline, now + PATIENCE_SECONDS), 0)) * self._row_seconds() / self._runners.count
-        return max(0.0, self._free_at(now) - now) + ahead + self._seconds(rows, bucket)
+        ahead = self._queue.ahead((priority, min(deadline, now + PATIENCE_SECONDS), 0))
+        return self._wait(ahead, now) + self._seconds(rows, bucket)
+
+    def _wait(self, ahead: int, now: float) -> float:
+        """Seconds until a runner is free and so many rows have been run."""
+        return max(0.0, self._free_at(now) - now) + ahead * self._row_seconds() / self._runners.count
 
     def _free_at(self, now: float) -> float:
         """When a runner is free for new work, by what the profile says of the runs under way."""
@@ -287,9 +291,6 @@ class Batcher:
     def _most(self, rows: int) -> int:
         """The most rows of a run. Where nothing is put together (a maximum of 1), a request's own `rows` are its caller's."""
         return rows if self._max_rows == 1 else self._max_rows
-
-    def _backlog(self, now: float) -> float:
-        return max(0.0, self._free_at(now) - now) + self._queue.rows * self._row_seconds() / self._runners.count
 
     # the queue
 
@@ -330,11 +331,12 @@ class Batcher:
         self._end(ticket)
         now = self._clock()
         waited = (ticket.begun or now) - ticket.arrived
-        self._tell(ticket, error, Timing(waited, now - ticket.arrived - waited, 0))
+        self._tell(ticket.done, error, Timing(waited, now - ticket.arrived - waited, 0))
 
-    def _tell(self, ticket: Ticket, answer: Answer, timing: Timing) -> None:
+    @staticmethod
+    def _tell(done: Callable[[Answer, Timing], None], answer: Answer, timing: Timing) -> None:
         try:
-            ticket.done(answer, timing)
+            done(told(answer) if isinstance(answer, Exception) else answer, timing)
         except Exception:
             # A caller's callback must not take the queue with it.
             log.exception("an answer could not be handed over")
@@ -439,10 +441,7 @@ class Batcher:
             self._learn(bucket, report, epoch)
             (answer,) = report.answers
             seconds = self._clock() - now
-        try:
-            done(told(answer) if isinstance(answer, Exception) else answer, Timing(0.0, seconds, rows))
-        except Exception:
-            log.exception("an answer could not be handed over")
+        self._tell(done, answer, Timing(0.0, seconds, rows))
 
     def _finish(self, batch: _Batch, bucket: Bucket, result: Report | BaseException) -> None:
         self._running.discard(batch)
@@ -470,7 +469,7 @@ class Batcher:
 
     def _answer(self, ticket: Ticket, answer: Answer, rows: int) -> None:
         timing = Timing(ticket.begun - ticket.arrived, self._clock() - ticket.begun, rows)
-        self._tell(ticket, answer if not isinstance(answer, Exception) else told(answer), timing)
+        self._tell(ticket.done, answer, timing)
 
     def _learn(self, bucket: Bucket, report: Report, epoch: int) -> None:
         now = self._clock()
@@ -527,4 +526,4 @@ def told(error: Exception) -> RequestError:
         case RuntimeError():
             return RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, f"the model failed: {error}")
     log.error("a run failed", exc_info=error)
-    return RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "the worker failed on this request; its log says why")
+    return unforeseen()

@@ -1,8 +1,7 @@
 """A circuit breaker over the model and its device: after faults in a row it refuses at once instead of failing slowly.
 
 Only faults of the model or the device count: what callers send wrong and what is shed never opens it. While it is half-open one
-request, the canary, decides. What was let in before it opened decides nothing,
-whenever it runs.
+request, the canary, decides. What was let in before it opened decides nothing, whenever it runs.
 """
 
 from dataclasses import dataclass

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from inference_worker.batching.batcher import Timing
 from inference_worker.engine import Tensors
-from inference_worker.errors import RequestError, WorkerError
+from inference_worker.errors import RequestError, WorkerError, unforeseen
 from inference_worker.life import Life
 from inference_worker.model import Model
 from inference_worker.serve import documents, grpc_codec
@@ -93,13 +93,8 @@ class GrpcService:
             return self._run_apart(model, request, arrival, reply)
         try:
             return self._ask(model, grpc_codec.decode(request, model.signature), arrival, reply)
-        except RequestError as error:
-            model.metrics.answered(error.status)
-            reply(error)
-        except Exception:
-            log.exception("a request failed")
-            model.metrics.answered(HTTPStatus.INTERNAL_SERVER_ERROR)
-            reply(_failed())
+        except Exception as error:  # noqa: BLE001 -- told and logged there
+            _refuse(model, error, reply)
         return None
 
     def _ask(self, model: Model, asked: tuple[Ask, bool], arrival: Arrival, reply: Reply) -> Callable[[], None] | None:
@@ -108,15 +103,12 @@ class GrpcService:
 
         def done(answers: Tensors | RequestError, timing: Timing) -> None:
             if isinstance(answers, RequestError):
-                count(answers.status)
-                reply(answers)
+                _refuse(model, answers, reply)
                 return
             try:
                 body = grpc_codec.encode(ask, answers, raw=raw, model=model.name, version=model.version)
-            except Exception:
-                log.exception("an answer could not be written")
-                count(HTTPStatus.INTERNAL_SERVER_ERROR)
-                reply(_failed())
+            except Exception as error:  # noqa: BLE001 -- told and logged there
+                _refuse(model, error, reply)
                 return
             model.metrics.ran(timing)
             count(200)
@@ -145,13 +137,8 @@ class GrpcService:
                     model.metrics.answered(CLIENT_GONE)
                     return
                 cancel = self._ask(self._life.repository.get(model.name) or model, asked, arrival, reply)
-            except RequestError as error:
-                model.metrics.answered(error.status)
-                reply(error)
-            except Exception:
-                log.exception("a request failed")
-                model.metrics.answered(HTTPStatus.INTERNAL_SERVER_ERROR)
-                reply(_failed())
+            except Exception as error:  # noqa: BLE001 -- told and logged there
+                _refuse(model, error, reply)
 
         def abandoned() -> None:
             nonlocal left
@@ -251,5 +238,10 @@ class GrpcService:
         task.add_done_callback(self._tasks.discard)
 
 
-def _failed() -> RequestError:
-    return RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "the worker failed on this request; its log says why")
+def _refuse(model: Model, error: Exception, reply: Reply) -> None:
+    """Count a request that gets no answer, and tell its caller why."""
+    if not isinstance(error, RequestError):
+        log.error("a request failed", exc_info=error)
+        error = unforeseen()
+    model.metrics.answered(error.status)
+    reply(error)

@@ -11,7 +11,7 @@ from inference_worker.batching.batcher import Ticket, Timing
 from inference_worker.batching.execute import Answer
 from inference_worker.batching.queue import DEFAULT_PRIORITY
 from inference_worker.engine import Tensors
-from inference_worker.errors import RequestError
+from inference_worker.errors import RequestError, unforeseen
 from inference_worker.model import Model
 from inference_worker.serve.ask import Ask, shortest
 from inference_worker.tracing import Span, Tracer
@@ -86,4 +86,4 @@ class Inference:
 
 def _internal(error: Exception) -> RequestError:
     log.error("a request failed", exc_info=error)
-    return RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "the worker failed on this request; its log says why")
+    return unforeseen()

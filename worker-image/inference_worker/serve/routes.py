@@ -13,7 +13,7 @@ from inference_protocol.messages import TELEMETRY_PATH, encode
 from inference_worker import metrics
 from inference_worker.batching.batcher import Timing
 from inference_worker.engine import Tensors
-from inference_worker.errors import RequestError, WorkerError
+from inference_worker.errors import RequestError, WorkerError, unforeseen
 from inference_worker.life import Life
 from inference_worker.model import Model
 from inference_worker.serve import codec, documents
@@ -107,7 +107,7 @@ class Routes:
         except Exception:
             # Whatever we did not think of must end this request and no other, and must not leave its caller waiting.
             log.exception("a request failed")
-            refuse(RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "the worker failed on this request; its log says why"))
+            refuse(unforeseen())
 
     def _asked(self, name: str, request: Request) -> Model:
         entry = self._life.repository.entries[name]
@@ -131,7 +131,7 @@ class Routes:
             refuse(error)
         except Exception:
             log.exception("a request failed")
-            refuse(RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "the worker failed on this request; its log says why"))
+            refuse(unforeseen())
 
     def _run(self, request: Request, model: Model, ask: Ask, form: Form, refuse: Callable[[RequestError], None]) -> None:
         metrics_of = model.metrics
