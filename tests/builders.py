@@ -1,6 +1,7 @@
 """Objects for tests, with good defaults: a test names only what matters to it."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -24,6 +25,7 @@ from inference_operator.domain.cluster import (
 from inference_operator.domain.conditions import Reason
 from inference_operator.domain.job import (
     Accelerator,
+    Alternative,
     CostTerms,
     DeadlinePolicy,
     InferenceJobSpec,
@@ -365,8 +367,21 @@ def placed_on(
     need: Need, *nodes: str, accelerator: str = "cpu", seconds: float | None = None, obstacle: Obstacle | None = None
 ) -> Answer:
     """The scheduler gives these nodes. `seconds` is a measured estimate."""
-    cost = cost_terms(seconds=seconds or 33.0, estimated=seconds is None)
-    return Answer(need.uid, need.revision, tuple(Assignment(accelerator, node, cost) for node in nodes), obstacle)
+    grounds = GivenGrounds(cost_terms(seconds=seconds or 33.0, estimated=seconds is None))
+    return Answer(need.uid, need.revision, tuple(Assignment(accelerator, node, grounds) for node in nodes), obstacle)
+
+
+@dataclass(frozen=True)
+class GivenGrounds:
+    """Grounds that a test gives."""
+
+    terms: CostTerms
+
+    def cost(self) -> CostTerms:
+        return self.terms
+
+    def alternatives(self) -> tuple[Alternative, ...]:
+        return ()
 
 
 def no_room(

@@ -7,9 +7,8 @@ from typing import Any
 from bench.report import Result, at_least
 from bench.scheduling.optimum import on_time_at_best
 from bench.scheduling.peers import PEERS
-from bench.scheduling.simulate import Simulation
+from bench.scheduling.simulate import Ours, Simulation
 from bench.scheduling.workload import generate
-from inference_operator.settings import CostWeights
 
 SEEDS = 12
 LOADS = (0.8, 1.0, 1.3)
@@ -41,7 +40,7 @@ def _cell(seeds: range, *, variation: float, load: float, error: float) -> dict[
         jobs = generate(seed, load=load, variation=variation, error=error)
         for peer in PEERS:
             shares.setdefault(peer.name, []).append(Simulation(jobs).run(peer).on_time)
-        shares.setdefault("ours", []).append(Simulation(jobs).run(CostWeights()).on_time)
+        shares.setdefault("ours", []).append(Simulation(jobs).run(Ours(spread=error)).on_time)
         best, exact = on_time_at_best(jobs)
         shares.setdefault("optimum", []).append(best / len(jobs))
         proven += exact

@@ -175,11 +175,13 @@ class World:
         raw = {"metadata": {"name": name}, "spec": spec, "status": {"profiles": profiles}}
         self.at(0.0, lambda: self.api.put(At("inferencemodels", "default", name), raw))
 
-    def job(self, name: str, *, at: float = 0.1, deadline_at: float | None = None, batch: bool = True, **spec: Any) -> None:
+    def job(
+        self, name: str, *, at: float = 0.1, deadline_at: float | None = None, batch: bool = True, items: int = 30, **spec: Any
+    ) -> None:
         """A job that comes at a time: a batch of thirty items unless it serves."""
         body: Raw = {"model": "m", **spec}
         if batch:
-            body |= {"input": {"uri": "pvc://data/in.npy", "items": 30}, "output": {"uri": f"pvc://data/{name}"}}
+            body |= {"input": {"uri": "pvc://data/in.npy", "items": items}, "output": {"uri": f"pvc://data/{name}"}}
         if deadline_at is not None:
             body["deadline"] = rfc3339(START + timedelta(seconds=deadline_at))
         raw = {"apiVersion": API_VERSION, "kind": "InferenceJob", "metadata": {"name": name}, "spec": body}

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from inference_operator.controller.store import Store
-from inference_operator.decisions.fleet import Answer, Fleet, Need
+from inference_operator.decisions.fleet import Answer, Fleet, Need, Tenure
 from inference_operator.decisions.schedule import schedule
 from inference_operator.domain.cluster import Key
 from inference_operator.domain.instants import shift
@@ -34,6 +34,7 @@ class FleetLoop:
         self._clock = clock
         self._wake = wake
         self._needs: dict[Key, Need] = {}
+        self._tenures: dict[Key, Tenure] = {}
         self._answers: dict[Key, Answer] = {}
         self._changed = asyncio.Event()
 
@@ -48,6 +49,13 @@ class FleetLoop:
         else:
             self._needs[key] = need
         self._changed.set()
+
+    def hold(self, key: Key, tenure: Tenure | None) -> None:
+        """Say which place a job's work has. That alone is no reason to decide anew: what waits is told of by needs."""
+        if tenure is None:
+            self._tenures.pop(key, None)
+        else:
+            self._tenures[key] = tenure
 
     def touch(self) -> None:
         """Capacity has changed."""
@@ -78,7 +86,12 @@ class FleetLoop:
 
     def decide(self) -> None:
         """One pass."""
-        fleet = Fleet(tuple(self._store.nodes.values()), tuple(self._store.pods.values()), tuple(self._needs.values()))
+        fleet = Fleet(
+            tuple(self._store.nodes.values()),
+            tuple(self._store.pods.values()),
+            tuple(self._needs.values()),
+            tuple(self._tenures.values()),
+        )
         with metrics.scheduling_seconds.time():
             answers = schedule(fleet, self._settings.cost, self._clock.now())
         metrics.needs.set(len(fleet.needs))
@@ -87,7 +100,7 @@ class FleetLoop:
             old = before.get(key)
             if old is None or _news(answer) != _news(old):
                 # A place that was given must be taken before anybody is told to wait: devices idle until then.
-                self._wake(key, urgent=bool(answer.assignments))
+                self._wake(key, urgent=bool(answer.assignments or answer.eviction))
 
     def _pause(self) -> float | None:
         """Seconds until time alone may change an answer: a deadline, or the last moment to start for one."""
@@ -110,5 +123,6 @@ def _news(answer: Answer) -> object:
         answer.uid,
         answer.revision,
         answer.assignments,
-        None if obstacle is None else (obstacle.reason, obstacle.final),
+        answer.eviction,
+        None if obstacle is None else (obstacle.reason, obstacle.final, obstacle.start_by is None),
     )

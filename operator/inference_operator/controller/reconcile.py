@@ -7,7 +7,7 @@ from inference_operator.controller.fleet import FleetLoop
 from inference_operator.controller.store import Store
 from inference_operator.controller.telemetry import Telemetry
 from inference_operator.decisions.actions import CreatePod
-from inference_operator.decisions.need import need, standing
+from inference_operator.decisions.need import need, standing, tenure
 from inference_operator.decisions.plan import plan
 from inference_operator.domain.cluster import Key
 from inference_operator.effects.apply import Applier
@@ -78,6 +78,7 @@ class Reconciler:
         observed = self._store.observe(key)
         if observed is None:
             self._fleet.want(key, None)
+            self._fleet.hold(key, None)
             return
         if await self._telemetry.fill(observed.pods):
             observed = self._store.observe(key) or observed
@@ -85,6 +86,7 @@ class Reconciler:
         stand = standing(observed, self._settings, now)
         wanted = need(observed, stand, self._settings, now)
         self._fleet.want(key, wanted)
+        self._fleet.hold(key, tenure(observed, stand, self._settings, now))
         decided = plan(observed, stand, self._fleet.answer(key), self._settings, now)
         # A time that has passed already was decided with: looking again at once would look for ever.
         if decided.recheck is not None and decided.recheck > now:

@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from inference_operator.decisions import admit, need
 from inference_operator.decisions.actions import Action, CreatePod, DeletePod, WriteModelStatus
-from inference_operator.decisions.attempts import Attempts, is_running, retry_time
+from inference_operator.decisions.attempts import Attempts, expected_end, is_running, retry_time
 from inference_operator.decisions.creation import create_worker
-from inference_operator.decisions.fleet import Answer
+from inference_operator.decisions.fleet import Answer, Eviction
 from inference_operator.decisions.learn import learned
 from inference_operator.decisions.need import Standing, is_lost, setback_retry
 from inference_operator.decisions.outcome import ACCEPTED, UNFINISHED, Outcome, failed, stop_all, waiting
@@ -17,7 +18,9 @@ from inference_operator.decisions.report import (
     latency_status,
     model_status,
     placement_status,
+    queue_status,
     round_milliseconds,
+    waiting_words,
 )
 from inference_operator.decisions.trouble import trouble_of
 from inference_operator.domain.cluster import Observed
@@ -51,6 +54,8 @@ def plan_batch(observed: Observed, stand: Standing, answer: Answer | None, setti
     if spec.deadline_policy is DeadlinePolicy.FIRM and spec.deadline is not None and now >= spec.deadline:
         return _too_late(observed, state, spec.deadline, now)
     if state.number and state.ending is None:
+        if answer is not None and answer.eviction is not None:
+            return _evicted(observed, state, answer.eviction, now)
         return _under_way(observed, state, settings, now)
     return _next_attempt(observed, stand, state, answer, settings, now)
 
@@ -124,11 +129,34 @@ def _under_way(observed: Observed, state: Attempts, settings: Settings, now: dat
     )
 
 
+def _evicted(observed: Observed, state: Attempts, eviction: Eviction, now: datetime) -> Outcome:
+    """The attempt has to make room. It is told by its status first: an attempt that counts as ended is stopped by the next look.
+
+    Counted before it is done, it is counted once, whoever is killed in between.
+    """
+    pod = state.pod
+    assert pod is not None
+    status = _status(observed, state, now)
+    ended = AttemptStatus(
+        number=state.number,
+        pod=pod.key.name,
+        outcome=AttemptOutcome.DISRUPTED,
+        reason=Reason.PREEMPTED.value,
+        message=eviction.message[:4096],
+        end_time=now.replace(microsecond=0),
+    )
+    deadline = deadline_status(
+        observed.job.spec.deadline if observed.job.spec is not None else None, estimated=None, completed=None, before=None, now=now
+    )
+    status = replace(status, last_attempt=ended, evictions=status.evictions + 1, deadline=deadline)
+    return Outcome((), (*waiting(ConditionType.PLACED, Reason.PREEMPTED, eviction.message), UNFINISHED), status, "Waiting")
+
+
 def _next_attempt(
     observed: Observed, stand: Standing, state: Attempts, answer: Answer | None, settings: Settings, now: datetime
 ) -> Outcome:
     """No attempt lives: place the next one, or say what it waits for."""
-    stale = stop_all(observed, "the spec has changed; the work starts again with the new one")
+    stale = stop_all(observed, state.ending.message if state.ending is not None else "not wanted any more")
     status = _status(observed, state, now)
     spec = observed.job.spec
     assert spec is not None
@@ -139,11 +167,25 @@ def _next_attempt(
         )
         return _placing(observed, creation, state.number + 1, status, now, _before_the_next(observed))
     reason, text, recheck, final = _why_waiting(observed, state, answer, settings, now)
+    status = replace(status, **_queued(observed, answer, reason, now))
     if final:
         ended = replace(status, completion_time=now.replace(microsecond=0))
         return Outcome(stale, failed(reason, text), ended, "Failed")
     findings = (*waiting(ConditionType.PLACED, reason, text), UNFINISHED)
     return Outcome(stale, findings, status, "Waiting", min(filter(None, (recheck, wake)), default=None))
+
+
+def _queued(observed: Observed, answer: Answer | None, reason: AnyReason, now: datetime) -> dict[str, Any]:
+    """The status parts of a job that waits for room: its place in the queue, and what that means for its deadline."""
+    obstacle = answer.obstacle if answer is not None else None
+    before, spec = observed.job.status, observed.job.spec
+    assert spec is not None
+    if obstacle is None or reason is not obstacle.reason or obstacle.position is None:
+        return {"queue": None}
+    return {
+        "queue": queue_status(obstacle.position, obstacle.start, before.queue, now),
+        "deadline": deadline_status(spec.deadline, estimated=obstacle.done, completed=None, before=before.deadline, now=now),
+    }
 
 
 def _before_the_next(observed: Observed) -> tuple[DeletePod, ...]:
@@ -163,6 +205,7 @@ def _placing(
     estimated = shift(now, placement.cost.latency_seconds) if not placement.cost.estimated else None
     status = replace(
         status,
+        queue=None,
         attempts=number,
         last_attempt=AttemptStatus(number=number, pod=placement.pod, outcome=AttemptOutcome.RUNNING),
         placement=placement,
@@ -191,13 +234,15 @@ def _why_waiting(
         )
         return Reason.BACKING_OFF, f"attempt {state.number} {what}; the next starts at {rfc3339(retry)}", retry, False
     ending = next((pod for pod in observed.pods if not pod.terminal and pod.uid not in observed.lost), None)
+    if ending is not None and state.ending is not None and state.ending.reason is Reason.PREEMPTED:
+        return Reason.PREEMPTED, state.ending.message, None, False
     if ending is not None:
         return Reason.PENDING, f"worker {ending.key.name} of the attempt before is still ending", None, False
     if observed.setback is not None:
         return observed.setback.reason, observed.setback.message, setback_retry(observed, settings), False
     if answer is not None and answer.obstacle is not None:
         obstacle = answer.obstacle
-        return obstacle.reason, obstacle.message, None, obstacle.final
+        return obstacle.reason, waiting_words(obstacle), None, obstacle.final
     return Reason.PENDING, "the scheduler has not decided yet", None, False
 
 
@@ -220,6 +265,7 @@ def _status(observed: Observed, state: Attempts, now: datetime, *, completed: da
     progress = _progress(observed, state, now)
     return replace(
         before,
+        queue=None,
         attempts=state.number,
         failed_attempts=state.failed,
         last_attempt=_attempt(observed, state),
@@ -232,7 +278,7 @@ def _status(observed: Observed, state: Attempts, now: datetime, *, completed: da
         completion_time=completed.replace(microsecond=0) if completed is not None else None,
         deadline=deadline_status(
             spec.deadline,
-            estimated=_estimate(observed, state),
+            estimated=expected_end(observed, state),
             completed=completed,
             before=before.deadline,
             now=now,
@@ -307,24 +353,3 @@ def _output(observed: Observed, state: Attempts) -> OutputStatus | None:
     if report is not None and report.output is not None:
         return OutputStatus(data=report.output)
     return observed.job.status.output
-
-
-def _estimate(observed: Observed, state: Attempts) -> datetime | None:
-    """When the running attempt will be done: from its own pace, else from what placement expected."""
-    pod = state.pod
-    if pod is None or state.ending is not None:
-        return None
-    reading = observed.readings.get(pod.uid)
-    progress = reading.telemetry.progress if reading is not None else None
-    if reading is not None and progress is not None and pod.started is not None:
-        done = progress.completed - progress.resumed
-        facts = reading.telemetry.model
-        idle = facts.load_seconds + facts.warmup_seconds if facts is not None else 0.0
-        took = (reading.time - pod.started).total_seconds() - idle
-        if done > 0 and took > 0:
-            left = (progress.total - progress.completed) * took / done
-            return shift(reading.time, left)
-    placement = pod.worker.placement if pod.worker is not None else None
-    if placement is None or placement.cost.estimated:
-        return None
-    return shift(placement.decision_time, placement.cost.latency_seconds)

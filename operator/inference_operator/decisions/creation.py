@@ -24,8 +24,8 @@ def create_worker(
         accelerator=assignment.accelerator,
         node=assignment.node,
         pod=name,
-        cost=assignment.cost,
-        alternatives=list(assignment.alternatives),
+        cost=assignment.grounds.cost(),
+        alternatives=list(assignment.grounds.alternatives()),
         decision_time=now.replace(microsecond=0),
     )
     accelerator = settings.accelerators[assignment.accelerator]

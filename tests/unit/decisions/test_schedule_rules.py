@@ -194,7 +194,7 @@ def test_part_of_the_workers_get_a_place_and_the_rest_a_reason() -> None:
     ],
 )
 def test_the_other_class_is_told_with_its_reason_and_cost(need: Need, class_: str, words: str) -> None:
-    (other,) = [a for a in only(need, ONE_GPU).assignments[0].alternatives if a.accelerator == class_]
+    (other,) = [a for a in only(need, ONE_GPU).assignments[0].grounds.alternatives() if a.accelerator == class_]
 
     assert words in other.reason
     assert other.cost is not None
