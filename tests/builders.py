@@ -23,6 +23,7 @@ from inference_operator.domain.cluster import (
     Worker,
 )
 from inference_operator.domain.conditions import Reason
+from inference_operator.domain.credentials import TaskKey
 from inference_operator.domain.job import (
     Accelerator,
     Alternative,
@@ -45,6 +46,7 @@ from inference_protocol.reasons import WorkerReason
 # Not on a whole second: the API keeps whole seconds, and what is rounded late shows only so.
 NOW = datetime(2026, 4, 2, 12, 0, 0, 654_321, tzinfo=UTC)
 SETTINGS = Settings()
+TOKENS = TaskKey(b"of the tests")
 DIGEST = "sha256:" + "a" * 64
 OTHER_DIGEST = "sha256:" + "b" * 64
 GPU = "nvidia.com/gpu"

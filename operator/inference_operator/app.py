@@ -1,10 +1,12 @@
 """The composition root: builds everything, runs it in one task group, and ends the process when any part of it ends."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
 import socket
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,15 +16,18 @@ import kopf
 from inference_operator.controller.fleet import FleetLoop
 from inference_operator.controller.handlers import register, watch_settings
 from inference_operator.controller.intake import Intake
+from inference_operator.controller.pools import Pools
 from inference_operator.controller.reconcile import Reconciler
 from inference_operator.controller.resync import Resync
 from inference_operator.controller.store import Store
+from inference_operator.controller.tasks import Tasks
 from inference_operator.controller.telemetry import Telemetry
 from inference_operator.domain.cluster import Key
 from inference_operator.effects.apply import Applier
 from inference_operator.effects.connection import Connection, ConnectionConfigError, connect
 from inference_operator.effects.kube import Kube
 from inference_operator.effects.lease import LeadershipLostError, Lease
+from inference_operator.effects.vault import Vault
 from inference_operator.effects.workers import Workers
 from inference_operator.errors import OperatorError, RetryableError
 from inference_operator.observability import logs, metrics
@@ -53,7 +58,11 @@ async def run(settings: Settings, connection: Connection, namespace: str, identi
     queue: WorkQueue[Key] = WorkQueue(clock.monotonic)
     health = Health(clock, silence_seconds=3 * settings.resync_seconds)
     connector = aiohttp.TCPConnector(limit=64)
-    async with aiohttp.ClientSession(connector=connector) as session, aiohttp.ClientSession() as pods:
+    # Each task on a warm worker has a call that waits for its end, so nothing may bound these but the workers.
+    async with (
+        aiohttp.ClientSession(connector=connector) as session,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as pods,
+    ):
         bucket = TokenBucket(settings.requests_per_second, settings.burst, clock.monotonic)
         kube = Kube(connection, session, bucket)
         # Renewing the Lease must not wait behind a thousand status writes.
@@ -64,10 +73,13 @@ async def run(settings: Settings, connection: Connection, namespace: str, identi
             name=settings.lease_name,
             identity=identity,
         )
-        fleet = FleetLoop(store, settings, clock, queue.add)
-        telemetry = Telemetry(store, Workers(pods), clock, queue.add, seconds=settings.telemetry_seconds)
-        applier = Applier(kube, store, clock, reporter=identity)
-        reconciler = Reconciler(store, queue, fleet, telemetry, applier, settings, clock)
+        vault = Vault(kube, namespace, settings.task_key_name)
+        workers = Workers(pods)
+        pools = Pools(store, settings, clock, vault)
+        fleet = FleetLoop(store, pools, settings, clock, queue.add)
+        telemetry = Telemetry(store, workers, clock, queue.add, seconds=settings.telemetry_seconds)
+        applier = Applier(kube, store, Tasks(store, workers, clock, vault, queue.add), clock, reporter=identity)
+        reconciler = Reconciler(store, queue, fleet, pools, telemetry, applier, settings, clock)
         intake = Intake(store, fleet, queue.add, settings.namespaces)
         resync = Resync(kube, store, intake, health.heard)
 
@@ -80,7 +92,8 @@ async def run(settings: Settings, connection: Connection, namespace: str, identi
             async with asyncio.TaskGroup() as group:
                 stop = asyncio.Event()
                 group.create_task(_until_stopped(stop))
-                await _first_sync(resync)
+                await _until_done("the first list", resync.once)
+                await _until_done("the key for warm workers", vault.open)
                 # After the first lists, so that the two do not share a core; kopf lists again, so nothing falls in between.
                 group.create_task(_watch(intake, connection, health, identity, stop))
                 health.synced = True
@@ -106,15 +119,15 @@ async def run(settings: Settings, connection: Connection, namespace: str, identi
             await runner.cleanup()
 
 
-async def _first_sync(resync: Resync) -> None:
+async def _until_done(what: str, do: Callable[[], Awaitable[None]]) -> None:
     while True:
         try:
-            await resync.once()
+            await do()
             return
         except RetryableError as error:
-            log.warning("the first list is tried again: %s", error)
+            log.warning("%s is tried again: %s", what, error)
         except OperatorError as error:
-            log.error("the first list failed; are the CRDs and the RBAC rules installed? %s", error)
+            log.error("%s failed; are the CRDs and the RBAC rules installed? %s", what, error)
         await asyncio.sleep(2)
 
 
@@ -173,6 +186,8 @@ def main() -> int:
         logs.set_up("INFO")
         log.error("%s", error)
         return 2
+    # Ten thousand jobs are a heap that a full collection takes half a second to walk through; what is made anew is young garbage.
+    gc.set_threshold(50_000, 20, 100)
     identity = f"{socket.gethostname()}-{os.getpid()}"
     namespace = os.environ.get(NAMESPACE_VARIABLE, "default")
     code = 1

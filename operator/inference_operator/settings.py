@@ -122,6 +122,8 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     http_port: int = 8080
     # The Lease that elects the leader, in the operator's own namespace.
     lease_name: str = "inference-operator"
+    # The Secret with the key that tasks are handed to warm workers by, in the operator's own namespace; made when it is not there.
+    task_key_name: str = "inference-operator-task-key"
     # DEBUG, INFO, WARNING or ERROR.
     log_level: str = "INFO"
     # Seconds to load a model, assumed while nothing is measured.

@@ -32,6 +32,8 @@ class Telemetry:
                 key = self._store.job_key(pod.worker.job_uid) if changed and pod.worker is not None else None
                 if key is not None:
                     self._wake(key)
+                for lodger in self._store.lodgers(pod.key) if changed else ():
+                    self._wake(lodger)
 
     async def fill(self, pods: Iterable[Pod]) -> bool:
         """Ask workers that are ready and were never asked, so that the first status already tells their provider."""

@@ -60,7 +60,8 @@ def attempts(observed: Observed, revision: str, now: datetime, *, start_timeout_
     number = max(newest.number if newest else 0, status.attempts)
     if not number:
         return Attempts(0, 0, None, None, None)
-    outdated = newest is not None and newest.worker is not None and newest.worker.revision != revision
+    unheard = newest is not None and newest.lodging is not None and newest.lodging.state is None
+    outdated = newest is not None and newest.worker is not None and newest.worker.revision != revision and not unheard
     if remembered is not None and remembered.number == number and remembered.outcome is not AttemptOutcome.RUNNING:
         reason = _reason_of(remembered.reason)
         ending = Ending(remembered.outcome, reason, remembered.message or "")
@@ -87,7 +88,8 @@ def _not_started(pod: Pod, now: datetime, timeout_seconds: float) -> Ending | No
 
 def ending_of(pod: Pod, revision: str, *, lost: bool = False) -> Ending | None:
     """How a pod ended; None while it may still come to something."""
-    if pod.worker is not None and pod.worker.revision != revision:
+    unheard = pod.lodging is not None and pod.lodging.state is None
+    if pod.worker is not None and pod.worker.revision != revision and not unheard:
         # Whatever it came to, it was the answer to another question.
         return Ending(
             AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, "the spec has changed; the work starts again with the new one"

@@ -5,11 +5,12 @@ from datetime import datetime
 from typing import Any
 
 from inference_operator.decisions import admit, need
-from inference_operator.decisions.actions import Action, CreatePod, DeletePod, WriteModelStatus
+from inference_operator.decisions.actions import Action, DeletePod, StartTask, StopTask, WriteModelStatus
 from inference_operator.decisions.attempts import Attempts, expected_end, is_running, retry_time
-from inference_operator.decisions.creation import create_worker
+from inference_operator.decisions.creation import create_worker, placement_at
 from inference_operator.decisions.fleet import Answer, Eviction
 from inference_operator.decisions.learn import learned
+from inference_operator.decisions.lodging import order
 from inference_operator.decisions.need import Standing, is_lost, setback_retry
 from inference_operator.decisions.outcome import ACCEPTED, UNFINISHED, Outcome, failed, stop_all, waiting
 from inference_operator.decisions.report import (
@@ -23,7 +24,7 @@ from inference_operator.decisions.report import (
     waiting_words,
 )
 from inference_operator.decisions.trouble import trouble_of
-from inference_operator.domain.cluster import Observed
+from inference_operator.domain.cluster import Observed, Pod
 from inference_operator.domain.conditions import AnyReason, ConditionType, Finding, Reason, Truth
 from inference_operator.domain.instants import shift
 from inference_operator.domain.job import (
@@ -33,6 +34,7 @@ from inference_operator.domain.job import (
     InferenceJobStatus,
     LatencyStatus,
     OutputStatus,
+    Placement,
     ProgressStatus,
 )
 from inference_operator.domain.schema import rfc3339
@@ -56,7 +58,7 @@ def plan_batch(observed: Observed, stand: Standing, answer: Answer | None, setti
     if state.number and state.ending is None:
         if answer is not None and answer.eviction is not None:
             return _evicted(observed, state, answer.eviction, now)
-        return _under_way(observed, state, settings, now)
+        return _under_way(observed, stand, state, settings, now)
     return _next_attempt(observed, stand, state, answer, settings, now)
 
 
@@ -74,7 +76,12 @@ def _succeeded(observed: Observed, state: Attempts, now: datetime) -> Outcome:
     actions: list[Action] = list(stop_all(observed, "the work is done"))
     if state.pod is not None and report is not None:
         profile = learned(
-            observed.model, report.model, accelerator=state.pod.worker.accelerator if state.pod.worker else "", now=now
+            observed.model,
+            report.model,
+            accelerator=state.pod.worker.accelerator if state.pod.worker else "",
+            now=now,
+            # Each end speaks once, whoever looks at it again; of many in one second one will do.
+            since=state.pod.ended,
         )
         if profile is not None and observed.model is not None:
             actions.append(WriteModelStatus(observed.model.key, observed.model.uid, profile, observed.model.resource_version))
@@ -99,18 +106,19 @@ def _too_late(observed: Observed, state: Attempts, deadline: datetime, now: date
     return Outcome(actions, failed(Reason.DEADLINE_EXCEEDED, text), status, "Failed")
 
 
-def _under_way(observed: Observed, state: Attempts, settings: Settings, now: datetime) -> Outcome:
+def _under_way(observed: Observed, stand: Standing, state: Attempts, settings: Settings, now: datetime) -> Outcome:
     """The newest attempt lives: it starts, runs, or can't start."""
     pod, spec = state.pod, observed.job.spec
     assert pod is not None and spec is not None
     status = _status(observed, state, now)
+    begin = _begin(observed, stand, pod)
     firm_end = spec.deadline if spec.deadline_policy is DeadlinePolicy.FIRM else None
     watch = min(filter(None, (firm_end, _passing(spec.deadline, now))), default=None)
     if is_running(pod):
         text = f"attempt {state.number} runs on {pod.node}"
         ready = Finding(ConditionType.READY, Truth.FALSE, Reason.RUNNING, text)
         moving = Finding(ConditionType.RECONCILING, Truth.TRUE, Reason.RUNNING, text)
-        return Outcome((), (ACCEPTED, _placed(status), ready, UNFINISHED, moving), status, "Running", watch)
+        return Outcome(begin, (ACCEPTED, _placed(status), ready, UNFINISHED, moving), status, "Running", watch)
     give_up = shift(pod.created or now, settings.start_timeout_seconds) if pod.started is None else None
     trouble = trouble_of(pod)
     if trouble is not None:
@@ -121,12 +129,19 @@ def _under_way(observed: Observed, state: Attempts, settings: Settings, now: dat
     ready = Finding(ConditionType.READY, Truth.FALSE, Reason.STARTING, text)
     moving = Finding(ConditionType.RECONCILING, Truth.TRUE, Reason.STARTING, text)
     return Outcome(
-        (),
+        begin,
         (ACCEPTED, _placed(status), ready, UNFINISHED, moving),
         status,
         "Starting",
         min(filter(None, (watch, give_up)), default=None),
     )
+
+
+def _begin(observed: Observed, stand: Standing, pod: Pod) -> tuple[Action, ...]:
+    """The order to a warm worker that has not said yet how the attempt stands: it may never have heard of it."""
+    if pod.lodging is None or pod.lodging.state is not None or pod.address is None:
+        return ()
+    return (StartTask(pod.key, pod.address, order(observed, pod.number, stand.revision)),)
 
 
 def _evicted(observed: Observed, state: Attempts, eviction: Eviction, now: datetime) -> Outcome:
@@ -162,10 +177,14 @@ def _next_attempt(
     assert spec is not None
     wake = _passing(spec.deadline, now)
     if answer is not None and answer.assignments and need.need(observed, stand, settings, now) is not None:
-        creation = create_worker(
-            observed, answer.assignments[0], number=state.number + 1, revision=stand.revision, settings=settings, now=now
-        )
-        return _placing(observed, creation, state.number + 1, status, now, _before_the_next(observed))
+        given, number = answer.assignments[0], state.number + 1
+        ending = _before_the_next(observed)
+        if given.host is not None:
+            return _placing(observed, placement_at(given, given.host.name, now), number, status, now, ending)
+        creation = create_worker(observed, given, number=number, revision=stand.revision, settings=settings, now=now)
+        made = creation.assumed.worker
+        assert made is not None and made.placement is not None
+        return _placing(observed, made.placement, number, status, now, (*ending, creation))
     reason, text, recheck, final = _why_waiting(observed, state, answer, settings, now)
     status = replace(status, **_queued(observed, answer, reason, now))
     if final:
@@ -188,18 +207,18 @@ def _queued(observed: Observed, answer: Answer | None, reason: AnyReason, now: d
     }
 
 
-def _before_the_next(observed: Observed) -> tuple[DeletePod, ...]:
+def _before_the_next(observed: Observed) -> tuple[DeletePod | StopTask, ...]:
     """Lost workers are told to stop should they come back; of the ended ones the newest keeps its last words."""
-    ended = sorted((pod for pod in observed.pods if pod.terminal and not pod.deleting), key=lambda pod: pod.number)
+    mine = (pod for pod in observed.pods if pod.terminal and not pod.deleting and pod.lodging is None)
+    ended = sorted(mine, key=lambda pod: pod.number)
     older = tuple(DeletePod(pod.key, pod.uid, "ended, and not the newest") for pod in ended[:-1])
     return (*stop_all(observed, "a later attempt takes over"), *older)
 
 
 def _placing(
-    observed: Observed, creation: CreatePod, number: int, status: InferenceJobStatus, now: datetime, ending: tuple[Action, ...]
+    observed: Observed, placement: Placement, number: int, status: InferenceJobStatus, now: datetime, actions: tuple[Action, ...]
 ) -> Outcome:
-    placement = creation.assumed.worker.placement if creation.assumed.worker is not None else None
-    assert placement is not None and observed.job.spec is not None
+    assert observed.job.spec is not None
     text = f"attempt {number} starts on {placement.node}"
     started = status.start_time or now.replace(microsecond=0)
     estimated = shift(now, placement.cost.latency_seconds) if not placement.cost.estimated else None
@@ -219,7 +238,7 @@ def _placing(
         UNFINISHED,
         Finding(ConditionType.RECONCILING, Truth.TRUE, Reason.STARTING, text),
     )
-    return Outcome((*ending, creation), findings, status, "Starting")
+    return Outcome(actions, findings, status, "Starting")
 
 
 def _why_waiting(

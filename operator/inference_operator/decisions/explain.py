@@ -5,7 +5,7 @@ from datetime import datetime
 
 from inference_operator.decisions import place
 from inference_operator.decisions.board import Board, Slot
-from inference_operator.decisions.fleet import Eviction, Need, Obstacle, Option, Shape, Tenure
+from inference_operator.decisions.fleet import Eviction, Host, Need, Obstacle, Option, Shape, Tenure
 from inference_operator.domain.cluster import Key
 from inference_operator.domain.conditions import Reason
 from inference_operator.domain.job import Alternative, CostTerms
@@ -16,12 +16,12 @@ _ALTERNATIVES = 4
 
 
 class Choosing:
-    """The grounds of one assignment, over the board as the pass has left it."""
+    """The grounds of one assignment, over the board as the pass has left it. Without a slot it goes to a warm worker."""
 
     __slots__ = ("_board", "_haste", "_need", "_now", "_option", "_slot", "_weights")
 
     def __init__(
-        self, board: Board, need: Need, option: Option, slot: Slot, weights: CostWeights, haste: float, now: datetime
+        self, board: Board, need: Need, option: Option, slot: Slot | None, weights: CostWeights, haste: float, now: datetime
     ) -> None:
         self._board, self._need, self._option, self._slot = board, need, option, slot
         self._weights, self._haste, self._now = weights, haste, now
@@ -76,6 +76,15 @@ def no_room(board: Board, asked: Iterable[tuple[str, Shape, bool]]) -> Obstacle:
         text = f"no node could hold a worker even when empty ({text}); ask for less, or add a node"
         return Obstacle(Reason.NO_NODE_FITS, text)
     return Obstacle(Reason.NO_FREE_CAPACITY, f"waits for room: {text}")
+
+
+def no_host(pool: Key, hosts: Iterable[Host]) -> Obstacle:
+    """Why no warm worker of a pool takes it now."""
+    mine = [host for host in hosts if host.pool == pool]
+    ready = sum(host.ready for host in mine)
+    starting = sum(host.pod is not None and not host.ready for host in mine)
+    text = f"waits for a warm worker of {pool.name}: {ready} are busy, {starting} are starting"
+    return Obstacle(Reason.NO_FREE_CAPACITY, text if mine else f"{text}; none can be added (see the model's status.warmPool)")
 
 
 def infeasible(need: Need, now: datetime) -> Obstacle:

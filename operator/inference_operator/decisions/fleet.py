@@ -65,6 +65,29 @@ class Need:
     deadline: datetime | None = None
     firm: bool = False
     holds: bool = False
+    # The warm pool that it can run in. Work without a deadline waits for it; other work may get a worker of its own to be in time.
+    pool: Key | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Jobs that wait for a pool's workers: how many, and the priority of the most important."""
+
+    count: int = 0
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A warm worker as a place for tasks, free in `wait` seconds. Without a `pod` it is one that its pool could still add."""
+
+    pool: Key
+    pod: Key | None
+    node: str
+    accelerator: str
+    wait: float
+    tasks: int
+    ready: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +121,7 @@ class Fleet:
     pods: tuple[Pod, ...]
     needs: tuple[Need, ...]
     tenures: tuple[Tenure, ...] = ()
+    hosts: tuple[Host, ...] = ()
 
 
 class Grounds(Protocol):
@@ -119,6 +143,8 @@ class Assignment:
     accelerator: str
     node: str
     grounds: Grounds = field(compare=False, repr=False)
+    # The warm worker that takes it; none for a worker that has to be made.
+    host: Key | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
+from inference_operator.decisions.fleet import Host
 from inference_operator.domain.cluster import Key
 
 # How many of the longest planned works are looked at, for one in whose place the new one is on time.
@@ -51,6 +52,8 @@ class Lane:
     works: list["Work"] = field(default_factory=list)
     number: int = 0
     version: int = 0
+    # The warm worker whose time this is, for a lane that is one.
+    host: Host | None = None
 
 
 class Lanes:
@@ -241,7 +244,7 @@ def _evict(work: Work) -> bool:
 
 def _date(lane: Lane) -> None:
     """Set the starts of all that is on a lane."""
-    time = 0.0
+    time = lane.host.wait if lane.host is not None else 0.0
     if (tenure := lane.tenure) is not None:
         time = tenure.remaining if tenure.evicted_for is None else tenure.leaving
     for work in lane.works:

@@ -6,6 +6,7 @@ from datetime import datetime
 from inference_operator.decisions import admit
 from inference_operator.decisions.attempts import Attempts, attempts, expected_end, is_running, retry_time
 from inference_operator.decisions.fleet import Need, Option, Shape, Tenure, Tolerance
+from inference_operator.decisions.lodging import pool_for
 from inference_operator.decisions.profile import Assumptions, estimate
 from inference_operator.decisions.replicas import Replicas, replicas
 from inference_operator.decisions.report import facts_of
@@ -76,6 +77,7 @@ def need(observed: Observed, stand: Standing, settings: Settings, now: datetime)
         deadline=spec.deadline,
         firm=spec.deadline_policy is DeadlinePolicy.FIRM,
         holds=spec.input is None,
+        pool=pool_for(observed, settings) if spec.input is not None else None,
     )
 
 
@@ -85,7 +87,14 @@ def tenure(observed: Observed, stand: Standing, settings: Settings, now: datetim
     if spec is None or state is None or state.pod is None or job.deleting:
         return None
     pod, worker = state.pod, state.pod.worker
-    if pod.terminal or pod.uid in observed.lost or worker is None or worker.accelerator not in settings.accelerators:
+    # A task on a warm worker holds no place of its own.
+    if (
+        pod.lodging is not None
+        or pod.terminal
+        or pod.uid in observed.lost
+        or worker is None
+        or worker.accelerator not in settings.accelerators
+    ):
         return None
     node = pod.node or (worker.placement.node if worker.placement is not None else None)
     if node is None:

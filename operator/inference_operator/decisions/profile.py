@@ -56,10 +56,10 @@ def estimate(
     if profile is None:
         return Estimate(assumed.load_seconds, 0.0 if serving else assumed.work_seconds, measured=False)
     if serving:
-        return Estimate(profile.load_seconds, 0.0, measured=True)
+        return Estimate(profile.load_seconds, 0.0, measured=True, spread=profile.spread)
     if items is None or profile.items_per_second <= 0:
         return Estimate(profile.load_seconds, assumed.work_seconds, measured=False)
-    return Estimate(profile.load_seconds, items / profile.items_per_second, measured=True)
+    return Estimate(profile.load_seconds, items / profile.items_per_second, measured=True, spread=profile.spread)
 
 
 def find_profile(model: Model | None, digest: str | None, *, accelerator: str, batch_size: int) -> Profile | None:

@@ -10,12 +10,14 @@ place are put into words when the worker is made, so that a job that waits costs
 """
 
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from math import inf
 
 from inference_operator.decisions import explain, place
 from inference_operator.decisions.board import Board
-from inference_operator.decisions.fleet import Answer, Assignment, Fleet, Need, Obstacle, Shape, Tenure
+from inference_operator.decisions.fleet import Answer, Assignment, Fleet, Host, Need, Obstacle, Option, Shape, Tenure
 from inference_operator.decisions.lookahead import Choice, Held, Lane, Lanes, Work, look_ahead
 from inference_operator.domain.cluster import Key
 from inference_operator.domain.conditions import Reason
@@ -25,6 +27,9 @@ from inference_operator.settings import CostWeights
 _FAR = datetime.max.replace(tzinfo=UTC)
 # What is planned to start within this time starts now.
 _NOW_SECONDS = 1e-3
+# A warm worker is given its next tasks before it has done the last, so that it never waits for us; this much ahead, and so many.
+_AHEAD_SECONDS = 0.25
+_AHEAD_TASKS = 16
 # Work that takes longer than expected is reckoned to take this much of its time so far again, and never less than the second.
 _OVERDUE = 0.05
 _OVERDUE_SECONDS = 0.01
@@ -45,6 +50,19 @@ def is_late(need: Need, now: datetime) -> bool:
     return all(o.estimate.measured and o.estimate.total_seconds > left for o in need.options)
 
 
+def _warmed(option: Option) -> Option:
+    """The option on a worker that has the model."""
+    return replace(option, estimate=replace(option.estimate, load_seconds=0.0))
+
+
+def _warm_lanes(hosts: Iterable[Host]) -> dict[tuple[Key, str], Lanes]:
+    """The warm workers' lanes by pool and class. One that its pool could add has one in each class."""
+    found: dict[tuple[Key, str], list[Lane]] = {}
+    for host in hosts:
+        found.setdefault((host.pool, host.accelerator), []).append(Lane(free=host.wait, host=host))
+    return {key: Lanes(lanes) for key, lanes in found.items()}
+
+
 class _Pass:
     """One pass over the fleet: the board that is used up, and the plan of what starts when."""
 
@@ -58,7 +76,10 @@ class _Pass:
         )
         self._needs = [(need, rank[0]) for rank, need in ranked]
         self._held = {tenure.key: (tenure, self._hold(tenure)) for tenure in fleet.tenures}
-        self._obstacles: dict[tuple[tuple[Shape, bool], ...], Obstacle] = {}
+        self._obstacles: dict[tuple[Key | None, tuple[tuple[Shape, bool], ...]], Obstacle] = {}
+        self._hosts = fleet.hosts
+        self._warm = _warm_lanes(fleet.hosts)
+        self._given: Counter[Key] = Counter({host.pod: host.tasks for host in fleet.hosts if host.pod is not None})
         self._works: dict[Key, list[Work]] = {}
         self._plan()
 
@@ -94,23 +115,38 @@ class _Pass:
             timed = need.deadline is not None and not late
             due = (need.deadline - self._now).total_seconds() if timed and need.deadline is not None else inf
             haste = self._weights.early if timed else 1.0
-            choices = [
-                Choice(
-                    lanes[option.shape],
-                    option.estimate.cautious_seconds,
-                    place.total_cost(option, self._weights, haste),
-                    option.estimate.measured,
-                    number,
-                )
-                for number, option in enumerate(need.options)
-            ]
+            choices = self._warm_choices(need, haste)
+            # Without a deadline a job waits for the pool; with one it may have a worker of its own to be in time.
+            if need.pool is None or timed:
+                choices += [
+                    Choice(
+                        lanes[option.shape],
+                        option.estimate.cautious_seconds,
+                        place.total_cost(option, self._weights, haste),
+                        option.estimate.measured,
+                        number,
+                    )
+                    for number, option in enumerate(need.options)
+                ]
             band = bands[(late, -need.priority)]
             mine = [Work(len(works) + i, need.key, due, band, choices, need.holds, haste) for i in range(need.slots)]
             works += mine
             self._works[need.key] = mine
         for tenure, held in self._held.values():
             held.band = bands[(False, -tenure.priority)]
-        look_ahead(works, lanes.values())
+        look_ahead(works, (*lanes.values(), *self._warm.values()))
+
+    def _warm_choices(self, need: Need, haste: float) -> list[Choice]:
+        if need.pool is None:
+            return []
+        found = []
+        for number, option in enumerate(need.options):
+            lanes = self._warm.get((need.pool, option.accelerator))
+            if lanes is not None:
+                warm = _warmed(option)
+                cost = place.total_cost(warm, self._weights, haste)
+                found.append(Choice(lanes, warm.estimate.cautious_seconds, cost, option.estimate.measured, number))
+        return found
 
     def _bands(self) -> set[tuple[bool, int]]:
         of_needs = {(late, -need.priority) for need, late in self._needs}
@@ -166,7 +202,11 @@ class _Pass:
 
     def _assign(self, need: Need, work: Work) -> Assignment | None:
         """A node for what starts now, taken off the board; None when it starts later, or the room is gone after all."""
-        if work.choice is None or work.start > _NOW_SECONDS:
+        if work.choice is None or work.lane is None:
+            return None
+        if work.lane.host is not None:
+            return self._hand_over(need, work, work.lane.host)
+        if work.start > _NOW_SECONDS:
             return None
         option = need.options[work.choice.number]
         slot = self._board.roomiest(option.shape)
@@ -176,16 +216,27 @@ class _Pass:
         grounds = explain.Choosing(self._board, need, option, slot, self._weights, work.haste, self._now)
         return Assignment(option.accelerator, slot.node.name, grounds)
 
+    def _hand_over(self, need: Need, work: Work, host: Host) -> Assignment | None:
+        """A warm worker that is free, or will be in a moment."""
+        assert work.choice is not None
+        if not host.ready or host.pod is None or work.start > _AHEAD_SECONDS or self._given[host.pod] >= _AHEAD_TASKS:
+            return None
+        self._given[host.pod] += 1
+        option = need.options[work.choice.number]
+        grounds = explain.Choosing(self._board, need, _warmed(option), None, self._weights, work.haste, self._now)
+        return Assignment(option.accelerator, host.node, grounds, host.pod)
+
     def _obstacle(self, need: Need, work: Work, *, late: bool, position: int) -> Obstacle:
         """Why nothing starts now, and when it should: the look at the nodes is shared, the expected start is the need's own."""
         left = inf if late or need.deadline is None else (need.deadline - self._now).total_seconds()
         asked = tuple(
             (option.shape, not option.estimate.measured or option.estimate.total_seconds <= left) for option in need.options
         )
-        shared = self._obstacles.get(asked)
+        shared = self._obstacles.get((need.pool, asked))
         if shared is None:
             classes = [(option.accelerator, shape, timely) for option, (shape, timely) in zip(need.options, asked, strict=True)]
-            shared = self._obstacles[asked] = explain.no_room(self._board, classes)
+            shared = explain.no_room(self._board, classes) if need.pool is None else explain.no_host(need.pool, self._hosts)
+            self._obstacles[need.pool, asked] = shared
         if shared.reason is Reason.NO_NODE_FITS:
             return shared
         start = done = None
