@@ -57,7 +57,8 @@ class _Pass:
             ((is_late(need, now), -need.priority, need.deadline or _FAR, need.created, need.key), need) for need in fleet.needs
         )
         self._needs = [(need, rank[0]) for rank, need in ranked]
-        self._held = {tenure.key: (tenure, self._hold(tenure)) for tenure in fleet.tenures}
+        tenures = sorted(fleet.tenures, key=lambda tenure: tenure.key)
+        self._held = {tenure.key: (tenure, self._hold(tenure)) for tenure in tenures}
         self._obstacles: dict[tuple[tuple[Shape, bool], ...], Obstacle] = {}
         self._works: dict[Key, list[Work]] = {}
         self._plan()
