@@ -86,8 +86,10 @@ class _Pass:
         for need, _ in self._needs:
             for option in need.options:
                 demand[option.shape] += need.slots
-        lanes = {shape: self._lanes(shape, count) for shape, count in demand.items()}
         bands = {band: number for number, band in enumerate(sorted(self._bands()))}
+        for tenure, held in self._held.values():
+            held.band = bands[(False, -tenure.priority)]
+        lanes = {shape: self._lanes(shape, count) for shape, count in demand.items()}
         works: list[Work] = []
         for need, late in self._needs:
             if need.firm and late:
@@ -109,8 +111,6 @@ class _Pass:
             mine = [Work(len(works) + i, need.key, due, band, choices, need.holds, haste) for i in range(need.slots)]
             works += mine
             self._works[need.key] = mine
-        for tenure, held in self._held.values():
-            held.band = bands[(False, -tenure.priority)]
         look_ahead(works, lanes.values())
 
     def _bands(self) -> set[tuple[bool, int]]:
