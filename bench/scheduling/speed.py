@@ -26,11 +26,8 @@ _BAR_MILLISECONDS = 250.0
 
 def passes(rounds: int) -> tuple[list[dict[str, Any]], list[Bar]]:
     """Milliseconds of a pass, by the clock and of this process; the median of many."""
-    cells = []
     with _collector(GC_THRESHOLD):
-        for jobs in JOBS:
-            for nodes in NODES:
-                cells.append(_cell(jobs, nodes, rounds or (5 if jobs >= 100_000 else 20)))
+        cells = [_cell(jobs, nodes, rounds or (5 if jobs >= 100_000 else 20)) for jobs in JOBS for nodes in NODES]
     (bar,) = [cell["processMilliseconds"] for cell in cells if (cell["jobs"], cell["nodes"]) == (10_000, 1_000)]
     return cells, [at_most("scheduling.pass", "ms of one core, 10,000 jobs on 1,000 nodes", bar, _BAR_MILLISECONDS)]
 
