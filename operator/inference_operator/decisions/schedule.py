@@ -172,6 +172,13 @@ class _Pass:
         option = need.options[work.choice.number]
         slot = self._board.roomiest(option.shape)
         if slot is None:
+            # Workers of another shape have taken what the lane promised. Another class may have room, and be in time too.
+            for choice in sorted(work.choices, key=lambda c: c.cost):
+                option = need.options[choice.number]
+                slot = self._board.roomiest(option.shape) if not choice.sure or choice.seconds <= work.due else None
+                if slot is not None:
+                    break
+        if slot is None:
             return None
         self._board.take(slot, option.shape)
         grounds = explain.Choosing(self._board, need, option, slot, self._weights, work.haste, self._now)
