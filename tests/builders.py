@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from inference_operator.decisions.fleet import Answer, Assignment, Need, Obstacle, Option, Shape, Tolerance
+from inference_operator.decisions.fleet import Answer, Assignment, Need, Obstacle, Option, Shape, Tenure, Tolerance
 from inference_operator.decisions.profile import Estimate
 from inference_operator.decisions.revision import revision as revision_of
 from inference_operator.domain.cluster import (
@@ -362,6 +362,49 @@ def a_need(
         priority=priority,
         deadline=NOW + timedelta(seconds=deadline_in) if deadline_in is not None else None,
         firm=firm,
+    )
+
+
+def a_tenure(
+    name: str = "t",
+    *,
+    node: str = "node-1",
+    option: Option | None = None,
+    left: float = 100.0,
+    begun_ago: float = 10.0,
+    deadline_in: float | None = None,
+    priority: int = 0,
+    movable: bool = True,
+    leaving: float = 1.0,
+    resuming: float = 2.0,
+) -> Tenure:
+    """A batch at its place, by default on one core and for a hundred seconds more; `a_tenants_pod` is what it holds there."""
+    return Tenure(
+        key=Key("default", name),
+        uid=f"uid-of-{name}",
+        revision="r",
+        node=node,
+        shape=(option or an_option()).shape,
+        begun=NOW - timedelta(seconds=begun_ago),
+        end=NOW + timedelta(seconds=left),
+        priority=priority,
+        deadline=NOW + timedelta(seconds=deadline_in) if deadline_in is not None else None,
+        movable=movable,
+        leaving_seconds=leaving,
+        resuming_seconds=resuming,
+    )
+
+
+def a_tenants_pod(tenure: Tenure) -> Pod:
+    """The worker of a tenure, as far as capacity goes."""
+    return Pod(
+        key=Key("default", f"{tenure.key.name}-1"),
+        uid=f"uid-of-{tenure.key.name}-1",
+        resource_version="1",
+        node=tenure.node,
+        requests=dict(tenure.shape.amounts),
+        phase=PodPhase.RUNNING,
+        deleting=False,
     )
 
 

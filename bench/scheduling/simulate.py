@@ -38,12 +38,18 @@ class Ours:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a workload: the share of jobs on time, the energy its declared watts come to, and evictions per job."""
+    """What became of a workload: the share of jobs on time, the energy its declared watts come to, and evictions per job.
+
+    `wasted` is the share of busy time that went into what was not on time; `turnaround` the mean ticks from arrival to end of what
+    was; `on_gpu` the share of starts on a GPU.
+    """
 
     on_time: float
     joules: float
     evictions: float
     wasted: float
+    turnaround: float
+    on_gpu: float
 
 
 @dataclass(slots=True)
@@ -70,6 +76,8 @@ class Simulation:
         self._met = 0
         self._busy_ticks = {"gpu": 0.0, "cpu": 0.0}
         self._wasted_ticks = 0.0
+        self._turnaround_ticks = 0.0
+        self._starts = {"gpu": 0, "cpu": 0}
 
     def run(self, policy: Peer | Ours) -> Outcome:
         """Play the workload to its end."""
@@ -90,6 +98,8 @@ class Simulation:
             sum(WATTS[klass] * ticks for klass, ticks in self._busy_ticks.items()),
             sum(self._evictions.values()) / len(self._jobs),
             self._wasted_ticks / total if total else 0.0,
+            self._turnaround_ticks / max(self._met, 1),
+            self._starts["gpu"] / max(sum(self._starts.values()), 1),
         )
 
     def _next(self, number: int, *, stops: bool) -> float:
@@ -103,6 +113,7 @@ class Simulation:
             if run.end <= now:
                 self._leave(number, run, run.end, wasted=run.end > deadline)
                 self._met += run.end <= deadline
+                self._turnaround_ticks += run.end - self._jobs[number].arrival if run.end <= deadline else 0.0
             elif stops and deadline < now:
                 self._leave(number, run, now, wasted=True)
 
@@ -187,6 +198,7 @@ class Simulation:
     def _start(self, job: SimJob, klass: str, now: float) -> None:
         share = self._waiting.pop(job.number)
         load = RESUME_TICKS if job.number in self._evictions else 0.0
+        self._starts[klass] += 1
         self._running[job.number] = _Run(klass, now, load, share, now + load + share * _really(job, klass))
 
 

@@ -22,7 +22,7 @@ from math import inf
 from inference_operator.decisions.fleet import Host
 from inference_operator.domain.cluster import Key
 
-# How many of the longest planned works are looked at, for one in whose place the new one is on time.
+# How many of the longest planned works, or of the tenures, are looked at, for one in whose place the new one is on time.
 _TRIES = 4
 
 
@@ -66,8 +66,15 @@ class Lanes:
         self._by_free = [(lane.free, lane.number, lane.version) for lane in lanes]
         heapq.heapify(self._by_free)
         self._by_length: list[tuple[float, int, Work]] = []
-        self._by_slack = [(-lane.tenure.slack, lane.number) for lane in lanes if lane.tenure is not None and lane.tenure.movable]
+        # Low priority first, then the most slack.
+        tenured = [(lane.tenure, lane.number) for lane in lanes if lane.tenure is not None and lane.tenure.movable]
+        self._by_slack = [(-tenure.band, -tenure.slack, number) for tenure, number in tenured]
         heapq.heapify(self._by_slack)
+
+    @property
+    def hosted(self) -> bool:
+        """Whether these are warm workers."""
+        return any(lane.host is not None for lane in self.lanes[:1])
 
     def earliest(self) -> Lane | None:
         """The lane that is free first; None when there is none."""
@@ -106,15 +113,19 @@ class Lanes:
             heapq.heappush(heap, entry)
         return found
 
-    def easiest(self) -> Lane | None:
-        """The lane whose tenure has the most slack, among those that may leave."""
-        heap = self._by_slack
-        while heap:
-            lane = self.lanes[heap[0][1]]
+    def easiest(self, band: int) -> list[tuple[Lane, Held]]:
+        """Lanes whose tenures may leave for a work of this band: a few, low priority and much slack first."""
+        heap, seen = self._by_slack, list[tuple[int, float, int]]()
+        found = list[tuple[Lane, Held]]()
+        while heap and len(seen) < _TRIES and -heap[0][0] >= band:
+            entry = heapq.heappop(heap)
+            lane = self.lanes[entry[2]]
             if lane.tenure is not None and lane.tenure.evicted_for is None and not lane.works:
-                return lane
-            heapq.heappop(heap)
-        return None
+                seen.append(entry)
+                found.append((lane, lane.tenure))
+        for entry in seen:
+            heapq.heappush(heap, entry)
+        return found
 
 
 @dataclass(slots=True, eq=False)
@@ -222,23 +233,19 @@ def _evict(work: Work) -> bool:
     if work.due == inf:
         return False
     for choice in sorted(work.choices, key=lambda c: c.cost):
-        lane = choice.lanes.easiest()
-        if lane is None or lane.tenure is None:
-            continue
-        tenure = lane.tenure
-        begun = tenure.leaving
-        done = begun + choice.seconds
-        lost = tenure.slack < 0
-        delayed = tenure.slack < (inf if work.holds else done + tenure.resuming)
-        if tenure.band < work.band or done > work.due or (delayed and not lost):
-            continue
-        tenure.evicted_for, work.evicts = work, tenure
-        work.lane, work.choice = lane, choice
-        lane.works.append(work)
-        # The tenure goes on behind; one that is late anyway goes to the end of the queue.
-        lane.free = inf if work.holds else done if lost else done + tenure.resuming + tenure.remaining
-        choice.lanes.moved(lane)
-        return True
+        for lane, tenure in choice.lanes.easiest(work.band):
+            done = tenure.leaving + choice.seconds
+            lost = tenure.slack < 0
+            delayed = tenure.slack < (inf if work.holds else done + tenure.resuming)
+            if done > work.due or (delayed and not lost):
+                continue
+            tenure.evicted_for, work.evicts = work, tenure
+            work.lane, work.choice = lane, choice
+            lane.works.append(work)
+            # The tenure goes on behind; one that is late anyway goes to the end of the queue.
+            lane.free = inf if work.holds else done if lost else done + tenure.resuming + tenure.remaining
+            choice.lanes.moved(lane)
+            return True
     return False
 
 

@@ -58,7 +58,7 @@ def _warmed(option: Option) -> Option:
 def _warm_lanes(hosts: Iterable[Host]) -> dict[tuple[Key, str], Lanes]:
     """The warm workers' lanes by pool and class. One that its pool could add has one in each class."""
     found: dict[tuple[Key, str], list[Lane]] = {}
-    for host in hosts:
+    for host in sorted(hosts, key=lambda h: (h.pod is None, h.pod or h.pool)):
         found.setdefault((host.pool, host.accelerator), []).append(Lane(free=host.wait, host=host))
     return {key: Lanes(lanes) for key, lanes in found.items()}
 
@@ -75,7 +75,8 @@ class _Pass:
             ((is_late(need, now), -need.priority, need.deadline or _FAR, need.created, need.key), need) for need in fleet.needs
         )
         self._needs = [(need, rank[0]) for rank, need in ranked]
-        self._held = {tenure.key: (tenure, self._hold(tenure)) for tenure in fleet.tenures}
+        tenures = sorted(fleet.tenures, key=lambda tenure: tenure.key)
+        self._held = {tenure.key: (tenure, self._hold(tenure)) for tenure in tenures}
         self._obstacles: dict[tuple[Key | None, tuple[tuple[Shape, bool], ...]], Obstacle] = {}
         self._hosts = fleet.hosts
         self._warm = _warm_lanes(fleet.hosts)
@@ -106,8 +107,10 @@ class _Pass:
         for need, _ in self._needs:
             for option in need.options:
                 demand[option.shape] += need.slots
-        lanes = {shape: self._lanes(shape, count) for shape, count in demand.items()}
         bands = {band: number for number, band in enumerate(sorted(self._bands()))}
+        for tenure, held in self._held.values():
+            held.band = bands[(False, -tenure.priority)]
+        lanes = {shape: self._lanes(shape, count) for shape, count in demand.items()}
         works: list[Work] = []
         for need, late in self._needs:
             if need.firm and late:
@@ -132,8 +135,6 @@ class _Pass:
             mine = [Work(len(works) + i, need.key, due, band, choices, need.holds, haste) for i in range(need.slots)]
             works += mine
             self._works[need.key] = mine
-        for tenure, held in self._held.values():
-            held.band = bands[(False, -tenure.priority)]
         look_ahead(works, (*lanes.values(), *self._warm.values()))
 
     def _warm_choices(self, need: Need, haste: float) -> list[Choice]:
@@ -210,6 +211,15 @@ class _Pass:
             return None
         option = need.options[work.choice.number]
         slot = self._board.roomiest(option.shape)
+        if slot is None:
+            # Workers of another shape have taken what the lane promised. Another class may have room, and be in time too.
+            for choice in sorted(work.choices, key=lambda c: c.cost):
+                if choice.lanes.hosted:
+                    continue
+                option = need.options[choice.number]
+                slot = self._board.roomiest(option.shape) if not choice.sure or choice.seconds <= work.due else None
+                if slot is not None:
+                    break
         if slot is None:
             return None
         self._board.take(slot, option.shape)
