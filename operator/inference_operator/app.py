@@ -85,6 +85,7 @@ async def run(settings: Settings, connection: Connection, namespace: str, identi
 
         def refresh() -> None:
             metrics.jobs.set(len(store.jobs))
+            metrics.leaked_workers.set(len(store.leaked(clock.now())))
             metrics.queue_depth.set(len(queue))
 
         runner = await serve_health(health, port, refresh)

@@ -107,6 +107,7 @@ class FleetLoop:
         for key, answer in answers.items():
             old = before.get(key)
             if old is None or _news(answer) != _news(old):
+                metrics.evictions_total.inc(answer.eviction is not None)
                 # A place that was given must be taken before anybody is told to wait: devices idle until then.
                 self._wake(key, urgent=bool(answer.assignments or answer.eviction))
 

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from inference_operator.decisions.lodging import pool_key
+from inference_operator.decisions.need import is_finished
 from inference_operator.domain.cluster import (
     Job,
     Key,
@@ -177,6 +178,22 @@ class Store:
         keys = (key for keys in self._pods_of.values() for key in keys)
         return tuple(pod for key in keys if (pod := self.pods[key]).node == node)
 
+    def leaked(self, now: datetime) -> tuple[Pod, ...]:
+        """Workers that live though their owner is unknown or finished, and that nobody has told to stop for a while."""
+        models = {model.uid for model in self.models.values()}
+        return tuple(
+            pod
+            for keys in self._pods_of.values()
+            for key in keys
+            if _holds(pod := self.pods[key], now) and pod.worker is not None and not self._is_wanted(pod.worker, models)
+        )
+
+    def _is_wanted(self, worker: Worker, models: set[str]) -> bool:
+        if worker.pool:
+            return worker.job_uid in models
+        key = self._keys_by_uid.get(worker.job_uid)
+        return key is not None and not is_finished(self.jobs[key])
+
     def _is_lost(self, pod: Pod) -> bool:
         if pod.node is None:
             return False
@@ -302,6 +319,11 @@ def _at_work(job: Job) -> Key | None:
     if attempt is None or attempt.outcome is not AttemptOutcome.RUNNING:
         return None
     return Key(job.key.namespace, attempt.pod)
+
+
+def _holds(pod: Pod, now: datetime) -> bool:
+    """Whether a pod holds a place and has done so for longer than news take."""
+    return not pod.terminal and not pod.deleting and (pod.created is None or now - pod.created > _ASSUMED_FOR)
 
 
 def _left(job: Job, now: datetime) -> float:

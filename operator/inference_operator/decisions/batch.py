@@ -15,6 +15,7 @@ from inference_operator.decisions.need import Standing, is_lost, setback_retry
 from inference_operator.decisions.outcome import ACCEPTED, UNFINISHED, Outcome, failed, stop_all, waiting
 from inference_operator.decisions.report import (
     deadline_status,
+    energy_status,
     facts_of,
     latency_status,
     model_status,
@@ -31,6 +32,7 @@ from inference_operator.domain.job import (
     AttemptOutcome,
     AttemptStatus,
     DeadlinePolicy,
+    EnergyStatus,
     InferenceJobStatus,
     LatencyStatus,
     OutputStatus,
@@ -50,21 +52,21 @@ def plan_batch(observed: Observed, stand: Standing, answer: Answer | None, setti
     spec = observed.job.spec
     assert state is not None and spec is not None
     if state.succeeded:
-        return _succeeded(observed, state, now)
+        return _succeeded(observed, state, settings, now)
     if is_lost(state, spec):
-        return _lost(observed, state, now)
+        return _lost(observed, state, settings, now)
     if spec.deadline_policy is DeadlinePolicy.FIRM and spec.deadline is not None and now >= spec.deadline:
-        return _too_late(observed, state, spec.deadline, now)
+        return _too_late(observed, state, spec.deadline, settings, now)
     if state.number and state.ending is None:
         if answer is not None and answer.eviction is not None:
-            return _evicted(observed, state, answer.eviction, now)
+            return _evicted(observed, state, answer.eviction, settings, now)
         return _under_way(observed, stand, state, settings, now)
     return _next_attempt(observed, stand, state, answer, settings, now)
 
 
-def _succeeded(observed: Observed, state: Attempts, now: datetime) -> Outcome:
+def _succeeded(observed: Observed, state: Attempts, settings: Settings, now: datetime) -> Outcome:
     report = state.pod.report if state.pod is not None else None
-    status = _status(observed, state, now, completed=state.ended or now)
+    status = _status(observed, state, settings, now, completed=state.ended or now)
     total = status.progress.total if status.progress is not None else 0
     text = f"all {total} items are answered"
     findings = (
@@ -88,17 +90,17 @@ def _succeeded(observed: Observed, state: Attempts, now: datetime) -> Outcome:
     return Outcome(tuple(actions), findings, status, "Succeeded")
 
 
-def _lost(observed: Observed, state: Attempts, now: datetime) -> Outcome:
+def _lost(observed: Observed, state: Attempts, settings: Settings, now: datetime) -> Outcome:
     assert state.ending is not None and observed.job.spec is not None
-    status = replace(_status(observed, state, now), completion_time=(state.ended or now).replace(microsecond=0))
+    status = replace(_status(observed, state, settings, now), completion_time=(state.ended or now).replace(microsecond=0))
     reason, text = state.ending.reason, state.ending.message
     if not state.ending.permanent and state.failed > 1:
         text = f"{state.failed} of {observed.job.spec.max_attempts} attempts failed, the last one so: {text}"
     return Outcome(stop_all(observed, "the job has failed"), failed(reason, text), status, "Failed")
 
 
-def _too_late(observed: Observed, state: Attempts, deadline: datetime, now: datetime) -> Outcome:
-    status = replace(_status(observed, state, now), completion_time=now.replace(microsecond=0))
+def _too_late(observed: Observed, state: Attempts, deadline: datetime, settings: Settings, now: datetime) -> Outcome:
+    status = replace(_status(observed, state, settings, now), completion_time=now.replace(microsecond=0))
     text = f"stopped at the deadline {rfc3339(deadline)}, as deadlinePolicy Firm says"
     if status.progress is not None:
         text += f"; {status.progress.completed} of {status.progress.total} items are answered and kept"
@@ -110,7 +112,7 @@ def _under_way(observed: Observed, stand: Standing, state: Attempts, settings: S
     """The newest attempt lives: it starts, runs, or can't start."""
     pod, spec = state.pod, observed.job.spec
     assert pod is not None and spec is not None
-    status = _status(observed, state, now)
+    status = _status(observed, state, settings, now)
     begin = _begin(observed, stand, pod)
     firm_end = spec.deadline if spec.deadline_policy is DeadlinePolicy.FIRM else None
     watch = min(filter(None, (firm_end, _passing(spec.deadline, now))), default=None)
@@ -144,14 +146,14 @@ def _begin(observed: Observed, stand: Standing, pod: Pod) -> tuple[Action, ...]:
     return (StartTask(pod.key, pod.address, order(observed, pod.number, stand.revision)),)
 
 
-def _evicted(observed: Observed, state: Attempts, eviction: Eviction, now: datetime) -> Outcome:
+def _evicted(observed: Observed, state: Attempts, eviction: Eviction, settings: Settings, now: datetime) -> Outcome:
     """The attempt has to make room. It is told by its status first: an attempt that counts as ended is stopped by the next look.
 
     Counted before it is done, it is counted once, whoever is killed in between.
     """
     pod = state.pod
     assert pod is not None
-    status = _status(observed, state, now)
+    status = _status(observed, state, settings, now)
     ended = AttemptStatus(
         number=state.number,
         pod=pod.key.name,
@@ -163,7 +165,8 @@ def _evicted(observed: Observed, state: Attempts, eviction: Eviction, now: datet
     deadline = deadline_status(
         observed.job.spec.deadline if observed.job.spec is not None else None, estimated=None, completed=None, before=None, now=now
     )
-    status = replace(status, last_attempt=ended, evictions=status.evictions + 1, deadline=deadline)
+    spent = energy_status(pod, status.energy, status.progress, settings, now)
+    status = replace(status, last_attempt=ended, evictions=status.evictions + 1, deadline=deadline, energy=spent)
     return Outcome((), (*waiting(ConditionType.PLACED, Reason.PREEMPTED, eviction.message), UNFINISHED), status, "Waiting")
 
 
@@ -172,7 +175,7 @@ def _next_attempt(
 ) -> Outcome:
     """No attempt lives: place the next one, or say what it waits for."""
     stale = stop_all(observed, state.ending.message if state.ending is not None else "not wanted any more")
-    status = _status(observed, state, now)
+    status = _status(observed, state, settings, now)
     spec = observed.job.spec
     assert spec is not None
     wake = _passing(spec.deadline, now)
@@ -276,7 +279,9 @@ def _passing(deadline: datetime | None, now: datetime) -> datetime | None:
     return shift(deadline, 1) if deadline is not None and deadline >= now else None
 
 
-def _status(observed: Observed, state: Attempts, now: datetime, *, completed: datetime | None = None) -> InferenceJobStatus:
+def _status(
+    observed: Observed, state: Attempts, settings: Settings, now: datetime, *, completed: datetime | None = None
+) -> InferenceJobStatus:
     """The status parts that follow from the attempts, whatever is decided next."""
     before, spec = observed.job.status, observed.job.spec
     assert spec is not None
@@ -291,6 +296,7 @@ def _status(observed: Observed, state: Attempts, now: datetime, *, completed: da
         placement=placement_status(state.pod, facts, before.placement),
         model=model_status(admit.source(observed), facts, before.model),
         progress=progress,
+        energy=_energy(observed, state, progress, settings),
         latency=_latency(observed, state, moved=progress != before.progress),
         output=_output(observed, state),
         start_time=before.start_time or (state.pod.created if state.pod is not None else None),
@@ -342,6 +348,16 @@ def _progress(observed: Observed, state: Attempts, now: datetime) -> ProgressSta
     if young or same_tenth:
         return before
     return ProgressStatus(total=told_now.total, completed=told_now.completed, failed=told_now.failed)
+
+
+def _energy(observed: Observed, state: Attempts, progress: ProgressStatus | None, settings: Settings) -> EnergyStatus | None:
+    """Counted once for each attempt: by the look that finds it ended and not told."""
+    told = observed.job.status.last_attempt
+    untold = told is None or told.number != state.number or told.outcome is AttemptOutcome.RUNNING
+    before = observed.job.status.energy
+    if state.ending is None or state.pod is None or state.ended is None or not untold:
+        return before
+    return energy_status(state.pod, before, progress, settings, state.ended)
 
 
 def _tenth(completed: int, total: int) -> int:

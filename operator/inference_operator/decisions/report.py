@@ -7,8 +7,18 @@ from datetime import datetime, timedelta
 from inference_operator.decisions.fleet import Obstacle
 from inference_operator.domain.cluster import Observed, Pod, Reading
 from inference_operator.domain.instants import shift
-from inference_operator.domain.job import DeadlineStatus, LatencyStatus, ModelStatus, Outlook, Placement, QueueStatus
+from inference_operator.domain.job import (
+    DeadlineStatus,
+    EnergyStatus,
+    LatencyStatus,
+    ModelStatus,
+    Outlook,
+    Placement,
+    ProgressStatus,
+    QueueStatus,
+)
 from inference_operator.domain.schema import rfc3339
+from inference_operator.settings import Settings
 from inference_protocol.messages import ModelFacts, ModelSource
 from inference_protocol.sketch import LatencySketch, merged
 
@@ -60,6 +70,20 @@ def _settled(estimated: datetime | None, before: DeadlineStatus | None, deadline
         return estimated
     tolerance = max(timedelta(seconds=5), abs(estimated - now) * _MARGIN)
     return old if abs(old - estimated) <= tolerance else estimated
+
+
+def energy_status(
+    pod: Pod, before: EnergyStatus | None, progress: ProgressStatus | None, settings: Settings, ended: datetime
+) -> EnergyStatus | None:
+    """The energy so far with that of an attempt that has just ended: the class's declared watts for as long as it was held."""
+    accelerator = settings.accelerators.get(pod.worker.accelerator) if pod.worker is not None else None
+    if accelerator is None or pod.started is None:
+        return before
+    joules = accelerator.watts_busy * max(0.0, (ended - pod.started).total_seconds()) + (
+        before.joules if before is not None else 0.0
+    )
+    items = progress.completed if progress is not None else 0
+    return EnergyStatus(joules=round(joules, 3), joules_per_item=float(f"{joules / items:.4g}") if items else None)
 
 
 def queue_status(position: int, start: datetime | None, before: QueueStatus | None, now: datetime) -> QueueStatus:

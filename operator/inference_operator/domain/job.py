@@ -393,6 +393,22 @@ class OutputStatus:
 
 
 @api_type()
+class EnergyStatus:
+    """What the work has cost so far, all attempts together."""
+
+    joules: Annotated[float, Field(ge=0, description="Energy of the devices while they were held.")]
+    joules_per_item: Annotated[float | None, Field(ge=0, description="The same for each answered item, once there are any.")] = None
+    source: Annotated[
+        str,
+        Field(
+            pattern="^(Modelled|Measured)$",
+            max_length=16,
+            description="Modelled: declared watts of the accelerator class times seconds. Measured: by the device's own counter.",
+        ),
+    ] = "Modelled"
+
+
+@api_type()
 class QueueStatus:
     """How a job that waits for room stands. Written anew only when the expected start has moved by much."""
 
@@ -422,6 +438,7 @@ class InferenceJobStatus:
     latency: Annotated[LatencyStatus | None, Field(description="Measured latency.")] = None
     queue: Annotated[QueueStatus | None, Field(description="How it stands in the queue, while it waits for room.")] = None
     progress: Annotated[ProgressStatus | None, Field(description="How far a batch is.")] = None
+    energy: Annotated[EnergyStatus | None, Field(description="What a batch has cost, counted at each attempt's end.")] = None
     model: Annotated[ModelStatus | None, Field(description="Which model really ran.")] = None
     attempts: Annotated[int, Field(ge=0, description="Attempts that were started.")] = 0
     failed_attempts: Annotated[int, Field(ge=0, description="Attempts that failed by their own fault.")] = 0
