@@ -13,6 +13,7 @@ from inference_operator.decisions.learn import learned
 from inference_operator.decisions.lodging import order
 from inference_operator.decisions.need import Standing, is_lost, setback_retry
 from inference_operator.decisions.outcome import ACCEPTED, UNFINISHED, Outcome, failed, stop_all, waiting
+from inference_operator.decisions.profile import find_profile
 from inference_operator.decisions.report import (
     deadline_status,
     energy_status,
@@ -113,7 +114,7 @@ def _under_way(observed: Observed, stand: Standing, state: Attempts, settings: S
     pod, spec = state.pod, observed.job.spec
     assert pod is not None and spec is not None
     status = _status(observed, state, settings, now)
-    begin = _begin(observed, stand, pod)
+    begin = (*_begin(observed, stand, pod), *_probed(observed, pod, now))
     firm_end = spec.deadline if spec.deadline_policy is DeadlinePolicy.FIRM else None
     watch = min(filter(None, (firm_end, _passing(spec.deadline, now))), default=None)
     if is_running(pod):
@@ -144,6 +145,16 @@ def _begin(observed: Observed, stand: Standing, pod: Pod) -> tuple[Action, ...]:
     if pod.lodging is None or pod.lodging.state is not None or pod.address is None:
         return ()
     return (StartTask(pod.key, pod.address, order(observed, pod.number, stand.revision)),)
+
+
+def _probed(observed: Observed, pod: Pod, now: datetime) -> tuple[Action, ...]:
+    """The first figures of a model on this class: what the worker's warm-up has measured, long before the work is done."""
+    model, facts = observed.model, facts_of(pod, observed.readings)
+    accelerator = pod.worker.accelerator if pod.worker is not None else ""
+    if model is None or facts is None or find_profile(model, facts.digest, accelerator=accelerator, batch_size=facts.batch_size):
+        return ()
+    status = learned(model, facts, accelerator=accelerator, now=now)
+    return (WriteModelStatus(model.key, model.uid, status, model.resource_version),) if status is not None else ()
 
 
 def _evicted(observed: Observed, state: Attempts, eviction: Eviction, settings: Settings, now: datetime) -> Outcome:

@@ -4,10 +4,13 @@ from dataclasses import dataclass
 from math import exp
 
 from inference_operator.domain.cluster import Model
+from inference_operator.domain.instants import EARLIEST
 from inference_operator.domain.model import Profile
 
 # Measured by `make bench NAME=scheduling`: with less of it plans break, with more of it work is turned away that would be on time.
 _CAUTION = 0.4
+# How far declared figures are off, as a rule: by a third either way.
+_DECLARED_SPREAD = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ def estimate(
     assumed: Assumptions,
 ) -> Estimate:
     """Look the profile up; a serving job's work is done when it is ready, so only the load counts."""
-    profile = find_profile(model, digest, accelerator=accelerator, batch_size=batch_size)
+    profile = find_profile(model, digest, accelerator=accelerator, batch_size=batch_size) or _declared(model, accelerator)
     if profile is None:
         return Estimate(assumed.load_seconds, 0.0 if serving else assumed.work_seconds, measured=False)
     if serving:
@@ -60,6 +63,23 @@ def estimate(
     if items is None or profile.items_per_second <= 0:
         return Estimate(profile.load_seconds, assumed.work_seconds, measured=False)
     return Estimate(profile.load_seconds, items / profile.items_per_second, measured=True, spread=profile.spread)
+
+
+def _declared(model: Model | None, accelerator: str) -> Profile | None:
+    """What the model's author expects, as a profile that is known to be a guess."""
+    declared = model.spec.declared_profiles if model is not None and model.spec is not None else []
+    found = next((d for d in declared if d.accelerator == accelerator), None)
+    if found is None:
+        return None
+    return Profile(
+        digest="",
+        accelerator=accelerator,
+        batch_size=1,
+        items_per_second=found.items_per_second,
+        load_seconds=found.load_seconds,
+        spread=_DECLARED_SPREAD,
+        observed_time=EARLIEST,
+    )
 
 
 def find_profile(model: Model | None, digest: str | None, *, accelerator: str, batch_size: int) -> Profile | None:

@@ -90,6 +90,15 @@ class AcceleratorResources:
     resources: Annotated[Resources, Field(description="What a worker asks for there.")]
 
 
+@api_type()
+class DeclaredProfile:
+    """What is expected of a model on one accelerator class before anything is measured there."""
+
+    accelerator: Annotated[str, Field(min_length=1, max_length=63, description="The class, for example gpu.")]
+    items_per_second: Annotated[float, Field(gt=0, description="Expected throughput of one worker.")]
+    load_seconds: Annotated[float, Field(ge=0, description="Expected time from process start to warmed up.")] = 3.0
+
+
 @api_type(
     Rule(
         "!has(self.defaultVersion) || self.versions.exists(v, v.name == self.defaultVersion)",
@@ -105,6 +114,14 @@ class InferenceModelSpec:
     ]
     default_version: Annotated[ShortText | None, Field(description="Taken by jobs that name none; else the last listed.")] = None
     warm_pool: Annotated[WarmPool | None, Field(description="Workers kept loaded.")] = None
+    declared_profiles: Annotated[
+        list[DeclaredProfile],
+        Field(
+            max_length=8,
+            description="Expected speed by accelerator class; what workers measure takes its place.",
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["accelerator"]},
+        ),
+    ] = Field(default_factory=list)
     resources: Annotated[
         list[AcceleratorResources],
         Field(
