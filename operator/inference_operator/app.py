@@ -11,6 +11,7 @@ from typing import Any, cast
 import aiohttp
 import kopf
 
+from inference_operator.controller.autoscale import Autoscale
 from inference_operator.controller.fleet import FleetLoop
 from inference_operator.controller.handlers import register, watch_settings
 from inference_operator.controller.intake import Intake
@@ -18,6 +19,7 @@ from inference_operator.controller.reconcile import Reconciler
 from inference_operator.controller.resync import Resync
 from inference_operator.controller.store import Store
 from inference_operator.controller.telemetry import Telemetry
+from inference_operator.custommetrics.service import CustomMetricsService
 from inference_operator.domain.cluster import Key
 from inference_operator.effects.apply import Applier
 from inference_operator.effects.connection import Connection, ConnectionConfigError, connect
@@ -65,7 +67,10 @@ async def run(settings: Settings, connection: Connection, namespace: str, identi
             identity=identity,
         )
         fleet = FleetLoop(store, settings, clock, queue.add)
-        telemetry = Telemetry(store, Workers(pods), clock, queue.add, seconds=settings.telemetry_seconds)
+        pace = settings.telemetry_seconds
+        autoscale = Autoscale(store, clock, queue.add, settings.autoscaling, telemetry_seconds=pace)
+        telemetry = Telemetry(store, Workers(pods), clock, queue.add, seconds=pace, after_round=autoscale.round)
+        metrics_api = _metrics_api(connection, session, store, queue, clock, settings, namespace)
         applier = Applier(kube, store, clock, reporter=identity)
         reconciler = Reconciler(store, queue, fleet, telemetry, applier, settings, clock)
         intake = Intake(store, fleet, queue.add, settings.namespaces)
@@ -93,17 +98,38 @@ async def run(settings: Settings, connection: Connection, namespace: str, identi
                 )
                 # On standbys too: their view has to stay true, and quiet kinds are heard of by lists alone.
                 group.create_task(resync.run(settings.resync_seconds))
+                # As is their knowledge of the workers: every replica answers the HPA.
+                group.create_task(telemetry.run())
+                if metrics_api is not None:
+                    group.create_task(metrics_api.serve())
                 await lease.acquire()
+                if metrics_api is not None:
+                    group.create_task(metrics_api.register())
                 metrics.leading.set(1)
                 group.create_task(lease.hold())
                 group.create_task(fleet.run())
-                group.create_task(telemetry.run())
                 group.create_task(_sweep(store, queue, clock))
                 for _ in range(settings.workers):
                     group.create_task(reconciler.work())
         finally:
             await lease.release()
             await runner.cleanup()
+
+
+def _metrics_api(
+    connection: Connection,
+    session: aiohttp.ClientSession,
+    store: Store,
+    queue: WorkQueue[Key],
+    clock: SystemClock,
+    settings: Settings,
+    namespace: str,
+) -> CustomMetricsService | None:
+    if not settings.custom_metrics.enabled:
+        return None
+    # Its own allowance: whoever asks for metrics must not slow the operator's work down.
+    kube = Kube(connection, session, TokenBucket(20, 40, clock.monotonic))
+    return CustomMetricsService(kube, store, queue, clock, settings, namespace)
 
 
 async def _first_sync(resync: Resync) -> None:

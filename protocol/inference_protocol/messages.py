@@ -121,18 +121,27 @@ class ModelFacts(_Record, frozen=True):
     variant: Digest | None = None
 
 
+# A sketch clamps what it records to about 1,100 buckets (`inference_protocol.sketch`): more are no sketch.
+SketchCounts = Annotated[dict[Annotated[int, msgspec.Meta(ge=-4096, le=4096)], Count], msgspec.Meta(max_length=2048)]
+
+
 class Telemetry(_Record, frozen=True):
-    """A live worker's answer on TELEMETRY_PATH. `sketch` holds LatencySketch counts since the worker's start."""
+    """A live worker's answer on TELEMETRY_PATH. `sketch` holds LatencySketch counts since the worker's start.
+
+    `busy_seconds`, since the start too, is the time in which the runners computed, as a share of all of them: a worker whose every
+    runner computes all the time gains one second a second.
+    """
 
     ready: bool
     draining: bool
     model: ModelFacts | None = None
     progress: Progress | None = None
-    sketch: dict[int, int] = {}
-    in_flight: int = 0
-    queued: int = 0
-    requests_total: int = 0
-    failed_total: int = 0
+    sketch: SketchCounts = {}
+    in_flight: Count = 0
+    queued: Count = 0
+    requests_total: Count = 0
+    failed_total: Count = 0
+    busy_seconds: Amount = 0.0
 
 
 class TerminationReport(_Record, frozen=True):

@@ -6,8 +6,8 @@ from typing import Any
 from inference_operator.controller.fleet import FleetLoop
 from inference_operator.controller.store import Store, is_newer
 from inference_operator.domain import names
-from inference_operator.domain.cluster import Key, Node, Pod
-from inference_operator.domain.parse import parse_job, parse_model, parse_node, parse_pod
+from inference_operator.domain.cluster import Autoscaler, Key, Node, Pod
+from inference_operator.domain.parse import parse_autoscaler, parse_job, parse_model, parse_node, parse_pod
 
 Raw = dict[str, Any]
 
@@ -117,6 +117,24 @@ class Intake:
         if gone and (job := self._store.job_key(uid)) is not None:
             self._wake(job)
 
+    def autoscaler(self, raw: Raw, *, gone: bool) -> None:
+        """An HPA concerns the InferenceJob that it scales, and the one that has its name."""
+        key = _key(raw)
+        before = self._store.autoscalers.get(key)
+        after = None if gone else parse_autoscaler(raw)
+        if after is None:
+            if before is None or before.uid != raw["metadata"]["uid"]:
+                return
+            del self._store.autoscalers[key]
+        elif before is not None and before.uid == after.uid and not is_newer(after.resource_version, before.resource_version):
+            return
+        else:
+            self._store.autoscalers[key] = after
+        if _scaling(before) != _scaling(after):
+            for job in {a.target for a in (before, after) if a is not None and a.target is not None} | {key}:
+                if job in self._store.jobs:
+                    self._wake(job)
+
 
 def _key(raw: Raw) -> Key:
     return Key(raw["metadata"].get("namespace", ""), raw["metadata"]["name"])
@@ -129,3 +147,8 @@ def _substance(node: Node | None) -> object:
 def _taken(pod: Pod | None) -> object:
     """What a pod takes, and where; None when it takes nothing."""
     return None if pod is None or pod.terminal else (pod.node, pod.requests)
+
+
+def _scaling(found: Autoscaler | None) -> object:
+    """What of an HPA matters: not its status, which changes all the time."""
+    return None if found is None else (found.uid, found.target, found.job_uid, found.revision)

@@ -8,7 +8,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from inference_operator.domain.cluster import Job, Key, Model, Node, Observed, Pod, Reading, Setback
+from inference_operator.domain.cluster import (
+    Autoscaler,
+    Job,
+    Key,
+    MetricsApi,
+    MetricsApiState,
+    Model,
+    Node,
+    Observed,
+    Pod,
+    Reading,
+    Setback,
+)
+from inference_operator.domain.load import Measure
 
 # An assumed pod that the API server never showed is dropped after this: the write was lost.
 _ASSUMED_FOR = timedelta(seconds=30)
@@ -33,6 +46,10 @@ class Store:
         self.services: dict[str, Key] = {}
         self.readings: dict[str, Reading] = {}
         self.setbacks: dict[Key, Setback] = {}
+        # Measures of serving jobs by their uid.
+        self.measures: dict[str, Measure] = {}
+        self.autoscalers: dict[Key, Autoscaler] = {}
+        self.metrics_api = MetricsApi(MetricsApiState.DISABLED)
         self._pods_of: dict[str, set[Key]] = {}
         self._jobs_of: dict[Key, set[Key]] = {}
         self._keys_by_uid: dict[str, Key] = {}
@@ -153,6 +170,11 @@ class Store:
         """The worker pods of one job."""
         return tuple(self.pods[key] for key in self._pods_of.get(uid, ()))
 
+    def autoscalers_of(self, key: Key) -> tuple[Autoscaler, ...]:
+        """The HPAs that scale a job, and whichever has the name that ours would have."""
+        found = (a for a in self.autoscalers.values() if a.key.namespace == key.namespace)
+        return tuple(sorted((a for a in found if key in (a.target, a.key)), key=lambda a: a.key))
+
     # replacing by a list
 
     def _bury(self, uid: str) -> None:
@@ -180,6 +202,9 @@ class Store:
             setback=self.setbacks.get(key),
             lost=frozenset(pod.uid for pod in pods if self._is_lost(pod)),
             readings={pod.uid: self.readings[pod.uid] for pod in pods if pod.uid in self.readings},
+            measure=self.measures.get(job.uid),
+            autoscalers=self.autoscalers_of(key),
+            metrics_api=self.metrics_api,
         )
 
 

@@ -6,6 +6,7 @@ import msgspec
 from inference_protocol.messages import HTTP_PORT, TELEMETRY_PATH, Telemetry
 
 # A worker that takes longer than this is busy or gone; the next round asks again.
+_LONGEST_BYTES = 1 << 18
 _TIMEOUT = aiohttp.ClientTimeout(total=1.0)
 
 
@@ -22,6 +23,9 @@ class Workers:
         try:
             async with self._session.get(f"http://{host}:{HTTP_PORT}{TELEMETRY_PATH}", timeout=_TIMEOUT) as response:
                 if response.status != 200:
+                    return None
+                # A worker's word is not trusted, its length neither.
+                if response.content_length is None or response.content_length > _LONGEST_BYTES:
                     return None
                 return self._decoder.decode(await response.read())
         except (TimeoutError, aiohttp.ClientError, OSError, msgspec.DecodeError, msgspec.ValidationError):
