@@ -68,6 +68,7 @@ def conditions() -> str:
         | `Ready` | A service answers; a batch has succeeded. |
         | `Succeeded` | Batch, and services with an end: True or False for good; Unknown while open. |
         | `Suspended` | Stopped by `spec.suspend`. |
+        | `Autoscaled` | Only with `autoscaling.mode` HPA or External: whether, and by what, the number of workers is moved. |
         | `Reconciling` | On its way; kstatus reads InProgress. |
         | `Stalled` | Will not come to anything by itself; kstatus reads Failed. |
         """

@@ -4,8 +4,8 @@ Latency alone can't steer: it has a floor, no slope far from saturation, and no 
 the load (workers' worth of computing over the utilisation that the target allows), and the latency corrects it:
 
 * The utilisation that the target allows is learned from what is seen. A queue's wait grows like u / (1 - u) above a floor
-  (Kleinrock, "Queueing Systems", vol. 1): one window with its p95, its floor and its utilisation gives the factor, and the factor gives the
-  utilisation at which the p95 would stay below the target.
+  (Kleinrock, "Queueing Systems", vol. 1): one window with its p95, its floor and its utilisation gives the factor, and the factor
+  gives the utilisation at which the p95 would stay below the target.
 * A breach that the load does not explain, and that lasts, asks for as many more as it is over the target, at most twice as many.
 * What was asked for earlier and still warms up is counted: only the load may ask for more in the meantime.
 * Going down takes a distance to going up, and a whole window that does not speak against it.
