@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from inference_operator.custommetrics.owner import owners
 from inference_operator.domain import names
 from inference_operator.effects.ports import KubeClient, Raw
 from inference_operator.errors import ConflictError, NotFoundError
@@ -84,13 +85,14 @@ def load(context: ssl.SSLContext, bundle: Bundle) -> None:
 class Certificates:
     """The Secret."""
 
-    def __init__(self, kube: KubeClient, *, namespace: str, secret: str, service: str, makes: bool) -> None:
+    def __init__(self, kube: KubeClient, *, namespace: str, secret: str, service: str, makes: bool, owner: str = "") -> None:
         self._kube = kube
         self._collection = f"/api/v1/namespaces/{namespace}/secrets"
         self._secret = secret
         self._namespace = namespace
         self._names = (host(service, namespace), f"{service}.{namespace}", service)
         self._makes = makes
+        self._owner = owner
 
     async def current(self, now: datetime) -> Bundle | None:
         """What the Secret holds, renewed when due; None while somebody else has still to fill it. Raises OperatorError.
@@ -109,27 +111,23 @@ class Certificates:
         log.info("a new certificate for %s", self._names[0])
         try:
             if secret is None:
-                await self._kube.create(self._collection, self._document(made, None))
+                await self._kube.create(self._collection, self._document(made, await self._metadata()))
             else:
-                await self._kube.replace(path, self._document(made, secret))
+                await self._kube.replace(path, self._document(made, secret["metadata"]))
         except ConflictError:
             return read_secret(await self._kube.get(path))
         return made
 
-    def _document(self, bundle: Bundle, before: Raw | None) -> Raw:
+    async def _metadata(self) -> Raw:
+        labels = {names.LABEL_MANAGED_BY: names.MANAGED_BY}
+        owned_by = await owners(self._kube, self._owner)
+        return {"name": self._secret, "namespace": self._namespace, "labels": labels, "ownerReferences": owned_by}
+
+    @staticmethod
+    def _document(bundle: Bundle, metadata: Raw) -> Raw:
         texts = {"tls.crt": bundle.certificate, "tls.key": bundle.key, "ca.crt": bundle.ca, "ca.key": bundle.ca_key or ""}
-        metadata = (
-            before["metadata"]
-            if before is not None
-            else {
-                "name": self._secret,
-                "namespace": self._namespace,
-                "labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY},
-            }
-        )
         data = {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()}
-        kind = before.get("type") if before is not None else None
-        return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind or "kubernetes.io/tls", "data": data}
+        return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "kubernetes.io/tls", "data": data}
 
 
 def read_secret(secret: Raw) -> Bundle | None:

@@ -8,6 +8,7 @@ import base64
 import logging
 
 from inference_operator.custommetrics.documents import METRICS_GROUP, VERSIONS
+from inference_operator.custommetrics.owner import owners
 from inference_operator.domain import names
 from inference_operator.domain.cluster import MetricsApi, MetricsApiState
 from inference_operator.effects.ports import KubeClient, Raw
@@ -39,9 +40,9 @@ class Registration:
                     log.warning("%s is given up: %s is served by somebody else", raw["metadata"]["name"], METRICS_GROUP)
                     await self._kube.delete(f"{PATH}/{raw['metadata']['name']}", uid=raw["metadata"]["uid"])
             return MetricsApi(MetricsApiState.TAKEN, describe(others[0]))
-        owners = await self._owners()
+        owned_by = await owners(self._kube, self._owner)
         try:
-            present = [await self._claim(version, raw, ca, owners) for version, raw in found.items()]
+            present = [await self._claim(version, raw, ca, owned_by) for version, raw in found.items()]
         except ConflictError:
             # Somebody was quicker: the next look says who.
             return MetricsApi(MetricsApiState.PENDING)
@@ -54,8 +55,8 @@ class Registration:
         except NotFoundError:
             return None
 
-    async def _claim(self, version: str, found: Raw | None, ca: str, owners: list[Raw]) -> Raw:
-        wanted = self._document(version, ca, owners)
+    async def _claim(self, version: str, found: Raw | None, ca: str, owned_by: list[Raw]) -> Raw:
+        wanted = self._document(version, ca, owned_by)
         if found is None:
             log.info("%s is registered", wanted["metadata"]["name"])
             return await self._kube.create(PATH, wanted)
@@ -65,22 +66,14 @@ class Registration:
         metadata = {**wanted["metadata"], "resourceVersion": found["metadata"]["resourceVersion"], "uid": found["metadata"]["uid"]}
         return await self._kube.replace(f"{PATH}/{wanted['metadata']['name']}", {**wanted, "metadata": metadata})
 
-    async def _owners(self) -> list[Raw]:
-        """The release's ClusterRole: Kubernetes collects the APIServices when Helm removes it."""
-        if not self._owner:
-            return []
-        api = "rbac.authorization.k8s.io/v1"
-        role = await self._kube.get(f"/apis/{api}/clusterroles/{self._owner}")
-        return [{"apiVersion": api, "kind": "ClusterRole", "name": self._owner, "uid": role["metadata"]["uid"]}]
-
-    def _document(self, version: str, ca: str, owners: list[Raw]) -> Raw:
+    def _document(self, version: str, ca: str, owned_by: list[Raw]) -> Raw:
         return {
             "apiVersion": API,
             "kind": "APIService",
             "metadata": {
                 "name": f"{version}.{METRICS_GROUP}",
                 "labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY},
-                **({"ownerReferences": owners} if owners else {}),
+                **({"ownerReferences": owned_by} if owned_by else {}),
             },
             "spec": {
                 "group": METRICS_GROUP,

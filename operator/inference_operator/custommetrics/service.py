@@ -35,7 +35,9 @@ class CustomMetricsService:
     ) -> None:
         mine = settings.custom_metrics
         self._kube, self._store, self._queue, self._clock = kube, store, queue, clock
-        self._certificates = Certificates(kube, namespace=namespace, secret=mine.secret, service=mine.service, makes=mine.issue)
+        self._certificates = Certificates(
+            kube, namespace=namespace, secret=mine.secret, service=mine.service, makes=mine.issue, owner=mine.owner
+        )
         self._registration = Registration(kube, namespace=namespace, service=mine.service, owner=mine.owner)
         tokens = Tokens(kube, token_cache(clock.monotonic))
         access = Access(kube, TimedCache(clock.monotonic, seconds=SECONDS))

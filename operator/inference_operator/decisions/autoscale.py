@@ -7,11 +7,12 @@ from inference_operator.decisions.actions import Action, ApplyAutoscaler, Delete
 from inference_operator.decisions.need import setback_retry
 from inference_operator.decisions.outcome import Outcome
 from inference_operator.domain import names
-from inference_operator.domain.cluster import Autoscaler, MetricsApiState, Observed
+from inference_operator.domain.cluster import Autoscaler, Job, MetricsApiState, Observed
 from inference_operator.domain.conditions import ConditionType, Finding, Reason, Truth
 from inference_operator.domain.job import AutoscalingMode, InferenceJobSpec, Serve
 from inference_operator.domain.load import Why
 from inference_operator.manifests.autoscaler import autoscaler
+from inference_operator.manifests.worker import Manifest
 from inference_operator.settings import Settings
 
 
@@ -33,7 +34,7 @@ def autoscaled(outcome: Outcome, observed: Observed, settings: Settings, now: da
         actions = () if keeps else removed(observed, obstacle.message)
         return _with(outcome, actions, _following(observed, spec) if keeps else obstacle)
     held_up = observed.setback is not None and setback_retry(observed, settings) > now
-    return _with(outcome, () if held_up else _applied(observed, spec, settings), _following(observed, spec))
+    return _with(outcome, () if held_up else _applied(observed, settings), _following(observed, spec))
 
 
 # In the way of a new HPA, but no reason to take one away that is there.
@@ -72,9 +73,7 @@ def _no_api(observed: Observed, spec: InferenceJobSpec) -> Finding | None:  # no
     api = observed.metrics_api
     match api.state:
         case MetricsApiState.DISABLED:
-            text = (
-                "the operator does not serve custom.metrics.k8s.io: set customMetrics.enabled in the chart, or use External"
-            )
+            text = "the operator does not serve custom.metrics.k8s.io: set customMetrics.enabled in the chart, or use External"
             return _not(Reason.METRICS_API_DISABLED, text)
         case MetricsApiState.TAKEN:
             text = (
@@ -120,16 +119,22 @@ def _left_to(observed: Observed) -> Finding:
     return Finding(ConditionType.AUTOSCALED, Truth.TRUE, Reason.LEFT_TO_OTHERS, text)
 
 
-def _applied(observed: Observed, spec: InferenceJobSpec, settings: Settings) -> tuple[Action, ...]:
-    serve, ours = _serve(spec), _ours(observed)
+def autoscaler_of(job: Job, settings: Settings) -> Manifest:
+    """The HPA that a job asks for; it has a target and a range."""
+    serve = _serve(job.spec) if job.spec is not None else Serve()
     assert serve.max_replicas is not None and serve.latency_target_milliseconds is not None
-    manifest = autoscaler(
-        observed.job,
+    return autoscaler(
+        job,
+        # Not zero: a cluster allows that only with an alpha feature, and latency can't wake what does not answer.
         minimum=max(1, serve.min_replicas),
         maximum=serve.max_replicas,
         target_milliseconds=serve.latency_target_milliseconds,
         scale_down_seconds=settings.autoscaling.scale_down_seconds,
     )
+
+
+def _applied(observed: Observed, settings: Settings) -> tuple[Action, ...]:
+    ours, manifest = _ours(observed), autoscaler_of(observed.job, settings)
     if ours is not None and ours.revision == manifest["metadata"]["annotations"][names.ANNOTATION_AUTOSCALER]:
         return ()
     why = "the job has no HPA" if ours is None else "the HPA is not what the job asks for"

@@ -101,7 +101,7 @@ def _breached(state: Steering, seen: Seen, bounds: Bounds) -> Steering:
     load, ready = seen.steady, seen.workers.ready
     since = state.breach_since if state.ready == ready else None
     if load.p95 is None or load.count < _FEW:
-        return replace(state, breach_since=None, below_floor=state.below_floor and load.p95 is None)
+        return replace(state, breach_since=None)
     over = load.p95 / bounds.target_seconds
     if over > _BREACH:
         since = since if since is not None else seen.time
