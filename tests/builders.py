@@ -327,7 +327,7 @@ def a_load(
     if p95 is None:
         return Load(seconds=seconds, busy=busy, demand=busy)
     spread = {"floor": p95 / 3, "p50": p95 / 2, "p95": p95, "p99": p95 * 1.2}
-    given = {"count": count, "arrived": count, "requests_per_second": count / seconds, **spread, **more}
+    given = {"count": count, "arrived": count, "requests_per_second": count / max(seconds, 1.0), **spread, **more}
     return Load(seconds=seconds, busy=busy, demand=busy if demand is None else demand, **given)
 
 
