@@ -1,4 +1,4 @@
-"""`python -m bench.autoscaling.load PLAN.json`: open-loop callers whose rate changes over time, each request on a connection of its own.
+"""`python -m bench.autoscaling.load PLAN.json`: open-loop callers whose rate changes, each request on a connection of its own.
 
 A connection each, because a Service balances connections, not requests: what keeps its connection never meets a new worker.
 Arrivals are a Poisson process, and a request's latency counts from the moment it was meant to be sent.
@@ -44,7 +44,7 @@ class Answered:
 
 def arrivals(plan: Plan) -> list[float]:
     """Seconds from the start."""
-    dice = random.Random(plan.seed)  # noqa: S311
+    dice = random.Random(plan.seed)
     at, found, begin = 0.0, [], 0.0
     for until, rate in plan.rates:
         at = max(at, begin)
@@ -63,7 +63,7 @@ async def run(plan: Plan) -> None:
     head = f"POST {plan.path} HTTP/1.1\r\nHost: {plan.host}\r\nContent-Type: application/json\r\nConnection: close\r\n"
     data = f"{head}Content-Length: {len(plan.body)}\r\n\r\n{plan.body}".encode()
     start, wall = time.monotonic(), time.time()
-    with Path(plan.result).open("w", buffering=1) as out:
+    with Path(plan.result).open("w", buffering=1) as out:  # noqa: ASYNC230 -- a line at a time, to the page cache
 
         async def ask(at: float) -> None:
             status = await _status(plan, data)

@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from inference_operator.decisions import window
 from inference_operator.decisions.steer import Bounds, Seen, Steering, steer, steering_milliseconds
@@ -153,8 +154,8 @@ def _next(dice: random.Random, now: float, rate: Callable[[float], float]) -> fl
 def reversals(moments: list[Moment], *, since: float) -> int:
     """How often what is asked for turned round."""
     asked = [m.asked for m in moments if m.time >= since]
-    steps = [b - a for a, b in zip(asked, asked[1:], strict=False) if a != b]
-    return sum((a > 0) != (b > 0) for a, b in zip(steps, steps[1:], strict=False))
+    steps = [b - a for a, b in pairwise(asked) if a != b]
+    return sum((a > 0) != (b > 0) for a, b in pairwise(steps))
 
 
 def share_over(moments: list[Moment], target: float, *, since: float) -> float:
