@@ -5,6 +5,8 @@ import logging
 import os
 import signal
 import socket
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,9 +28,11 @@ from inference_operator.effects.connection import Connection, ConnectionConfigEr
 from inference_operator.effects.kube import Kube
 from inference_operator.effects.lease import LeadershipLostError, Lease
 from inference_operator.effects.workers import Workers
+from inference_operator.domain.load import Measure
 from inference_operator.errors import OperatorError, RetryableError
 from inference_operator.observability import logs, metrics
 from inference_operator.observability.health import Health, serve_health
+from inference_operator.observability.jobs import JobCollector
 from inference_operator.runtime.bucket import TokenBucket
 from inference_operator.runtime.clock import SystemClock
 from inference_operator.runtime.queue import WorkQueue
@@ -70,6 +74,7 @@ async def run(settings: Settings, connection: Connection, namespace: str, identi
         pace = settings.telemetry_seconds
         autoscale = Autoscale(store, clock, queue.add, settings.autoscaling, telemetry_seconds=pace)
         telemetry = Telemetry(store, Workers(pods), clock, queue.add, seconds=pace, after_round=autoscale.round)
+        metrics.REGISTRY.register(JobCollector(partial(_measures, store)))
         metrics_api = _metrics_api(connection, session, store, queue, clock, settings, namespace)
         applier = Applier(kube, store, clock, reporter=identity)
         reconciler = Reconciler(store, queue, fleet, telemetry, applier, settings, clock)
@@ -114,6 +119,12 @@ async def run(settings: Settings, connection: Connection, namespace: str, identi
         finally:
             await lease.release()
             await runner.cleanup()
+
+
+def _measures(store: Store) -> Iterator[tuple[tuple[str, str], Measure]]:
+    for key, job in store.jobs.items():
+        if (measure := store.measures.get(job.uid)) is not None:
+            yield (key.namespace, key.name), measure
 
 
 def _metrics_api(
