@@ -24,7 +24,7 @@ from examples.models.index import build_all
 from examples.models.magika_features import default_trees
 
 LOW, HIGH = 8.0, 36.0
-_BEFORE, _STEADY, _AFTER = 30.0, 300.0, 90.0
+_BEFORE, _STEADY, _AFTER = 30.0, 180.0, 70.0
 _BUILT = ROOT / "build" / "examples"
 # Breach to recovered, seconds, by the HPA's period.
 BOUNDS = {5: 20.0, 15: 35.0}

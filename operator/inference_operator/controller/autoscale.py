@@ -151,4 +151,4 @@ def _news(measure: Measure | None) -> object:
         return None
     steering = measure.steering
     told = (steering.below_floor, steering.why is Why.CAPACITY) if steering is not None else None
-    return (bool(measure.workers.measured), told)
+    return (measure.known, told)

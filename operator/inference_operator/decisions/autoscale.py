@@ -87,8 +87,7 @@ def _no_api(observed: Observed, spec: InferenceJobSpec) -> Finding | None:  # no
 
 
 def _no_metric(observed: Observed, spec: InferenceJobSpec) -> Finding | None:  # noqa: ARG001
-    measure = observed.measure
-    if measure is not None and measure.workers.measured and measure.load.seconds > 0:
+    if observed.measure is not None and observed.measure.known:
         return None
     return _not(Reason.NO_METRIC_YET, "no worker was measured yet; the HPA is made once the metric answers")
 

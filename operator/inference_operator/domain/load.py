@@ -115,3 +115,8 @@ class Measure:
     load: Load
     workers: Workers
     steering: Steering | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether there is something to tell: workers that answer, looked at twice at least."""
+        return self.workers.measured > 0 and self.load.seconds > 0

@@ -46,7 +46,7 @@ class JobCollector(Collector):
 
 def _known(measure: Measure, value: float | None) -> float | None:
     """What was measured of workers that can be reached; the rest is not known, and 0 would be a lie."""
-    return (value or 0.0) if measure.workers.measured and measure.load.seconds > 0 else None
+    return (value or 0.0) if measure.known else None
 
 
 _VALUES: tuple[tuple[_Series, Callable[[Measure], float | None]], ...] = (

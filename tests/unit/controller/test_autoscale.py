@@ -164,8 +164,21 @@ def test_a_job_is_woken_for_news_and_no_more() -> None:
     for _ in range(60):
         bench.round()
 
-    # Its first measure, its first latency.
-    assert bench.woken == [bench.job.key, bench.job.key]
+    # Its first round, its first measure, its first latency.
+    assert bench.woken == [bench.job.key] * 3
+
+
+def test_a_job_is_woken_once_it_can_be_told_of_also_without_requests() -> None:
+    bench = Bench()
+    idle = {pod.uid: bench.say(pod, requests=0) for pod in bench.pods}
+    bench.round(idle)
+    # One look tells no difference yet.
+    assert not bench.measure.known
+    bench.woken.clear()
+    bench.round(idle)
+
+    assert bench.measure.known
+    assert bench.woken == [bench.job.key]
 
 
 def test_a_job_is_woken_when_its_latency_moves_and_not_each_second() -> None:
