@@ -13,6 +13,7 @@ from inference_operator import settings as settings_module
 from inference_operator.domain.conditions import ConditionType, Reason
 from inference_operator.manifests.crd import inference_job_crd, inference_model_crd
 from inference_operator.observability import metrics as operator_metrics
+from inference_operator.observability.jobs import JobCollector
 from inference_protocol.reasons import PERMANENT, WorkerReason
 from inference_worker import metrics as worker_metrics
 
@@ -68,6 +69,7 @@ def conditions() -> str:
         | `Ready` | A service answers; a batch has succeeded. |
         | `Succeeded` | Batch, and services with an end: True or False for good; Unknown while open. |
         | `Suspended` | Stopped by `spec.suspend`. |
+        | `Autoscaled` | Only with `autoscaling.mode` HPA or External: whether, and by what, the number of workers is moved. |
         | `Reconciling` | On its way; kstatus reads InProgress. |
         | `Stalled` | Will not come to anything by itself; kstatus reads Failed. |
         """
@@ -83,10 +85,19 @@ def conditions() -> str:
 def metrics() -> str:
     """Every metric of operator and worker."""
     text = "# Metrics\n"
-    for title, registry in (("Operator, port 8080", operator_metrics.REGISTRY), ("Worker, port 8000", _worker_registry())):
+    for title, registry in (("Operator, port 8080", _operator_registry()), ("Worker, port 8000", _worker_registry())):
         text += f"\n## {title}\n\n| Name | Type | Labels | Meaning |\n|---|---|---|---|\n"
         text += "".join(sorted(_metric_rows(registry)))
     return text
+
+
+def _operator_registry() -> CollectorRegistry:
+    """The operator's own series, and those of jobs, of which it is told when it runs."""
+    registry = CollectorRegistry()
+    for collector in operator_metrics.REGISTRY._collector_to_names:  # noqa: SLF001 -- there is no public list of collectors
+        registry.register(collector)
+    registry.register(JobCollector(tuple))
+    return registry
 
 
 def _worker_registry() -> CollectorRegistry:
@@ -107,7 +118,7 @@ def _metric_rows(registry: CollectorRegistry) -> Iterator[str]:
 
 def _labels(family: Metric) -> list[str]:
     if not family.samples:
-        return [*worker_metrics.LABELS, "code"]
+        return list(getattr(family, "_labelnames", None) or (*worker_metrics.LABELS, "code"))
     return [name for name in family.samples[0].labels if name != "le"]
 
 

@@ -9,6 +9,7 @@ from inference_operator.decisions.fleet import Answer, Assignment, Need, Obstacl
 from inference_operator.decisions.profile import Estimate
 from inference_operator.decisions.revision import revision as revision_of
 from inference_operator.domain.cluster import (
+    Autoscaler,
     Job,
     Key,
     Model,
@@ -36,6 +37,7 @@ from inference_operator.domain.job import (
     Placement,
     Serve,
 )
+from inference_operator.domain.load import Load, Measure, Steering, Workers
 from inference_operator.domain.model import InferenceModelSpec, InferenceModelStatus, ModelVersion, Profile
 from inference_operator.domain.names import pod_name
 from inference_operator.domain.resources import PODS, amounts
@@ -301,6 +303,7 @@ def observed(
     setback: Setback | None = None,
     lost: Sequence[Pod] = (),
     readings: dict[str, Reading] | None = None,
+    **more: Any,
 ) -> Observed:
     """A snapshot of one job. The nodes of `lost` pods are out of reach."""
     return Observed(
@@ -311,7 +314,41 @@ def observed(
         setback=setback,
         lost=frozenset(pod.uid for pod in lost),
         readings=readings or {},
+        **more,
     )
+
+
+def a_load(
+    p95: float | None = None,
+    *,
+    count: int = 100,
+    seconds: float = 15.0,
+    busy: float = 0.5,
+    demand: float | None = None,
+    **more: Any,
+) -> Load:
+    """A window; p95 and the rest of latencies in seconds, and none of them without requests."""
+    if p95 is None:
+        return Load(seconds=seconds, busy=busy, demand=busy)
+    spread = {"floor": p95 / 3, "p50": p95 / 2, "p95": p95, "p99": p95 * 1.2}
+    given = {"count": count, "arrived": count, "requests_per_second": count / max(seconds, 1.0), **spread, **more}
+    return Load(seconds=seconds, busy=busy, demand=busy if demand is None else demand, **given)
+
+
+def a_measure(
+    load: Load | None = None, *, ready: int = 1, measured: int | None = None, steering: Steering | None = None
+) -> Measure:
+    """What the newest round has found."""
+    workers = Workers(ready=ready, measured=ready if measured is None else measured)
+    return Measure(0.0, load if load is not None else a_load(0.01), workers, steering)
+
+
+def an_autoscaler(
+    name: str = "job", *, target: str | None = "job", job_uid: str | None = None, revision: str = "", **more: Any
+) -> Autoscaler:
+    """An HPA; ours if it has a job's uid."""
+    scaled = Key("default", target) if target is not None else None
+    return Autoscaler(Key("default", name), f"uid-of-hpa-{name}", "1", scaled, job_uid, revision, **more)
 
 
 def a_setback(

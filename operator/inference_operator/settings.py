@@ -81,6 +81,32 @@ class Tracing(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
     ratio: float = 0.0
 
 
+class AutoscalingSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """How load is measured, and how the HPAs that the operator makes behave."""
+
+    # Seconds over which latency and load are measured: shorter follows quicker, longer trembles less.
+    window_seconds: float = 15.0
+    # The HPA goes down only to the most workers that were wanted in this time.
+    scale_down_seconds: int = 60
+
+
+class CustomMetrics(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The API custom.metrics.k8s.io, served by the operator itself. The chart fills this in."""
+
+    # Whether to serve it at all.
+    enabled: bool = False
+    # Port of the TLS server.
+    port: int = 8443
+    # The Service in front of it, in the operator's own namespace.
+    service: str = "inference-operator-custom-metrics"
+    # The Secret with tls.crt, tls.key and ca.crt, in the operator's own namespace.
+    secret: str = "inference-operator-custom-metrics"  # noqa: S105 -- a name
+    # Whether the operator makes the certificate (True), or somebody else, say cert-manager, puts it into the Secret.
+    issue: bool = True
+    # A ClusterRole of the release: it owns the APIServices, so that they go when it goes. Empty: nobody owns them.
+    owner: str = ""
+
+
 class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """All settings."""
 
@@ -105,7 +131,11 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     # A relist heals what a watch has lost: kopf reports no deletions that it missed.
     resync_seconds: float = 300.0
     # How often running workers are asked how they stand.
-    telemetry_seconds: float = 2.0
+    telemetry_seconds: float = 1.0
+    # Measuring load, and the HPAs.
+    autoscaling: AutoscalingSettings = AutoscalingSettings()
+    # The metrics API for the HPA.
+    custom_metrics: CustomMetrics = CustomMetrics()
     # Failed attempts wait this long, doubling, up to the limit.
     backoff_seconds: float = 2.0
     # The longest of these waits.

@@ -127,6 +127,10 @@ class ModelFacts(_Record, frozen=True):
     variant: Digest | None = None
 
 
+# A sketch clamps what it records to about 1,100 buckets (`inference_protocol.sketch`): more are no sketch.
+SketchCounts = Annotated[dict[Annotated[int, msgspec.Meta(ge=-4096, le=4096)], Count], msgspec.Meta(max_length=2048)]
+
+
 class TaskOrder(_Record, frozen=True):
     """A task for a warm worker: one attempt of one job. Ordering the same attempt twice is ordering it once."""
 
@@ -163,6 +167,8 @@ class TaskState(_Record, frozen=True):
 class Telemetry(_Record, frozen=True):
     """A live worker's answer on TELEMETRY_PATH. `sketch` holds LatencySketch counts since the worker's start.
 
+    `busy_seconds`, since the start too, is the time in which the runners computed, as a share of all of them: a worker whose every
+    runner computes all the time gains one second a second.
     A warm worker tells the tasks that have not ended, and how long it has had none.
     """
 
@@ -170,11 +176,12 @@ class Telemetry(_Record, frozen=True):
     draining: bool
     model: ModelFacts | None = None
     progress: Progress | None = None
-    sketch: dict[int, int] = {}
-    in_flight: int = 0
-    queued: int = 0
-    requests_total: int = 0
-    failed_total: int = 0
+    sketch: SketchCounts = {}
+    in_flight: Count = 0
+    queued: Count = 0
+    requests_total: Count = 0
+    failed_total: Count = 0
+    busy_seconds: Amount = 0.0
     tasks: tuple[TaskState, ...] = ()
     idle_seconds: Amount | None = None
 

@@ -70,6 +70,59 @@ def test_no_rule_is_wider_than_it_needs_to_be() -> None:
     assert not [rule for rule in rules if {"secrets", "pods/exec", "configmaps"} & set(rule["resources"])]
 
 
+def test_custom_metrics_are_served_behind_a_service_of_their_own() -> None:
+    objects = render()
+    (service,) = kinds(objects, "Service")
+    (deployment,) = kinds(objects, "Deployment")
+    (config,) = kinds(objects, "ConfigMap")
+    settings = yaml.safe_load(config["data"]["config.yaml"])["customMetrics"]
+    ports = {port["name"]: port["containerPort"] for port in deployment["spec"]["template"]["spec"]["containers"][0]["ports"]}
+
+    assert service["spec"]["ports"][0] | {"appProtocol": ""} == {
+        "name": "custom-metrics",
+        "port": 443,
+        "targetPort": "custom-metrics",
+        "appProtocol": "",
+    }
+    assert service["spec"]["selector"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    assert ports["custom-metrics"] == settings["port"]
+    assert settings["service"] == settings["secret"] == service["metadata"]["name"]
+    assert settings["issue"] is True
+    assert settings["owner"] in [role["metadata"]["name"] for role in kinds(objects, "ClusterRole")]
+    # Helm would refuse to install beside another provider's; the operator looks first.
+    assert kinds(objects, "APIService") == []
+
+
+def test_custom_metrics_can_be_left_out_with_all_their_rights() -> None:
+    objects = render("customMetrics.enabled=false")
+    groups = {group for role in kinds(objects, "ClusterRole") for rule in role["rules"] for group in rule["apiGroups"]}
+
+    assert kinds(objects, "Service") == []
+    assert not groups & {"apiregistration.k8s.io", "authentication.k8s.io", "authorization.k8s.io"}
+    assert not [one for one in objects if one["metadata"].get("namespace") == "kube-system"]
+
+
+def test_cert_manager_may_issue_the_certificate() -> None:
+    objects = render("customMetrics.certificate=certManager")
+    (certificate,) = kinds(objects, "Certificate")
+    (service,) = kinds(objects, "Service")
+    secrets = [rule for role in kinds(objects, "Role") for rule in role["rules"] if "secrets" in rule["resources"]]
+
+    assert certificate["spec"]["secretName"] == service["metadata"]["name"]
+    assert certificate["spec"]["dnsNames"] == [f"{service['metadata']['name']}.system.svc"]
+    assert [i["metadata"]["name"] for i in kinds(objects, "Issuer")] == [certificate["spec"]["issuerRef"]["name"]]
+    assert [rule["verbs"] for rule in secrets] == [["get"]]
+    assert kinds(render("customMetrics.certificate=certManager", "customMetrics.certManager.issuerRef.name=x"), "Issuer") == []
+
+
+def test_the_binding_in_kube_system_can_be_left_to_the_cluster() -> None:
+    def in_kube_system(*settings: str) -> list[str]:
+        return [one["kind"] for one in render(*settings) if one["metadata"].get("namespace") == "kube-system"]
+
+    assert in_kube_system() == ["RoleBinding"]
+    assert in_kube_system("customMetrics.authReaderBinding=false") == []
+
+
 def test_changed_settings_make_new_pods() -> None:
     def checksum(*settings: str) -> str:
         (deployment,) = kinds(render(*settings), "Deployment")
@@ -87,6 +140,9 @@ def test_changed_settings_make_new_pods() -> None:
         ("logLevel=LOUD", "logLevel"),
         ("image.digest=latest", "digest"),
         ("nonsense=1", "nonsense"),
+        ("customMetrics.certificate=none", "certificate"),
+        ("customMetrics.port=80", "port"),
+        ("autoscaling.windowSeconds=1", "windowSeconds"),
     ],
 )
 def test_a_bad_value_is_refused_by_name(setting: str, says: str) -> None:

@@ -27,6 +27,10 @@ NEEDED = [
     *((verb, CORE, "services", "") for verb in ("get", "list", "watch", "create")),
     *((verb, CORE, "nodes", "") for verb in ("list", "watch")),
     ("create", "events.k8s.io", "events", ""),
+    *((verb, "autoscaling", "horizontalpodautoscalers", "") for verb in ("get", "list", "watch", "create", "patch", "delete")),
+    ("create", "authentication.k8s.io", "tokenreviews", ""),
+    ("create", "authorization.k8s.io", "subjectaccessreviews", ""),
+    ("create", "apiregistration.k8s.io", "apiservices", ""),
 ]
 FORBIDDEN = [
     *((verb, CORE, "secrets", "") for verb in ("get", "list", "watch", "create")),
@@ -53,6 +57,8 @@ FORBIDDEN = [
     *((verb, "rbac.authorization.k8s.io", "clusterroles", "") for verb in ("create", "bind", "escalate")),
     ("patch", "apiextensions.k8s.io", "customresourcedefinitions", ""),
     ("create", "coordination.k8s.io", "leases", ""),
+    ("update", "autoscaling", "horizontalpodautoscalers", ""),
+    *((verb, "apiregistration.k8s.io", "apiservices", "") for verb in ("get", "list", "update", "delete")),
 ]
 
 
@@ -76,6 +82,26 @@ def test_the_lease_is_the_only_one_that_the_account_may_hold(cluster: Cluster, i
 
     assert [may(verb, "inference-operator") for verb in ("get", "update")] == [True, True]
     assert [may(verb, "another") for verb in ("get", "update", "delete")] == [False, False, False]
+
+
+def test_secrets_roles_and_apis_are_reached_by_their_names_alone(cluster: Cluster, installed: Installed, namespace: str) -> None:
+    mine, api = f"{ACCOUNT}-custom-metrics", "apiregistration.k8s.io"
+
+    def may(verb: str, group: str, resource: str, name: str, where: str = RELEASE_NAMESPACE) -> bool:
+        return _may(cluster, where, USER, verb, group, resource, name=name)
+
+    for verb in ("get", "update"):
+        assert may(verb, CORE, "secrets", mine)
+        assert not may(verb, CORE, "secrets", "another")
+        assert not may(verb, CORE, "secrets", mine, namespace)
+    assert not may("list", CORE, "secrets", "")
+    for verb in ("get", "update", "delete"):
+        assert may(verb, api, "apiservices", "v1beta1.custom.metrics.k8s.io", "")
+        assert not may(verb, api, "apiservices", "v1beta1.metrics.k8s.io", "")
+    assert may("get", "rbac.authorization.k8s.io", "clusterroles", mine, "")
+    assert not may("get", "rbac.authorization.k8s.io", "clusterroles", "cluster-admin", "")
+    assert may("get", CORE, "configmaps", "extension-apiserver-authentication", "kube-system")
+    assert not may("get", CORE, "configmaps", "another", "kube-system")
 
 
 def test_a_write_to_a_spec_is_really_refused(cluster: Cluster, installed: Installed, namespace: str) -> None:

@@ -28,6 +28,7 @@ KINDS = (
     Kind("", "v1", "nodes", "Node", namespaced=False),
     Kind("", "v1", "pods", "Pod"),
     Kind("", "v1", "services", "Service"),
+    Kind("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler"),
     Kind("coordination.k8s.io", "v1", "leases", "Lease"),
     Kind("events.k8s.io", "v1", "events", "Event"),
     Kind("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False),
@@ -81,7 +82,8 @@ def discovery(path: str, absent: set[str]) -> Raw | None:
 
 
 def _group(name: str) -> Raw:
-    version = {"groupVersion": f"{name}/v1", "version": "v1"}
+    number = next(k.version for k in KINDS if k.group == name)
+    version = {"groupVersion": f"{name}/{number}", "version": number}
     return {"name": name, "versions": [version], "preferredVersion": version}
 
 

@@ -68,6 +68,7 @@ class Life:
             failed_total=metrics.failed,
             tasks=self.tasks.open if self.tasks is not None else (),
             idle_seconds=self.tasks.idle_seconds if self.tasks is not None else None,
+            busy_seconds=model.batcher.busy_seconds if model is not None else 0.0,
         )
 
     @property
@@ -86,7 +87,8 @@ class Life:
     def _begin(self, order: TaskOrder) -> Task:
         model = self.model
         if model is None or not _is_same(order.model, self.config.model):
-            text = f"this worker holds {self.config.model.name} {self.config.model.version}, not {order.model.name} {order.model.version}"
+            held, asked = self.config.model, order.model
+            text = f"this worker holds {held.name} {held.version}, not {asked.name} {asked.version}"
             raise WorkerError(WorkerReason.MODEL_NOT_FOUND, text)
         return Task(
             config_of(self.config, order),

@@ -47,6 +47,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
+{{- define "inference-operator.customMetrics" -}}
+{{- printf "%s-custom-metrics" (include "inference-operator.fullname" . | trunc 48 | trimSuffix "-") -}}
+{{- end -}}
+
 {{- define "inference-operator.settings" -}}
 {{- $settings := dict
   "workerImage" (include "inference-operator.image" (list .Values.worker.image .Chart.AppVersion))
@@ -55,6 +59,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   "cost" .Values.cost
   "namespaces" .Values.watchNamespaces
   "logLevel" .Values.logLevel
+  "autoscaling" .Values.autoscaling
+  "customMetrics" (dict
+    "enabled" .Values.customMetrics.enabled
+    "port" .Values.customMetrics.port
+    "service" (include "inference-operator.customMetrics" .)
+    "secret" (include "inference-operator.customMetrics" .)
+    "issue" (eq .Values.customMetrics.certificate "selfSigned")
+    "owner" (ternary (include "inference-operator.customMetrics" .) "" .Values.rbac.create)
+  )
 -}}
 {{- mergeOverwrite $settings .Values.settings | toYaml -}}
 {{- end -}}

@@ -48,6 +48,7 @@ def register(registry: kopf.OperatorRegistry, intake: Intake, connection: Connec
     listen(intake.pod, "pods", "", "v1", "pods")
     listen(intake.node, "nodes", "", "v1", "nodes")
     listen(intake.service, "services", "", "v1", "services")
+    listen(intake.autoscaler, "horizontalpodautoscalers", "autoscaling", "v2", "horizontalpodautoscalers")
 
 
 def watch_settings() -> kopf.OperatorSettings:

@@ -7,8 +7,8 @@ from inference_operator.controller.fleet import FleetLoop
 from inference_operator.controller.store import Store, is_newer
 from inference_operator.decisions.lodging import pool_key
 from inference_operator.domain import names
-from inference_operator.domain.cluster import Key, Node, Pod
-from inference_operator.domain.parse import parse_job, parse_model, parse_node, parse_pod
+from inference_operator.domain.cluster import Autoscaler, Key, Node, Pod
+from inference_operator.domain.parse import parse_autoscaler, parse_job, parse_model, parse_node, parse_pod
 
 Raw = dict[str, Any]
 
@@ -127,6 +127,24 @@ class Intake:
         if gone and (job := self._store.job_key(uid)) is not None:
             self._wake(job)
 
+    def autoscaler(self, raw: Raw, *, gone: bool) -> None:
+        """An HPA concerns the InferenceJob that it scales, and the one that has its name."""
+        key = _key(raw)
+        before = self._store.autoscalers.get(key)
+        after = None if gone else parse_autoscaler(raw)
+        if after is None:
+            if before is None or before.uid != raw["metadata"]["uid"]:
+                return
+            del self._store.autoscalers[key]
+        elif before is not None and before.uid == after.uid and not is_newer(after.resource_version, before.resource_version):
+            return
+        else:
+            self._store.autoscalers[key] = after
+        if _scaling(before) != _scaling(after):
+            for job in {a.target for a in (before, after) if a is not None and a.target is not None} | {key}:
+                if job in self._store.jobs:
+                    self._wake(job)
+
 
 def _key(raw: Raw) -> Key:
     return Key(raw["metadata"].get("namespace", ""), raw["metadata"]["name"])
@@ -144,3 +162,8 @@ def _taken(pod: Pod | None) -> object:
 def _opens(pod: Pod | None) -> object:
     """Whether a warm worker takes tasks; None for every other pod."""
     return (pod.ready, pod.deleting) if pod is not None and pod.worker is not None and pod.worker.pool else None
+
+
+def _scaling(found: Autoscaler | None) -> object:
+    """What of an HPA matters: not its status, which changes all the time."""
+    return None if found is None else (found.uid, found.target, found.job_uid, found.revision)

@@ -7,7 +7,7 @@ from inference_operator.controller.fleet import FleetLoop
 from inference_operator.controller.pools import Pools, makes_pods
 from inference_operator.controller.store import Store
 from inference_operator.controller.telemetry import Telemetry
-from inference_operator.decisions.lodging import model_of
+from inference_operator.decisions.lodging import model_of, pool_key
 from inference_operator.decisions.need import need, standing, tenure
 from inference_operator.decisions.plan import plan
 from inference_operator.domain.cluster import Key
@@ -103,8 +103,12 @@ class Reconciler:
                 await self._applier.apply(key, decided.actions)
             finally:
                 # A place was taken, or assumed and given back: whoever waited beside it has to be answered anew.
-                if makes_pods(decided) or any(pod.lodging is not None for pod in observed.pods):
+                hosted = any(pod.lodging is not None for pod in observed.pods)
+                if makes_pods(decided) or hosted:
                     self._fleet.touch()
+                if hosted and observed.model is not None:
+                    # A warm worker that has lost its last task is idle from now on.
+                    self._queue.add(pool_key(observed.model.key))
             # What was done changes what is wanted; a second look costs no write when nothing is left to say.
             self._queue.add(key)
 

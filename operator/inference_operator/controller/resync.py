@@ -45,6 +45,7 @@ class Resync:
             ("nodes", self._nodes, self._intake.node, paths.nodes(), ""),
             ("pods", self._pods, self._intake.pod, paths.pods(None), ""),
             ("services", self._services, self._intake.service, paths.services(None), _OURS),
+            ("horizontalpodautoscalers", self._autoscalers, self._intake.autoscaler, paths.autoscalers(None), ""),
             ("inferencemodels", self._models, self._intake.model, paths.models(None), ""),
             ("inferencejobs", self._jobs, self._intake.job, paths.jobs(None), ""),
         ):
@@ -83,6 +84,9 @@ class Resync:
 
     def _models(self) -> dict[Key, str]:
         return {key: model.uid for key, model in self._store.models.items()}
+
+    def _autoscalers(self) -> dict[Key, str]:
+        return {key: found.uid for key, found in self._store.autoscalers.items()}
 
     def _jobs(self) -> dict[Key, str]:
         return {key: job.uid for key, job in self._store.jobs.items()}

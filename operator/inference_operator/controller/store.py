@@ -13,9 +13,12 @@ import msgspec
 from inference_operator.decisions.lodging import pool_key
 from inference_operator.decisions.need import is_finished
 from inference_operator.domain.cluster import (
+    Autoscaler,
     Job,
     Key,
     Lodging,
+    MetricsApi,
+    MetricsApiState,
     Model,
     Node,
     Observed,
@@ -27,6 +30,7 @@ from inference_operator.domain.cluster import (
     Worker,
 )
 from inference_operator.domain.job import AttemptOutcome
+from inference_operator.domain.load import Measure
 from inference_protocol.messages import TaskState
 
 # An assumed pod that the API server never showed is dropped after this: the write was lost.
@@ -56,6 +60,10 @@ class Store:
         # Jobs whose newest attempt runs, by the pod that runs it.
         self._lodgers: dict[Key, set[Key]] = {}
         self.setbacks: dict[Key, Setback] = {}
+        # Measures of serving jobs by their uid.
+        self.measures: dict[str, Measure] = {}
+        self.autoscalers: dict[Key, Autoscaler] = {}
+        self.metrics_api = MetricsApi(MetricsApiState.DISABLED)
         self._pods_of: dict[str, set[Key]] = {}
         self._jobs_of: dict[Key, set[Key]] = {}
         self._keys_by_uid: dict[str, Key] = {}
@@ -223,6 +231,11 @@ class Store:
         """The jobs whose newest attempt a pod runs."""
         return tuple(self._lodgers.get(pod, ()))
 
+    def autoscalers_of(self, key: Key) -> tuple[Autoscaler, ...]:
+        """The HPAs that scale a job, and whichever has the name that ours would have."""
+        found = (a for a in self.autoscalers.values() if a.key.namespace == key.namespace)
+        return tuple(sorted((a for a in found if key in (a.target, a.key)), key=lambda a: a.key))
+
     # replacing by a list
 
     def _bury(self, uid: str) -> None:
@@ -255,6 +268,9 @@ class Store:
             setback=self.setbacks.get(key),
             lost=frozenset(pod.uid for pod in pods if self._is_lost(pod)),
             readings=readings,
+            measure=self.measures.get(job.uid),
+            autoscalers=self.autoscalers_of(key),
+            metrics_api=self.metrics_api,
         )
 
     def _lodger(self, job: Job) -> Pod | None:

@@ -1,12 +1,13 @@
 """Asks running workers how they stand, at a steady pace, and wakes the jobs that have news."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from inference_operator.controller.store import Store
 from inference_operator.domain.cluster import Key, Pod, PodPhase, Reading
 from inference_operator.effects.ports import WorkerClient
 from inference_operator.runtime.clock import Clock
+from inference_protocol.messages import Telemetry as TelemetryRecord
 
 _AT_ONCE = 64
 
@@ -14,45 +15,75 @@ _AT_ONCE = 64
 class Telemetry:
     """Readings of all workers, kept in the store."""
 
-    def __init__(self, store: Store, workers: WorkerClient, clock: Clock, wake: Callable[[Key], None], *, seconds: float) -> None:
+    def __init__(
+        self,
+        store: Store,
+        workers: WorkerClient,
+        clock: Clock,
+        wake: Callable[[Key], None],
+        *,
+        seconds: float,
+        after_round: Callable[[Mapping[str, TelemetryRecord | None]], None] = lambda _: None,
+    ) -> None:
+        """`after_round` is told what each running worker answered, by its pod's uid."""
         self._store = store
         self._workers = workers
         self._clock = clock
         self._wake = wake
         self._seconds = seconds
+        self._after_round = after_round
         self._gate = asyncio.Semaphore(_AT_ONCE)
 
     async def run(self) -> None:
         """Ask for ever."""
+        due = self._clock.monotonic()
         while True:
-            await asyncio.sleep(self._seconds)
-            running = [pod for pod in self._store.pods.values() if _answers(pod)]
-            news = await asyncio.gather(*(self._read(pod) for pod in running))
-            for pod, changed in zip(running, news, strict=True):
-                key = self._store.job_key(pod.worker.job_uid) if changed and pod.worker is not None else None
-                if key is not None:
-                    self._wake(key)
-                for lodger in self._store.lodgers(pod.key) if changed else ():
-                    self._wake(lodger)
+            # A round that waits for a slow worker must not put the next one off as well: windows count on a steady pace.
+            due = max(due + self._seconds, self._clock.monotonic())
+            await asyncio.sleep(due - self._clock.monotonic())
+            await self.round()
+
+    async def round(self) -> None:
+        """Ask every running worker once."""
+        running = [pod for pod in self._store.pods.values() if _answers(pod)]
+        answers = await asyncio.gather(*(self._ask(pod) for pod in running))
+        for pod, answer in zip(running, answers, strict=True):
+            if pod.worker is None or not self._keep(pod, answer):
+                continue
+            if (key := self._store.job_key(pod.worker.job_uid)) is not None:
+                self._wake(key)
+            for lodger in self._store.lodgers(pod.key):
+                self._wake(lodger)
+        self._after_round({pod.uid: answer for pod, answer in zip(running, answers, strict=True)})
 
     async def fill(self, pods: Iterable[Pod]) -> bool:
         """Ask workers that are ready and were never asked, so that the first status already tells their provider."""
         unread = [pod for pod in pods if _answers(pod) and pod.ready and pod.uid not in self._store.readings]
         if not unread:
             return False
-        return any(await asyncio.gather(*(self._read(pod) for pod in unread)))
+        answers = await asyncio.gather(*(self._ask(pod) for pod in unread))
+        news = [self._keep(pod, answer) for pod, answer in zip(unread, answers, strict=True)]
+        return any(news)
 
-    async def _read(self, pod: Pod) -> bool:
-        """Whether the answer differs from the last."""
+    async def _ask(self, pod: Pod) -> TelemetryRecord | None:
         assert pod.address is not None
         async with self._gate:
-            answer = await self._workers.telemetry(pod.address)
+            return await self._workers.telemetry(pod.address)
+
+    def _keep(self, pod: Pod, answer: TelemetryRecord | None) -> bool:
+        """Whether the answer says something that the last did not."""
         if answer is None or pod.key not in self._store.pods:
             return False
         before = self._store.readings.get(pod.uid)
         self._store.readings[pod.uid] = Reading(answer, self._clock.now())
-        return before is None or before.telemetry != answer
+        return before is None or _substance(before.telemetry) != _substance(answer)
 
 
 def _answers(pod: Pod) -> bool:
     return pod.worker is not None and pod.phase is PodPhase.RUNNING and pod.address is not None and not pod.deleting
+
+
+def _substance(answer: TelemetryRecord) -> object:
+    """What a job's status could tell of it. What a service's counts tell, its window does (`controller/autoscale.py`)."""
+    batch = (answer.progress, answer.sketch) if answer.progress is not None else None
+    return answer.ready, answer.draining, answer.model, answer.tasks, batch

@@ -86,6 +86,24 @@ class WriteModelStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class ApplyAutoscaler:
+    """Make the job's HPA, or bring ours (`uid`) to what it should be."""
+
+    manifest: dict[str, Any]
+    uid: str | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteAutoscaler:
+    """Delete this very HPA (by uid), which is ours."""
+
+    key: Key
+    uid: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class EmitEvent:
     """Tell about a turn for the worse, where `kubectl describe` shows it."""
 
@@ -95,7 +113,19 @@ class EmitEvent:
     message: str
 
 
-Action = CreatePod | DeletePod | StartTask | StopTask | CreateService | DeleteJob | WriteStatus | WriteModelStatus | EmitEvent
+Action = (
+    CreatePod
+    | DeletePod
+    | StartTask
+    | StopTask
+    | CreateService
+    | DeleteJob
+    | WriteStatus
+    | WriteModelStatus
+    | ApplyAutoscaler
+    | DeleteAutoscaler
+    | EmitEvent
+)
 
 
 @dataclass(frozen=True, slots=True)

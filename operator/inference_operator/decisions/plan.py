@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from inference_operator.decisions.actions import Action, DeleteJob, EmitEvent, Plan, WriteStatus
+from inference_operator.decisions.autoscale import autoscaled, removed
 from inference_operator.decisions.batch import plan_batch
 from inference_operator.decisions.fleet import Answer
 from inference_operator.decisions.need import Standing, is_finished, need
@@ -28,7 +29,7 @@ def plan(observed: Observed, stand: Standing, answer: Answer | None, settings: S
         return _after_the_end(observed, now)
     if answer is not None and (answer.uid, answer.revision) != (job.uid, stand.revision):
         answer = None
-    outcome = _outcome(observed, stand, answer, settings, now)
+    outcome = autoscaled(_outcome(observed, stand, answer, settings, now), observed, settings, now)
     if outcome.silent:
         return Plan(outcome.actions, outcome.recheck)
     status = _settle(outcome, observed, now)
@@ -92,7 +93,7 @@ def _calm(condition: Condition, before: list[Condition]) -> Condition:
 def _after_the_end(observed: Observed, now: datetime) -> Plan:
     """Free what is still held, keep the generation current, and delete the job when its time is up."""
     job = observed.job
-    actions: list[Action] = list(stop_all(observed, "the job has ended"))
+    actions: list[Action] = [*stop_all(observed, "the job has ended"), *removed(observed, "the job has ended")]
     if job.status.observed_generation != job.generation:
         conditions = [replace(condition, observed_generation=job.generation) for condition in job.status.conditions]
         status = replace(job.status, observed_generation=job.generation, conditions=conditions)

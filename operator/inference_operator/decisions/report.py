@@ -17,6 +17,7 @@ from inference_operator.domain.job import (
     ProgressStatus,
     QueueStatus,
 )
+from inference_operator.domain.load import Load
 from inference_operator.domain.schema import rfc3339
 from inference_operator.settings import Settings
 from inference_protocol.messages import ModelFacts, ModelSource
@@ -161,6 +162,20 @@ def latency_status(observed: Observed, pods: tuple[Pod, ...], before: LatencySta
         p99=p99,
         count=whole.total,
         observed_time=max(r.time for r in found).replace(microsecond=0),
+    )
+
+
+def window_status(load: Load, now: datetime) -> LatencyStatus | None:
+    """A window's quantiles; None without requests in it."""
+    if load.p50 is None or load.p95 is None or load.p99 is None:
+        return None
+    return LatencyStatus(
+        p50=round_milliseconds(load.p50 * 1e3),
+        p95=round_milliseconds(load.p95 * 1e3),
+        p99=round_milliseconds(load.p99 * 1e3),
+        count=load.count,
+        window_seconds=round(load.seconds),
+        observed_time=now.replace(microsecond=0),
     )
 
 

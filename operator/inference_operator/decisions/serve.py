@@ -12,7 +12,7 @@ from inference_operator.decisions.learn import learned
 from inference_operator.decisions.need import Standing, need, setback_retry
 from inference_operator.decisions.outcome import ACCEPTED, Outcome, failed, stop_all
 from inference_operator.decisions.replicas import Replicas
-from inference_operator.decisions.report import deadline_status, facts_of, latency_status, model_status, placement_status
+from inference_operator.decisions.report import deadline_status, facts_of, model_status, placement_status, window_status
 from inference_operator.decisions.trouble import trouble_of
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Observed
@@ -23,9 +23,9 @@ from inference_operator.domain.schema import rfc3339
 from inference_operator.manifests.service import endpoint, service
 from inference_operator.settings import Settings
 
-# Latency under load never stands still; it is written when it moved by a tenth, and at most this often.
+# Latency under load never stands still: it is written when it moved by a quarter, or across the target, and at most this often.
 _LATENCY_SECONDS = 15
-_LATENCY_NEWS = 0.1
+_LATENCY_NEWS = 0.25
 
 
 def plan_serve(observed: Observed, stand: Standing, answer: Answer | None, settings: Settings, now: datetime) -> Outcome:
@@ -157,7 +157,7 @@ def _status(observed: Observed, state: Replicas, now: datetime) -> InferenceJobS
         last_attempt=failure,
         placement=placement_status(newest, facts, before.placement),
         model=model_status(admit.source(observed), facts, before.model),
-        latency=_latency(observed, state, now),
+        latency=_latency(observed, now),
         start_time=before.start_time or min((p.created for p in state.current if p.created is not None), default=None),
         completion_time=completed,
         deadline=deadline_status(spec.deadline, estimated=_estimate(state), completed=completed, before=before.deadline, now=now),
@@ -203,14 +203,16 @@ def _estimate(state: Replicas) -> datetime | None:
     return max(shift(p.decision_time, p.cost.latency_seconds) for p in starting)
 
 
-def _latency(observed: Observed, state: Replicas, now: datetime) -> LatencyStatus | None:
-    before = observed.job.status.latency
-    fresh = latency_status(observed, state.serving, before)
-    if before is None or fresh is None or fresh.count == before.count:
-        return fresh if before is None else before
-    young = (now - before.observed_time).total_seconds() < _LATENCY_SECONDS
-    still = abs(fresh.p95 - before.p95) <= _LATENCY_NEWS * before.p95
-    return before if young or still else fresh
+def _latency(observed: Observed, now: datetime) -> LatencyStatus | None:
+    before, measure, spec = observed.job.status.latency, observed.measure, observed.job.spec
+    fresh = window_status(measure.load, now) if measure is not None else None
+    if before is None or fresh is None:
+        return before if fresh is None else fresh
+    target = spec.serve.latency_target_milliseconds if spec is not None and spec.serve is not None else None
+    crossed = target is not None and (before.p95 > target) != (fresh.p95 > target)
+    moved = abs(fresh.p95 - before.p95) > _LATENCY_NEWS * before.p95
+    old = (now - before.observed_time).total_seconds() >= _LATENCY_SECONDS
+    return fresh if old and (moved or crossed) else before
 
 
 def _future(instant: datetime | None, now: datetime) -> datetime | None:

@@ -1,11 +1,13 @@
 """The cluster as the operator sees it: nodes, pods and jobs, cut down to what decisions need."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
 from inference_operator.domain.conditions import Reason
 from inference_operator.domain.job import InferenceJobSpec, InferenceJobStatus, Placement
+from inference_operator.domain.load import Measure
 from inference_operator.domain.model import InferenceModelSpec, InferenceModelStatus
 from inference_operator.domain.resources import Amounts
 from inference_protocol.messages import TaskState, Telemetry, TerminationReport
@@ -37,6 +39,7 @@ class Job:
     invalid: str | None = None
     # A status that we can't read was written by a version that knew more: acting on half of it could undo the other half.
     unreadable: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +170,41 @@ class Setback:
 
 
 @dataclass(frozen=True, slots=True)
+class Autoscaler:
+    """A HorizontalPodAutoscaler.
+
+    `job_uid` is that of the InferenceJob for which this operator made it, None for somebody else's; `revision` says of what it was
+    made; `scaled_object` is the KEDA object behind it, if any.
+    """
+
+    key: Key
+    uid: str
+    resource_version: str
+    # The InferenceJob that it scales; None for other kinds, which are none of our business.
+    target: Key | None
+    job_uid: str | None = None
+    revision: str = ""
+    scaled_object: str | None = None
+
+
+class MetricsApiState(StrEnum):
+    """Whether the HPA gets its metrics from us."""
+
+    DISABLED = "Disabled"
+    PENDING = "Pending"
+    SERVING = "Serving"
+    TAKEN = "Taken"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsApi:
+    """How our custom metrics API stands. `owner` names who has it when `state` is TAKEN."""
+
+    state: MetricsApiState
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """Everything that the decisions about one job look at: a snapshot."""
 
@@ -178,6 +216,10 @@ class Observed:
     # Uids of pods whose node is gone or out of reach. They may never end, so nothing waits for them.
     lost: frozenset[str] = frozenset()
     readings: dict[str, Reading] = field(default_factory=dict)
+    measure: Measure | None = None
+    # HPAs that scale this job, and one that has the name that ours would have.
+    autoscalers: tuple[Autoscaler, ...] = ()
+    metrics_api: MetricsApi = field(default_factory=lambda: MetricsApi(MetricsApiState.DISABLED))
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ class ConditionType(StrEnum):
     READY = "Ready"
     SUCCEEDED = "Succeeded"
     SUSPENDED = "Suspended"
+    AUTOSCALED = "Autoscaled"
     RECONCILING = "Reconciling"
     STALLED = "Stalled"
 
@@ -70,6 +71,17 @@ class Reason(StrEnum):
     SUSPENDED = "Suspended"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     WORKER_LOST = "WorkerLost"
+    # Autoscaled
+    FOLLOWING_LATENCY = "FollowingLatency"
+    NO_METRIC_YET = "NoMetricYet"
+    METRICS_API_DISABLED = "MetricsApiDisabled"
+    METRICS_API_TAKEN = "MetricsApiTaken"
+    LATENCY_TARGET_MISSING = "LatencyTargetMissing"
+    LATENCY_TARGET_BELOW_FLOOR = "LatencyTargetBelowFloor"
+    NO_RANGE = "NoRange"
+    CAPACITY_LIMITED = "CapacityLimited"
+    OTHER_AUTOSCALER = "OtherAutoscaler"
+    LEFT_TO_OTHERS = "LeftToOthers"
 
 
 AnyReason = Reason | WorkerReason

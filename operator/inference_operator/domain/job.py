@@ -429,7 +429,7 @@ class InferenceJobStatus:
         list[Condition],
         Field(
             max_length=16,
-            description="Observations: Accepted, Placed, Ready, Succeeded, Suspended, Reconciling, Stalled.",
+            description="Observations: Accepted, Placed, Ready, Succeeded, Suspended, Autoscaled, Reconciling, Stalled.",
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
     ] = Field(default_factory=list)

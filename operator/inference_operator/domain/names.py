@@ -16,6 +16,7 @@ LABEL_MODEL = f"{DOMAIN}/model"
 LABEL_ATTEMPT = f"{DOMAIN}/attempt"
 LABEL_REVISION = f"{DOMAIN}/revision"
 LABEL_ACCELERATOR = f"{DOMAIN}/accelerator"
+ANNOTATION_AUTOSCALER = f"{DOMAIN}/autoscaler-revision"
 ANNOTATION_PLACEMENT = f"{DOMAIN}/placement"
 
 MANAGED_BY = "inference-operator"

@@ -9,11 +9,12 @@ import msgspec
 from pydantic import TypeAdapter, ValidationError
 
 from inference_operator.domain import names
-from inference_operator.domain.cluster import Job, Key, Model, Node, Pod, PodPhase, Taint, Trouble, Worker
+from inference_operator.domain.cluster import Autoscaler, Job, Key, Model, Node, Pod, PodPhase, Taint, Trouble, Worker
 from inference_operator.domain.job import KIND, InferenceJobSpec, InferenceJobStatus, Placement
 from inference_operator.domain.model import KIND as MODEL_KIND
 from inference_operator.domain.model import InferenceModelSpec, InferenceModelStatus
 from inference_operator.domain.resources import PODS, add, amounts
+from inference_operator.domain.schema import GROUP
 from inference_protocol.messages import decode_report
 
 Raw = Mapping[str, Any]
@@ -150,6 +151,7 @@ def parse_job(raw: Raw) -> Job:
         status=status.value or InferenceJobStatus(),
         invalid=spec.fault,
         unreadable=status.fault,
+        labels=meta.labels,
     )
 
 
@@ -166,6 +168,37 @@ def parse_model(raw: Raw) -> Model:
         spec=spec.value,
         status=status.value or InferenceModelStatus(),
         invalid=spec.fault,
+    )
+
+
+class _Reference(_Struct, frozen=True):
+    kind: str = ""
+    name: str = ""
+    api_version: str = ""
+
+
+class _AutoscalerSpec(_Struct, frozen=True):
+    scale_target_ref: _Reference = _Reference()
+
+
+class _RawAutoscaler(_Struct, frozen=True):
+    metadata: _Meta
+    spec: _AutoscalerSpec = _AutoscalerSpec()
+
+
+def parse_autoscaler(raw: Raw) -> Autoscaler:
+    """A HorizontalPodAutoscaler, ours or another's."""
+    found = msgspec.convert(raw, _RawAutoscaler)
+    meta, target = found.metadata, found.spec.scale_target_ref
+    job = target.kind == KIND and target.api_version.partition("/")[0] == GROUP
+    return Autoscaler(
+        key=Key(meta.namespace, meta.name),
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        target=Key(meta.namespace, target.name) if job else None,
+        job_uid=meta.labels[names.LABEL_JOB_UID] if _is_ours(meta) else None,
+        revision=meta.annotations.get(names.ANNOTATION_AUTOSCALER, ""),
+        scaled_object=meta.labels.get("scaledobject.keda.sh/name"),
     )
 
 

@@ -5,8 +5,10 @@ from typing import Protocol
 
 from inference_operator.decisions.actions import (
     Action,
+    ApplyAutoscaler,
     CreatePod,
     CreateService,
+    DeleteAutoscaler,
     DeleteJob,
     DeletePod,
     EmitEvent,
@@ -18,9 +20,16 @@ from inference_operator.decisions.actions import (
 from inference_operator.domain import job as job_api
 from inference_operator.domain import model as model_api
 from inference_operator.domain import names
-from inference_operator.domain.cluster import Job, Key, Model, Pod, Setback
+from inference_operator.domain.cluster import Autoscaler, Job, Key, Model, Pod, Setback
 from inference_operator.domain.conditions import Reason
-from inference_operator.domain.parse import model_status_document, parse_job, parse_model, parse_pod, status_document
+from inference_operator.domain.parse import (
+    model_status_document,
+    parse_autoscaler,
+    parse_job,
+    parse_model,
+    parse_pod,
+    status_document,
+)
 from inference_operator.domain.schema import API_VERSION
 from inference_operator.effects import paths
 from inference_operator.effects.events import event_manifest
@@ -38,6 +47,7 @@ class Memory(Protocol):
     setbacks: dict[Key, Setback]
     services: dict[str, Key]
     models: dict[Key, Model]
+    autoscalers: dict[Key, Autoscaler]
 
     def put_pod(self, pod: Pod) -> bool:
         """Take in what the API server answered, or what is assumed until it does."""
@@ -114,6 +124,12 @@ class Applier:
                 log.info("%s: delete: %s", key, action.why)
                 await self._kube.delete(paths.one_job(action.key), uid=action.uid)
                 self._memory.drop_job(action.key, action.uid)
+            case ApplyAutoscaler():
+                return await self._apply_autoscaler(key, action)
+            case DeleteAutoscaler():
+                log.info("%s: delete HPA: %s", key, action.why)
+                await self._kube.delete(paths.one_autoscaler(action.key), uid=action.uid)
+                self._memory.autoscalers.pop(action.key, None)
             case WriteStatus():
                 await self._write_status(action)
             case WriteModelStatus():
@@ -145,6 +161,19 @@ class Applier:
             return self._setback(key, error)
         self._memory.setbacks.pop(key, None)
         self._memory.services[created["metadata"]["labels"][names.LABEL_JOB_UID]] = Key(key.namespace, created["metadata"]["name"])
+        return None
+
+    async def _apply_autoscaler(self, key: Key, action: ApplyAutoscaler) -> Setback | None:
+        """Created first, and only then applied: an apply would take over an HPA of somebody else that has just come."""
+        log.info("%s: HPA: %s", key, action.why)
+        try:
+            if action.uid is None:
+                await self._create_or_adopt(paths.autoscalers(key.namespace), action.manifest)
+            metadata = {**action.manifest["metadata"], **({"uid": action.uid} if action.uid is not None else {})}
+            made = await self._kube.apply(paths.one_autoscaler(key), {**action.manifest, "metadata": metadata})
+        except RefusedError as error:
+            return self._setback(key, error)
+        self._memory.autoscalers[key] = parse_autoscaler(made)
         return None
 
     async def _create_or_adopt(self, path: str, manifest: Raw) -> Raw:

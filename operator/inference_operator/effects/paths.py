@@ -64,3 +64,14 @@ def lease(namespace: str, name: str) -> str:
 def leases(namespace: str) -> str:
     """Leases."""
     return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+
+
+def autoscalers(namespace: str | None) -> str:
+    """HorizontalPodAutoscalers."""
+    root = "/apis/autoscaling/v2"
+    return f"{root}/namespaces/{namespace}/horizontalpodautoscalers" if namespace else f"{root}/horizontalpodautoscalers"
+
+
+def one_autoscaler(key: Key) -> str:
+    """One HorizontalPodAutoscaler."""
+    return f"{autoscalers(key.namespace)}/{key.name}"

@@ -19,6 +19,7 @@ from inference_protocol.messages import (
 
 # A worker that takes longer than this is busy or gone; the next round asks again.
 _ORDER_SECONDS = 5.0
+_LONGEST_BYTES = 1 << 18
 _TIMEOUT = aiohttp.ClientTimeout(total=1.0)
 
 
@@ -35,6 +36,9 @@ class Workers:
         try:
             async with self._session.get(_url(address, TELEMETRY_PATH), timeout=_TIMEOUT) as response:
                 if response.status != 200:
+                    return None
+                # A worker's word is not trusted, its length neither.
+                if response.content_length is None or response.content_length > _LONGEST_BYTES:
                     return None
                 return self._decoder.decode(await response.read())
         except (TimeoutError, aiohttp.ClientError, OSError, msgspec.DecodeError, msgspec.ValidationError):

@@ -212,3 +212,63 @@ def test_nodes_of_builders_and_of_the_api_are_alike() -> None:
     seen.intake.node(a_raw_node(cpu="8"), gone=False)
 
     assert seen.store.nodes["node-1"].allocatable["cpu"] == a_node(cpu="8").allocatable["cpu"]
+
+
+# HPAs concern the job that they scale, and the one whose name they have.
+
+
+def a_raw_autoscaler(version: int = 1, *, target: str = "job", uid: str = "uid-of-hpa", name: str = "hpa") -> Raw:
+    reference = {"kind": "InferenceJob", "apiVersion": "inference.myorg/v1", "name": target}
+    return {
+        "metadata": meta(name, resourceVersion=str(version), uid=uid),
+        "spec": {"scaleTargetRef": reference},
+        "status": {"currentReplicas": version},
+    }
+
+
+def test_an_hpa_wakes_the_job_that_it_scales() -> None:
+    taken = Taken()
+    taken.intake.job(a_raw_job(), gone=False)
+    taken.news()
+    taken.intake.autoscaler(a_raw_autoscaler(), gone=False)
+    assert taken.news() == [KEY]
+    assert [a.key.name for a in taken.store.autoscalers_of(KEY)] == ["hpa"]
+
+    taken.intake.autoscaler(a_raw_autoscaler(2), gone=False)
+    assert taken.news() == []
+
+    taken.intake.autoscaler(a_raw_autoscaler(3, target="other"), gone=False)
+    assert taken.news() == [KEY]
+    assert taken.store.autoscalers_of(KEY) == ()
+
+
+def test_an_hpa_wakes_the_job_of_its_name() -> None:
+    taken = Taken()
+    taken.intake.job(a_raw_job(), gone=False)
+    taken.news()
+    taken.intake.autoscaler(a_raw_autoscaler(name="job", target="other"), gone=False)
+
+    assert taken.news() == [KEY]
+    assert len(taken.store.autoscalers_of(KEY)) == 1
+
+
+def test_an_hpa_that_is_gone_wakes_its_job_and_another_of_its_name_stays() -> None:
+    taken = Taken()
+    taken.intake.job(a_raw_job(), gone=False)
+    taken.intake.autoscaler(a_raw_autoscaler(2, uid="new"), gone=False)
+    taken.news()
+    taken.intake.autoscaler(a_raw_autoscaler(1, uid="old"), gone=True)
+    assert taken.news() == []
+    taken.intake.autoscaler(a_raw_autoscaler(2, uid="new"), gone=True)
+
+    assert taken.news() == [KEY]
+    assert taken.store.autoscalers == {}
+
+
+def test_an_older_hpa_does_not_turn_the_view_back() -> None:
+    taken = Taken()
+    taken.intake.job(a_raw_job(), gone=False)
+    taken.intake.autoscaler(a_raw_autoscaler(5, target="other"), gone=False)
+    taken.intake.autoscaler(a_raw_autoscaler(4), gone=False)
+
+    assert taken.store.autoscalers_of(KEY) == ()

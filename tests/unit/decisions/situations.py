@@ -1,5 +1,6 @@
 """Every situation that a job can be in: one table for all tests of plans."""
 
+from tests.unit.decisions.autoscale_situations import autoscaled_jobs
 from tests.unit.decisions.batch_situations import ending_batches, jobs_after_their_end, placed_batches, unplaced_batches
 from tests.unit.decisions.serve_situations import serving_jobs
 from tests.unit.decisions.situation import Situation
@@ -10,4 +11,5 @@ SITUATIONS: dict[str, Situation] = {
     **ending_batches(),
     **jobs_after_their_end(),
     **serving_jobs(),
+    **autoscaled_jobs(),
 }

@@ -7,8 +7,10 @@ from datetime import datetime, timedelta
 
 from inference_operator.decisions.actions import (
     Action,
+    ApplyAutoscaler,
     CreatePod,
     CreateService,
+    DeleteAutoscaler,
     DeleteJob,
     DeletePod,
     Plan,
@@ -21,7 +23,7 @@ from inference_operator.decisions.plan import plan
 from inference_operator.domain.cluster import Job, Observed, Pod
 from inference_operator.domain.conditions import Condition
 from inference_operator.domain.job import InferenceJobStatus
-from inference_operator.domain.parse import parse_job, parse_pod, status_document
+from inference_operator.domain.parse import parse_autoscaler, parse_job, parse_pod, status_document
 from inference_operator.domain.schema import rfc3339
 from inference_operator.settings import Settings
 from tests.builders import NOW, SETTINGS
@@ -63,6 +65,11 @@ def _apply(seen: Observed, action: Action, now: datetime) -> Observed:
         case WriteModelStatus():
             assert seen.model is not None
             return replace(seen, model=replace(seen.model, status=action.status))
+        case ApplyAutoscaler():
+            made = parse_autoscaler({**action.manifest, "metadata": {**action.manifest["metadata"], "uid": action.uid or "new"}})
+            return replace(seen, autoscalers=(*(a for a in seen.autoscalers if a.key != made.key), made))
+        case DeleteAutoscaler():
+            return replace(seen, autoscalers=tuple(a for a in seen.autoscalers if a.uid != action.uid))
         case DeleteJob():
             return replace(seen, job=replace(seen.job, deleting=True))
         case _:

@@ -7,7 +7,7 @@ from typing import Any
 from inference_operator.decisions.actions import CreatePod, DeletePod, WriteModelStatus
 from inference_operator.domain.cluster import Observed, PodPhase
 from inference_operator.domain.job import InferenceJobStatus, LatencyStatus, Serve
-from tests.builders import NOW, a_fact, a_job, a_model, a_pod, a_profile, a_reading, a_report, observed, whole
+from tests.builders import NOW, a_fact, a_job, a_load, a_measure, a_model, a_pod, a_profile, a_reading, a_report, observed, whole
 from tests.unit.decisions.situation import LOOKED, full, on
 from tests.unit.decisions.support import after, decide, in_seconds, kinds, settled, status_of
 
@@ -139,10 +139,10 @@ def test_a_measurement_that_says_nothing_new_is_not_written() -> None:
     assert not any(isinstance(a, WriteModelStatus) for a in decide(measured(104.0)).actions)
 
 
-def with_latency(before: LatencyStatus | None, sketch: dict[int, int]) -> LatencyStatus | None:
-    job = a_job(serve=True, status=replace(LOOKED, latency=before))
-    pod = a_pod(job)
-    return status_of(decide(observed(job, pod, readings={pod.uid: a_reading(sketch=sketch, ago=0)}))).latency
+def with_latency(before: LatencyStatus | None, p95: float, *, target: int | None = None) -> LatencyStatus | None:
+    job = a_job(serve=Serve(latency_target_milliseconds=target), status=replace(LOOKED, latency=before))
+    seen = observed(job, a_pod(job), measure=a_measure(a_load(p95 / 1e3)))
+    return status_of(decide(seen), seen).latency
 
 
 def known_latency(p95: float, *, ago: float, count: int = 1) -> LatencyStatus:
@@ -150,24 +150,29 @@ def known_latency(p95: float, *, ago: float, count: int = 1) -> LatencyStatus:
 
 
 def test_latency_is_written_when_it_has_moved_and_not_too_often() -> None:
-    sketch = {-230: 100}
-    fresh = with_latency(None, sketch)
-    assert fresh is not None and fresh.count == 100
+    fresh = with_latency(None, 10.0)
+    assert fresh is not None
+    assert (fresh.count, fresh.p95, fresh.window_seconds) == (100, 10.0, 15)
 
-    assert with_latency(known_latency(fresh.p95 * 2, ago=60), sketch) == fresh
-    recent, near = known_latency(fresh.p95 * 2, ago=5), known_latency(fresh.p95 * 1.05, ago=60)
-    assert with_latency(recent, sketch) == recent
-    assert with_latency(near, sketch) == near
+    assert with_latency(known_latency(20.0, ago=60), 10.0) == fresh
+    recent, near = known_latency(20.0, ago=5), known_latency(11.0, ago=60)
+    assert with_latency(recent, 10.0) == recent
+    assert with_latency(near, 10.0) == near
 
 
-def test_quantiles_are_of_all_workers_together() -> None:
-    job = a_job(serve=True, replicas=2, status=LOOKED)
-    quick, slow = a_pod(job, 1), a_pod(job, 2)
-    readings = {quick.uid: a_reading(sketch={-230: 99}), slow.uid: a_reading(sketch={0: 1})}
-    latency = status_of(decide(observed(job, quick, slow, readings=readings))).latency
+def test_latency_is_written_when_it_crosses_the_target() -> None:
+    near = known_latency(11.0, ago=60)
 
-    assert latency is not None and latency.count == 100
-    assert latency.p95 < 11 and latency.p99 < 11
+    assert with_latency(near, 9.5, target=10) == with_latency(None, 9.5)
+    assert with_latency(near, 10.5, target=10) == near
+
+
+def test_a_window_without_requests_leaves_the_last_latency() -> None:
+    before = known_latency(11.0, ago=60)
+    job = a_job(serve=True, status=replace(LOOKED, latency=before))
+    seen = observed(job, a_pod(job), measure=a_measure(a_load(None)))
+
+    assert status_of(decide(seen), seen).latency == before
 
 
 def test_status_of_a_suspended_job_has_no_workers() -> None:

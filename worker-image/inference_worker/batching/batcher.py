@@ -157,6 +157,13 @@ class Batcher:
         return sum(len(batch.tickets) for batch in self._running)
 
     @property
+    def busy_seconds(self) -> float:
+        """Seconds computed since the start, as a share of all runners; runs under way count as far as they are."""
+        now = self._clock()
+        ended = sum(seconds for _, seconds in self.counts.by_rows.values())
+        return (ended + sum(max(0.0, now - batch.begun) for batch in self._running)) / self._runners.count
+
+    @property
     def stuck(self) -> str | None:
         """Why this model will not answer any more, in words; None while all is well."""
         if not self._runners.alive:

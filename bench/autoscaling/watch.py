@@ -1,0 +1,101 @@
+"""What is looked at while the callers call: replicas, workers, metrics, second by second; and the legs that come of it."""
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+
+from bench.autoscaling.load import Answered
+from bench.autoscaling.service import TARGET_MILLISECONDS, metric
+from examples.demo.cluster import Kubectl
+
+_BIN_SECONDS = 2.0
+# The breach is over when so many bins in a row are within the target.
+_CALM_BINS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One look; `time` is time.time(), latencies in milliseconds."""
+
+    time: float
+    asked: int
+    ready: int
+    p95: float | None
+    desired: float | None
+
+
+def look(kube: Kubectl, name: str) -> Moment:
+    """Now."""
+    path = f"/apis/inference.myorg/v1/namespaces/{kube.namespace}/inferencejobs/{name}"
+    job = json.loads(kube.run("get", "--raw", path))
+    return Moment(
+        time=time.time(),
+        asked=job["spec"]["replicas"],
+        ready=job.get("status", {}).get("readyReplicas", 0),
+        p95=metric(kube, name),
+        desired=metric(kube, name, "inference_desired_replicas"),
+    )
+
+
+def bins(answers: list[Answered]) -> list[tuple[float, float, int]]:
+    """(time, p95 in milliseconds, requests) by when requests were meant to be sent: what callers met."""
+    found: dict[int, list[float]] = {}
+    for one in answers:
+        found.setdefault(int(one.time // _BIN_SECONDS), []).append(one.seconds * 1e3)
+    result = []
+    for number, latencies in sorted(found.items()):
+        latencies.sort()
+        result.append((number * _BIN_SECONDS, latencies[max(0, int(0.95 * len(latencies)) - 1)], len(latencies)))
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Legs:
+    """Seconds from the breach (the first callers over the target) to each thing that follows; None where it never came."""
+
+    measured: float | None
+    asked: float | None
+    ready: float | None
+    recovered: float | None
+
+    def document(self) -> dict[str, float | None]:
+        """For the result."""
+        return {name: None if value is None else round(value, 1) for name, value in asdict(self).items()}
+
+
+def legs(moments: list[Moment], answers: list[Answered], *, since: float, target: float = TARGET_MILLISECONDS) -> Legs:
+    """What followed the step at `since`."""
+    seen = [b for b in bins(answers) if b[0] >= since - _BIN_SECONDS]
+    breach = next((at for at, p95, _ in seen if p95 > target), None)
+    if breach is None:
+        return Legs(None, None, None, None)
+    after = [m for m in moments if m.time >= since]
+    asked_before = max((m.asked for m in moments if m.time < since), default=1)
+    ready_before = max((m.ready for m in moments if m.time < since), default=1)
+
+    def first(times: list[float]) -> float | None:
+        return max(0.0, times[0] - breach) if times else None
+
+    return Legs(
+        measured=first([m.time for m in after if m.p95 is not None and m.p95 > target]),
+        asked=first([m.time for m in after if m.asked > asked_before]),
+        ready=first([m.time for m in after if m.ready > ready_before]),
+        recovered=_recovered([(at, p95) for at, p95, _ in seen if at >= breach], breach, target),
+    )
+
+
+def _recovered(seen: list[tuple[float, float]], breach: float, target: float) -> float | None:
+    calm = 0
+    for at, p95 in seen:
+        calm = calm + 1 if p95 <= target else 0
+        if calm == _CALM_BINS:
+            return at - (_CALM_BINS - 1) * _BIN_SECONDS - breach
+    return None
+
+
+def reversals(moments: list[Moment], *, since: float, until: float) -> int:
+    """How often the number that was asked for turned round."""
+    asked = [m.asked for m in moments if since <= m.time < until]
+    steps = [b > a for a, b in pairwise(asked) if a != b]
+    return sum(a != b for a, b in pairwise(steps))

@@ -1,0 +1,60 @@
+"""The series of jobs, made when somebody scrapes: a job that is gone has none any more."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from inference_operator.domain.load import Measure
+
+LABELS = ("namespace", "name")
+Measures = Callable[[], Iterable[tuple[tuple[str, str], Measure]]]
+
+
+class _Series(NamedTuple):
+    name: str
+    text: str
+
+
+LATENCY = _Series("inference_latency_ms", "95th percentile of a job's request latency, milliseconds, 0 without requests.")
+LATENCY_P99 = _Series("inference_latency_p99_ms", "99th percentile of the same.")
+QUEUE = _Series("inference_queue_depth", "Requests that wait at a job's workers.")
+RATE = _Series("inference_requests_per_second", "Requests that a job's workers answered.")
+DESIRED = _Series("inference_desired_replicas", "Workers that a job's latency target takes.")
+READY = _Series("inference_ready_workers", "Workers of a job that are ready, as the HPA counts them.")
+UNREACHABLE = _Series("inference_unreachable_workers", "Ready workers of a job that the operator can't reach.")
+
+
+class JobCollector(Collector):
+    """Reads `measures` ((namespace, name), measure) at each scrape. Values that are not known have no sample."""
+
+    def __init__(self, measures: Measures) -> None:
+        self._measures = measures
+
+    def collect(self) -> Iterator[Metric]:
+        """All series."""
+        found = list(self._measures())
+        for series, value in _VALUES:
+            family = GaugeMetricFamily(series.name, series.text, labels=LABELS)
+            for labels, measure in found:
+                number = value(measure)
+                if number is not None:
+                    family.add_metric(labels, number)
+            yield family
+
+
+def _known(measure: Measure, value: float | None) -> float | None:
+    """What was measured of workers that can be reached; the rest is not known, and 0 would be a lie."""
+    return (value or 0.0) if measure.known else None
+
+
+_VALUES: tuple[tuple[_Series, Callable[[Measure], float | None]], ...] = (
+    (LATENCY, lambda m: _known(m, (m.load.p95 or 0.0) * 1e3)),
+    (LATENCY_P99, lambda m: _known(m, (m.load.p99 or 0.0) * 1e3)),
+    (QUEUE, lambda m: _known(m, m.workers.queued)),
+    (RATE, lambda m: _known(m, m.load.requests_per_second)),
+    (DESIRED, lambda m: _known(m, m.steering.desired) if m.steering is not None else None),
+    (READY, lambda m: m.workers.ready),
+    (UNREACHABLE, lambda m: m.workers.unreachable),
+)

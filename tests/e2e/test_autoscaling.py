@@ -1,0 +1,142 @@
+"""Latency drives the real HPA: up in a breach, down again after it, no request lost; and whoever else writes the job's spec."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from bench.autoscaling.load import Plan, read
+from bench.autoscaling.service import job, metric, plan
+from examples.demo.cluster import ROOT, Kubectl, Manifest, wait_for
+from tests.e2e.conftest import Space
+from tests.e2e.support import condition, kill_operator, wait_reason
+
+LOW, HIGH = 8.0, 40.0
+_LONG = 400.0
+
+
+def hpa(kube: Kubectl, name: str) -> Manifest | None:
+    text = kube.run("get", "hpa", name, "-o", "json", "--ignore-not-found")
+    return json.loads(text) if text.strip() else None
+
+
+def replicas(kube: Kubectl, name: str) -> int:
+    found: int = kube.get("inferencejob", name)["spec"]["replicas"]
+    return found
+
+
+def ready(kube: Kubectl, name: str) -> int:
+    found: int = kube.get("inferencejob", name)["status"].get("readyReplicas", 0)
+    return found
+
+
+@contextmanager
+def load(kube: Kubectl, name: str, rates: list[tuple[float, float]], folder: Path) -> Iterator[Plan]:
+    wanted = plan(kube, name, rates, folder)
+    file = folder / f"{name}.json"
+    wanted.save(file)
+    running = subprocess.Popen([sys.executable, "-m", "bench.autoscaling.load", str(file)], cwd=ROOT)
+    try:
+        wait_for(lambda: len(read(Path(wanted.result))) > 20, "the load runs")
+        yield wanted
+    finally:
+        running.terminate()
+        running.wait(30)
+
+
+def faults(wanted: Plan) -> list[int]:
+    return [one.status for one in read(Path(wanted.result)) if one.status != 200]
+
+
+def test_a_breach_is_answered_by_workers_and_calm_takes_them_away(space: Space, tmp_path: Path) -> None:
+    kube = space.kube
+    kube.apply(job("elastic"))
+    kube.wait("elastic", "Ready")
+    found = wait_reason(kube, "elastic", "FollowingLatency", kind="Autoscaled")
+    assert condition(found, "Autoscaled")["status"] == "True"
+    wait_for(lambda: hpa(kube, "elastic") is not None, "the HPA")
+
+    with load(kube, "elastic", [(_LONG, HIGH)], tmp_path) as busy:
+        wait_for(lambda: (metric(kube, "elastic") or 0) > 300, "the breach is measured", seconds=60)
+        wait_for(lambda: replicas(kube, "elastic") >= 2, "the HPA asks for more", seconds=90)
+        more = replicas(kube, "elastic")
+        # An operator that dies in the middle, and whoever applies the manifest without replicas, change nothing about the number.
+        kill_operator()
+        kube.apply(job("elastic"))
+        kube.apply(job("elastic"), server_side=True)
+        assert replicas(kube, "elastic") >= more
+        wait_for(lambda: ready(kube, "elastic") >= 2, "more workers answer", seconds=90)
+        wait_for(lambda: (metric(kube, "elastic") or 1e9) <= 300, "the breach is over", seconds=120)
+        assert replicas(kube, "elastic") >= more
+        writers = {
+            entry["manager"]
+            for entry in json.loads(kube.run("get", "ij", "elastic", "-o", "json", "--show-managed-fields"))["metadata"][
+                "managedFields"
+            ]
+            if "f:replicas" in entry["fieldsV1"].get("f:spec", {})
+        }
+    assert writers == {"kube-controller-manager"}
+    # What was under way when the callers were ended is not counted: it has no line.
+    assert faults(busy) == []
+
+    peak = replicas(kube, "elastic")
+    wait_for(lambda: replicas(kube, "elastic") < peak, "fewer are asked for", seconds=120)
+    wait_for(lambda: ready(kube, "elastic") < peak, "a worker goes")
+    wait_for(lambda: metric(kube, "elastic") == 0, "no request in the window")
+    status = hpa(kube, "elastic")
+    assert status is not None
+    assert {c["type"]: c["status"] for c in status["status"]["conditions"]}["ScalingActive"] == "True"
+
+    kube.run("patch", "ij", "elastic", "--type=merge", "-p", '{"spec":{"autoscaling":{"mode":"None"}}}')
+    wait_for(lambda: hpa(kube, "elastic") is None, "the HPA goes with the mode")
+    kube.run("delete", "ij", "elastic")
+
+
+def test_an_hpa_of_somebody_else_is_respected_and_named(space: Space) -> None:
+    kube = space.kube
+    target = {"apiVersion": "inference.myorg/v1", "kind": "InferenceJob", "name": "claimed"}
+    mine: Manifest = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "mine"},
+        "spec": {
+            "scaleTargetRef": target,
+            "maxReplicas": 2,
+            "metrics": [
+                {
+                    "type": "Object",
+                    "object": {
+                        "describedObject": target,
+                        "metric": {"name": "inference_queue_depth"},
+                        "target": {"type": "Value", "value": "5"},
+                    },
+                }
+            ],
+        },
+    }
+    kube.apply(mine, job("claimed"))
+
+    found = wait_reason(kube, "claimed", "OtherAutoscaler", kind="Autoscaled")
+    assert "'mine'" in condition(found, "Autoscaled")["message"]
+    assert hpa(kube, "claimed") is None
+
+    kube.run("delete", "hpa", "mine")
+    wait_reason(kube, "claimed", "FollowingLatency", kind="Autoscaled")
+    wait_for(lambda: hpa(kube, "claimed") is not None, "ours takes over")
+    kube.run("delete", "ij", "claimed")
+    wait_for(lambda: hpa(kube, "claimed") is None, "the HPA goes with its job")
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+def test_both_versions_of_the_api_are_discovered_and_available(kube: Kubectl, version: str) -> None:
+    name = f"{version}.custom.metrics.k8s.io"
+    kube.run("wait", "apiservice", name, "--for=condition=Available", "--timeout=60s")
+    resources = json.loads(kube.run("get", "--raw", f"/apis/custom.metrics.k8s.io/{version}"))["resources"]
+
+    assert "inferencejobs.inference.myorg/inference_latency_ms" in [one["name"] for one in resources]
+    owners = kube.get("apiservice", name)["metadata"]["ownerReferences"]
+    assert [(owner["kind"], owner["name"]) for owner in owners] == [("ClusterRole", "inference-operator-custom-metrics")]
