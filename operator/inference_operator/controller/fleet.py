@@ -118,7 +118,7 @@ class FleetLoop:
     def _ask_pools(self) -> None:
         """What the pools want follows from the jobs that wait for them."""
         before, self._demands = self._demands, _demands(self._needs.values())
-        for model in self._store.models:
+        for model in self._pools.models():
             key = pool_key(model)
             demand = self.demand(key)
             self.want(key, self._pools.need(model, demand))

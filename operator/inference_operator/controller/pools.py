@@ -7,7 +7,7 @@ from inference_operator.decisions.actions import CreatePod, Plan
 from inference_operator.decisions.fleet import Answer, Demand, Host, Need
 from inference_operator.decisions.lodging import pool_key, pool_of
 from inference_operator.decisions.pool import hosts, plan_pool, pool_need, standing
-from inference_operator.domain.cluster import Key
+from inference_operator.domain.cluster import Key, Model
 from inference_operator.domain.credentials import Tokens
 from inference_operator.runtime.clock import Clock
 from inference_operator.settings import Settings
@@ -21,6 +21,11 @@ class Pools:
         self._settings = settings
         self._clock = clock
         self._tokens = tokens
+
+    def models(self) -> list[Key]:
+        """The models that have a pool, or workers of one that they had."""
+        found = self._store.models.items()
+        return [key for key, model in found if _has_pool(model) or self._store.workers_of(model.uid)]
 
     def need(self, model: Key, demand: Demand) -> Need | None:
         """The workers that a pool wants placed now."""
@@ -47,13 +52,17 @@ class Pools:
         full = frozenset(blocked)
         found: list[Host] = []
         for key, model in self._store.models.items():
-            pool = pool_of(model, self._settings)
+            pool = pool_of(model, self._settings) if _has_pool(model) else None
             observed = self._store.observe_pool(key, now) if pool is not None else None
             if pool is not None and observed is not None:
                 own = pool_key(key)
                 demand = demands.get(own, Demand())
                 found += hosts(observed, pool, demand, self._settings, now, blocked=own in full)
         return tuple(found)
+
+
+def _has_pool(model: Model) -> bool:
+    return model.spec is not None and model.spec.warm_pool is not None
 
 
 def makes_pods(plan: Plan) -> bool:
