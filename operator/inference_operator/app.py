@@ -23,12 +23,12 @@ from inference_operator.controller.store import Store
 from inference_operator.controller.telemetry import Telemetry
 from inference_operator.custommetrics.service import CustomMetricsService
 from inference_operator.domain.cluster import Key
+from inference_operator.domain.load import Measure
 from inference_operator.effects.apply import Applier
 from inference_operator.effects.connection import Connection, ConnectionConfigError, connect
 from inference_operator.effects.kube import Kube
 from inference_operator.effects.lease import LeadershipLostError, Lease
 from inference_operator.effects.workers import Workers
-from inference_operator.domain.load import Measure
 from inference_operator.errors import OperatorError, RetryableError
 from inference_operator.observability import logs, metrics
 from inference_operator.observability.health import Health, serve_health

@@ -332,6 +332,17 @@ async def test_a_renewed_certificate_is_used_without_a_restart(bench: Bench) -> 
     assert (await bench.ask(client=bench.proxy(), headers=remote()))[0] == 200
 
 
+async def test_a_key_that_belongs_to_another_certificate_spoils_nothing(bench: Bench) -> None:
+    secret = bench.kube.objects[SECRET]
+    other = certificates.issue(("metrics.system.svc", "metrics.system", "metrics"), datetime.now(UTC))
+    bench.kube.put(SECRET, {**secret, "data": {**secret["data"], "tls.key": _encoded(other)["tls.key"]}})
+    looks = len(bench.kube.asked)
+    while len(bench.kube.asked) < looks + 6:
+        await asyncio.sleep(0.01)
+
+    assert (await bench.ask(client=bench.proxy(), headers=remote()))[0] == 200
+
+
 async def test_an_api_server_that_is_away_leaves_all_as_it_is(bench: Bench) -> None:
     assert (await bench.ask(client=bench.proxy(), headers=remote()))[0] == 200
     bench.kube.down = True

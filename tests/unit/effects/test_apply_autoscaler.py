@@ -95,7 +95,7 @@ def test_the_manifest_says_what_the_job_asks_for() -> None:
         ("Deployment", "apps/v1", False),
     ],
 )
-def test_an_hpa_is_read_by_what_it_scales(kind: str, api: str, found: bool) -> None:
+def test_an_hpa_is_read_by_what_it_scales(kind: str, api: str, *, found: bool) -> None:
     reference = {"kind": kind, "apiVersion": api, "name": "job"}
     labels = {"inference.myorg/job-uid": "forged", "scaledobject.keda.sh/name": "so"}
     metadata = {"name": "h", "namespace": "default", "uid": "u", "labels": labels}
