@@ -64,7 +64,7 @@ class Life:
             queued=model.batcher.waiting if model is not None else 0,
             requests_total=metrics.requests,
             failed_total=metrics.failed,
-            busy_seconds=model.batcher.busy_seconds if model is not None else 0.0,
+            busy_seconds=metrics.batcher.busy_seconds if metrics.batcher is not None else 0.0,
         )
 
     @property
