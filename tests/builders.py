@@ -1,10 +1,11 @@
 """Objects for tests, with good defaults: a test names only what matters to it."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from inference_operator.decisions.fleet import Answer, Assignment, Need, Obstacle, Option, Shape, Tolerance
+from inference_operator.decisions.fleet import Answer, Assignment, Need, Obstacle, Option, Shape, Tenure, Tolerance
 from inference_operator.decisions.profile import Estimate
 from inference_operator.decisions.revision import revision as revision_of
 from inference_operator.domain.cluster import (
@@ -23,8 +24,10 @@ from inference_operator.domain.cluster import (
     Worker,
 )
 from inference_operator.domain.conditions import Reason
+from inference_operator.domain.credentials import TaskKey
 from inference_operator.domain.job import (
     Accelerator,
+    Alternative,
     CostTerms,
     DeadlinePolicy,
     InferenceJobSpec,
@@ -45,6 +48,7 @@ from inference_protocol.reasons import WorkerReason
 # Not on a whole second: the API keeps whole seconds, and what is rounded late shows only so.
 NOW = datetime(2026, 4, 2, 12, 0, 0, 654_321, tzinfo=UTC)
 SETTINGS = Settings()
+TOKENS = TaskKey(b"of the tests")
 DIGEST = "sha256:" + "a" * 64
 OTHER_DIGEST = "sha256:" + "b" * 64
 GPU = "nvidia.com/gpu"
@@ -398,12 +402,68 @@ def a_need(
     )
 
 
+def a_tenure(
+    name: str = "t",
+    *,
+    node: str = "node-1",
+    option: Option | None = None,
+    left: float = 100.0,
+    begun_ago: float = 10.0,
+    deadline_in: float | None = None,
+    priority: int = 0,
+    movable: bool = True,
+    leaving: float = 1.0,
+    resuming: float = 2.0,
+) -> Tenure:
+    """A batch at its place, by default on one core and for a hundred seconds more; `a_tenants_pod` is what it holds there."""
+    return Tenure(
+        key=Key("default", name),
+        uid=f"uid-of-{name}",
+        revision="r",
+        node=node,
+        shape=(option or an_option()).shape,
+        begun=NOW - timedelta(seconds=begun_ago),
+        end=NOW + timedelta(seconds=left),
+        priority=priority,
+        deadline=NOW + timedelta(seconds=deadline_in) if deadline_in is not None else None,
+        movable=movable,
+        leaving_seconds=leaving,
+        resuming_seconds=resuming,
+    )
+
+
+def a_tenants_pod(tenure: Tenure) -> Pod:
+    """The worker of a tenure, as far as capacity goes."""
+    return Pod(
+        key=Key("default", f"{tenure.key.name}-1"),
+        uid=f"uid-of-{tenure.key.name}-1",
+        resource_version="1",
+        node=tenure.node,
+        requests=dict(tenure.shape.amounts),
+        phase=PodPhase.RUNNING,
+        deleting=False,
+    )
+
+
 def placed_on(
     need: Need, *nodes: str, accelerator: str = "cpu", seconds: float | None = None, obstacle: Obstacle | None = None
 ) -> Answer:
     """The scheduler gives these nodes. `seconds` is a measured estimate."""
-    cost = cost_terms(seconds=seconds or 33.0, estimated=seconds is None)
-    return Answer(need.uid, need.revision, tuple(Assignment(accelerator, node, cost) for node in nodes), obstacle)
+    grounds = GivenGrounds(cost_terms(seconds=seconds or 33.0, estimated=seconds is None))
+    return Answer(need.uid, need.revision, tuple(Assignment(accelerator, node, grounds) for node in nodes), obstacle)
+
+
+@dataclass(frozen=True)
+class GivenGrounds:
+    """Grounds that a test gives."""
+
+    terms: CostTerms
+
+    def cost(self) -> CostTerms:
+        return self.terms
+
+    def alternatives(self) -> tuple[Alternative, ...]:
+        return ()
 
 
 def no_room(

@@ -16,6 +16,17 @@ from bench.scheduling.workload import CPUS, GPUS, SimJob
 
 def on_time_at_best(jobs: Sequence[SimJob], *, limit_seconds: float = 60.0) -> tuple[int, bool]:
     """The most jobs that can be on time, and whether that is proven within the time limit."""
+    most, _, proven = solve(jobs, whole=True, limit_seconds=limit_seconds)
+    return round(most), proven
+
+
+def on_time_at_most(jobs: Sequence[SimJob]) -> float:
+    """A bound on it: a job may be on time in part. For workloads too large for the exact one."""
+    return solve(jobs, whole=False)[0]
+
+
+def solve(jobs: Sequence[SimJob], *, whole: bool, limit_seconds: float = 60.0) -> tuple[float, list[float], bool]:
+    """The number on time, which jobs these are (0..1 each), and whether it is proven."""
     points = np.unique([t for job in jobs for t in (job.arrival, job.deadline)])
     lengths = np.diff(points)
     rows: list[int] = []
@@ -55,15 +66,15 @@ def on_time_at_best(jobs: Sequence[SimJob], *, limit_seconds: float = 60.0) -> t
         constrain([*work[j], (j, -1.0)], 0, np.inf)
     matrix = coo_matrix((values, (rows, columns)), shape=(len(upper), width)).tocsr()
     goal = np.concatenate([-np.ones(count), np.zeros(width - count)])
-    whole = np.concatenate([np.ones(count), np.zeros(width - count)])
+    integral = np.concatenate([np.full(count, float(whole)), np.zeros(width - count)])
     top = np.concatenate([np.ones(count), np.full(width - count, np.inf)])
     solved = milp(
         goal,
         constraints=LinearConstraint(matrix, lower, upper),
-        integrality=whole,
+        integrality=integral,
         bounds=Bounds(0, top),
         options={"time_limit": limit_seconds, "mip_rel_gap": 0.0},
     )
     if solved.x is None:
         raise RuntimeError(f"HiGHS: {solved.message}")
-    return round(-solved.fun), solved.status == 0
+    return -solved.fun, [float(x) for x in solved.x[:count]], solved.status == 0

@@ -10,11 +10,15 @@ Order = Callable[[SimJob], tuple[float, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A queue order; `sheds` drops a job once no idle class could finish it in time. The quickest idle device is taken."""
+    """A queue order. The quickest idle device is taken.
+
+    `sheds` drops a job once no idle class could finish it in time; `stops` ends a job that runs at its deadline.
+    """
 
     name: str
     order: Order
     sheds: bool
+    stops: bool = False
 
 
 FIFO = Peer("FIFO", lambda job: (job.arrival,), sheds=False)
@@ -23,5 +27,6 @@ EDF = Peer("EDF", lambda job: (job.deadline,), sheds=False)
 FIFO_SHED = Peer("FIFO+shed", FIFO.order, sheds=True)
 PRIORITY_SHED = Peer("priority+shed", PRIORITY.order, sheds=True)
 EDF_SHED = Peer("EDF+shed", EDF.order, sheds=True)
+EDF_SHED_STOP = Peer("EDF+shed+stop", EDF.order, sheds=True, stops=True)
 
-PEERS = (FIFO, PRIORITY, EDF, FIFO_SHED, PRIORITY_SHED, EDF_SHED)
+PEERS = (FIFO, PRIORITY, EDF, FIFO_SHED, PRIORITY_SHED, EDF_SHED, EDF_SHED_STOP)

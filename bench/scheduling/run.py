@@ -1,61 +1,34 @@
-"""Share of jobs that are on time: the operator's `schedule()` beside plain policies and the exact clairvoyant optimum."""
+"""`make bench NAME=scheduling`: deadlines kept, energy and time of a pass. BENCH_PARTS="table speed" picks parts.
 
-import statistics
-from itertools import product
+All but the time of a pass are simulations of a small fleet with the operator's own `schedule()` in it, and say so.
+"""
+
+import os
+from collections.abc import Callable
 from typing import Any
 
-from bench.report import Result, at_least
-from bench.scheduling.optimum import on_time_at_best
-from bench.scheduling.peers import PEERS
-from bench.scheduling.simulate import Simulation
-from bench.scheduling.workload import generate
-from inference_operator.settings import CostWeights
+from bench.report import Bar, Result
+from bench.scheduling import idle, pareto, speed, table
 
 SEEDS = 12
-LOADS = (0.8, 1.0, 1.3)
-VARIATIONS = (1.0, 4.0)
-ERRORS = (0.3, 0.6)
+
+Part = Callable[[int], tuple[list[dict[str, Any]], list[Bar]]]
+# Each takes the number of rounds; 0 is its own.
+PARTS: dict[str, Part] = {
+    "table": lambda rounds: table.synthetic(range(rounds or SEEDS)),
+    "traces": table.real,
+    "pareto": lambda rounds: pareto.front(range(rounds or SEEDS)),
+    "speed": speed.passes,
+    "idle": lambda rounds: idle.scale_down(range(rounds or SEEDS)),
+}
 
 
 def run(rounds: int) -> Result:
-    """Every policy on every workload; `rounds` is the number of seeds."""
-    seeds = range(rounds or SEEDS)
-    cells = [_cell(seeds, variation=v, load=load, error=0.0) for v, load in product(VARIATIONS, LOADS)]
-    cells += [_cell(seeds, variation=4.0, load=1.0, error=error) for error in ERRORS]
-    burst = next(c for c in cells if (c["variation"], c["load"], c["error"]) == (4.0, 1.0, 0.0))
-    means = {name: value["mean"] for name, value in burst["onTime"].items()}
-    return Result(
-        cells,
-        [
-            at_least("scheduling.optimum", "of the optimum, bursts at load 1.0", means["ours"] / means["optimum"], 0.90),
-            at_least("scheduling.fifo-shed", "above FIFO that sheds, bursts at load 1.0", means["ours"] - means["FIFO+shed"], 0.10),
-            at_least("scheduling.edf-shed", "above EDF that sheds, bursts at load 1.0", means["ours"] - means["EDF+shed"], 0.0),
-        ],
-    )
-
-
-def _cell(seeds: range, *, variation: float, load: float, error: float) -> dict[str, Any]:
-    shares: dict[str, list[float]] = {}
-    proven = 0
-    for seed in seeds:
-        jobs = generate(seed, load=load, variation=variation, error=error)
-        for peer in PEERS:
-            shares.setdefault(peer.name, []).append(Simulation(jobs).run(peer).on_time)
-        shares.setdefault("ours", []).append(Simulation(jobs).run(CostWeights()).on_time)
-        best, exact = on_time_at_best(jobs)
-        shares.setdefault("optimum", []).append(best / len(jobs))
-        proven += exact
-    return {
-        "variation": variation,
-        "load": load,
-        "error": error,
-        "optimaProven": f"{proven} of {len(seeds)}",
-        "onTime": {
-            name: {"mean": round(statistics.mean(values), 4), "standardError": round(_standard_error(values), 4)}
-            for name, values in shares.items()
-        },
-    }
-
-
-def _standard_error(values: list[float]) -> float:
-    return statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+    """The parts asked for, one after the other."""
+    cells: list[dict[str, Any]] = []
+    bars: list[Bar] = []
+    for name in os.environ.get("BENCH_PARTS", " ".join(PARTS)).split():
+        found, held = PARTS[name](rounds)
+        cells += [{"part": name, **cell} for cell in found]
+        bars += held
+    return Result(cells, bars)

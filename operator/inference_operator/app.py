@@ -1,39 +1,28 @@
 """The composition root: builds everything, runs it in one task group, and ends the process when any part of it ends."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
 import socket
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
 
 import aiohttp
 import kopf
 
-from inference_operator.controller.autoscale import Autoscale
-from inference_operator.controller.fleet import FleetLoop
 from inference_operator.controller.handlers import register, watch_settings
 from inference_operator.controller.intake import Intake
-from inference_operator.controller.reconcile import Reconciler
-from inference_operator.controller.resync import Resync
 from inference_operator.controller.store import Store
-from inference_operator.controller.telemetry import Telemetry
-from inference_operator.custommetrics.service import CustomMetricsService
 from inference_operator.domain.cluster import Key
-from inference_operator.domain.load import Measure
-from inference_operator.effects.apply import Applier
 from inference_operator.effects.connection import Connection, ConnectionConfigError, connect
-from inference_operator.effects.kube import Kube
-from inference_operator.effects.lease import LeadershipLostError, Lease
-from inference_operator.effects.workers import Workers
+from inference_operator.effects.lease import LeadershipLostError
 from inference_operator.errors import OperatorError, RetryableError
 from inference_operator.observability import logs, metrics
 from inference_operator.observability.health import Health, serve_health
-from inference_operator.observability.jobs import JobCollector
-from inference_operator.runtime.bucket import TokenBucket
+from inference_operator.parts import Parts, put_together
 from inference_operator.runtime.clock import SystemClock
 from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import ConfigurationError, Settings, load_settings
@@ -54,104 +43,58 @@ class WatchEndedError(Exception):
 
 async def run(settings: Settings, connection: Connection, namespace: str, identity: str, port: int) -> None:
     """Run until told to stop. Raises StoppedError then, and whatever else ends a part."""
-    clock = SystemClock()
-    store = Store()
-    queue: WorkQueue[Key] = WorkQueue(clock.monotonic)
-    health = Health(clock, silence_seconds=3 * settings.resync_seconds)
-    connector = aiohttp.TCPConnector(limit=64)
-    async with aiohttp.ClientSession(connector=connector) as session, aiohttp.ClientSession() as pods:
-        bucket = TokenBucket(settings.requests_per_second, settings.burst, clock.monotonic)
-        kube = Kube(connection, session, bucket)
-        # Renewing the Lease must not wait behind a thousand status writes.
-        lease = Lease(
-            Kube(connection, session, TokenBucket(10, 10, clock.monotonic)),
-            clock,
-            namespace=namespace,
-            name=settings.lease_name,
-            identity=identity,
-        )
-        fleet = FleetLoop(store, settings, clock, queue.add)
-        pace = settings.telemetry_seconds
-        autoscale = Autoscale(store, clock, queue.add, settings.autoscaling, telemetry_seconds=pace)
-        telemetry = Telemetry(store, Workers(pods), clock, queue.add, seconds=pace, after_round=autoscale.round)
-        metrics.REGISTRY.register(JobCollector(partial(_measures, store)))
-        metrics_api = _metrics_api(connection, session, store, queue, clock, settings, namespace)
-        applier = Applier(kube, store, clock, reporter=identity)
-        reconciler = Reconciler(store, queue, fleet, telemetry, applier, settings, clock)
-        intake = Intake(store, fleet, queue.add, settings.namespaces)
-        resync = Resync(kube, store, intake, health.heard)
-
-        def refresh() -> None:
-            metrics.jobs.set(len(store.jobs))
-            metrics.queue_depth.set(len(queue))
-
-        runner = await serve_health(health, port, refresh)
+    # Each task on a warm worker has a call that waits for its end, so nothing may bound these but the workers.
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64)) as api,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as pods,
+    ):
+        parts = put_together(settings, connection, namespace, identity, api=api, pods=pods)
+        runner = await serve_health(parts.health, port, parts.refresh)
         try:
             async with asyncio.TaskGroup() as group:
-                stop = asyncio.Event()
-                group.create_task(_until_stopped(stop))
-                await _first_sync(resync)
-                # After the first lists, so that the two do not share a core; kopf lists again, so nothing falls in between.
-                group.create_task(_watch(intake, connection, health, identity, stop))
-                health.synced = True
-                log.info(
-                    "synced: %d jobs, %d models, %d nodes, %d pods",
-                    len(store.jobs),
-                    len(store.models),
-                    len(store.nodes),
-                    len(store.pods),
-                )
-                # On standbys too: their view has to stay true, and quiet kinds are heard of by lists alone.
-                group.create_task(resync.run(settings.resync_seconds))
-                # As is their knowledge of the workers: every replica answers the HPA.
-                group.create_task(telemetry.run())
-                if metrics_api is not None:
-                    group.create_task(metrics_api.serve())
-                await lease.acquire()
-                if metrics_api is not None:
-                    group.create_task(metrics_api.register())
-                metrics.leading.set(1)
-                group.create_task(lease.hold())
-                group.create_task(fleet.run())
-                group.create_task(_sweep(store, queue, clock))
-                for _ in range(settings.workers):
-                    group.create_task(reconciler.work())
+                await _live(parts, group, settings, connection, identity)
         finally:
-            await lease.release()
+            await parts.lease.release()
             await runner.cleanup()
 
 
-def _measures(store: Store) -> Iterator[tuple[tuple[str, str], Measure]]:
-    for key, job in store.jobs.items():
-        if (measure := store.measures.get(job.uid)) is not None:
-            yield (key.namespace, key.name), measure
+async def _live(parts: Parts, group: asyncio.TaskGroup, settings: Settings, connection: Connection, identity: str) -> None:
+    """Start everything in its turn; what was started goes on in the group."""
+    stop = asyncio.Event()
+    group.create_task(_until_stopped(stop))
+    await _until_done("the first list", parts.resync.once)
+    await _until_done("the key for warm workers", parts.vault.open)
+    # After the first lists, so that the two do not share a core; kopf lists again, so nothing falls in between.
+    group.create_task(_watch(parts.intake, connection, parts.health, identity, stop))
+    parts.health.synced = True
+    store = parts.store
+    log.info("synced: %d jobs, %d models, %d nodes, %d pods", len(store.jobs), len(store.models), len(store.nodes), len(store.pods))
+    # On standbys too: their view has to stay true, and quiet kinds are heard of by lists alone.
+    group.create_task(parts.resync.run(settings.resync_seconds))
+    # As is their knowledge of the workers: every replica answers the HPA.
+    group.create_task(parts.telemetry.run())
+    if parts.metrics_api is not None:
+        group.create_task(parts.metrics_api.serve())
+    await parts.lease.acquire()
+    metrics.leading.set(1)
+    group.create_task(parts.lease.hold())
+    if parts.metrics_api is not None:
+        group.create_task(parts.metrics_api.register())
+    group.create_task(parts.fleet.run())
+    group.create_task(_sweep(store, parts.queue, parts.clock))
+    for _ in range(settings.workers):
+        group.create_task(parts.reconciler.work())
 
 
-def _metrics_api(
-    connection: Connection,
-    session: aiohttp.ClientSession,
-    store: Store,
-    queue: WorkQueue[Key],
-    clock: SystemClock,
-    settings: Settings,
-    namespace: str,
-) -> CustomMetricsService | None:
-    if not settings.custom_metrics.enabled:
-        return None
-    # Its own allowance: whoever asks for metrics must not slow the operator's work down.
-    kube = Kube(connection, session, TokenBucket(20, 40, clock.monotonic))
-    return CustomMetricsService(kube, store, queue, clock, settings, namespace)
-
-
-async def _first_sync(resync: Resync) -> None:
+async def _until_done(what: str, do: Callable[[], Awaitable[None]]) -> None:
     while True:
         try:
-            await resync.once()
+            await do()
             return
         except RetryableError as error:
-            log.warning("the first list is tried again: %s", error)
+            log.warning("%s is tried again: %s", what, error)
         except OperatorError as error:
-            log.error("the first list failed; are the CRDs and the RBAC rules installed? %s", error)
+            log.error("%s failed; are the CRDs and the RBAC rules installed? %s", what, error)
         await asyncio.sleep(2)
 
 
@@ -210,6 +153,8 @@ def main() -> int:
         logs.set_up("INFO")
         log.error("%s", error)
         return 2
+    # Ten thousand jobs are a heap that a full collection takes half a second to walk through; what is made anew is young garbage.
+    gc.set_threshold(50_000, 20, 100)
     identity = f"{socket.gethostname()}-{os.getpid()}"
     namespace = os.environ.get(NAMESPACE_VARIABLE, "default")
     code = 1

@@ -1,7 +1,8 @@
-"""What can go wrong between the operator and the API server.
+"""What can go wrong between the operator and those that it talks to.
 
 OperatorError
 ├── RetryableError     try the same again later (network, 429, 5xx)
+│   └── WorkerUnreachableError  a worker pod did not answer, or not now
 ├── ConflictError      what we knew is out of date: look again, then decide again (409, 412)
 ├── NotFoundError      the object is gone (404)
 └── RefusedError       the API server says no for good (400, 403, 422); `reason` and message go into a condition
@@ -18,6 +19,10 @@ class RetryableError(OperatorError):
     def __init__(self, message: str, *, after_seconds: float | None = None) -> None:
         super().__init__(message)
         self.after_seconds = after_seconds
+
+
+class WorkerUnreachableError(RetryableError):
+    """A worker pod could not be asked."""
 
 
 class ConflictError(OperatorError):

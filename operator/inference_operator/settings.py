@@ -68,6 +68,8 @@ class CostWeights(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     alpha: float = 0.001
     # How much a second of model loading counts over its share in the latency.
     beta: float = 0.5
+    # What a second of latency counts for work that will be in time all the same: being early is worth little.
+    early: float = 0.02
 
 
 class Tracing(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -120,6 +122,8 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     tracing: Tracing = Tracing()
     # Namespaces to watch; empty is all.
     namespaces: tuple[str, ...] = ()
+    # How often one job at most is asked to make room for others; after that it keeps its place.
+    evictions_per_job: int = 3
     # Concurrent reconciles. They wait for the API server, so more than the cores is right.
     workers: int = 16
     # At most one scheduling pass in this time; a burst of events is decided together.
@@ -148,6 +152,8 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     http_port: int = 8080
     # The Lease that elects the leader, in the operator's own namespace.
     lease_name: str = "inference-operator"
+    # The Secret with the key that tasks are handed to warm workers by, in the operator's own namespace; made when it is not there.
+    task_key_name: str = "inference-operator-task-key"
     # DEBUG, INFO, WARNING or ERROR.
     log_level: str = "INFO"
     # Seconds to load a model, assumed while nothing is measured.

@@ -10,6 +10,10 @@ CONFIG_VARIABLE = "INFERENCE_WORKER_CONFIG"
 HTTP_PORT = 8000
 GRPC_PORT = 8001
 TELEMETRY_PATH = "/telemetry"
+# A warm worker is handed tasks here: POST a TaskOrder, or a TaskQuery to wait for one or to stop it; the answer is a TaskState.
+TASKS_PATH = "/tasks"
+TASK_WAIT_PATH = "/tasks/wait"
+TASK_STOP_PATH = "/tasks/stop"
 VOLUME_ROOT = "/mnt/volumes"
 # The kubelet cuts a termination message at 4096 bytes; the report has to stay whole.
 TERMINATION_LIMIT_BYTES = 4000
@@ -79,6 +83,8 @@ class WorkerConfig(_Record, frozen=True):
     created: str = ""
     # Whether callers may load and unload models over the protocol's repository calls.
     model_control: Literal["none", "explicit"] = "none"
+    # SHA-256 (hex) of the bearer token by which a warm worker is handed tasks; empty for workers that take none.
+    task_token_digest: str = ""
 
 
 # Bounds, because a worker's word ends in a status that has them too: what breaks them is not taken.
@@ -125,11 +131,45 @@ class ModelFacts(_Record, frozen=True):
 SketchCounts = Annotated[dict[Annotated[int, msgspec.Meta(ge=-4096, le=4096)], Count], msgspec.Meta(max_length=2048)]
 
 
+class TaskOrder(_Record, frozen=True):
+    """A task for a warm worker: one attempt of one job. Ordering the same attempt twice is ordering it once."""
+
+    namespace: str
+    job: str
+    uid: str
+    attempt: int
+    revision: str
+    created: str
+    model: ModelSource
+    batch_size: int
+    task: BatchTask
+
+
+class TaskQuery(_Record, frozen=True):
+    """Which task is meant, and how many seconds its end is waited for."""
+
+    uid: str
+    attempt: int
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=60)] = 0.0
+
+
+class TaskState(_Record, frozen=True):
+    """How a task on a warm worker stands. `report` is set once it has ended."""
+
+    uid: str
+    attempt: int
+    revision: str
+    state: Literal["Queued", "Running", "Ended"]
+    progress: Progress | None = None
+    report: "TerminationReport | None" = None
+
+
 class Telemetry(_Record, frozen=True):
     """A live worker's answer on TELEMETRY_PATH. `sketch` holds LatencySketch counts since the worker's start.
 
     `busy_seconds`, since the start too, is the time in which the runners computed, as a share of all of them: a worker whose every
     runner computes all the time gains one second a second.
+    A warm worker tells the tasks that have not ended, and how long it has had none.
     """
 
     ready: bool
@@ -142,6 +182,8 @@ class Telemetry(_Record, frozen=True):
     requests_total: Count = 0
     failed_total: Count = 0
     busy_seconds: Amount = 0.0
+    tasks: tuple[TaskState, ...] = ()
+    idle_seconds: Amount | None = None
 
 
 class TerminationReport(_Record, frozen=True):

@@ -34,13 +34,17 @@ DIGEST = "sha256:" + "a" * 64
 
 @dataclass(frozen=True)
 class Script:
-    """How the workers of a job behave. `outcomes` are those of its attempts in turn; the last one stands for all further."""
+    """How the workers of a job behave. `outcomes` are those of its attempts in turn; the last one stands for all further.
+
+    One that `resumes` commits what it has done when it is told to stop, and the next attempt goes on there.
+    """
 
     start: float = 1.0
     load: float = 2.0
     work: float = 30.0
     items: int = 30
     outcomes: tuple[str, ...] = ("Succeeded",)
+    resumes: bool = False
 
     def outcome(self, attempt: int) -> str:
         """How an attempt ends."""
@@ -57,6 +61,8 @@ class SimulatedCluster:
         self._clock = VirtualClock()
         self._unbound: set[At] = set()
         self._ready_at: dict[str, float] = {}
+        # Items that are committed, by job.
+        self._committed: dict[str, int] = {}
         api.watch(self._take)
 
     def _take(self, event: str, plural: str, raw: Raw) -> None:
@@ -125,7 +131,7 @@ class SimulatedCluster:
         self._status(at, raw, conditions=[{"type": "Ready", "status": "True"}])
         self._trace.worker(raw, "answers")
         if config_of(raw).task is not None or self._script(raw).outcome(number_of(raw)) != "Succeeded":
-            self._later(self._script(raw).work, self._end, at, uid, self._script(raw).outcome(number_of(raw)))
+            self._later(self._left(raw), self._end, at, uid, self._script(raw).outcome(number_of(raw)))
 
     def _end(self, at: At, uid: str, outcome: str) -> None:
         raw = self._living(at, uid)
@@ -134,7 +140,9 @@ class SimulatedCluster:
 
     def _finish(self, at: At, raw: Raw, outcome: str) -> None:
         script = self._script(raw)
-        items = script.items if outcome == "Succeeded" else script.items // 2
+        items = script.items if outcome == "Succeeded" else self._done(raw) if script.resumes else script.items // 2
+        if script.resumes:
+            self._committed[raw["metadata"]["labels"][names.LABEL_JOB]] = items
         report = TerminationReport(
             outcome=outcome if outcome in ("Succeeded", "Drained") else "Failed",  # type: ignore[arg-type]
             message={"Succeeded": "done", "Drained": "stopped"}.get(outcome, f"it says {outcome}"),
@@ -166,6 +174,18 @@ class SimulatedCluster:
         if raw["status"].get("phase") == "Running":
             self._finish(at, raw, "Drained")
         self._api.remove(at)
+
+    def _left(self, raw: Raw) -> float:
+        """Seconds of work that no attempt has committed."""
+        script = self._script(raw)
+        return script.work * (1 - self._committed.get(raw["metadata"]["labels"][names.LABEL_JOB], 0) / script.items)
+
+    def _done(self, raw: Raw) -> int:
+        """Items that are done by now."""
+        script, since = self._script(raw), self._ready_at.get(raw["metadata"]["uid"])
+        before = self._committed.get(raw["metadata"]["labels"][names.LABEL_JOB], 0)
+        ran = self._clock.monotonic() - since if since is not None else 0.0
+        return min(script.items, before + int(script.items * ran / script.work))
 
     def _living(self, at: At, uid: str) -> Raw | None:
         raw = self._api.objects.get(at)
@@ -202,13 +222,13 @@ class SimulatedCluster:
         if raw is None or since is None or raw["status"]["phase"] != "Running":
             return None
         script = self._script(raw)
-        done = min(script.items, int(script.items * (self._clock.monotonic() - since) / script.work))
+        done, before = self._done(raw), self._committed.get(raw["metadata"]["labels"][names.LABEL_JOB], 0)
         task = config_of(raw).task is not None
         return Telemetry(
             ready=True,
             draining=False,
             model=self._facts(raw),
-            progress=Progress(total=script.items, completed=done) if task else None,
+            progress=Progress(total=script.items, completed=done, resumed=before) if task else None,
         )
 
 

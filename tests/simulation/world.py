@@ -10,12 +10,15 @@ from typing import Any
 
 from inference_operator.controller.fleet import FleetLoop
 from inference_operator.controller.intake import Intake
+from inference_operator.controller.pools import Pools
 from inference_operator.controller.reconcile import Reconciler
 from inference_operator.controller.resync import Resync
 from inference_operator.controller.store import Store
+from inference_operator.controller.tasks import Tasks
 from inference_operator.controller.telemetry import Telemetry
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Key
+from inference_operator.domain.credentials import TaskKey
 from inference_operator.domain.schema import API_VERSION, rfc3339
 from inference_operator.effects.apply import Applier
 from inference_operator.runtime.queue import WorkQueue
@@ -79,10 +82,13 @@ class Operator:
         self.queue: WorkQueue[Key] = WorkQueue(clock.monotonic)
         self.kube = CrashingApi(api, crash_after)
         self._api, self._clock, self._settings = api, clock, settings
-        self.fleet = FleetLoop(self.store, settings, clock, self.queue.add)
+        tokens = TaskKey(b"of the simulation")
+        pools = Pools(self.store, settings, clock, tokens)
+        self.fleet = FleetLoop(self.store, pools, settings, clock, self.queue.add)
         self._telemetry = Telemetry(self.store, cluster, clock, self.queue.add, seconds=settings.telemetry_seconds)
-        applier = Applier(self.kube, self.store, clock, reporter="simulation")
-        self._reconciler = Reconciler(self.store, self.queue, self.fleet, self._telemetry, applier, settings, clock)
+        tasks = Tasks(self.store, cluster, clock, tokens, self.queue.add)
+        applier = Applier(self.kube, self.store, tasks, clock, reporter="simulation")
+        self._reconciler = Reconciler(self.store, self.queue, self.fleet, pools, self._telemetry, applier, settings, clock)
         self._intake = Intake(self.store, self.fleet, self.queue.add)
         self._resync = Resync(self.kube, self.store, self._intake, lambda _: None)
 
@@ -175,11 +181,13 @@ class World:
         raw = {"metadata": {"name": name}, "spec": spec, "status": {"profiles": profiles}}
         self.at(0.0, lambda: self.api.put(At("inferencemodels", "default", name), raw))
 
-    def job(self, name: str, *, at: float = 0.1, deadline_at: float | None = None, batch: bool = True, **spec: Any) -> None:
+    def job(
+        self, name: str, *, at: float = 0.1, deadline_at: float | None = None, batch: bool = True, items: int = 30, **spec: Any
+    ) -> None:
         """A job that comes at a time: a batch of thirty items unless it serves."""
         body: Raw = {"model": "m", **spec}
         if batch:
-            body |= {"input": {"uri": "pvc://data/in.npy", "items": 30}, "output": {"uri": f"pvc://data/{name}"}}
+            body |= {"input": {"uri": "pvc://data/in.npy", "items": items}, "output": {"uri": f"pvc://data/{name}"}}
         if deadline_at is not None:
             body["deadline"] = rfc3339(START + timedelta(seconds=deadline_at))
         raw = {"apiVersion": API_VERSION, "kind": "InferenceJob", "metadata": {"name": name}, "spec": body}

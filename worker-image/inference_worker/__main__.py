@@ -15,19 +15,18 @@ import uvloop
 from inference_protocol.messages import (
     CONFIG_VARIABLE,
     VOLUME_ROOT,
-    Latency,
     TerminationReport,
     WorkerConfig,
     encode_report,
 )
 from inference_protocol.reasons import WorkerReason
-from inference_protocol.sketch import LatencySketch
 from inference_worker.allocator import keep_freed_memory
 from inference_worker.batch.task import Task
 from inference_worker.errors import WorkerError
 from inference_worker.life import Life
 from inference_worker.serve.fronts import Fronts, Ports, listen
 from inference_worker.serve.inference import Inference
+from inference_worker.tasks import report_of
 from inference_worker.threads import in_thread
 from inference_worker.tracing import Tracer
 
@@ -56,6 +55,8 @@ async def serve(life: Life, stop: asyncio.Event, ports: Ports) -> TerminationRep
         gc.freeze()
         if life.config.task is not None:
             return await _run_task(life, stop)
+        if life.config.task_token_digest:
+            return await _take_tasks(life, stop, life.fault)
         await _until(stop, life.fault)
         return await _drain(life, fronts)
     finally:
@@ -100,24 +101,21 @@ async def _run_task(life: Life, stop: asyncio.Event) -> TerminationReport:
     life.draining = stop.is_set()
     task.stop()
     inline = await running
-    outcome = "Succeeded" if task.finished else "Drained"
-    done = task.progress.completed if task.progress else 0
-    return TerminationReport(
-        "Succeeded" if outcome == "Succeeded" else "Drained",
-        f"{done} items are answered" + ("" if task.finished else "; told to stop, a later attempt goes on from there"),
-        model=life.facts,
-        progress=task.progress,
-        latency=latency_of(task.sketch),
-        output=inline or None,
-    )
+    return report_of(task, inline, life.facts)
 
 
-def latency_of(sketch: LatencySketch) -> Latency | None:
-    """Quantiles in milliseconds; None when nothing ran."""
-    p50, p95, p99 = (sketch.quantile(q) for q in (0.5, 0.95, 0.99))
-    if p50 is None or p95 is None or p99 is None:
-        return None
-    return Latency(p50=p50 * 1e3, p95=p95 * 1e3, p99=p99 * 1e3, count=sketch.total)
+async def _take_tasks(life: Life, stop: asyncio.Event, fault: asyncio.Future[WorkerError]) -> TerminationReport:
+    """Do what is ordered until told to stop; ends are told for a moment longer, so that whoever waits for them hears of them."""
+    tasks = life.take_tasks()
+    doing = asyncio.create_task(tasks.run())
+    try:
+        await _until(stop, fault)
+        life.draining = True
+        await tasks.close()
+        await asyncio.sleep(_LINGER_SECONDS)
+    finally:
+        doing.cancel()
+    return TerminationReport("Drained", "told to stop; what was under way is committed", model=life.facts)
 
 
 def _configure() -> WorkerConfig:

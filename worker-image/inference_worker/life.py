@@ -3,14 +3,14 @@
 import asyncio
 from pathlib import Path
 
-import msgspec
-
-from inference_protocol.messages import ModelFacts, ModelSource, Telemetry, WorkerConfig
+from inference_protocol.messages import ModelFacts, ModelSource, TaskOrder, Telemetry, WorkerConfig
+from inference_protocol.reasons import WorkerReason
 from inference_worker.batch.task import Task
 from inference_worker.errors import WorkerError
 from inference_worker.metrics import REGISTRY, ModelCollector, ModelMetrics
 from inference_worker.model import Loaded, Model, load
 from inference_worker.repository import Repository
+from inference_worker.tasks import Tasks, config_of, facts_of
 from inference_worker.threads import in_thread
 
 
@@ -26,6 +26,8 @@ class Life:
         self.metrics = {source.name: self._metrics(source) for source in (config.model,)}
         self.repository = Repository((config.model,), self._load, self._start)
         self.task: Task | None = None
+        # Set in a warm worker, which is handed tasks while it runs.
+        self.tasks: Tasks | None = None
         self.draining = False
         # Set for good once the first load has ended well; the model may be unloaded later.
         self.loaded = False
@@ -65,15 +67,38 @@ class Life:
             requests_total=metrics.requests,
             failed_total=metrics.failed,
             busy_seconds=metrics.batcher.busy_seconds if metrics.batcher is not None else 0.0,
+            tasks=self.tasks.open if self.tasks is not None else (),
+            idle_seconds=self.tasks.idle_seconds if self.tasks is not None else None,
         )
 
     @property
     def facts(self) -> ModelFacts | None:
         """What was measured of the model, with the task's throughput once there is one."""
         model, task = self.model, self.task
-        if model is None or task is None or not task.sketch.total or not task.compute_seconds:
+        if model is None or task is None:
             return model.facts if model is not None else None
-        return msgspec.structs.replace(model.facts, items_per_second=task.sketch.total / task.compute_seconds)
+        return facts_of(task, model.facts)
+
+    def take_tasks(self) -> Tasks:
+        """Become a warm worker."""
+        self.tasks = Tasks(self._begin, lambda task: facts_of(task, self.model.facts) if self.model is not None else None)
+        return self.tasks
+
+    def _begin(self, order: TaskOrder) -> Task:
+        model = self.model
+        if model is None or not _is_same(order.model, self.config.model):
+            held, asked = self.config.model, order.model
+            text = f"this worker holds {held.name} {held.version}, not {asked.name} {asked.version}"
+            raise WorkerError(WorkerReason.MODEL_NOT_FOUND, text)
+        return Task(
+            config_of(self.config, order),
+            order.task,
+            model.engine,
+            model.warm,
+            digest=model.facts.digest,
+            root=self.root,
+            counted_for=self.config.job,
+        )
 
     def close(self) -> None:
         """Let go of what is shared with the process: its registry of metrics."""
@@ -92,3 +117,9 @@ class Life:
     def _give_up(self, error: WorkerError) -> None:
         if self.fault is not None and not self.fault.done():
             self.fault.set_result(error)
+
+
+def _is_same(ordered: ModelSource, loaded: ModelSource) -> bool:
+    """Whether the loaded file is the ordered one: by place, and by digest where both name one."""
+    same_place = (ordered.uri, ordered.format, ordered.quantization) == (loaded.uri, loaded.format, loaded.quantization)
+    return same_place and (ordered.digest is None or loaded.digest is None or ordered.digest == loaded.digest)

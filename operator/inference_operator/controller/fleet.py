@@ -2,11 +2,14 @@
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Protocol
 
+from inference_operator.controller.pools import Pools
 from inference_operator.controller.store import Store
-from inference_operator.decisions.fleet import Answer, Fleet, Need
+from inference_operator.decisions.fleet import Answer, Demand, Fleet, Need, Tenure
+from inference_operator.decisions.lodging import model_of, pool_key
 from inference_operator.decisions.schedule import schedule
 from inference_operator.domain.cluster import Key
 from inference_operator.domain.instants import shift
@@ -28,12 +31,15 @@ class Wake(Protocol):
 class FleetLoop:
     """Needs in, answers out; at most one pass in `scheduling_interval_seconds`."""
 
-    def __init__(self, store: Store, settings: Settings, clock: Clock, wake: Wake) -> None:
+    def __init__(self, store: Store, pools: Pools, settings: Settings, clock: Clock, wake: Wake) -> None:
+        self._pools = pools
         self._store = store
         self._settings = settings
         self._clock = clock
         self._wake = wake
         self._needs: dict[Key, Need] = {}
+        self._tenures: dict[Key, Tenure] = {}
+        self._demands: dict[Key, Demand] = {}
         self._answers: dict[Key, Answer] = {}
         self._changed = asyncio.Event()
 
@@ -48,6 +54,13 @@ class FleetLoop:
         else:
             self._needs[key] = need
         self._changed.set()
+
+    def hold(self, key: Key, tenure: Tenure | None) -> None:
+        """Say which place a job's work has. That alone is no reason to decide anew: what waits is told of by needs."""
+        if tenure is None:
+            self._tenures.pop(key, None)
+        else:
+            self._tenures[key] = tenure
 
     def touch(self) -> None:
         """Capacity has changed."""
@@ -78,7 +91,15 @@ class FleetLoop:
 
     def decide(self) -> None:
         """One pass."""
-        fleet = Fleet(tuple(self._store.nodes.values()), tuple(self._store.pods.values()), tuple(self._needs.values()))
+        self._ask_pools()
+        blocked = [key for key, answer in self._answers.items() if model_of(key) and answer.obstacle and not answer.assignments]
+        fleet = Fleet(
+            tuple(self._store.nodes.values()),
+            tuple(self._store.pods.values()),
+            tuple(self._needs.values()),
+            tuple(self._tenures.values()),
+            self._pools.hosts(self._demands, blocked),
+        )
         with metrics.scheduling_seconds.time():
             answers = schedule(fleet, self._settings.cost, self._clock.now())
         metrics.needs.set(len(fleet.needs))
@@ -86,14 +107,38 @@ class FleetLoop:
         for key, answer in answers.items():
             old = before.get(key)
             if old is None or _news(answer) != _news(old):
+                metrics.evictions_total.inc(answer.eviction is not None)
                 # A place that was given must be taken before anybody is told to wait: devices idle until then.
-                self._wake(key, urgent=bool(answer.assignments))
+                self._wake(key, urgent=bool(answer.assignments or answer.eviction))
+
+    def demand(self, pool: Key) -> Demand:
+        """The jobs that wait for a pool's workers."""
+        return self._demands.get(pool, Demand())
+
+    def _ask_pools(self) -> None:
+        """What the pools want follows from the jobs that wait for them."""
+        before, self._demands = self._demands, _demands(self._needs.values())
+        for model in self._store.models:
+            key = pool_key(model)
+            demand = self.demand(key)
+            self.want(key, self._pools.need(model, demand))
+            if demand != before.get(key, Demand()):
+                self._wake(key)
 
     def _pause(self) -> float | None:
         """Seconds until time alone may change an answer: a deadline, or the last moment to start for one."""
         now = self._clock.now()
         turns = [turn for need in self._needs.values() for turn in _turns(need) if turn > now]
         return (min(turns) - now).total_seconds() + 0.01 if turns else None
+
+
+def _demands(needs: Iterable[Need]) -> dict[Key, Demand]:
+    found: dict[Key, Demand] = {}
+    for need in needs:
+        if need.pool is not None:
+            known = found.get(need.pool, Demand(0, need.priority))
+            found[need.pool] = Demand(known.count + 1, max(known.priority, need.priority))
+    return found
 
 
 def _turns(need: Need) -> list[datetime]:
@@ -110,5 +155,6 @@ def _news(answer: Answer) -> object:
         answer.uid,
         answer.revision,
         answer.assignments,
-        None if obstacle is None else (obstacle.reason, obstacle.final),
+        answer.eviction,
+        None if obstacle is None else (obstacle.reason, obstacle.final, obstacle.start_by is None),
     )

@@ -5,6 +5,7 @@ from typing import Any
 
 from inference_operator.controller.fleet import FleetLoop
 from inference_operator.controller.store import Store, is_newer
+from inference_operator.decisions.lodging import pool_key
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Autoscaler, Key, Node, Pod
 from inference_operator.domain.parse import parse_autoscaler, parse_job, parse_model, parse_node, parse_pod
@@ -59,6 +60,8 @@ class Intake:
             self._store.models[key] = model
         for job in self._store.jobs_of(key):
             self._wake(job)
+        self._wake(pool_key(key))
+        self._fleet.touch()
 
     def node(self, raw: Raw, *, gone: bool) -> None:
         """A node concerns the fleet."""
@@ -98,12 +101,19 @@ class Intake:
                 return
         if pod is not None:
             self._wake_owner(pod)
-        if _taken(before) != (None if gone else _taken(pod)):
+        if _taken(before) != (None if gone else _taken(pod)) or _opens(before) != (None if gone else _opens(pod)):
             self._fleet.touch()
 
     def _wake_owner(self, pod: Pod) -> None:
-        if pod.worker is not None and (job := self._store.job_key(pod.worker.job_uid)) is not None:
+        if pod.worker is None:
+            return
+        if (job := self._store.job_key(pod.worker.job_uid)) is not None:
             self._wake(job)
+        if pod.worker.pool:
+            for lodger in self._store.lodgers(pod.key):
+                self._wake(lodger)
+            if (model := self._store.model_key(pod.worker.job_uid)) is not None:
+                self._wake(pool_key(model))
 
     def service(self, raw: Raw, *, gone: bool) -> None:
         """A Service of ours."""
@@ -147,6 +157,11 @@ def _substance(node: Node | None) -> object:
 def _taken(pod: Pod | None) -> object:
     """What a pod takes, and where; None when it takes nothing."""
     return None if pod is None or pod.terminal else (pod.node, pod.requests)
+
+
+def _opens(pod: Pod | None) -> object:
+    """Whether a warm worker takes tasks; None for every other pod."""
+    return (pod.ready, pod.deleting) if pod is not None and pod.worker is not None and pod.worker.pool else None
 
 
 def _scaling(found: Autoscaler | None) -> object:

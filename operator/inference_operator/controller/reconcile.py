@@ -4,10 +4,11 @@ import asyncio
 import logging
 
 from inference_operator.controller.fleet import FleetLoop
+from inference_operator.controller.pools import Pools, makes_pods
 from inference_operator.controller.store import Store
 from inference_operator.controller.telemetry import Telemetry
-from inference_operator.decisions.actions import CreatePod
-from inference_operator.decisions.need import need, standing
+from inference_operator.decisions.lodging import model_of, pool_key
+from inference_operator.decisions.need import need, standing, tenure
 from inference_operator.decisions.plan import plan
 from inference_operator.domain.cluster import Key
 from inference_operator.effects.apply import Applier
@@ -28,6 +29,7 @@ class Reconciler:
         store: Store,
         queue: WorkQueue[Key],
         fleet: FleetLoop,
+        pools: Pools,
         telemetry: Telemetry,
         applier: Applier,
         settings: Settings,
@@ -36,6 +38,7 @@ class Reconciler:
         self._store = store
         self._queue = queue
         self._fleet = fleet
+        self._pools = pools
         self._telemetry = telemetry
         self._applier = applier
         self._settings = settings
@@ -75,9 +78,14 @@ class Reconciler:
 
     async def reconcile(self, key: Key) -> None:
         """Bring one job closer to what its spec wants."""
+        model = model_of(key)
+        if model is not None:
+            await self._reconcile_pool(key, model)
+            return
         observed = self._store.observe(key)
         if observed is None:
             self._fleet.want(key, None)
+            self._fleet.hold(key, None)
             return
         if await self._telemetry.fill(observed.pods):
             observed = self._store.observe(key) or observed
@@ -85,6 +93,7 @@ class Reconciler:
         stand = standing(observed, self._settings, now)
         wanted = need(observed, stand, self._settings, now)
         self._fleet.want(key, wanted)
+        self._fleet.hold(key, tenure(observed, stand, self._settings, now))
         decided = plan(observed, stand, self._fleet.answer(key), self._settings, now)
         # A time that has passed already was decided with: looking again at once would look for ever.
         if decided.recheck is not None and decided.recheck > now:
@@ -94,7 +103,25 @@ class Reconciler:
                 await self._applier.apply(key, decided.actions)
             finally:
                 # A place was taken, or assumed and given back: whoever waited beside it has to be answered anew.
-                if any(isinstance(action, CreatePod) for action in decided.actions):
+                hosted = any(pod.lodging is not None for pod in observed.pods)
+                if makes_pods(decided) or hosted:
                     self._fleet.touch()
+                if hosted and observed.model is not None:
+                    # A warm worker that has lost its last task is idle from now on.
+                    self._queue.add(pool_key(observed.model.key))
             # What was done changes what is wanted; a second look costs no write when nothing is left to say.
+            self._queue.add(key)
+
+    async def _reconcile_pool(self, key: Key, model: Key) -> None:
+        """Bring one model's warm pool closer to what its jobs want."""
+        demand = self._fleet.demand(key)
+        self._fleet.want(key, self._pools.need(model, demand))
+        decided = self._pools.plan(model, demand, self._fleet.answer(key))
+        if decided.recheck is not None:
+            self._queue.add_after(key, max((decided.recheck - self._clock.now()).total_seconds(), 0.1))
+        if decided.actions:
+            try:
+                await self._applier.apply(key, decided.actions)
+            finally:
+                self._fleet.touch()
             self._queue.add(key)

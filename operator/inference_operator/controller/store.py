@@ -8,20 +8,30 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+import msgspec
+
+from inference_operator.decisions.lodging import pool_key
+from inference_operator.decisions.need import is_finished
 from inference_operator.domain.cluster import (
     Autoscaler,
     Job,
     Key,
+    Lodging,
     MetricsApi,
     MetricsApiState,
     Model,
     Node,
     Observed,
     Pod,
+    PodPhase,
+    PoolObserved,
     Reading,
     Setback,
+    Worker,
 )
+from inference_operator.domain.job import AttemptOutcome
 from inference_operator.domain.load import Measure
+from inference_protocol.messages import TaskState
 
 # An assumed pod that the API server never showed is dropped after this: the write was lost.
 _ASSUMED_FOR = timedelta(seconds=30)
@@ -45,6 +55,10 @@ class Store:
         # Services by their job's uid.
         self.services: dict[str, Key] = {}
         self.readings: dict[str, Reading] = {}
+        # What warm workers have said of tasks, with the time it was heard, by job's uid and attempt.
+        self.tasks: dict[tuple[str, int], tuple[TaskState, datetime]] = {}
+        # Jobs whose newest attempt runs, by the pod that runs it.
+        self._lodgers: dict[Key, set[Key]] = {}
         self.setbacks: dict[Key, Setback] = {}
         # Measures of serving jobs by their uid.
         self.measures: dict[str, Measure] = {}
@@ -69,6 +83,8 @@ class Store:
             self.setbacks.pop(job.key, None)
         self.jobs[job.key] = job
         self._keys_by_uid[job.uid] = job.key
+        if (pod := _at_work(job)) is not None:
+            self._lodgers.setdefault(pod, set()).add(job.key)
         if job.spec is not None:
             self._jobs_of.setdefault(Key(job.key.namespace, job.spec.model), set()).add(job.key)
         return True
@@ -83,11 +99,17 @@ class Store:
         self._unlink(old)
         del self.jobs[key]
         self.setbacks.pop(key, None)
+        for id_ in [id_ for id_ in self.tasks if id_[0] == uid] if old.status.attempts else ():
+            del self.tasks[id_]
 
     def _unlink(self, job: Job | None) -> None:
         if job is None:
             return
         self._keys_by_uid.pop(job.uid, None)
+        if (pod := _at_work(job)) is not None and (lodgers := self._lodgers.get(pod)) is not None:
+            lodgers.discard(job.key)
+            if not lodgers:
+                del self._lodgers[pod]
         if job.spec is not None and (users := self._jobs_of.get(Key(job.key.namespace, job.spec.model))) is not None:
             users.discard(job.key)
             if not users:
@@ -100,6 +122,10 @@ class Store:
     def job_key(self, uid: str) -> Key | None:
         """The key of a job by its uid."""
         return self._keys_by_uid.get(uid)
+
+    def model_key(self, uid: str) -> Key | None:
+        """The key of a model by its uid."""
+        return next((key for key, model in self.models.items() if model.uid == uid), None)
 
     # pods
 
@@ -160,6 +186,22 @@ class Store:
         keys = (key for keys in self._pods_of.values() for key in keys)
         return tuple(pod for key in keys if (pod := self.pods[key]).node == node)
 
+    def leaked(self, now: datetime) -> tuple[Pod, ...]:
+        """Workers that live though their owner is unknown or finished, and that nobody has told to stop for a while."""
+        models = {model.uid for model in self.models.values()}
+        return tuple(
+            pod
+            for keys in self._pods_of.values()
+            for key in keys
+            if _holds(pod := self.pods[key], now) and pod.worker is not None and not self._is_wanted(pod.worker, models)
+        )
+
+    def _is_wanted(self, worker: Worker, models: set[str]) -> bool:
+        if worker.pool:
+            return worker.job_uid in models
+        key = self._keys_by_uid.get(worker.job_uid)
+        return key is not None and not is_finished(self.jobs[key])
+
     def _is_lost(self, pod: Pod) -> bool:
         if pod.node is None:
             return False
@@ -169,6 +211,25 @@ class Store:
     def workers_of(self, uid: str) -> tuple[Pod, ...]:
         """The worker pods of one job."""
         return tuple(self.pods[key] for key in self._pods_of.get(uid, ()))
+
+    # tasks on warm workers
+
+    def put_task(self, state: TaskState, now: datetime) -> bool:
+        """Take in what a worker says of a task; False when it is nothing new."""
+        id_ = (state.uid, state.attempt)
+        before = self.tasks.get(id_)
+        if before is not None and (before[0] == state or before[0].report is not None):
+            return False
+        self.tasks[id_] = (state, now)
+        return True
+
+    def drop_task(self, uid: str, attempt: int) -> None:
+        """A worker does not know the task."""
+        self.tasks.pop((uid, attempt), None)
+
+    def lodgers(self, pod: Key) -> tuple[Key, ...]:
+        """The jobs whose newest attempt a pod runs."""
+        return tuple(self._lodgers.get(pod, ()))
 
     def autoscalers_of(self, key: Key) -> tuple[Autoscaler, ...]:
         """The HPAs that scale a job, and whichever has the name that ours would have."""
@@ -194,6 +255,11 @@ class Store:
         model = self.models.get(Key(key.namespace, job.spec.model)) if job.spec is not None else None
         # A uid in a label of another namespace is a forgery: owners and what they own share theirs.
         pods = tuple(pod for pod in self.workers_of(job.uid) if pod.key.namespace == key.namespace)
+        readings = {pod.uid: self.readings[pod.uid] for pod in pods if pod.uid in self.readings}
+        if (lodger := self._lodger(job)) is not None:
+            pods = (*pods, lodger)
+            if (reading := self.readings.get(lodger.uid)) is not None:
+                readings[lodger.uid] = _of_task(reading, job.uid, lodger.number)
         return Observed(
             job=job,
             model=model,
@@ -201,11 +267,97 @@ class Store:
             has_service=job.uid in self.services,
             setback=self.setbacks.get(key),
             lost=frozenset(pod.uid for pod in pods if self._is_lost(pod)),
-            readings={pod.uid: self.readings[pod.uid] for pod in pods if pod.uid in self.readings},
+            readings=readings,
             measure=self.measures.get(job.uid),
             autoscalers=self.autoscalers_of(key),
             metrics_api=self.metrics_api,
         )
+
+    def _lodger(self, job: Job) -> Pod | None:
+        """The warm worker that has the job's newest attempt, as if it were the attempt's own pod."""
+        attempt = job.status.last_attempt
+        host = self.pods.get(Key(job.key.namespace, attempt.pod)) if attempt is not None else None
+        if attempt is None or host is None or host.worker is None or not host.worker.pool:
+            return None
+        if attempt.outcome is not AttemptOutcome.RUNNING:
+            return None
+        known = self.tasks.get((job.uid, attempt.number))
+        state, heard = known if known is not None else (None, None)
+        placement = job.status.placement
+        report = state.report if state is not None else None
+        phase = host.phase
+        if report is not None and not host.terminal:
+            phase = PodPhase.FAILED if report.outcome == "Failed" else PodPhase.SUCCEEDED
+        started = placement.decision_time if placement is not None else host.started
+        return replace(
+            host,
+            phase=phase,
+            # An order that was heard is not yet work that goes on: that is what the worker's telemetry tells.
+            ready=host.ready and self._works_on(host, job.uid, attempt.number),
+            worker=Worker(job.uid, attempt.number, state.revision if state is not None else "", host.worker.accelerator, placement),
+            report=report if report is not None else host.report if host.terminal else None,
+            created=started,
+            started=started,
+            ended=heard if report is not None else host.ended,
+            lodging=Lodging(state),
+        )
+
+    def _works_on(self, host: Pod, uid: str, attempt: int) -> bool:
+        reading = self.readings.get(host.uid)
+        tasks = reading.telemetry.tasks if reading is not None else ()
+        return any((task.uid, task.attempt) == (uid, attempt) and task.state == "Running" for task in tasks)
+
+    def observe_pool(self, key: Key, now: datetime) -> PoolObserved | None:
+        """A snapshot of one model's warm pool."""
+        model = self.models.get(key)
+        if model is None:
+            return None
+        pods = tuple(pod for pod in self.workers_of(model.uid) if pod.key.namespace == key.namespace)
+        guests = {pod.key: [self.jobs[job] for job in self.lodgers(pod.key) if job in self.jobs] for pod in pods}
+        return PoolObserved(
+            model=model,
+            pods=pods,
+            lodgers={pod: len(jobs) for pod, jobs in guests.items()},
+            busy_seconds={pod: sum(_left(job, now) for job in jobs) for pod, jobs in guests.items()},
+            idle_seconds={
+                pod.uid: reading.telemetry.idle_seconds
+                for pod in pods
+                if (reading := self.readings.get(pod.uid)) is not None and reading.telemetry.idle_seconds is not None
+            },
+            setback=self.setbacks.get(pool_key(key)),
+            lost=frozenset(pod.uid for pod in pods if self._is_lost(pod)),
+        )
+
+
+def _at_work(job: Job) -> Key | None:
+    """The pod that runs a job's newest attempt."""
+    attempt = job.status.last_attempt
+    if attempt is None or attempt.outcome is not AttemptOutcome.RUNNING:
+        return None
+    return Key(job.key.namespace, attempt.pod)
+
+
+def _holds(pod: Pod, now: datetime) -> bool:
+    """Whether a pod holds a place and has done so for longer than news take."""
+    return not pod.terminal and not pod.deleting and (pod.created is None or now - pod.created > _ASSUMED_FOR)
+
+
+def _left(job: Job, now: datetime) -> float:
+    """What a task should still take, seconds: as placement expected it; a twentieth once that is over."""
+    placement = job.status.placement
+    if placement is None:
+        return 0.0
+    whole = placement.cost.latency_seconds
+    # Decision times are whole seconds: within the first, nothing is known to have gone by.
+    gone = max((now - placement.decision_time).total_seconds() - 1.0, 0.0)
+    return max(whole - gone, 0.05 * whole)
+
+
+def _of_task(reading: Reading, uid: str, attempt: int) -> Reading:
+    """A warm worker's reading as one task's: its progress, and nothing of the others'."""
+    tasks = reading.telemetry.tasks
+    progress = next((task.progress for task in tasks if (task.uid, task.attempt) == (uid, attempt)), None)
+    return replace(reading, telemetry=msgspec.structs.replace(reading.telemetry, progress=progress, sketch={}))
 
 
 def ghosts(known: Mapping[Key, str], listed: Iterable[tuple[Key, str]]) -> list[tuple[Key, str]]:

@@ -48,9 +48,12 @@ class Telemetry:
         running = [pod for pod in self._store.pods.values() if _answers(pod)]
         answers = await asyncio.gather(*(self._ask(pod) for pod in running))
         for pod, answer in zip(running, answers, strict=True):
-            key = self._store.job_key(pod.worker.job_uid) if pod.worker is not None and self._keep(pod, answer) else None
-            if key is not None:
+            if pod.worker is None or not self._keep(pod, answer):
+                continue
+            if (key := self._store.job_key(pod.worker.job_uid)) is not None:
                 self._wake(key)
+            for lodger in self._store.lodgers(pod.key):
+                self._wake(lodger)
         self._after_round({pod.uid: answer for pod, answer in zip(running, answers, strict=True)})
 
     async def fill(self, pods: Iterable[Pod]) -> bool:
@@ -83,4 +86,4 @@ def _answers(pod: Pod) -> bool:
 def _substance(answer: TelemetryRecord) -> object:
     """What a job's status could tell of it. What a service's counts tell, its window does (`controller/autoscale.py`)."""
     batch = (answer.progress, answer.sketch) if answer.progress is not None else None
-    return answer.ready, answer.draining, answer.model, batch
+    return answer.ready, answer.draining, answer.model, answer.tasks, batch

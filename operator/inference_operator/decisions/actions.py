@@ -7,6 +7,7 @@ from typing import Any
 from inference_operator.domain.cluster import Key, Pod
 from inference_operator.domain.job import InferenceJobStatus
 from inference_operator.domain.model import InferenceModelStatus
+from inference_protocol.messages import TaskOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,26 @@ class DeletePod:
 
     key: Key
     uid: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartTask:
+    """Have a warm worker run an attempt, or say how it stands if it has it already."""
+
+    host: Key
+    address: str
+    order: TaskOrder
+
+
+@dataclass(frozen=True, slots=True)
+class StopTask:
+    """Have a warm worker commit what it has of an attempt, and end it."""
+
+    host: Key
+    address: str
+    uid: str
+    attempt: int
     why: str
 
 
@@ -95,6 +116,8 @@ class EmitEvent:
 Action = (
     CreatePod
     | DeletePod
+    | StartTask
+    | StopTask
     | CreateService
     | DeleteJob
     | WriteStatus

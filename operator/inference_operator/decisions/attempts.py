@@ -60,7 +60,8 @@ def attempts(observed: Observed, revision: str, now: datetime, *, start_timeout_
     number = max(newest.number if newest else 0, status.attempts)
     if not number:
         return Attempts(0, 0, None, None, None)
-    outdated = newest is not None and newest.worker is not None and newest.worker.revision != revision
+    unheard = newest is not None and newest.lodging is not None and newest.lodging.state is None
+    outdated = newest is not None and newest.worker is not None and newest.worker.revision != revision and not unheard
     if remembered is not None and remembered.number == number and remembered.outcome is not AttemptOutcome.RUNNING:
         reason = _reason_of(remembered.reason)
         ending = Ending(remembered.outcome, reason, remembered.message or "")
@@ -87,7 +88,8 @@ def _not_started(pod: Pod, now: datetime, timeout_seconds: float) -> Ending | No
 
 def ending_of(pod: Pod, revision: str, *, lost: bool = False) -> Ending | None:
     """How a pod ended; None while it may still come to something."""
-    if pod.worker is not None and pod.worker.revision != revision:
+    unheard = pod.lodging is not None and pod.lodging.state is None
+    if pod.worker is not None and pod.worker.revision != revision and not unheard:
         # Whatever it came to, it was the answer to another question.
         return Ending(
             AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, "the spec has changed; the work starts again with the new one"
@@ -136,6 +138,9 @@ def retry_time(state: Attempts, settings: Settings) -> datetime | None:
         return None
     if state.ending.outcome is not AttemptOutcome.DISRUPTED:
         return shift(state.ended, backoff_seconds(state.failed, settings))
+    if state.ending.reason is Reason.PREEMPTED:
+        # It did nothing wrong, and its budget bounds how often this happens.
+        return state.ended
     # The first disruption costs no time. A node that turns every pod away must not get them as fast as we can make them.
     return shift(state.ended, backoff_seconds(state.number - state.failed - 1, settings))
 
@@ -152,3 +157,24 @@ def _reason_of(text: str | None) -> AnyReason:
 def is_running(pod: Pod | None) -> bool:
     """Whether the pod's worker has the model and works."""
     return pod is not None and pod.phase is PodPhase.RUNNING and pod.ready and not pod.deleting
+
+
+def expected_end(observed: Observed, state: Attempts) -> datetime | None:
+    """When the running attempt will be done: from its own pace, else from what placement expected."""
+    pod = state.pod
+    if pod is None or state.ending is not None:
+        return None
+    reading = observed.readings.get(pod.uid)
+    progress = reading.telemetry.progress if reading is not None else None
+    if reading is not None and progress is not None and pod.started is not None:
+        done = progress.completed - progress.resumed
+        facts = reading.telemetry.model
+        idle = facts.load_seconds + facts.warmup_seconds if facts is not None else 0.0
+        took = (reading.time - pod.started).total_seconds() - idle
+        if done > 0 and took > 0:
+            left = (progress.total - progress.completed) * took / done
+            return shift(reading.time, left)
+    placement = pod.worker.placement if pod.worker is not None else None
+    if placement is None or placement.cost.estimated:
+        return None
+    return shift(placement.decision_time, placement.cost.latency_seconds)

@@ -2,34 +2,42 @@
 
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from inference_operator.decisions import admit, need
-from inference_operator.decisions.actions import Action, CreatePod, DeletePod, WriteModelStatus
-from inference_operator.decisions.attempts import Attempts, is_running, retry_time
-from inference_operator.decisions.creation import create_worker
-from inference_operator.decisions.fleet import Answer
+from inference_operator.decisions.actions import Action, DeletePod, StartTask, StopTask, WriteModelStatus
+from inference_operator.decisions.attempts import Attempts, expected_end, is_running, retry_time
+from inference_operator.decisions.creation import create_worker, placement_at
+from inference_operator.decisions.fleet import Answer, Eviction
 from inference_operator.decisions.learn import learned
+from inference_operator.decisions.lodging import order
 from inference_operator.decisions.need import Standing, is_lost, setback_retry
 from inference_operator.decisions.outcome import ACCEPTED, UNFINISHED, Outcome, failed, stop_all, waiting
+from inference_operator.decisions.profile import find_profile
 from inference_operator.decisions.report import (
     deadline_status,
+    energy_status,
     facts_of,
     latency_status,
     model_status,
     placement_status,
+    queue_status,
     round_milliseconds,
+    waiting_words,
 )
 from inference_operator.decisions.trouble import trouble_of
-from inference_operator.domain.cluster import Observed
+from inference_operator.domain.cluster import Observed, Pod
 from inference_operator.domain.conditions import AnyReason, ConditionType, Finding, Reason, Truth
 from inference_operator.domain.instants import shift
 from inference_operator.domain.job import (
     AttemptOutcome,
     AttemptStatus,
     DeadlinePolicy,
+    EnergyStatus,
     InferenceJobStatus,
     LatencyStatus,
     OutputStatus,
+    Placement,
     ProgressStatus,
 )
 from inference_operator.domain.schema import rfc3339
@@ -45,19 +53,21 @@ def plan_batch(observed: Observed, stand: Standing, answer: Answer | None, setti
     spec = observed.job.spec
     assert state is not None and spec is not None
     if state.succeeded:
-        return _succeeded(observed, state, now)
+        return _succeeded(observed, state, settings, now)
     if is_lost(state, spec):
-        return _lost(observed, state, now)
+        return _lost(observed, state, settings, now)
     if spec.deadline_policy is DeadlinePolicy.FIRM and spec.deadline is not None and now >= spec.deadline:
-        return _too_late(observed, state, spec.deadline, now)
+        return _too_late(observed, state, spec.deadline, settings, now)
     if state.number and state.ending is None:
-        return _under_way(observed, state, settings, now)
+        if answer is not None and answer.eviction is not None:
+            return _evicted(observed, state, answer.eviction, settings, now)
+        return _under_way(observed, stand, state, settings, now)
     return _next_attempt(observed, stand, state, answer, settings, now)
 
 
-def _succeeded(observed: Observed, state: Attempts, now: datetime) -> Outcome:
+def _succeeded(observed: Observed, state: Attempts, settings: Settings, now: datetime) -> Outcome:
     report = state.pod.report if state.pod is not None else None
-    status = _status(observed, state, now, completed=state.ended or now)
+    status = _status(observed, state, settings, now, completed=state.ended or now)
     total = status.progress.total if status.progress is not None else 0
     text = f"all {total} items are answered"
     findings = (
@@ -69,24 +79,29 @@ def _succeeded(observed: Observed, state: Attempts, now: datetime) -> Outcome:
     actions: list[Action] = list(stop_all(observed, "the work is done"))
     if state.pod is not None and report is not None:
         profile = learned(
-            observed.model, report.model, accelerator=state.pod.worker.accelerator if state.pod.worker else "", now=now
+            observed.model,
+            report.model,
+            accelerator=state.pod.worker.accelerator if state.pod.worker else "",
+            now=now,
+            # Each end speaks once, whoever looks at it again; of many in one second one will do.
+            since=state.pod.ended,
         )
         if profile is not None and observed.model is not None:
             actions.append(WriteModelStatus(observed.model.key, observed.model.uid, profile, observed.model.resource_version))
     return Outcome(tuple(actions), findings, status, "Succeeded")
 
 
-def _lost(observed: Observed, state: Attempts, now: datetime) -> Outcome:
+def _lost(observed: Observed, state: Attempts, settings: Settings, now: datetime) -> Outcome:
     assert state.ending is not None and observed.job.spec is not None
-    status = replace(_status(observed, state, now), completion_time=(state.ended or now).replace(microsecond=0))
+    status = replace(_status(observed, state, settings, now), completion_time=(state.ended or now).replace(microsecond=0))
     reason, text = state.ending.reason, state.ending.message
     if not state.ending.permanent and state.failed > 1:
         text = f"{state.failed} of {observed.job.spec.max_attempts} attempts failed, the last one so: {text}"
     return Outcome(stop_all(observed, "the job has failed"), failed(reason, text), status, "Failed")
 
 
-def _too_late(observed: Observed, state: Attempts, deadline: datetime, now: datetime) -> Outcome:
-    status = replace(_status(observed, state, now), completion_time=now.replace(microsecond=0))
+def _too_late(observed: Observed, state: Attempts, deadline: datetime, settings: Settings, now: datetime) -> Outcome:
+    status = replace(_status(observed, state, settings, now), completion_time=now.replace(microsecond=0))
     text = f"stopped at the deadline {rfc3339(deadline)}, as deadlinePolicy Firm says"
     if status.progress is not None:
         text += f"; {status.progress.completed} of {status.progress.total} items are answered and kept"
@@ -94,18 +109,19 @@ def _too_late(observed: Observed, state: Attempts, deadline: datetime, now: date
     return Outcome(actions, failed(Reason.DEADLINE_EXCEEDED, text), status, "Failed")
 
 
-def _under_way(observed: Observed, state: Attempts, settings: Settings, now: datetime) -> Outcome:
+def _under_way(observed: Observed, stand: Standing, state: Attempts, settings: Settings, now: datetime) -> Outcome:
     """The newest attempt lives: it starts, runs, or can't start."""
     pod, spec = state.pod, observed.job.spec
     assert pod is not None and spec is not None
-    status = _status(observed, state, now)
+    status = _status(observed, state, settings, now)
+    begin = (*_begin(observed, stand, pod), *_probed(observed, pod, now))
     firm_end = spec.deadline if spec.deadline_policy is DeadlinePolicy.FIRM else None
     watch = min(filter(None, (firm_end, _passing(spec.deadline, now))), default=None)
     if is_running(pod):
         text = f"attempt {state.number} runs on {pod.node}"
         ready = Finding(ConditionType.READY, Truth.FALSE, Reason.RUNNING, text)
         moving = Finding(ConditionType.RECONCILING, Truth.TRUE, Reason.RUNNING, text)
-        return Outcome((), (ACCEPTED, _placed(status), ready, UNFINISHED, moving), status, "Running", watch)
+        return Outcome(begin, (ACCEPTED, _placed(status), ready, UNFINISHED, moving), status, "Running", watch)
     give_up = shift(pod.created or now, settings.start_timeout_seconds) if pod.started is None else None
     trouble = trouble_of(pod)
     if trouble is not None:
@@ -116,7 +132,7 @@ def _under_way(observed: Observed, state: Attempts, settings: Settings, now: dat
     ready = Finding(ConditionType.READY, Truth.FALSE, Reason.STARTING, text)
     moving = Finding(ConditionType.RECONCILING, Truth.TRUE, Reason.STARTING, text)
     return Outcome(
-        (),
+        begin,
         (ACCEPTED, _placed(status), ready, UNFINISHED, moving),
         status,
         "Starting",
@@ -124,21 +140,67 @@ def _under_way(observed: Observed, state: Attempts, settings: Settings, now: dat
     )
 
 
+def _begin(observed: Observed, stand: Standing, pod: Pod) -> tuple[Action, ...]:
+    """The order to a warm worker that has not said yet how the attempt stands: it may never have heard of it."""
+    if pod.lodging is None or pod.lodging.state is not None or pod.address is None:
+        return ()
+    return (StartTask(pod.key, pod.address, order(observed, pod.number, stand.revision)),)
+
+
+def _probed(observed: Observed, pod: Pod, now: datetime) -> tuple[Action, ...]:
+    """The first figures of a model on this class: what the worker's warm-up has measured, long before the work is done."""
+    model, facts = observed.model, facts_of(pod, observed.readings)
+    accelerator = pod.worker.accelerator if pod.worker is not None else ""
+    if model is None or facts is None or find_profile(model, facts.digest, accelerator=accelerator, batch_size=facts.batch_size):
+        return ()
+    status = learned(model, facts, accelerator=accelerator, now=now)
+    return (WriteModelStatus(model.key, model.uid, status, model.resource_version),) if status is not None else ()
+
+
+def _evicted(observed: Observed, state: Attempts, eviction: Eviction, settings: Settings, now: datetime) -> Outcome:
+    """The attempt has to make room. It is told by its status first: an attempt that counts as ended is stopped by the next look.
+
+    Counted before it is done, it is counted once, whoever is killed in between.
+    """
+    pod = state.pod
+    assert pod is not None
+    status = _status(observed, state, settings, now)
+    ended = AttemptStatus(
+        number=state.number,
+        pod=pod.key.name,
+        outcome=AttemptOutcome.DISRUPTED,
+        reason=Reason.PREEMPTED.value,
+        message=eviction.message[:4096],
+        end_time=now.replace(microsecond=0),
+    )
+    deadline = deadline_status(
+        observed.job.spec.deadline if observed.job.spec is not None else None, estimated=None, completed=None, before=None, now=now
+    )
+    spent = energy_status(pod, status.energy, status.progress, settings, now)
+    status = replace(status, last_attempt=ended, evictions=status.evictions + 1, deadline=deadline, energy=spent)
+    return Outcome((), (*waiting(ConditionType.PLACED, Reason.PREEMPTED, eviction.message), UNFINISHED), status, "Waiting")
+
+
 def _next_attempt(
     observed: Observed, stand: Standing, state: Attempts, answer: Answer | None, settings: Settings, now: datetime
 ) -> Outcome:
     """No attempt lives: place the next one, or say what it waits for."""
-    stale = stop_all(observed, "the spec has changed; the work starts again with the new one")
-    status = _status(observed, state, now)
+    stale = stop_all(observed, state.ending.message if state.ending is not None else "not wanted any more")
+    status = _status(observed, state, settings, now)
     spec = observed.job.spec
     assert spec is not None
     wake = _passing(spec.deadline, now)
     if answer is not None and answer.assignments and need.need(observed, stand, settings, now) is not None:
-        creation = create_worker(
-            observed, answer.assignments[0], number=state.number + 1, revision=stand.revision, settings=settings, now=now
-        )
-        return _placing(observed, creation, state.number + 1, status, now, _before_the_next(observed))
+        given, number = answer.assignments[0], state.number + 1
+        ending = _before_the_next(observed)
+        if given.host is not None:
+            return _placing(observed, placement_at(given, given.host.name, now), number, status, now, ending)
+        creation = create_worker(observed, given, number=number, revision=stand.revision, settings=settings, now=now)
+        made = creation.assumed.worker
+        assert made is not None and made.placement is not None
+        return _placing(observed, made.placement, number, status, now, (*ending, creation))
     reason, text, recheck, final = _why_waiting(observed, state, answer, settings, now)
+    status = replace(status, **_queued(observed, answer, reason, now))
     if final:
         ended = replace(status, completion_time=now.replace(microsecond=0))
         return Outcome(stale, failed(reason, text), ended, "Failed")
@@ -146,23 +208,37 @@ def _next_attempt(
     return Outcome(stale, findings, status, "Waiting", min(filter(None, (recheck, wake)), default=None))
 
 
-def _before_the_next(observed: Observed) -> tuple[DeletePod, ...]:
+def _queued(observed: Observed, answer: Answer | None, reason: AnyReason, now: datetime) -> dict[str, Any]:
+    """The status parts of a job that waits for room: its place in the queue, and what that means for its deadline."""
+    obstacle = answer.obstacle if answer is not None else None
+    before, spec = observed.job.status, observed.job.spec
+    assert spec is not None
+    if obstacle is None or reason is not obstacle.reason or obstacle.position is None:
+        return {"queue": None}
+    return {
+        "queue": queue_status(obstacle.position, obstacle.start, before.queue, now),
+        "deadline": deadline_status(spec.deadline, estimated=obstacle.done, completed=None, before=before.deadline, now=now),
+    }
+
+
+def _before_the_next(observed: Observed) -> tuple[DeletePod | StopTask, ...]:
     """Lost workers are told to stop should they come back; of the ended ones the newest keeps its last words."""
-    ended = sorted((pod for pod in observed.pods if pod.terminal and not pod.deleting), key=lambda pod: pod.number)
+    mine = (pod for pod in observed.pods if pod.terminal and not pod.deleting and pod.lodging is None)
+    ended = sorted(mine, key=lambda pod: pod.number)
     older = tuple(DeletePod(pod.key, pod.uid, "ended, and not the newest") for pod in ended[:-1])
     return (*stop_all(observed, "a later attempt takes over"), *older)
 
 
 def _placing(
-    observed: Observed, creation: CreatePod, number: int, status: InferenceJobStatus, now: datetime, ending: tuple[Action, ...]
+    observed: Observed, placement: Placement, number: int, status: InferenceJobStatus, now: datetime, actions: tuple[Action, ...]
 ) -> Outcome:
-    placement = creation.assumed.worker.placement if creation.assumed.worker is not None else None
-    assert placement is not None and observed.job.spec is not None
+    assert observed.job.spec is not None
     text = f"attempt {number} starts on {placement.node}"
     started = status.start_time or now.replace(microsecond=0)
     estimated = shift(now, placement.cost.latency_seconds) if not placement.cost.estimated else None
     status = replace(
         status,
+        queue=None,
         attempts=number,
         last_attempt=AttemptStatus(number=number, pod=placement.pod, outcome=AttemptOutcome.RUNNING),
         placement=placement,
@@ -176,7 +252,7 @@ def _placing(
         UNFINISHED,
         Finding(ConditionType.RECONCILING, Truth.TRUE, Reason.STARTING, text),
     )
-    return Outcome((*ending, creation), findings, status, "Starting")
+    return Outcome(actions, findings, status, "Starting")
 
 
 def _why_waiting(
@@ -191,13 +267,15 @@ def _why_waiting(
         )
         return Reason.BACKING_OFF, f"attempt {state.number} {what}; the next starts at {rfc3339(retry)}", retry, False
     ending = next((pod for pod in observed.pods if not pod.terminal and pod.uid not in observed.lost), None)
+    if ending is not None and state.ending is not None and state.ending.reason is Reason.PREEMPTED:
+        return Reason.PREEMPTED, state.ending.message, None, False
     if ending is not None:
         return Reason.PENDING, f"worker {ending.key.name} of the attempt before is still ending", None, False
     if observed.setback is not None:
         return observed.setback.reason, observed.setback.message, setback_retry(observed, settings), False
     if answer is not None and answer.obstacle is not None:
         obstacle = answer.obstacle
-        return obstacle.reason, obstacle.message, None, obstacle.final
+        return obstacle.reason, waiting_words(obstacle), None, obstacle.final
     return Reason.PENDING, "the scheduler has not decided yet", None, False
 
 
@@ -212,7 +290,9 @@ def _passing(deadline: datetime | None, now: datetime) -> datetime | None:
     return shift(deadline, 1) if deadline is not None and deadline >= now else None
 
 
-def _status(observed: Observed, state: Attempts, now: datetime, *, completed: datetime | None = None) -> InferenceJobStatus:
+def _status(
+    observed: Observed, state: Attempts, settings: Settings, now: datetime, *, completed: datetime | None = None
+) -> InferenceJobStatus:
     """The status parts that follow from the attempts, whatever is decided next."""
     before, spec = observed.job.status, observed.job.spec
     assert spec is not None
@@ -220,19 +300,21 @@ def _status(observed: Observed, state: Attempts, now: datetime, *, completed: da
     progress = _progress(observed, state, now)
     return replace(
         before,
+        queue=None,
         attempts=state.number,
         failed_attempts=state.failed,
         last_attempt=_attempt(observed, state),
         placement=placement_status(state.pod, facts, before.placement),
         model=model_status(admit.source(observed), facts, before.model),
         progress=progress,
+        energy=_energy(observed, state, progress, settings),
         latency=_latency(observed, state, moved=progress != before.progress),
         output=_output(observed, state),
         start_time=before.start_time or (state.pod.created if state.pod is not None else None),
         completion_time=completed.replace(microsecond=0) if completed is not None else None,
         deadline=deadline_status(
             spec.deadline,
-            estimated=_estimate(observed, state),
+            estimated=expected_end(observed, state),
             completed=completed,
             before=before.deadline,
             now=now,
@@ -279,6 +361,16 @@ def _progress(observed: Observed, state: Attempts, now: datetime) -> ProgressSta
     return ProgressStatus(total=told_now.total, completed=told_now.completed, failed=told_now.failed)
 
 
+def _energy(observed: Observed, state: Attempts, progress: ProgressStatus | None, settings: Settings) -> EnergyStatus | None:
+    """Counted once for each attempt: by the look that finds it ended and not told."""
+    told = observed.job.status.last_attempt
+    untold = told is None or told.number != state.number or told.outcome is AttemptOutcome.RUNNING
+    before = observed.job.status.energy
+    if state.ending is None or state.pod is None or state.ended is None or not untold:
+        return before
+    return energy_status(state.pod, before, progress, settings, state.ended)
+
+
 def _tenth(completed: int, total: int) -> int:
     return completed * 10 // total if total else 0
 
@@ -307,24 +399,3 @@ def _output(observed: Observed, state: Attempts) -> OutputStatus | None:
     if report is not None and report.output is not None:
         return OutputStatus(data=report.output)
     return observed.job.status.output
-
-
-def _estimate(observed: Observed, state: Attempts) -> datetime | None:
-    """When the running attempt will be done: from its own pace, else from what placement expected."""
-    pod = state.pod
-    if pod is None or state.ending is not None:
-        return None
-    reading = observed.readings.get(pod.uid)
-    progress = reading.telemetry.progress if reading is not None else None
-    if reading is not None and progress is not None and pod.started is not None:
-        done = progress.completed - progress.resumed
-        facts = reading.telemetry.model
-        idle = facts.load_seconds + facts.warmup_seconds if facts is not None else 0.0
-        took = (reading.time - pod.started).total_seconds() - idle
-        if done > 0 and took > 0:
-            left = (progress.total - progress.completed) * took / done
-            return shift(reading.time, left)
-    placement = pod.worker.placement if pod.worker is not None else None
-    if placement is None or placement.cost.estimated:
-        return None
-    return shift(placement.decision_time, placement.cost.latency_seconds)

@@ -63,6 +63,15 @@ class Board:
                 heapq.heapreplace(heap, (place.pressure(slot.node, slot.free, shape), name, slot.taken, slot))
         return None
 
+    def openings(self, shape: Shape, limit: int) -> int:
+        """How many workers of this shape have room now; counted up to a limit."""
+        count = 0
+        for slot in self._look(shape).fit:
+            count += max(0, min((slot.free.get(name, 0) // amount for name, amount in shape.amounts if amount), default=limit))
+            if count >= limit:
+                return limit
+        return count
+
     def take(self, slot: Slot, shape: Shape) -> None:
         """Use up what a worker of this shape takes."""
         subtract(slot.free, shape.amounts)

@@ -20,14 +20,7 @@ def create_worker(
     """Create the worker with this number at the assigned place."""
     job = observed.job
     name = names.pod_name(job.key.name, job.uid, number)
-    placement = Placement(
-        accelerator=assignment.accelerator,
-        node=assignment.node,
-        pod=name,
-        cost=assignment.cost,
-        alternatives=list(assignment.alternatives),
-        decision_time=now.replace(microsecond=0),
-    )
+    placement = placement_at(assignment, name, now)
     accelerator = settings.accelerators[assignment.accelerator]
     resources = worker_resources(observed, assignment.accelerator, accelerator)
     manifest = worker_pod(job, admit.source(observed), resources, placement, number=number, revision=revision, settings=settings)
@@ -43,3 +36,15 @@ def create_worker(
         created=now,
     )
     return CreatePod(manifest, assumed, f"worker {number} of {job.key}")
+
+
+def placement_at(assignment: Assignment, pod: str, now: datetime) -> Placement:
+    """The assigned place as the status tells it."""
+    return Placement(
+        accelerator=assignment.accelerator,
+        node=assignment.node,
+        pod=pod,
+        cost=assignment.grounds.cost(),
+        alternatives=list(assignment.grounds.alternatives()),
+        decision_time=now.replace(microsecond=0),
+    )

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Protocol
 
 from inference_operator.decisions.profile import Estimate
 from inference_operator.domain.cluster import Key, Node, Pod
@@ -49,7 +50,10 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Workers that one job wants placed. `slots` are alike; `options` is never empty."""
+    """Workers that one job wants placed. `slots` are alike; `options` is never empty.
+
+    What `holds` its places has no end (a service).
+    """
 
     key: Key
     uid: str
@@ -60,45 +64,128 @@ class Need:
     priority: int = 0
     deadline: datetime | None = None
     firm: bool = False
+    holds: bool = False
+    # The warm pool that it can run in. Work without a deadline waits for it; other work may get a worker of its own to be in time.
+    pool: Key | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Jobs that wait for a pool's workers: how many, and the priority of the most important."""
+
+    count: int = 0
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A warm worker as a place for tasks, free in `wait` seconds. Without a `pod` it is one that its pool could still add."""
+
+    pool: Key
+    pod: Key | None
+    node: str
+    accelerator: str
+    wait: float
+    tasks: int
+    ready: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tenure:
+    """A batch at its place, where it will be done at `end`. It could go on elsewhere or later from what it has committed.
+
+    A tenure that is not `movable` is told so that others know when its place will be free.
+    """
+
+    key: Key
+    uid: str
+    revision: str
+    node: str
+    shape: Shape
+    begun: datetime
+    end: datetime
+    priority: int = 0
+    deadline: datetime | None = None
+    movable: bool = True
+    # From being told to go until the place is free: the batch that runs is finished and committed first.
+    leaving_seconds: float = 1.0
+    # What going on later costs: the model has to be loaded again.
+    resuming_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The snapshot: nodes, the pods that hold something on them, and all needs."""
+    """The snapshot: nodes, the pods that hold something on them, all needs, and the work that could make room."""
 
     nodes: tuple[Node, ...]
     pods: tuple[Pod, ...]
     needs: tuple[Need, ...]
+    tenures: tuple[Tenure, ...] = ()
+    hosts: tuple[Host, ...] = ()
+
+
+class Grounds(Protocol):
+    """Why a place was chosen."""
+
+    def cost(self) -> CostTerms:
+        """What it costs there."""
+        ...
+
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """The best places not taken, with the reasons."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A place for one worker, and why this one."""
+    """A place for one worker, and why this one. The grounds are no part of what it is: the same place is the same assignment."""
 
     accelerator: str
     node: str
-    cost: CostTerms
-    alternatives: tuple[Alternative, ...] = ()
+    grounds: Grounds = field(compare=False, repr=False)
+    # The warm worker that takes it; none for a worker that has to be made.
+    host: Key | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Why a need is not met, or not wholly. `final` means that it never can be."""
+    """Why a need is not met, or not wholly. `final` means that it never can be.
+
+    `start` and `done` are when it is expected to start and end; None where nothing that is known will free a place for it.
+    `position` counts those who wait by that, from one. Work that the others leave no time for has to find a place by `start_by`,
+    or it is late.
+    """
 
     reason: Reason
     message: str
     final: bool = False
     possible: datetime | None = None
+    start: datetime | None = None
+    done: datetime | None = None
+    position: int | None = None
+    start_by: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """Make room: for whom, and why that is worth it."""
+
+    beneficiary: Key
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one need gets. `revision` is the need's, so that an answer to an old question is not taken for a new one."""
+    """What one need gets, or what a tenure has to do.
+
+    `revision` is theirs, so that an answer to an old question is not taken for one to a new one.
+    """
 
     uid: str
     revision: str
     assignments: tuple[Assignment, ...] = ()
     obstacle: Obstacle | None = None
+    eviction: Eviction | None = None
 
 
 Answers = Mapping[Key, Answer]

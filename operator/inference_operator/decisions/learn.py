@@ -2,14 +2,19 @@
 
 from dataclasses import replace
 from datetime import datetime
+from math import log
 
 from inference_operator.domain.cluster import Model
 from inference_operator.domain.model import InferenceModelStatus, Profile
 from inference_protocol.messages import ModelFacts
 
 _LIMIT = 128
-# A new measurement counts this much beside what is known.
+# A new measurement counts this much beside what is known, and more if that is old: half of what was known is gone in a week.
 _WEIGHT = 0.3
+_HALF_LIFE_SECONDS = 7 * 86400.0
+# One measurement among many that says something altogether else moves the profile by this factor at most: a robust mean.
+_SURPRISE = 2.0
+_LARGEST_SPREAD = 2.0
 # What moved less than this is not worth a write.
 _NEWS = 0.1
 
@@ -19,7 +24,7 @@ def learned(
 ) -> InferenceModelStatus | None:
     """The model's status with this measurement in it; None when that would say nothing new.
 
-    `since` is when the worker started, for workers that are looked at again and again: each speaks once.
+    `since` is when a worker started (serve) or its work ended (batch): what was learned after that has it in already.
     """
     if model is None or facts is None or facts.items_per_second is None or not accelerator:
         return None
@@ -28,13 +33,17 @@ def learned(
     known = next((p for p in model.status.profiles if (p.digest, p.accelerator, p.batch_size) == key), None)
     if known is not None and since is not None and known.observed_time >= since:
         return None
+    weight = _weight(known, now)
     fresh = Profile(
         digest=facts.digest,
         accelerator=accelerator,
         batch_size=facts.batch_size,
-        items_per_second=_round(facts.items_per_second if known is None else _mix(known.items_per_second, facts.items_per_second)),
-        load_seconds=_round(load if known is None else _mix(known.load_seconds, load)),
+        items_per_second=_round(
+            facts.items_per_second if known is None else _mix(known.items_per_second, facts.items_per_second, weight, known.samples)
+        ),
+        load_seconds=_round(load if known is None else _mix(known.load_seconds, load, weight, known.samples)),
         memory_bytes=max(facts.memory_bytes, known.memory_bytes if known is not None else 0),
+        spread=_round(_spread(known, facts.items_per_second, weight)),
         samples=known.samples + 1 if known is not None else 1,
         observed_time=now.replace(microsecond=0),
     )
@@ -50,8 +59,23 @@ def learned(
     return replace(model.status, observed_generation=model.generation, profiles=profiles)
 
 
-def _mix(old: float, new: float) -> float:
-    return (1 - _WEIGHT) * old + _WEIGHT * new
+def _weight(known: Profile | None, now: datetime) -> float:
+    age = (now - known.observed_time).total_seconds() if known is not None else 0.0
+    return max(_WEIGHT, 1 - float(0.5 ** (max(age, 0.0) / _HALF_LIFE_SECONDS)))
+
+
+def _mix(old: float, new: float, weight: float, samples: int) -> float:
+    if samples > 2 and old > 0:
+        new = min(max(new, old / _SURPRISE), old * _SURPRISE)
+    return (1 - weight) * old + weight * new
+
+
+def _spread(known: Profile | None, items_per_second: float, weight: float) -> float:
+    """The mean distance of measurements from what was expected, as logarithms."""
+    if known is None or known.items_per_second <= 0 or items_per_second <= 0:
+        return 0.0
+    distance = min(abs(log(items_per_second / known.items_per_second)), _LARGEST_SPREAD)
+    return (1 - weight) * known.spread + weight * distance
 
 
 def _near(a: float, b: float) -> bool:

@@ -4,10 +4,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from inference_operator.decisions import admit
-from inference_operator.decisions.attempts import Attempts, attempts, retry_time
-from inference_operator.decisions.fleet import Need, Option, Shape, Tolerance
+from inference_operator.decisions.attempts import Attempts, attempts, expected_end, is_running, retry_time
+from inference_operator.decisions.fleet import Need, Option, Shape, Tenure, Tolerance
+from inference_operator.decisions.lodging import pool_for
 from inference_operator.decisions.profile import Assumptions, estimate
 from inference_operator.decisions.replicas import Replicas, replicas
+from inference_operator.decisions.report import facts_of
 from inference_operator.decisions.revision import revision
 from inference_operator.domain.cluster import Job, Observed
 from inference_operator.domain.conditions import ConditionType, Truth, find
@@ -16,6 +18,9 @@ from inference_operator.domain.job import Accelerator, DeadlinePolicy, Inference
 from inference_operator.domain.quantity import parse_quantity
 from inference_operator.domain.resources import PODS, amounts
 from inference_operator.settings import AcceleratorClass, Settings
+
+# From the signal to the free place, beside the batch that is finished first: a commit, and the kubelet's part.
+_STOPPING_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,54 @@ def need(observed: Observed, stand: Standing, settings: Settings, now: datetime)
         priority=spec.priority,
         deadline=spec.deadline,
         firm=spec.deadline_policy is DeadlinePolicy.FIRM,
+        holds=spec.input is None,
+        pool=pool_for(observed, settings) if spec.input is not None else None,
+    )
+
+
+def tenure(observed: Observed, stand: Standing, settings: Settings, now: datetime) -> Tenure | None:
+    """The place that a batch holds, and whether it may be asked to give it up; None for all that hold none, or for good."""
+    job, spec, state = observed.job, observed.job.spec, stand.attempts
+    if spec is None or state is None or state.pod is None or job.deleting:
+        return None
+    pod, worker = state.pod, state.pod.worker
+    # A task on a warm worker holds no place of its own.
+    if (
+        pod.lodging is not None
+        or pod.terminal
+        or pod.uid in observed.lost
+        or worker is None
+        or worker.accelerator not in settings.accelerators
+    ):
+        return None
+    node = pod.node or (worker.placement.node if worker.placement is not None else None)
+    if node is None:
+        return None
+    option = _option(observed, spec, worker.accelerator, settings.accelerators[worker.accelerator], settings)
+    begun = pod.started or pod.created or now
+    leaves = pod.deleting or state.ending is not None
+    end = expected_end(observed, state) or shift(begun, option.estimate.total_seconds)
+    facts = facts_of(pod, observed.readings)
+    batch_seconds = facts.batch_size / facts.items_per_second if facts is not None and facts.items_per_second else 0.0
+    leaving = _STOPPING_SECONDS + batch_seconds
+    return Tenure(
+        key=job.key,
+        uid=job.uid,
+        revision=stand.revision,
+        node=node,
+        shape=option.shape,
+        begun=begun,
+        end=shift(now, leaving) if leaves else end,
+        priority=spec.priority,
+        deadline=spec.deadline,
+        # Answers in place are kept nowhere but in the worker: leaving would do the work twice.
+        movable=is_running(pod)
+        and not leaves
+        and not spec.suspend
+        and spec.output is not None
+        and job.status.evictions < settings.evictions_per_job,
+        leaving_seconds=leaving,
+        resuming_seconds=option.estimate.load_seconds,
     )
 
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from inference_operator.decisions import admit
-from inference_operator.decisions.actions import Action, DeletePod
+from inference_operator.decisions.actions import Action, DeletePod, StopTask
 from inference_operator.decisions.need import Standing
 from inference_operator.decisions.report import deadline_status, model_status
-from inference_operator.domain.cluster import Observed
+from inference_operator.domain.cluster import Observed, Pod
 from inference_operator.domain.conditions import AnyReason, ConditionType, Finding, Reason, Truth
 from inference_operator.domain.job import DeadlineStatus, InferenceJobStatus, Outlook
 
@@ -52,9 +52,16 @@ def failed(reason: AnyReason, message: str, *, accepted: bool = True) -> tuple[F
 UNFINISHED = Finding(ConditionType.SUCCEEDED, Truth.UNKNOWN, Reason.RUNNING, "the work is not done yet")
 
 
-def stop_all(observed: Observed, why: str) -> tuple[DeletePod, ...]:
-    """Delete every worker that lives."""
-    return tuple(DeletePod(pod.key, pod.uid, why) for pod in observed.pods if not pod.terminal and not pod.deleting)
+def stop_all(observed: Observed, why: str) -> tuple[DeletePod | StopTask, ...]:
+    """Stop every worker that lives; of a warm one only the job's own task."""
+    return tuple(stop(pod, why) for pod in observed.pods if not pod.terminal and not pod.deleting)
+
+
+def stop(pod: Pod, why: str) -> DeletePod | StopTask:
+    """Stop one worker, or the task that a warm one has of the job."""
+    if pod.lodging is None or pod.worker is None:
+        return DeletePod(pod.key, pod.uid, why)
+    return StopTask(pod.key, pod.address or "", pod.worker.job_uid, pod.number, why)
 
 
 def refused(observed: Observed, stand: Standing) -> Outcome:

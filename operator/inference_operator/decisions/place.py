@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from inference_operator.decisions.fleet import Option, Shape, Tolerance
+from inference_operator.decisions.fleet import Option, Shape, Tenure, Tolerance
 from inference_operator.domain.cluster import Node, Taint
 from inference_operator.domain.instants import shift
 from inference_operator.domain.job import CostTerms
@@ -51,6 +51,12 @@ def full(node: Node, free: Amounts, shape: Shape) -> str | None:
     return f"{format_amount(short, left)} of {format_amount(short, whole)} {short} is free, {wanted} is wanted"
 
 
+def frees(tenure: Tenure, free: Amounts, shape: Shape) -> bool:
+    """Whether a node would have room for the shape once this tenure has left."""
+    given = dict(tenure.shape.amounts)
+    return all(free.get(name, 0) + given.get(name, 0) >= amount for name, amount in shape.amounts)
+
+
 def pressure(node: Node, free: Amounts, shape: Shape) -> float:
     """How full the node's scarcest resource would be with this worker, 0..1: the tie-breaker that spreads load."""
     fullest = 0.0
@@ -61,17 +67,17 @@ def pressure(node: Node, free: Amounts, shape: Shape) -> float:
     return fullest
 
 
-def total_cost(option: Option, weights: CostWeights) -> float:
-    """Latency + alpha * energy + beta * switch, in seconds, for a cold start on this class."""
+def total_cost(option: Option, weights: CostWeights, haste: float = 1.0) -> float:
+    """Haste * latency + alpha * energy + beta * switch, in seconds, on this class."""
     seconds = option.estimate.total_seconds
-    return seconds + weights.alpha * option.watts * seconds + weights.beta * option.estimate.load_seconds
+    return haste * seconds + weights.alpha * option.watts * seconds + weights.beta * option.estimate.load_seconds
 
 
-def cost(option: Option, weights: CostWeights) -> CostTerms:
+def cost(option: Option, weights: CostWeights, haste: float = 1.0) -> CostTerms:
     """The same cost, with its terms."""
     seconds = option.estimate.total_seconds
     return CostTerms(
-        total=round(total_cost(option, weights), 3),
+        total=round(total_cost(option, weights, haste), 3),
         latency_seconds=round(seconds, 3),
         energy_joules=round(option.watts * seconds, 1),
         switch_seconds=round(option.estimate.load_seconds, 3),

@@ -3,12 +3,12 @@
 from dataclasses import replace
 from datetime import datetime
 
-from inference_operator.decisions.actions import Action, DeleteJob, DeletePod, EmitEvent, Plan, WriteStatus
+from inference_operator.decisions.actions import Action, DeleteJob, EmitEvent, Plan, WriteStatus
 from inference_operator.decisions.autoscale import autoscaled, removed
 from inference_operator.decisions.batch import plan_batch
 from inference_operator.decisions.fleet import Answer
 from inference_operator.decisions.need import Standing, is_finished, need
-from inference_operator.decisions.outcome import Outcome, refused, suspended
+from inference_operator.decisions.outcome import Outcome, refused, stop_all, suspended
 from inference_operator.decisions.serve import plan_serve
 from inference_operator.domain.cluster import Observed
 from inference_operator.domain.conditions import Condition, ConditionType, Reason, Truth, dated, find, is_true
@@ -93,8 +93,7 @@ def _calm(condition: Condition, before: list[Condition]) -> Condition:
 def _after_the_end(observed: Observed, now: datetime) -> Plan:
     """Free what is still held, keep the generation current, and delete the job when its time is up."""
     job = observed.job
-    live = [DeletePod(pod.key, pod.uid, "the job has ended") for pod in observed.pods if not pod.terminal and not pod.deleting]
-    actions: list[Action] = [*live, *removed(observed, "the job has ended")]
+    actions: list[Action] = [*stop_all(observed, "the job has ended"), *removed(observed, "the job has ended")]
     if job.status.observed_generation != job.generation:
         conditions = [replace(condition, observed_generation=job.generation) for condition in job.status.conditions]
         status = replace(job.status, observed_generation=job.generation, conditions=conditions)

@@ -4,15 +4,29 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from inference_operator.decisions.fleet import Obstacle
 from inference_operator.domain.cluster import Observed, Pod, Reading
 from inference_operator.domain.instants import shift
-from inference_operator.domain.job import DeadlineStatus, LatencyStatus, ModelStatus, Outlook, Placement
+from inference_operator.domain.job import (
+    DeadlineStatus,
+    EnergyStatus,
+    LatencyStatus,
+    ModelStatus,
+    Outlook,
+    Placement,
+    ProgressStatus,
+    QueueStatus,
+)
 from inference_operator.domain.load import Load
+from inference_operator.domain.schema import rfc3339
+from inference_operator.settings import Settings
 from inference_protocol.messages import ModelFacts, ModelSource
 from inference_protocol.sketch import LatencySketch, merged
 
 # An estimate this near to the deadline is a coin's toss.
 _MARGIN = 0.1
+# An expected start that moved by less than this share of the wait is no news.
+_QUEUE_NEWS = 0.5
 
 
 def deadline_status(
@@ -57,6 +71,48 @@ def _settled(estimated: datetime | None, before: DeadlineStatus | None, deadline
         return estimated
     tolerance = max(timedelta(seconds=5), abs(estimated - now) * _MARGIN)
     return old if abs(old - estimated) <= tolerance else estimated
+
+
+def energy_status(
+    pod: Pod, before: EnergyStatus | None, progress: ProgressStatus | None, settings: Settings, ended: datetime
+) -> EnergyStatus | None:
+    """The energy so far with that of an attempt that has just ended: the class's declared watts for as long as it was held."""
+    accelerator = settings.accelerators.get(pod.worker.accelerator) if pod.worker is not None else None
+    if accelerator is None or pod.started is None:
+        return before
+    joules = accelerator.watts_busy * max(0.0, (ended - pod.started).total_seconds()) + (
+        before.joules if before is not None else 0.0
+    )
+    items = progress.completed if progress is not None else 0
+    return EnergyStatus(joules=round(joules, 3), joules_per_item=float(f"{joules / items:.4g}") if items else None)
+
+
+def queue_status(position: int, start: datetime | None, before: QueueStatus | None, now: datetime) -> QueueStatus:
+    """Where a job stands in the queue. While the expected start has moved little the old answer stands, position and all.
+
+    Every job that leaves the queue moves all behind it: ten thousand of them must not be written for that.
+    """
+    fresh = QueueStatus(position=position, expected_start_time=start.replace(microsecond=0) if start is not None else None)
+    if before is None or (before.expected_start_time is None) != (start is None):
+        return fresh
+    if before.expected_start_time is None or start is None:
+        return before
+    tolerance = max(timedelta(seconds=60), abs(start - now) * _QUEUE_NEWS)
+    return before if abs(before.expected_start_time - start) <= tolerance else fresh
+
+
+def waiting_words(obstacle: Obstacle) -> str:
+    """An obstacle's message with what is the job's own: when it should start, or by when it would have to."""
+    if obstacle.start_by is not None:
+        return (
+            f"{obstacle.message}; those before it leave no time for it: it will be late unless a place is free by "
+            f"{rfc3339(obstacle.start_by)}. A later deadline, a higher priority, less work or another node would help"
+        )
+    if obstacle.start is not None:
+        return (
+            f"{obstacle.message}; expected to start at {rfc3339(obstacle.start)}, as number {obstacle.position} of those that wait"
+        )
+    return obstacle.message
 
 
 def facts_of(pod: Pod | None, readings: Mapping[str, Reading]) -> ModelFacts | None:

@@ -1,37 +1,43 @@
-"""Fleet-wide scheduling: which needs get which places, now.
+"""Fleet-wide scheduling: which needs get which places now, and which work makes room for them.
 
 Earliest deadline first inside priority bands, among the work that can still be on time; work that is late comes after all of it,
-so that it never makes anything else late. Work that can't be on time is told so before it touches a device. Among the places
-that meet the deadline the least power-hungry class wins, and inside it the least cost; without a deadline the cost alone decides.
+so that it never makes anything else late. Work that can't be on time is told so before it touches a device. `lookahead` plans all
+that is known and says what starts now and on which class: the cheapest of those that meet the deadline, where a second that is
+early counts for little. The board gives what starts now a node.
 
-Pure and deterministic: one snapshot, one answer. A shape that found no room stays without room for the rest of the pass
-(capacity only shrinks), and all that wait for the same shapes share one obstacle, so a job that waits costs next to nothing.
+Pure and deterministic: one snapshot, one answer. All that wait for the same shapes share one look at the nodes, and reasons for a
+place are put into words when the worker is made, so that a job that waits costs next to nothing.
 """
 
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
+from math import inf
 
-from inference_operator.decisions import place
-from inference_operator.decisions.board import Board, Slot
-from inference_operator.decisions.fleet import Answer, Assignment, Fleet, Need, Obstacle, Option, Shape
+from inference_operator.decisions import explain, place
+from inference_operator.decisions.board import Board
+from inference_operator.decisions.fleet import Answer, Assignment, Fleet, Host, Need, Obstacle, Option, Shape, Tenure
+from inference_operator.decisions.lookahead import Choice, Held, Lane, Lanes, Work, look_ahead
 from inference_operator.domain.cluster import Key
 from inference_operator.domain.conditions import Reason
-from inference_operator.domain.job import Alternative
-from inference_operator.domain.schema import rfc3339
+from inference_operator.domain.instants import shift
 from inference_operator.settings import CostWeights
 
 _FAR = datetime.max.replace(tzinfo=UTC)
-_ALTERNATIVES = 4
+# What is planned to start within this time starts now.
+_NOW_SECONDS = 1e-3
+# A warm worker is given its next tasks before it has done the last, so that it never waits for us; this much ahead, and so many.
+_AHEAD_SECONDS = 0.25
+_AHEAD_TASKS = 16
+# Work that takes longer than expected is reckoned to take this much of its time so far again, and never less than the second.
+_OVERDUE = 0.05
+_OVERDUE_SECONDS = 0.01
 
 
 def schedule(fleet: Fleet, weights: CostWeights, now: datetime) -> dict[Key, Answer]:
-    """Answer every need."""
-    run = _Pass(Board(fleet.nodes, fleet.pods), weights, now)
-    return {need.key: run.answer(need) for need in sorted(fleet.needs, key=lambda n: _rank(n, now))}
-
-
-def _rank(need: Need, now: datetime) -> tuple[bool, int, datetime, datetime, Key]:
-    """Sort key: on time before late, high priority before low, early deadlines before late ones, old before new."""
-    return (is_late(need, now), -need.priority, need.deadline or _FAR, need.created, need.key)
+    """Answer every need, and the tenures that have to make room."""
+    return _Pass(fleet, weights, now).answers()
 
 
 def is_late(need: Need, now: datetime) -> bool:
@@ -40,118 +46,212 @@ def is_late(need: Need, now: datetime) -> bool:
         return False
     if need.deadline <= now:
         return True
-    return all(o.estimate.measured and not place.in_time(o, need.deadline, now) for o in need.options)
+    left = (need.deadline - now).total_seconds()
+    return all(o.estimate.measured and o.estimate.total_seconds > left for o in need.options)
+
+
+def _warmed(option: Option) -> Option:
+    """The option on a worker that has the model."""
+    return replace(option, estimate=replace(option.estimate, load_seconds=0.0))
+
+
+def _warm_lanes(hosts: Iterable[Host]) -> dict[tuple[Key, str], Lanes]:
+    """The warm workers' lanes by pool and class. One that its pool could add has one in each class."""
+    found: dict[tuple[Key, str], list[Lane]] = {}
+    for host in sorted(hosts, key=lambda h: (h.pod is None, h.pod or h.pool)):
+        found.setdefault((host.pool, host.accelerator), []).append(Lane(free=host.wait, host=host))
+    return {key: Lanes(lanes) for key, lanes in found.items()}
 
 
 class _Pass:
-    """One pass over the fleet: the board that is used up, and what every look at it needs."""
+    """One pass over the fleet: the board that is used up, and the plan of what starts when."""
 
-    def __init__(self, board: Board, weights: CostWeights, now: datetime) -> None:
-        self._board = board
+    def __init__(self, fleet: Fleet, weights: CostWeights, now: datetime) -> None:
+        self._board = Board(fleet.nodes, fleet.pods)
         self._weights = weights
         self._now = now
-        self._obstacles: dict[tuple[tuple[str, Shape, bool], ...], Obstacle] = {}
+        # By rank: on time before late, high priority before low, early deadlines before late ones, old before new.
+        ranked = sorted(
+            ((is_late(need, now), -need.priority, need.deadline or _FAR, need.created, need.key), need) for need in fleet.needs
+        )
+        self._needs = [(need, rank[0]) for rank, need in ranked]
+        tenures = sorted(fleet.tenures, key=lambda tenure: tenure.key)
+        self._held = {tenure.key: (tenure, self._hold(tenure)) for tenure in tenures}
+        self._obstacles: dict[tuple[Key | None, tuple[tuple[Shape, bool], ...]], Obstacle] = {}
+        self._hosts = fleet.hosts
+        self._warm = _warm_lanes(fleet.hosts)
+        self._given: Counter[Key] = Counter({host.pod: host.tasks for host in fleet.hosts if host.pod is not None})
+        self._works: dict[Key, list[Work]] = {}
+        self._plan()
 
-    def answer(self, need: Need) -> Answer:
-        """Places for as many of the need's workers as there is room for, and the obstacle for the rest."""
-        if need.firm and is_late(need, self._now):
-            return Answer(need.uid, need.revision, obstacle=self._infeasible(need))
-        assignments: list[Assignment] = []
-        for _ in range(need.slots):
-            assignment = self._assign(need)
+    # the plan
+
+    def _hold(self, tenure: Tenure) -> Held:
+        """A tenure as the plan sees it."""
+        overdue = max(_OVERDUE * (self._now - tenure.begun).total_seconds(), _OVERDUE_SECONDS)
+        remaining = max((tenure.end - self._now).total_seconds(), overdue)
+        slack = inf if tenure.deadline is None else (tenure.deadline - self._now).total_seconds() - remaining
+        # Leaving and coming back must not take longer than what is left.
+        movable = tenure.movable and remaining > tenure.leaving_seconds + tenure.resuming_seconds
+        return Held(
+            tenure.key,
+            remaining,
+            slack,
+            movable=movable,
+            leaving=tenure.leaving_seconds,
+            resuming=tenure.resuming_seconds,
+        )
+
+    def _plan(self) -> None:
+        demand: Counter[Shape] = Counter()
+        for need, _ in self._needs:
+            for option in need.options:
+                demand[option.shape] += need.slots
+        bands = {band: number for number, band in enumerate(sorted(self._bands()))}
+        for tenure, held in self._held.values():
+            held.band = bands[(False, -tenure.priority)]
+        lanes = {shape: self._lanes(shape, count) for shape, count in demand.items()}
+        works: list[Work] = []
+        for need, late in self._needs:
+            if need.firm and late:
+                continue
+            timed = need.deadline is not None and not late
+            due = (need.deadline - self._now).total_seconds() if timed and need.deadline is not None else inf
+            haste = self._weights.early if timed else 1.0
+            choices = self._warm_choices(need, haste)
+            # Without a deadline a job waits for the pool; with one it may have a worker of its own to be in time.
+            if need.pool is None or timed:
+                choices += [
+                    Choice(
+                        lanes[option.shape],
+                        option.estimate.cautious_seconds,
+                        place.total_cost(option, self._weights, haste),
+                        option.estimate.measured,
+                        number,
+                    )
+                    for number, option in enumerate(need.options)
+                ]
+            band = bands[(late, -need.priority)]
+            mine = [Work(len(works) + i, need.key, due, band, choices, need.holds, haste) for i in range(need.slots)]
+            works += mine
+            self._works[need.key] = mine
+        look_ahead(works, (*lanes.values(), *self._warm.values()))
+
+    def _warm_choices(self, need: Need, haste: float) -> list[Choice]:
+        if need.pool is None:
+            return []
+        found = []
+        for number, option in enumerate(need.options):
+            lanes = self._warm.get((need.pool, option.accelerator))
+            if lanes is not None:
+                warm = _warmed(option)
+                cost = place.total_cost(warm, self._weights, haste)
+                found.append(Choice(lanes, warm.estimate.cautious_seconds, cost, option.estimate.measured, number))
+        return found
+
+    def _bands(self) -> set[tuple[bool, int]]:
+        of_needs = {(late, -need.priority) for need, late in self._needs}
+        return of_needs | {(False, -tenure.priority) for tenure, _ in self._held.values()}
+
+    def _lanes(self, shape: Shape, count: int) -> Lanes:
+        """A lane for each worker that fits now, as far as anyone wants one, and for each tenure that would free a place."""
+        lanes = [Lane() for _ in range(self._board.openings(shape, count))]
+        if self._held:
+            fit = {slot.node.name: slot for slot in self._board.fit(shape)}
+            for tenure, held in self._held.values():
+                slot = fit.get(tenure.node)
+                if slot is not None and place.frees(tenure, slot.free, shape):
+                    lanes.append(Lane(held, held.remaining))
+        return Lanes(lanes)
+
+    # answers
+
+    def answers(self) -> dict[Key, Answer]:
+        """One for each need, one for each tenure that is to leave."""
+        found: dict[Key, Answer] = {}
+        waiting: list[tuple[float, int, Need, tuple[Assignment, ...], Work]] = []
+        for number, (need, late) in enumerate(self._needs):
+            if need.firm and late:
+                found[need.key] = Answer(need.uid, need.revision, obstacle=explain.infeasible(need, self._now))
+                continue
+            given, left = self._assign_all(need)
+            if left is None:
+                found[need.key] = Answer(need.uid, need.revision, given)
+            else:
+                waiting.append((left.start, number, need, given, left))
+        waiting.sort()
+        position = 1
+        for _, number, need, given, left in waiting:
+            obstacle = self._obstacle(need, left, late=self._needs[number][1], position=position)
+            position += obstacle.position is not None
+            found[need.key] = Answer(need.uid, need.revision, given, obstacle)
+        for tenure, held in self._held.values():
+            if held.evicted_for is not None:
+                reason = explain.eviction(tenure, held.evicted_for.key)
+                found[tenure.key] = Answer(tenure.uid, tenure.revision, eviction=reason)
+        return found
+
+    def _assign_all(self, need: Need) -> tuple[tuple[Assignment, ...], Work | None]:
+        """Places for as many of the need's workers as start now, and the first that does not."""
+        given: list[Assignment] = []
+        for work in self._works[need.key]:
+            assignment = self._assign(need, work)
             if assignment is None:
-                return Answer(need.uid, need.revision, tuple(assignments), self._obstacle(need))
-            assignments.append(assignment)
-        return Answer(need.uid, need.revision, tuple(assignments))
+                return tuple(given), work
+            given.append(assignment)
+        return tuple(given), None
 
-    def _assign(self, need: Need) -> Assignment | None:
-        """The best place for one worker, taken off the board; None when nothing that would do has room.
-
-        Work that can still be on time waits for a place where it will be, rather than take one where it can't: that would
-        make it late for certain, and hold the place against others.
-        """
-        best: tuple[tuple[bool, float, float], Option, Slot] | None = None
-        late = is_late(need, self._now)
-        for option in need.options:
-            if not late and not self._may_be_timely(need, option):
-                continue
-            slot = self._board.roomiest(option.shape)
-            if slot is None:
-                continue
-            timely = place.in_time(option, need.deadline, self._now)
-            thrift = option.watts if timely and need.deadline is not None else 0.0
-            rank = (not timely, thrift, place.total_cost(option, self._weights))
-            if best is None or rank < best[0]:
-                best = (rank, option, slot)
-        if best is None:
+    def _assign(self, need: Need, work: Work) -> Assignment | None:
+        """A node for what starts now, taken off the board; None when it starts later, or the room is gone after all."""
+        if work.choice is None or work.lane is None:
             return None
-        _, option, slot = best
-        alternatives = self._alternatives(need, option, slot)
-        self._board.take(slot, option.shape)
-        return Assignment(option.accelerator, slot.node.name, place.cost(option, self._weights), alternatives)
-
-    def _alternatives(self, need: Need, chosen: Option, taken: Slot) -> tuple[Alternative, ...]:
-        """Why not elsewhere: the other classes first, and what could have run before what could not."""
-        found: list[Alternative] = []
-        for option in sorted(need.options, key=lambda o: o is chosen):
-            terms = place.cost(option, self._weights)
-            for slot in self._board.fit(option.shape)[: _ALTERNATIVES + 1]:
-                if option is chosen and slot is taken:
+        if work.lane.host is not None:
+            return self._hand_over(need, work, work.lane.host)
+        if work.start > _NOW_SECONDS:
+            return None
+        option = need.options[work.choice.number]
+        slot = self._board.roomiest(option.shape)
+        if slot is None:
+            # Workers of another shape have taken what the lane promised. Another class may have room, and be in time too.
+            for choice in sorted(work.choices, key=lambda c: c.cost):
+                if choice.lanes.hosted:
                     continue
-                reason = place.full(slot.node, slot.free, option.shape) or self._why_not(need, option, chosen)
-                found.append(Alternative(accelerator=option.accelerator, node=slot.node.name, reason=reason, cost=terms))
-            for node, reason in self._board.unfit(option.shape)[:_ALTERNATIVES]:
-                found.append(Alternative(accelerator=option.accelerator, node=node, reason=reason))
-            if len(found) >= _ALTERNATIVES:
-                break
-        return tuple(found[:_ALTERNATIVES])
+                option = need.options[choice.number]
+                slot = self._board.roomiest(option.shape) if not choice.sure or choice.seconds <= work.due else None
+                if slot is not None:
+                    break
+        if slot is None:
+            return None
+        self._board.take(slot, option.shape)
+        grounds = explain.Choosing(self._board, need, option, slot, self._weights, work.haste, self._now)
+        return Assignment(option.accelerator, slot.node.name, grounds)
 
-    def _why_not(self, need: Need, option: Option, chosen: Option) -> str:
-        if option is chosen:
-            return "no emptier than the node taken, at the same cost"
-        if need.deadline is not None and not place.in_time(option, need.deadline, self._now):
-            return f"would be done at {rfc3339(place.completion(option, self._now))}, after the deadline"
-        if need.deadline is not None and option.watts > chosen.watts:
-            return f"{chosen.accelerator} is in time too, on {chosen.watts:g} W instead of {option.watts:g} W"
-        more = place.total_cost(option, self._weights) - place.total_cost(chosen, self._weights)
-        return f"costs {more:.3g} s more"
+    def _hand_over(self, need: Need, work: Work, host: Host) -> Assignment | None:
+        """A warm worker that is free, or will be in a moment."""
+        assert work.choice is not None
+        if not host.ready or host.pod is None or work.start > _AHEAD_SECONDS or self._given[host.pod] >= _AHEAD_TASKS:
+            return None
+        self._given[host.pod] += 1
+        option = need.options[work.choice.number]
+        grounds = explain.Choosing(self._board, need, _warmed(option), None, self._weights, work.haste, self._now)
+        return Assignment(option.accelerator, host.node, grounds, host.pod)
 
-    def _infeasible(self, need: Need) -> Obstacle:
-        assert need.deadline is not None
-        quickest = min(need.options, key=lambda o: o.estimate.total_seconds)
-        earliest = place.completion(quickest, self._now)
-        if need.deadline <= self._now:
-            text = "the deadline has passed"
-        else:
-            text = (
-                f"even started now on {quickest.accelerator} it would be done at {rfc3339(earliest)}, "
-                f"{(earliest - need.deadline).total_seconds():.0f} s after the deadline"
-            )
-        cure = f"set deadline to {rfc3339(earliest)} or later, or deadlinePolicy: Soft to run late"
-        return Obstacle(Reason.DEADLINE_INFEASIBLE, f"{text}; {cure}", final=True, possible=earliest)
-
-    def _obstacle(self, need: Need) -> Obstacle:
-        """Why no place would do: for good, or just now. Once a shape has no room it has none for the rest of the pass."""
-        late = is_late(need, self._now)
-        asked = tuple((o.accelerator, o.shape, late or self._may_be_timely(need, o)) for o in need.options)
-        if asked not in self._obstacles:
-            self._obstacles[asked] = self._explain(asked)
-        return self._obstacles[asked]
-
-    def _may_be_timely(self, need: Need, option: Option) -> bool:
-        return not option.estimate.measured or place.in_time(option, need.deadline, self._now)
-
-    def _explain(self, asked: tuple[tuple[str, Shape, bool], ...]) -> Obstacle:
-        words = []
-        for accelerator, shape, timely in asked:
-            if not timely:
-                words.append(f"{accelerator}: would be done there after the deadline")
-                continue
-            rejected = [(s.node.name, place.full(s.node, s.free, shape) or "has room") for s in self._board.fit(shape)]
-            rejected += self._board.unfit(shape)
-            words.append(f"{accelerator}: {place.summary(rejected) or 'the cluster has no nodes'}")
-        text = "; ".join(words)
-        if not any(self._board.fit(shape) for _, shape, _ in asked):
-            text = f"no node could hold a worker even when empty ({text}); ask for less, or add a node"
-            return Obstacle(Reason.NO_NODE_FITS, text)
-        return Obstacle(Reason.NO_FREE_CAPACITY, f"waits for room: {text}")
+    def _obstacle(self, need: Need, work: Work, *, late: bool, position: int) -> Obstacle:
+        """Why nothing starts now, and when it should: the look at the nodes is shared, the expected start is the need's own."""
+        left = inf if late or need.deadline is None else (need.deadline - self._now).total_seconds()
+        asked = tuple(
+            (option.shape, not option.estimate.measured or option.estimate.total_seconds <= left) for option in need.options
+        )
+        shared = self._obstacles.get((need.pool, asked))
+        if shared is None:
+            classes = [(option.accelerator, shape, timely) for option, (shape, timely) in zip(need.options, asked, strict=True)]
+            shared = explain.no_room(self._board, classes) if need.pool is None else explain.no_host(need.pool, self._hosts)
+            self._obstacles[need.pool, asked] = shared
+        if shared.reason is Reason.NO_NODE_FITS:
+            return shared
+        start = done = None
+        if work.start != inf and work.choice is not None:
+            start, done = shift(self._now, work.start), shift(self._now, work.start + work.choice.seconds)
+        crowded = work.lane is None and left != inf
+        start_by = shift(self._now, left - min(o.estimate.total_seconds for o in need.options)) if crowded else None
+        return Obstacle(shared.reason, shared.message, start=start, done=done, position=position, start_by=start_by)

@@ -10,7 +10,7 @@ from inference_operator.domain.job import InferenceJobSpec, InferenceJobStatus, 
 from inference_operator.domain.load import Measure
 from inference_operator.domain.model import InferenceModelSpec, InferenceModelStatus
 from inference_operator.domain.resources import Amounts
-from inference_protocol.messages import Telemetry, TerminationReport
+from inference_protocol.messages import TaskState, Telemetry, TerminationReport
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -92,13 +92,14 @@ class PodPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """What only our own pods have."""
+    """What only our own pods have. `job_uid` is the owner's: a job's, or for a worker of a warm pool (`pool`) its model's."""
 
     job_uid: str
     number: int
     revision: str
     accelerator: str
     placement: Placement | None
+    pool: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,8 @@ class Pod:
     created: datetime | None = None
     started: datetime | None = None
     ended: datetime | None = None
+    # Set in the stand-in for a pod of a job whose attempt runs on a warm worker: all else is the worker's, as seen from the job.
+    lodging: "Lodging | None" = None
 
     @property
     def number(self) -> int:
@@ -139,6 +142,13 @@ class Pod:
     def terminal(self) -> bool:
         """Whether it holds nothing on its node any more."""
         return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Lodging:
+    """An attempt on a warm worker. `state` is None until the worker has said how it stands, which ordering it makes it do."""
+
+    state: TaskState | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,3 +220,20 @@ class Observed:
     # HPAs that scale this job, and one that has the name that ours would have.
     autoscalers: tuple[Autoscaler, ...] = ()
     metrics_api: MetricsApi = field(default_factory=lambda: MetricsApi(MetricsApiState.DISABLED))
+
+
+@dataclass(frozen=True, slots=True)
+class PoolObserved:
+    """Everything that the decisions about a model's warm pool look at: a snapshot.
+
+    `lodgers` counts the tasks on each worker, `busy_seconds` is what they should still take, `idle_seconds` (by uid) how long a
+    worker says that it has had none.
+    """
+
+    model: Model
+    pods: tuple[Pod, ...]
+    lodgers: dict[Key, int] = field(default_factory=dict)
+    busy_seconds: dict[Key, float] = field(default_factory=dict)
+    idle_seconds: dict[str, float] = field(default_factory=dict)
+    setback: Setback | None = None
+    lost: frozenset[str] = frozenset()

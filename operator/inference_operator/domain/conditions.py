@@ -60,6 +60,7 @@ class Reason(StrEnum):
     IMAGE_UNAVAILABLE = "ImageUnavailable"
     VOLUME_UNAVAILABLE = "VolumeUnavailable"
     BACKING_OFF = "BackingOff"
+    PREEMPTED = "Preempted"
     # Ready and Succeeded
     STARTING = "Starting"
     RUNNING = "Running"

@@ -393,6 +393,32 @@ class OutputStatus:
 
 
 @api_type()
+class EnergyStatus:
+    """What the work has cost so far, all attempts together."""
+
+    joules: Annotated[float, Field(ge=0, description="Energy of the devices while they were held.")]
+    joules_per_item: Annotated[float | None, Field(ge=0, description="The same for each answered item, once there are any.")] = None
+    source: Annotated[
+        str,
+        Field(
+            pattern="^(Modelled|Measured)$",
+            max_length=16,
+            description="Modelled: declared watts of the accelerator class times seconds. Measured: by the device's own counter.",
+        ),
+    ] = "Modelled"
+
+
+@api_type()
+class QueueStatus:
+    """How a job that waits for room stands. Written anew only when the expected start has moved by much."""
+
+    position: Annotated[int, Field(ge=1, description="Its place among all that wait, by expected start.")]
+    expected_start_time: Annotated[
+        Instant | None, Field(description="When a place should be free for it; none where nothing known will free one in time.")
+    ] = None
+
+
+@api_type()
 class InferenceJobStatus:
     """What is so."""
 
@@ -410,10 +436,13 @@ class InferenceJobStatus:
     deadline: Annotated[DeadlineStatus | None, Field(description="How the job stands to its deadline.")] = None
     placement: Annotated[Placement | None, Field(description="Where it runs, and why there.")] = None
     latency: Annotated[LatencyStatus | None, Field(description="Measured latency.")] = None
+    queue: Annotated[QueueStatus | None, Field(description="How it stands in the queue, while it waits for room.")] = None
     progress: Annotated[ProgressStatus | None, Field(description="How far a batch is.")] = None
+    energy: Annotated[EnergyStatus | None, Field(description="What a batch has cost, counted at each attempt's end.")] = None
     model: Annotated[ModelStatus | None, Field(description="Which model really ran.")] = None
     attempts: Annotated[int, Field(ge=0, description="Attempts that were started.")] = 0
     failed_attempts: Annotated[int, Field(ge=0, description="Attempts that failed by their own fault.")] = 0
+    evictions: Annotated[int, Field(ge=0, description="How often it made room for more urgent work.")] = 0
     last_attempt: Annotated[AttemptStatus | None, Field(description="The newest attempt of a batch.")] = None
     output: Annotated[OutputStatus | None, Field(description="Where the answers are.")] = None
     start_time: Annotated[Instant | None, Field(description="When the first worker was placed.")] = None

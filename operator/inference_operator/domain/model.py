@@ -6,8 +6,8 @@ from typing import Annotated
 from pydantic import Field
 
 from inference_operator.domain.conditions import Condition
-from inference_operator.domain.job import Resources
-from inference_operator.domain.schema import Digest, Instant, Location, Rule, ShortText, api_type
+from inference_operator.domain.job import Accelerator, Resources
+from inference_operator.domain.schema import Digest, Instant, Location, Message, Rule, ShortText, api_type
 
 KIND = "InferenceModel"
 PLURAL = "inferencemodels"
@@ -54,12 +54,32 @@ class ModelVersion:
     quantization: Annotated[QuantizationSpec | None, Field(description="Run an INT8 variant in its place.")] = None
 
 
-@api_type()
+@api_type(Rule("self.max >= self.min", "max must not be below min"))
 class WarmPool:
-    """Workers kept loaded for the jobs of this namespace."""
+    """Workers kept loaded: batch jobs of this namespace that ask for nothing special run on them, without a pod of their own."""
 
     min: Annotated[int, Field(ge=0, le=100, description="Warm workers that are always kept.")] = 0
-    idle_seconds: Annotated[int, Field(ge=0, le=86_400, description="How long an idle worker stays before it is given back.")] = 300
+    max: Annotated[
+        int, Field(ge=1, le=1000, description="Warm workers at most; there are as many as there are jobs, within the bounds.")
+    ] = 1
+    idle_seconds: Annotated[
+        int, Field(ge=0, le=86_400, description="How long an idle worker over the minimum stays before it is given back.")
+    ] = 300
+    accelerator: Annotated[Accelerator, Field(description="What they run on; auto takes the cheapest class with room.")] = (
+        Accelerator.AUTO
+    )
+    batch_size: Annotated[
+        int,
+        Field(ge=1, le=65536, description="The largest batch that they are warmed for; jobs with a larger one get their own pod."),
+    ] = 32
+    claims: Annotated[
+        list[ShortText],
+        Field(
+            max_length=8,
+            description="PersistentVolumeClaims that they mount for inputs and outputs; jobs on other claims get their own pod.",
+            json_schema_extra={"x-kubernetes-list-type": "set"},
+        ),
+    ] = Field(default_factory=list)
 
 
 @api_type()
@@ -68,6 +88,15 @@ class AcceleratorResources:
 
     accelerator: Annotated[str, Field(min_length=1, max_length=63, description="The class, for example gpu.")]
     resources: Annotated[Resources, Field(description="What a worker asks for there.")]
+
+
+@api_type()
+class DeclaredProfile:
+    """What is expected of a model on one accelerator class before anything is measured there."""
+
+    accelerator: Annotated[str, Field(min_length=1, max_length=63, description="The class, for example gpu.")]
+    items_per_second: Annotated[float, Field(gt=0, description="Expected throughput of one worker.")]
+    load_seconds: Annotated[float, Field(ge=0, description="Expected time from process start to warmed up.")] = 3.0
 
 
 @api_type(
@@ -85,6 +114,14 @@ class InferenceModelSpec:
     ]
     default_version: Annotated[ShortText | None, Field(description="Taken by jobs that name none; else the last listed.")] = None
     warm_pool: Annotated[WarmPool | None, Field(description="Workers kept loaded.")] = None
+    declared_profiles: Annotated[
+        list[DeclaredProfile],
+        Field(
+            max_length=8,
+            description="Expected speed by accelerator class; what workers measure takes its place.",
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["accelerator"]},
+        ),
+    ] = Field(default_factory=list)
     resources: Annotated[
         list[AcceleratorResources],
         Field(
@@ -105,8 +142,20 @@ class Profile:
     items_per_second: Annotated[float, Field(ge=0, description="Throughput of one worker.")]
     load_seconds: Annotated[float, Field(ge=0, description="From process start to warmed up.")]
     memory_bytes: Annotated[int, Field(ge=0, description="Resident memory after warm-up.")] = 0
+    spread: Annotated[
+        float, Field(ge=0, description="How far measurements differ, as the mean distance of their logarithms: 0.1 is about 10 %.")
+    ] = 0.0
     samples: Annotated[int, Field(ge=1, description="Measurements behind it.")] = 1
     observed_time: Annotated[Instant, Field(description="When it was last measured.")]
+
+
+@api_type()
+class WarmPoolStatus:
+    """How the warm workers stand."""
+
+    workers: Annotated[int, Field(ge=0, description="Workers that exist.")] = 0
+    ready: Annotated[int, Field(ge=0, description="Workers that take tasks.")] = 0
+    message: Annotated[Message | None, Field(description="Why there are not as many as wanted, in words.")] = None
 
 
 @api_type()
@@ -122,6 +171,7 @@ class InferenceModelStatus:
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
     ] = Field(default_factory=list)
+    warm_pool: Annotated[WarmPoolStatus | None, Field(description="How the warm workers stand.")] = None
     profiles: Annotated[
         list[Profile],
         Field(

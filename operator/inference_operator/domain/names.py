@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Mapping
 
 FIELD_MANAGER = "inference-operator"
 DOMAIN = "inference.myorg"
@@ -10,6 +11,8 @@ LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 LABEL_NAME = "app.kubernetes.io/name"
 LABEL_JOB_UID = f"{DOMAIN}/job-uid"
 LABEL_JOB = f"{DOMAIN}/job"
+LABEL_MODEL_UID = f"{DOMAIN}/model-uid"
+LABEL_MODEL = f"{DOMAIN}/model"
 LABEL_ATTEMPT = f"{DOMAIN}/attempt"
 LABEL_REVISION = f"{DOMAIN}/revision"
 LABEL_ACCELERATOR = f"{DOMAIN}/accelerator"
@@ -54,3 +57,8 @@ def service_name(job: str) -> str:
 def selector(uid: str) -> dict[str, str]:
     """Labels that select the workers of one job."""
     return {LABEL_JOB_UID: uid}
+
+
+def owner_uid(labels: Mapping[str, str]) -> str | None:
+    """The uid of what a pod of ours belongs to: a job, or for a warm worker a model."""
+    return labels.get(LABEL_JOB_UID) or labels.get(LABEL_MODEL_UID)

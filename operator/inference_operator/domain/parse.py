@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Autoscaler, Job, Key, Model, Node, Pod, PodPhase, Taint, Trouble, Worker
 from inference_operator.domain.job import KIND, InferenceJobSpec, InferenceJobStatus, Placement
+from inference_operator.domain.model import KIND as MODEL_KIND
 from inference_operator.domain.model import InferenceModelSpec, InferenceModelStatus
 from inference_operator.domain.resources import PODS, add, amounts
 from inference_operator.domain.schema import GROUP
@@ -265,8 +266,9 @@ def parse_pod(raw: Raw) -> Pod:
 
 def _is_ours(meta: _Meta) -> bool:
     """Labels can be written by anybody with a pod; what the pod is must also stand in its owner reference."""
-    uid = meta.labels.get(names.LABEL_JOB_UID)
-    owned = any(o.controller and o.kind == KIND and o.uid == uid for o in meta.owner_references)
+    uid = names.owner_uid(meta.labels)
+    kind = KIND if names.LABEL_JOB_UID in meta.labels else MODEL_KIND
+    owned = any(o.controller and o.kind == kind and o.uid == uid for o in meta.owner_references)
     return uid is not None and owned and meta.labels.get(names.LABEL_MANAGED_BY) == names.MANAGED_BY
 
 
@@ -278,7 +280,8 @@ def _worker(meta: _Meta) -> Worker:
     except ValidationError:
         placement = None
     return Worker(
-        job_uid=meta.labels[names.LABEL_JOB_UID],
+        job_uid=names.owner_uid(meta.labels) or "",
+        pool=names.LABEL_JOB_UID not in meta.labels,
         number=int(number) if number.isdigit() else 0,
         revision=meta.labels.get(names.LABEL_REVISION, ""),
         accelerator=meta.labels.get(names.LABEL_ACCELERATOR, ""),

@@ -12,6 +12,8 @@ from inference_operator.decisions.actions import (
     DeleteJob,
     DeletePod,
     EmitEvent,
+    StartTask,
+    StopTask,
     WriteModelStatus,
     WriteStatus,
 )
@@ -34,6 +36,7 @@ from inference_operator.effects.events import event_manifest
 from inference_operator.effects.ports import KubeClient, Raw
 from inference_operator.errors import ConflictError, NotFoundError, RefusedError
 from inference_operator.runtime.clock import Clock
+from inference_protocol.messages import TaskOrder
 
 log = logging.getLogger(__name__)
 
@@ -67,10 +70,23 @@ class Memory(Protocol):
         ...
 
 
+class Hands(Protocol):
+    """What reaches warm workers."""
+
+    async def start(self, job: Key, host: Key, address: str, order: TaskOrder) -> None:
+        """Hand a task over. Raises RetryableError."""
+        ...
+
+    async def stop(self, job: Key, host: Key, address: str, uid: str, attempt: int) -> None:
+        """Have a task end. Raises RetryableError."""
+        ...
+
+
 class Applier:
     """Executes actions for one job at a time. Raises RetryableError and ConflictError for the queue to handle."""
 
-    def __init__(self, kube: KubeClient, memory: Memory, clock: Clock, *, reporter: str) -> None:
+    def __init__(self, kube: KubeClient, memory: Memory, hands: Hands, clock: Clock, *, reporter: str) -> None:
+        self._hands = hands
         self._kube = kube
         self._memory = memory
         self._clock = clock
@@ -96,6 +112,12 @@ class Applier:
                 log.info("%s: delete pod %s: %s", key, action.key.name, action.why)
                 await self._kube.delete(paths.pod(action.key), uid=action.uid)
                 self._memory.mark_deleting(action.key, action.uid)
+            case StartTask():
+                log.info("%s: attempt %d on warm worker %s", key, action.order.attempt, action.host.name)
+                await self._hands.start(key, action.host, action.address, action.order)
+            case StopTask():
+                log.info("%s: stop attempt %d on %s: %s", key, action.attempt, action.host.name, action.why)
+                await self._hands.stop(key, action.host, action.address, action.uid, action.attempt)
             case CreateService():
                 return await self._create_service(key, action)
             case DeleteJob():
@@ -161,7 +183,7 @@ class Applier:
         except ConflictError:
             name = manifest["metadata"]["name"]
             found = await self._kube.get(f"{path}/{name}")
-            if found["metadata"].get("labels", {}).get(names.LABEL_JOB_UID) == manifest["metadata"]["labels"][names.LABEL_JOB_UID]:
+            if names.owner_uid(found["metadata"].get("labels", {})) == names.owner_uid(manifest["metadata"]["labels"]):
                 return found
             text = f"a {manifest['kind']} {name!r} of somebody else exists; delete it or rename the job"
             raise RefusedError(409, Reason.NAME_TAKEN, text) from None

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
-from inference_protocol.messages import Telemetry
+from inference_protocol.messages import TaskOrder, TaskQuery, TaskState, Telemetry
 
 Raw = dict[str, Any]
 
@@ -41,4 +41,16 @@ class WorkerClient(Protocol):
 
     async def telemetry(self, address: str) -> Telemetry | None:
         """How the worker stands; None when it can't be reached."""
+        ...
+
+    async def order(self, address: str, token: str, order: TaskOrder) -> TaskState:
+        """Hand a task over, or hear how it stands. Raises WorkerUnreachableError."""
+        ...
+
+    async def wait(self, address: str, token: str, query: TaskQuery) -> TaskState | None:
+        """Wait for a task's end, or the query's seconds; None for a task that is not known there. Raises WorkerUnreachableError."""
+        ...
+
+    async def stop(self, address: str, token: str, query: TaskQuery) -> TaskState | None:
+        """Have a task end; None for one that is not known there. Raises WorkerUnreachableError."""
         ...

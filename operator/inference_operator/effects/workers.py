@@ -1,11 +1,24 @@
-"""Asking worker pods how they stand."""
+"""Asking worker pods how they stand, and handing tasks to warm ones."""
 
 import aiohttp
 import msgspec
 
-from inference_protocol.messages import HTTP_PORT, TELEMETRY_PATH, Telemetry
+from inference_operator.errors import WorkerUnreachableError
+from inference_protocol.messages import (
+    HTTP_PORT,
+    TASK_STOP_PATH,
+    TASK_WAIT_PATH,
+    TASKS_PATH,
+    TELEMETRY_PATH,
+    TaskOrder,
+    TaskQuery,
+    TaskState,
+    Telemetry,
+    encode,
+)
 
 # A worker that takes longer than this is busy or gone; the next round asks again.
+_ORDER_SECONDS = 5.0
 _LONGEST_BYTES = 1 << 18
 _TIMEOUT = aiohttp.ClientTimeout(total=1.0)
 
@@ -16,12 +29,12 @@ class Workers:
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
         self._decoder = msgspec.json.Decoder(Telemetry)
+        self._task_decoder = msgspec.json.Decoder(TaskState)
 
     async def telemetry(self, address: str) -> Telemetry | None:
         """See WorkerClient."""
-        host = f"[{address}]" if ":" in address else address
         try:
-            async with self._session.get(f"http://{host}:{HTTP_PORT}{TELEMETRY_PATH}", timeout=_TIMEOUT) as response:
+            async with self._session.get(_url(address, TELEMETRY_PATH), timeout=_TIMEOUT) as response:
                 if response.status != 200:
                     return None
                 # A worker's word is not trusted, its length neither.
@@ -30,3 +43,39 @@ class Workers:
                 return self._decoder.decode(await response.read())
         except (TimeoutError, aiohttp.ClientError, OSError, msgspec.DecodeError, msgspec.ValidationError):
             return None
+
+    async def order(self, address: str, token: str, order: TaskOrder) -> TaskState:
+        """See WorkerClient."""
+        state = await self._post(address, TASKS_PATH, token, order, _ORDER_SECONDS)
+        if state is None:
+            raise WorkerUnreachableError(f"{address} takes no tasks")
+        return state
+
+    async def wait(self, address: str, token: str, query: TaskQuery) -> TaskState | None:
+        """See WorkerClient."""
+        return await self._post(address, TASK_WAIT_PATH, token, query, query.seconds + _ORDER_SECONDS)
+
+    async def stop(self, address: str, token: str, query: TaskQuery) -> TaskState | None:
+        """See WorkerClient."""
+        return await self._post(address, TASK_STOP_PATH, token, query, _ORDER_SECONDS)
+
+    async def _post(self, address: str, path: str, token: str, body: TaskOrder | TaskQuery, seconds: float) -> TaskState | None:
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        timeout = aiohttp.ClientTimeout(total=seconds)
+        try:
+            async with self._session.post(_url(address, path), data=encode(body), headers=headers, timeout=timeout) as response:
+                answer = await response.read()
+                if response.status == 404:
+                    return None
+                if response.status != 200:
+                    raise WorkerUnreachableError(
+                        f"{address}{path} answered {response.status}: {answer[:200].decode(errors='replace')}"
+                    )
+                return self._task_decoder.decode(answer)
+        except (TimeoutError, aiohttp.ClientError, OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise WorkerUnreachableError(f"{address}{path}: {type(error).__name__}: {error}") from error
+
+
+def _url(address: str, path: str) -> str:
+    host = f"[{address}]" if ":" in address else address
+    return f"http://{host}:{HTTP_PORT}{path}"

@@ -3,8 +3,9 @@
 from typing import Any
 
 from inference_operator.domain import names
-from inference_operator.domain.cluster import Job
+from inference_operator.domain.cluster import Job, Model
 from inference_operator.domain.job import KIND, InferenceJobSpec, ModelControl, Placement, PodTemplate, Resources
+from inference_operator.domain.model import KIND as MODEL_KIND
 from inference_operator.domain.parse import placement_text
 from inference_operator.domain.schema import API_VERSION, rfc3339
 from inference_operator.settings import AcceleratorClass, Settings
@@ -37,6 +38,52 @@ def worker_pod(
     settings: Settings,
 ) -> Manifest:
     """The pod of one attempt or replica. `placement.pod` is its name."""
+    accelerator = settings.accelerators[placement.accelerator]
+    assert job.spec is not None, "only admitted jobs get pods"
+    config = worker_config(job, source, accelerator, number=number, settings=settings)
+    labels = {
+        names.LABEL_JOB: names.label_value(job.key.name),
+        names.LABEL_JOB_UID: job.uid,
+        **_labels(placement, number, revision),
+    }
+    mounts = claims(job.spec, source)
+    return pod(job, config, resources, placement, owner=owner_reference(job), labels=labels, mounts=mounts, settings=settings)
+
+
+def pool_pod(
+    model: Model,
+    like: Job,
+    config: WorkerConfig,
+    resources: Resources,
+    placement: Placement,
+    *,
+    number: int,
+    revision: str,
+    mounts: dict[str, bool],
+    settings: Settings,
+) -> Manifest:
+    """The pod of a warm worker: `like` that of a job which asks for nothing special, but owned by the model."""
+    labels = {
+        names.LABEL_MODEL: names.label_value(model.key.name),
+        names.LABEL_MODEL_UID: model.uid,
+        **_labels(placement, number, revision),
+    }
+    owner = owner_reference(model, kind=MODEL_KIND)
+    return pod(like, config, resources, placement, owner=owner, labels=labels, mounts=mounts, settings=settings)
+
+
+def pod(
+    job: Job,
+    config: WorkerConfig,
+    resources: Resources,
+    placement: Placement,
+    *,
+    owner: Manifest,
+    labels: dict[str, str],
+    mounts: dict[str, bool],
+    settings: Settings,
+) -> Manifest:
+    """A worker pod with this configuration. `mounts` are claims, and whether they are written to."""
     spec = job.spec
     assert spec is not None, "only admitted jobs get pods"
     template = spec.template or PodTemplate()
@@ -47,9 +94,9 @@ def worker_pod(
         "metadata": {
             "name": placement.pod,
             "namespace": job.key.namespace,
-            "labels": {**template.labels, **_labels(job, placement, number, revision)},
+            "labels": {**template.labels, **labels},
             "annotations": {**template.annotations, names.ANNOTATION_PLACEMENT: placement_text(placement)},
-            "ownerReferences": [owner_reference(job)],
+            "ownerReferences": [owner],
         },
         "spec": _without_empty(
             {
@@ -71,31 +118,29 @@ def worker_pod(
                     "fsGroupChangePolicy": "OnRootMismatch",
                     "seccompProfile": {"type": "RuntimeDefault"},
                 },
-                "containers": [_container(job, spec, source, resources, accelerator, template, number, settings)],
-                "volumes": _volumes(spec, source),
+                "containers": [_container(job, config, resources, template, mounts, settings)],
+                "volumes": _volumes(mounts),
             }
         ),
     }
 
 
-def owner_reference(job: Job) -> Manifest:
-    """Ties an object's life to the job's: deletion is the garbage collector's, so it never hangs on us."""
+def owner_reference(owner: Job | Model, *, kind: str = KIND) -> Manifest:
+    """Ties an object's life to its owner's: deletion is the garbage collector's, so it never hangs on us."""
     return {
         "apiVersion": API_VERSION,
-        "kind": KIND,
-        "name": job.key.name,
-        "uid": job.uid,
+        "kind": kind,
+        "name": owner.key.name,
+        "uid": owner.uid,
         "controller": True,
         "blockOwnerDeletion": False,
     }
 
 
-def _labels(job: Job, placement: Placement, number: int, revision: str) -> dict[str, str]:
+def _labels(placement: Placement, number: int, revision: str) -> dict[str, str]:
     return {
         names.LABEL_NAME: names.WORKER_NAME,
         names.LABEL_MANAGED_BY: names.MANAGED_BY,
-        names.LABEL_JOB: names.label_value(job.key.name),
-        names.LABEL_JOB_UID: job.uid,
         names.LABEL_ATTEMPT: str(number),
         names.LABEL_REVISION: revision,
         names.LABEL_ACCELERATOR: placement.accelerator,
@@ -130,15 +175,12 @@ def _tolerations(spec: InferenceJobSpec, accelerator: AcceleratorClass) -> list[
 
 def _container(
     job: Job,
-    spec: InferenceJobSpec,
-    source: ModelSource,
+    config: WorkerConfig,
     resources: Resources,
-    accelerator: AcceleratorClass,
     template: PodTemplate,
-    number: int,
+    mounts: dict[str, bool],
     settings: Settings,
 ) -> Manifest:
-    config = worker_config(job, source, accelerator, number=number, settings=settings)
     own = {"name": CONFIG_VARIABLE, "value": encode(config).decode()}
     return {
         "name": names.CONTAINER,
@@ -169,7 +211,7 @@ def _container(
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
             *(
                 {"name": f"claim-{i}", "mountPath": f"{VOLUME_ROOT}/{claim}", "readOnly": not writable}
-                for i, (claim, writable) in enumerate(claims(spec, source).items())
+                for i, (claim, writable) in enumerate(mounts.items())
             ),
         ],
     }
@@ -191,16 +233,6 @@ def worker_config(job: Job, source: ModelSource, accelerator: AcceleratorClass, 
     """What the worker is told."""
     spec = job.spec
     assert spec is not None
-    task = None
-    if spec.input is not None:
-        task = BatchTask(
-            input_uri=spec.input.uri,
-            input_data=spec.input.data,
-            input_format=spec.input.format.value,
-            input_digest=spec.input.digest,
-            allow_non_finite=spec.input.allow_non_finite,
-            output_uri=spec.output.uri if spec.output is not None else None,
-        )
     return WorkerConfig(
         namespace=job.key.namespace,
         job=job.key.name,
@@ -210,9 +242,23 @@ def worker_config(job: Job, source: ModelSource, accelerator: AcceleratorClass, 
         providers=accelerator.execution_providers,
         batch_size=spec.batch_size,
         created=rfc3339(job.created),
-        task=task,
+        task=batch_task(spec),
         drain_seconds=max(1.0, settings.termination_grace_seconds - 5.0),
         model_control="explicit" if spec.serve is not None and spec.serve.model_control is ModelControl.EXPLICIT else "none",
+    )
+
+
+def batch_task(spec: InferenceJobSpec) -> BatchTask | None:
+    """What a batch job's worker is to run; None for a job that serves."""
+    if spec.input is None:
+        return None
+    return BatchTask(
+        input_uri=spec.input.uri,
+        input_data=spec.input.data,
+        input_format=spec.input.format.value,
+        input_digest=spec.input.digest,
+        allow_non_finite=spec.input.allow_non_finite,
+        output_uri=spec.output.uri if spec.output is not None else None,
     )
 
 
@@ -234,11 +280,11 @@ def claims(spec: InferenceJobSpec, source: ModelSource) -> dict[str, bool]:
     return found
 
 
-def _volumes(spec: InferenceJobSpec, source: ModelSource) -> list[Manifest]:
+def _volumes(mounts: dict[str, bool]) -> list[Manifest]:
     tmp: Manifest = {"name": "tmp", "emptyDir": {"sizeLimit": "2Gi"}}
     mounted = [
         {"name": f"claim-{i}", "persistentVolumeClaim": {"claimName": claim, "readOnly": not writable}}
-        for i, (claim, writable) in enumerate(claims(spec, source).items())
+        for i, (claim, writable) in enumerate(mounts.items())
     ]
     return [tmp, *mounted]
 

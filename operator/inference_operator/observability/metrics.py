@@ -14,6 +14,12 @@ scheduling_seconds = Histogram(
     "inference_operator_scheduling_seconds", "One pass over the fleet.", buckets=_SECONDS, registry=REGISTRY
 )
 needs = Gauge("inference_operator_needs", "Jobs that want a place.", registry=REGISTRY)
+evictions_total = Counter("inference_operator_evictions_total", "Batches asked to make room for others.", registry=REGISTRY)
+leaked_workers = Gauge(
+    "inference_operator_leaked_workers",
+    "Workers that hold a place though nobody wants them.",
+    registry=REGISTRY,
+)
 jobs = Gauge("inference_operator_jobs", "InferenceJobs known.", registry=REGISTRY)
 queue_depth = Gauge("inference_operator_queue_depth", "Jobs waiting to be looked at.", registry=REGISTRY)
 leading = Gauge("inference_operator_leading", "1 on the replica that holds the Lease.", registry=REGISTRY)

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from inference_operator.controller.fleet import FleetLoop
+from inference_operator.controller.pools import Pools
 from inference_operator.controller.store import Store
 from inference_operator.decisions.fleet import Answer, Need
 from inference_operator.decisions.profile import Estimate
 from inference_operator.domain.cluster import Key
-from tests.builders import SETTINGS, a_need, a_node, an_option, somebodys_pod
+from tests.builders import SETTINGS, TOKENS, a_need, a_node, an_option, somebodys_pod
 from tests.simulation.virtual_time import START, VirtualClock, run
 
 
@@ -25,7 +26,7 @@ class Fleet:
     wakes: list[tuple[float, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.loop = FleetLoop(self.store, SETTINGS, VirtualClock(), self.wake)
+        self.loop = FleetLoop(self.store, Pools(self.store, SETTINGS, VirtualClock(), TOKENS), SETTINGS, VirtualClock(), self.wake)
         self.room(1)
 
     def room(self, cores: int) -> None:

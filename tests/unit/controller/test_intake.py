@@ -5,10 +5,12 @@ from typing import Any
 
 from inference_operator.controller.fleet import FleetLoop
 from inference_operator.controller.intake import Intake
+from inference_operator.controller.pools import Pools
 from inference_operator.controller.store import Store
+from inference_operator.decisions.lodging import pool_key
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Key
-from tests.builders import SETTINGS, a_job, a_need, a_node
+from tests.builders import SETTINGS, TOKENS, a_job, a_need, a_node
 from tests.simulation.virtual_time import VirtualClock
 from tests.unit.domain.raw import Raw, meta, raw_worker
 
@@ -24,7 +26,7 @@ class Taken:
     touched: int = 0
 
     def __post_init__(self) -> None:
-        self.fleet = FleetLoop(self.store, SETTINGS, VirtualClock(), self.wake)
+        self.fleet = FleetLoop(self.store, Pools(self.store, SETTINGS, VirtualClock(), TOKENS), SETTINGS, VirtualClock(), self.wake)
         self.fleet.want(a_need().key, a_need())
         self.fleet._changed.clear()
         self.intake = Intake(self.store, self.fleet, self.wake)
@@ -88,12 +90,13 @@ def test_a_model_wakes_the_jobs_that_name_it() -> None:
     seen = Taken()
     seen.intake.job(a_raw_job(), gone=False)
     seen.news()
+    pool = pool_key(Key("default", "m"))
     seen.intake.model(a_raw_model(), gone=False)
-    assert seen.news() == [KEY]
+    assert seen.news() == [KEY, pool]
     seen.intake.model(a_raw_model(), gone=False)
     assert seen.news() == []
     seen.intake.model(a_raw_model(), gone=True)
-    assert seen.news() == [KEY]
+    assert seen.news() == [KEY, pool]
 
 
 def test_an_older_version_of_a_model_is_not_taken_in() -> None:

@@ -104,6 +104,14 @@ def placed_batches() -> dict[str, Situation]:
     firm = a_job(deadline_in=60, firm=True, status=LOOKED)
     pod = a_pod(job, seconds=33.3)
     unschedulable = Trouble("Unschedulable", "0/3 nodes are available")
+    evicted = AttemptStatus(
+        number=1,
+        pod="p",
+        outcome=AttemptOutcome.DISRUPTED,
+        reason="Preempted",
+        message="makes room on node-1 for default/urgent",
+        end_time=whole(NOW),
+    )
     return {
         "its worker starts": Situation(observed(job, a_pod(job, phase=PENDING)), opens("Starting"), "InProgress", "Starting"),
         "its worker loads the model": Situation(
@@ -164,6 +172,16 @@ def placed_batches() -> dict[str, Situation]:
             events=("AttemptFailed",),
             recheck=in_seconds(2),
             looks=2,
+        ),
+        "it has to make room": Situation(
+            observed(
+                a_job(items=10, status=replace(LOOKED, attempts=1, evictions=1, last_attempt=evicted)), a_pod(a_job(items=10))
+            ),
+            opens("Preempted", placed=False),
+            "InProgress",
+            "Waiting",
+            actions=("DeletePod", "WriteStatus"),
+            says="for default/urgent",
         ),
         "its spec has changed": Situation(
             observed(job, a_pod(job, revision="old")),

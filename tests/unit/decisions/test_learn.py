@@ -1,6 +1,7 @@
 """What workers measured becomes a profile: slowly, bounded, and only when it says something new."""
 
 from dataclasses import replace
+from math import log
 
 import pytest
 
@@ -72,3 +73,23 @@ def test_the_order_is_always_the_same() -> None:
 
     assert learn(here) == learn(there)
     assert learn(replace(here, generation=4)) != learn(here)
+
+
+def test_measurements_that_differ_are_told_as_a_spread() -> None:
+    profile = only(learn(a_model(profiles=[a_profile(items_per_second=10.0)]), 20.0))
+
+    assert profile.spread == pytest.approx(0.3 * log(2), rel=1e-3)
+
+
+def test_one_measurement_that_is_far_off_does_not_carry_the_profile_away() -> None:
+    known = replace(a_profile(items_per_second=10.0), samples=9)
+
+    assert only(learn(a_model(profiles=[known]), 1000.0)).items_per_second == pytest.approx(13.0)
+
+
+def test_what_was_learned_long_ago_counts_less() -> None:
+    fresh, stale = (a_profile(items_per_second=10.0, observed_ago=days * 86400) for days in (0.1, 70))
+    after_fresh, after_stale = (only(learn(a_model(profiles=[known]), 20.0)).items_per_second for known in (fresh, stale))
+
+    assert after_fresh == 13.0
+    assert after_stale > 19.9

@@ -71,7 +71,7 @@ def what(answers: dict[Key, Answer]) -> dict[Key, tuple[object, ...]]:
     """Who gets which places, and why not."""
     return {
         key: (
-            [(a.accelerator, a.node, a.cost) for a in answer.assignments],
+            [(a.accelerator, a.node, a.grounds.cost()) for a in answer.assignments],
             (answer.obstacle.reason, answer.obstacle.final) if answer.obstacle else None,
         )
         for key, answer in answers.items()
@@ -207,10 +207,10 @@ def test_nobody_waits_while_there_is_room(fleet: Fleet) -> None:
 def test_alternatives_never_hold_the_place_taken_and_are_few(fleet: Fleet) -> None:
     for answer in decided(fleet).values():
         for assignment in answer.assignments:
-            places = [(a.accelerator, a.node) for a in assignment.alternatives]
+            places = [(a.accelerator, a.node) for a in assignment.grounds.alternatives()]
             assert (assignment.accelerator, assignment.node) not in places
             assert len(places) == len(set(places)) <= 4
-            assert all(a.reason for a in assignment.alternatives)
+            assert all(a.reason for a in assignment.grounds.alternatives())
 
 
 # Numbers that users and clusters can come up with.

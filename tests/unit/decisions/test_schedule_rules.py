@@ -112,6 +112,13 @@ def test_auto_goes_to_gpu_when_cpu_is_in_time_and_full() -> None:
     assert [a.accelerator for a in answer.assignments] == ["gpu"]
 
 
+def test_where_workers_of_another_shape_have_taken_the_room_the_other_class_is_taken() -> None:
+    node = a_node(cpu="2", gpu=1)
+    wide = a_need("wide", an_option("cpu", seconds=10, cpu="2"), FAST_GPU, created_ago=5)
+
+    assert placed(a_need("narrow", created_ago=9), wide, nodes=[node]) == ["narrow", "wide"]
+
+
 def test_work_that_can_be_on_time_waits_for_a_place_where_it_is() -> None:
     taken = somebodys_pod(node="gpu-1", gpu=1)
     answer = only(a_need("n", SLOW_CPU, FAST_GPU, deadline_in=60), ONE_GPU, pods=[taken])
@@ -194,7 +201,7 @@ def test_part_of_the_workers_get_a_place_and_the_rest_a_reason() -> None:
     ],
 )
 def test_the_other_class_is_told_with_its_reason_and_cost(need: Need, class_: str, words: str) -> None:
-    (other,) = [a for a in only(need, ONE_GPU).assignments[0].alternatives if a.accelerator == class_]
+    (other,) = [a for a in only(need, ONE_GPU).assignments[0].grounds.alternatives() if a.accelerator == class_]
 
     assert words in other.reason
     assert other.cost is not None

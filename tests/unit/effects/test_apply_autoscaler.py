@@ -1,5 +1,7 @@
 """Carrying out what a plan says about HPAs: made once, never taken from somebody else, deleted by uid."""
 
+from unittest.mock import Mock
+
 import pytest
 
 from inference_operator.controller.store import Store
@@ -9,7 +11,7 @@ from inference_operator.domain.cluster import Job
 from inference_operator.domain.conditions import Reason
 from inference_operator.domain.job import Serve
 from inference_operator.domain.parse import parse_autoscaler
-from inference_operator.effects.apply import Applier
+from inference_operator.effects.apply import Applier, Hands
 from inference_operator.runtime.clock import SystemClock
 from tests.builders import SETTINGS, a_job
 from tests.unit.custommetrics.kube import FakeKube
@@ -23,7 +25,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.kube, self.store = FakeKube(), Store()
-        self.applier = Applier(self.kube, self.store, SystemClock(), reporter="test")
+        self.applier = Applier(self.kube, self.store, Mock(spec=Hands), SystemClock(), reporter="test")
 
     async def apply(self, uid: str | None = None, job: Job = JOB) -> None:
         await self.applier.apply(job.key, (ApplyAutoscaler(autoscaler_of(job, SETTINGS), uid, "test"),))

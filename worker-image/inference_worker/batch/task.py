@@ -42,9 +42,20 @@ class Task:
     """A batch task under way. `run` works in its own thread; `progress` and `sketch` may be read from others."""
 
     def __init__(
-        self, config: WorkerConfig, task: BatchTask, engine: Engine, warm: Warm | None = None, *, digest: str, root: Path
+        self,
+        config: WorkerConfig,
+        task: BatchTask,
+        engine: Engine,
+        warm: Warm | None = None,
+        *,
+        digest: str,
+        root: Path,
+        counted_for: str | None = None,
     ) -> None:
-        """`warm` is what the warm-up found; without it, it is found out with the first item."""
+        """`warm` is what the warm-up found; without it, it is found out with the first item.
+
+        Items are counted for the configured job, or for `counted_for`: a worker of many jobs must not grow a series for each.
+        """
         self._warm = warm
         self._config = config
         self._task = task
@@ -57,7 +68,7 @@ class Task:
         self.compute_seconds = 0.0
         self._axes: dict[str, int] = {}
         model = config.model
-        self._items = metrics.items_total.labels(config.namespace, config.job, model.name, model.version)
+        self._items = metrics.items_total.labels(config.namespace, counted_for or config.job, model.name, model.version)
 
     def stop(self) -> None:
         """Ask `run` to commit what it has and return."""

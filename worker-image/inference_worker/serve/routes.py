@@ -9,14 +9,14 @@ from http import HTTPStatus
 import orjson
 from prometheus_client import exposition
 
-from inference_protocol.messages import TELEMETRY_PATH, encode
+from inference_protocol.messages import TASK_STOP_PATH, TASK_WAIT_PATH, TASKS_PATH, TELEMETRY_PATH, encode
 from inference_worker import metrics
 from inference_worker.batching.batcher import Timing
 from inference_worker.engine import Tensors
 from inference_worker.errors import RequestError, WorkerError, unforeseen
 from inference_worker.life import Life
 from inference_worker.model import Model
-from inference_worker.serve import codec, documents
+from inference_worker.serve import codec, documents, orders
 from inference_worker.serve.ask import Ask, timeout_of_headers
 from inference_worker.serve.codec import Form
 from inference_worker.serve.http import Request, Response, error_body
@@ -50,7 +50,12 @@ class Routes:
             TELEMETRY_PATH: lambda: Response(HTTPStatus.OK, encode(life.telemetry())),
             "/metrics": _metrics,
         }
-        self._post: dict[str, Callable[[Request], None]] = {"/v2/repository/index": self._index}
+        self._post: dict[str, Callable[[Request], None]] = {
+            "/v2/repository/index": self._index,
+            TASKS_PATH: lambda request: self._told(request, lambda: orders.order(life, request)),
+            TASK_STOP_PATH: lambda request: self._told(request, lambda: orders.stop(life, request)),
+            TASK_WAIT_PATH: lambda request: self._spawn(self._wait(request)),
+        }
         for name, entry in life.repository.entries.items():
             self._add_model(name, entry.source.version)
 
@@ -206,6 +211,20 @@ class Routes:
             request.reply(_OK)
         except WorkerError as error:
             request.reply(_error(HTTPStatus.BAD_REQUEST, f"{error.reason}: {error.message}"))
+
+    # tasks
+
+    def _told(self, request: Request, work: Callable[[], Response]) -> None:
+        try:
+            request.reply(work())
+        except RequestError as error:
+            request.reply(_refusal(error))
+
+    async def _wait(self, request: Request) -> None:
+        try:
+            request.reply(await orders.wait(self._life, request))
+        except RequestError as error:
+            request.reply(_refusal(error))
 
     def _live(self) -> Response:
         stuck = self._life.stuck

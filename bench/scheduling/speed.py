@@ -1,0 +1,102 @@
+"""How long one pass of `schedule()` takes: 100 to 100,000 jobs on 100 and 1,000 nodes, half of the needs contended."""
+
+import gc
+import random
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from bench.report import Bar, at_most
+from inference_operator.decisions.fleet import Fleet, Need, Option, Shape, Tenure
+from inference_operator.decisions.profile import Estimate
+from inference_operator.decisions.schedule import schedule
+from inference_operator.domain.cluster import Key, Node, Pod, PodPhase
+from inference_operator.settings import CostWeights
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+JOBS = (100, 1_000, 10_000, 100_000)
+NODES = (100, 1_000)
+# What the operator's process sets: young objects are looked at ten times more rarely than Python does by itself.
+GC_THRESHOLD = (50_000, 20, 100)
+_BAR_MILLISECONDS = 250.0
+
+
+def passes(rounds: int) -> tuple[list[dict[str, Any]], list[Bar]]:
+    """Milliseconds of a pass, by the clock and of this process; the median of many."""
+    with _collector(GC_THRESHOLD):
+        cells = [_cell(jobs, nodes, rounds or (5 if jobs >= 100_000 else 20)) for jobs in JOBS for nodes in NODES]
+    (bar,) = [cell["processMilliseconds"] for cell in cells if (cell["jobs"], cell["nodes"]) == (10_000, 1_000)]
+    return cells, [at_most("scheduling.pass", "ms of one core, 10,000 jobs on 1,000 nodes", bar, _BAR_MILLISECONDS)]
+
+
+@contextmanager
+def _collector(threshold: tuple[int, int, int]) -> Iterator[None]:
+    before = gc.get_threshold()
+    gc.set_threshold(*threshold)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def _cell(jobs: int, nodes: int, rounds: int) -> dict[str, Any]:
+    fleet = a_fleet(jobs, nodes)
+    answers = schedule(fleet, CostWeights(), NOW)
+    wall, process = [], []
+    for _ in range(rounds):
+        began, used = time.perf_counter(), time.process_time()
+        schedule(fleet, CostWeights(), NOW)
+        wall.append(1000 * (time.perf_counter() - began))
+        process.append(1000 * (time.process_time() - used))
+    placed = sum(bool(answers[need.key].assignments) for need in fleet.needs)
+    return {
+        "jobs": jobs, "nodes": nodes, "rounds": rounds, "placed": placed, "tenures": len(fleet.tenures),
+        "evictions": sum(answer.eviction is not None for answer in answers.values()),
+        "wallMilliseconds": round(statistics.median(wall), 2),
+        "processMilliseconds": round(statistics.median(process), 2),
+        "slowestWallMilliseconds": round(max(wall), 2),
+    }  # fmt: skip
+
+
+def a_fleet(jobs: int, nodes: int, seed: int = 0) -> Fleet:
+    """Room for half of the needs, and a running batch on every node that could make room for some of the others."""
+    dice = random.Random(seed)
+    shapes = [_shape(cpu) for cpu in (1000, 1000, 1000, 2000)]
+    total = 1000 * max(1, jobs * 5 // 8)
+    made, pods, tenures = [], [], []
+    for number in range(nodes):
+        name = f"node-{number:04}"
+        # A batch runs on the first core; of the others so many are free that half of the needs find room.
+        cores = total // nodes // 1000 + (number < total // 1000 % nodes)
+        made.append(Node(name, "1", {}, (), {"cpu": 1000 * (1 + cores), "gpu": 1, "pods": 2000}, ready=True, unschedulable=False))
+        key = Key("bench", f"held-{number:04}")
+        pods.append(Pod(key, key.name, "1", name, {"cpu": 1000, "pods": 1}, PodPhase.RUNNING, deleting=False))
+        left, slack = dice.uniform(10, 600), dice.uniform(-10, 900)
+        tenures.append(
+            Tenure(
+                key, key.name, "1", name, shapes[0], NOW - timedelta(seconds=60), NOW + timedelta(seconds=left),
+                priority=dice.choice((0, 0, 1)), deadline=NOW + timedelta(seconds=left + slack), resuming_seconds=5.0,
+            )
+        )  # fmt: skip
+    needs = tuple(_need(number, shapes, dice) for number in range(jobs))
+    return Fleet(tuple(made), tuple(pods), needs, tuple(tenures))
+
+
+def _need(number: int, shapes: list[Shape], dice: random.Random) -> Need:
+    key = Key("bench", f"job-{number:06}")
+    seconds = dice.lognormvariate(3.5, 0.8)
+    on_cpu = Option("cpu", dice.choice(shapes), Estimate(5.0, seconds, measured=True), 15.0)
+    on_gpu = Option("gpu", _shape(500, gpu=1), Estimate(10.0, seconds / 4, measured=True), 300.0)
+    options = dice.choice(((on_cpu,), (on_cpu,), (on_cpu, on_gpu)))
+    deadline = None if dice.random() < 0.3 else NOW + timedelta(seconds=dice.uniform(1.2, 8) * seconds)
+    return Need(
+        key, key.name, "1", 1, options, NOW - timedelta(seconds=dice.uniform(0, 600)),
+        priority=dice.choice((0, 0, 0, 1, 2)), deadline=deadline, firm=dice.random() < 0.3,
+    )  # fmt: skip
+
+
+def _shape(cpu: int, gpu: int = 0) -> Shape:
+    return Shape(tuple(sorted({"cpu": cpu, "pods": 1, **({"gpu": gpu} if gpu else {})}.items())))

@@ -1,0 +1,110 @@
+"""Why this place and not another, in words: made when somebody asks, which is once for each worker that is really created."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from inference_operator.decisions import place
+from inference_operator.decisions.board import Board, Slot
+from inference_operator.decisions.fleet import Eviction, Host, Need, Obstacle, Option, Shape, Tenure
+from inference_operator.domain.cluster import Key
+from inference_operator.domain.conditions import Reason
+from inference_operator.domain.job import Alternative, CostTerms
+from inference_operator.domain.schema import rfc3339
+from inference_operator.settings import CostWeights
+
+_ALTERNATIVES = 4
+
+
+class Choosing:
+    """The grounds of one assignment, over the board as the pass has left it. Without a slot it goes to a warm worker."""
+
+    __slots__ = ("_board", "_haste", "_need", "_now", "_option", "_slot", "_weights")
+
+    def __init__(
+        self, board: Board, need: Need, option: Option, slot: Slot | None, weights: CostWeights, haste: float, now: datetime
+    ) -> None:
+        self._board, self._need, self._option, self._slot = board, need, option, slot
+        self._weights, self._haste, self._now = weights, haste, now
+
+    def cost(self) -> CostTerms:
+        """See fleet.Grounds."""
+        return place.cost(self._option, self._weights, self._haste)
+
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """Why not elsewhere: the other classes first, and what could have run before what could not."""
+        found: list[Alternative] = []
+        for option in sorted(self._need.options, key=lambda o: o is self._option):
+            terms = place.cost(option, self._weights, self._haste)
+            for slot in self._board.fit(option.shape)[: _ALTERNATIVES + 1]:
+                if option is self._option and slot is self._slot:
+                    continue
+                reason = place.full(slot.node, slot.free, option.shape) or self._why_not(option)
+                found.append(Alternative(accelerator=option.accelerator, node=slot.node.name, reason=reason, cost=terms))
+            for node, reason in self._board.unfit(option.shape)[:_ALTERNATIVES]:
+                found.append(Alternative(accelerator=option.accelerator, node=node, reason=reason))
+            if len(found) >= _ALTERNATIVES:
+                break
+        return tuple(found[:_ALTERNATIVES])
+
+    def _why_not(self, option: Option) -> str:
+        deadline, chosen = self._need.deadline, self._option
+        if option is chosen:
+            return "no emptier than the node taken, at the same cost"
+        if deadline is not None and not place.in_time(option, deadline, self._now):
+            return f"would be done at {rfc3339(place.completion(option, self._now))}, after the deadline"
+        if deadline is not None and option.watts > chosen.watts:
+            return f"{chosen.accelerator} is in time too, on {chosen.watts:g} W instead of {option.watts:g} W"
+        more = place.total_cost(option, self._weights, self._haste) - place.total_cost(chosen, self._weights, self._haste)
+        return f"costs {more:.3g} s more" if more >= 0 else f"would cost {-more:.3g} s less, but has others before this one"
+
+
+def no_room(board: Board, asked: Iterable[tuple[str, Shape, bool]]) -> Obstacle:
+    """Why none of the asked (class, shape, whether it would be in time) has room: for good, or just now."""
+    words = []
+    fits = False
+    for accelerator, shape, timely in asked:
+        fit = board.fit(shape)
+        fits = fits or bool(fit)
+        if not timely:
+            words.append(f"{accelerator}: would be done there after the deadline")
+            continue
+        rejected = [(s.node.name, place.full(s.node, s.free, shape) or "has room, for work that goes before") for s in fit]
+        rejected += board.unfit(shape)
+        words.append(f"{accelerator}: {place.summary(rejected) or 'the cluster has no nodes'}")
+    text = "; ".join(words)
+    if not fits:
+        text = f"no node could hold a worker even when empty ({text}); ask for less, or add a node"
+        return Obstacle(Reason.NO_NODE_FITS, text)
+    return Obstacle(Reason.NO_FREE_CAPACITY, f"waits for room: {text}")
+
+
+def no_host(pool: Key, hosts: Iterable[Host]) -> Obstacle:
+    """Why no warm worker of a pool takes it now."""
+    mine = [host for host in hosts if host.pool == pool]
+    ready = sum(host.ready for host in mine)
+    starting = sum(host.pod is not None and not host.ready for host in mine)
+    text = f"waits for a warm worker of {pool.name}: {ready} are busy, {starting} are starting"
+    return Obstacle(Reason.NO_FREE_CAPACITY, text if mine else f"{text}; none can be added (see the model's status.warmPool)")
+
+
+def infeasible(need: Need, now: datetime) -> Obstacle:
+    """The deadline can't be met: by how much, and the earliest one that could."""
+    assert need.deadline is not None
+    quickest = min(need.options, key=lambda o: o.estimate.total_seconds)
+    earliest = place.completion(quickest, now)
+    if need.deadline <= now:
+        text = "the deadline has passed"
+    else:
+        text = (
+            f"even started now on {quickest.accelerator} it would be done at {rfc3339(earliest)}, "
+            f"{(earliest - need.deadline).total_seconds():.0f} s after the deadline"
+        )
+    cure = f"set deadline to {rfc3339(earliest)} or later, or deadlinePolicy: Soft to run late"
+    return Obstacle(Reason.DEADLINE_INFEASIBLE, f"{text}; {cure}", final=True, possible=earliest)
+
+
+def eviction(tenure: Tenure, beneficiary: Key) -> Eviction:
+    """Why a tenure has to leave."""
+    own = "" if tenure.deadline is None else f", with time left until its own deadline {rfc3339(tenure.deadline)}"
+    text = f"makes room on {tenure.node} for {beneficiary}, which can be in time no other way; goes on from what is committed{own}"
+    return Eviction(beneficiary, text)

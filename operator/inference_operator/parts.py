@@ -1,0 +1,106 @@
+"""The operator's parts, put together: what each is given. What they do when is the business of `app`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import aiohttp
+
+from inference_operator.controller.autoscale import Autoscale
+from inference_operator.controller.fleet import FleetLoop
+from inference_operator.controller.intake import Intake
+from inference_operator.controller.pools import Pools
+from inference_operator.controller.reconcile import Reconciler
+from inference_operator.controller.resync import Resync
+from inference_operator.controller.store import Store
+from inference_operator.controller.tasks import Tasks
+from inference_operator.controller.telemetry import Telemetry
+from inference_operator.custommetrics.service import CustomMetricsService
+from inference_operator.domain.cluster import Key
+from inference_operator.domain.load import Measure
+from inference_operator.effects.apply import Applier
+from inference_operator.effects.connection import Connection
+from inference_operator.effects.kube import Kube
+from inference_operator.effects.lease import Lease
+from inference_operator.effects.vault import Vault
+from inference_operator.effects.workers import Workers
+from inference_operator.observability import metrics
+from inference_operator.observability.health import Health
+from inference_operator.observability.jobs import JobCollector
+from inference_operator.runtime.bucket import TokenBucket
+from inference_operator.runtime.clock import SystemClock
+from inference_operator.runtime.queue import WorkQueue
+from inference_operator.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """All that lives as long as the process."""
+
+    clock: SystemClock
+    store: Store
+    queue: WorkQueue[Key]
+    health: Health
+    lease: Lease
+    vault: Vault
+    fleet: FleetLoop
+    telemetry: Telemetry
+    reconciler: Reconciler
+    intake: Intake
+    resync: Resync
+    metrics_api: CustomMetricsService | None
+
+    def refresh(self) -> None:
+        """Bring gauges up to date before they are read."""
+        metrics.jobs.set(len(self.store.jobs))
+        metrics.leaked_workers.set(len(self.store.leaked(self.clock.now())))
+        metrics.queue_depth.set(len(self.queue))
+
+
+def put_together(
+    settings: Settings,
+    connection: Connection,
+    namespace: str,
+    identity: str,
+    *,
+    api: aiohttp.ClientSession,
+    pods: aiohttp.ClientSession,
+) -> Parts:
+    """Make every part. `api` is the session for the API server, `pods` that for workers."""
+    clock, store = SystemClock(), Store()
+    queue: WorkQueue[Key] = WorkQueue(clock.monotonic)
+    health = Health(clock, silence_seconds=3 * settings.resync_seconds)
+    # An allowance each: renewing the Lease must not wait behind a thousand status writes, nor these for whoever asks for metrics.
+    kube, of_lease, of_metrics = (
+        Kube(connection, api, TokenBucket(rate, burst, clock.monotonic))
+        for rate, burst in ((settings.requests_per_second, settings.burst), (10, 10), (20, 40))
+    )
+    vault, workers = Vault(kube, namespace, settings.task_key_name), Workers(pods)
+    pools = Pools(store, settings, clock, vault)
+    fleet = FleetLoop(store, pools, settings, clock, queue.add)
+    autoscale = Autoscale(store, clock, queue.add, settings.autoscaling, telemetry_seconds=settings.telemetry_seconds)
+    telemetry = Telemetry(store, workers, clock, queue.add, seconds=settings.telemetry_seconds, after_round=autoscale.round)
+    applier = Applier(kube, store, Tasks(store, workers, clock, vault, queue.add), clock, reporter=identity)
+    intake = Intake(store, fleet, queue.add, settings.namespaces)
+    metrics.REGISTRY.register(JobCollector(partial(_measures, store)))
+    serves = settings.custom_metrics.enabled
+    return Parts(
+        clock=clock,
+        store=store,
+        queue=queue,
+        health=health,
+        lease=Lease(of_lease, clock, namespace=namespace, name=settings.lease_name, identity=identity),
+        vault=vault,
+        fleet=fleet,
+        telemetry=telemetry,
+        reconciler=Reconciler(store, queue, fleet, pools, telemetry, applier, settings, clock),
+        intake=intake,
+        resync=Resync(kube, store, intake, health.heard),
+        metrics_api=CustomMetricsService(of_metrics, store, queue, clock, settings, namespace) if serves else None,
+    )
+
+
+def _measures(store: Store) -> Iterator[tuple[tuple[str, str], Measure]]:
+    for key, job in store.jobs.items():
+        if (measure := store.measures.get(job.uid)) is not None:
+            yield (key.namespace, key.name), measure

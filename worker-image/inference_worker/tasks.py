@@ -1,0 +1,224 @@
+"""Tasks that a warm worker is handed while it runs: one after the other, each with its own end.
+
+What is here only changes hands on the event loop; a task itself runs in its own thread. Ends are kept for a while, since whoever
+waits for one may come back for it; a task's committed answers stand on its volume in any case.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from inference_protocol.messages import Latency, ModelFacts, TaskOrder, TaskState, TerminationReport, WorkerConfig
+from inference_protocol.reasons import WorkerReason
+from inference_protocol.sketch import LatencySketch
+from inference_worker.batch.task import Task
+from inference_worker.errors import WorkerError
+from inference_worker.threads import in_thread
+
+log = logging.getLogger(__name__)
+
+QUEUE_LIMIT = 64
+_ENDS_KEPT = 1024
+
+Id = tuple[str, int]
+
+
+class Errand:
+    """One ordered task, from queued to ended."""
+
+    def __init__(self, order: TaskOrder) -> None:
+        self.order = order
+        self.task: Task | None = None
+        self.report: TerminationReport | None = None
+        self.ended = asyncio.Event()
+        self.stopped = False
+
+    @property
+    def state(self) -> TaskState:
+        """As it is told."""
+        order, task = self.order, self.task
+        return TaskState(
+            uid=order.uid,
+            attempt=order.attempt,
+            revision=order.revision,
+            state="Ended" if self.report is not None else "Running" if task is not None else "Queued",
+            progress=task.progress if task is not None else None,
+            report=self.report,
+        )
+
+    def stop(self) -> None:
+        """Have it commit what it has, and end."""
+        self.stopped = True
+        if self.task is not None:
+            self.task.stop()
+
+    def end(self, report: TerminationReport) -> None:
+        """It is over."""
+        self.report = report
+        self.ended.set()
+
+
+class Tasks:
+    """A warm worker's tasks. `begin` makes a task that is ready to run; it raises WorkerError."""
+
+    def __init__(self, begin: Callable[[TaskOrder], Task], facts: Callable[[Task], ModelFacts | None]) -> None:
+        self._begin = begin
+        self._facts = facts
+        self._errands: dict[Id, Errand] = {}
+        self._queue: deque[Errand] = deque()
+        self._ends: deque[Id] = deque()
+        self._ordered = asyncio.Event()
+        self._current: Errand | None = None
+        self._closed = False
+        self._idle_since = time.monotonic()
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long there has been nothing to do."""
+        return 0.0 if self._current is not None or self._queue else time.monotonic() - self._idle_since
+
+    @property
+    def open(self) -> tuple[TaskState, ...]:
+        """The tasks that have not ended."""
+        return tuple(errand.state for errand in (self._current, *self._queue) if errand is not None)
+
+    @property
+    def full(self) -> bool:
+        """Whether no further order is taken now."""
+        return self._closed or len(self._queue) >= QUEUE_LIMIT
+
+    def order(self, order: TaskOrder) -> TaskState:
+        """Take an order; one that is known already stays as it is."""
+        id_ = (order.uid, order.attempt)
+        known = self._errands.get(id_)
+        if known is None:
+            known = self._errands[id_] = Errand(order)
+            self._queue.append(known)
+            self._ordered.set()
+        return known.state
+
+    async def wait(self, id_: Id, seconds: float) -> TaskState | None:
+        """How a task stands once it has ended, or the time is over; None for one that was never ordered here."""
+        errand = self._errands.get(id_)
+        if errand is None:
+            return None
+        try:
+            await asyncio.wait_for(errand.ended.wait(), seconds)
+        except TimeoutError:
+            pass
+        return errand.state
+
+    def stop(self, id_: Id) -> TaskState | None:
+        """Stop one task; None for one that was never ordered here."""
+        errand = self._errands.get(id_)
+        if errand is None:
+            return None
+        errand.stop()
+        if errand in self._queue:
+            self._queue.remove(errand)
+            self._finish(errand, _never_begun())
+        return errand.state
+
+    async def run(self) -> None:
+        """Do what is ordered, for ever."""
+        while True:
+            while not self._queue:
+                self._ordered.clear()
+                await self._ordered.wait()
+            errand = self._current = self._queue.popleft()
+            try:
+                report = await self._do(errand)
+            finally:
+                self._current = None
+                self._idle_since = time.monotonic()
+            self._finish(errand, report)
+
+    async def close(self) -> None:
+        """Take nothing more, stop what runs, and wait until it has committed."""
+        self._closed = True
+        for errand in list(self._queue):
+            self.stop((errand.order.uid, errand.order.attempt))
+        current = self._current
+        if current is not None:
+            current.stop()
+            await current.ended.wait()
+
+    async def _do(self, errand: Errand) -> TerminationReport:
+        try:
+            task = errand.task = self._begin(errand.order)
+            if errand.stopped:
+                return _never_begun()
+            inline = await in_thread(task.run, name="task")
+            return report_of(task, inline, self._facts(task))
+        except WorkerError as error:
+            reason, message = error.reason, error.message
+        except Exception as error:
+            log.exception("a task failed")
+            reason, message = WorkerReason.INTERNAL, f"{type(error).__name__}: {error}"
+        task_or_none = errand.task
+        return TerminationReport(
+            "Failed",
+            message,
+            reason=reason,
+            model=self._facts(task_or_none) if task_or_none is not None else None,
+            progress=task_or_none.progress if task_or_none is not None else None,
+        )
+
+    def _finish(self, errand: Errand, report: TerminationReport) -> None:
+        errand.end(report)
+        # The answers are committed; the arrays that they came from need not stay.
+        errand.task = None
+        self._ends.append((errand.order.uid, errand.order.attempt))
+        while len(self._ends) > _ENDS_KEPT:
+            self._errands.pop(self._ends.popleft(), None)
+
+
+def report_of(task: Task, inline: str | None, facts: ModelFacts | None) -> TerminationReport:
+    """The last words about a task that ran to its end, or until it was stopped."""
+    done = task.progress.completed if task.progress else 0
+    return TerminationReport(
+        "Succeeded" if task.finished else "Drained",
+        f"{done} items are answered" + ("" if task.finished else "; told to stop, a later attempt goes on from there"),
+        model=facts,
+        progress=task.progress,
+        latency=latency_of(task.sketch),
+        output=inline or None,
+    )
+
+
+def facts_of(task: Task, facts: ModelFacts) -> ModelFacts:
+    """What was measured of the model, with the task's own throughput once there is one."""
+    if not task.sketch.total or not task.compute_seconds:
+        return facts
+    return msgspec.structs.replace(facts, items_per_second=task.sketch.total / task.compute_seconds)
+
+
+def latency_of(sketch: LatencySketch) -> Latency | None:
+    """Quantiles in milliseconds; None when nothing ran."""
+    p50, p95, p99 = (sketch.quantile(q) for q in (0.5, 0.95, 0.99))
+    if p50 is None or p95 is None or p99 is None:
+        return None
+    return Latency(p50=p50 * 1e3, p95=p95 * 1e3, p99=p99 * 1e3, count=sketch.total)
+
+
+def config_of(config: WorkerConfig, order: TaskOrder) -> WorkerConfig:
+    """The worker's configuration as if it had been started for this order."""
+    return msgspec.structs.replace(
+        config,
+        namespace=order.namespace,
+        job=order.job,
+        uid=order.uid,
+        attempt=order.attempt,
+        created=order.created,
+        model=order.model,
+        batch_size=order.batch_size,
+        task=order.task,
+    )
+
+
+def _never_begun() -> TerminationReport:
+    return TerminationReport("Drained", "told to stop before it began")
