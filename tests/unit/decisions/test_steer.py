@@ -95,7 +95,7 @@ def test_a_breach_of_few_requests_is_none() -> None:
 
 
 def test_workers_that_warm_up_count_against_a_breach() -> None:
-    assert breach(LEARNED, 30, p95=9.0, seconds=7.0, given_bounds=bounds(4)).desired == 4
+    assert breach(LEARNED, 30, p95=9.0, seconds=7.0, given_bounds=bounds(3)).desired == 3
 
 
 def test_a_breach_begins_anew_when_the_workers_have_become_more() -> None:
