@@ -142,6 +142,14 @@ def test_nothing_is_learned_from_windows_that_can_not_tell() -> None:
         assert step(LEARNED, what).utilisation == 0.6
 
 
+def test_idle_workers_can_acquit_and_not_convict() -> None:
+    """What a breach taught is unlearned where the workers have become many; a spread of the requests themselves teaches nothing."""
+    taught = replace(LEARNED, utilisation=0.2, ready=8)
+
+    assert step(taught, seen(0.03, ready=8, busy=0.8, count=1000, floor=0.02), bounds(8)).utilisation > 0.2
+    assert step(taught, seen(0.09, ready=8, busy=0.8, count=1000, floor=0.001), bounds(8)).utilisation == 0.2
+
+
 def test_a_target_below_the_models_own_latency_is_told_and_not_chased() -> None:
     state = breach(replace(LEARNED, ready=4), 9, ready=4, p95=0.3, busy=0.8, given_bounds=bounds(4))
     assert state.below_floor and state.why is Why.FLOOR
