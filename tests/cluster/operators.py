@@ -132,9 +132,7 @@ _CONTAINER = {"image": "worker", "imageID": "", "ready": True, "restartCount": 0
 def install(cluster: Cluster, folder: Path) -> Installed:
     """Apply the chart's RBAC and nothing else of it, make a node, and start the operator with the account's token."""
     cluster.client.create("/api/v1/namespaces", {"metadata": {"name": RELEASE_NAMESPACE}})
-    cluster.kubectl(
-        "apply", "-n", RELEASE_NAMESPACE, "-f", "-", stdin=render("rbac.yaml", "serviceaccount.yaml", "custom-metrics-rbac.yaml")
-    )
+    cluster.kubectl("apply", "-f", "-", stdin=render("rbac.yaml", "serviceaccount.yaml", "custom-metrics-rbac.yaml"))
     _make_node(cluster.client)
     path = f"/api/v1/namespaces/{RELEASE_NAMESPACE}/serviceaccounts/{ACCOUNT}/token"
     token = cluster.client.create(path, {"spec": {"expirationSeconds": 7200}})["status"]["token"]

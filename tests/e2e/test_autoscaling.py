@@ -5,18 +5,34 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bench.autoscaling.load import Plan, read
 from bench.autoscaling.service import job, metric, plan
-from examples.demo.cluster import ROOT, Kubectl, Manifest, wait_for
+from examples.demo.cluster import RELEASE, ROOT, SYSTEM, Kubectl, Manifest, wait_for
 from tests.e2e.conftest import Space
-from tests.e2e.support import condition, kill_operator, wait_reason
+from tests.e2e.support import condition, kill_process, wait_reason
 
 LOW, HIGH = 8.0, 40.0
 _LONG = 400.0
+
+
+@pytest.fixture(scope="module")
+def two_operators(kube: Kubectl) -> Iterator[None]:
+    """A leader and a standby: both answer the HPA."""
+    system = replace(kube, namespace=SYSTEM)
+    system.run("scale", f"deploy/{RELEASE}", "--replicas=2")
+    system.run("rollout", "status", f"deploy/{RELEASE}", "--timeout=120s")
+    yield
+    system.run("scale", f"deploy/{RELEASE}", "--replicas=1")
+
+
+def kill_leader(kube: Kubectl) -> None:
+    holder = replace(kube, namespace=SYSTEM).get("lease", RELEASE)["spec"]["holderIdentity"]
+    kill_process(holder.rpartition("-")[0], "HOSTNAME")
 
 
 def hpa(kube: Kubectl, name: str) -> Manifest | None:
@@ -52,7 +68,7 @@ def faults(wanted: Plan) -> list[int]:
     return [one.status for one in read(Path(wanted.result)) if one.status != 200]
 
 
-def test_a_breach_is_answered_by_workers_and_calm_takes_them_away(space: Space, tmp_path: Path) -> None:
+def test_a_breach_is_answered_by_workers_and_calm_takes_them_away(space: Space, two_operators: None, tmp_path: Path) -> None:
     kube = space.kube
     kube.apply(job("elastic"))
     kube.wait("elastic", "Ready")
@@ -64,8 +80,8 @@ def test_a_breach_is_answered_by_workers_and_calm_takes_them_away(space: Space, 
         wait_for(lambda: (metric(kube, "elastic") or 0) > 300, "the breach is measured", seconds=60)
         wait_for(lambda: replicas(kube, "elastic") >= 2, "the HPA asks for more", seconds=90)
         more = replicas(kube, "elastic")
-        # An operator that dies in the middle, and whoever applies the manifest without replicas, change nothing about the number.
-        kill_operator()
+        # A leader that dies in the middle, and whoever applies the manifest without replicas, change nothing about the number.
+        kill_leader(kube)
         kube.apply(job("elastic"))
         kube.apply(job("elastic"), server_side=True)
         assert replicas(kube, "elastic") >= more

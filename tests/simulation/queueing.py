@@ -80,6 +80,8 @@ class Service:
     restarts: tuple[float, ...] = ()
     capacity: int | None = None
     asked: int = 1
+    # The plain p95 to the HPA in place of the operator's number: what the control law is measured against.
+    plain: bool = False
 
     def run(self, until: float) -> list[Moment]:
         """Second by second."""
@@ -119,14 +121,20 @@ class Service:
             whole = window.load(history, seconds=self.window_seconds)
             moments.append(Moment(now, asked, len(ready), state.desired, whole.p95))
             if second % int(self.hpa_seconds) == 0:
-                asked = self._hpa(asked, state, len(ready), wishes, now)
+                plain = None if not self.plain else (whole.p95 or 0.0)
+                asked = self._hpa(asked, state, len(ready), wishes, now, plain)
                 self._follow(servers, asked, now)
         return moments
 
-    def _hpa(self, asked: int, state: Steering, ready: int, wishes: list[tuple[float, int]], now: float) -> int:
+    def _hpa(
+        self, asked: int, state: Steering, ready: int, wishes: list[tuple[float, int]], now: float, plain: float | None
+    ) -> int:
         """As kube-controller-manager does it for an Object metric with a target Value."""
         target = round(self.target * 1000)
-        milli = steering_milliseconds(state.desired, ready=ready, asked=asked, target_milliseconds=target)
+        if plain is not None:
+            milli = round(plain * 1e6)
+        else:
+            milli = steering_milliseconds(state.desired, ready=ready, asked=asked, target_milliseconds=target)
         ratio = milli / (target * 1000)
         wish = asked if abs(ratio - 1) <= TOLERANCE else math.ceil(ratio * ready)
         wish = max(self.minimum, min(wish, self.maximum))

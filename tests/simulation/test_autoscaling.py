@@ -48,7 +48,8 @@ def test_after_a_step_it_settles_within_the_target_and_stays(name: str, period: 
 def test_less_load_comes_down_without_going_up_again(after: float) -> None:
     moments = Service(step(60, after), even(0.05), 0.25, asked=6).run(STEP + 300)
 
-    assert moments[-1].asked == (1 if after == 0 else 2)
+    # Eight a second of 50 ms keep one worker busy for less than half of the time.
+    assert moments[-1].asked == 1
     assert reversals(moments, since=STEP) == 0
     assert share_over(moments, 0.25, since=STEP) == 0
 

@@ -66,9 +66,9 @@ class Life:
             queued=model.batcher.waiting if model is not None else 0,
             requests_total=metrics.requests,
             failed_total=metrics.failed,
+            busy_seconds=metrics.batcher.busy_seconds if metrics.batcher is not None else 0.0,
             tasks=self.tasks.open if self.tasks is not None else (),
             idle_seconds=self.tasks.idle_seconds if self.tasks is not None else None,
-            busy_seconds=model.batcher.busy_seconds if model is not None else 0.0,
         )
 
     @property

@@ -11,8 +11,8 @@ from inference_operator.decisions import window
 from inference_operator.decisions.replicas import wanted_replicas
 from inference_operator.decisions.steer import Bounds, Seen, steer
 from inference_operator.domain.cluster import Job, Key, Pod, PodPhase
-from inference_operator.domain.conditions import ConditionType, Reason, Truth, find
-from inference_operator.domain.load import History, Load, Measure, Sample, Steering, Tick, Why, Workers
+from inference_operator.domain.conditions import NO_PLACE, ConditionType, Truth, find
+from inference_operator.domain.load import History, Load, Measure, Sample, Steering, Tick, Workers
 from inference_operator.runtime.clock import Clock
 from inference_operator.settings import AutoscalingSettings
 from inference_protocol.messages import Telemetry
@@ -22,7 +22,6 @@ RECENT_SECONDS = 5.0
 PATIENCE_ROUNDS = 3
 # What of a latency is worth a look; whether it is worth a write, the plan decides.
 _LATENCY_NEWS = 0.1
-_NO_PLACE = frozenset({Reason.NO_FREE_CAPACITY, Reason.NO_NODE_FITS})
 
 
 @dataclass(slots=True)
@@ -135,7 +134,7 @@ def bounds_of(job: Job, placed: int) -> Bounds | None:
     serve = spec.serve
     minimum = max(1, serve.min_replicas)
     found = find(job.status.conditions, ConditionType.PLACED)
-    waits = found is not None and found.status is Truth.FALSE and found.reason in _NO_PLACE
+    waits = found is not None and found.status is Truth.FALSE and found.reason in NO_PLACE
     return Bounds(
         target_seconds=spec.serve.latency_target_milliseconds / 1e3,
         minimum=minimum,
@@ -149,6 +148,4 @@ def _news(measure: Measure | None) -> object:
     """What of a measure a job's conditions tell."""
     if measure is None:
         return None
-    steering = measure.steering
-    told = (steering.below_floor, steering.why is Why.CAPACITY) if steering is not None else None
-    return (measure.known, told)
+    return measure.known, measure.steering is not None and measure.steering.below_floor

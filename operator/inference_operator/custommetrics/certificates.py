@@ -67,9 +67,11 @@ def is_due(bundle: Bundle, names_: tuple[str, ...], now: datetime) -> bool:
         leaf = x509.load_pem_x509_certificate(bundle.certificate.encode())
         found = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value.get_values_for_type(x509.DNSName)
         leaf.verify_directly_issued_by(x509.load_pem_x509_certificate(bundle.ca.encode()))
+        key = serialization.load_pem_private_key(bundle.key.encode(), password=None)
+        belongs = key.public_key() == leaf.public_key()
     except Exception:  # noqa: BLE001 -- whatever is wrong with it, a new one is right
         return True
-    return set(names_) - set(found) != set() or leaf.not_valid_after_utc - now < timedelta(days=RENEW_DAYS)
+    return not belongs or not set(names_) <= set(found) or leaf.not_valid_after_utc - now < timedelta(days=RENEW_DAYS)
 
 
 def load(context: ssl.SSLContext, bundle: Bundle) -> None:

@@ -102,6 +102,8 @@ class Server:
     async def use(self, load: Callable[[ssl.SSLContext], None], proxy: FrontProxy | None) -> None:
         """Serve with a certificate (`load` puts it into a context) and trust the CA of `proxy`; what is the same goes on."""
         ca = proxy.ca if proxy is not None else None
+        # Tried first: a key that does not belong to its certificate must not spoil the context that answers.
+        load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
         if self._context is not None and ca == self._ca:
             load(self._context)
             self._front.front_proxy = proxy

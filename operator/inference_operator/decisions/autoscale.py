@@ -8,9 +8,8 @@ from inference_operator.decisions.need import setback_retry
 from inference_operator.decisions.outcome import Outcome
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Autoscaler, Job, MetricsApiState, Observed
-from inference_operator.domain.conditions import ConditionType, Finding, Reason, Truth
+from inference_operator.domain.conditions import NO_PLACE, ConditionType, Finding, Reason, Truth
 from inference_operator.domain.job import AutoscalingMode, InferenceJobSpec, Serve
-from inference_operator.domain.load import Why
 from inference_operator.manifests.autoscaler import autoscaler
 from inference_operator.manifests.worker import Manifest
 from inference_operator.settings import Settings
@@ -32,9 +31,9 @@ def autoscaled(outcome: Outcome, observed: Observed, settings: Settings, now: da
     if obstacle is not None:
         keeps = obstacle.reason in _PASSING and _ours(observed) is not None
         actions = () if keeps else removed(observed, obstacle.message)
-        return _with(outcome, actions, _following(observed, spec) if keeps else obstacle)
+        return _with(outcome, actions, _following(outcome, observed, spec) if keeps else obstacle)
     held_up = observed.setback is not None and setback_retry(observed, settings) > now
-    return _with(outcome, () if held_up else _applied(observed, settings), _following(observed, spec))
+    return _with(outcome, () if held_up else _applied(observed, settings), _following(outcome, observed, spec))
 
 
 # In the way of a new HPA, but no reason to take one away that is there.
@@ -95,7 +94,7 @@ def _no_metric(observed: Observed, spec: InferenceJobSpec) -> Finding | None:  #
 _OBSTACLES = (_no_target, _no_range, _other, _no_api, _no_metric)
 
 
-def _following(observed: Observed, spec: InferenceJobSpec) -> Finding:
+def _following(outcome: Outcome, observed: Observed, spec: InferenceJobSpec) -> Finding:
     serve, measure = _serve(spec), observed.measure
     steering = measure.steering if measure is not None else None
     target = serve.latency_target_milliseconds
@@ -105,7 +104,7 @@ def _following(observed: Observed, spec: InferenceJobSpec) -> Finding:
             "raise serve.latencyTargetMilliseconds, or take a quicker accelerator"
         )
         return Finding(ConditionType.AUTOSCALED, Truth.TRUE, Reason.LATENCY_TARGET_BELOW_FLOOR, text)
-    if steering is not None and steering.why is Why.CAPACITY:
+    if any(f.type is ConditionType.PLACED and f.reason in NO_PLACE for f in outcome.findings):
         text = "more workers are wanted than there is place for; one waits, and more are asked for when it has found its place"
         return Finding(ConditionType.AUTOSCALED, Truth.TRUE, Reason.CAPACITY_LIMITED, text)
     text = f"an HPA keeps the 95th percentile at {target} ms with {max(1, serve.min_replicas)} to {serve.max_replicas} workers"

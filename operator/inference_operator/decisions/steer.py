@@ -82,7 +82,7 @@ def _learned(state: Steering, seen: Seen, bounds: Bounds) -> Steering:
     telling = (
         load.count >= _FEW
         and load.seconds >= _LEARN_SECONDS
-        and _LEARN_FROM <= used <= _LEARN_UP_TO
+        and 0 < used <= _LEARN_UP_TO
         and load.demand <= load.busy * 1.1
     )
     if not telling or load.p95 is None or load.floor is None:
@@ -92,6 +92,9 @@ def _learned(state: Steering, seen: Seen, bounds: Bounds) -> Steering:
         return state
     factor = max(wait, 1e-6) * (1 - used) / used
     allowed = min(max(room / (room + factor), _LOWEST_UTILISATION), _HIGHEST_UTILISATION)
+    if used < _LEARN_FROM and allowed < state.utilisation:
+        # With workers this idle the spread of latencies is that of the requests themselves: it can acquit, not convict.
+        return state
     rate = _LEARN_RATE if state.learned else 1.0
     return replace(state, utilisation=state.utilisation + rate * (allowed - state.utilisation), learned=True)
 

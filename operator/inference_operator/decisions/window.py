@@ -30,10 +30,10 @@ def tick(pairs: Iterable[tuple[Sample, Sample]], time: float) -> Tick:
         span = after.time - before.time
         if span <= 0:
             continue
-        anew = after.answered < before.answered or after.busy_seconds < before.busy_seconds - span
-        if anew:
+        if after.answered < before.answered:
             before = Sample(before.time, {}, 0.0, 0, 0)  # noqa: PLW2901 -- it starts from nothing
-        whole.merge(LatencySketch(after.sketch).minus(LatencySketch(before.sketch)))
+        if after.sketch != before.sketch:
+            whole.merge(LatencySketch(after.sketch).minus(LatencySketch(before.sketch)))
         done = after.answered - before.answered
         seconds += span
         # A worker can't have computed for longer than the time that passed, whatever it says.

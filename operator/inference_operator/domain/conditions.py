@@ -86,6 +86,9 @@ class Reason(StrEnum):
 
 AnyReason = Reason | WorkerReason
 
+# Reasons for which a worker waits until there is room for it.
+NO_PLACE = frozenset({Reason.NO_FREE_CAPACITY, Reason.NO_NODE_FITS})
+
 
 @api_type()
 class Condition:

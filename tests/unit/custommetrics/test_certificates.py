@@ -84,6 +84,17 @@ async def test_a_secret_that_holds_nonsense_is_made_anew(spoilt: str) -> None:
     assert made is not None and leaf_of(made)
 
 
+async def test_a_key_of_another_certificate_is_made_anew() -> None:
+    kube = FakeKube()
+    first = await certificates_of(kube).current(NOW)
+    other = issue(("metrics.system.svc", "metrics.system", "metrics"), NOW)
+    kube.objects[PATH]["data"]["tls.key"] = base64.b64encode(other.key.encode()).decode()
+    made = await certificates_of(kube).current(NOW)
+
+    assert made is not None and first is not None
+    assert made.key not in (first.key, other.key)
+
+
 async def test_a_certificate_for_another_name_is_made_anew() -> None:
     kube = FakeKube()
     first = await certificates_of(kube, service="other").current(NOW)

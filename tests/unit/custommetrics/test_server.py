@@ -258,6 +258,7 @@ async def test_an_api_server_that_is_away_is_no_permission(bench: Bench) -> None
         (METRIC + "?metricLabelSelector=signal%3Dsteering", "GET", 200),
         (METRIC + "?labelSelector=a%20in", "GET", 400),
         (METRIC.replace("/job/", "/x%2Fy/"), "GET", 404),
+        (METRIC.replace("/job/", "/job%2F"), "GET", 404),
         (METRIC.replace("latency", "nonsense"), "GET", 404),
         ("/apis", "GET", 404),
         ("/openapi/v2", "GET", 404),
@@ -304,14 +305,16 @@ async def test_a_rotated_ca_is_trusted_and_the_old_one_no_longer(bench: Bench) -
 
 
 async def test_a_connection_that_an_old_ca_let_in_is_ended(bench: Bench) -> None:
-    connector = aiohttp.TCPConnector(ssl=client_context(bench.ca, bench.proxy()), limit=1)
-    async with aiohttp.ClientSession(connector=connector) as session:
-        url = f"https://127.0.0.1:{bench.service._port}{METRIC}"
-        async with session.get(url, headers=remote(), server_hostname="metrics.system.svc") as response:
-            assert response.status == 200
-        bench.kube.put(CONFIG_PATH, config_map(Authority().pem))
-        while connector._conns and any(handler.is_connected() for conns in connector._conns.values() for handler, _ in conns):
-            await asyncio.sleep(0.01)
+    context = client_context(bench.ca, bench.proxy())
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", bench.service._port, ssl=context, server_hostname="metrics.system.svc"
+    )
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+    bench.kube.put(CONFIG_PATH, config_map(Authority().pem))
+
+    assert (await asyncio.wait_for(reader.read(), 20)).endswith(b"ok")
+    writer.close()
 
 
 async def test_a_renewed_certificate_is_used_without_a_restart(bench: Bench) -> None:
@@ -329,6 +332,17 @@ async def test_a_renewed_certificate_is_used_without_a_restart(bench: Bench) -> 
     shown = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
     transport.close()
     assert base64.encodebytes(shown).decode().replace("\n", "") in renewed.certificate.replace("\n", "")
+    assert (await bench.ask(client=bench.proxy(), headers=remote()))[0] == 200
+
+
+async def test_a_key_that_belongs_to_another_certificate_spoils_nothing(bench: Bench) -> None:
+    secret = bench.kube.objects[SECRET]
+    other = certificates.issue(("metrics.system.svc", "metrics.system", "metrics"), datetime.now(UTC))
+    bench.kube.put(SECRET, {**secret, "data": {**secret["data"], "tls.key": _encoded(other)["tls.key"]}})
+    looks = len(bench.kube.asked)
+    while len(bench.kube.asked) < looks + 6:
+        await asyncio.sleep(0.01)
+
     assert (await bench.ask(client=bench.proxy(), headers=remote()))[0] == 200
 
 

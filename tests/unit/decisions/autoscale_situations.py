@@ -9,7 +9,7 @@ from inference_operator.domain.job import Autoscaling, AutoscalingMode, Serve
 from inference_operator.domain.load import Steering, Why
 from inference_operator.domain.names import ANNOTATION_AUTOSCALER
 from tests.builders import SETTINGS, a_job, a_measure, a_pod, an_autoscaler, observed
-from tests.unit.decisions.situation import LOOKED, Situation, serves
+from tests.unit.decisions.situation import LOOKED, Situation, full, serves
 
 SERVING = MetricsApi(MetricsApiState.SERVING)
 RANGE = Serve(min_replicas=1, max_replicas=4, latency_target_milliseconds=100)
@@ -51,7 +51,6 @@ def autoscaled_jobs() -> dict[str, Situation]:
         return Situation(found, says("True", reason), "Current", "Serving", says=text, actions=actions)
 
     taken = MetricsApi(MetricsApiState.TAKEN, "Service monitoring/adapter (APIService v1beta1.custom.metrics.k8s.io)")
-    full = Steering(4, Why.CAPACITY)
     return {
         "it wants an HPA, and the metric answers": has_hpa(
             seen(job), "FollowingLatency", "100 ms with 1 to 4", actions=("ApplyAutoscaler", "WriteStatus")
@@ -102,8 +101,16 @@ def autoscaled_jobs() -> dict[str, Situation]:
             "LatencyTargetBelowFloor",
             "more workers would not help",
         ),
-        "it wants more workers than there is place for": has_hpa(
-            seen(job, autoscalers=(ours(job),), measure=a_measure(steering=full)), "CapacityLimited", "one waits"
+        "it wants more workers than there is place for": Situation(
+            seen(wanting(replicas=2), autoscalers=(ours(job),)),
+            {
+                **serves("False", "NoFreeCapacity", moving=True, placed=("False", "NoFreeCapacity")),
+                "Autoscaled": ("True", "CapacityLimited"),
+            },
+            "InProgress",
+            "Serving",
+            scheduler=full(),
+            says="one waits",
         ),
         "it is left to others": has_hpa(
             seen(wanting(mode=AutoscalingMode.EXTERNAL), autoscalers=(an_autoscaler("mine"),)), "LeftToOthers", "'mine'"

@@ -95,7 +95,7 @@ def test_a_breach_of_few_requests_is_none() -> None:
 
 
 def test_workers_that_warm_up_count_against_a_breach() -> None:
-    assert breach(LEARNED, 30, p95=9.0, seconds=7.0, given_bounds=bounds(4)).desired == 4
+    assert breach(LEARNED, 30, p95=9.0, seconds=7.0, given_bounds=bounds(3)).desired == 3
 
 
 def test_a_breach_begins_anew_when_the_workers_have_become_more() -> None:
@@ -140,6 +140,14 @@ def test_nothing_is_learned_from_windows_that_can_not_tell() -> None:
         seen(0.3, busy=1.0, floor=0.09),
     ):
         assert step(LEARNED, what).utilisation == 0.6
+
+
+def test_idle_workers_can_acquit_and_not_convict() -> None:
+    """What a breach taught is unlearned where the workers have become many; a spread of the requests themselves teaches nothing."""
+    taught = replace(LEARNED, utilisation=0.2, ready=8)
+
+    assert step(taught, seen(0.03, ready=8, busy=0.8, count=1000, floor=0.02), bounds(8)).utilisation > 0.2
+    assert step(taught, seen(0.09, ready=8, busy=0.8, count=1000, floor=0.001), bounds(8)).utilisation == 0.2
 
 
 def test_a_target_below_the_models_own_latency_is_told_and_not_chased() -> None:

@@ -325,3 +325,31 @@ def test_every_caller_who_stays_gets_its_own_answer_once(
         batcher.close()
 
     asyncio.run(talk())
+
+
+async def test_busy_seconds_are_those_of_ended_runs_and_of_what_runs() -> None:
+    engine, clock = Scripted(held=True), Clock()
+    batcher = a_batcher(engine, profile=FLAT, clock=clock)
+    batcher.submit(a_row(1), (), Caller())
+    await engine.begun()
+    before, clock.now = batcher.busy_seconds, clock.now + 2.0
+    assert (before, batcher.busy_seconds) == (0.0, 2.0)
+
+    batcher.counts.by_rows[1] = (4, 3.0)
+    assert batcher.busy_seconds == 5.0
+    engine.let()
+    await asyncio.wait_for(batcher.emptied(), 20)
+
+    assert batcher.busy_seconds >= 3.0
+
+
+async def test_busy_seconds_are_a_share_of_all_runners() -> None:
+    engine, clock = Scripted(held=True), Clock()
+    batcher = a_batcher(engine, profile=FLAT, clock=clock, threads=2)
+    batcher.submit(a_row(1), (), Caller())
+    await engine.begun()
+    clock.now += 2.0
+
+    assert batcher.busy_seconds == 1.0
+    engine.let()
+    await asyncio.wait_for(batcher.emptied(), 20)

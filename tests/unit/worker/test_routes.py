@@ -218,3 +218,15 @@ async def test_a_batch_worker_that_is_told_to_stop_is_no_longer_ready(volume: Pa
     report = await working
 
     assert (report.outcome, report.progress and report.progress.completed) == ("Drained", 1)
+
+
+async def test_what_was_computed_is_told_and_outlives_an_unload() -> None:
+    life = await a_life(models.identity(), job="busy")
+    routes = routes_of(life)
+    await infer(routes, infer_json([[1, 2]]))
+    before = life.telemetry()
+    await life.repository.unload("net")
+    after = life.telemetry()
+
+    assert before.busy_seconds > 0
+    assert (after.busy_seconds, after.requests_total) == (before.busy_seconds, before.requests_total)

@@ -1,0 +1,1 @@
+"""The control law against the plain p95, in virtual time."""
