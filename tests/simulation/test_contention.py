@@ -1,6 +1,7 @@
 """Full clusters under virtual time: who makes room, who waits how long, and who is told at once that it is in vain."""
 
 from datetime import datetime
+from itertools import pairwise
 
 import pytest
 
@@ -70,7 +71,7 @@ def test_everyone_who_waits_is_told_its_place_and_its_start() -> None:
     assert [one["position"] for one in told] == [1, 2, 3, 4]
     starts = [seconds_of(one["expectedStartTime"]) for one in told]
     assert starts == sorted(starts)
-    assert all(30 <= later - sooner <= 36 for sooner, later in zip(starts, starts[1:], strict=False))
+    assert all(30 <= later - sooner <= 36 for sooner, later in pairwise(starts))
 
 
 def test_the_start_that_was_told_is_about_the_start_that_came() -> None:
