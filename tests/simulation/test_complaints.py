@@ -15,7 +15,7 @@ from inference_operator.domain.cluster import Node, Pod, PodPhase
 from inference_operator.domain.conditions import Reason
 from inference_operator.domain.parse import parse_node, parse_pod
 from inference_operator.settings import CostWeights, Settings
-from tests.builders import GPU, NOW, a_need, a_node, a_tenants_pod, a_tenure, an_option, somebodys_pod
+from tests.builders import NOW, a_need, a_node, a_tenants_pod, a_tenure, an_option, somebodys_pod
 from tests.simulation.cluster import Script
 from tests.simulation.world import World, writes_of
 
