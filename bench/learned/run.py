@@ -56,7 +56,7 @@ def run(rounds: int) -> Result:
         gain = cell["learnedLessOurs"]
         bars.append(
             at_least(
-                f"learned.{name}", "gain over the rule less two standard errors", gain["mean"] - 2 * gain["standardError"], 0.0
+                f"learned.{name}", "gain over the rule less two standard errors", gain["mean"] - 2 * gain["standardError"], 0.0001
             )
         )
     return Result(cells, bars)
