@@ -5,14 +5,22 @@ UPDATE_TRACES=1 writes the files anew: read the difference like code.
 
 import asyncio
 import os
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from inference_operator.domain import names
+from tests.simulation.virtual_time import START
 
 TESTDATA = Path(__file__).parent / "testdata"
 
 Raw = dict[str, Any]
+
+
+def _place_in(queue: Raw) -> str:
+    start = queue.get("expectedStartTime")
+    when = f"should start at {(datetime.fromisoformat(start) - START).total_seconds():.0f} s" if start else "no start in sight"
+    return f"number {queue['position']} of the queue, {when}"
 
 
 class Trace:
@@ -57,6 +65,8 @@ class Trace:
         if deadline is not None:
             slack = f" {deadline['slackSeconds']:+} s" if "slackSeconds" in deadline else ""
             words.append(f"{deadline['outlook']}{slack}")
+        if (queue := status.get("queue")) is not None:
+            words.append(_place_in(queue))
         if progress is not None:
             words.append(f"{progress['completed']} of {progress['total']} items")
         if status.get("failedAttempts"):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Protocol
 
 from inference_operator.decisions.profile import Estimate
@@ -36,6 +37,14 @@ class Shape:
 
     def __hash__(self) -> int:
         return self._hash
+
+
+@lru_cache(maxsize=4096)
+def shared_shape(
+    amounts: tuple[tuple[str, int], ...], node_selector: tuple[tuple[str, str], ...] = (), tolerations: tuple[Tolerance, ...] = ()
+) -> Shape:
+    """One object for all needs of a shape: it is found again by what it is, without a comparison, and kept once."""
+    return Shape(amounts, node_selector, tolerations)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from inference_operator.decisions import admit
 from inference_operator.decisions.attempts import Attempts, attempts, expected_end, is_running, retry_time
-from inference_operator.decisions.fleet import Need, Option, Shape, Tenure, Tolerance
+from inference_operator.decisions.fleet import Need, Option, Tenure, Tolerance, shared_shape
 from inference_operator.decisions.lodging import pool_for
 from inference_operator.decisions.profile import Assumptions, estimate
 from inference_operator.decisions.replicas import Replicas, replicas
@@ -174,10 +174,10 @@ def _option(observed: Observed, spec: InferenceJobSpec, name: str, accelerator: 
     taken = amounts({**wanted.limits, **wanted.requests})
     return Option(
         accelerator=name,
-        shape=Shape(
-            amounts=tuple(sorted({**taken, PODS: 1}.items())),
-            node_selector=tuple(sorted({**accelerator.node_selector, **spec.node_selector}.items())),
-            tolerations=(
+        shape=shared_shape(
+            tuple(sorted({**taken, PODS: 1}.items())),
+            tuple(sorted({**accelerator.node_selector, **spec.node_selector}.items())),
+            (
                 *(Tolerance(t.key, t.operator, t.value, t.effect) for t in accelerator.tolerations),
                 *(Tolerance(t.key, t.operator, t.value, t.effect) for t in spec.tolerations),
             ),

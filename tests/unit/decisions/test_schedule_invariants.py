@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 from datetime import UTC, datetime
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from inference_operator.decisions import place
 from inference_operator.decisions.board import free_amounts
-from inference_operator.decisions.fleet import Answer, Fleet, Need
+from inference_operator.decisions.fleet import Answer, Fleet, Need, Obstacle, Option
 from inference_operator.decisions.profile import Estimate
 from inference_operator.decisions.schedule import is_late, schedule
 from inference_operator.domain.cluster import Key, PodPhase, Taint
@@ -187,20 +188,37 @@ def test_an_impossible_job_changes_nobody_elses_answer(fleet: Fleet, extra: Need
 
 
 @given(fleets)
-def test_nobody_waits_while_there_is_room(fleet: Fleet) -> None:
+def test_nobody_waits_while_there_is_room_unless_waiting_is_cheaper(fleet: Fleet) -> None:
     answers = decided(fleet)
     free = free_after(fleet, answers)
     nodes_by_name = {node.name: node for node in fleet.nodes}
 
     for need in fleet.needs:
-        if len(answers[need.key].assignments) == need.slots or (need.firm and is_late(need, NOW)):
+        answer = answers[need.key]
+        if answer.obstacle is None or (need.firm and is_late(need, NOW)):
             continue
         for option in need.options:
             in_vain = option.estimate.measured and not place.in_time(option, need.deadline, NOW)
             if in_vain and not is_late(need, NOW):
                 continue
             open_ = [n for n, node in nodes_by_name.items() if place.unfit(node, option.shape) is None]
-            assert all(any(free[n].get(r, 0) < v for r, v in option.shape.amounts) for n in open_)
+            if any(all(free[n].get(r, 0) >= v for r, v in option.shape.amounts) for n in open_):
+                assert cost_of_waiting(need, answer.obstacle) <= cost(need, option) + 1e-6
+
+
+def cost(need: Need, option: Option) -> float:
+    timed = need.deadline is not None and not is_late(need, NOW)
+    return place.total_cost(option, WEIGHTS, WEIGHTS.early if timed else 1.0)
+
+
+def cost_of_waiting(need: Need, obstacle: Obstacle) -> float:
+    """What the place costs that is waited for, with the wait; endless where none is."""
+    if obstacle.start is None or obstacle.done is None:
+        return inf
+    seconds = (obstacle.done - obstacle.start).total_seconds()
+    timed = need.deadline is not None and not is_late(need, NOW)
+    wait = (WEIGHTS.early if timed else 1.0) * (obstacle.start - NOW).total_seconds()
+    return min(cost(need, o) for o in need.options if abs(o.estimate.cautious_seconds - seconds) < 1e-3) + wait
 
 
 @given(fleets)

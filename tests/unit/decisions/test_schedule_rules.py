@@ -1,6 +1,7 @@
 """The fleet-wide decision, rule by rule as its docstring gives them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -11,7 +12,7 @@ from inference_operator.decisions.schedule import is_late, schedule
 from inference_operator.domain.cluster import Node, Pod, PodPhase, Taint
 from inference_operator.domain.conditions import Reason
 from inference_operator.settings import CostWeights
-from tests.builders import GPU, NOW, a_job, a_need, a_node, a_pod, an_option, somebodys_pod
+from tests.builders import GPU, NOW, a_job, a_need, a_node, a_pod, an_option, somebodys_pod, whole
 
 WEIGHTS = CostWeights()
 ONE_SLOT = a_node(cpu="1")
@@ -71,6 +72,14 @@ def test_late_firm_work_is_told_so_before_it_touches_a_device() -> None:
     assert (answer.obstacle.reason, answer.obstacle.final) == (Reason.DEADLINE_INFEASIBLE, True)
     assert answer.obstacle.possible == NOW + timedelta(seconds=30)
     assert "20 s after the deadline" in answer.obstacle.message and "Soft" in answer.obstacle.message
+
+
+def test_the_deadline_that_is_proposed_is_one_that_can_be_met() -> None:
+    # Asked for: 12:00:30; possible: 12:00:30.654321, in an API that keeps whole seconds.
+    answer = only(replace(a_need("late", firm=True), deadline=whole(NOW + timedelta(seconds=30))), ONE_SLOT)
+
+    assert answer.obstacle is not None
+    assert "1 s after the deadline; set deadline to 2026-04-02T12:00:31Z or later" in answer.obstacle.message
 
 
 def test_assumptions_do_not_make_work_late() -> None:

@@ -175,6 +175,14 @@ def test_room_is_made_where_the_work_then_fits(fleet: Fleet) -> None:
         assert fits
 
 
+def test_who_would_free_too_little_is_not_asked() -> None:
+    wide = a_need("wide", an_option("cpu", seconds=20, cpu="2"), deadline_in=40)
+    small = [a_tenure(f"t{i}", option=CLASSES["cpu"]) for i in range(2)]
+    fleet = Fleet((a_node(cpu="2"),), tuple(a_tenants_pod(tenure) for tenure in small), (wide,), tuple(small))
+
+    assert not evictions(fleet, decided(fleet))
+
+
 @given(fleets)
 def test_nobody_makes_room_for_what_starts_now(fleet: Fleet) -> None:
     answers = decided(fleet)
