@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,10 +18,12 @@ import yaml
 
 from bench import proc
 from bench.plane.audit import Request, parse
+from bench.plane.objects import Manifest
 from bench.report import ROOT
 from dev.cluster import ClientLimits, ControlPlane, Layout, api_only_control_plane, start_api_only, stop_api_only
 from dev.cluster.processes import Processes
 from dev.console import DevError
+from inference_operator.manifests.crd import inference_job_crd, inference_model_crd
 
 _MEMORY = Path("/dev/shm")
 _MEMORY_BYTES = 2 << 30
@@ -61,9 +63,16 @@ class Plane:
 
 @contextmanager
 def control_plane(
-    port: int = 17443, *, scheduler: bool = False, limits: tuple[ClientLimits, ClientLimits] = LIFTED
+    port: int = 17443,
+    *,
+    scheduler: bool = False,
+    limits: tuple[ClientLimits, ClientLimits] = LIFTED,
+    crds: Iterable[Manifest] = (),
 ) -> Iterator[Plane]:
-    """Start one, and end it with everything in it. `limits` are the controller manager's and kube-scheduler's."""
+    """Start one with our CRDs and others, and end it with everything in it.
+
+    `limits` are the controller manager's and kube-scheduler's.
+    """
     with tempfile.TemporaryDirectory(prefix="inference-bench-", dir=_memory()) as folder:
         plain = api_only_control_plane(Layout(Path(folder) / "state"), port_base=port)
         control = replace(
@@ -74,9 +83,8 @@ def control_plane(
             scheduler_limits=limits[1],
             one_priority_level=True,
         )
-        kubeconfig = start_api_only(control)
         try:
-            yield Plane(control, kubeconfig)
+            yield Plane(control, start_api_only(control, [inference_job_crd(), inference_model_crd(), *crds]))
         finally:
             stop_api_only(control)
 

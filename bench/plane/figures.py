@@ -3,6 +3,9 @@
 import math
 import statistics
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def quantile(values: Iterable[float], share: float) -> float:
@@ -29,6 +32,6 @@ def overlaps(intervals: Iterable[tuple[float, float]]) -> int:
     return count
 
 
-def turns(rounds: int, sides: Sequence[str]) -> list[str]:
+def turns(rounds: int, sides: Sequence[T]) -> list[T]:
     """A B B A A B ...: each side `rounds` times and in both directions, so that what drifts falls on all alike."""
     return [side for number in range(rounds) for side in (sides if number % 2 == 0 else sides[::-1])]

@@ -1,4 +1,4 @@
-"""What a fresh control plane needs before a load: CRDs and nodes."""
+"""What a fresh control plane needs before a load: nodes and models."""
 
 import asyncio
 from collections.abc import Iterable
@@ -6,16 +6,13 @@ from collections.abc import Iterable
 from bench.plane.kube import Client
 from bench.plane.objects import JOBS, MODELS, NODES, Manifest, Room, Work, model, node
 from inference_operator.errors import OperatorError
-from inference_operator.manifests.crd import inference_job_crd, inference_model_crd
 
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _AT_ONCE = 32
 
 
 async def furnish(kube: Client, rooms: Iterable[Room]) -> None:
-    """Our CRDs, and nodes that are only objects."""
-    for crd in (inference_job_crd(), inference_model_crd()):
-        await kube.create(CRDS, crd)
+    """Nodes that are only objects, once our kinds are served."""
+    await served(kube, JOBS)
     for room in rooms:
         body, with_status = node(room)
         await kube.create(NODES, body)
@@ -24,7 +21,6 @@ async def furnish(kube: Client, rooms: Iterable[Room]) -> None:
         made = await kube.get(f"{NODES}/{room.name}")
         made["spec"].pop("taints", None)
         await kube.replace(f"{NODES}/{room.name}", made)
-    await served(kube, JOBS)
 
 
 async def served(kube: Client, path: str) -> None:

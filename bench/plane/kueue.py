@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 import yaml
 
-from bench.plane.furnish import CRDS, served
+from bench.plane.furnish import served
 from bench.plane.measure import read_tail
 from bench.plane.objects import LABEL_CLASS, NAMESPACE, Manifest
 from bench.plane.stage import Stage, until
@@ -46,10 +46,15 @@ class Flavor:
     quota: int
 
 
+def crds() -> list[Manifest]:
+    """Kueue's kinds; without the conversion between their versions, since only one is used."""
+    return [yaml.safe_load(path.read_text()) for path in sorted(share("kueue", "crds").glob("*.yaml"))]
+
+
 @asynccontextmanager
 async def kueue(at: Stage, flavors: tuple[Flavor, ...], *, preempts: bool) -> AsyncIterator[int]:
-    """Run the manager with one ClusterQueue over the flavors; its pid."""
-    await _install_crds(at)
+    """Run the manager with one ClusterQueue over the flavors; its pid. The stage has its CRDs."""
+    await served(at.kube, f"{_API}/workloads")
     certificates = _certificates(at)
     log = at.folder / "kueue.log"
     process = _start(at, certificates, log)
@@ -108,12 +113,6 @@ def _certificates(at: Stage) -> Path:
     for ending in ("crt", "key"):
         (folder / f"tls.{ending}").write_bytes((pki / f"kueue.{ending}").read_bytes())
     return folder
-
-
-async def _install_crds(at: Stage) -> None:
-    for path in sorted(share("kueue", "crds").glob("*.yaml")):
-        await at.kube.create(CRDS, yaml.safe_load(path.read_text()))
-    await served(at.kube, f"{_API}/workloads")
 
 
 async def _install_webhooks(at: Stage) -> None:

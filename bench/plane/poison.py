@@ -11,11 +11,12 @@ from bench.plane import kueue
 from bench.plane.audit import by_name
 from bench.plane.control import operator
 from bench.plane.deadlines import OWN
+from bench.plane.figures import turns
 from bench.plane.furnish import create_all, put_model
 from bench.plane.measure import Meter, lag, memory, per_job
 from bench.plane.objects import BATCH_JOBS, GPU, JOBS, PLACE, Manifest, Work, batch_job, inference_job, rooms
 from bench.plane.player import AGENT as PLAYER
-from bench.plane.stage import AGENT, LIFTED, SHIPPED, Limits, Stage, all_done, stage
+from bench.plane.stage import AGENT, Limits, Stage, all_done, stage
 from dev.console import say
 
 Record = dict[str, Any]
@@ -36,23 +37,20 @@ _SETTLE_SECONDS = 5.0
 _PATIENCE_SECONDS = 900.0
 
 
-def measure(rounds: int, jobs: int) -> list[Record]:
+def measure(rounds: int, jobs: int, limits: Limits) -> list[Record]:
     """Both sides, with and without the poison, by turns."""
     found = []
-    order = [(side, poisoned) for side in SIDES for poisoned in (False, True)]
-    for number in range(rounds):
-        for limits in (SHIPPED, LIFTED):
-            for side, poisoned in order if number % 2 == 0 else order[::-1]:
-                record = asyncio.run(_run(side, limits, jobs, poisoned=poisoned))
-                with_it = "with" if poisoned else "without"
-                say(f"  {side}, {limits.name} limits, {with_it} poison: drained in {record['drainSeconds']} s")
-                found.append(record)
+    for side, poisoned in turns(rounds, [(side, poisoned) for side in SIDES for poisoned in (False, True)]):
+        record = asyncio.run(_run(side, limits, jobs, poisoned=poisoned))
+        with_it = "with" if poisoned else "without"
+        say(f"  {side}, {limits.name} limits, {with_it} poison: drained in {record['drainSeconds']} s")
+        found.append(record)
     return found
 
 
 async def _run(side: str, limits: Limits, jobs: int, *, poisoned: bool) -> Record:
-    fleet = [*rooms(_NODES, cpus=_PLACES), *rooms(1, device="gpu", gpus=2)]
-    async with stage(fleet, limits) as at:
+    fleet = [*rooms(_NODES, cpus=_PLACES), *rooms(1, device="gpu", cpus=0, gpus=2)]
+    async with stage(fleet, limits, kueue.crds() if side == "kueue" else ()) as at:
         if side == "ours":
             await put_model(at.kube, "digits", _WORK)
             with operator(at.plane, at.folder, **at.operator_settings(_ACCELERATORS)) as running:

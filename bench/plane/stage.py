@@ -60,10 +60,10 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(rooms: Iterable[Room], limits: Limits) -> AsyncIterator[Stage]:
+async def stage(rooms: Iterable[Room], limits: Limits, crds: Iterable[Manifest] = ()) -> AsyncIterator[Stage]:
     """Set one up, and take it down with everything in it."""
     with (
-        control_plane(scheduler=True, limits=limits.plane) as plane,
+        control_plane(scheduler=True, limits=limits.plane, crds=crds) as plane,
         tempfile.TemporaryDirectory(prefix="inference-bench-") as name,
     ):
         folder = Path(name)

@@ -28,7 +28,7 @@ def run(rounds: int) -> Result:
     measured = [asyncio.run(_round()) for _ in range(rounds or ROUNDS)]
 
     def median(key: str) -> float:
-        return statistics.median(one[key] for one in measured)
+        return float(statistics.median(one[key] for one in measured))
 
     return Result(
         measured,

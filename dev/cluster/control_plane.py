@@ -1,9 +1,10 @@
 """etcd, API server, controller manager and scheduler as plain processes of the machine."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
-from dev.cluster.api import api_as
+from dev.cluster.api import Api, Json, api_as
 from dev.cluster.files import write_if_changed
 from dev.cluster.layout import CLUSTER_DOMAIN, POD_RANGE, SERVICE_RANGE, ClientLimits, ControlPlane, Layout
 from dev.cluster.pki import ensure_pki, write_kubeconfig
@@ -24,12 +25,29 @@ def processes_of(layout: Layout) -> Processes:
     return Processes(run=layout.run, logs=layout.logs)
 
 
-def start_control_plane(plane: ControlPlane) -> Path:
-    """Start what does not run, wait for the API, return the administrator's kubeconfig."""
+def start_control_plane(plane: ControlPlane, crds: Iterable[Json] = ()) -> Path:
+    """Start what does not run, wait for the API, return the administrator's kubeconfig.
+
+    The garbage collector looks for new kinds every half minute; those of `crds` it knows from its start.
+    """
     begin_control_plane(plane)
     await_control_plane(plane)
+    install_crds(api_as(plane, "admin"), crds)
     start_controllers(plane)
     return plane.layout.kubeconfig
+
+
+def install_crds(api: Api, crds: Iterable[Json]) -> None:
+    """Create CustomResourceDefinitions, and wait until they are established."""
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    names = [api.create(path, crd)["metadata"]["name"] for crd in crds]
+
+    def established() -> bool:
+        # A fresh one has `conditions: null`.
+        found = [api.get(f"{path}/{name}").get("status", {}).get("conditions") or () for name in names]
+        return all(any(one["type"] == "Established" and one["status"] == "True" for one in those) for those in found)
+
+    wait_until("the CRDs", established, timeout_seconds=60)
 
 
 def begin_control_plane(plane: ControlPlane) -> None:
