@@ -84,6 +84,6 @@ async def _load(at: Stage, side: str, path: str, bodies: list[Manifest], own: di
         "cpuMsPerJob": {name: round(value, 2) for name, value in cpu.items()},
         "memory": memory(pids),
         "loadAverage": round(os.getloadavg()[0], 2),
-        **lag(requests, lives).as_record(),
+        **lag(requests, lives),
         **per_job(requests, len(bodies), without=(AGENT, PLAYER)),
     }

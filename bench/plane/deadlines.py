@@ -191,7 +191,7 @@ async def _play(at: Stage, side: str, jobs: list[SimJob], party: Ours | Theirs, 
         "cpuMsPerJob": {name: round(value, 2) for name, value in cpu.items()},
         "memory": memory(pids),
         "loadAverage": round(os.getloadavg()[0], 2),
-        **lag(requests, lives).as_record(),
+        **lag(requests, lives),
         **per_job(requests, len(jobs), without=(AGENT, PLAYER)),
     }
 

@@ -105,7 +105,7 @@ async def _judge(at: Stage, ended: list[Manifest]) -> Record:
         "evictionsOfOneJobAtMost": max(stopped.values(), default=0),
         "evictions": sum(stopped.values()),
         "loadAverage": round(os.getloadavg()[0], 2),
-        **lag(requests, lives).as_record(),
+        **lag(requests, lives),
         **per_job(requests, len(ended), without=(AGENT, PLAYER)),
     }
 

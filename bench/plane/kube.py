@@ -66,8 +66,10 @@ class Client(Kube):
 
 
 @asynccontextmanager
-async def client(kubeconfig: Path, *, agent: str = "bench", rate: float = 1e6, burst: int = 1_000_000) -> AsyncIterator[Client]:
+async def client(
+    kubeconfig: Path, *, agent: str = "bench", rate: float = 1e6, burst: int = 1_000_000, connections: int = 64
+) -> AsyncIterator[Client]:
     """A client under a name of its own, by which the audit log tells it from others; by default without a rate limit."""
-    connector = aiohttp.TCPConnector(limit=64)
+    connector = aiohttp.TCPConnector(limit=connections)
     async with aiohttp.ClientSession(connector=connector, headers={"User-Agent": agent}) as session:
         yield Client(from_kubeconfig(kubeconfig), session, TokenBucket(rate, burst, time.monotonic))

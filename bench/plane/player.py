@@ -2,7 +2,7 @@
 
 Every bound pod is patched Running, then Succeeded once the run time that its annotation declares for its node's class is over; our
 own pods leave a worker's report. A pod that is deleted ends as drained, with the items that it had come to, and the next attempt
-of an InferenceJob goes on from there. One line a pod goes to the journal; how late the player was is read from the audit log.
+of an InferenceJob goes on from there. One line a pod goes to the journal, with how late the player itself was.
 """
 
 import argparse
@@ -33,13 +33,18 @@ AGENT = "bench-player"
 # A bucket of its own: what kubelets ask must not wait for what is measured.
 RATE = 1000.0
 BURST = 1000
+# No pod waits for the patch of another: each kubelet has a connection of its own.
+_CONNECTIONS = 512
 _PRIORITY = -10
 _PROVIDERS = {"gpu": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}
 _TERMINAL = frozenset({"Succeeded", "Failed"})
 
 
 class Life(msgspec.Struct, frozen=True):
-    """What the journal says of one pod. `started` and `ended` are seconds since the epoch, `seconds` what it had to run."""
+    """What the journal says of one pod. `started` and `ended` are seconds since the epoch, `seconds` what it had to run.
+
+    `late` is how much later than due it was started or ended, by the player's own clock: a player that is too busy shows there.
+    """
 
     pod: str
     job: str
@@ -47,6 +52,7 @@ class Life(msgspec.Struct, frozen=True):
     seconds: float
     started: float
     ended: float
+    late: float
     outcome: str
 
 
@@ -119,14 +125,14 @@ class Player:
         run = _Run(pod, msgspec.json.decode(text, type=Work), device=node.rsplit("-", 1)[0], resumed=0)
         run.resumed = self._done.get(run.owner, 0) if run.ours else 0
         self._runs[uid] = run
-        run.task = asyncio.create_task(self._live(uid, run))
+        run.task = asyncio.create_task(self._live(uid, run, time.time()))
 
-    async def _live(self, uid: str, run: _Run) -> None:
+    async def _live(self, uid: str, run: _Run, seen: float) -> None:
         started = time.time()
         await self._patch(run, _running(started))
-        outcome = "Succeeded"
+        outcome, due = "Succeeded", max(started + run.seconds, time.time())
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(run.stop.wait(), max(0.0, run.seconds - (time.time() - started)))
+            await asyncio.wait_for(run.stop.wait(), due - time.time())
             outcome = "Drained"
         ended = time.time()
         completed = run.work.items if outcome == "Succeeded" else run.done_after(ended - started)
@@ -137,7 +143,8 @@ class Player:
             with contextlib.suppress(OperatorError):
                 await self._kube.remove(run.path, grace_seconds=0)
         name = run.pod["metadata"]["name"]
-        life = Life(name, run.job, run.device, run.seconds, started, ended, outcome)
+        late = max(started - seen, ended - due if outcome == "Succeeded" else 0.0)
+        life = Life(name, run.job, run.device, run.seconds, started, ended, late, outcome)
         self._journal.write(msgspec.json.encode(life).decode() + "\n")
         self._journal.flush()
         # Known until the end, so that the events of its own end don't start it again.
@@ -237,7 +244,7 @@ def main() -> int:
 
 
 async def _main(kubeconfig: Path, journal: Path) -> None:
-    async with client(kubeconfig, agent=AGENT, rate=RATE, burst=BURST) as kube:
+    async with client(kubeconfig, agent=AGENT, rate=RATE, burst=BURST, connections=_CONNECTIONS) as kube:
         with journal.open("a") as target:
             await Player(kube, target).play()
 

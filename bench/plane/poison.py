@@ -88,7 +88,7 @@ async def _drain(at: Stage, side: str, jobs: int, own: dict[str, int], *, poison
         "cpuMsPerJob": {name: round(value, 2) for name, value in cpu.items()},
         "memory": memory(pids),
         "loadAverage": round(os.getloadavg()[0], 2),
-        **lag(requests, lives).as_record(),
+        **lag(requests, lives),
         **per_job(requests, jobs, without=(AGENT, PLAYER)),
     }
 

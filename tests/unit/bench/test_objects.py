@@ -89,7 +89,7 @@ def test_a_job_without_status_has_not_ended() -> None:
 
 
 def a_life(job: str, started: float, ended: float) -> Life:
-    return Life(f"{job}-{started}", job, "cpu", ended - started, started, ended, "Succeeded")
+    return Life(f"{job}-{started}", job, "cpu", ended - started, started, ended, 0.0, "Succeeded")
 
 
 def with_meta(body: dict) -> dict:
