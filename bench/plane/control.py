@@ -119,11 +119,16 @@ class Operator:
         """Resident now, and at its peak."""
         return proc.memory_mib(self.pid)
 
+    @property
+    def is_leading(self) -> bool:
+        """Whether it has said that it has the Lease."""
+        return "leading as" in self.log.read_text()
+
     async def leads(self) -> None:
         """Wait until it has the Lease. Raises DevError with the end of its log when it ends before."""
-        while "leading as" not in (text := self.log.read_text()):
+        while not self.is_leading:
             if self.process.poll() is not None:
-                raise DevError(f"the operator ended:\n{text[-2000:]}")
+                raise DevError(f"the operator ended:\n{self.log.read_text()[-2000:]}")
             await asyncio.sleep(0.05)
 
 

@@ -15,7 +15,7 @@ from bench.plane.audit import by_name
 from bench.plane.control import AS_A_CONTAINER, Operator, start_operator
 from bench.plane.figures import overlaps
 from bench.plane.furnish import put_model
-from bench.plane.measure import lag, per_job, read_tail
+from bench.plane.measure import lag, per_job
 from bench.plane.objects import JOBS, NODES, PODS, Manifest, Work, inference_job, rooms
 from bench.plane.player import AGENT as PLAYER
 from bench.plane.player import Life
@@ -29,8 +29,10 @@ ACTOR = "inference-operator"
 _WORK = Work({"cpu": 2.0}, 100)
 _ACCELERATORS = {"cpu": {"executionProviders": ["CPUExecutionProvider"], "requests": {"cpu": "1"}, "wattsBusy": 15}}
 _NODES, _CPUS = 4, 5
-# Between a start and the kill: from before the first list is read to the middle of the work.
-_LIFE_SECONDS = (0.3, 4.0)
+# Most are killed while they lead, some before: at a moment of their start, or of their work.
+_SHARE_LEADING = 0.75
+_START_SECONDS, _LEAD_SECONDS = (0.2, 2.5), (0.0, 2.5)
+_SECONDS_PER_KILL = 3.5
 _PATIENCE_SECONDS = 600.0
 
 
@@ -48,18 +50,23 @@ async def _run(seed: int, jobs: int, kills: int) -> Record:
     chance = random.Random(seed)
     async with stage(rooms(_NODES, cpus=_CPUS), LIFTED) as at:
         await put_model(at.kube, "digits", _WORK)
-        arriving = asyncio.create_task(_arrive(at, chance, jobs, seconds=kills * sum(_LIFE_SECONDS) / 2))
+        mark = at.plane.mark()
+        arriving = asyncio.create_task(_arrive(at, chance, jobs, seconds=kills * _SECONDS_PER_KILL))
         leading = 0
         for _ in range(kills):
             running = _start(at)
-            await asyncio.sleep(chance.uniform(*_LIFE_SECONDS))
-            leading += "leading as" in read_tail(running.log)
+            if chance.random() < _SHARE_LEADING:
+                await running.leads()
+                await asyncio.sleep(chance.uniform(*_LEAD_SECONDS))
+            else:
+                await asyncio.sleep(chance.uniform(*_START_SECONDS))
+            leading += running.is_leading
             _kill(running)
         running = _start(at)
         try:
             await arriving
             ended = await all_done(at.kube, JOBS, seconds=_PATIENCE_SECONDS)
-            return {**await _judge(at, ended), "cell": "kills", "jobs": jobs, "kills": kills, "killedWhileLeading": leading}
+            return {**await _judge(at, mark, ended), "cell": "kills", "jobs": jobs, "kills": kills, "killedWhileLeading": leading}
         finally:
             _kill(running)
 
@@ -84,8 +91,8 @@ def _kill(running: Operator) -> None:
     running.process.wait()
 
 
-async def _judge(at: Stage, ended: list[Manifest]) -> Record:
-    requests, lives = at.plane.requests(), at.lives()
+async def _judge(at: Stage, mark: int, ended: list[Manifest]) -> Record:
+    requests, lives = at.plane.requests(mark), at.lives()
     nodes = (await at.kube.get(NODES))["items"]
     pods = (await at.kube.get(PODS))["items"]
     free = free_amounts(map(parse_node, nodes), map(parse_pod, pods))
