@@ -5,10 +5,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bench.report import Bar, at_least, at_most
+from inference_operator.settings import Settings
 
 Record = dict[str, Any]
-# How often work may be told to leave for other work; the operator's own bound is the same.
-EVICTIONS = 3
 
 
 def judge(records: Sequence[Record]) -> list[Bar]:
@@ -78,4 +77,4 @@ def _kills(records: Sequence[Record]) -> Iterator[Bar]:
     ):
         yield at_most(f"kills.{key}", what, max(record[key] for record in found), 0)
     most = max(record["evictionsOfOneJobAtMost"] for record in found)
-    yield at_most("kills.evictions", "evictions of one job at most", most, EVICTIONS)
+    yield at_most("kills.evictions", "evictions of one job at most", most, Settings().evictions_per_job)

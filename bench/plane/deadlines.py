@@ -20,15 +20,14 @@ from bench.plane.audit import Request, by_name
 from bench.plane.control import operator
 from bench.plane.furnish import put_model
 from bench.plane.measure import Meter, lag, memory, per_job
-from bench.plane.objects import BATCH_JOBS, GPU, JOBS, LABEL_CLASS, PLACE, PODS, Work, batch_job, inference_job, rooms
+from bench.plane.objects import BATCH_JOBS, GPU, JOBS, LABEL_CLASS, NAMESPACE, PLACE, PODS, Work, batch_job, inference_job, rooms
 from bench.plane.player import AGENT as PLAYER
 from bench.plane.player import Life
 from bench.plane.stage import AGENT, LIFTED, Stage, all_done, stage, until
-from bench.scheduling.simulate import Simulation
+from bench.scheduling.simulate import Ours, Simulation
 from bench.scheduling.workload import CPUS, GPUS, SimJob, generate
 from dev.console import say
 from inference_operator.errors import NotFoundError
-from inference_operator.settings import CostWeights
 
 Record = dict[str, Any]
 # Kueue with and without pre-emption, since it is not plain which is the better for it.
@@ -76,11 +75,11 @@ async def _run(side: str, seed: int, jobs: list[SimJob]) -> Record:
                 await put_model(at.kube, name(job), work(job))
             with operator(at.plane, at.folder, **at.operator_settings(ACCELERATORS)) as running:
                 await running.leads()
-                record = await _play(at, side, jobs, Ours(at), {"inference-operator": running.pid})
+                record = await _play(at, side, jobs, FirmJobs(at), {"inference-operator": running.pid})
         else:
             flavors = (kueue.Flavor("gpu", PLACE, GPUS), kueue.Flavor("cpu", PLACE, CPUS))
             async with kueue.kueue(at, flavors, preempts=side == "kueue") as pid:
-                record = await _play(at, side, jobs, Theirs(at, max(job.deadline for job in jobs)), {"kueue": pid})
+                record = await _play(at, side, jobs, QueuedJobs(at, max(job.deadline for job in jobs)), {"kueue": pid})
     return {
         **record,
         "seed": seed,
@@ -91,7 +90,7 @@ async def _run(side: str, seed: int, jobs: list[SimJob]) -> Record:
 
 def simulated(jobs: list[SimJob]) -> float:
     """The share on time that `schedule()` reaches in the simulation."""
-    return round(Simulation(jobs).run(CostWeights()).on_time, 4)
+    return round(Simulation(jobs).run(Ours()).on_time, 4)
 
 
 def delayed(job: SimJob, seconds: float) -> SimJob:
@@ -100,7 +99,7 @@ def delayed(job: SimJob, seconds: float) -> SimJob:
     return replace(job, on_gpu=job.on_gpu + ticks, on_cpu=job.on_cpu + ticks)
 
 
-class Ours:
+class FirmJobs:
     """InferenceJobs with deadlines: nothing else is needed."""
 
     path = JOBS
@@ -113,12 +112,13 @@ class Ours:
         deadline = datetime.fromtimestamp(zero + job.deadline * TICK_SECONDS, UTC)
         await self._at.kube.create(JOBS, inference_job(name(job), work(job), model=name(job), deadline=deadline))
 
-    async def finish(self, seconds: float) -> None:
-        """Wait for the last word on every job."""
-        await all_done(self._at.kube, JOBS, seconds=seconds)
+    async def finish(self, seconds: float) -> int:
+        """Wait for the last word on every job. How often one made room for another."""
+        ended = await all_done(self._at.kube, JOBS, seconds=seconds)
+        return sum(job["status"].get("evictions", 0) for job in ended)
 
 
-class Theirs:
+class QueuedJobs:
     """Jobs in Kueue's queue, and somebody who deletes what has become hopeless."""
 
     path = BATCH_JOBS
@@ -150,17 +150,19 @@ class Theirs:
             if when(await self._at.kube.get(path)):
                 await self._at.kube.remove(path)
 
-    async def finish(self, seconds: float) -> None:
-        """Wait until nothing runs; every Job has been looked after to its end by then."""
+    async def finish(self, seconds: float) -> int:
+        """Wait until nothing runs; every Job has been looked after to its end by then. How many were told to make room."""
 
         async def quiet() -> bool:
             pods = (await self._at.kube.get(PODS))["items"]
             return all(pod["status"]["phase"] in ("Succeeded", "Failed") for pod in pods)
 
         await until(quiet, "the last pods", seconds=seconds)
+        events = (await self._at.kube.get(f"/api/v1/namespaces/{NAMESPACE}/events?fieldSelector=reason=Preempted"))["items"]
+        return sum(event.get("count") or 1 for event in events)
 
 
-async def _play(at: Stage, side: str, jobs: list[SimJob], party: Ours | Theirs, own: dict[str, int]) -> Record:
+async def _play(at: Stage, side: str, jobs: list[SimJob], party: FirmJobs | QueuedJobs, own: dict[str, int]) -> Record:
     await asyncio.sleep(2)
     pids = at.pids(**own)
     mark, meter, begun = at.plane.mark(), Meter.of(pids), time.time()
@@ -170,7 +172,7 @@ async def _play(at: Stage, side: str, jobs: list[SimJob], party: Ours | Theirs, 
             group.create_task(_at(zero + job.arrival * TICK_SECONDS, lambda job=job: party.submit(job, zero)))  # type: ignore[misc]
     last = zero + max(job.deadline for job in jobs) * TICK_SECONDS
     await _sleep_until(last)
-    await party.finish(60)
+    evictions = await party.finish(60)
     # Some writes follow the end, and belong to it.
     await asyncio.sleep(1)
     seconds = time.time() - begun
@@ -184,6 +186,7 @@ async def _play(at: Stage, side: str, jobs: list[SimJob], party: Ours | Theirs, 
         "jobs": len(jobs),
         "onTime": round(met / len(jobs), 4),
         "done": len(ends),
+        "evictions": evictions,
         "stopped": sum(life.outcome == "Drained" for life in lives),
         "overheadSeconds": round(overhead(requests, lives), 3),
         "seconds": round(seconds, 1),
