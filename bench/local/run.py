@@ -21,7 +21,7 @@ from bench.plane.figures import quantile, turns
 from bench.plane.furnish import create_all
 from bench.plane.kube import Client, client
 from bench.plane.stage import is_done, outcome, until
-from bench.report import Result, at_least, at_most
+from bench.report import Bar, Result, at_least, at_most
 from dev.cache import locked
 from dev.cluster import default_layout
 from dev.console import DevError, say
@@ -56,7 +56,7 @@ def run(rounds: int) -> Result:
     return Result(records, judge(records))
 
 
-def judge(records: list[Record]) -> list[Any]:
+def judge(records: list[Record]) -> list[Bar]:
     """The bars; what was not measured has none."""
     bars = []
     for record in records:
