@@ -27,9 +27,20 @@ from inference_operator.manifests.crd import inference_job_crd, inference_model_
 
 _MEMORY = Path("/dev/shm")
 _MEMORY_BYTES = 2 << 30
-# The controller manager's and kube-scheduler's own defaults, and limits that nobody reaches here.
-SHIPPED = (ClientLimits(20, 30), ClientLimits(50, 100))
-LIFTED = (ClientLimits(1000, 1000), ClientLimits(1000, 1000))
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneLimits:
+    """What Kubernetes' own components may do at once."""
+
+    controllers: ClientLimits
+    scheduler: ClientLimits
+    job_syncs: int
+
+
+# Their own defaults; and limits that nobody reaches here, with as many jobs side by side as the operator has workers.
+SHIPPED = PlaneLimits(ClientLimits(20, 30), ClientLimits(50, 100), job_syncs=5)
+LIFTED = PlaneLimits(ClientLimits(1000, 1000), ClientLimits(1000, 1000), job_syncs=16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +77,19 @@ def control_plane(
     port: int = 17443,
     *,
     scheduler: bool = False,
-    limits: tuple[ClientLimits, ClientLimits] = LIFTED,
+    limits: PlaneLimits = LIFTED,
     crds: Iterable[Manifest] = (),
 ) -> Iterator[Plane]:
-    """Start one with our CRDs and others, and end it with everything in it.
-
-    `limits` are the controller manager's and kube-scheduler's.
-    """
+    """Start one with our CRDs and others, and end it with everything in it."""
     with tempfile.TemporaryDirectory(prefix="inference-bench-", dir=_memory()) as folder:
         plain = api_only_control_plane(Layout(Path(folder) / "state"), port_base=port)
         control = replace(
             plain,
             controllers=(*plain.controllers, "ttl-after-finished-controller"),
             has_scheduler=scheduler,
-            controller_limits=limits[0],
-            scheduler_limits=limits[1],
+            controller_limits=limits.controllers,
+            scheduler_limits=limits.scheduler,
+            job_syncs=limits.job_syncs,
             one_priority_level=True,
         )
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.plane import control
-from bench.plane.control import Plane, control_plane
+from bench.plane.control import Plane, PlaneLimits, control_plane
 from bench.plane.furnish import furnish
 from bench.plane.kube import Client, client
 from bench.plane.objects import BATCH_JOBS, JOBS, Manifest, Room
@@ -26,7 +26,7 @@ class Limits:
     """Client limits of all parties of a run; ours is the operator's, Kueue's its manager's."""
 
     name: str
-    plane: tuple[ClientLimits, ClientLimits]
+    plane: PlaneLimits
     ours: ClientLimits
     kueue: ClientLimits
 

@@ -199,6 +199,7 @@ def _controller_manager(plane: ControlPlane, programs: Path) -> list[str]:
         f"--service-cluster-ip-range={SERVICE_RANGE}",
         f"--horizontal-pod-autoscaler-sync-period={plane.options.hpa_sync_period}",
         f"--node-monitor-grace-period={plane.options.node_monitor_grace_period}",
+        f"--concurrent-job-syncs={plane.job_syncs}",
         *_limit_flags(plane.controller_limits),
     ]
 

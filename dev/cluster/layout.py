@@ -121,6 +121,8 @@ class ControlPlane:
     # The controller manager's default of 20 requests a second is the bottleneck once hundreds of Jobs are made.
     controller_limits: ClientLimits = ClientLimits()
     scheduler_limits: ClientLimits = ClientLimits()
+    # Jobs that the Job controller looks at side by side; its default.
+    job_syncs: int = 5
     # Benchmarks: all clients wait in one line, instead of by who they are.
     one_priority_level: bool = False
     options: Options = field(default_factory=Options)
