@@ -23,12 +23,15 @@ def middle(records: Sequence[Record], key: str, **which: object) -> float | None
 
 
 def _burst(records: Sequence[Record]) -> Iterator[Bar]:
-    for limits in ("shipped", "lifted"):
+    for limits, name, bound, what in (
+        ("shipped", "rate", 15, "times the Job controller's rate"),
+        ("shipped", "aim", 30, "times the Job controller's rate: the aim"),
+        # Without limits on either side what is left is the CPU that both share with the API server.
+        ("lifted", "rate", 1, "times the Job controller's rate"),
+    ):
         ours, theirs = (middle(records, "jobsPerSecond", cell="burst", limits=limits, side=side) for side in ("ours", "job"))
         if ours is not None and theirs is not None:
-            what = f"times the Job controller's rate, {limits} limits"
-            yield at_least(f"burst.{limits}.rate", what, ours / theirs, 15)
-            yield at_least(f"burst.{limits}.aim", f"{what}: the aim", ours / theirs, 30)
+            yield at_least(f"burst.{limits}.{name}", f"{what}, {limits} limits", ours / theirs, bound)
     mine = {"cell": "burst", "side": "ours", "limits": "lifted"}
     rate, cpu, writes = (middle(records, key, **mine) for key in ("jobsPerSecond", "ownCpuMsPerJob", "writesPerJob"))
     if rate is not None and cpu is not None and writes is not None:
