@@ -12,6 +12,7 @@ from inference_protocol.messages import ModelSource
 
 Manifest = dict[str, Any]
 WARM_SUFFIX = "-warm"
+BATCH_SIZE = 4
 
 
 def inference_job(name: str, namespace: str, model: str, rows: str) -> Manifest:
@@ -20,14 +21,15 @@ def inference_job(name: str, namespace: str, model: str, rows: str) -> Manifest:
         "apiVersion": API_VERSION,
         "kind": "InferenceJob",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": {"model": model, "accelerator": "cpu", "batchSize": 4, "input": {"data": rows}},
+        "spec": {"model": model, "accelerator": "cpu", "batchSize": BATCH_SIZE, "input": {"data": rows}},
     }
 
 
 def warm_model(model: Manifest, workers: int) -> Manifest:
     """The same model under another name, with workers that are kept loaded."""
     meta = {**model["metadata"], "name": model["metadata"]["name"] + WARM_SUFFIX}
-    return {**model, "metadata": meta, "spec": {**model["spec"], "warmPool": {"min": workers, "idleSeconds": 3600}}}
+    pool = {"min": workers, "max": workers, "accelerator": "cpu", "batchSize": BATCH_SIZE}
+    return {**model, "metadata": meta, "spec": {**model["spec"], "warmPool": pool}}
 
 
 def batch_job(name: str, namespace: str, model: Manifest, rows: str, accelerator: AcceleratorClass, image: str) -> Manifest:
