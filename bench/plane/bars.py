@@ -49,7 +49,7 @@ def _deadlines(records: Sequence[Record]) -> Iterator[Bar]:
     ]
     if ours:
         mean = statistics.mean(record["onTime"] for record in ours)
-        for key, name in (("simulated", "simulation"), ("simulatedWithOverhead", "simulation-with-overhead")):
+        for key, name in (("simulated", "simulation"), ("simulatedAsHere", "simulation-as-here")):
             off = mean - statistics.mean(record[key] for record in ours)
             yield at_least(f"deadlines.{name}", f"share on time above the {name}'s", off, -0.02)
         if theirs:

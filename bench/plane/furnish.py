@@ -4,14 +4,15 @@ import asyncio
 from collections.abc import Iterable
 
 from bench.plane.kube import Client
-from bench.plane.objects import JOBS, MODELS, NODES, Manifest, Room, Work, model, node
+from bench.plane.objects import CLAIM, JOBS, MODELS, NAMESPACE, NODES, Manifest, Room, Work, model, node, volume
 from inference_operator.errors import OperatorError
 
+_CLAIMS = f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"
 _AT_ONCE = 32
 
 
 async def furnish(kube: Client, rooms: Iterable[Room]) -> None:
-    """Nodes that are only objects, once our kinds are served."""
+    """Nodes that are only objects, and a volume for answers, once our kinds are served."""
     await served(kube, JOBS)
     for room in rooms:
         body, with_status = node(room)
@@ -21,6 +22,10 @@ async def furnish(kube: Client, rooms: Iterable[Room]) -> None:
         made = await kube.get(f"{NODES}/{room.name}")
         made["spec"].pop("taints", None)
         await kube.replace(f"{NODES}/{room.name}", made)
+    whole, claim, bound = volume()
+    await kube.create("/api/v1/persistentvolumes", whole)
+    await kube.create(_CLAIMS, claim)
+    await kube.apply(f"{_CLAIMS}/{CLAIM}/status", bound)
 
 
 async def served(kube: Client, path: str) -> None:

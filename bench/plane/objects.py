@@ -22,6 +22,7 @@ LABEL_CLASS = "bench.inference.myorg/class"
 # What a batch/v1 Job asks for where ours asks for a device of either class: one place on a node of any class.
 PLACE = "bench.inference.myorg/place"
 GPU = "nvidia.com/gpu"
+CLAIM = "answers"
 DIGEST = "sha256:" + "a" * 64
 
 
@@ -83,8 +84,35 @@ def model(name: str, work: Work) -> tuple[Manifest, Manifest]:
     return body, status
 
 
+def volume() -> tuple[Manifest, Manifest, Manifest]:
+    """A volume, a claim on it, and the claim's status: bound by hand, since the controller that binds does not run here."""
+    size, modes = {"storage": "1Gi"}, ["ReadWriteMany"]
+    shared = {"accessModes": modes, "storageClassName": "", "volumeMode": "Filesystem"}
+    of_claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": CLAIM}}
+    bound = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+    return (
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": CLAIM},
+            "spec": {
+                **shared,
+                "capacity": size,
+                "hostPath": {"path": "/none"},
+                "claimRef": {"namespace": NAMESPACE, "name": CLAIM},
+            },
+        },
+        {
+            **of_claim,
+            "metadata": of_claim["metadata"] | bound,
+            "spec": {**shared, "resources": {"requests": size}, "volumeName": CLAIM},
+        },
+        {**of_claim, "status": {"phase": "Bound", "accessModes": modes, "capacity": size}},
+    )
+
+
 def inference_job(name: str, work: Work, *, model: str, accelerator: str = "auto", deadline: datetime | None = None) -> Manifest:
-    """A batch on that model; with a deadline it is Firm."""
+    """A batch on that model; with a deadline it is Firm. Its output is kept, so that it may be stopped and go on elsewhere."""
     by = {"deadline": rfc3339(deadline), "deadlinePolicy": "Firm"} if deadline is not None else {}
     return {
         "apiVersion": API_VERSION,
@@ -94,6 +122,7 @@ def inference_job(name: str, work: Work, *, model: str, accelerator: str = "auto
             "model": model,
             "accelerator": accelerator,
             "input": {"data": "\n".join(['{"x": [1]}'] * work.items)},
+            "output": {"uri": f"pvc://{CLAIM}/{name}"},
             "template": {"annotations": {ANNOTATION_WORK: _text(work)}},
             **by,
         },

@@ -39,7 +39,7 @@ _CELLS: dict[str, tuple[tuple[str, ...], tuple[Column, ...]]] = {
         (
             ("on time", lambda r: float(r["onTime"])),
             ("simulated", lambda r: float(r["simulated"])),
-            ("simulated with overhead", lambda r: float(r["simulatedWithOverhead"])),
+            ("simulated, as here", lambda r: float(r["simulatedAsHere"])),
             ("start s", lambda r: float(r["overheadSeconds"])),
             *_SHARED,
         ),

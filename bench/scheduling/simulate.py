@@ -30,10 +30,11 @@ EVICTIONS_PER_JOB = 3
 
 @dataclass(frozen=True, slots=True)
 class Ours:
-    """The operator's policy: its weights, and how far off it knows its estimates to be (sigma of their logarithm)."""
+    """The operator's policy: its weights, how far off it knows its estimates to be (sigma of their logarithm), its budget."""
 
     weights: CostWeights = field(default_factory=CostWeights)
     spread: float = 0.0
+    evictions_per_job: int = EVICTIONS_PER_JOB
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +181,7 @@ class Simulation:
             begun=_at(run.begun),
             end=_at(run.begun + run.load + run.share * _believed(job, run.klass)),
             deadline=_at(job.deadline),
-            movable=self._evictions.get(number, 0) < EVICTIONS_PER_JOB,
+            movable=self._evictions.get(number, 0) < ours.evictions_per_job,
             leaving_seconds=0.0,
             resuming_seconds=RESUME_TICKS,
         )

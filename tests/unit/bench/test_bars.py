@@ -11,7 +11,7 @@ def a_burst(side: str, rate: float, *, limits: str = "shipped", void: bool = Fal
 
 
 def a_deadline_run(side: str, on_time: float) -> dict[str, Any]:
-    return {"cell": "deadlines", "side": side, "onTime": on_time, "simulated": 0.8, "simulatedWithOverhead": 0.78, "void": False}
+    return {"cell": "deadlines", "side": side, "onTime": on_time, "simulated": 0.8, "simulatedAsHere": 0.78, "void": False}
 
 
 def verdicts(*records: dict[str, Any]) -> dict[str, bool]:
@@ -37,7 +37,7 @@ def test_deadlines_are_held_against_simulation_and_the_better_form_of_kueue() ->
 
     assert verdicts(ours, theirs, stays) == {
         "deadlines.simulation": True,
-        "deadlines.simulation-with-overhead": True,
+        "deadlines.simulation-as-here": True,
         "deadlines.kueue": False,
     }
     assert not verdicts(a_deadline_run("ours", 0.77))["deadlines.simulation"]
