@@ -156,7 +156,7 @@ class Simulation:
             for n, run in self._running.items()
         )
         needs = tuple(self._need(self._jobs[number], share, ours) for number, share in self._waiting.items())
-        return Fleet(_NODES, pods, needs, tuple(self._tenure(number, run) for number, run in self._running.items()))
+        return Fleet(_NODES, pods, needs, tuple(self._tenure(number, run, ours) for number, run in self._running.items()))
 
     def _need(self, job: SimJob, share: float, ours: Ours) -> Need:
         return Need(
@@ -170,7 +170,7 @@ class Simulation:
             firm=True,
         )
 
-    def _tenure(self, number: int, run: _Run) -> Tenure:
+    def _tenure(self, number: int, run: _Run, ours: Ours) -> Tenure:
         job = self._jobs[number]
         return Tenure(
             key=Key("sim", str(number)),
