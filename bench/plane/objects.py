@@ -87,27 +87,19 @@ def model(name: str, work: Work) -> tuple[Manifest, Manifest]:
 def volume() -> tuple[Manifest, Manifest, Manifest]:
     """A volume, a claim on it, and the claim's status: bound by hand, since the controller that binds does not run here."""
     size, modes = {"storage": "1Gi"}, ["ReadWriteMany"]
-    shared = {"accessModes": modes, "storageClassName": "", "volumeMode": "Filesystem"}
-    of_claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": CLAIM}}
-    bound = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+    shared: Manifest = {"accessModes": modes, "storageClassName": "", "volumeMode": "Filesystem"}
+    mine: Manifest = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": CLAIM}}
+    bound = {"name": CLAIM, "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+    where = {"hostPath": {"path": "/none"}, "claimRef": {"namespace": NAMESPACE, "name": CLAIM}}
     return (
         {
             "apiVersion": "v1",
             "kind": "PersistentVolume",
             "metadata": {"name": CLAIM},
-            "spec": {
-                **shared,
-                "capacity": size,
-                "hostPath": {"path": "/none"},
-                "claimRef": {"namespace": NAMESPACE, "name": CLAIM},
-            },
+            "spec": {**shared, "capacity": size, **where},
         },
-        {
-            **of_claim,
-            "metadata": of_claim["metadata"] | bound,
-            "spec": {**shared, "resources": {"requests": size}, "volumeName": CLAIM},
-        },
-        {**of_claim, "status": {"phase": "Bound", "accessModes": modes, "capacity": size}},
+        {**mine, "metadata": bound, "spec": {**shared, "resources": {"requests": size}, "volumeName": CLAIM}},
+        {**mine, "status": {"phase": "Bound", "accessModes": modes, "capacity": size}},
     )
 
 
