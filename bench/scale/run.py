@@ -1,7 +1,6 @@
 """Start to first placement, memory, CPU at rest, and writes, with ten thousand InferenceJobs present."""
 
 import asyncio
-import json
 import statistics
 import tempfile
 import time
@@ -9,15 +8,19 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from bench.plane.audit import writes
+from bench.plane.control import Operator, Plane, control_plane, operator
+from bench.plane.furnish import create_all, furnish
+from bench.plane.kube import Client, client
+from bench.plane.objects import JOBS as JOBS_PATH
+from bench.plane.objects import rooms
 from bench.report import Result, at_most
-from bench.scale.plane import Operator, Plane, client, control_plane, install, operator
 from inference_operator.effects.kube import Kube
 
 JOBS = 10_000
 NODES = 100
 ROUNDS = 3
 REST_SECONDS = 60
-_JOBS_PATH = "/apis/inference.myorg/v1/namespaces/default/inferencejobs"
 
 
 def run(rounds: int) -> Result:
@@ -25,7 +28,7 @@ def run(rounds: int) -> Result:
     measured = [asyncio.run(_round()) for _ in range(rounds or ROUNDS)]
 
     def median(key: str) -> float:
-        return statistics.median(one[key] for one in measured)
+        return float(statistics.median(one[key] for one in measured))
 
     return Result(
         measured,
@@ -42,8 +45,8 @@ def run(rounds: int) -> Result:
 
 async def _round() -> dict[str, Any]:
     with control_plane() as plane, tempfile.TemporaryDirectory() as folder:
-        async with client(plane) as kube:
-            await install(kube, NODES)
+        async with client(plane.kubeconfig) as kube:
+            await furnish(kube, rooms(NODES))
             await create_jobs(kube, JOBS)
             written = count_writes(plane)
             begun = time.monotonic()
@@ -70,29 +73,26 @@ def one_class() -> dict[str, Any]:
     return {"cpu": {"executionProviders": ["CPUExecutionProvider"], "requests": {"cpu": "1", "memory": "1Gi"}, "wattsBusy": 15}}
 
 
-async def create_jobs(kube: Kube, count: int) -> None:
+async def create_jobs(kube: Client, count: int) -> None:
     """Batch jobs with deadlines, more than there is room for, so that most of them wait."""
-    gate = asyncio.Semaphore(16)
+    await create_all(kube, JOBS_PATH, (_job(number) for number in range(count)))
 
-    async def one(number: int) -> None:
-        body = {
-            "apiVersion": "inference.myorg/v1",
-            "kind": "InferenceJob",
-            "metadata": {"name": f"job-{number}", "labels": {"team": f"team-{number % 17}"}},
-            "spec": {
-                "model": "pvc://models/m.onnx",
-                "accelerator": "cpu",
-                "deadline": f"2031-01-{1 + number % 28:02d}T{number % 24:02d}:00:00Z",
-                "priority": number % 3,
-                "batchSize": 8,
-                "input": {"uri": f"pvc://data/in-{number}.npy"},
-                "output": {"uri": f"pvc://data/out-{number}"},
-            },
-        }
-        async with gate:
-            await kube.create(_JOBS_PATH, body)
 
-    await asyncio.gather(*(one(number) for number in range(count)))
+def _job(number: int) -> dict[str, Any]:
+    return {
+        "apiVersion": "inference.myorg/v1",
+        "kind": "InferenceJob",
+        "metadata": {"name": f"job-{number}", "labels": {"team": f"team-{number % 17}"}},
+        "spec": {
+            "model": "pvc://models/m.onnx",
+            "accelerator": "cpu",
+            "deadline": f"2031-01-{1 + number % 28:02d}T{number % 24:02d}:00:00Z",
+            "priority": number % 3,
+            "batchSize": 8,
+            "input": {"uri": f"pvc://data/in-{number}.npy"},
+            "output": {"uri": f"pvc://data/out-{number}"},
+        },
+    }
 
 
 async def first_pod(kube: Kube, begun: float) -> float:
@@ -106,7 +106,7 @@ async def first_pod(kube: Kube, begun: float) -> float:
 async def settle(kube: Kube, begun: float) -> float:
     """Seconds until every job has a status."""
     while True:
-        waiting = await kube.get(f"{_JOBS_PATH}?fieldSelector=status.phase%3D&limit=1")
+        waiting = await kube.get(f"{JOBS_PATH}?fieldSelector=status.phase%3D&limit=1")
         if not waiting["items"]:
             return time.monotonic() - begun
         # Each look has the API server walk through all ten thousand: seldom enough not to be what is measured.
@@ -121,13 +121,6 @@ async def at_rest(running: Operator) -> float:
     return (running.cpu_seconds - before) / (time.monotonic() - then)
 
 
-def count_writes(plane: Plane) -> Counter[tuple[str, str]]:
-    """Writes by verb and resource, from the API server's audit log."""
-    counted: Counter[tuple[str, str]] = Counter()
-    for line in plane.audit_log.read_text().splitlines():
-        event = json.loads(line)
-        reference = event.get("objectRef", {})
-        resource = "/".join(filter(None, (reference.get("resource"), reference.get("subresource"))))
-        if event["verb"] in ("create", "update", "patch", "delete") and resource not in ("leases", "events"):
-            counted[event["verb"], resource] += 1
-    return counted
+def count_writes(plane: Plane) -> Counter[tuple[str, str, str]]:
+    """Writes by actor, verb and resource, from the API server's audit log."""
+    return writes(plane.requests())

@@ -30,10 +30,11 @@ EVICTIONS_PER_JOB = 3
 
 @dataclass(frozen=True, slots=True)
 class Ours:
-    """The operator's policy: its weights, and how far off it knows its estimates to be (sigma of their logarithm)."""
+    """The operator's policy: its weights, how far off it knows its estimates to be (sigma of their logarithm), its budget."""
 
     weights: CostWeights = field(default_factory=CostWeights)
     spread: float = 0.0
+    evictions_per_job: int = EVICTIONS_PER_JOB
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ class Simulation:
             for n, run in self._running.items()
         )
         needs = tuple(self._need(self._jobs[number], share, ours) for number, share in self._waiting.items())
-        return Fleet(_NODES, pods, needs, tuple(self._tenure(number, run) for number, run in self._running.items()))
+        return Fleet(_NODES, pods, needs, tuple(self._tenure(number, run, ours) for number, run in self._running.items()))
 
     def _need(self, job: SimJob, share: float, ours: Ours) -> Need:
         return Need(
@@ -169,7 +170,7 @@ class Simulation:
             firm=True,
         )
 
-    def _tenure(self, number: int, run: _Run) -> Tenure:
+    def _tenure(self, number: int, run: _Run, ours: Ours) -> Tenure:
         job = self._jobs[number]
         return Tenure(
             key=Key("sim", str(number)),
@@ -180,7 +181,7 @@ class Simulation:
             begun=_at(run.begun),
             end=_at(run.begun + run.load + run.share * _believed(job, run.klass)),
             deadline=_at(job.deadline),
-            movable=self._evictions.get(number, 0) < EVICTIONS_PER_JOB,
+            movable=self._evictions.get(number, 0) < ours.evictions_per_job,
             leaving_seconds=0.0,
             resuming_seconds=RESUME_TICKS,
         )

@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.proc import birth, cpu_seconds, stat
+
 # Core 0 is the server's alone, core 1 the client's: on one core they would measure each other.
 SERVER_CORE, CLIENT_CORE = 0, 1
 _MARK = "INFERENCE_BENCH_WORKER"
-_TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -41,7 +42,7 @@ class Started:
     @property
     def cpu_seconds(self) -> float:
         """User and system time of the whole tree so far, with children that have ended."""
-        return sum(_cpu_seconds(pid) for pid in self.tree())
+        return sum(cpu_seconds(pid) for pid in self.tree())
 
     def memory_mib(self) -> tuple[float, float]:
         """Resident MiB of the tree: plainly added up, and with shared pages counted once."""
@@ -94,13 +95,13 @@ def started(command: list[str], *, log: Path, core: int, environment: Mapping[st
 
 
 def _end(running: Started) -> None:
-    tree = {pid: _birth(pid) for pid in running.tree()}
+    tree = {pid: birth(pid) for pid in running.tree()}
     running.process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         running.process.wait(_PATIENCE_SECONDS)
-    for pid, birth in tree.items():
+    for pid, born in tree.items():
         # A number may be another process's by now; its birth tells.
-        if birth is not None and _birth(pid) == birth:
+        if born is not None and birth(pid) == born:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     running.process.wait()
@@ -119,23 +120,4 @@ def _parents() -> Iterator[tuple[int, int]]:
     for entry in os.listdir("/proc"):  # noqa: PTH208 -- this is asked often, and paths cost more than the read
         if entry.isdigit():
             with contextlib.suppress(OSError, IndexError, ValueError):
-                yield int(entry), int(_stat(int(entry))[1])
-
-
-def _stat(pid: int) -> list[str]:
-    # The name stands in brackets and may hold anything, brackets too.
-    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-
-
-def _cpu_seconds(pid: int) -> float:
-    try:
-        return sum(map(int, _stat(pid)[11:15])) / _TICK
-    except (OSError, IndexError):
-        return 0.0
-
-
-def _birth(pid: int) -> str | None:
-    try:
-        return _stat(pid)[19]
-    except (OSError, IndexError):
-        return None
+                yield int(entry), int(stat(int(entry))[1])

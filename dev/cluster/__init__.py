@@ -5,6 +5,7 @@ Start reading at `lifecycle.up`. Other code imports from here: `from dev.cluster
 
 from dev.cluster.layout import (
     NODES,
+    ClientLimits,
     ControlPlane,
     Layout,
     Options,
@@ -28,6 +29,7 @@ from dev.cluster.nodes import kill_node
 
 __all__ = [
     "NODES",
+    "ClientLimits",
     "ControlPlane",
     "Layout",
     "Options",

@@ -1,11 +1,12 @@
 """etcd, API server, controller manager and scheduler as plain processes of the machine."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
-from dev.cluster.api import api_as
+from dev.cluster.api import Api, Json, api_as
 from dev.cluster.files import write_if_changed
-from dev.cluster.layout import CLUSTER_DOMAIN, POD_RANGE, SERVICE_RANGE, ControlPlane, Layout
+from dev.cluster.layout import CLUSTER_DOMAIN, POD_RANGE, SERVICE_RANGE, ClientLimits, ControlPlane, Layout
 from dev.cluster.pki import ensure_pki, write_kubeconfig
 from dev.cluster.processes import Processes
 from dev.console import wait_until
@@ -24,12 +25,29 @@ def processes_of(layout: Layout) -> Processes:
     return Processes(run=layout.run, logs=layout.logs)
 
 
-def start_control_plane(plane: ControlPlane) -> Path:
-    """Start what does not run, wait for the API, return the administrator's kubeconfig."""
+def start_control_plane(plane: ControlPlane, crds: Iterable[Json] = ()) -> Path:
+    """Start what does not run, wait for the API, return the administrator's kubeconfig.
+
+    The garbage collector looks for new kinds every half minute; those of `crds` it knows from its start.
+    """
     begin_control_plane(plane)
     await_control_plane(plane)
+    install_crds(api_as(plane, "admin"), crds)
     start_controllers(plane)
     return plane.layout.kubeconfig
+
+
+def install_crds(api: Api, crds: Iterable[Json]) -> None:
+    """Create CustomResourceDefinitions, and wait until they are established."""
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    names = [api.create(path, crd)["metadata"]["name"] for crd in crds]
+
+    def established() -> bool:
+        # A fresh one has `conditions: null`.
+        found = [api.get(f"{path}/{name}").get("status", {}).get("conditions") or () for name in names]
+        return all(any(one["type"] == "Established" and one["status"] == "True" for one in those) for those in found)
+
+    wait_until("the CRDs", established, timeout_seconds=60)
 
 
 def begin_control_plane(plane: ControlPlane) -> None:
@@ -46,7 +64,7 @@ def start_controllers(plane: ControlPlane) -> None:
     processes = processes_of(plane.layout)
     kubernetes = ensure("kubernetes")
     processes.ensure("kube-controller-manager", _controller_manager(plane, kubernetes))
-    if plane.has_nodes:
+    if plane.has_scheduler:
         processes.ensure("kube-scheduler", _scheduler(plane, kubernetes))
 
 
@@ -64,7 +82,7 @@ def await_control_plane(plane: ControlPlane) -> None:
 
 def control_plane_names(plane: ControlPlane) -> tuple[str, ...]:
     """Return the process names in the order in which they are stopped."""
-    scheduler = ("kube-scheduler",) if plane.has_nodes else ()
+    scheduler = ("kube-scheduler",) if plane.has_scheduler else ()
     return (*scheduler, "kube-controller-manager", "kube-apiserver", "etcd")
 
 
@@ -120,6 +138,7 @@ def _api_server(plane: ControlPlane, programs: Path) -> list[str]:
         *_kubelet_client_flags(pki),
         *_aggregation_flags(pki),
         *_node_flags(plane),
+        *_priority_flags(plane),
     ]
 
 
@@ -152,6 +171,12 @@ def _node_flags(plane: ControlPlane) -> list[str]:
     return ["--disable-admission-plugins=ServiceAccount", "--endpoint-reconciler-type=none"]
 
 
+def _priority_flags(plane: ControlPlane) -> list[str]:
+    if not plane.one_priority_level:
+        return []
+    return ["--enable-priority-and-fairness=false", "--max-requests-inflight=800", "--max-mutating-requests-inflight=400"]
+
+
 def _controller_manager(plane: ControlPlane, programs: Path) -> list[str]:
     pki = plane.layout.pki
     kubeconfig = plane.layout.config / "controller-manager.kubeconfig"
@@ -174,9 +199,8 @@ def _controller_manager(plane: ControlPlane, programs: Path) -> list[str]:
         f"--service-cluster-ip-range={SERVICE_RANGE}",
         f"--horizontal-pod-autoscaler-sync-period={plane.options.hpa_sync_period}",
         f"--node-monitor-grace-period={plane.options.node_monitor_grace_period}",
-        # The default of 20 requests a second is the bottleneck once hundreds of Jobs are made.
-        "--kube-api-qps=200",
-        "--kube-api-burst=400",
+        f"--concurrent-job-syncs={plane.job_syncs}",
+        *_limit_flags(plane.controller_limits),
     ]
 
 
@@ -188,8 +212,11 @@ def _scheduler(plane: ControlPlane, programs: Path) -> list[str]:
         f"--authentication-kubeconfig={kubeconfig}",
         f"--authorization-kubeconfig={kubeconfig}",
         "--bind-address=127.0.0.1",
-        "--secure-port=10259",
+        f"--secure-port={plane.scheduler_port}",
         "--leader-elect=false",
-        "--kube-api-qps=200",
-        "--kube-api-burst=400",
+        *_limit_flags(plane.scheduler_limits),
     ]
+
+
+def _limit_flags(limits: ClientLimits) -> list[str]:
+    return [f"--kube-api-qps={limits.rate}", f"--kube-api-burst={limits.burst}"]

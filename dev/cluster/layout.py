@@ -97,6 +97,14 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """Requests a second and at once of one component's client of the API server."""
+
+    rate: int = 200
+    burst: int = 400
+
+
+@dataclass(frozen=True, slots=True)
 class ControlPlane:
     """One control plane: addresses, ports and which controllers run."""
 
@@ -106,8 +114,17 @@ class ControlPlane:
     etcd_port: int = 23790
     controller_manager_port: int = 10257
     controllers: tuple[str, ...] = ("*",)
-    # Without nodes: no scheduler, no admission of service accounts, no published endpoint.
+    # Without nodes: no admission of service accounts, no published endpoint.
     has_nodes: bool = True
+    has_scheduler: bool = True
+    scheduler_port: int = 10259
+    # The controller manager's default of 20 requests a second is the bottleneck once hundreds of Jobs are made.
+    controller_limits: ClientLimits = ClientLimits()
+    scheduler_limits: ClientLimits = ClientLimits()
+    # Jobs that the Job controller looks at side by side; its default.
+    job_syncs: int = 5
+    # Benchmarks: all clients wait in one line, instead of by who they are.
+    one_priority_level: bool = False
     options: Options = field(default_factory=Options)
 
 
@@ -124,8 +141,10 @@ def api_only_control_plane(layout: Layout, *, port_base: int = 16443) -> Control
         api_port=port_base,
         etcd_port=port_base + 1,
         controller_manager_port=port_base + 3,
+        scheduler_port=port_base + 4,
         controllers=("job-controller", "garbage-collector-controller", "namespace-controller"),
         has_nodes=False,
+        has_scheduler=False,
     )
 
 

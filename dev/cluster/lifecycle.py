@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -87,10 +88,10 @@ def start_node(layout: Layout, node: Node) -> None:
         await_nodes(plane, api, {node: start_kubelet(plane, node)})
 
 
-def start_api_only(plane: ControlPlane) -> Path:
-    """Start a control plane without nodes; needs no root when its state folder needs none."""
+def start_api_only(plane: ControlPlane, crds: Iterable[dict[str, Any]] = ()) -> Path:
+    """Start a control plane without nodes, with these CRDs; needs no root when its state folder needs none."""
     with locked(_lock(plane.layout)):
-        return start_control_plane(plane)
+        return start_control_plane(plane, crds)
 
 
 def stop_api_only(plane: ControlPlane) -> None:

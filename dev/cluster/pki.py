@@ -37,7 +37,7 @@ def ensure_pki(plane: ControlPlane) -> None:
             _make_authority(folder, authority)
     for identity in _identities(plane):
         if not (folder / f"{identity.file}.crt").exists():
-            _make_identity(folder, identity)
+            make_identity(folder, identity)
     if not (folder / "sa.pub").exists():
         key = str(folder / "sa.key")
         _openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", key)
@@ -56,7 +56,7 @@ def write_kubeconfig(plane: ControlPlane, *, identity: str, target: Path) -> Non
                 "name": "dev",
                 "cluster": {
                     "server": f"https://{plane.host}:{plane.api_port}",
-                    "certificate-authority-data": _encoded(folder / "ca.crt"),
+                    "certificate-authority-data": encoded(folder / "ca.crt"),
                 },
             }
         ],
@@ -64,8 +64,8 @@ def write_kubeconfig(plane: ControlPlane, *, identity: str, target: Path) -> Non
             {
                 "name": identity,
                 "user": {
-                    "client-certificate-data": _encoded(folder / f"{identity}.crt"),
-                    "client-key-data": _encoded(folder / f"{identity}.key"),
+                    "client-certificate-data": encoded(folder / f"{identity}.crt"),
+                    "client-key-data": encoded(folder / f"{identity}.key"),
                 },
             }
         ],
@@ -121,7 +121,8 @@ def _make_authority(folder: Path, name: str) -> None:
     )
 
 
-def _make_identity(folder: Path, identity: Identity) -> None:
+def make_identity(folder: Path, identity: Identity) -> None:
+    """Make a key and a certificate that one of the folder's authorities signs."""
     organization = f"/O={identity.organization}" if identity.organization else ""
     authority = folder / identity.authority
     arguments = [
@@ -150,5 +151,6 @@ def _openssl(*arguments: str) -> None:
         raise DevError(f"openssl {arguments[0]} failed: {result.stderr.strip()}")
 
 
-def _encoded(path: Path) -> str:
+def encoded(path: Path) -> str:
+    """A file as base64, as certificates stand in objects."""
     return base64.b64encode(path.read_bytes()).decode()

@@ -3,7 +3,7 @@
 import os
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dev.cache import cache_root, digest, locked, published
@@ -29,12 +29,15 @@ class ToolSet:
     module: str
     programs: dict[str, str]
     ldflags: str = "-s -w"
+    # Folders of modules that are kept beside the programs, for example CRDs: name -> (module, folder in it).
+    shares: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def key(self) -> str:
         """Return the hash that names a build: module files, programs and flags."""
         folder = HERE / self.module
         names = [f"{name}={package}" for name, package in sorted(self.programs.items())]
-        texts = [self.ldflags, *names]
+        shares = [f"{name}={module}/{path}" for name, (module, path) in sorted(self.shares.items())]
+        texts = [self.ldflags, *names, *shares]
         files = [(folder / file).read_bytes() for file in ("go.mod", "go.sum")]
         return digest([*files, *(text.encode() for text in texts)])
 
@@ -62,6 +65,14 @@ TOOL_SETS: dict[str, ToolSet] = {
     "etcd": ToolSet(module="etcd", programs={"etcd": "go.etcd.io/etcd/server/v3"}),
     "helm": ToolSet(module="helm", programs={"helm": "helm.sh/helm/v4/cmd/helm"}),
     "coredns": ToolSet(module="coredns", programs={"coredns": "github.com/coredns/coredns"}),
+    "kueue": ToolSet(
+        module="kueue",
+        programs={"kueue": "sigs.k8s.io/kueue/cmd/kueue"},
+        shares={
+            "crds": ("sigs.k8s.io/kueue", "config/components/crd/bases"),
+            "webhooks": ("sigs.k8s.io/kueue", "config/components/webhook"),
+        },
+    ),
 }
 
 
@@ -79,6 +90,11 @@ def ensure(name: str) -> Path:
         if not target.is_dir():
             _build(name, target)
     return target
+
+
+def share(name: str, folder: str) -> Path:
+    """Build a set unless the cache has it; return one of the folders that it keeps."""
+    return ensure(name).parent / "share" / folder
 
 
 def kubectl() -> str:
@@ -118,3 +134,8 @@ def _go_build(go: str, tools: ToolSet, scratch: Path) -> None:
     if result.returncode != 0:
         tail = log.read_text(errors="replace").splitlines()[-20:]
         raise DevError("go build failed:\n" + "\n".join(tail))
+    for kept, (module, path) in tools.shares.items():
+        asked = [go, "list", "-m", "-f", "{{.Dir}}", module]
+        found = subprocess.run(asked, cwd=HERE / tools.module, env=environment, capture_output=True, text=True, check=True)
+        # The module cache is read-only, and the copy must not be: it could not be removed.
+        shutil.copytree(Path(found.stdout.strip()) / path, scratch / "share" / kept, copy_function=shutil.copyfile)

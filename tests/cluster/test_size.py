@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.scale.plane import client, control_plane, install, operator
+from bench.plane.control import control_plane, operator
+from bench.plane.furnish import furnish
+from bench.plane.kube import client
+from bench.plane.objects import rooms
 from bench.scale.run import JOBS, NODES, count_writes, create_jobs, one_class, settle
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -16,8 +19,8 @@ MEMORY_BOUND_MIB = 200e6 / 2**20
 
 async def test_ten_thousand_jobs_stay_within_memory_and_writes(tmp_path: Path) -> None:
     with control_plane(port=27443) as plane:
-        async with client(plane) as kube:
-            await install(kube, NODES)
+        async with client(plane.kubeconfig) as kube:
+            await furnish(kube, rooms(NODES))
             await create_jobs(kube, JOBS)
             before = sum(count_writes(plane).values())
             # Written as fast as the API server takes it: what is bounded here is how often, not how quickly.

@@ -1,0 +1,124 @@
+"""The API server's audit log as measurements: its clock counts microseconds, where objects' own times count whole seconds.
+
+Pure: lines in, values out.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+_WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+_ACCOUNTS = "system:serviceaccount:kube-system:"
+_QUIET = frozenset({"leases", "events"})
+
+
+class _Reference(msgspec.Struct, rename="camel"):
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+class _Status(msgspec.Struct):
+    code: int = 0
+
+
+class _User(msgspec.Struct):
+    username: str = ""
+
+
+class _Event(msgspec.Struct, rename="camel"):
+    verb: str
+    stage: str
+    request_received_timestamp: datetime
+    stage_timestamp: datetime
+    user: _User
+    user_agent: str = ""
+    object_ref: _Reference | None = None
+    response_status: _Status | None = None
+
+
+_DECODER = msgspec.json.Decoder(_Event)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One answered request. `received` and `answered` are seconds since the epoch; `resource` holds the subresource, too."""
+
+    actor: str
+    verb: str
+    resource: str
+    namespace: str
+    name: str
+    code: int
+    received: float
+    answered: float
+
+    @property
+    def writes(self) -> bool:
+        """Whether it changes anything."""
+        return self.verb in _WRITES
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it was carried out."""
+        return self.code < 300
+
+
+def parse(lines: Iterable[bytes]) -> list[Request]:
+    """Read events of level Metadata, one JSON object a line; watches and what has no answer yet are left out."""
+    found = []
+    for line in lines:
+        event = _DECODER.decode(line)
+        reference = event.object_ref
+        if event.stage != "ResponseComplete" or event.verb == "watch" or reference is None:
+            continue
+        found.append(
+            Request(
+                actor=actor(event.user.username, event.user_agent),
+                verb=event.verb,
+                resource="/".join(filter(None, (reference.resource, reference.subresource))),
+                namespace=reference.namespace,
+                name=reference.name,
+                code=event.response_status.code if event.response_status is not None else 0,
+                received=event.request_received_timestamp.timestamp(),
+                answered=event.stage_timestamp.timestamp(),
+            )
+        )
+    return found
+
+
+def actor(user: str, agent: str) -> str:
+    """Who asked: a controller by its service account, a program by the name that it gives itself."""
+    if user.startswith(_ACCOUNTS):
+        return user.removeprefix(_ACCOUNTS)
+    if user.startswith("system:kube-"):
+        return user.removeprefix("system:")
+    name = agent.split("/", 1)[0]
+    # aiohttp names Python, and only the operator leaves it so.
+    return {"Python": "inference-operator", "kopf": "inference-operator"}.get(name, name)
+
+
+def writes(requests: Iterable[Request]) -> Counter[tuple[str, str, str]]:
+    """Write requests by actor, verb and resource, refused ones too, without Leases and events."""
+    return Counter((r.actor, r.verb, r.resource) for r in requests if r.writes and r.resource not in _QUIET)
+
+
+def events(requests: Iterable[Request]) -> int:
+    """How many events were written."""
+    return sum(r.writes and r.resource == "events" for r in requests)
+
+
+def by_name(requests: Iterable[Request], verb: str, resource: str, *, last: bool = False) -> dict[str, Request]:
+    """The first (or last) request of a kind that succeeded, by object."""
+    chosen: Callable[[float, float], bool] = (lambda new, old: new > old) if last else (lambda new, old: new < old)
+    found: dict[str, Request] = {}
+    for r in requests:
+        if r.verb == verb and r.resource == resource and r.succeeded:
+            known = found.get(r.name)
+            if known is None or chosen(r.answered, known.answered):
+                found[r.name] = r
+    return found

@@ -1,0 +1,57 @@
+"""The stand-in for kubelets and workers: what it says of a pod, and where a next attempt goes on."""
+
+import asyncio
+
+import pytest
+
+from bench.plane.objects import Work
+from bench.plane.player import _ended, _Run, _running
+from inference_operator.domain.cluster import PodPhase
+from inference_operator.domain.names import LABEL_JOB, LABEL_JOB_UID, LABEL_MANAGED_BY, MANAGED_BY
+from inference_operator.domain.parse import parse_pod
+
+WORK = Work({"cpu": 10.0, "gpu": 2.0}, 100)
+
+
+def a_pod(*, ours: bool = True) -> dict:
+    mine = {LABEL_JOB: "digits", LABEL_JOB_UID: "job-uid", LABEL_MANAGED_BY: MANAGED_BY}
+    labels = mine if ours else {"batch.kubernetes.io/job-name": "digits"}
+    meta = {"name": "p", "namespace": "default", "uid": "u", "resourceVersion": "1", "labels": labels}
+    owner = {"uid": "job-uid", "kind": "InferenceJob" if ours else "Job", "controller": True}
+    return {"metadata": meta | {"ownerReferences": [owner]}, "spec": {"nodeName": "cpu-0", "containers": []}}
+
+
+def a_run(*, resumed: int = 0, ours: bool = True) -> _Run:
+    return _Run(a_pod(ours=ours), WORK, "cpu", resumed, stop=asyncio.Event())
+
+
+def test_a_next_attempt_has_the_rest_to_do() -> None:
+    run = a_run(resumed=40)
+
+    assert run.seconds == pytest.approx(6.0)
+    assert [run.done_after(seconds) for seconds in (0.0, 3.0, 6.0, 60.0)] == [40, 70, 100, 100]
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_run_knows_its_job_on_both_sides(*, ours: bool) -> None:
+    assert (a_run(ours=ours).job, a_run(ours=ours).owner, a_run(ours=ours).ours) == ("digits", "job-uid", ours)
+
+
+def test_the_operator_reads_what_is_played() -> None:
+    run = a_run()
+    running = parse_pod({**a_pod(), "status": _running(100.0)})
+    ended = parse_pod({**a_pod(), "status": _ended(run, "Succeeded", 100, 100.0, 110.0)})
+
+    assert (running.phase, running.ready) == (PodPhase.RUNNING, True)
+    assert ended.phase is PodPhase.SUCCEEDED
+    assert ended.report is not None and ended.report.progress is not None
+    assert (ended.report.outcome, ended.report.progress.completed) == ("Succeeded", 100)
+    assert ended.report.model is not None and ended.report.model.items_per_second == pytest.approx(10.0)
+
+
+def test_a_stopped_run_is_drained_with_what_it_had() -> None:
+    ended = parse_pod({**a_pod(), "status": _ended(a_run(resumed=10), "Drained", 55, 100.0, 104.5)})
+
+    assert ended.phase is PodPhase.FAILED
+    assert ended.report is not None and ended.report.progress is not None
+    assert (ended.report.outcome, ended.report.progress.completed, ended.report.progress.resumed) == ("Drained", 55, 10)
