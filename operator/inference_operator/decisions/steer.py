@@ -79,12 +79,7 @@ def _learned(state: Steering, seen: Seen, bounds: Bounds) -> Steering:
     """Correct the utilisation by the newest window, if it can tell something."""
     load, ready = seen.steady, seen.workers.ready
     used = load.busy / ready
-    telling = (
-        load.count >= _FEW
-        and load.seconds >= _LEARN_SECONDS
-        and 0 < used <= _LEARN_UP_TO
-        and load.demand <= load.busy * 1.1
-    )
+    telling = load.count >= _FEW and load.seconds >= _LEARN_SECONDS and 0 < used <= _LEARN_UP_TO and load.demand <= load.busy * 1.1
     if not telling or load.p95 is None or load.floor is None:
         return state
     room, wait = _AIM * bounds.target_seconds - load.floor, load.p95 - load.floor
