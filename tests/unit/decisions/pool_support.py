@@ -78,7 +78,9 @@ def decide_pool(seen: PoolObserved, *, waiting: int = 0, priority: int = 0, room
 
 def a_lodger(model: Model, host: Pod, *, attempt: int = 1, failed: int = 0, **job: Any) -> Job:
     """A batch whose newest attempt was given to a warm worker."""
-    placement = Placement("cpu", "node-1", host.key.name, cost_terms(), whole(NOW - timedelta(seconds=2)))
+    placement = Placement(
+        accelerator="cpu", node="node-1", pod=host.key.name, cost=cost_terms(), decision_time=whole(NOW - timedelta(seconds=2))
+    )
     last = AttemptStatus(number=attempt, pod=host.key.name, outcome=AttemptOutcome.RUNNING)
     status = InferenceJobStatus(
         observed_generation=1, attempts=attempt, failed_attempts=failed, last_attempt=last, placement=placement
