@@ -86,7 +86,8 @@ class Life:
     def _begin(self, order: TaskOrder) -> Task:
         model = self.model
         if model is None or not _is_same(order.model, self.config.model):
-            text = f"this worker holds {self.config.model.name} {self.config.model.version}, not {order.model.name} {order.model.version}"
+            held = self.config.model
+            text = f"this worker holds {held.name} {held.version}, not {order.model.name} {order.model.version}"
             raise WorkerError(WorkerReason.MODEL_NOT_FOUND, text)
         return Task(
             config_of(self.config, order),
