@@ -140,12 +140,20 @@ def _over(observed: PoolObserved, pool: Pool, stand: Standing) -> frozenset[str]
 
 
 def _recheck(observed: PoolObserved, pool: Pool | None, stand: Standing, now: datetime) -> datetime | None:
-    """When time alone may change the plan: a retry, or a worker that has been idle for long enough."""
+    """When to look again though nothing happens to the pool: at a retry, or when a worker will have been idle for long enough.
+
+    The end of a task is no event of its pool, so one that is over its minimum is looked at while all are busy too.
+    """
     times = [stand.retry] if stand.retry is not None and stand.retry > now else []
-    if pool is not None and len(stand.current) > max(stand.wanted, pool.spec.min):
-        waits = [pool.spec.idle_seconds - observed.idle_seconds.get(p.uid, 0.0) for p in stand.current]
-        times.append(shift(now, max(min(waits), 0.0) + 1.0))
+    if pool is not None and len(stand.current) > pool.spec.min:
+        waits = [_still_to_wait(p, observed, pool.spec.idle_seconds) for p in stand.current]
+        times.append(shift(now, min(waits) + 1.0))
     return min(times, default=None)
+
+
+def _still_to_wait(pod: Pod, observed: PoolObserved, idle_seconds: float) -> float:
+    idle = 0.0 if observed.lodgers.get(pod.key) else observed.idle_seconds.get(pod.uid, 0.0)
+    return max(idle_seconds - idle, 0.0)
 
 
 def _status(observed: PoolObserved, pool: Pool | None, stand: Standing, answer: Answer | None) -> WarmPoolStatus | None:

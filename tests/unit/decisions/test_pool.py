@@ -190,7 +190,8 @@ def test_when_time_alone_changes_something_it_is_looked_at_again() -> None:
     model = a_pooled_model(min=0, idle_seconds=60)
 
     assert decide_pool(a_view(model, a_worker(model), idle={1: 20.0})).recheck == in_seconds(41)
-    assert decide_pool(a_view(model, a_worker(model), idle={1: 20.0}), waiting=1).recheck is None
+    assert decide_pool(a_view(model, a_worker(model), idle={1: 20.0}), waiting=1).recheck == in_seconds(41)
+    assert decide_pool(a_view(model, a_worker(model), tasks={1: 1}, idle={1: 20.0})).recheck == in_seconds(61)
     assert decide_pool(a_view(a_pooled_model(min=1), a_worker(model), idle={1: 20.0})).recheck is None
 
 
