@@ -1,6 +1,7 @@
 """Stand-ins for kube-scheduler, kubelet and workers. A simulation: pods turn Running, Ready and ended after given seconds."""
 
 import asyncio
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +11,15 @@ from inference_operator.domain import names
 from inference_operator.domain.parse import parse_node, parse_pod
 from inference_operator.domain.resources import shortage, subtract
 from inference_operator.domain.schema import rfc3339
+from inference_operator.errors import WorkerUnreachableError
 from inference_protocol.messages import (
     CONFIG_VARIABLE,
     Latency,
     ModelFacts,
     Progress,
+    TaskOrder,
+    TaskQuery,
+    TaskState,
     Telemetry,
     TerminationReport,
     WorkerConfig,
@@ -22,8 +27,9 @@ from inference_protocol.messages import (
 )
 from inference_protocol.reasons import WorkerReason
 from tests.simulation.api import At, Raw, SimulatedApi
-from tests.simulation.trace import Trace
+from tests.simulation.trace import Trace, whose
 from tests.simulation.virtual_time import VirtualClock
+from tests.simulation.warm import Ledger, WarmWorker
 
 BIND_SECONDS = 0.02
 DRAIN_SECONDS = 1.0
@@ -54,15 +60,17 @@ class Script:
 class SimulatedCluster:
     """Watches pods and moves them on."""
 
-    def __init__(self, api: SimulatedApi, trace: Trace, scripts: dict[str, Script]) -> None:
+    def __init__(self, api: SimulatedApi, trace: Trace, scripts: dict[str, Script], ledger: Ledger) -> None:
         self._api = api
         self._trace = trace
         self._scripts = scripts
         self._clock = VirtualClock()
         self._unbound: set[At] = set()
         self._ready_at: dict[str, float] = {}
-        # Items that are committed, by job.
-        self._committed: dict[str, int] = {}
+        self._ledger = ledger
+        self._committed = ledger.committed
+        # Warm workers by their pod's uid.
+        self._warm: dict[str, WarmWorker] = {}
         api.watch(self._take)
 
     def _take(self, event: str, plural: str, raw: Raw) -> None:
@@ -130,6 +138,11 @@ class SimulatedCluster:
         self._ready_at[uid] = self._clock.monotonic()
         self._status(at, raw, conditions=[{"type": "Ready", "status": "True"}])
         self._trace.worker(raw, "answers")
+        if parse_pod(raw).worker.pool:  # type: ignore[union-attr]
+            name = raw["metadata"]["name"]
+            self._warm[uid] = WarmWorker(name, self._ledger, lambda job: self._scripts.get(job, Script()), self._trace.say)
+        elif config_of(raw).task is not None:
+            self._ledger.begin(whose(raw), raw["metadata"]["name"])
         if config_of(raw).task is not None or self._script(raw).outcome(number_of(raw)) != "Succeeded":
             self._later(self._left(raw), self._end, at, uid, self._script(raw).outcome(number_of(raw)))
 
@@ -139,10 +152,13 @@ class SimulatedCluster:
             self._finish(at, raw, outcome)
 
     def _finish(self, at: At, raw: Raw, outcome: str) -> None:
+        if (warm := self._warm.pop(raw["metadata"]["uid"], None)) is not None:
+            warm.vanish()
+        self._ledger.end(whose(raw), raw["metadata"]["name"])
         script = self._script(raw)
         items = script.items if outcome == "Succeeded" else self._done(raw) if script.resumes else script.items // 2
         if script.resumes:
-            self._committed[raw["metadata"]["labels"][names.LABEL_JOB]] = items
+            self._committed[whose(raw)] = items
         report = TerminationReport(
             outcome=outcome if outcome in ("Succeeded", "Drained") else "Failed",  # type: ignore[arg-type]
             message={"Succeeded": "done", "Drained": "stopped"}.get(outcome, f"it says {outcome}"),
@@ -178,12 +194,12 @@ class SimulatedCluster:
     def _left(self, raw: Raw) -> float:
         """Seconds of work that no attempt has committed."""
         script = self._script(raw)
-        return script.work * (1 - self._committed.get(raw["metadata"]["labels"][names.LABEL_JOB], 0) / script.items)
+        return script.work * (1 - self._committed.get(whose(raw), 0) / script.items)
 
     def _done(self, raw: Raw) -> int:
         """Items that are done by now."""
         script, since = self._script(raw), self._ready_at.get(raw["metadata"]["uid"])
-        before = self._committed.get(raw["metadata"]["labels"][names.LABEL_JOB], 0)
+        before = self._committed.get(whose(raw), 0)
         ran = self._clock.monotonic() - since if since is not None else 0.0
         return min(script.items, before + int(script.items * ran / script.work))
 
@@ -196,7 +212,7 @@ class SimulatedCluster:
         self._api.put(at, {**raw, "status": {**raw["status"], **changes}})
 
     def _script(self, raw: Raw) -> Script:
-        return self._scripts.get(raw["metadata"]["labels"][names.LABEL_JOB], Script())
+        return self._scripts.get(whose(raw), Script())
 
     def _facts(self, raw: Raw) -> ModelFacts:
         script, config = self._script(raw), config_of(raw)
@@ -222,14 +238,50 @@ class SimulatedCluster:
         if raw is None or since is None or raw["status"]["phase"] != "Running":
             return None
         script = self._script(raw)
-        done, before = self._done(raw), self._committed.get(raw["metadata"]["labels"][names.LABEL_JOB], 0)
+        done, before = self._done(raw), self._committed.get(whose(raw), 0)
         task = config_of(raw).task is not None
+        warm = self._warm.get(address)
+        if warm is not None:
+            idle = warm.idle_seconds
+            return Telemetry(ready=True, draining=False, model=self._facts(raw), tasks=warm.open, idle_seconds=idle)
         return Telemetry(
             ready=True,
             draining=False,
             model=self._facts(raw),
             progress=Progress(total=script.items, completed=done, resumed=before) if task else None,
         )
+
+    async def order(self, address: str, token: str, order: TaskOrder) -> TaskState:
+        """See WorkerClient."""
+        return self._reached(address, token).order(order)
+
+    async def wait(self, address: str, token: str, query: TaskQuery) -> TaskState | None:
+        """See WorkerClient."""
+        await asyncio.sleep(0.001)
+        return await self._reached(address, token).wait(query)
+
+    async def stop(self, address: str, token: str, query: TaskQuery) -> TaskState | None:
+        """See WorkerClient."""
+        await asyncio.sleep(0.001)
+        return self._reached(address, token).stop(query)
+
+    def _reached(self, address: str, token: str) -> WarmWorker:
+        raw = next((raw for raw in self._api.all("pods").values() if raw["metadata"]["uid"] == address), None)
+        warm = self._warm.get(address)
+        if raw is None or warm is None or At("nodes", "", raw["spec"].get("nodeName", "")) not in self._api.objects:
+            raise WorkerUnreachableError(f"{address} does not answer")
+        if hashlib.sha256(token.encode()).hexdigest() != config_of(raw).task_token_digest:
+            raise WorkerUnreachableError("401")
+        return warm
+
+    def lose(self, node: str) -> None:
+        """A node is gone with all that ran there; its pods are removed a while later, as the control plane does."""
+        self._api.remove(At("nodes", "", node))
+        for at, raw in self._api.all("pods").items():
+            if raw["spec"].get("nodeName") == node:
+                if (warm := self._warm.pop(raw["metadata"]["uid"], None)) is not None:
+                    warm.vanish()
+                self._later(40.0, self._api.remove, at)
 
 
 def config_of(raw: Raw) -> WorkerConfig:

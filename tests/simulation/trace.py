@@ -23,6 +23,12 @@ def _place_in(queue: Raw) -> str:
     return f"number {queue['position']} of the queue, {when}"
 
 
+def whose(raw: Raw) -> str:
+    """What a worker pod belongs to: its job, or the pool of its model."""
+    labels = raw["metadata"]["labels"]
+    return str(labels[names.LABEL_JOB] if names.LABEL_JOB in labels else f"pool-{labels[names.LABEL_MODEL]}")
+
+
 class Trace:
     """Lines of time, job and what happened."""
 
@@ -37,7 +43,7 @@ class Trace:
     def worker(self, raw: Raw, what: str) -> None:
         """Write what a worker does."""
         labels = raw["metadata"]["labels"]
-        self.say(labels[names.LABEL_JOB], f"worker {labels[names.LABEL_ATTEMPT]} {what}")
+        self.say(whose(raw), f"worker {labels[names.LABEL_ATTEMPT]} {what}")
 
     def operator(self, verb: str, at: Any, raw: Raw) -> None:
         """Write what the operator does: a listener of the API."""

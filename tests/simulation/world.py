@@ -25,8 +25,9 @@ from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import Settings
 from tests.simulation.api import At, Raw, SimulatedApi
 from tests.simulation.cluster import DIGEST, Script, SimulatedCluster
-from tests.simulation.trace import Trace
+from tests.simulation.trace import Trace, whose
 from tests.simulation.virtual_time import START, VirtualClock, run
+from tests.simulation.warm import Ledger
 
 RESTART_SECONDS = 1.0
 
@@ -146,21 +147,22 @@ class World:
         self.deleted: Counter[str] = Counter()
         self.most_workers: dict[str, int] = {}
         self.least_answering: dict[str, int] = {}
+        self.ledger = Ledger()
         self.lives = 0
         self._plot: list[tuple[float, Callable[[], object]]] = []
 
     def _count(self, verb: str, at: At, raw: Raw) -> None:
-        name = raw["metadata"].get("labels", {}).get(names.LABEL_JOB, at.name)
+        name = whose(raw) if at.plural == "pods" else raw["metadata"].get("labels", {}).get(names.LABEL_JOB, at.name)
         self.writes[at.plural, name] += 1
         if verb == "delete" and at.plural == "pods":
             self.deleted[raw["metadata"]["uid"]] += 1
         for raw_pod in self.api.all("pods").values():
-            job = raw_pod["metadata"]["labels"][names.LABEL_JOB]
+            job = whose(raw_pod)
             self.most_workers[job] = max(self.most_workers.get(job, 0), len(self.living(job)))
 
     # What is there.
 
-    def node(self, name: str, *, cpu: int = 8, gpu: int = 0) -> None:
+    def node(self, name: str, *, cpu: int = 8, gpu: int = 0, at: float = 0.0) -> None:
         """A node that is ready."""
         allocatable = {"cpu": str(cpu), "memory": "64Gi", "pods": "110"} | ({"nvidia.com/gpu": str(gpu)} if gpu else {})
         raw = {
@@ -168,16 +170,25 @@ class World:
             "spec": {},
             "status": {"allocatable": allocatable, "conditions": [{"type": "Ready", "status": "True"}]},
         }
-        self.at(0.0, lambda: self.api.put(At("nodes", "", name), raw))
+        self.at(at, lambda: self.api.put(At("nodes", "", name), raw))
 
-    def model(self, name: str = "m", *, seconds: dict[str, float] | None = None, versions: tuple[str, ...] = ("1",)) -> None:
+    def model(
+        self,
+        name: str = "m",
+        *,
+        seconds: dict[str, float] | None = None,
+        versions: tuple[str, ...] = ("1",),
+        pool: Raw | None = None,
+    ) -> None:
         """A model whose speed is known: thirty items take so many seconds, and loading three."""
         profiles = [
             {"digest": DIGEST, "accelerator": class_, "batchSize": 1, "itemsPerSecond": 30 / time, "loadSeconds": 3.0, "samples": 9,
              "observedTime": rfc3339(START - timedelta(days=1))}
             for class_, time in (seconds or {}).items()
         ]  # fmt: skip
-        spec = {"versions": [{"name": v, "uri": f"file:///models/{v}.onnx", "digest": DIGEST} for v in versions]}
+        spec: Raw = {"versions": [{"name": v, "uri": f"file:///models/{v}.onnx", "digest": DIGEST} for v in versions]}
+        if pool is not None:
+            spec = {**spec, "warmPool": {"accelerator": "cpu", "claims": ["data"], **pool}}
         raw = {"metadata": {"name": name}, "spec": spec, "status": {"profiles": profiles}}
         self.at(0.0, lambda: self.api.put(At("inferencemodels", "default", name), raw))
 
@@ -239,7 +250,7 @@ class World:
 
     def workers(self, name: str) -> list[Raw]:
         """A job's pods."""
-        return [raw for raw in self.api.all("pods").values() if raw["metadata"]["labels"][names.LABEL_JOB] == name]
+        return [raw for raw in self.api.all("pods").values() if whose(raw) == name]
 
     def living(self, name: str) -> list[Raw]:
         """Those that have not ended."""
@@ -267,7 +278,7 @@ class World:
 
     async def _happen(self, until: float) -> None:
         loop = asyncio.get_running_loop()
-        cluster = SimulatedCluster(self.api, self.trace, self.scripts)
+        cluster = self.cluster = SimulatedCluster(self.api, self.trace, self.scripts, self.ledger)
         for seconds, do in self._plot:
             if seconds <= 0:
                 do()
@@ -275,6 +286,7 @@ class World:
                 loop.call_at(seconds, do)
         while loop.time() < until:
             await self._one_life(cluster, until - loop.time())
+        assert not self.ledger.faults, self.ledger.faults
         assert all(amount >= 0 for free in cluster.free().values() for amount in free.values()), "a node is oversubscribed"
 
     async def _one_life(self, cluster: SimulatedCluster, seconds: float) -> None:

@@ -57,6 +57,8 @@ class Store:
         self.readings: dict[str, Reading] = {}
         # What warm workers have said of tasks, with the time it was heard, by job's uid and attempt.
         self.tasks: dict[tuple[str, int], tuple[TaskState, datetime]] = {}
+        # Tasks that a worker was told to stop, as pods are marked that we have deleted.
+        self._stopping: set[tuple[str, int]] = set()
         # Jobs whose newest attempt runs, by the pod that runs it.
         self._lodgers: dict[Key, set[Key]] = {}
         self.setbacks: dict[Key, Setback] = {}
@@ -100,7 +102,7 @@ class Store:
         del self.jobs[key]
         self.setbacks.pop(key, None)
         for id_ in [id_ for id_ in self.tasks if id_[0] == uid] if old.status.attempts else ():
-            del self.tasks[id_]
+            self.drop_task(*id_)
 
     def _unlink(self, job: Job | None) -> None:
         if job is None:
@@ -143,6 +145,8 @@ class Store:
             return False
         if old is not None:
             self._forget_pod(old)
+            if old.uid not in ("", pod.uid):
+                self._forget_tasks(old.key)
         self.pods[pod.key] = pod
         if pod.worker is not None:
             self._pods_of.setdefault(pod.worker.job_uid, set()).add(pod.key)
@@ -156,6 +160,7 @@ class Store:
         if old is None or (uid and old.uid and old.uid != uid):
             return
         self._forget_pod(old)
+        self._forget_tasks(key)
         del self.pods[key]
         self.readings.pop(old.uid, None)
 
@@ -173,6 +178,15 @@ class Store:
             keys.discard(pod.key)
             if not keys:
                 del self._pods_of[pod.worker.job_uid]
+
+    def _forget_tasks(self, host: Key) -> None:
+        """What a worker has said of tasks that it has not ended says nothing of one that comes after it under its name."""
+        for job in self.lodgers(host):
+            attempt = self.jobs[job].status.last_attempt
+            id_ = (self.jobs[job].uid, attempt.number if attempt is not None else 0)
+            known = self.tasks.get(id_)
+            if known is not None and known[0].report is None:
+                self.drop_task(*id_)
 
     def drop_stale_assumptions(self, now: datetime) -> tuple[str, ...]:
         """Drop assumed pods that never appeared; returns the uids of their jobs."""
@@ -226,6 +240,11 @@ class Store:
     def drop_task(self, uid: str, attempt: int) -> None:
         """A worker does not know the task."""
         self.tasks.pop((uid, attempt), None)
+        self._stopping.discard((uid, attempt))
+
+    def mark_stopping(self, uid: str, attempt: int) -> None:
+        """A worker was told to stop the task: until it says that it has, nobody needs to tell it again."""
+        self._stopping.add((uid, attempt))
 
     def lodgers(self, pod: Key) -> tuple[Key, ...]:
         """The jobs whose newest attempt a pod runs."""
@@ -279,10 +298,11 @@ class Store:
         host = self.pods.get(Key(job.key.namespace, attempt.pod)) if attempt is not None else None
         if attempt is None or host is None or host.worker is None or not host.worker.pool:
             return None
-        if attempt.outcome is not AttemptOutcome.RUNNING:
-            return None
         known = self.tasks.get((job.uid, attempt.number))
         state, heard = known if known is not None else (None, None)
+        stopping = (job.uid, attempt.number) in self._stopping
+        if attempt.outcome is not AttemptOutcome.RUNNING and not (stopping and state is not None and state.report is None):
+            return None
         placement = job.status.placement
         report = state.report if state is not None else None
         phase = host.phase
@@ -292,6 +312,7 @@ class Store:
         return replace(
             host,
             phase=phase,
+            deleting=host.deleting or stopping,
             # An order that was heard is not yet work that goes on: that is what the worker's telemetry tells.
             ready=host.ready and self._works_on(host, job.uid, attempt.number),
             worker=Worker(job.uid, attempt.number, state.revision if state is not None else "", host.worker.accelerator, placement),
@@ -330,9 +351,11 @@ class Store:
 
 
 def _at_work(job: Job) -> Key | None:
-    """The pod that runs a job's newest attempt."""
+    """The pod that runs a job's newest attempt; None too for a job that wants nothing any more, whatever its status remembers."""
     attempt = job.status.last_attempt
-    if attempt is None or attempt.outcome is not AttemptOutcome.RUNNING:
+    if attempt is None or attempt.outcome is not AttemptOutcome.RUNNING or job.spec is None:
+        return None
+    if job.spec.suspend or is_finished(job):
         return None
     return Key(job.key.namespace, attempt.pod)
 

@@ -5,6 +5,7 @@ orders the task again, and the worker answers how it stands.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from inference_operator.controller.store import Store
@@ -13,10 +14,16 @@ from inference_operator.domain.credentials import Tokens
 from inference_operator.effects.ports import WorkerClient
 from inference_operator.errors import WorkerUnreachableError
 from inference_operator.runtime.clock import Clock
-from inference_protocol.messages import TaskOrder, TaskQuery, TaskState
+from inference_protocol.messages import TaskOrder, TaskQuery, TaskState, TerminationReport
+
+log = logging.getLogger(__name__)
 
 _WAIT_SECONDS = 20.0
 _PAUSE_SECONDS = 0.5
+# A worker that does not know a task has nothing to stop: for the job, that is the end of it.
+_UNKNOWN = TerminationReport("Drained", "the worker does not know the task")
+
+Id = tuple[str, int]
 
 
 class Tasks:
@@ -28,34 +35,51 @@ class Tasks:
         self._clock = clock
         self._tokens = tokens
         self._wake = wake
-        self._followers: dict[tuple[str, int], asyncio.Task[None]] = {}
+        # By task, with the address that is asked: a worker that comes after another under its name has one of its own.
+        self._followers: dict[Id, tuple[str, asyncio.Task[None]]] = {}
 
     async def start(self, job: Key, host: Key, address: str, order: TaskOrder) -> None:
         """Order a task, and follow it. Raises WorkerUnreachableError."""
         state = await self._workers.order(address, self._tokens.token(host), order)
         self._heard(job, state)
-        id_ = (order.uid, order.attempt)
-        if state.report is None and id_ not in self._followers:
-            follower = asyncio.get_running_loop().create_task(self._follow(job, host, address, id_))
-            self._followers[id_] = follower
-            follower.add_done_callback(lambda _: self._followers.pop(id_, None))
+        if state.report is None:
+            self._have_followed(job, host, address, (order.uid, order.attempt))
 
     async def stop(self, job: Key, host: Key, address: str, uid: str, attempt: int) -> None:
         """Have a task end early; its end is heard as any other. Raises WorkerUnreachableError."""
         state = await self._workers.stop(address, self._tokens.token(host), TaskQuery(uid=uid, attempt=attempt))
-        if state is not None:
-            self._heard(job, state)
-        else:
-            self._store.drop_task(uid, attempt)
+        self._store.mark_stopping(uid, attempt)
+        self._heard(job, state or TaskState(uid, attempt, "", "Ended", report=_UNKNOWN))
+        if state is not None and state.report is None:
+            self._have_followed(job, host, address, (uid, attempt))
+
+    def _have_followed(self, job: Key, host: Key, address: str, id_: Id) -> None:
+        before, follower = self._followers.get(id_, ("", None))
+        if before == address:
+            return
+        if follower is not None:
+            follower.cancel()
+        self._followers[id_] = (address, asyncio.get_running_loop().create_task(self._follow(job, host, address, id_)))
 
     def _heard(self, job: Key, state: TaskState) -> None:
         if self._store.put_task(state, self._clock.now()):
             self._wake(job)
 
-    async def _follow(self, job: Key, host: Key, address: str, id_: tuple[str, int]) -> None:
+    async def _follow(self, job: Key, host: Key, address: str, id_: Id) -> None:
+        try:
+            await self._until_ended(job, host, address, id_)
+        finally:
+            if self._followers.get(id_, ("", None))[1] is asyncio.current_task():
+                del self._followers[id_]
+
+    async def _until_ended(self, job: Key, host: Key, address: str, id_: Id) -> None:
         query = TaskQuery(uid=id_[0], attempt=id_[1], seconds=_WAIT_SECONDS)
         token = self._tokens.token(host)
-        while host in self._store.pods and self._store.job_key(id_[0]) is not None:
+        pod = self._store.pods.get(host)
+        while pod is not None and (now := self._store.pods.get(host)) is not None and now.uid == pod.uid:
+            if self._store.job_key(id_[0]) is None:
+                await self._abandon(address, token, query)
+                return
             try:
                 state = await self._workers.wait(address, token, query)
             except WorkerUnreachableError:
@@ -70,3 +94,10 @@ class Tasks:
             self._heard(job, state)
             if state.report is not None:
                 return
+
+    async def _abandon(self, address: str, token: str, query: TaskQuery) -> None:
+        """The job is deleted: nobody waits for the task, and others wait for the worker."""
+        try:
+            await self._workers.stop(address, token, query)
+        except WorkerUnreachableError as error:
+            log.info("a task of a job that is gone was not stopped: %s", error)

@@ -53,8 +53,9 @@ UNFINISHED = Finding(ConditionType.SUCCEEDED, Truth.UNKNOWN, Reason.RUNNING, "th
 
 
 def stop_all(observed: Observed, why: str) -> tuple[DeletePod | StopTask, ...]:
-    """Stop every worker that lives; of a warm one only the job's own task."""
-    return tuple(stop(pod, why) for pod in observed.pods if not pod.terminal and not pod.deleting)
+    """Stop every worker that lives; of a warm one only the job's own task, unless nobody could tell it."""
+    live = (pod for pod in observed.pods if not pod.terminal and not pod.deleting)
+    return tuple(stop(pod, why) for pod in live if pod.lodging is None or pod.uid not in observed.lost)
 
 
 def stop(pod: Pod, why: str) -> DeletePod | StopTask:

@@ -107,7 +107,8 @@ def plan_pool(
         taken = max((p.number for p in observed.pods), default=0)
         for offset, given in enumerate(answer.assignments[: stand.missing], start=1):
             actions.append(_create(observed.model, pool, given, number=taken + offset, settings=settings, tokens=tokens, now=now))
-    gone = [(p, why) for p in (*stand.stale, *stand.current) if (why := _why_let_go(p, observed, pool, stand)) is not None]
+    over = _over(observed, pool, stand) if pool is not None else frozenset()
+    gone = [(p, why) for p in (*stand.stale, *stand.current) if (why := _why_let_go(p, observed, pool, stand, over)) is not None]
     actions.extend(DeletePod(p.key, p.uid, why) for p, why in gone)
     # The newest ended worker keeps the last words; older ones only fill the list.
     last = stand.ended[-1:] if stand.fault is not None else ()
@@ -120,7 +121,7 @@ def plan_pool(
     return Plan(tuple(actions), _recheck(observed, pool, stand, now))
 
 
-def _why_let_go(pod: Pod, observed: PoolObserved, pool: Pool | None, stand: Standing) -> str | None:
+def _why_let_go(pod: Pod, observed: PoolObserved, pool: Pool | None, stand: Standing, over: frozenset[str]) -> str | None:
     """Why a worker without tasks is not kept; None when it is."""
     if observed.lodgers.get(pod.key):
         return None
@@ -128,20 +129,31 @@ def _why_let_go(pod: Pod, observed: PoolObserved, pool: Pool | None, stand: Stan
         return "the model has no warm pool any more"
     if pod in stand.stale:
         return "the model or its pool has changed"
-    over = sorted(stand.current, key=lambda p: p.number)[pool.spec.min :]
-    if pod not in over or len(stand.current) <= stand.wanted:
-        return None
-    idle = observed.idle_seconds.get(pod.uid)
-    return f"idle for {idle:.0f} s" if idle is not None and idle >= pool.spec.idle_seconds else None
+    return f"idle for {observed.idle_seconds[pod.uid]:.0f} s" if pod.uid in over else None
+
+
+def _over(observed: PoolObserved, pool: Pool, stand: Standing) -> frozenset[str]:
+    """Uids of the workers that were idle for long enough, the newest first, as far as there are more than could be used."""
+    free = (p for p in sorted(stand.current, key=lambda p: p.number)[pool.spec.min :] if not observed.lodgers.get(p.key))
+    idle = [p.uid for p in free if observed.idle_seconds.get(p.uid, -1.0) >= pool.spec.idle_seconds]
+    return frozenset(idle[::-1][: max(0, len(stand.current) - stand.wanted)])
 
 
 def _recheck(observed: PoolObserved, pool: Pool | None, stand: Standing, now: datetime) -> datetime | None:
-    """When time alone may change the plan: a retry, or a worker that has been idle for long enough."""
+    """When to look again though nothing happens to the pool: at a retry, or when a worker will have been idle for long enough.
+
+    The end of a task is no event of its pool, so one that is over its minimum is looked at while all are busy too.
+    """
     times = [stand.retry] if stand.retry is not None and stand.retry > now else []
-    if pool is not None and len(stand.current) > max(stand.wanted, pool.spec.min):
-        waits = [pool.spec.idle_seconds - observed.idle_seconds.get(p.uid, 0.0) for p in stand.current]
-        times.append(shift(now, max(min(waits), 0.0) + 1.0))
+    if pool is not None and len(stand.current) > pool.spec.min:
+        waits = [_still_to_wait(p, observed, pool.spec.idle_seconds) for p in stand.current]
+        times.append(shift(now, min(waits) + 1.0))
     return min(times, default=None)
+
+
+def _still_to_wait(pod: Pod, observed: PoolObserved, idle_seconds: float) -> float:
+    idle = 0.0 if observed.lodgers.get(pod.key) else observed.idle_seconds.get(pod.uid, 0.0)
+    return max(idle_seconds - idle, 0.0)
 
 
 def _status(observed: PoolObserved, pool: Pool | None, stand: Standing, answer: Answer | None) -> WarmPoolStatus | None:

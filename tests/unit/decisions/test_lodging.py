@@ -1,0 +1,156 @@
+"""Who may lodge on warm workers: a batch on the same file that asks for nothing which they have not."""
+
+from typing import Any
+
+import pytest
+
+from inference_operator.decisions.lodging import model_of, order, pool_for, pool_key, pool_of, takes
+from inference_operator.domain.cluster import Key
+from inference_operator.domain.job import Backend, Input, Output, PodTemplate, Resources, Toleration
+from inference_operator.domain.model import AcceleratorResources, ModelVersion, WarmPoolStatus
+from tests.builders import OTHER_DIGEST, SETTINGS, a_job, a_model, a_version, observed
+from tests.unit.decisions.pool_support import a_pooled_model, the_pool
+from tests.unit.decisions.support import wanted
+
+MODEL = a_pooled_model()
+
+
+def test_a_plain_batch_waits_for_its_models_pool() -> None:
+    seen = observed(a_job(model="m", items=10), model=MODEL)
+    need = wanted(seen)
+
+    assert pool_for(seen, SETTINGS) == pool_key(MODEL.key)
+    assert need is not None
+    assert need.pool == pool_key(MODEL.key)
+
+
+FITS: dict[str, dict[str, Any]] = {
+    "answers in place": {},
+    "the largest batch": {"batch_size": 32},
+    "the class of the pool": {"accelerator": "cpu"},
+    "the backend of the workers": {"backend": Backend.ONNX},
+    "reads and writes a claim of the pool": {"items": 10},
+    "urgent, due and firm": {"priority": 7, "deadline_in": 60, "firm": True},
+}
+
+
+@pytest.mark.parametrize("why", FITS)
+def test_who_may_lodge(why: str) -> None:
+    assert takes(the_pool(MODEL), observed(a_job(**{"model": "m", **FITS[why]}), model=MODEL))
+
+
+ELSEWHERE = Output(uri="pvc://other/out")
+REFUSED: dict[str, dict[str, Any]] = {
+    "a larger batch": {"batch_size": 33},
+    "a node selector": {"node_selector": {"disk": "fast"}},
+    "a toleration": {"tolerations": [Toleration(key="k")]},
+    "resources": {"resources": Resources(requests={"cpu": "1"})},
+    "a pod template": {"template": PodTemplate(labels={"team": "a"})},
+    "another class": {"accelerator": "gpu"},
+    "another backend": {"backend": Backend.TRITON},
+    "reads a claim that the pool does not mount": {"input": Input(uri="pvc://other/in.npy"), "output": Output(uri="pvc://data/o")},
+    "writes a claim that the pool does not mount": {"input": Input(uri="pvc://data/in.npy"), "output": ELSEWHERE},
+    "serves": {"serve": True},
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_who_gets_a_pod_of_its_own(why: str) -> None:
+    job = a_job(**{"model": "m", **REFUSED[why]})
+
+    assert not takes(the_pool(MODEL), observed(job, model=MODEL))
+    assert pool_for(observed(job, model=MODEL), SETTINGS) is None
+
+
+def test_a_claim_that_is_only_read_by_the_pool_is_not_written_to() -> None:
+    model = a_pooled_model(a_version(uri="pvc://models/m.onnx"), claims=[])
+    reads = a_job(model="m", input=Input(uri="pvc://models/in.npy"))
+    writes = a_job(model="m", output=Output(uri="pvc://models/out"))
+
+    assert the_pool(model).mounts == {"models": False}
+    assert takes(the_pool(model), observed(reads, model=model))
+    assert not takes(the_pool(model), observed(writes, model=model))
+
+
+def test_a_claim_of_the_pool_is_written_to_though_the_model_lies_there() -> None:
+    model = a_pooled_model(a_version(uri="pvc://models/m.onnx"), claims=["models"])
+
+    assert takes(the_pool(model), observed(a_job(model="m", output=Output(uri="pvc://models/out")), model=model))
+
+
+def test_another_version_gets_its_own_pod() -> None:
+    model = a_pooled_model(a_version("1", digest=OTHER_DIGEST), a_version("2"))
+
+    assert takes(the_pool(model), observed(a_job(model="m", model_version="2"), model=model))
+    assert takes(the_pool(model), observed(a_job(model="m"), model=model))
+    assert not takes(the_pool(model), observed(a_job(model="m", model_version="1"), model=model))
+
+
+def test_a_pool_on_any_class_takes_jobs_for_any_class() -> None:
+    model = a_pooled_model(accelerator="auto")
+
+    assert takes(the_pool(model), observed(a_job(model="m", accelerator="cpu"), model=model))
+    assert takes(the_pool(model), observed(a_job(model="m", gpu=1), model=model))
+
+
+TROUBLE = "ModelNotFound: no such file"
+TOLD = {
+    "no word yet": (None, True),
+    "well": (WarmPoolStatus(workers=1, ready=1), True),
+    "starting": (WarmPoolStatus(workers=1), True),
+    "in trouble, but one answers": (WarmPoolStatus(workers=2, ready=1, message=TROUBLE), True),
+    "in trouble": (WarmPoolStatus(workers=1, message=TROUBLE), False),
+}
+
+
+@pytest.mark.parametrize("how", TOLD)
+def test_a_job_does_not_wait_for_a_pool_in_trouble(how: str) -> None:
+    told, waits = TOLD[how]
+    model = a_pooled_model(told=told)
+
+    assert (pool_for(observed(a_job(model="m"), model=model), SETTINGS) is not None) == waits
+
+
+def test_a_model_without_a_pool_has_none() -> None:
+    assert pool_of(a_model(), SETTINGS) is None
+    assert pool_of(a_model(invalid="unreadable"), SETTINGS) is None
+    assert pool_for(observed(a_job()), SETTINGS) is None
+
+
+def test_a_model_that_no_worker_can_hold_has_no_pool() -> None:
+    assert pool_of(a_pooled_model(a_version(file_format="torchscript")), SETTINGS) is None
+
+
+def test_what_workers_are_made_of_is_their_revision_and_bounds_are_not() -> None:
+    def revision(*versions: ModelVersion, **pool: Any) -> str:
+        return the_pool(a_pooled_model(*versions, **pool)).revision
+
+    cores = [AcceleratorResources(accelerator="cpu", resources=Resources(requests={"cpu": "2"}))]
+    made_anew = {
+        revision(batch_size=8),
+        revision(accelerator="auto"),
+        revision(claims=["data", "more"]),
+        revision(a_version(digest=OTHER_DIGEST)),
+        revision(resources=cores),
+    }
+
+    assert len(made_anew) == 5
+    assert revision() not in made_anew
+    assert revision(min=1, max=9, idle_seconds=7) == revision()
+    assert revision(claims=["a", "data"]) == revision(claims=["data", "a"])
+
+
+def test_a_pools_key_is_no_jobs() -> None:
+    key = Key("team", "m")
+
+    assert model_of(pool_key(key)) == key
+    assert model_of(key) is None
+
+
+def test_an_order_says_what_the_jobs_own_pod_would_have_been_told() -> None:
+    job = a_job("j", model="m", items=10, batch_size=8)
+    told = order(observed(job, model=MODEL), attempt=3, revision="r")
+
+    assert (told.namespace, told.job, told.uid, told.attempt, told.revision) == ("default", "j", job.uid, 3, "r")
+    assert (told.batch_size, told.model) == (8, the_pool(MODEL).source)
+    assert (told.task.input_uri, told.task.output_uri) == ("pvc://data/in.npy", "pvc://data/out")
