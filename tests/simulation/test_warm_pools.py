@@ -70,7 +70,6 @@ def test_from_zero_and_back_to_zero() -> None:
     world.trace.check("from zero and back to zero")
 
 
-@pytest.mark.xfail(strict=True, reason="what the worker has told of its model is written by a second look, right after the place")
 def test_a_short_job_on_a_worker_that_has_been_heard_costs_two_writes() -> None:
     world = World(scripts={"job": Script(work=0.2)})
     world.node("cpu-1")
@@ -151,9 +150,6 @@ def test_a_suspended_job_leaves_the_worker_to_others_and_is_left_alone() -> None
     assert world.workers("pool-m") == []
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a pool without room leaves its jobs to their own pods, wants none then, and takes them back"
-)
 def test_a_pool_without_room_does_not_say_so_again_and_again() -> None:
     world = World()
     world.node("cpu-1", cpu=0)

@@ -86,6 +86,8 @@ class Reconciler:
         if observed is None:
             self._fleet.want(key, None)
             self._fleet.hold(key, None)
+            # It may have had a warm worker's time, which is free now.
+            self._fleet.touch()
             return
         if await self._telemetry.fill(observed.pods):
             observed = self._store.observe(key) or observed

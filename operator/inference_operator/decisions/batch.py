@@ -297,6 +297,9 @@ def _status(
     before, spec = observed.job.status, observed.job.spec
     assert spec is not None
     facts = facts_of(state.pod, observed.readings)
+    if state.pod is not None and state.pod.lodging is not None and state.pod.report is None and not is_running(state.pod):
+        # What a warm worker says of itself is said together with what it makes of the task: that saves a write.
+        facts = None
     progress = _progress(observed, state, now)
     return replace(
         before,

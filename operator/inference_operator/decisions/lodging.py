@@ -7,6 +7,7 @@ import msgspec
 from inference_operator.decisions import admit
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Job, Key, Model, Observed
+from inference_operator.domain.conditions import Reason
 from inference_operator.domain.instants import EARLIEST
 from inference_operator.domain.job import Accelerator, Backend, InferenceJobSpec, InferenceJobStatus
 from inference_operator.domain.model import WarmPool
@@ -16,6 +17,7 @@ from inference_operator.settings import Settings
 from inference_protocol.messages import ModelSource, TaskOrder
 
 _MARK = "model/"
+_NO_ROOM = (Reason.NO_FREE_CAPACITY.value, Reason.NO_NODE_FITS.value)
 
 
 def pool_key(model: Key) -> Key:
@@ -100,5 +102,7 @@ def pool_for(observed: Observed, settings: Settings) -> Key | None:
     if model is None or pool is None or not takes(pool, observed):
         return None
     told = model.status.warm_pool
-    in_trouble = told is not None and told.message is not None and not told.ready
+    # Where a warm worker finds no room the job's own would find none either, and the job is told what the pool waits for.
+    waits = told is not None and told.message is not None and told.message.startswith(_NO_ROOM)
+    in_trouble = told is not None and told.message is not None and not told.ready and not waits
     return None if in_trouble else pool_key(model.key)
