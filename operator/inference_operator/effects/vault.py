@@ -32,10 +32,14 @@ class Vault:
             except ConflictError:
                 # Another replica was quicker.
                 found = await self._kube.get(f"{self._secrets}/{self._name}")
-        text = found.get("data", {}).get(_FIELD)
-        if not text:
-            raise RetryableError(f"secret {self._name} has no {_FIELD}; delete it and a new one is made")
-        self._key = TaskKey(base64.b64decode(text))
+        text = (found.get("data") or {}).get(_FIELD)
+        try:
+            key = base64.b64decode(text or "", validate=True)
+        except ValueError:
+            key = b""
+        if not key:
+            raise RetryableError(f"secret {self._name} has no {_FIELD}, or a damaged one; delete it and a new one is made")
+        self._key = TaskKey(key)
 
     def token(self, pod: Key) -> str:
         """The bearer token of one worker pod."""
