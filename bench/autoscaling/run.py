@@ -23,8 +23,9 @@ from examples.demo.cluster import ROOT, Kubectl, build_images, copy_tree, instal
 from examples.models.index import build_all
 from examples.models.magika_features import default_trees
 
-LOW, HIGH = 8.0, 36.0
-_BEFORE, _STEADY, _AFTER = 30.0, 180.0, 70.0
+# About half, and one and a half times, of what one such worker answers with all that a request costs it.
+LOW, HIGH = 6.0, 20.0
+_BEFORE, _STEADY, _AFTER = 30.0, 120.0, 30.0
 _BUILT = ROOT / "build" / "examples"
 # Breach to recovered, seconds, by the HPA's period.
 BOUNDS = {5: 20.0, 15: 35.0}
@@ -53,7 +54,8 @@ def one_round(period: int, number: int) -> dict[str, Any]:
     """Bring the cluster to the period, call the service low, high, low."""
     subprocess.run([sys.executable, "-m", "dev.cluster", "up", "--hpa-sync-period", f"{period}s"], cwd=ROOT, check=True)
     kube = local()
-    install(kube, build_images())
+    # The default, not the local cluster's impatience.
+    install(kube, build_images(), settings=("autoscaling.scaleDownSeconds=60",))
     kube = _space(kube)
     name = f"elastic-{period}-{number}"
     try:

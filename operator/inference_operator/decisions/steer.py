@@ -28,11 +28,13 @@ _MOST_GROWTH = 2.0
 _PATIENCE_SECONDS = 8.0
 # A percentile of fewer requests is noise.
 _FEW = 20
-# Utilisation says how latency depends on it only where there is some, and where the queue does not grow.
+# Utilisation says how latency depends on it only where there is some.
 _LEARN_FROM, _LEARN_UP_TO, _LEARN_SECONDS = 0.2, 0.9, 8.0
 _LEARN_RATE = 0.1
+# So much more or less may come in than is answered: a queue that grows or is worked off tells of another utilisation than this one.
+_STEADY = 0.06
 # Going down to n workers takes that n would be less busy than what makes n + 1.
-_DISTANCE = 0.85
+_DISTANCE = 0.8
 # A p95 over the target with workers this idle is not a matter of their number.
 IDLE_UTILISATION = 0.3
 
@@ -79,7 +81,12 @@ def _learned(state: Steering, seen: Seen, bounds: Bounds) -> Steering:
     """Correct the utilisation by the newest window, if it can tell something."""
     load, ready = seen.steady, seen.workers.ready
     used = load.busy / ready
-    telling = load.count >= _FEW and load.seconds >= _LEARN_SECONDS and 0 < used <= _LEARN_UP_TO and load.demand <= load.busy * 1.1
+    telling = (
+        load.count >= _FEW
+        and load.seconds >= _LEARN_SECONDS
+        and 0 < used <= _LEARN_UP_TO
+        and abs(load.demand - load.busy) <= _STEADY * load.busy
+    )
     if not telling or load.p95 is None or load.floor is None:
         return state
     room, wait = _AIM * bounds.target_seconds - load.floor, load.p95 - load.floor
