@@ -89,6 +89,7 @@ def volume() -> tuple[Manifest, Manifest, Manifest]:
     size, modes = {"storage": "1Gi"}, ["ReadWriteMany"]
     shared: Manifest = {"accessModes": modes, "storageClassName": "", "volumeMode": "Filesystem"}
     mine: Manifest = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": CLAIM}}
+    whole: Manifest = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": CLAIM}}
     bound = {"name": CLAIM, "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
     where = {"hostPath": {"path": "/none"}, "claimRef": {"namespace": NAMESPACE, "name": CLAIM}}
     return (
