@@ -93,12 +93,7 @@ def volume() -> tuple[Manifest, Manifest, Manifest]:
     bound = {"name": CLAIM, "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
     where = {"hostPath": {"path": "/none"}, "claimRef": {"namespace": NAMESPACE, "name": CLAIM}}
     return (
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolume",
-            "metadata": {"name": CLAIM},
-            "spec": {**shared, "capacity": size, **where},
-        },
+        {**whole, "spec": {**shared, "capacity": size, **where}},
         {**mine, "metadata": bound, "spec": {**shared, "resources": {"requests": size}, "volumeName": CLAIM}},
         {**mine, "status": {"phase": "Bound", "accessModes": modes, "capacity": size}},
     )
