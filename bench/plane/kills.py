@@ -11,7 +11,6 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bench.plane.audit import by_name
 from bench.plane.control import AS_A_CONTAINER, Operator, start_operator
 from bench.plane.figures import overlaps
 from bench.plane.furnish import put_model
@@ -96,7 +95,6 @@ async def _judge(at: Stage, mark: int, ended: list[Manifest]) -> Record:
     nodes = (await at.kube.get(NODES))["items"]
     pods = (await at.kube.get(PODS))["items"]
     free = free_amounts(map(parse_node, nodes), map(parse_pod, pods))
-    made = by_name(requests, "create", "pods")
     stopped = Counter(life.job for life in lives if life.outcome == "Drained")
     return {
         "seconds": round(max(r.answered for r in requests) - min(r.received for r in requests), 1),
@@ -104,7 +102,8 @@ async def _judge(at: Stage, mark: int, ended: list[Manifest]) -> Record:
         "lost": sum(outcome(job) != "Succeeded" for job in ended),
         "leakedPods": sum(pod["status"]["phase"] not in ("Succeeded", "Failed") for pod in pods),
         "leakedMilliCpu": sum(_CPUS * 1000 - amounts["cpu"] for amounts in free.values()),
-        "podsMade": len(made),
+        # By those that were played: the log does not call a request a success whose caller was killed while it was carried out.
+        "podsMade": len({life.pod for life in lives}),
         # Every attempt beyond the first must have been made room for by an eviction.
         "attemptsWithoutCause": sum(max(0, job["status"]["attempts"] - 1 - stopped[job["metadata"]["name"]]) for job in ended),
         "failedAttempts": sum(job["status"].get("failedAttempts", 0) for job in ended),
