@@ -56,6 +56,11 @@ def _link(folder: Path) -> None:
     scratch.rename(_LINK)
 
 
+def run_uv(*arguments: str) -> None:
+    """Run uv with the machine's own package sources. Raises DevError."""
+    _run(sys.executable, "-m", "uv", *arguments)
+
+
 def _run(*command: str) -> None:
     environment = {**os.environ, **uv_environment()}
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
