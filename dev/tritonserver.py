@@ -1,7 +1,7 @@
 """The tritonserver of the nvidia-pytriton wheel on this machine, without PyTriton: an environment of its own, and its command line.
 
-Three traps of that binary are dealt with here: the Python back end's stub has to lie beside its library and be of this Python's version;
-the stub loads whatever libpython the loader finds first; and PYTHONPATH is not honoured by it.
+Three traps of that binary are dealt with here: the Python back end's stub has to lie beside its library and be of this Python's
+version; the stub loads whatever libpython the loader finds first; and PYTHONPATH is not honoured by it.
 """
 
 import os
@@ -15,7 +15,18 @@ from dev.cache import cache_root, digest, locked
 from dev.console import heartbeat, say
 from dev.venv import run_uv
 
-REQUIREMENTS = Path(__file__).with_name("requirements-triton.txt")
+REQUIREMENTS = Path(__file__).parents[1] / "worker-image" / "requirements-triton.txt"
+
+
+# As manifests/triton.py has it.
+_LIKE_THE_OPERATORS = (
+    "--model-control-mode=explicit",
+    "--http-address=127.0.0.1",
+    "--allow-grpc=false",
+    "--allow-metrics=false",
+    "--exit-on-error=false",
+    "--log-info=false",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +40,9 @@ class Tritonserver:
         """Start it over `repository`, its models under the control of who calls, on loopback."""
         return [
             str(self.packages / "pytriton" / "tritonserver" / "bin" / "tritonserver"),
-            *arguments(repository, port),
+            f"--model-repository={repository}",
+            f"--http-port={port}",
+            *_LIKE_THE_OPERATORS,
             f"--backend-directory={self.backends}",
             f"--backend-config=python,shm-region-prefix-name={shared_memory_prefix}",
         ]
@@ -44,20 +57,6 @@ class Tritonserver:
             "PYTHONHOME": sys.base_prefix,
             "INFERENCE_PYTHON_PATH": str(self.packages),
         }
-
-
-def arguments(repository: Path, port: int) -> list[str]:
-    """What the operator starts it with, too."""
-    return [
-        f"--model-repository={repository}",
-        "--model-control-mode=explicit",
-        "--http-address=127.0.0.1",
-        f"--http-port={port}",
-        "--allow-grpc=false",
-        "--allow-metrics=false",
-        "--exit-on-error=false",
-        "--log-info=false",
-    ]
 
 
 def ensure_tritonserver() -> Tritonserver:

@@ -52,11 +52,7 @@ class Triton:
 
     def stubs(self) -> list[int]:
         """The processes that run models."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and self._is_stub(entry):
-                found.append(int(entry.name))
-        return found
+        return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and self._is_stub(entry)]
 
     def kill_stubs(self) -> None:
         for pid in self.stubs():

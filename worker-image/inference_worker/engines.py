@@ -53,9 +53,7 @@ def _onnx(opening: Opening) -> Engine:
 def _torchscript(opening: Opening) -> Engine:
     from inference_worker.torchscript_engine import TorchScriptEngine
 
-    return TorchScriptEngine(
-        opening.data, opening.source.signature, providers=opening.config.providers, threads=opening.threads
-    )
+    return TorchScriptEngine(opening.data, opening.source.signature, providers=opening.config.providers, threads=opening.threads)
 
 
 def _triton(opening: Opening) -> Engine:

@@ -58,8 +58,8 @@ class TorchScriptEngine:
         if promised != _CUDA or not self._torch.cuda.is_available():
             raise WorkerError(
                 WorkerReason.PROVIDER_UNAVAILABLE,
-                f"{promised} was asked for, but PyTorch {self._torch.__version__} finds no such device; use an image whose PyTorch has "
-                "it, and see whether the device's driver is in the pod",
+                f"{promised} was asked for, but PyTorch {self._torch.__version__} finds no such device; use an image whose PyTorch "
+                "has it, and see whether the device's driver is in the pod",
             )
         return "cuda"
 
@@ -87,8 +87,7 @@ class TorchScriptEngine:
         except MemoryError:
             return
         except (ValueError, RuntimeError) as error:
-            free = [spec for spec in self.inputs for axis, size in enumerate(spec.shape) if size is None and axis != spec.batch_axis]
-            if not free:
+            if all(size is not None or axis == spec.batch_axis for spec in self.inputs for axis, size in enumerate(spec.shape)):
                 raise _mismatch(f"it refuses zeros of the signature's own shapes: {error}") from error
             # With sizes of 1 where any is allowed, a right one may refuse them (a convolution, say).
             return
@@ -160,8 +159,8 @@ def require_torchscript(data: bytes) -> None:
     if missing or not any(name.startswith(f"{root}/code/") for name in names):
         raise WorkerError(
             WorkerReason.MODEL_CORRUPT,
-            f"the file is an archive, but no TorchScript ({missing[0] if missing else 'code'} is not in it); torch.save writes pickles, "
-            "which are not loaded here: export the model with torch.jit.save",
+            f"the file is an archive, but no TorchScript ({missing[0] if missing else 'code'} is not in it); torch.save writes "
+            "pickles, which are not loaded here: export the model with torch.jit.save",
         )
 
 
@@ -204,7 +203,8 @@ def _array(tensor: "torch.Tensor") -> Tensor:
     if str(tensor.dtype) == "torch.bfloat16":
         import torch
 
-        return tensor.view(torch.uint16).numpy().view(datatypes.NUMPY["BF16"])
+        words: Tensor = tensor.view(torch.uint16).numpy()
+        return words.view(datatypes.NUMPY["BF16"])
     array: Tensor = tensor.numpy()
     return array
 

@@ -1,7 +1,7 @@
 """The tritonserver beside the worker as an Engine. The worker's queue, batches and front stay as they are; the runs are Triton's.
 
-A server that dies is started anew by the kubelet, without models: whoever looks after it here (one thread) loads the model again, runs
-it once, and lets callers in again. Until then `trouble` says what is the matter.
+A server that dies is started anew by the kubelet, without models: whoever looks after it here (one thread) loads the model again,
+runs it once, and lets callers in again. Until then `trouble` says what is the matter.
 """
 
 import contextlib

@@ -28,7 +28,7 @@ class TritonPythonModel:
     """One instance."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Check the file once more, load it, and say what computes. Raises what Triton passes on as the reason of the failed load."""
+        """Check the file once more, load it, and say what computes. Raises what Triton gives as the reason."""
         config = json.loads(args["model_config"])
         parameters = {key: value["string_value"] for key, value in config["parameters"].items()}
         folder = Path(args["model_repository"]) / args["model_version"]

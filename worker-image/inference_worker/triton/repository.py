@@ -38,7 +38,7 @@ def write_model(
     except OSError as error:
         raise WorkerError(
             WorkerReason.REPOSITORY_UNWRITABLE,
-            f"the model can't be written for Triton: {error.strerror} ({root}); it needs as much ephemeral storage as the model has",
+            f"the model can't be written for Triton: {error.strerror} ({root}); its volume has to hold the model once more",
         ) from error
     return folder
 
