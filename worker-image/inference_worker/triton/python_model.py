@@ -21,6 +21,8 @@ import triton_python_backend_utils as pb  # type: ignore[import-not-found]  # no
 from onnxruntime.capi import onnxruntime_pybind11_state as faults  # noqa: E402
 
 ort.disable_telemetry_events()
+# The stub of Triton 2.51 was built with numpy 1, and reads wrong sizes from arrays of numpy 2; by DLPack nothing of that is read.
+_NUMPY_2 = int(np.__version__.partition(".")[0]) >= 2
 _MEMORY_MARKS = ("AllocateRaw", "out of memory", "bad_alloc", "Failed to allocate")
 
 
@@ -40,6 +42,8 @@ class TritonPythonModel:
         provider = self._session.get_providers()[0]
         if provider != providers[0]:
             raise pb.TritonModelException(f"{providers[0]} was asked for, but ONNX Runtime fell back to {provider}")
+        if _NUMPY_2 and any(tensor["data_type"] == "TYPE_STRING" for tensor in (*config["input"], *config["output"])):
+            raise pb.TritonModelException("strings pass through this Triton with numpy 1 only; use backend: onnx, or such an image")
         self._texts = {tensor["name"] for tensor in config["input"] if tensor["data_type"] == "TYPE_STRING"}
         # Triton has no scalars: by its configuration they are tensors of one element.
         self._scalars = {node.name for node in self._session.get_inputs() if not node.shape}
@@ -65,10 +69,11 @@ class TritonPythonModel:
         except Exception as error:  # noqa: BLE001 -- an exception that left here would take the whole batch of requests with it
             short = isinstance(error, MemoryError) or any(mark in str(error) for mark in _MEMORY_MARKS)
             return _refusal(f"{'MEMORY: ' if short else ''}{error}", pb.TritonError.INTERNAL)
-        return pb.InferenceResponse([pb.Tensor(n, _output(a)) for n, a in zip(names, answers, strict=True)])
+        return pb.InferenceResponse([_output(name, array) for name, array in zip(names, answers, strict=True)])
 
     def _input(self, request: Any, name: str) -> Any:
-        array = pb.get_input_tensor_by_name(request, name).as_numpy()
+        tensor = pb.get_input_tensor_by_name(request, name)
+        array = np.from_dlpack(tensor) if _NUMPY_2 else tensor.as_numpy()
         if name in self._scalars:
             array = array.reshape(())
         if name not in self._texts:
@@ -76,10 +81,13 @@ class TritonPythonModel:
         return _objects([value.decode() for value in array.ravel()], array.shape)
 
 
-def _output(array: Any) -> Any:
+def _output(name: str, array: Any) -> Any:
     if array.dtype.kind == "O":
-        return _objects([value.encode() if isinstance(value, str) else value for value in array.ravel()], array.shape or (1,))
-    return np.ascontiguousarray(array).reshape(array.shape or (1,))
+        values = [value.encode() if isinstance(value, str) else value for value in array.ravel()]
+        return pb.Tensor(name, _objects(values, array.shape or (1,)))
+    array = np.ascontiguousarray(array).reshape(array.shape or (1,))
+    # What is empty counts as not contiguous there.
+    return pb.Tensor.from_dlpack(name, array) if _NUMPY_2 and array.size else pb.Tensor(name, array)
 
 
 def _objects(values: list[Any], shape: tuple[int, ...]) -> Any:
