@@ -127,8 +127,11 @@ class TorchScriptEngine:
             raise ValueError(f"input {spec.name!r}: shape {list(array.shape)} does not fit the model's {spec.wire_shape}")
         if spec.datatype == "BF16":
             # numpy's face of PyTorch has no such type: the same bits go by another name.
-            return self._torch.from_numpy(_own(array.view(np.uint16))).view(self._torch.bfloat16).to(self._device)
-        return self._torch.from_numpy(_own(array)).to(self._device)
+            tensor = self._torch.from_numpy(_own(array.view(np.uint16))).view(self._torch.bfloat16)
+        else:
+            tensor = self._torch.from_numpy(_own(array))
+        moved: torch.Tensor = tensor.to(self._device)
+        return moved
 
     def _named(self, result: Any) -> "dict[str, torch.Tensor]":
         names = [spec.name for spec in self.outputs]

@@ -72,6 +72,7 @@ class TritonPythonModel:
         return pb.InferenceResponse([_output(name, array) for name, array in zip(names, answers, strict=True)])
 
     def _input(self, request: Any, name: str) -> Any:
+        array: Any
         tensor = pb.get_input_tensor_by_name(request, name)
         array = np.from_dlpack(tensor) if _NUMPY_2 else tensor.as_numpy()
         if name in self._scalars:
