@@ -1,4 +1,4 @@
-"""`python3 -m dev.venv`: the environment locked in dev/requirements.txt, linked as .venv.
+"""`python3 -m dev.venv`: the environment locked in dev/requirements.txt and requirements-torchscript.txt, linked as .venv.
 
 Its name in the cache is made of the lock and the Python version, so that switching between
 two states of the checkout switches between two environments instead of rebuilding one.
@@ -22,20 +22,20 @@ _LINK = _HERE.parent / ".venv"
 
 def ensure_venv() -> Path:
     """Return the environment, built when missing; .venv points to it afterwards."""
-    lock = _HERE / "requirements.txt"
-    folder = cache_root() / "venv" / digest([lock.read_bytes(), sys.version.encode()])
+    locks = (_HERE / "requirements.txt", _HERE / "requirements-torchscript.txt")
+    folder = cache_root() / "venv" / digest([*(lock.read_bytes() for lock in locks), sys.version.encode()])
     # Scripts contain their environment's path: it is built in place, and a mark says it is whole.
     mark = folder / "complete"
     with locked("venv"):
         if not mark.exists():
             shutil.rmtree(folder, ignore_errors=True)
-            _build(folder, lock)
+            _build(folder, locks)
             mark.touch()
         _link(folder)
     return folder
 
 
-def _build(folder: Path, lock: Path) -> None:
+def _build(folder: Path, locks: tuple[Path, ...]) -> None:
     say(f"building the development environment {folder}")
     if importlib.util.find_spec("ensurepip") is None:
         ensure_packages(("python3-venv",))
@@ -43,7 +43,8 @@ def _build(folder: Path, lock: Path) -> None:
     with heartbeat("the development environment"):
         _run(sys.executable, "-m", "venv", str(folder))
         _run(python, "-m", "pip", "install", "--quiet", "uv")
-        _run(python, "-m", "uv", "pip", "install", "--quiet", "--python", python, "-r", str(lock))
+        _run(python, "-m", "uv", "pip", "install", "--quiet", "--python", python, "-r", str(locks[0]))
+        _run(python, "-m", "uv", "pip", "install", "--quiet", "--no-deps", "--python", python, "-r", str(locks[1]))
 
 
 def _link(folder: Path) -> None:
@@ -54,6 +55,11 @@ def _link(folder: Path) -> None:
     scratch = _LINK.with_name(f".venv-{os.getpid()}")
     scratch.symlink_to(folder)
     scratch.rename(_LINK)
+
+
+def run_uv(*arguments: str) -> None:
+    """Run uv with the machine's own package sources. Raises DevError."""
+    _run(sys.executable, "-m", "uv", *arguments)
 
 
 def _run(*command: str) -> None:

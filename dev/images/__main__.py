@@ -1,6 +1,6 @@
-"""`python3 -m dev.images`: build both images if the code changed, bring them to the nodes.
+"""`python3 -m dev.images`: build the images if the code changed, bring them to the nodes.
 
-The last line on stdout is JSON: {"operator": NAME, "worker": NAME}.
+The last line on stdout is JSON: {"operator": NAME, "worker": NAME, "triton": NAME}.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""The two images of the project, named after what is in them."""
+"""The images of the project, named after what is in them."""
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dev.cache import cache_root, locked, published, tree_digest
@@ -21,23 +21,29 @@ _KEPT = 3
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What goes into one image."""
+    """What goes into one image: the files and folders that it depends on, the Containerfile first, and arguments of its build."""
 
     key: str
     repository: str
-    folder: str
-    package: str
+    inputs: tuple[str, ...]
+    arguments: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The files and folders that the image depends on, the Containerfile first."""
-        files = (f"{self.folder}/Containerfile", f"{self.folder}/requirements.txt")
-        return (*files, f"{self.folder}/{self.package}", _PROTOCOL)
+
+def _of_package(key: str, repository: str, folder: str, package: str) -> Recipe:
+    files = (f"{folder}/Containerfile", f"{folder}/requirements.txt")
+    return Recipe(key, repository, (*files, f"{folder}/{package}", _PROTOCOL))
 
 
 RECIPES = (
-    Recipe("operator", "localhost/inference-operator", "operator", "inference_operator"),
-    Recipe("worker", "localhost/inference-worker", "worker-image", "inference_worker"),
+    _of_package("operator", "localhost/inference-operator", "operator", "inference_operator"),
+    _of_package("worker", "localhost/inference-worker", "worker-image", "inference_worker"),
+    Recipe(
+        "triton",
+        "localhost/inference-triton",
+        ("worker-image/Containerfile.triton", "worker-image/requirements-triton.txt"),
+        # The local base is Debian with Debian's Python.
+        {"PYTHON_HOME": "/usr"},
+    ),
 )
 
 
@@ -69,8 +75,8 @@ def _build(recipe: Recipe, buildah: Buildah, context: Path, image: Image, *, bas
         buildah.build(
             image.name,
             context=context,
-            containerfile=context / recipe.folder / "Containerfile",
-            arguments={"BASE_IMAGE": base},
+            containerfile=context / recipe.inputs[0],
+            arguments={"BASE_IMAGE": base, **recipe.arguments},
             mounts=mounts,
         )
     with published(image.archive.parent) as scratch:

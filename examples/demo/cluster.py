@@ -112,6 +112,7 @@ def install(kube: Kubectl, images: Mapping[str, str], *, values: Sequence[Path] 
         *("--kubeconfig", str(kube.kubeconfig), "-n", SYSTEM, "--create-namespace"),
         *(part for path in files for part in ("-f", path)),
         *("--set", f"image.tag={operator},worker.image.tag={worker}"),
+        *("--set", f"backends.triton.image={images['triton']},backends.triton.platform=python"),
         *(part for setting in settings for part in ("--set", setting)),
         *("--wait", "--timeout", "120s"),
     ]
@@ -122,7 +123,7 @@ def install(kube: Kubectl, images: Mapping[str, str], *, values: Sequence[Path] 
 
 
 def build_images() -> dict[str, str]:
-    """Build both images and bring them to the nodes; nothing happens when they are current."""
+    """Build the images and bring them to the nodes; nothing happens when they are current."""
     done = subprocess.run([sys.executable, "-m", "dev.images"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     names: dict[str, str] = json.loads(done.stdout.strip().splitlines()[-1])
     return names

@@ -4,6 +4,7 @@ Every field has a default that works on a cluster with NVIDIA's device plugin.
 """
 
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -107,6 +108,29 @@ class CustomMetrics(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     owner: str = ""
 
 
+class TritonBackend(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The tritonserver that runs beside workers of `backend: triton`."""
+
+    # Its image, with `tritonserver` on the PATH; empty for none.
+    image: str = ""
+    # What runs ONNX files in it: onnxruntime (NVIDIA's image), or python with ONNX Runtime installed beside it.
+    platform: Literal["onnxruntime", "python"] = "onnxruntime"
+
+
+class TorchScriptBackend(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Workers of `backend: torchscript`."""
+
+    # A worker image built with requirements-torchscript.txt; empty for none.
+    image: str = ""
+
+
+class Backends(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Back ends beside ONNX Runtime, which every worker has."""
+
+    triton: TritonBackend = TritonBackend()
+    torchscript: TorchScriptBackend = TorchScriptBackend()
+
+
 class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """All settings."""
 
@@ -114,6 +138,8 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     worker_image: str = "localhost/inference-worker:latest"
     # When the kubelet pulls it.
     image_pull_policy: str = "IfNotPresent"
+    # Back ends beside ONNX Runtime: {triton: {image, platform}, torchscript: {image}}.
+    backends: Backends = Backends()
     # What the accelerator classes mean on this cluster.
     accelerators: dict[str, AcceleratorClass] = msgspec.field(default_factory=_default_accelerators)
     # How latency, energy and switching are weighed.

@@ -9,6 +9,9 @@ from inference_protocol.reasons import WorkerReason
 CONFIG_VARIABLE = "INFERENCE_WORKER_CONFIG"
 HTTP_PORT = 8000
 GRPC_PORT = 8001
+# Loopback of the pod only: callers go through the worker.
+TRITON_PORT = 8010
+TRITON_REPOSITORY = "/mnt/triton"
 TELEMETRY_PATH = "/telemetry"
 # A warm worker is handed tasks here: POST a TaskOrder, or a TaskQuery to wait for one or to stop it; the answer is a TaskState.
 TASKS_PATH = "/tasks"
@@ -20,6 +23,7 @@ TERMINATION_LIMIT_BYTES = 4000
 # What a job without an output location may return through its status.
 INLINE_OUTPUT_LIMIT_BYTES = 2048
 
+Backend = Literal["onnx", "torchscript", "triton"]
 InputFormat = Literal["auto", "npy", "npz", "jsonl", "files"]
 
 
@@ -41,6 +45,21 @@ class Quantization(_Record, frozen=True):
     min_agreement: float = 0.99
 
 
+class TensorSignature(_Record, frozen=True):
+    """One input or output: an Open Inference Protocol datatype, and a shape with -1 where a size is free."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+
+class ModelSignature(_Record, frozen=True):
+    """What a model takes and gives, for files that do not say it themselves. Order counts: it is that of the arguments."""
+
+    inputs: tuple[TensorSignature, ...]
+    outputs: tuple[TensorSignature, ...]
+
+
 class ModelSource(_Record, frozen=True):
     """Where a model comes from and what it must hash to (`digest` as `sha256:HEX`)."""
 
@@ -50,6 +69,16 @@ class ModelSource(_Record, frozen=True):
     digest: str | None = None
     format: str = "onnx"
     quantization: Quantization | None = None
+    signature: ModelSignature | None = None
+
+
+class TritonServer(_Record, frozen=True):
+    """The tritonserver beside the worker: where it listens on loopback, the repository that both see, and what runs ONNX in it."""
+
+    platform: Literal["onnxruntime", "python"]
+    repository: str
+    port: int = TRITON_PORT
+    startup_seconds: float = 120.0
 
 
 class BatchTask(_Record, frozen=True):
@@ -85,6 +114,9 @@ class WorkerConfig(_Record, frozen=True):
     model_control: Literal["none", "explicit"] = "none"
     # SHA-256 (hex) of the bearer token by which a warm worker is handed tasks; empty for workers that take none.
     task_token_digest: str = ""
+    # What computes; `triton` says where the server is, for the back end of that name.
+    backend: Backend = "onnx"
+    triton: TritonServer | None = None
 
 
 # Bounds, because a worker's word ends in a status that has them too: what breaks them is not taken.

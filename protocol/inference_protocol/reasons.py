@@ -11,6 +11,11 @@ class WorkerReason(StrEnum):
     MODEL_CORRUPT = "ModelCorrupt"
     MODEL_UNREACHABLE = "ModelUnreachable"
     QUANTIZATION_REFUSED = "QuantizationRefused"
+    MODEL_REFUSED = "ModelRefused"
+    SIGNATURE_MISMATCH = "SignatureMismatch"
+    BACKEND_MISSING = "BackendMissing"
+    BACKEND_UNREACHABLE = "BackendUnreachable"
+    REPOSITORY_UNWRITABLE = "RepositoryUnwritable"
     PROVIDER_UNAVAILABLE = "ProviderUnavailable"
     INPUT_NOT_FOUND = "InputNotFound"
     INPUT_UNREACHABLE = "InputUnreachable"
@@ -29,6 +34,9 @@ PERMANENT: frozenset[WorkerReason] = frozenset(
         WorkerReason.MODEL_NOT_FOUND,
         WorkerReason.MODEL_DIGEST_MISMATCH,
         WorkerReason.MODEL_CORRUPT,
+        WorkerReason.MODEL_REFUSED,
+        WorkerReason.SIGNATURE_MISMATCH,
+        WorkerReason.BACKEND_MISSING,
         WorkerReason.QUANTIZATION_REFUSED,
         WorkerReason.PROVIDER_UNAVAILABLE,
         WorkerReason.INPUT_NOT_FOUND,

@@ -67,7 +67,7 @@ CASES = [
     Case(
         "past-and-firm", "DeadlineExceeded", "set a later deadline", {"deadline": "2020-01-01T00:00:00Z", "deadlinePolicy": "Firm"}
     ),
-    Case("no-backend", "BackendUnavailable", "use onnx", {"backend": "torchscript"}),
+    Case("no-backend", "BackendUnavailable", "use backend: auto", {"backend": "torchscript"}),
 ]
 
 

@@ -31,6 +31,8 @@ from tests.worker.patched import PATCHES_VARIABLE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.worker.tritons import Triton
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 CPU = "CPUExecutionProvider"
 CLAIM = "data"
@@ -63,6 +65,7 @@ class Place:
 
     root: Path
     workers: list[Worker] = field(default_factory=list)
+    triton: Triton | None = None
 
     @property
     def volumes(self) -> Path:
@@ -87,6 +90,7 @@ class Place:
         return f"pvc://{CLAIM}/{name}"
 
     def start(self, config: WorkerConfig | str, *, patches: dict[str, Any] | None = None, port: int | None = None) -> Worker:
+        config = self._on_asked_backend(config)
         http, grpc = free_ports(2)
         worker = Worker(self, config, patches or {}, number=len(self.workers), port=port or http, grpc_port=grpc)
         self.workers.append(worker)
@@ -95,9 +99,21 @@ class Place:
     def run(self, config: WorkerConfig, *, patches: dict[str, Any] | None = None) -> Ended:
         return self.start(config, patches=patches).ended()
 
+    def _on_asked_backend(self, config: WorkerConfig | str) -> WorkerConfig | str:
+        """The same on Triton when WORKER_TEST_BACKEND asks for it: `WORKER_TEST_BACKEND=triton pytest tests/worker/reports`."""
+        if os.environ.get("WORKER_TEST_BACKEND") != "triton" or isinstance(config, str) or config.triton is not None:
+            return config
+        from tests.worker.tritons import Triton
+
+        if self.triton is None:
+            self.triton = Triton(self.root / "beside")
+        return msgspec.structs.replace(config, backend="triton", triton=self.triton.told)
+
     def end(self) -> None:
         for worker in self.workers:
             worker.kill()
+        if self.triton is not None:
+            self.triton.end()
 
 
 @dataclass(frozen=True)

@@ -42,9 +42,9 @@ class Life:
 
     @property
     def ready(self) -> bool:
-        """Loaded, verified, warmed, on the promised provider, not stuck, and not about to leave."""
+        """Loaded, verified, warmed, on the promised provider, not stuck, its engine there, and not about to leave."""
         model = self.model
-        return model is not None and not self.draining and model.batcher.stuck is None
+        return model is not None and not self.draining and model.engine.trouble is None and model.batcher.stuck is None
 
     @property
     def stuck(self) -> str | None:

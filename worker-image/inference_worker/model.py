@@ -1,6 +1,5 @@
 """One model of the worker: how it is loaded, and what is kept of it while it answers."""
 
-import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,11 +10,10 @@ from inference_protocol.reasons import WorkerReason
 from inference_worker import cpu, fetch
 from inference_worker.batching.batcher import Batcher
 from inference_worker.batching.padding import Padding
-from inference_worker.engine import Engine
+from inference_worker.engine import Engine, EngineUnavailableError, on_cpu
+from inference_worker.engines import Opening, open_engine
 from inference_worker.errors import WorkerError
-from inference_worker.graph_cache import cache_for
 from inference_worker.metrics import ModelMetrics
-from inference_worker.onnx_engine import OnnxEngine
 from inference_worker.serve.ask import Signature
 from inference_worker.serve.codec import Decoder
 from inference_worker.warmup import Warm, warm_up
@@ -78,7 +76,7 @@ class Model:
 
 def padding(engine: Engine, warm: Warm) -> Callable[[int], int]:
     """How many rows a run gets of so many: on a device other than a CPU one that it was warmed for."""
-    if engine.provider == "CPUExecutionProvider" or warm.layout.outputs is None:
+    if on_cpu(engine) or warm.layout.outputs is None:
         return lambda rows: rows
     return Padding(warm.profile, warm.switch_seconds)
 
@@ -93,24 +91,21 @@ def load(config: WorkerConfig, source: ModelSource, *, root: Path) -> Loaded:
     if source.quantization is not None:
         data, variant = _quantized(data, digest, source.quantization, config, root)
     cpus = cpu.usable_cpus()
-    engine = OnnxEngine(
-        data,
-        providers=config.providers,
-        threads=cpus,
-        cache=cache_for(data, variant or digest),
-        steady=config.task is not None,
-    )
+    engine = open_engine(Opening(data, variant or digest, source, config, threads=cpus))
     del data
     loaded = time.perf_counter()
-    warm = warm_up(engine, config.batch_size, cpus=cpus)
+    try:
+        warm = warm_up(engine, config.batch_size, cpus=cpus)
+    except EngineUnavailableError as error:
+        engine.close()
+        raise WorkerError(WorkerReason.BACKEND_UNREACHABLE, f"while the model was warmed up: {error}") from error
     facts = ModelFacts(
         digest=digest,
         provider=engine.provider,
         load_seconds=loaded - begun,
         warmup_seconds=time.perf_counter() - loaded,
         batch_size=engine.rows or config.batch_size,
-        # The most there ever was: loading takes more than answering does, and has to fit too.
-        memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        memory_bytes=engine.memory_bytes,
         items_per_second=warm.items_per_second,
         variant=variant,
     )

@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import math
-from dataclasses import replace
 
 import numpy as np
 import onnxruntime as ort
@@ -11,7 +10,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as faults
 
 from inference_protocol.reasons import WorkerReason
 from inference_worker import datatypes
-from inference_worker.engine import Cancellation, RunCancelledError, Tensor, Tensors, TensorSpec
+from inference_worker.engine import Cancellation, RunCancelledError, Tensor, Tensors, TensorSpec, counted, process_memory_bytes
 from inference_worker.errors import WorkerError
 from inference_worker.graph_cache import GraphCache
 
@@ -39,6 +38,8 @@ class OnnxEngine:
     """One ONNX Runtime session. The provider in use is checked, because the runtime falls back to CPU without a word."""
 
     platform = "onnx_onnxv1"
+    # The runtime is in this process: while that lives, so does it.
+    trouble = None
 
     def __init__(
         self, data: bytes, *, providers: tuple[str, ...], threads: int, cache: GraphCache | None = None, steady: bool = False
@@ -64,7 +65,7 @@ class OnnxEngine:
         try:
             nodes = self._session.get_inputs()
             symbol = _batch_symbol(nodes)
-            self.inputs, self.rows = _counted(tuple(_spec(node, symbol) for node in nodes))
+            self.inputs, self.rows = counted(tuple(_spec(node, symbol) for node in nodes))
             self.outputs = tuple(_spec(node, symbol) for node in self._session.get_outputs())
         except UnicodeDecodeError as error:
             raise WorkerError(
@@ -136,6 +137,11 @@ class OnnxEngine:
         answers = self._session.run_with_ort_values(names, values, options)
         return {name: _from_value(answer) for name, answer in zip(names, answers, strict=True)}
 
+    @property
+    def memory_bytes(self) -> int:
+        """See Engine."""
+        return process_memory_bytes()
+
     def close(self) -> None:
         """See Engine."""
         del self._session
@@ -200,14 +206,6 @@ def _spec(node: ort.NodeArg, symbol: str | None) -> TensorSpec:
     name = datatypes.ONNX[node.type]
     shape = tuple(d if isinstance(d, int) and d >= 0 else None for d in node.shape)
     return TensorSpec(node.name, name, datatypes.NUMPY[name], shape, _batch_axis(node.shape, shape, symbol))
-
-
-def _counted(specs: tuple[TensorSpec, ...]) -> tuple[tuple[TensorSpec, ...], int | None]:
-    """The inputs, and the rows that a run must have. Where nothing is free, a fixed first dimension is taken for the rows."""
-    if not specs or any(spec.batch_axis is not None for spec in specs):
-        return specs, None
-    rows = next((size for spec in specs for size in spec.shape[:1] if size is not None), 1)
-    return tuple(replace(spec, batch_axis=0 if spec.shape[:1] == (rows,) else None) for spec in specs), rows
 
 
 def _batch_axis(symbols: list[object], shape: tuple[int | None, ...], symbol: str | None) -> int | None:

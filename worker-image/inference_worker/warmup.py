@@ -16,10 +16,9 @@ from inference_protocol.reasons import WorkerReason
 from inference_worker import datatypes
 from inference_worker.batching.profile import LatencyProfile
 from inference_worker.batching.rows import Bucket, Layout, layout_of
-from inference_worker.engine import Engine, Tensor, Tensors, TensorSpec
+from inference_worker.engine import Engine, Tensor, Tensors, TensorSpec, on_cpu, zeros_of
 from inference_worker.errors import WorkerError
 
-_FREE_SIZE = 1
 _ROUNDS = 3
 _PATIENCE_SECONDS = 2.0
 """Once measuring has taken this long, each further size is run once only."""
@@ -140,14 +139,7 @@ def _mixed(
 
 def sample_of(inputs: tuple[TensorSpec, ...], rows: int) -> dict[str, Tensor]:
     """Zeros that fit the signature, with `rows` rows; other free sizes are 1."""
-    return {spec.name: _zeros(spec, rows) for spec in inputs}
-
-
-def _zeros(spec: TensorSpec, rows: int) -> Tensor:
-    sizes = [rows if i == spec.batch_axis and d is None else _FREE_SIZE if d is None else d for i, d in enumerate(spec.shape)]
-    if spec.dtype.kind == "O":
-        return np.full(sizes, "", dtype=object)
-    return np.zeros(sizes, dtype=spec.dtype)
+    return {spec.name: zeros_of(spec, rows) for spec in inputs}
 
 
 def _different(sample: Tensors, inputs: tuple[TensorSpec, ...], seed: int) -> Tensors:
@@ -220,7 +212,7 @@ def _placed(
 def _switch_seconds(engine: Engine, layout: Layout, profile: LatencyProfile, sample: Tensors, clock: Clock) -> float:
     """What going from one number of rows to another costs over runs that stay; 0 on a CPU, which does not mind."""
     sizes = sorted(profile.measured)
-    if engine.provider == "CPUExecutionProvider" or len(sizes) < 2:
+    if on_cpu(engine) or len(sizes) < 2:
         return 0.0
     in_turn = [(size, layout.padded(sample, size - 1) if size > 1 else sample) for size in sizes] * _ROUNDS
     excess = [_timed(engine, feeds, clock) - profile.seconds(size) for size, feeds in in_turn]

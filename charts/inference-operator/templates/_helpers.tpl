@@ -55,6 +55,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $settings := dict
   "workerImage" (include "inference-operator.image" (list .Values.worker.image .Chart.AppVersion))
   "imagePullPolicy" .Values.worker.image.pullPolicy
+  "backends" .Values.backends
   "accelerators" .Values.accelerators
   "cost" .Values.cost
   "namespaces" .Values.watchNamespaces

@@ -6,12 +6,13 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
+from inference_operator.decisions import backend
 from inference_operator.domain.cluster import Observed
 from inference_operator.domain.conditions import Reason
-from inference_operator.domain.job import Accelerator, Backend, DeadlinePolicy, InferenceJobSpec
-from inference_operator.domain.model import ModelVersion, QuantizationMethod, QuantizationSpec
+from inference_operator.domain.job import Accelerator, DeadlinePolicy, InferenceJobSpec
+from inference_operator.domain.model import ModelVersion, QuantizationMethod, QuantizationSpec, SignatureSpec, TensorSpec
 from inference_operator.settings import Settings
-from inference_protocol.messages import ModelSource, Quantization
+from inference_protocol.messages import ModelSignature, ModelSource, Quantization, TensorSignature
 from inference_protocol.uris import PvcUri, UriError, is_uri, parse_uri
 
 
@@ -98,10 +99,9 @@ def _digests_contradict(observed: Observed, spec: InferenceJobSpec, settings: Se
 
 
 def _backend_is_missing(observed: Observed, spec: InferenceJobSpec, settings: Settings, now: datetime) -> Refusal | None:
-    if spec.backend in (Backend.TRITON, Backend.TORCHSCRIPT) or source(observed).format != "onnx":
-        wanted = spec.backend.value if spec.backend not in (Backend.AUTO, Backend.ONNX) else source(observed).format
-        return Refusal(Reason.BACKEND_UNAVAILABLE, f"this operator has no back end {wanted!r} yet; use onnx", final=True)
-    return None
+    kind = source(observed).format
+    found = backend.fault(backend.chosen(spec.backend, kind), kind, settings.backends)
+    return Refusal(Reason.BACKEND_UNAVAILABLE, found, final=True) if found is not None else None
 
 
 def _accelerator_is_unknown(observed: Observed, spec: InferenceJobSpec, settings: Settings, now: datetime) -> Refusal | None:
@@ -185,7 +185,18 @@ def source(observed: Observed) -> ModelSource:
         digest=spec.model_digest or version.digest,
         format=version.format,
         quantization=_quantization(version.quantization),
+        signature=_signature(version.signature),
     )
+
+
+def _signature(given: SignatureSpec | None) -> ModelSignature | None:
+    if given is None:
+        return None
+    return ModelSignature(inputs=_tensors(given.inputs), outputs=_tensors(given.outputs))
+
+
+def _tensors(given: list[TensorSpec]) -> tuple[TensorSignature, ...]:
+    return tuple(TensorSignature(t.name, t.datatype.value, tuple(t.shape)) for t in given)
 
 
 def _quantization(wanted: QuantizationSpec | None) -> Quantization | None:

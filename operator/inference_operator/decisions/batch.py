@@ -308,7 +308,7 @@ def _status(
         failed_attempts=state.failed,
         last_attempt=_attempt(observed, state),
         placement=placement_status(state.pod, facts, before.placement),
-        model=model_status(admit.source(observed), facts, before.model),
+        model=model_status(admit.source(observed), facts, before.model, asked=spec.backend),
         progress=progress,
         energy=_energy(observed, state, progress, settings),
         latency=_latency(observed, state, moved=progress != before.progress),

@@ -4,12 +4,14 @@ from datetime import datetime
 
 from inference_operator.decisions import admit
 from inference_operator.decisions.actions import CreatePod
+from inference_operator.decisions.backend import chosen
 from inference_operator.decisions.fleet import Assignment
 from inference_operator.decisions.need import worker_resources
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Key, Observed, Pod, PodPhase, Worker
-from inference_operator.domain.job import Placement
-from inference_operator.domain.resources import PODS, amounts
+from inference_operator.domain.job import Backend, Placement
+from inference_operator.domain.resources import PODS
+from inference_operator.manifests.triton import pod_amounts
 from inference_operator.manifests.worker import worker_pod
 from inference_operator.settings import Settings
 
@@ -23,13 +25,16 @@ def create_worker(
     placement = placement_at(assignment, name, now)
     accelerator = settings.accelerators[assignment.accelerator]
     resources = worker_resources(observed, assignment.accelerator, accelerator)
-    manifest = worker_pod(job, admit.source(observed), resources, placement, number=number, revision=revision, settings=settings)
+    source = admit.source(observed)
+    assert job.spec is not None, "only admitted jobs get pods"
+    backend = chosen(job.spec.backend, source.format).backend
+    manifest = worker_pod(job, source, resources, placement, number=number, revision=revision, settings=settings, backend=backend)
     assumed = Pod(
         key=Key(job.key.namespace, name),
         uid="",
         resource_version="",
         node=None,
-        requests={**amounts({**resources.limits, **resources.requests}), PODS: 1},
+        requests={**pod_amounts(resources, with_sidecar=backend is Backend.TRITON), PODS: 1},
         phase=PodPhase.PENDING,
         deleting=False,
         worker=Worker(job.uid, number, revision, assignment.accelerator, placement),

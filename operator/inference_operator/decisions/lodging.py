@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import msgspec
 
 from inference_operator.decisions import admit
+from inference_operator.decisions.backend import chosen
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Job, Key, Model, Observed
 from inference_operator.domain.conditions import Reason
@@ -12,7 +13,7 @@ from inference_operator.domain.instants import EARLIEST
 from inference_operator.domain.job import Accelerator, Backend, InferenceJobSpec, InferenceJobStatus
 from inference_operator.domain.model import WarmPool
 from inference_operator.domain.schema import rfc3339
-from inference_operator.manifests.worker import batch_task, claims
+from inference_operator.manifests.worker import batch_task, claims, worker_image
 from inference_operator.settings import Settings
 from inference_protocol.messages import ModelSource, TaskOrder
 
@@ -52,7 +53,13 @@ def pool_of(model: Model, settings: Settings) -> Pool | None:
         return None
     assert like.job.spec is not None
     mounts = claims(like.job.spec, source) | dict.fromkeys(spec.claims, True)
-    parts: list[object] = [source, spec.batch_size, spec.accelerator, sorted(mounts.items()), settings.worker_image]
+    parts: list[object] = [
+        source,
+        spec.batch_size,
+        spec.accelerator,
+        sorted(mounts.items()),
+        worker_image(settings, chosen(Backend.AUTO, source.format).backend),
+    ]
     parts.append([(r.accelerator, r.resources.requests, r.resources.limits) for r in model.spec.resources])
     return Pool(spec, source, names.short_hash(msgspec.json.encode(parts).decode()), like, mounts)
 
@@ -69,11 +76,15 @@ def takes(pool: Pool, observed: Observed) -> bool:
     if spec is None or spec.input is None or admit.source(observed) != pool.source:
         return False
     special = spec.node_selector or spec.tolerations or spec.resources or spec.template
-    fits = spec.batch_size <= pool.spec.batch_size and spec.backend in (Backend.AUTO, Backend.ONNX)
+    fits = spec.batch_size <= pool.spec.batch_size and _computes(spec.backend, pool) is _computes(Backend.AUTO, pool)
     same_class = Accelerator.AUTO in (spec.accelerator, pool.spec.accelerator) or spec.accelerator is pool.spec.accelerator
     wanted = claims(spec, pool.source)
     mounted = all(claim in pool.mounts and pool.mounts[claim] >= writes for claim, writes in wanted.items())
     return not special and fits and same_class and mounted
+
+
+def _computes(asked: Backend, pool: Pool) -> Backend:
+    return chosen(asked, pool.source.format).backend
 
 
 def order(observed: Observed, attempt: int, revision: str) -> TaskOrder:

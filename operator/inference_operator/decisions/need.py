@@ -5,6 +5,7 @@ from datetime import datetime
 
 from inference_operator.decisions import admit
 from inference_operator.decisions.attempts import Attempts, attempts, expected_end, is_running, retry_time
+from inference_operator.decisions.backend import chosen
 from inference_operator.decisions.fleet import Need, Option, Tenure, Tolerance, shared_shape
 from inference_operator.decisions.lodging import pool_for
 from inference_operator.decisions.profile import Assumptions, estimate
@@ -14,9 +15,10 @@ from inference_operator.decisions.revision import revision
 from inference_operator.domain.cluster import Job, Observed
 from inference_operator.domain.conditions import ConditionType, Truth, find
 from inference_operator.domain.instants import shift
-from inference_operator.domain.job import Accelerator, DeadlinePolicy, InferenceJobSpec, Resources
+from inference_operator.domain.job import Accelerator, Backend, DeadlinePolicy, InferenceJobSpec, Resources
 from inference_operator.domain.quantity import parse_quantity
-from inference_operator.domain.resources import PODS, amounts
+from inference_operator.domain.resources import PODS
+from inference_operator.manifests.triton import pod_amounts
 from inference_operator.settings import AcceleratorClass, Settings
 
 # From the signal to the free place, beside the batch that is finished first: a commit, and the kubelet's part.
@@ -171,7 +173,7 @@ def options(observed: Observed, settings: Settings) -> tuple[Option, ...]:
 def _option(observed: Observed, spec: InferenceJobSpec, name: str, accelerator: AcceleratorClass, settings: Settings) -> Option:
     source = admit.source(observed)
     wanted = worker_resources(observed, name, accelerator)
-    taken = amounts({**wanted.limits, **wanted.requests})
+    taken = pod_amounts(wanted, with_sidecar=chosen(spec.backend, source.format).backend is Backend.TRITON)
     return Option(
         accelerator=name,
         shape=shared_shape(

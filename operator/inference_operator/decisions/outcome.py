@@ -97,7 +97,7 @@ def suspended(observed: Observed, stand: Standing) -> Outcome:
         job.status,
         attempts=number,
         deadline=deadline_status(job.spec.deadline, estimated=None, completed=None, before=None, now=_before(observed)),
-        model=model_status(admit.source(observed), None, job.status.model),
+        model=model_status(admit.source(observed), None, job.status.model, asked=job.spec.backend),
         replicas=0,
         ready_replicas=0,
     )

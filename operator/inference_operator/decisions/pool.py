@@ -12,6 +12,7 @@ import msgspec
 
 from inference_operator.decisions.actions import Action, CreatePod, DeletePod, Plan, WriteModelStatus
 from inference_operator.decisions.attempts import Ending, backoff_seconds, ending_of, is_running
+from inference_operator.decisions.backend import chosen
 from inference_operator.decisions.creation import placement_at
 from inference_operator.decisions.fleet import Answer, Assignment, Demand, Host, Need
 from inference_operator.decisions.lodging import Pool, pool_key
@@ -22,7 +23,7 @@ from inference_operator.domain import names
 from inference_operator.domain.cluster import Key, Model, Pod, PodPhase, PoolObserved, Worker
 from inference_operator.domain.credentials import Tokens
 from inference_operator.domain.instants import EARLIEST, shift
-from inference_operator.domain.job import AttemptOutcome
+from inference_operator.domain.job import AttemptOutcome, Backend
 from inference_operator.domain.model import WarmPoolStatus
 from inference_operator.domain.resources import PODS, amounts
 from inference_operator.manifests.worker import pool_pod, worker_config
@@ -185,7 +186,8 @@ def _create(
     of_class = settings.accelerators[given.accelerator]
     resources = worker_resources(pool.like, given.accelerator, of_class)
     pod = Key(model.key.namespace, name)
-    config = worker_config(pool.like.job, pool.source, of_class, number=number, settings=settings)
+    backend = chosen(Backend.AUTO, pool.source.format).backend
+    config = worker_config(pool.like.job, pool.source, of_class, number=number, settings=settings, backend=backend)
     config = msgspec.structs.replace(config, task_token_digest=tokens.digest(pod))
     manifest = pool_pod(
         model,

@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from inference_operator.decisions.backend import chosen
 from inference_operator.decisions.fleet import Obstacle
 from inference_operator.domain.cluster import Observed, Pod, Reading
 from inference_operator.domain.instants import shift
 from inference_operator.domain.job import (
+    Backend,
     DeadlineStatus,
     EnergyStatus,
     LatencyStatus,
@@ -134,8 +136,11 @@ def placement_status(pod: Pod | None, facts: ModelFacts | None, before: Placemen
     return replace(placed, execution_provider=facts.provider if facts is not None else known)
 
 
-def model_status(source: ModelSource, facts: ModelFacts | None, before: ModelStatus | None) -> ModelStatus:
-    """Which model ran: what was asked for, and the digest that the worker found."""
+def model_status(
+    source: ModelSource, facts: ModelFacts | None, before: ModelStatus | None, *, asked: Backend = Backend.AUTO
+) -> ModelStatus:
+    """Which model ran: what was asked for, and the digest that the worker found. `asked` is the job's back end."""
+    choice = chosen(asked, source.format)
     known = before if before is not None and (before.name, before.version) == (source.name, source.version) else None
     digest = facts.digest if facts is not None else known.digest if known is not None else None
     variant = facts.variant if facts is not None else known.variant_digest if known is not None else None
@@ -145,6 +150,8 @@ def model_status(source: ModelSource, facts: ModelFacts | None, before: ModelSta
         digest=digest,
         verified=digest is not None and source.digest == digest,
         variant_digest=variant if source.quantization is not None else None,
+        backend=choice.backend,
+        backend_reason=choice.reason,
     )
 
 

@@ -5,9 +5,11 @@ from dataclasses import fields, is_dataclass
 import msgspec
 
 from inference_operator.decisions import admit
+from inference_operator.decisions.backend import chosen
 from inference_operator.domain.cluster import Observed
 from inference_operator.domain.job import ModelControl
 from inference_operator.domain.names import short_hash
+from inference_operator.manifests.worker import images
 from inference_operator.settings import Settings
 
 
@@ -23,7 +25,8 @@ def revision(observed: Observed, settings: Settings) -> str:
     if spec.input is not None:
         parts += [_told(spec.input), _told(spec.output)]
     else:
-        parts += [_told(spec.resources), _told(spec.template), sorted(spec.node_selector.items()), settings.worker_image]
+        parts += [_told(spec.resources), _told(spec.template), sorted(spec.node_selector.items())]
+        parts += images(settings, chosen(spec.backend, source.format).backend)
         if spec.serve is not None and spec.serve.model_control is not ModelControl.NONE:
             parts.append(spec.serve.model_control)
     return short_hash(msgspec.json.encode(parts).decode())

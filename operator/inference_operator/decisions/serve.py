@@ -156,7 +156,7 @@ def _status(observed: Observed, state: Replicas, now: datetime) -> InferenceJobS
         failed_attempts=0 if state.fault is None and state.ready else failures,
         last_attempt=failure,
         placement=placement_status(newest, facts, before.placement),
-        model=model_status(admit.source(observed), facts, before.model),
+        model=model_status(admit.source(observed), facts, before.model, asked=spec.backend),
         latency=_latency(observed, now),
         start_time=before.start_time or min((p.created for p in state.current if p.created is not None), default=None),
         completion_time=completed,

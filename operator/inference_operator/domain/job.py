@@ -370,6 +370,8 @@ class ModelStatus:
     digest: Annotated[Digest | None, Field(description="sha256 of the file that was loaded.")] = None
     verified: Annotated[bool, Field(description="True when a digest was asked for and the loaded file has it.")] = False
     variant_digest: Annotated[Digest | None, Field(description="sha256 of the INT8 variant that ran in its place.")] = None
+    backend: Annotated[Backend | None, Field(description="What computes it.")] = None
+    backend_reason: Annotated[ShortText | None, Field(description="Why that back end.")] = None
 
 
 @api_type()

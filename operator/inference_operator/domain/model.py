@@ -12,6 +12,7 @@ from inference_operator.domain.schema import Digest, Instant, Location, Message,
 KIND = "InferenceModel"
 PLURAL = "inferencemodels"
 
+_ATOMIC = {"x-kubernetes-list-type": "atomic"}
 _BY_NAME = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
 
 
@@ -40,7 +41,58 @@ class QuantizationSpec:
     min_agreement: Annotated[float, Field(gt=0, le=1, description="Share of answers that must be the same, without labels.")] = 0.99
 
 
+class Datatype(StrEnum):
+    """The Open Inference Protocol's names of numbers."""
+
+    BOOL = "BOOL"
+    UINT8 = "UINT8"
+    UINT16 = "UINT16"
+    UINT32 = "UINT32"
+    UINT64 = "UINT64"
+    INT8 = "INT8"
+    INT16 = "INT16"
+    INT32 = "INT32"
+    INT64 = "INT64"
+    FP16 = "FP16"
+    BF16 = "BF16"
+    FP32 = "FP32"
+    FP64 = "FP64"
+
+
+@api_type()
+class TensorSpec:
+    """One input or output."""
+
+    name: Annotated[str, Field(min_length=1, max_length=128, description="The name that callers use.")]
+    datatype: Annotated[Datatype, Field(description="Its type, for example FP32.")]
+    shape: Annotated[
+        list[Annotated[int, Field(ge=-1, le=2**31 - 1)]],
+        Field(
+            max_length=16, description="Sizes; -1 where any is allowed. A first one of -1 counts rows.", json_schema_extra=_ATOMIC
+        ),
+    ]
+
+
 @api_type(
+    Rule(
+        "self.inputs.all(t, self.inputs.exists_one(o, o.name == t.name)) && "
+        "self.outputs.all(t, self.outputs.exists_one(o, o.name == t.name))",
+        "each input and each output needs a name of its own",
+    ),
+)
+class SignatureSpec:
+    """What a TorchScript file takes and gives, in the order of forward's arguments and results."""
+
+    inputs: Annotated[list[TensorSpec], Field(min_length=1, max_length=32, description="The arguments.", json_schema_extra=_ATOMIC)]
+    outputs: Annotated[list[TensorSpec], Field(min_length=1, max_length=32, description="The results.", json_schema_extra=_ATOMIC)]
+
+
+@api_type(
+    Rule(
+        "(self.?format.orValue('onnx') == 'torchscript') == has(self.signature)",
+        "signature is for torchscript, whose files do not say what they take, and torchscript needs it",
+    ),
+    Rule("self.?format.orValue('onnx') == 'onnx' || !has(self.quantization)", "quantization is for onnx"),
     Rule("!self.uri.matches('^https?://') || has(self.digest)", "a version fetched over http(s) needs its digest (sha256:HEX)"),
 )
 class ModelVersion:
@@ -52,6 +104,7 @@ class ModelVersion:
     digest: Annotated[Digest | None, Field(description="sha256 of the file; workers refuse any other.")] = None
     format: Annotated[str, Field(pattern="^(onnx|torchscript)$", max_length=16, description="onnx or torchscript.")] = "onnx"
     quantization: Annotated[QuantizationSpec | None, Field(description="Run an INT8 variant in its place.")] = None
+    signature: Annotated[SignatureSpec | None, Field(description="What a torchscript file takes and gives.")] = None
 
 
 @api_type(Rule("self.max >= self.min", "max must not be below min"))

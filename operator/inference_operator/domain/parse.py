@@ -25,6 +25,7 @@ _JOB_STATUS: TypeAdapter[InferenceJobStatus] = TypeAdapter(InferenceJobStatus)
 _MODEL_SPEC: TypeAdapter[InferenceModelSpec] = TypeAdapter(InferenceModelSpec)
 _MODEL_STATUS: TypeAdapter[InferenceModelStatus] = TypeAdapter(InferenceModelStatus)
 _PLACEMENT: TypeAdapter[Placement] = TypeAdapter(Placement)
+_BEGINNING = ("", "ContainerCreating", "PodInitializing")
 _PHASES = {phase.value: phase for phase in PodPhase}
 
 
@@ -111,6 +112,7 @@ class _PodStatus(_Struct, frozen=True):
     pod_ip: str | None = msgspec.field(name="podIP", default=None)
     conditions: list[_Observation] = []
     container_statuses: list[_ContainerStatus] = []
+    init_container_statuses: list[_ContainerStatus] = []
 
 
 class _RawPod(_Struct, frozen=True):
@@ -295,8 +297,12 @@ def _trouble(status: _PodStatus, state: _State) -> Trouble | None:
         return Trouble(status.reason, status.message)
     if state.terminated is not None and state.terminated.exit_code != 0:
         return Trouble(state.terminated.reason or "Error", state.terminated.message)
-    if state.waiting is not None and state.waiting.reason not in ("", "ContainerCreating", "PodInitializing"):
+    if state.waiting is not None and state.waiting.reason not in _BEGINNING:
         return Trouble(state.waiting.reason, state.waiting.message)
+    for sidecar in status.init_container_statuses:
+        # While the worker runs, what its sidecar is at is the worker's to tell.
+        if state.running is None and (waits := sidecar.state.waiting) is not None and waits.reason not in _BEGINNING:
+            return Trouble(waits.reason, waits.message)
     for condition in status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
             return Trouble(condition.reason, condition.message)

@@ -4,25 +4,34 @@ from typing import Any
 
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Job, Model
-from inference_operator.domain.job import KIND, InferenceJobSpec, ModelControl, Placement, PodTemplate, Resources
+from inference_operator.domain.job import KIND, Backend, InferenceJobSpec, ModelControl, Placement, PodTemplate, Resources
 from inference_operator.domain.model import KIND as MODEL_KIND
 from inference_operator.domain.parse import placement_text
 from inference_operator.domain.schema import API_VERSION, rfc3339
+from inference_operator.manifests import triton
 from inference_operator.settings import AcceleratorClass, Settings
 from inference_protocol.messages import (
     CONFIG_VARIABLE,
     GRPC_PORT,
     HTTP_PORT,
+    TRITON_REPOSITORY,
     VOLUME_ROOT,
     BatchTask,
     ModelSource,
+    TritonServer,
     WorkerConfig,
     encode,
 )
+from inference_protocol.messages import Backend as BackendName
 from inference_protocol.uris import PvcUri, is_uri, parse_uri
 
 Manifest = dict[str, Any]
 
+_BACKENDS: dict[Backend, BackendName] = {
+    Backend.ONNX: "onnx",
+    Backend.TORCHSCRIPT: "torchscript",
+    Backend.TRITON: "triton",
+}
 # Distroless's nonroot: any number works, one that volumes can be prepared for is kinder.
 USER = 65532
 
@@ -36,11 +45,12 @@ def worker_pod(
     number: int,
     revision: str,
     settings: Settings,
+    backend: Backend = Backend.ONNX,
 ) -> Manifest:
-    """The pod of one attempt or replica. `placement.pod` is its name."""
+    """The pod of one attempt or replica. `placement.pod` is its name, `backend` what was chosen."""
     accelerator = settings.accelerators[placement.accelerator]
     assert job.spec is not None, "only admitted jobs get pods"
-    config = worker_config(job, source, accelerator, number=number, settings=settings)
+    config = worker_config(job, source, accelerator, number=number, settings=settings, backend=backend)
     labels = {
         names.LABEL_JOB: names.label_value(job.key.name),
         names.LABEL_JOB_UID: job.uid,
@@ -88,6 +98,8 @@ def pod(
     assert spec is not None, "only admitted jobs get pods"
     template = spec.template or PodTemplate()
     accelerator = settings.accelerators[placement.accelerator]
+    with_triton = config.triton is not None
+    own = triton.front_resources(resources) if with_triton else resources
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -118,8 +130,9 @@ def pod(
                     "fsGroupChangePolicy": "OnRootMismatch",
                     "seccompProfile": {"type": "RuntimeDefault"},
                 },
-                "containers": [_container(job, config, resources, template, mounts, settings)],
-                "volumes": _volumes(mounts),
+                "initContainers": [triton.sidecar(resources, settings)] if with_triton else [],
+                "containers": [_container(job, config, own, template, mounts, settings)],
+                "volumes": [*_volumes(mounts), *(triton.volumes() if with_triton else ())],
             }
         ),
     }
@@ -184,7 +197,7 @@ def _container(
     own = {"name": CONFIG_VARIABLE, "value": encode(config).decode()}
     return {
         "name": names.CONTAINER,
-        "image": settings.worker_image,
+        "image": worker_image(settings, Backend(config.backend)),
         "imagePullPolicy": settings.image_pull_policy,
         # The configuration last, so that a user's variable of its name does not win; everything else is the user's to change.
         "env": [
@@ -209,6 +222,7 @@ def _container(
         },
         "volumeMounts": [
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+            *([triton.mount()] if config.triton is not None else ()),
             *(
                 {"name": f"claim-{i}", "mountPath": f"{VOLUME_ROOT}/{claim}", "readOnly": not writable}
                 for i, (claim, writable) in enumerate(mounts.items())
@@ -229,7 +243,26 @@ def _tracing(job: Job, settings: Settings) -> list[Manifest]:
     ]
 
 
-def worker_config(job: Job, source: ModelSource, accelerator: AcceleratorClass, *, number: int, settings: Settings) -> WorkerConfig:
+def worker_image(settings: Settings, backend: Backend) -> str:
+    """The image of the worker itself."""
+    return settings.backends.torchscript.image if backend is Backend.TORCHSCRIPT else settings.worker_image
+
+
+def images(settings: Settings, backend: Backend) -> list[str]:
+    """All that a worker's pod is made of besides the job's own words."""
+    beside = [settings.backends.triton.image, settings.backends.triton.platform] if backend is Backend.TRITON else []
+    return [worker_image(settings, backend), *beside]
+
+
+def worker_config(
+    job: Job,
+    source: ModelSource,
+    accelerator: AcceleratorClass,
+    *,
+    number: int,
+    settings: Settings,
+    backend: Backend = Backend.ONNX,
+) -> WorkerConfig:
     """What the worker is told."""
     spec = job.spec
     assert spec is not None
@@ -245,6 +278,8 @@ def worker_config(job: Job, source: ModelSource, accelerator: AcceleratorClass, 
         task=batch_task(spec),
         drain_seconds=max(1.0, settings.termination_grace_seconds - 5.0),
         model_control="explicit" if spec.serve is not None and spec.serve.model_control is ModelControl.EXPLICIT else "none",
+        backend=_BACKENDS[backend],
+        triton=TritonServer(settings.backends.triton.platform, TRITON_REPOSITORY) if backend is Backend.TRITON else None,
     )
 
 

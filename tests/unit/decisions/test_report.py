@@ -15,7 +15,7 @@ from inference_operator.decisions.report import (
     placement_status,
     round_milliseconds,
 )
-from inference_operator.domain.job import DeadlineStatus, ModelStatus, Outlook
+from inference_operator.domain.job import Backend, DeadlineStatus, ModelStatus, Outlook
 from inference_protocol.messages import ModelSource, Quantization
 from inference_protocol.sketch import RELATIVE_ACCURACY, LatencySketch
 from tests.builders import DIGEST, NOW, OTHER_DIGEST, a_fact, a_job, a_pod, a_reading, a_report, observed, whole
@@ -104,11 +104,12 @@ def test_fractions_of_seconds_are_said_once() -> None:
 
 # The model.
 
+BY_FORMAT = {"backend": Backend.ONNX, "backend_reason": "auto: the model's format is onnx"}
 ASKED = ModelSource(name="m", version="1", uri="u", digest=DIGEST)
 
 
 def test_a_model_is_verified_when_the_digest_asked_for_was_found() -> None:
-    assert model_status(ASKED, a_fact(), None) == ModelStatus(name="m", version="1", digest=DIGEST, verified=True)
+    assert model_status(ASKED, a_fact(), None) == ModelStatus(name="m", version="1", digest=DIGEST, verified=True, **BY_FORMAT)
     assert not model_status(ASKED, a_fact(digest=OTHER_DIGEST), None).verified
     assert not model_status(ModelSource(name="m", version="1", uri="u"), a_fact(), None).verified
     assert not model_status(ASKED, None, None).verified
@@ -130,7 +131,7 @@ def test_what_was_found_is_remembered_for_the_same_version_only() -> None:
     other = ModelSource(name="m", version="2", uri="u", digest=OTHER_DIGEST)
 
     assert model_status(ASKED, None, before) == before
-    assert model_status(other, None, before) == ModelStatus(name="m", version="2", digest=None, verified=False)
+    assert model_status(other, None, before) == ModelStatus(name="m", version="2", digest=None, verified=False, **BY_FORMAT)
 
 
 def test_the_last_words_count_more_than_the_last_reading() -> None:

@@ -35,6 +35,8 @@ class Formula:
     """y from x, by a function of numpy's; nothing else."""
 
     platform = "by hand"
+    trouble: str | None = None
+    memory_bytes = 1
     provider = "CPUExecutionProvider"
 
     def __init__(

@@ -54,7 +54,7 @@ class Gate:
     """An engine whose runs wait for a gate, so that a batch gathers behind the first."""
 
     inputs = outputs = (SPEC,)
-    provider, platform, rows = "CPUExecutionProvider", "test", None
+    provider, platform, rows, trouble, memory_bytes = "CPUExecutionProvider", "test", None, None, 1
 
     def __init__(self) -> None:
         self.gate = threading.Event()

@@ -29,7 +29,7 @@ from inference_worker.batch.items import Items
 from inference_worker.batch.output import Header, Output, StoppedError
 from inference_worker.batch.pipeline import Block, Pipeline, columns
 from inference_worker.batching.rows import Layout, layout_of
-from inference_worker.engine import Engine, Tensor, Tensors
+from inference_worker.engine import Engine, EngineUnavailableError, Tensor, Tensors
 from inference_worker.errors import WorkerError
 from inference_worker.warmup import Warm, understood
 
@@ -240,6 +240,8 @@ class Task:
             raise WorkerError(
                 WorkerReason.OUT_OF_MEMORY, f"no memory for a batch of {self._config.batch_size}: {error}; lower batchSize"
             ) from error
+        except EngineUnavailableError as error:
+            raise WorkerError(WorkerReason.BACKEND_UNREACHABLE, str(error)) from error
         except RuntimeError as error:
             raise WorkerError(WorkerReason.INTERNAL, f"the model failed at item {pipeline.first}: {error}") from error
 

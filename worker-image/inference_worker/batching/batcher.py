@@ -22,7 +22,7 @@ from inference_worker.batching.profile import Error, LatencyProfile
 from inference_worker.batching.queue import DEFAULT_PRIORITY, PATIENCE_SECONDS, DeadlineQueue, Waiting
 from inference_worker.batching.rows import Bucket, Layout
 from inference_worker.batching.runners import Runners
-from inference_worker.engine import Cancellation, Engine, RunCancelledError, Tensors
+from inference_worker.engine import Cancellation, Engine, EngineUnavailableError, RunCancelledError, Tensors
 from inference_worker.errors import RequestError, WorkerError, unforeseen
 
 log = logging.getLogger(__name__)
@@ -34,6 +34,9 @@ STUCK_SECONDS = 60.0
 _HOPELESS_RUNS = 5
 _LARGEST_REQUEST_RUNS = 1024
 """Runs that one request may cause: it holds the model for that long, whoever else waits."""
+
+_RETURN_SECONDS = 1.0
+"""When to ask again while the engine is away: a process that the kubelet starts anew is back in about that time."""
 
 _OUTLIER = 4.0
 _SHAPES = 64
@@ -244,7 +247,9 @@ class Batcher:
             text = "the model or its device fails; callers are let in again one by one"
             raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, text, retry_after_seconds=seconds)
         refusal = None
-        if self._hangs(now):
+        if (trouble := self._engine.trouble) is not None:
+            refusal = RequestError(HTTPStatus.SERVICE_UNAVAILABLE, trouble, retry_after_seconds=_RETURN_SECONDS)
+        elif self._hangs(now):
             refusal = RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "the model has stopped answering; the worker will be replaced")
         elif self._queue.length >= QUEUE_LIMIT:
             text = f"{QUEUE_LIMIT} requests wait already; try again later"
@@ -524,6 +529,8 @@ def told(error: Exception) -> RequestError:
     match error:
         case RequestError():
             return error
+        case EngineUnavailableError():
+            return RequestError(HTTPStatus.SERVICE_UNAVAILABLE, str(error), retry_after_seconds=_RETURN_SECONDS)
         case RunCancelledError():
             return RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "the run was cancelled")
         case MemoryError():

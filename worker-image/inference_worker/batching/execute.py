@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from inference_worker.batching.rows import Layout
-from inference_worker.engine import Cancellation, Engine, RunCancelledError, Tensors
+from inference_worker.engine import Cancellation, Engine, EngineUnavailableError, RunCancelledError, Tensors
 
 Answer = Tensors | Exception
 
@@ -49,7 +49,8 @@ class Execution:
         report = Report(limit)
         try:
             report.answers = self._together(members, rows, wanted, cancellation, report)
-        except RunCancelledError as error:
+        except (RunCancelledError, EngineUnavailableError) as error:
+            # None of the members is to blame, so none is tried by itself.
             report.answers = [error] * len(members)
         except Exception as error:  # noqa: BLE001 -- whatever an engine raises belongs to the members, not to the runner
             report.answers = [error] if len(members) == 1 else self._apart(members, rows, wanted, cancellation, report)
