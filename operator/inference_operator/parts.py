@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import aiohttp
 
@@ -15,7 +16,6 @@ from inference_operator.controller.resync import Resync
 from inference_operator.controller.store import Store
 from inference_operator.controller.tasks import Tasks
 from inference_operator.controller.telemetry import Telemetry
-from inference_operator.custommetrics.service import CustomMetricsService
 from inference_operator.domain.cluster import Key
 from inference_operator.domain.load import Measure
 from inference_operator.effects.apply import Applier
@@ -31,6 +31,9 @@ from inference_operator.runtime.bucket import TokenBucket
 from inference_operator.runtime.clock import SystemClock
 from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import Settings
+
+if TYPE_CHECKING:
+    from inference_operator.custommetrics.service import CustomMetricsService
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class Parts:
     reconciler: Reconciler
     intake: Intake
     resync: Resync
-    metrics_api: CustomMetricsService | None
+    metrics_api: "CustomMetricsService | None"
 
     def refresh(self) -> None:
         """Bring gauges up to date before they are read."""
@@ -83,7 +86,12 @@ def put_together(
     applier = Applier(kube, store, Tasks(store, workers, clock, vault, queue.add), clock, reporter=identity)
     intake = Intake(store, fleet, queue.add, settings.namespaces)
     metrics.REGISTRY.register(JobCollector(partial(_measures, store)))
-    serves = settings.custom_metrics.enabled
+    metrics_api = None
+    if settings.custom_metrics.enabled:
+        # Its cryptography takes 19 MB, which only those pay who use it.
+        from inference_operator.custommetrics.service import CustomMetricsService
+
+        metrics_api = CustomMetricsService(of_metrics, store, queue, clock, settings, namespace)
     return Parts(
         clock=clock,
         store=store,
@@ -96,7 +104,7 @@ def put_together(
         reconciler=Reconciler(store, queue, fleet, pools, telemetry, applier, settings, clock),
         intake=intake,
         resync=Resync(kube, store, intake, health.heard),
-        metrics_api=CustomMetricsService(of_metrics, store, queue, clock, settings, namespace) if serves else None,
+        metrics_api=metrics_api,
     )
 
 

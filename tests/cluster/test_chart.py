@@ -106,7 +106,12 @@ def test_cert_manager_may_issue_the_certificate() -> None:
     objects = render("customMetrics.certificate=certManager")
     (certificate,) = kinds(objects, "Certificate")
     (service,) = kinds(objects, "Service")
-    secrets = [rule for role in kinds(objects, "Role") for rule in role["rules"] if "secrets" in rule["resources"]]
+    secrets = [
+        rule
+        for role in kinds(objects, "Role")
+        for rule in role["rules"]
+        if service["metadata"]["name"] in rule.get("resourceNames", [])
+    ]
 
     assert certificate["spec"]["secretName"] == service["metadata"]["name"]
     assert certificate["spec"]["dnsNames"] == [f"{service['metadata']['name']}.system.svc"]
