@@ -8,7 +8,8 @@ from dev.console import DevError, heartbeat, say
 from dev.images.buildah import Buildah
 
 # Wheels with C++ code expect libstdc++ from the system; Debian itself has it because of apt.
-_PACKAGES = "python3-minimal,python3-venv,ca-certificates,libstdc++6"
+# Python as a library is Triton's: its models run in an interpreter that is embedded.
+_PACKAGES = "python3-minimal,python3-venv,ca-certificates,libstdc++6,libpython3.13"
 _SUITE = "trixie"
 _EXCLUDED = ("doc", "info", "locale", "man", "lintian")
 _CONTAINERFILE = "FROM scratch\nADD base.tar /\n"
