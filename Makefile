@@ -8,7 +8,7 @@ SYSTEM_PYTHON := python3
 CODE := dev operator protocol worker-image tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help venv cluster cluster-down images crds docs lint test fuzz demo bench
+.PHONY: help venv cluster cluster-down images crds docs lint test test-engines fuzz demo bench
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -42,6 +42,10 @@ TESTS := tests/unit tests/simulation tests/fuzz tests/worker tests/component tes
 
 test: lint ## every test, on a cluster of its own making
 	$(PYTHON) -m pytest $(TESTS)
+
+test-engines: export INFERENCE_ENGINES = all
+test-engines: venv ## what every back end must hold to (fetches PyTorch and tritonserver, 5 GB)
+	$(PYTHON) -m pytest -q tests/worker/engines
 
 # By coverage, for inputs that nobody thought of; what breaks is written to the folder and ends the run.
 SECONDS := 60

@@ -1,4 +1,6 @@
-"""`python3 -m dev.venv`: the environment locked in dev/requirements.txt and requirements-torchscript.txt, linked as .venv.
+"""`python3 -m dev.venv`: the environment locked in dev/requirements.txt, linked as .venv.
+
+With INFERENCE_ENGINES=all it has PyTorch too (dev/requirements-torchscript.txt, 5 GB).
 
 Its name in the cache is made of the lock and the Python version, so that switching between
 two states of the checkout switches between two environments instead of rebuilding one.
@@ -22,7 +24,7 @@ _LINK = _HERE.parent / ".venv"
 
 def ensure_venv() -> Path:
     """Return the environment, built when missing; .venv points to it afterwards."""
-    locks = (_HERE / "requirements.txt", _HERE / "requirements-torchscript.txt")
+    locks = (_HERE / "requirements.txt", *((_HERE / "requirements-torchscript.txt",) if all_engines() else ()))
     folder = cache_root() / "venv" / digest([*(lock.read_bytes() for lock in locks), sys.version.encode()])
     # Scripts contain their environment's path: it is built in place, and a mark says it is whole.
     mark = folder / "complete"
@@ -35,6 +37,11 @@ def ensure_venv() -> Path:
     return folder
 
 
+def all_engines() -> bool:
+    """Whether PyTorch and tritonserver are asked for, which take gigabytes and minutes to fetch."""
+    return os.environ.get("INFERENCE_ENGINES") == "all"
+
+
 def _build(folder: Path, locks: tuple[Path, ...]) -> None:
     say(f"building the development environment {folder}")
     if importlib.util.find_spec("ensurepip") is None:
@@ -44,7 +51,8 @@ def _build(folder: Path, locks: tuple[Path, ...]) -> None:
         _run(sys.executable, "-m", "venv", str(folder))
         _run(python, "-m", "pip", "install", "--quiet", "uv")
         _run(python, "-m", "uv", "pip", "install", "--quiet", "--python", python, "-r", str(locks[0]))
-        _run(python, "-m", "uv", "pip", "install", "--quiet", "--no-deps", "--python", python, "-r", str(locks[1]))
+        for lock in locks[1:]:
+            _run(python, "-m", "uv", "pip", "install", "--quiet", "--no-deps", "--python", python, "-r", str(lock))
 
 
 def _link(folder: Path) -> None:

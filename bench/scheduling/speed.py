@@ -20,7 +20,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 JOBS = (100, 1_000, 10_000, 100_000)
 NODES = (100, 1_000)
 # What the operator's process sets: collected more rarely than Python does by itself.
-GC_THRESHOLD = (50_000, 20, 100)
+GC_THRESHOLD = (20_000, 20, 100)
 _BAR_MILLISECONDS = 250.0
 
 

@@ -1,6 +1,6 @@
 """`python3 -m dev.images`: build the images if the code changed, bring them to the nodes.
 
-The last line on stdout is JSON: {"operator": NAME, "worker": NAME, "triton": NAME}.
+The last line on stdout is JSON: {"operator": NAME, "worker": NAME}, and "triton" with INFERENCE_ENGINES=all.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from dev.cluster.lifecycle import require_root
 from dev.cluster.nodes import containerd_name, import_image
 from dev.console import run_main, say
 from dev.images.buildah import Buildah
-from dev.images.project import RECIPES, Image, build
+from dev.images.project import Image, build, recipes
 from dev.packages import CLUSTER_PACKAGES, IMAGE_PACKAGES, ensure_packages
 
 
@@ -24,7 +24,7 @@ def main() -> int:
     require_root()
     ensure_packages((*CLUSTER_PACKAGES, *IMAGE_PACKAGES))
     buildah = Buildah()
-    images = {recipe.key: build(recipe, buildah) for recipe in RECIPES}
+    images = {recipe.key: build(recipe, buildah) for recipe in recipes()}
     if not arguments.no_import:
         for image in images.values():
             bring_to_nodes(image)

@@ -6,10 +6,11 @@ from pathlib import Path
 from dev.cache import cache_root, digest, locked, published
 from dev.console import DevError, heartbeat, say
 from dev.images.buildah import Buildah
+from dev.venv import all_engines
 
 # Wheels with C++ code expect libstdc++ from the system; Debian itself has it because of apt.
 # Python as a library is Triton's: its models run in an interpreter that is embedded.
-_PACKAGES = "python3-minimal,python3-venv,ca-certificates,libstdc++6,libpython3.13"
+_PACKAGES = "python3-minimal,python3-venv,ca-certificates,libstdc++6" + (",libpython3.13" if all_engines() else "")
 _SUITE = "trixie"
 _EXCLUDED = ("doc", "info", "locale", "man", "lintian")
 _CONTAINERFILE = "FROM scratch\nADD base.tar /\n"

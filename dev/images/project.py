@@ -12,6 +12,7 @@ from dev.console import say
 from dev.images.base import ensure_base
 from dev.images.buildah import Buildah
 from dev.pip_config import pip_mounts
+from dev.venv import all_engines
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 _PROTOCOL = "protocol/inference_protocol"
@@ -32,6 +33,11 @@ class Recipe:
 def _of_package(key: str, repository: str, folder: str, package: str) -> Recipe:
     files = (f"{folder}/Containerfile", f"{folder}/requirements.txt")
     return Recipe(key, repository, (*files, f"{folder}/{package}", _PROTOCOL))
+
+
+def recipes() -> tuple[Recipe, ...]:
+    """What is built: Triton's image only where all engines are asked for."""
+    return tuple(recipe for recipe in RECIPES if recipe.key != "triton" or all_engines())
 
 
 RECIPES = (

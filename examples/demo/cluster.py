@@ -112,7 +112,7 @@ def install(kube: Kubectl, images: Mapping[str, str], *, values: Sequence[Path] 
         *("--kubeconfig", str(kube.kubeconfig), "-n", SYSTEM, "--create-namespace"),
         *(part for path in files for part in ("-f", path)),
         *("--set", f"image.tag={operator},worker.image.tag={worker}"),
-        *("--set", f"backends.triton.image={images['triton']},backends.triton.platform=python"),
+        *_of_triton(images),
         *(part for setting in settings for part in ("--set", setting)),
         *("--wait", "--timeout", "120s"),
     ]
@@ -120,6 +120,11 @@ def install(kube: Kubectl, images: Mapping[str, str], *, values: Sequence[Path] 
     if done.returncode:
         logs = Kubectl(kube.kubeconfig, SYSTEM).run("logs", f"deploy/{RELEASE}", "--tail=20", check=False)
         raise RuntimeError(f"helm: {done.stderr.strip()}\n{logs}")
+
+
+def _of_triton(images: Mapping[str, str]) -> tuple[str, ...]:
+    name = images.get("triton")
+    return ("--set", f"backends.triton.image={name},backends.triton.platform=python") if name is not None else ()
 
 
 def build_images() -> dict[str, str]:

@@ -154,7 +154,7 @@ def main() -> int:
         log.error("%s", error)
         return 2
     # Ten thousand jobs are a heap that a full collection takes half a second to walk through; what is made anew is young garbage.
-    gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(20_000, 20, 100)
     identity = f"{socket.gethostname()}-{os.getpid()}"
     namespace = os.environ.get(NAMESPACE_VARIABLE, "default")
     code = 1

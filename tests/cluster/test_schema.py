@@ -207,6 +207,11 @@ JOBS: list[Case] = [
     ("unknown field", {"deadlin": LATER}, 'unknown field "spec.deadlin"', {"deadline": LATER}),
 ]
 
+SIGNATURE: Raw = {
+    "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}],
+    "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 2]}],
+}
+QUANTIZATION: Raw = {"method": "Dynamic", "evaluation": "pvc://c/rows.npy"}
 VERSION: Raw = {"name": "1", "uri": "pvc://data/m.onnx"}
 MODELS: list[Case] = [
     ("no version", {"versions": []}, "should have at least 1 items", {"versions": [VERSION]}),
@@ -273,10 +278,39 @@ MODELS: list[Case] = [
         "format of a version",
         {"versions": [{**VERSION, "format": "pickle"}]},
         "should match '^(onnx|torchscript)$'",
+        {"versions": [{**VERSION, "format": "torchscript", "signature": SIGNATURE}]},
+    ),
+    (
+        "torchscript without a signature",
         {"versions": [{**VERSION, "format": "torchscript"}]},
+        "signature is for torchscript, whose files do not say what they take, and torchscript needs it",
+        {"versions": [{**VERSION, "format": "torchscript", "signature": SIGNATURE}]},
+    ),
+    (
+        "a name for two inputs",
+        {"versions": [{**VERSION, "format": "torchscript", "signature": {**SIGNATURE, "inputs": SIGNATURE["inputs"] * 2}}]},
+        "each input and each output needs a name of its own",
+        {"versions": [{**VERSION, "format": "torchscript", "signature": SIGNATURE}]},
+    ),
+    (
+        "quantization of torchscript",
+        {"versions": [{**VERSION, "format": "torchscript", "signature": SIGNATURE, "quantization": QUANTIZATION}]},
+        "quantization is for onnx",
+        {"versions": [{**VERSION, "quantization": QUANTIZATION}]},
+    ),
+    (
+        "fewer warm workers at most than at least",
+        {"warmPool": {"min": 2}},
+        "max must not be below min",
+        {"warmPool": {"min": 2, "max": 2}},
     ),
     ("warm workers below", {"warmPool": {"min": -1}}, "greater than or equal to 0", {"warmPool": {"min": 0}}),
-    ("warm workers above", {"warmPool": {"min": 101}}, "less than or equal to 100", {"warmPool": {"min": 100}}),
+    (
+        "warm workers above",
+        {"warmPool": {"min": 101, "max": 200}},
+        "less than or equal to 100",
+        {"warmPool": {"min": 100, "max": 200}},
+    ),
     ("idle too long", {"warmPool": {"idleSeconds": 86_401}}, "less than or equal to 86400", {"warmPool": {"idleSeconds": 86_400}}),
     (
         "the same class twice",

@@ -5,12 +5,15 @@ import signal
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from dev.venv import all_engines
 from examples.demo.cluster import wait_for
 from examples.demo.steps import answers, ask, client_of
 from tests.e2e.conftest import Space
 from tests.e2e.support import a_batch, a_job, a_slow_batch, kill_worker, progress, reason, workers
 
+pytestmark = pytest.mark.skipif(not all_engines(), reason="INFERENCE_ENGINES=all builds Triton's image")
 # Both run ONNX Runtime, in builds of their own: sums may come in another order.
 TOLERANCE = 1e-5
 

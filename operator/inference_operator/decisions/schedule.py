@@ -37,7 +37,10 @@ _OVERDUE_SECONDS = 0.01
 
 def schedule(fleet: Fleet, weights: CostWeights, now: datetime) -> dict[Key, Answer]:
     """Answer every need, and the tenures that have to make room."""
-    return _Pass(fleet, weights, now).answers()
+    run = _Pass(fleet, weights, now)
+    found = run.answers()
+    run.forget()
+    return found
 
 
 def is_late(need: Need, now: datetime) -> bool:
@@ -190,6 +193,12 @@ class _Pass:
                 reason = explain.eviction(tenure, held.evicted_for.key)
                 found[tenure.key] = Answer(tenure.uid, tenure.revision, eviction=reason)
         return found
+
+    def forget(self) -> None:
+        """Undo the references in a circle: ten thousand works would stay until the collector comes, which is rare."""
+        for works in self._works.values():
+            for work in works:
+                work.lane = work.evicts = None
 
     def _assign_all(self, need: Need) -> tuple[tuple[Assignment, ...], Work | None]:
         """Places for as many of the need's workers as start now, and the first that does not."""

@@ -1,4 +1,7 @@
-"""Every back end there is, each opened once for a module. None may be skipped: what is missing fails."""
+"""Every back end there is, each opened once for a module.
+
+PyTorch and tritonserver take gigabytes to fetch: they are there with `make test-engines`, where what is missing fails.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dev.venv import all_engines
 from inference_worker.engines import ENGINES
-from tests.worker.engines.makers import Maker
-from tests.worker.tritons import Triton
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from inference_worker.engine import Engine
+    from tests.worker.engines.makers import Maker
+    from tests.worker.tritons import Triton
+
+# What they import is not there without.
+collect_ignore_glob = [] if all_engines() else ["test_*.py"]
 
 
 @pytest.fixture(scope="module")
 def tritonserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
+    from tests.worker.tritons import Triton
+
     made = Triton(tmp_path_factory.mktemp("tritonserver"))
     yield made.wait()
     made.end()
@@ -25,6 +34,8 @@ def tritonserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
 
 @pytest.fixture(scope="module", params=sorted(ENGINES))
 def maker(request: pytest.FixtureRequest) -> Maker:
+    from tests.worker.engines.makers import Maker
+
     told = request.getfixturevalue("tritonserver").told if request.param == "triton" else None
     return Maker(request.param, told)
 
