@@ -169,8 +169,8 @@ class ApiServer:
         return [c for c in self.journal if c.method in method.split("|") and not c.is_watch and pattern.search(c.path)]
 
     def writes(self) -> list[Call]:
-        """Every write but those to Leases."""
-        return [c for c in self.journal if c.is_write and "/leases" not in c.path]
+        """Every write but those to Leases, and to the Secret that an operator makes once in its life."""
+        return [c for c in self.journal if c.is_write and "/leases" not in c.path and "/secrets" not in c.path]
 
     # what users, kubelets and garbage collectors do
 

@@ -28,6 +28,7 @@ KINDS = (
     Kind("", "v1", "nodes", "Node", namespaced=False),
     Kind("", "v1", "pods", "Pod"),
     Kind("", "v1", "services", "Service"),
+    Kind("", "v1", "secrets", "Secret"),
     Kind("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler"),
     Kind("coordination.k8s.io", "v1", "leases", "Lease"),
     Kind("events.k8s.io", "v1", "events", "Event"),

@@ -81,7 +81,8 @@ async def test_the_provider_and_the_digest_that_a_worker_found_are_in_the_first_
 
     first = next(c.body["status"] for c in server.calls("PATCH", "/job/status$") if c.body["status"]["reason"] == "Serving")
     assert first["placement"]["executionProvider"] == "CPUExecutionProvider"
-    assert first["model"] == {"name": "digits", "version": "1", "digest": DIGEST, "verified": True}
+    found = {"name": "digits", "version": "1", "digest": DIGEST, "verified": True}
+    assert first["model"] == found | {"backend": "onnx", "backendReason": "auto: the model's format is onnx"}
 
 
 async def test_a_serving_job_at_rest_is_not_written(
