@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.scheduling.workload import CPUS, GPUS, SimJob
+from bench.scheduling.workload import CPUS, GPUS, SimJob, jobs_of
 
 TRACES = ("conv", "code")
 _PROMPT_SHARE = 1 / 8
@@ -38,19 +38,4 @@ def _jobs(seed: int, seconds: np.ndarray, on_gpu: np.ndarray, *, load: float, er
     on_cpu = np.maximum(on_gpu, np.rint(on_gpu * np.clip(random.lognormal(1.2, 0.6, count), 1, 15)))
     capacity = GPUS / on_gpu.mean() + CPUS / on_cpu.mean()
     arrival = np.floor(seconds * (count / (load * capacity)) / seconds[-1])
-    deadline = arrival + np.ceil(random.uniform(1.3, 6, count) * on_gpu)
-    priority = random.integers(0, 3, count)
-    believed = random.lognormal(0.0, error, count) if error else np.ones(count)
-    return [
-        SimJob(
-            number=i,
-            arrival=float(arrival[i]),
-            deadline=float(deadline[i]),
-            priority=int(priority[i]),
-            on_gpu=float(on_gpu[i]),
-            on_cpu=float(on_cpu[i]),
-            believed_gpu=float(on_gpu[i] * believed[i]),
-            believed_cpu=float(on_cpu[i] * believed[i]),
-        )
-        for i in range(count)
-    ]
+    return jobs_of(random, arrival, on_gpu, on_cpu, error=error)

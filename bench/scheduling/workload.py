@@ -36,6 +36,14 @@ def generate(seed: int, *, count: int = 120, load: float = 1.0, variation: float
     capacity = GPUS / on_gpu.mean() + CPUS / on_cpu.mean()
     gaps = random.gamma(1 / variation**2, variation**2 / (load * capacity), count)
     arrival = np.floor(np.cumsum(gaps))
+    return jobs_of(random, arrival, on_gpu, on_cpu, error=error)
+
+
+def jobs_of(
+    random: np.random.Generator, arrival: np.ndarray, on_gpu: np.ndarray, on_cpu: np.ndarray, *, error: float
+) -> list[SimJob]:
+    """Jobs of these arrivals and run times (ticks, one a job); slack, priority and errors are drawn."""
+    count = len(on_gpu)
     deadline = arrival + np.ceil(random.uniform(1.3, 6, count) * on_gpu)
     priority = random.integers(0, 3, count)
     believed = random.lognormal(0.0, error, count) if error else np.ones(count)
