@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Protocol
 
-from inference_operator.controller.pools import Pools
+from inference_operator.controller.pools import Look, Pools
 from inference_operator.controller.store import Store
 from inference_operator.decisions.fleet import Answer, Demand, Fleet, Need, Tenure
 from inference_operator.decisions.lodging import model_of, pool_key
@@ -91,14 +91,14 @@ class FleetLoop:
 
     def decide(self) -> None:
         """One pass."""
-        self._ask_pools()
+        looks = self._ask_pools()
         blocked = [key for key, answer in self._answers.items() if model_of(key) and answer.obstacle and not answer.assignments]
         fleet = Fleet(
             tuple(self._store.nodes.values()),
             tuple(self._store.pods.values()),
             tuple(self._needs.values()),
             tuple(self._tenures.values()),
-            self._pools.hosts(self._demands, blocked),
+            self._pools.hosts(looks, blocked),
         )
         with metrics.scheduling_seconds.time():
             answers = schedule(fleet, self._settings.cost, self._clock.now())
@@ -115,15 +115,19 @@ class FleetLoop:
         """The jobs that wait for a pool's workers."""
         return self._demands.get(pool, Demand())
 
-    def _ask_pools(self) -> None:
+    def _ask_pools(self) -> list[Look]:
         """What the pools want follows from the jobs that wait for them."""
         before, self._demands = self._demands, _demands(self._needs.values())
+        looks = []
         for model in self._pools.models():
             key = pool_key(model)
             demand = self.demand(key)
-            self.want(key, self._pools.need(model, demand))
+            look = self._pools.look(model, demand)
+            self.want(key, look.need if look is not None else None)
+            looks += [look] if look is not None else []
             if demand != before.get(key, Demand()):
                 self._wake(key)
+        return looks
 
     def _pause(self) -> float | None:
         """Seconds until time alone may change an answer: a deadline, or the last moment to start for one."""

@@ -1,16 +1,30 @@
 """One model's warm pool from view to deed, and the pools as the scheduler sees them."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
 
 from inference_operator.controller.store import Store
 from inference_operator.decisions.actions import CreatePod, Plan
 from inference_operator.decisions.fleet import Answer, Demand, Host, Need
-from inference_operator.decisions.lodging import pool_key, pool_of
-from inference_operator.decisions.pool import hosts, plan_pool, pool_need, standing
-from inference_operator.domain.cluster import Key, Model
+from inference_operator.decisions.lodging import Pool, pool_key, pool_of
+from inference_operator.decisions.pool import Standing, hosts, plan_pool, pool_need, standing
+from inference_operator.domain.cluster import Key, Model, PoolObserved
 from inference_operator.domain.credentials import Tokens
 from inference_operator.runtime.clock import Clock
 from inference_operator.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at a model's pool, with what it wants placed; made once for all that is decided by it."""
+
+    observed: PoolObserved
+    pool: Pool | None
+    stand: Standing
+    demand: Demand
+    need: Need | None
+    now: datetime
 
 
 class Pools:
@@ -27,37 +41,28 @@ class Pools:
         found = self._store.models.items()
         return [key for key, model in found if _has_pool(model) or self._store.workers_of(model.uid)]
 
-    def need(self, model: Key, demand: Demand) -> Need | None:
-        """The workers that a pool wants placed now."""
+    def look(self, model: Key, demand: Demand) -> Look | None:
+        """How a pool stands now; None when its model is gone."""
         now = self._clock.now()
         observed = self._store.observe_pool(model, now)
         if observed is None:
             return None
         pool = pool_of(observed.model, self._settings)
-        return pool_need(observed, pool, standing(observed, pool, demand, self._settings, now), demand, self._settings, now)
-
-    def plan(self, model: Key, demand: Demand, answer: Answer | None) -> Plan:
-        """What to do about a pool."""
-        now = self._clock.now()
-        observed = self._store.observe_pool(model, now)
-        if observed is None:
-            return Plan()
-        pool = pool_of(observed.model, self._settings)
         stand = standing(observed, pool, demand, self._settings, now)
-        return plan_pool(observed, pool, stand, answer, self._settings, self._tokens, now)
+        return Look(observed, pool, stand, demand, pool_need(observed, pool, stand, demand, self._settings, now), now)
 
-    def hosts(self, demands: dict[Key, Demand], blocked: Iterable[Key]) -> tuple[Host, ...]:
-        """Every pool's workers as places for tasks. Pools that found no room are `blocked`: they will not grow soon."""
-        now = self._clock.now()
+    def plan(self, look: Look, answer: Answer | None) -> Plan:
+        """What to do about a pool."""
+        return plan_pool(look.observed, look.pool, look.stand, answer, self._settings, self._tokens, look.now)
+
+    def hosts(self, looks: Iterable[Look], blocked: Iterable[Key]) -> tuple[Host, ...]:
+        """The pools' workers as places for tasks. Pools that found no room are `blocked`: they will not grow soon."""
         full = frozenset(blocked)
         found: list[Host] = []
-        for key, model in self._store.models.items():
-            pool = pool_of(model, self._settings) if _has_pool(model) else None
-            observed = self._store.observe_pool(key, now) if pool is not None else None
-            if pool is not None and observed is not None:
-                own = pool_key(key)
-                demand = demands.get(own, Demand())
-                found += hosts(observed, pool, demand, self._settings, now, blocked=own in full)
+        for look in looks:
+            if look.pool is not None:
+                is_full = pool_key(look.observed.model.key) in full
+                found += hosts(look.observed, look.pool, look.stand, look.demand, self._settings, look.now, blocked=is_full)
         return tuple(found)
 
 

@@ -116,9 +116,11 @@ class Reconciler:
 
     async def _reconcile_pool(self, key: Key, model: Key) -> None:
         """Bring one model's warm pool closer to what its jobs want."""
-        demand = self._fleet.demand(key)
-        self._fleet.want(key, self._pools.need(model, demand))
-        decided = self._pools.plan(model, demand, self._fleet.answer(key))
+        look = self._pools.look(model, self._fleet.demand(key))
+        self._fleet.want(key, look.need if look is not None else None)
+        if look is None:
+            return
+        decided = self._pools.plan(look, self._fleet.answer(key))
         if decided.recheck is not None:
             self._queue.add_after(key, max((decided.recheck - self._clock.now()).total_seconds(), 0.1))
         if decided.actions:

@@ -10,7 +10,7 @@ from inference_operator.decisions.need import worker_resources
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Key, Observed, Pod, PodPhase, Worker
 from inference_operator.domain.job import Backend, Placement
-from inference_operator.domain.resources import PODS
+from inference_operator.domain.resources import PODS, Amounts
 from inference_operator.manifests.triton import pod_amounts
 from inference_operator.manifests.worker import worker_pod
 from inference_operator.settings import Settings
@@ -29,18 +29,24 @@ def create_worker(
     assert job.spec is not None, "only admitted jobs get pods"
     backend = chosen(job.spec.backend, source.format).backend
     manifest = worker_pod(job, source, resources, placement, number=number, revision=revision, settings=settings, backend=backend)
-    assumed = Pod(
-        key=Key(job.key.namespace, name),
+    requests = pod_amounts(resources, with_sidecar=backend is Backend.TRITON)
+    worker = Worker(job.uid, number, revision, assignment.accelerator, placement)
+    return CreatePod(manifest, assumed(Key(job.key.namespace, name), requests, worker, now), f"worker {number} of {job.key}")
+
+
+def assumed(key: Key, requests: Amounts, worker: Worker, now: datetime) -> Pod:
+    """What stands for a pod until the API server has shown it: that its place is taken."""
+    return Pod(
+        key=key,
         uid="",
         resource_version="",
         node=None,
-        requests={**pod_amounts(resources, with_sidecar=backend is Backend.TRITON), PODS: 1},
+        requests={**requests, PODS: 1},
         phase=PodPhase.PENDING,
         deleting=False,
-        worker=Worker(job.uid, number, revision, assignment.accelerator, placement),
+        worker=worker,
         created=now,
     )
-    return CreatePod(manifest, assumed, f"worker {number} of {job.key}")
 
 
 def placement_at(assignment: Assignment, pod: str, now: datetime) -> Placement:

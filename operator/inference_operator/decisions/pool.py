@@ -13,19 +13,19 @@ import msgspec
 from inference_operator.decisions.actions import Action, CreatePod, DeletePod, Plan, WriteModelStatus
 from inference_operator.decisions.attempts import Ending, backoff_seconds, ending_of, is_running
 from inference_operator.decisions.backend import chosen
-from inference_operator.decisions.creation import placement_at
+from inference_operator.decisions.creation import assumed, placement_at
 from inference_operator.decisions.fleet import Answer, Assignment, Demand, Host, Need
 from inference_operator.decisions.lodging import Pool, pool_key
 from inference_operator.decisions.need import options, worker_resources
 from inference_operator.decisions.replicas import PERMANENT_RETRY_SECONDS
 from inference_operator.decisions.trouble import trouble_of
 from inference_operator.domain import names
-from inference_operator.domain.cluster import Key, Model, Pod, PodPhase, PoolObserved, Worker
+from inference_operator.domain.cluster import Key, Model, Pod, PoolObserved, Worker
 from inference_operator.domain.credentials import Tokens
 from inference_operator.domain.instants import EARLIEST, shift
 from inference_operator.domain.job import AttemptOutcome, Backend
 from inference_operator.domain.model import WarmPoolStatus
-from inference_operator.domain.resources import PODS, amounts
+from inference_operator.domain.resources import amounts
 from inference_operator.manifests.worker import pool_pod, worker_config
 from inference_operator.settings import Settings
 
@@ -200,26 +200,23 @@ def _create(
         mounts=pool.mounts,
         settings=settings,
     )
-    assumed = Pod(
-        key=pod,
-        uid="",
-        resource_version="",
-        node=None,
-        requests={**amounts({**resources.limits, **resources.requests}), PODS: 1},
-        phase=PodPhase.PENDING,
-        deleting=False,
-        worker=Worker(model.uid, number, pool.revision, given.accelerator, placement, pool=True),
-        created=now,
-    )
-    return CreatePod(manifest, assumed, f"warm worker {number} of {model.key}")
+    worker = Worker(model.uid, number, pool.revision, given.accelerator, placement, pool=True)
+    requests = amounts({**resources.limits, **resources.requests})
+    return CreatePod(manifest, assumed(pod, requests, worker, now), f"warm worker {number} of {model.key}")
 
 
 def hosts(
-    observed: PoolObserved, pool: Pool, demand: Demand, settings: Settings, now: datetime, *, blocked: bool = False
+    observed: PoolObserved,
+    pool: Pool,
+    stand: Standing,
+    demand: Demand,
+    settings: Settings,
+    now: datetime,
+    *,
+    blocked: bool = False,
 ) -> tuple[Host, ...]:
     """The pool's workers as places for tasks: those that answer, those that start, and those it could add unless `blocked`."""
     found = []
-    stand = standing(observed, pool, demand, settings, now)
     key = pool_key(observed.model.key)
     starts = {o.accelerator: o.estimate.load_seconds for o in options(pool.like, settings)}
     for pod in stand.current:

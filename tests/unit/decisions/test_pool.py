@@ -339,7 +339,9 @@ def test_workers_are_as_urgent_as_the_job_that_waits_for_them() -> None:
 
 
 def places(seen: PoolObserved, waiting: int = 0, *, blocked: bool = False) -> list[Host]:
-    return list(hosts(seen, the_pool(seen.model), Demand(waiting), SETTINGS, NOW, blocked=blocked))
+    pool, demand = the_pool(seen.model), Demand(waiting)
+    stand = standing(seen, pool, demand, SETTINGS, NOW)
+    return list(hosts(seen, pool, stand, demand, SETTINGS, NOW, blocked=blocked))
 
 
 def test_a_worker_that_answers_takes_tasks_after_those_that_it_has() -> None:
