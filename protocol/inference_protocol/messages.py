@@ -164,7 +164,10 @@ SketchCounts = Annotated[dict[Annotated[int, msgspec.Meta(ge=-4096, le=4096)], C
 
 
 class TaskOrder(_Record, frozen=True):
-    """A task for a warm worker: one attempt of one job. Ordering the same attempt twice is ordering it once."""
+    """A task for a warm worker: one attempt of one job. Ordering the same attempt twice is ordering it once.
+
+    `memory_bytes` is what a worker with this model is known to need, for one that has to load it beside its own; 0 is unknown.
+    """
 
     namespace: str
     job: str
@@ -175,6 +178,7 @@ class TaskOrder(_Record, frozen=True):
     model: ModelSource
     batch_size: int
     task: BatchTask
+    memory_bytes: Count = 0
 
 
 class TaskQuery(_Record, frozen=True):
@@ -201,7 +205,8 @@ class Telemetry(_Record, frozen=True):
 
     `busy_seconds`, since the start too, is the time in which the runners computed, as a share of all of them: a worker whose every
     runner computes all the time gains one second a second.
-    A warm worker tells the tasks that have not ended, and how long it has had none.
+    A warm worker tells the tasks that have not ended, how long it has had none, and the files of the models that it has loaded
+    beside its own.
     """
 
     ready: bool
@@ -216,6 +221,7 @@ class Telemetry(_Record, frozen=True):
     busy_seconds: Amount = 0.0
     tasks: tuple[TaskState, ...] = ()
     idle_seconds: Amount | None = None
+    guests: tuple[Digest, ...] = ()
 
 
 class TerminationReport(_Record, frozen=True):

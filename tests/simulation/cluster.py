@@ -140,7 +140,8 @@ class SimulatedCluster:
         self._trace.worker(raw, "answers")
         if parse_pod(raw).worker.pool:  # type: ignore[union-attr]
             name = raw["metadata"]["name"]
-            self._warm[uid] = WarmWorker(name, self._ledger, lambda job: self._scripts.get(job, Script()), self._trace.say)
+            own = config_of(raw).model
+            self._warm[uid] = WarmWorker(name, own, self._ledger, lambda job: self._scripts.get(job, Script()), self._trace.say)
         elif config_of(raw).task is not None:
             self._ledger.begin(whose(raw), raw["metadata"]["name"])
         if config_of(raw).task is not None or self._script(raw).outcome(number_of(raw)) != "Succeeded":
@@ -242,8 +243,8 @@ class SimulatedCluster:
         task = config_of(raw).task is not None
         warm = self._warm.get(address)
         if warm is not None:
-            idle = warm.idle_seconds
-            return Telemetry(ready=True, draining=False, model=self._facts(raw), tasks=warm.open, idle_seconds=idle)
+            facts, guests = self._facts(raw), tuple(warm.guests)
+            return Telemetry(True, False, facts, tasks=warm.open, idle_seconds=warm.idle_seconds, guests=guests)
         return Telemetry(
             ready=True,
             draining=False,

@@ -168,3 +168,55 @@ def test_a_pool_that_failed_is_tried_again_when_its_time_has_come() -> None:
 
     assert world.created("pool-m") == 2
     assert len(world.answering("pool-m")) == 1
+
+
+def a_world_with_guests(*, memory: str = "512Mi", **scripts: Script) -> World:
+    """A warm worker of `m` that takes guests, and a measured model `n` without one."""
+    world = World(scripts=dict(scripts))
+    world.node("cpu-1")
+    world.model(seconds={"cpu": 1.0}, pool={"min": 1, "max": 1, "guests": "SameNamespace"}, memory=memory)
+    world.model("n", seconds={"cpu": 1.0}, digest="sha256:" + "b" * 64)
+    return world
+
+
+def test_a_job_on_another_model_is_a_guest_and_the_next_one_finds_its_model_loaded() -> None:
+    world = a_world_with_guests(first=Script(work=1.0), second=Script(work=1.0), own=Script(work=1.0))
+    world.job("first", at=10, model="n", accelerator="cpu")
+    world.job("second", at=20, model="n", accelerator="cpu")
+    world.job("own", at=30, accelerator="cpu")
+    world.run(until=60)
+
+    all_succeeded(world, ["first", "second", "own"])
+    assert [world.created(name) for name in ("first", "second", "own")] == [0, 0, 0]
+    costs = {name: world.status(name)["placement"]["cost"]["switchSeconds"] for name in ("first", "second", "own")}
+    assert costs == {"first": 3.0, "second": 0.0, "own": 0.0}
+    world.trace.check("a job on another model is a guest")
+
+
+def test_a_guest_that_does_not_fit_gets_a_worker_of_its_own() -> None:
+    world = a_world_with_guests(memory="150M", job=Script(work=1.0))
+    world.job("job", at=10, model="n", accelerator="cpu")
+    world.run(until=60)
+
+    all_succeeded(world, ["job"])
+    assert world.created("job") == 1
+
+
+def test_a_guest_whose_deadline_the_host_can_not_meet_gets_a_worker_of_its_own() -> None:
+    world = a_world_with_guests(long=Script(work=60.0), due=Script(work=1.0))
+    world.job("long", at=10, accelerator="cpu", items=1800)
+    world.job("due", at=12, model="n", accelerator="cpu", deadline_at=30)
+    world.run(until=120)
+
+    all_succeeded(world, ["long", "due"])
+    assert world.created("due") == 1
+    assert world.status("due")["deadline"]["outlook"] == "Met"
+
+
+def test_a_guest_that_failed_is_tried_again_on_a_worker_of_its_own() -> None:
+    world = a_world_with_guests(job=Script(work=1.0, outcomes=("OutOfMemory", "Succeeded")))
+    world.job("job", at=10, model="n", accelerator="cpu")
+    world.run(until=120)
+
+    assert world.status("job")["phase"] == "Succeeded"
+    assert (world.status("job")["failedAttempts"], world.created("job")) == (1, 1)

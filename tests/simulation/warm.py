@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from inference_operator.errors import WorkerUnreachableError
-from inference_protocol.messages import Progress, TaskOrder, TaskQuery, TaskState, TerminationReport
+from inference_protocol.messages import ModelSource, Progress, TaskOrder, TaskQuery, TaskState, TerminationReport
 from inference_protocol.reasons import WorkerReason
 
 Id = tuple[str, int]
+GUEST_LOAD_SECONDS = 3.0
 
 
 class Work(Protocol):
@@ -61,8 +62,12 @@ class Ledger:
 class WarmWorker:
     """One worker: `say` tells the trace of a job's work."""
 
-    def __init__(self, name: str, ledger: Ledger, script: Callable[[str], Work], say: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, name: str, model: ModelSource, ledger: Ledger, script: Callable[[str], Work], say: Callable[[str, str], None]
+    ) -> None:
         self._name = name
+        self._model = model
+        self.guests: list[str] = []
         self._ledger = ledger
         self._script = script
         self._say = say
@@ -142,6 +147,11 @@ class WarmWorker:
         self._ledger.begin(order.job, self._name)
         self._say(order.job, f"task {order.attempt} begins on {self._name}")
         left = script.work * (1 - self._ledger.committed.get(order.job, 0) / script.items)
+        if (digest := order.model.digest) is not None and digest not in (self._model.digest, *self.guests):
+            assert order.memory_bytes, "a guest whose size nobody knows"
+            self._say(order.job, f"its model is loaded on {self._name}")
+            self.guests.append(digest)
+            left += GUEST_LOAD_SECONDS
         self._restart_timer(left, script.outcome(order.attempt))
 
     def _restart_timer(self, seconds: float, outcome: str) -> None:

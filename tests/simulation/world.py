@@ -179,16 +179,22 @@ class World:
         seconds: dict[str, float] | None = None,
         versions: tuple[str, ...] = ("1",),
         pool: Raw | None = None,
+        digest: str = DIGEST,
+        memory: str | None = None,
     ) -> None:
-        """A model whose speed is known: thirty items take so many seconds, and loading three."""
+        """A model whose speed is known: thirty items take so many seconds, and loading three. It takes 100 MB."""
         profiles = [
-            {"digest": DIGEST, "accelerator": class_, "batchSize": 1, "itemsPerSecond": 30 / time, "loadSeconds": 3.0, "samples": 9,
+            {"digest": digest, "accelerator": class_, "batchSize": 1, "itemsPerSecond": 30 / time, "loadSeconds": 3.0, "samples": 9,
+             "memoryBytes": 100_000_000,
              "observedTime": rfc3339(START - timedelta(days=1))}
             for class_, time in (seconds or {}).items()
         ]  # fmt: skip
-        spec: Raw = {"versions": [{"name": v, "uri": f"file:///models/{v}.onnx", "digest": DIGEST} for v in versions]}
+        spec: Raw = {"versions": [{"name": v, "uri": f"file:///models/{v}.onnx", "digest": digest} for v in versions]}
         if pool is not None:
             spec = {**spec, "warmPool": {"accelerator": "cpu", "claims": ["data"], **pool}}
+        if memory is not None:
+            resources = {"requests": {"memory": memory}, "limits": {"memory": memory}}
+            spec = {**spec, "resources": [{"accelerator": "cpu", "resources": resources}]}
         raw = {"metadata": {"name": name}, "spec": spec, "status": {"profiles": profiles}}
         self.at(0.0, lambda: self.api.put(At("inferencemodels", "default", name), raw))
 

@@ -24,6 +24,7 @@ from inference_protocol.messages import (
     encode,
 )
 from inference_protocol.reasons import WorkerReason
+from inference_worker.cpu import usable_memory_bytes
 from tests.worker import models
 from tests.worker.harness import CLAIM, QUICK_COMMITS, QUICK_DRAIN, Worker, a_config, answers_in, committed, until
 from tests.worker.wire import Reply, get, post
@@ -156,7 +157,7 @@ def of_another_model(place: Place, order: TaskOrder) -> TaskOrder:
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"), [(spoilt, WorkerReason.INPUT_INVALID), (of_another_model, WorkerReason.MODEL_NOT_FOUND)]
+    ("change", "reason"), [(spoilt, WorkerReason.INPUT_INVALID), (of_another_model, WorkerReason.OUT_OF_MEMORY)]
 )
 def test_a_bad_task_fails_alone(place: Place, change: Callable[[Place, TaskOrder], TaskOrder], reason: WorkerReason) -> None:
     worker = a_warm_worker(place)
@@ -246,3 +247,90 @@ def test_orders_survive_the_round_trip_of_their_encoding(place: Place) -> None:
     order = an_order(place)
 
     assert msgspec.json.decode(encode(order), type=TaskOrder) == order
+
+
+# Guests: tasks on other models.
+
+
+def a_guest_order(place: Place, name: str, model: bytes, *, megabytes: int = 100, batch_size: int = 8) -> TaskOrder:
+    """An order on a model of its own, whose file has the name of the job."""
+    uri = place.put(f"{name}.onnx", model)
+    digest = "sha256:" + hashlib.sha256(model).hexdigest()
+    source = msgspec.structs.replace(a_config(uri).model, name=name, digest=digest)
+    return an_order(place, name, rows=10, model=source, memory_bytes=megabytes << 20, batch_size=batch_size)
+
+
+def test_another_model_is_loaded_once_and_its_tasks_are_done_by_it(place: Place) -> None:
+    worker = a_warm_worker(place)
+    order = a_guest_order(place, "guest", models.slow(width=16, steps=2))
+    again = msgspec.structs.replace(
+        order, uid="again", task=msgspec.structs.replace(order.task, output_uri=f"pvc://{CLAIM}/out/again")
+    )
+
+    for each in (order, again):
+        ask(worker, TASKS_PATH, each)
+    first, second = end_of(worker, order).report, end_of(worker, again).report
+
+    assert first is not None and second is not None
+    assert (first.outcome, second.outcome) == ("Succeeded", "Succeeded")
+    assert first.model is not None and second.model is not None
+    assert first.model.digest == second.model.digest == order.model.digest
+    # Measured by one load, whose cost the second did not pay again.
+    assert first.model.load_seconds == second.model.load_seconds
+    assert first.model.memory_bytes == order.memory_bytes
+    assert telemetry(worker).guests == (order.model.digest,)
+    assert telemetry(worker).model != first.model
+
+
+def test_where_memory_is_short_the_longest_unused_guest_goes(place: Place) -> None:
+    room = usable_memory_bytes()
+    worker = a_warm_worker(place)
+    own = telemetry(worker).model
+    assert own is not None
+    half = (room - own.memory_bytes) // 2 >> 20
+    orders = [a_guest_order(place, f"guest-{i}", models.slow(width=16, steps=2 + i), megabytes=half) for i in range(3)]
+    for order in orders:
+        ask(worker, TASKS_PATH, order)
+        ended = end_of(worker, order).report
+        assert ended is not None and ended.outcome == "Succeeded"
+
+    assert set(telemetry(worker).guests) == {order.model.digest for order in orders[1:]}
+
+
+def test_a_guest_that_can_not_fit_is_refused_and_harms_nobody(place: Place) -> None:
+    worker = a_warm_worker(place)
+    small = a_guest_order(place, "small", models.slow(width=16, steps=2))
+    large = a_guest_order(place, "large", models.slow(width=16, steps=3), megabytes=usable_memory_bytes() >> 20)
+    for order in (small, large):
+        ask(worker, TASKS_PATH, order)
+        end_of(worker, order)
+
+    refused = end_of(worker, large).report
+
+    assert refused is not None and refused.reason is WorkerReason.OUT_OF_MEMORY and "beside its own model" in refused.message
+    assert telemetry(worker).guests == (small.model.digest,)
+
+
+def test_a_guest_with_a_larger_batch_is_loaded_anew(place: Place) -> None:
+    worker = a_warm_worker(place)
+    small = a_guest_order(place, "guest", models.slow(width=16, steps=2), batch_size=2)
+    large = msgspec.structs.replace(small, attempt=2, batch_size=8)
+    for order in (small, large):
+        ask(worker, TASKS_PATH, order)
+        ended = end_of(worker, order).report
+        assert ended is not None and ended.model is not None and ended.model.batch_size == order.batch_size
+
+    assert telemetry(worker).guests == (small.model.digest,)
+
+
+def test_a_corrupt_guest_fails_alone(place: Place) -> None:
+    worker = a_warm_worker(place)
+    bad, good = a_guest_order(place, "bad", b"no model"), an_order(place, "good")
+    ask(worker, TASKS_PATH, bad)
+    ask(worker, TASKS_PATH, good)
+
+    failed, fine = end_of(worker, bad).report, end_of(worker, good).report
+
+    assert failed is not None and (failed.outcome, failed.reason) == ("Failed", WorkerReason.MODEL_CORRUPT)
+    assert fine is not None and fine.outcome == "Succeeded"
+    assert telemetry(worker).guests == ()

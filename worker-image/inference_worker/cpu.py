@@ -1,4 +1,4 @@
-"""How many CPUs this container may really use. ONNX Runtime counts the host's and ignores the quota."""
+"""How much of the machine this container may really use. ONNX Runtime counts the host's CPUs and ignores the quota."""
 
 import math
 import os
@@ -10,6 +10,13 @@ def usable_cpus(root: Path = Path("/sys/fs/cgroup")) -> int:
     affinity = len(os.sched_getaffinity(0))
     quota = _quota_v2(root) or _quota_v1(root)
     return max(1, min(affinity, math.ceil(quota)) if quota else affinity)
+
+
+def usable_memory_bytes(root: Path = Path("/sys/fs/cgroup")) -> int:
+    """The smaller of the memory limit (cgroup v2, then v1) and what the machine has."""
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = _read(root / "memory.max") or _read(root / "memory" / "memory.limit_in_bytes")
+    return min(machine, int(limit)) if limit is not None and limit.isdigit() else machine
 
 
 def _quota_v2(root: Path) -> float | None:

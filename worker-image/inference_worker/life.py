@@ -5,13 +5,17 @@ from pathlib import Path
 
 from inference_protocol.messages import ModelFacts, ModelSource, TaskOrder, Telemetry, WorkerConfig
 from inference_protocol.reasons import WorkerReason
+from inference_worker import cpu
 from inference_worker.batch.task import Task
+from inference_worker.engine import Engine
 from inference_worker.errors import WorkerError
+from inference_worker.guests import Guests
 from inference_worker.metrics import REGISTRY, ModelCollector, ModelMetrics
 from inference_worker.model import Loaded, Model, load
 from inference_worker.repository import Repository
-from inference_worker.tasks import Tasks, config_of, facts_of
+from inference_worker.tasks import Begun, Tasks, config_of, facts_of
 from inference_worker.threads import in_thread
+from inference_worker.warmup import Warm
 
 
 class Life:
@@ -28,6 +32,7 @@ class Life:
         self.task: Task | None = None
         # Set in a warm worker, which is handed tasks while it runs.
         self.tasks: Tasks | None = None
+        self.guests: Guests | None = None
         self.draining = False
         # Set for good once the first load has ended well; the model may be unloaded later.
         self.loaded = False
@@ -69,6 +74,7 @@ class Life:
             busy_seconds=metrics.batcher.busy_seconds if metrics.batcher is not None else 0.0,
             tasks=self.tasks.open if self.tasks is not None else (),
             idle_seconds=self.tasks.idle_seconds if self.tasks is not None else None,
+            guests=self.guests.digests if self.guests is not None else (),
         )
 
     @property
@@ -81,27 +87,45 @@ class Life:
 
     def take_tasks(self) -> Tasks:
         """Become a warm worker."""
-        self.tasks = Tasks(self._begin, lambda task: facts_of(task, self.model.facts) if self.model is not None else None)
+        model = self.model
+        assert model is not None, "its own model is loaded first"
+        self.guests = Guests(self._load_guest, cpu.usable_memory_bytes() - model.facts.memory_bytes)
+        self.tasks = Tasks(self._begin)
         return self.tasks
 
-    def _begin(self, order: TaskOrder) -> Task:
-        model = self.model
-        if model is None or not _is_same(order.model, self.config.model):
-            held, asked = self.config.model, order.model
-            text = f"this worker holds {held.name} {held.version}, not {asked.name} {asked.version}"
-            raise WorkerError(WorkerReason.MODEL_NOT_FOUND, text)
-        return Task(
+    async def _begin(self, order: TaskOrder) -> Begun:
+        engine, warm, facts = await self._model_for(order)
+        task = Task(
             config_of(self.config, order),
             order.task,
-            model.engine,
-            model.warm,
-            digest=model.facts.digest,
+            engine,
+            warm,
+            digest=facts.digest,
             root=self.root,
             counted_for=self.config.job,
         )
+        return Begun(task, facts)
+
+    async def _model_for(self, order: TaskOrder) -> tuple[Engine, Warm, ModelFacts]:
+        """What runs an order: this worker's own model, or a guest. Raises WorkerError."""
+        held, asked = self.config.model, order.model
+        if _is_same(asked, held):
+            model = self.model
+            if model is None:
+                raise WorkerError(WorkerReason.MODEL_NOT_FOUND, f"{held.name} {held.version} was unloaded")
+            return model.engine, model.warm, model.facts
+        assert self.guests is not None
+        guest = await self.guests.take(order)
+        return guest.engine, guest.warm, guest.facts
+
+    async def _load_guest(self, order: TaskOrder) -> Loaded:
+        config = config_of(self.config, order)
+        return await in_thread(lambda: load(config, order.model, root=self.root), name="loading")
 
     def close(self) -> None:
         """Let go of what is shared with the process: its registry of metrics."""
+        if self.guests is not None:
+            self.guests.close()
         REGISTRY.unregister(self._collector)
 
     def _metrics(self, source: ModelSource) -> ModelMetrics:

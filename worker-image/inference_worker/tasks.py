@@ -8,7 +8,8 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 import msgspec
 
@@ -27,15 +28,33 @@ _ENDS_KEPT = 1024
 Id = tuple[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A task that is ready to run, and what was measured of its model."""
+
+    task: Task
+    facts: ModelFacts
+
+
 class Errand:
     """One ordered task, from queued to ended."""
 
     def __init__(self, order: TaskOrder) -> None:
         self.order = order
-        self.task: Task | None = None
+        self.begun: Begun | None = None
         self.report: TerminationReport | None = None
         self.ended = asyncio.Event()
         self.stopped = False
+
+    @property
+    def task(self) -> Task | None:
+        """The task once it is ready to run."""
+        return self.begun.task if self.begun is not None else None
+
+    @property
+    def facts(self) -> ModelFacts | None:
+        """What was measured of its model, with the task's own throughput."""
+        return facts_of(self.begun.task, self.begun.facts) if self.begun is not None else None
 
     @property
     def state(self) -> TaskState:
@@ -53,8 +72,8 @@ class Errand:
     def stop(self) -> None:
         """Have it commit what it has, and end."""
         self.stopped = True
-        if self.task is not None:
-            self.task.stop()
+        if self.begun is not None:
+            self.begun.task.stop()
 
     def end(self, report: TerminationReport) -> None:
         """It is over."""
@@ -63,11 +82,10 @@ class Errand:
 
 
 class Tasks:
-    """A warm worker's tasks. `begin` makes a task that is ready to run; it raises WorkerError."""
+    """A warm worker's tasks. `begin` makes a task that is ready to run, its model loaded; it raises WorkerError."""
 
-    def __init__(self, begin: Callable[[TaskOrder], Task], facts: Callable[[Task], ModelFacts | None]) -> None:
+    def __init__(self, begin: Callable[[TaskOrder], Awaitable[Begun]]) -> None:
         self._begin = begin
-        self._facts = facts
         self._errands: dict[Id, Errand] = {}
         self._queue: deque[Errand] = deque()
         self._ends: deque[Id] = deque()
@@ -149,29 +167,23 @@ class Tasks:
 
     async def _do(self, errand: Errand) -> TerminationReport:
         try:
-            task = errand.task = self._begin(errand.order)
+            begun = errand.begun = await self._begin(errand.order)
             if errand.stopped:
                 return _never_begun()
-            inline = await in_thread(task.run, name="task")
-            return report_of(task, inline, self._facts(task))
+            inline = await in_thread(begun.task.run, name="task")
+            return report_of(begun.task, inline, errand.facts)
         except WorkerError as error:
             reason, message = error.reason, error.message
         except Exception as error:
             log.exception("a task failed")
             reason, message = WorkerReason.INTERNAL, f"{type(error).__name__}: {error}"
-        task_or_none = errand.task
-        return TerminationReport(
-            "Failed",
-            message,
-            reason=reason,
-            model=self._facts(task_or_none) if task_or_none is not None else None,
-            progress=task_or_none.progress if task_or_none is not None else None,
-        )
+        progress = errand.task.progress if errand.task is not None else None
+        return TerminationReport("Failed", message, reason=reason, model=errand.facts, progress=progress)
 
     def _finish(self, errand: Errand, report: TerminationReport) -> None:
         errand.end(report)
         # The answers are committed; the arrays that they came from need not stay.
-        errand.task = None
+        errand.begun = None
         self._ends.append((errand.order.uid, errand.order.attempt))
         while len(self._ends) > _ENDS_KEPT:
             self._errands.pop(self._ends.popleft(), None)

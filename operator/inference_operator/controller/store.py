@@ -278,7 +278,9 @@ class Store:
         if (lodger := self._lodger(job)) is not None:
             pods = (*pods, lodger)
             if (reading := self.readings.get(lodger.uid)) is not None:
-                readings[lodger.uid] = _of_task(reading, job.uid, lodger.number)
+                host = self.pods[lodger.key].worker
+                own = model is not None and host is not None and host.job_uid == model.uid
+                readings[lodger.uid] = _of_task(reading, job.uid, lodger.number, own=own)
         return Observed(
             job=job,
             model=model,
@@ -334,17 +336,18 @@ class Store:
         if model is None:
             return None
         pods = tuple(pod for pod in self.workers_of(model.uid) if pod.key.namespace == key.namespace)
-        guests = {pod.key: [self.jobs[job] for job in self.lodgers(pod.key) if job in self.jobs] for pod in pods}
+        lodgers = {pod.key: [self.jobs[job] for job in self.lodgers(pod.key) if job in self.jobs] for pod in pods}
         return PoolObserved(
             model=model,
             pods=pods,
-            lodgers={pod: len(jobs) for pod, jobs in guests.items()},
-            busy_seconds={pod: sum(_left(job, now) for job in jobs) for pod, jobs in guests.items()},
+            lodgers={pod: len(jobs) for pod, jobs in lodgers.items()},
+            busy_seconds={pod: sum(_left(job, now) for job in jobs) for pod, jobs in lodgers.items()},
             idle_seconds={
                 pod.uid: reading.telemetry.idle_seconds
                 for pod in pods
                 if (reading := self.readings.get(pod.uid)) is not None and reading.telemetry.idle_seconds is not None
             },
+            guests={pod.key: frozenset(r.telemetry.guests) for pod in pods if (r := self.readings.get(pod.uid)) is not None},
             setback=self.setbacks.get(pool_key(key)),
             lost=frozenset(pod.uid for pod in pods if self._is_lost(pod)),
         )
@@ -376,11 +379,12 @@ def _left(job: Job, now: datetime) -> float:
     return max(whole - gone, 0.05 * whole)
 
 
-def _of_task(reading: Reading, uid: str, attempt: int) -> Reading:
-    """A warm worker's reading as one task's: its progress, and nothing of the others'."""
+def _of_task(reading: Reading, uid: str, attempt: int, *, own: bool) -> Reading:
+    """A warm worker's reading as one task's: its progress, nothing of the others', and its model if that is the task's `own`."""
     tasks = reading.telemetry.tasks
     progress = next((task.progress for task in tasks if (task.uid, task.attempt) == (uid, attempt)), None)
-    return replace(reading, telemetry=msgspec.structs.replace(reading.telemetry, progress=progress, sketch={}))
+    model = reading.telemetry.model if own else None
+    return replace(reading, telemetry=msgspec.structs.replace(reading.telemetry, progress=progress, model=model, sketch={}))
 
 
 def ghosts(known: Mapping[Key, str], listed: Iterable[tuple[Key, str]]) -> list[tuple[Key, str]]:

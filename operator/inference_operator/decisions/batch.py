@@ -142,9 +142,9 @@ def _under_way(observed: Observed, stand: Standing, state: Attempts, settings: S
 
 def _begin(observed: Observed, stand: Standing, pod: Pod) -> tuple[Action, ...]:
     """The order to a warm worker that has not said yet how the attempt stands: it may never have heard of it."""
-    if pod.lodging is None or pod.lodging.state is not None or pod.address is None:
+    if pod.lodging is None or pod.lodging.state is not None or pod.address is None or pod.worker is None:
         return ()
-    return (StartTask(pod.key, pod.address, order(observed, pod.number, stand.revision)),)
+    return (StartTask(pod.key, pod.address, order(observed, pod.number, stand.revision, pod.worker.accelerator)),)
 
 
 def _probed(observed: Observed, pod: Pod, now: datetime) -> tuple[Action, ...]:

@@ -58,6 +58,38 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
+class Guest:
+    """What a batch asks of a warm worker of another model: `memory` in bytes by class, `claims` with whether it writes to them."""
+
+    namespace: str
+    digest: str
+    batch_size: int
+    claims: tuple[tuple[str, bool], ...]
+    memory: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What warm workers have for guests: `memory_bytes` beside their own model, and mounts with whether they are writable."""
+
+    namespace: str
+    batch_size: int
+    mounts: tuple[tuple[str, bool], ...]
+    memory_bytes: int
+
+    def takes(self, guest: Guest, accelerator: str) -> bool:
+        """Whether a guest can stay on such a worker of this class."""
+        mounts, needed = dict(self.mounts), dict(guest.memory).get(accelerator)
+        return (
+            needed is not None
+            and needed <= self.memory_bytes
+            and guest.namespace == self.namespace
+            and guest.batch_size <= self.batch_size
+            and all(claim in mounts and mounts[claim] >= writes for claim, writes in guest.claims)
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Need:
     """Workers that one job wants placed. `slots` are alike; `options` is never empty.
 
@@ -76,6 +108,8 @@ class Need:
     holds: bool = False
     # The warm pool that it can run in. Work without a deadline waits for it; other work may get a worker of its own to be in time.
     pool: Key | None = None
+    # Set where it could also run on a warm worker of another model, which has to load its model first.
+    guest: Guest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +131,9 @@ class Host:
     wait: float
     tasks: int
     ready: bool
+    # What it has for guests, if it takes any, and the files of those that it has loaded.
+    offer: Offer | None = None
+    guests: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,14 @@ import msgspec
 
 from inference_operator.decisions import admit
 from inference_operator.decisions.backend import chosen
+from inference_operator.decisions.fleet import Guest, Offer
+from inference_operator.decisions.profile import find_profile
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Job, Key, Model, Observed
 from inference_operator.domain.conditions import Reason
 from inference_operator.domain.instants import EARLIEST
 from inference_operator.domain.job import Accelerator, Backend, InferenceJobSpec, InferenceJobStatus
-from inference_operator.domain.model import WarmPool
+from inference_operator.domain.model import Guests, WarmPool
 from inference_operator.domain.schema import rfc3339
 from inference_operator.manifests.worker import batch_task, claims, worker_image
 from inference_operator.settings import Settings
@@ -73,26 +75,71 @@ def _job_like(model: Model, spec: WarmPool) -> Job:
 def takes(pool: Pool, observed: Observed) -> bool:
     """Whether a job can run on a pool's workers: a batch on the same file that asks for nothing which they have not."""
     spec = observed.job.spec
-    if spec is None or spec.input is None or admit.source(observed) != pool.source:
+    if spec is None or spec.input is None or admit.source(observed) != pool.source or _is_special(spec):
         return False
-    special = spec.node_selector or spec.tolerations or spec.resources or spec.template
     fits = spec.batch_size <= pool.spec.batch_size and _computes(spec.backend, pool) is _computes(Backend.AUTO, pool)
     same_class = Accelerator.AUTO in (spec.accelerator, pool.spec.accelerator) or spec.accelerator is pool.spec.accelerator
     wanted = claims(spec, pool.source)
     mounted = all(claim in pool.mounts and pool.mounts[claim] >= writes for claim, writes in wanted.items())
-    return not special and fits and same_class and mounted
+    return fits and same_class and mounted
+
+
+def _is_special(spec: InferenceJobSpec) -> bool:
+    """Whether a job asks for something of its own worker that no other has."""
+    return bool(spec.node_selector or spec.tolerations or spec.resources or spec.template)
+
+
+def guest_of(observed: Observed, settings: Settings) -> Guest | None:
+    """What a job would ask of another model's warm worker; None for one that needs a worker of its own.
+
+    Only what was measured is lodged: where the memory of a model is not known, nobody can tell whether there is room for it. Memory
+    of devices is not measured, so classes with a device have no guests.
+    """
+    spec, model = observed.job.spec, observed.model
+    if spec is None or spec.input is None or model is None or _is_special(spec):
+        return None
+    source = admit.source(observed)
+    if source.digest is None or source.quantization is not None or chosen(spec.backend, source.format).backend is not Backend.ONNX:
+        return None
+    memory = [(name, _measured_bytes(model, source.digest, name, spec.batch_size)) for name in _classes(spec.accelerator, settings)]
+    known = tuple((name, size) for name, size in memory if size)
+    wanted = tuple(sorted(claims(spec, source).items()))
+    return Guest(observed.job.key.namespace, source.digest, spec.batch_size, wanted, known) if known else None
+
+
+def offer_of(pool: Pool, accelerator: str, memory_bytes: int | None) -> Offer | None:
+    """What a pool's workers of a class have for guests; None where the pool wants none, or room can't be reckoned."""
+    model = pool.like.model
+    if pool.spec.guests is Guests.NONE or memory_bytes is None or model is None:
+        return None
+    own = _measured_bytes(model, pool.source.digest, accelerator, pool.spec.batch_size)
+    if not own or _computes(Backend.AUTO, pool) is not Backend.ONNX:
+        return None
+    return Offer(model.key.namespace, pool.spec.batch_size, tuple(sorted(pool.mounts.items())), max(0, memory_bytes - own))
+
+
+def _classes(asked: Accelerator, settings: Settings) -> list[str]:
+    """The classes without a device that a job may run on."""
+    names = list(settings.accelerators) if asked is Accelerator.AUTO else [asked.value]
+    return [name for name in names if settings.accelerators[name].resource_name is None]
+
+
+def _measured_bytes(model: Model | None, digest: str | None, accelerator: str, batch_size: int) -> int:
+    profile = find_profile(model, digest, accelerator=accelerator, batch_size=batch_size)
+    return profile.memory_bytes if profile is not None else 0
 
 
 def _computes(asked: Backend, pool: Pool) -> Backend:
     return chosen(asked, pool.source.format).backend
 
 
-def order(observed: Observed, attempt: int, revision: str) -> TaskOrder:
-    """What a warm worker is told of an attempt."""
+def order(observed: Observed, attempt: int, revision: str, accelerator: str) -> TaskOrder:
+    """What a warm worker of a class is told of an attempt."""
     job, spec = observed.job, observed.job.spec
     assert spec is not None
     task = batch_task(spec)
     assert task is not None, "only batches are handed over"
+    source = admit.source(observed)
     return TaskOrder(
         namespace=job.key.namespace,
         job=job.key.name,
@@ -100,9 +147,10 @@ def order(observed: Observed, attempt: int, revision: str) -> TaskOrder:
         attempt=attempt,
         revision=revision,
         created=rfc3339(job.created),
-        model=admit.source(observed),
+        model=source,
         batch_size=spec.batch_size,
         task=task,
+        memory_bytes=_measured_bytes(observed.model, source.digest, accelerator, spec.batch_size),
     )
 
 

@@ -7,7 +7,7 @@ from inference_operator.decisions import admit
 from inference_operator.decisions.attempts import Attempts, attempts, expected_end, is_running, retry_time
 from inference_operator.decisions.backend import chosen
 from inference_operator.decisions.fleet import Need, Option, Tenure, Tolerance, shared_shape
-from inference_operator.decisions.lodging import pool_for
+from inference_operator.decisions.lodging import guest_of, pool_for
 from inference_operator.decisions.profile import Assumptions, estimate
 from inference_operator.decisions.replicas import Replicas, replicas
 from inference_operator.decisions.report import facts_of
@@ -80,6 +80,8 @@ def need(observed: Observed, stand: Standing, settings: Settings, now: datetime)
         firm=spec.deadline_policy is DeadlinePolicy.FIRM,
         holds=spec.input is None,
         pool=pool_for(observed, settings) if spec.input is not None else None,
+        # Whatever an attempt failed of, company does not make the next one better.
+        guest=guest_of(observed, settings) if stand.attempts is not None and not stand.attempts.failed else None,
     )
 
 

@@ -15,7 +15,7 @@ from inference_operator.decisions.attempts import Ending, backoff_seconds, endin
 from inference_operator.decisions.backend import chosen
 from inference_operator.decisions.creation import assumed, placement_at
 from inference_operator.decisions.fleet import Answer, Assignment, Demand, Host, Need
-from inference_operator.decisions.lodging import Pool, pool_key
+from inference_operator.decisions.lodging import Pool, offer_of, pool_key
 from inference_operator.decisions.need import options, worker_resources
 from inference_operator.decisions.replicas import PERMANENT_RETRY_SECONDS
 from inference_operator.decisions.trouble import trouble_of
@@ -25,6 +25,7 @@ from inference_operator.domain.credentials import Tokens
 from inference_operator.domain.instants import EARLIEST, shift
 from inference_operator.domain.job import AttemptOutcome, Backend
 from inference_operator.domain.model import WarmPoolStatus
+from inference_operator.domain.quantity import parse_quantity
 from inference_operator.domain.resources import amounts
 from inference_operator.manifests.worker import pool_pod, worker_config
 from inference_operator.settings import Settings
@@ -218,6 +219,7 @@ def hosts(
     """The pool's workers as places for tasks: those that answer, those that start, and those it could add unless `blocked`."""
     found = []
     key = pool_key(observed.model.key)
+    offers = {name: offer_of(pool, name, _memory_bytes(pool, name, settings)) for name in settings.accelerators}
     starts = {o.accelerator: o.estimate.load_seconds for o in options(pool.like, settings)}
     for pod in stand.current:
         if pod.worker is None:
@@ -227,9 +229,28 @@ def hosts(
         since = (now - pod.created).total_seconds() if pod.created is not None else 0.0
         wait = observed.busy_seconds.get(pod.key, 0.0) if ready else max(load - since, 0.1 * load)
         where = pod.node or (pod.worker.placement.node if pod.worker.placement is not None else "")
-        found.append(Host(key, pod.key, where, pod.worker.accelerator, wait, observed.lodgers.get(pod.key, 0), ready))
+        found.append(
+            Host(
+                key,
+                pod.key,
+                where,
+                pod.worker.accelerator,
+                wait,
+                observed.lodgers.get(pod.key, 0),
+                ready,
+                offers.get(pod.worker.accelerator),
+                observed.guests.get(pod.key, frozenset()),
+            )
+        )
     if stand.fault is None and not blocked:
         for accelerator, load in starts.items():
             extra = range(pool.spec.max - len(stand.current))
             found.extend(Host(key, None, "", accelerator, load, 0, ready=False) for _ in extra[: demand.count])
     return tuple(found)
+
+
+def _memory_bytes(pool: Pool, accelerator: str, settings: Settings) -> int | None:
+    """The memory that a pool's workers may use: their limit, else what is kept for them; None where neither is said."""
+    resources = worker_resources(pool.like, accelerator, settings.accelerators[accelerator])
+    size = resources.limits.get("memory") or resources.requests.get("memory")
+    return parse_quantity(size) if size is not None else None

@@ -11,13 +11,13 @@ place are put into words when the worker is made, so that a job that waits costs
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import inf
 
 from inference_operator.decisions import explain, place
 from inference_operator.decisions.board import Board
-from inference_operator.decisions.fleet import Answer, Assignment, Fleet, Host, Need, Obstacle, Option, Shape, Tenure
+from inference_operator.decisions.fleet import Answer, Assignment, Fleet, Guest, Host, Need, Obstacle, Offer, Option, Shape, Tenure
 from inference_operator.decisions.lookahead import Choice, Held, Lane, Lanes, Work, look_ahead
 from inference_operator.domain.cluster import Key
 from inference_operator.domain.conditions import Reason
@@ -58,12 +58,31 @@ def _warmed(option: Option) -> Option:
     return replace(option, estimate=replace(option.estimate, load_seconds=0.0))
 
 
-def _warm_lanes(hosts: Iterable[Host]) -> dict[tuple[Key, str], Lanes]:
-    """The warm workers' lanes by pool and class. One that its pool could add has one in each class."""
-    found: dict[tuple[Key, str], list[Lane]] = {}
+@dataclass(frozen=True, slots=True)
+class _Warm:
+    """Warm workers of one pool and class that are alike: all there or all still to be made, with the same guests loaded."""
+
+    pool: Key
+    accelerator: str
+    offer: Offer | None
+    guests: frozenset[str]
+    lanes: Lanes
+
+
+def _has_model(where: _Warm | Host, need: Need) -> bool:
+    """Whether a need's model is loaded there."""
+    return where.pool == need.pool or (need.guest is not None and need.guest.digest in where.guests)
+
+
+def _warm_lanes(hosts: Iterable[Host]) -> list[_Warm]:
+    """The warm workers' lanes. A worker that its pool could add has one in each class, and takes no guests."""
+    found: dict[tuple[Key, str, bool, frozenset[str]], list[Host]] = {}
     for host in sorted(hosts, key=lambda h: (h.pod is None, h.pod or h.pool)):
-        found.setdefault((host.pool, host.accelerator), []).append(Lane(free=host.wait, host=host))
-    return {key: Lanes(lanes) for key, lanes in found.items()}
+        found.setdefault((host.pool, host.accelerator, host.pod is None, host.guests), []).append(host)
+    return [
+        _Warm(pool, accelerator, None if unmade else alike[0].offer, guests, Lanes([Lane(free=h.wait, host=h) for h in alike]))
+        for (pool, accelerator, unmade, guests), alike in found.items()
+    ]
 
 
 class _Pass:
@@ -83,6 +102,7 @@ class _Pass:
         self._obstacles: dict[tuple[Key | None, tuple[tuple[Shape, bool], ...]], Obstacle] = {}
         self._hosts = fleet.hosts
         self._warm = _warm_lanes(fleet.hosts)
+        self._welcome: dict[tuple[Key | None, Guest | None], tuple[_Warm, ...]] = {}
         self._given: Counter[Key] = Counter({host.pod: host.tasks for host in fleet.hosts if host.pod is not None})
         self._works: dict[Key, list[Work]] = {}
         self._plan()
@@ -138,18 +158,30 @@ class _Pass:
             mine = [Work(len(works) + i, need.key, due, band, choices, need.holds, haste) for i in range(need.slots)]
             works += mine
             self._works[need.key] = mine
-        look_ahead(works, (*lanes.values(), *self._warm.values()))
+        look_ahead(works, (*lanes.values(), *(warm.lanes for warm in self._warm)))
 
     def _warm_choices(self, need: Need, haste: float) -> list[Choice]:
-        if need.pool is None:
+        if need.pool is None and need.guest is None:
             return []
         found = []
-        for number, option in enumerate(need.options):
-            lanes = self._warm.get((need.pool, option.accelerator))
-            if lanes is not None:
-                warm = _warmed(option)
-                cost = place.total_cost(warm, self._weights, haste)
-                found.append(Choice(lanes, warm.estimate.cautious_seconds, cost, option.estimate.measured, number))
+        for warm in self._warm_for(need.pool, need.guest):
+            for number, option in enumerate(need.options):
+                if option.accelerator == warm.accelerator:
+                    there = _warmed(option) if _has_model(warm, need) else option
+                    cost = place.total_cost(there, self._weights, haste)
+                    found.append(Choice(warm.lanes, there.estimate.cautious_seconds, cost, option.estimate.measured, number))
+        return found
+
+    def _warm_for(self, pool: Key | None, guest: Guest | None) -> tuple[_Warm, ...]:
+        """The warm workers of a job's own pool, and those that would take it as a guest; looked up once for all that are alike."""
+        found = self._welcome.get((pool, guest))
+        if found is None:
+            found = tuple(
+                warm
+                for warm in self._warm
+                if warm.pool == pool or (guest is not None and warm.offer is not None and warm.offer.takes(guest, warm.accelerator))
+            )
+            self._welcome[pool, guest] = found
         return found
 
     def _bands(self) -> set[tuple[bool, int]]:
@@ -242,7 +274,8 @@ class _Pass:
             return None
         self._given[host.pod] += 1
         option = need.options[work.choice.number]
-        grounds = explain.Choosing(self._board, need, _warmed(option), None, self._weights, work.haste, self._now)
+        there = _warmed(option) if _has_model(host, need) else option
+        grounds = explain.Choosing(self._board, need, there, None, self._weights, work.haste, self._now)
         return Assignment(option.accelerator, host.node, grounds, host.pod)
 
     def _obstacle(self, need: Need, work: Work, *, late: bool, position: int) -> Obstacle:
@@ -251,11 +284,13 @@ class _Pass:
         asked = tuple(
             (option.shape, not option.estimate.measured or option.estimate.total_seconds <= left) for option in need.options
         )
-        shared = self._obstacles.get((need.pool, asked))
+        # Work that is to be a guest waits for its host, as a pool's own does.
+        pool = work.lane.host.pool if work.lane is not None and work.lane.host is not None else need.pool
+        shared = self._obstacles.get((pool, asked))
         if shared is None:
             classes = [(option.accelerator, shape, timely) for option, (shape, timely) in zip(need.options, asked, strict=True)]
-            shared = explain.no_room(self._board, classes) if need.pool is None else explain.no_host(need.pool, self._hosts)
-            self._obstacles[need.pool, asked] = shared
+            shared = explain.no_room(self._board, classes) if pool is None else explain.no_host(pool, self._hosts)
+            self._obstacles[pool, asked] = shared
         if shared.reason is Reason.NO_NODE_FITS:
             return shared
         start = done = None

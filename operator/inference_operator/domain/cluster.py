@@ -227,7 +227,7 @@ class PoolObserved:
     """Everything that the decisions about a model's warm pool look at: a snapshot.
 
     `lodgers` counts the tasks on each worker, `busy_seconds` is what they should still take, `idle_seconds` (by uid) how long a
-    worker says that it has had none.
+    worker says that it has had none, `guests` the files of other models that it says it has loaded.
     """
 
     model: Model
@@ -235,5 +235,6 @@ class PoolObserved:
     lodgers: dict[Key, int] = field(default_factory=dict)
     busy_seconds: dict[Key, float] = field(default_factory=dict)
     idle_seconds: dict[str, float] = field(default_factory=dict)
+    guests: dict[Key, frozenset[str]] = field(default_factory=dict)
     setback: Setback | None = None
     lost: frozenset[str] = frozenset()

@@ -107,6 +107,13 @@ class ModelVersion:
     signature: Annotated[SignatureSpec | None, Field(description="What a torchscript file takes and gives.")] = None
 
 
+class Guests(StrEnum):
+    """Whose jobs a warm pool takes beside those of its own model."""
+
+    NONE = "None"
+    SAME_NAMESPACE = "SameNamespace"
+
+
 @api_type(Rule("self.max >= self.min", "max must not be below min"))
 class WarmPool:
     """Workers kept loaded: batch jobs of this namespace that ask for nothing special run on them, without a pod of their own."""
@@ -133,6 +140,13 @@ class WarmPool:
             json_schema_extra={"x-kubernetes-list-type": "set"},
         ),
     ] = Field(default_factory=list)
+    guests: Annotated[
+        Guests,
+        Field(
+            description="SameNamespace lets these workers load other models of the namespace too, within their memory; whichever "
+            "was used longest ago goes first."
+        ),
+    ] = Guests.NONE
 
 
 @api_type()

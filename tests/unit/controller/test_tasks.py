@@ -21,7 +21,7 @@ HOST = a_worker(MODEL)
 JOB = a_lodger(MODEL, HOST)
 RUNS = a_task(JOB, MODEL)
 ENDED = a_task(JOB, MODEL, report=a_report())
-ORDER = order_of(observed(JOB, model=MODEL), 1, RUNS.revision)
+ORDER = order_of(observed(JOB, model=MODEL), 1, RUNS.revision, "cpu")
 UNREACHABLE = WorkerUnreachableError("no answer")
 Answer = TaskState | WorkerUnreachableError | None
 

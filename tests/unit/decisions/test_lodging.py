@@ -1,14 +1,16 @@
 """Who may lodge on warm workers: a batch on the same file that asks for nothing which they have not."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from inference_operator.decisions.lodging import model_of, order, pool_for, pool_key, pool_of, takes
-from inference_operator.domain.cluster import Key
+from inference_operator.decisions.fleet import Guest, Offer
+from inference_operator.decisions.lodging import guest_of, model_of, offer_of, order, pool_for, pool_key, pool_of, takes
+from inference_operator.domain.cluster import Key, Model
 from inference_operator.domain.job import Backend, Input, Output, PodTemplate, Resources, Toleration
-from inference_operator.domain.model import AcceleratorResources, ModelVersion, WarmPoolStatus
-from tests.builders import OTHER_DIGEST, SETTINGS, a_job, a_model, a_version, observed
+from inference_operator.domain.model import AcceleratorResources, ModelVersion, Profile, WarmPoolStatus
+from tests.builders import DIGEST, NOW, OTHER_DIGEST, SETTINGS, a_job, a_model, a_version, observed
 from tests.unit.decisions.pool_support import a_pooled_model, the_pool
 from tests.unit.decisions.support import wanted
 
@@ -149,8 +151,78 @@ def test_a_pools_key_is_no_jobs() -> None:
 
 def test_an_order_says_what_the_jobs_own_pod_would_have_been_told() -> None:
     job = a_job("j", model="m", items=10, batch_size=8)
-    told = order(observed(job, model=MODEL), attempt=3, revision="r")
+    told = order(observed(job, model=MODEL), attempt=3, revision="r", accelerator="cpu")
 
     assert (told.namespace, told.job, told.uid, told.attempt, told.revision) == ("default", "j", job.uid, 3, "r")
     assert (told.batch_size, told.model) == (8, the_pool(MODEL).source)
     assert (told.task.input_uri, told.task.output_uri) == ("pvc://data/in.npy", "pvc://data/out")
+
+
+# Guests: jobs on warm workers of other models.
+
+HOST = a_pooled_model(guests="SameNamespace", batch_size=32)
+
+
+def a_measured(model: Model, *, megabytes: int = 100, digest: str = DIGEST) -> Model:
+    profile = Profile(digest=digest, accelerator="cpu", batch_size=8, items_per_second=10, load_seconds=1,
+                      memory_bytes=megabytes * 10**6, observed_time=NOW)  # fmt: skip
+    return replace(model, status=replace(model.status, profiles=[profile]))
+
+
+OTHER = a_measured(a_model("n", a_version(digest=OTHER_DIGEST)), digest=OTHER_DIGEST, megabytes=200)
+
+
+def test_a_measured_batch_may_be_a_guest() -> None:
+    guest = guest_of(observed(a_job(model="n", items=10, batch_size=8), model=OTHER), SETTINGS)
+
+    assert guest == Guest("default", OTHER_DIGEST, 8, (("data", True),), (("cpu", 200_000_000),))
+
+
+NO_GUESTS: dict[str, tuple[dict[str, Any], Model]] = {
+    "never measured": ({}, a_model("n", a_version(digest=OTHER_DIGEST))),
+    "a file that is not pinned": ({}, a_measured(a_model("n", a_version(digest=None)))),
+    "another backend": ({"backend": Backend.TRITON}, OTHER),
+    "a class with a device": ({"accelerator": "gpu"}, OTHER),
+    "a node selector": ({"node_selector": {"disk": "fast"}}, OTHER),
+    "serves": ({"serve": True}, OTHER),
+}
+
+
+@pytest.mark.parametrize("why", NO_GUESTS)
+def test_who_is_nobodys_guest(why: str) -> None:
+    spec, model = NO_GUESTS[why]
+
+    assert guest_of(observed(a_job(model="n", **spec), model=model), SETTINGS) is None
+
+
+def test_a_host_offers_what_its_own_model_leaves() -> None:
+    offer = offer_of(the_pool(a_measured(HOST, megabytes=112)), "cpu", 512_000_000)
+
+    assert offer == Offer("default", 32, (("data", True),), 400_000_000)
+
+
+@pytest.mark.parametrize("model", [a_measured(MODEL), HOST], ids=["wants none", "never measured"])
+def test_who_offers_nothing(model: Model) -> None:
+    assert offer_of(the_pool(model), "cpu", 512_000_000) is None
+    assert offer_of(the_pool(a_measured(HOST)), "cpu", None) is None
+
+
+OFFER = Offer("default", 32, (("data", True), ("models", False)), 200)
+GUEST = Guest("default", OTHER_DIGEST, 8, (("data", True),), (("cpu", 200),))
+
+
+@pytest.mark.parametrize(
+    ("changes", "taken"),
+    [
+        ({}, True),
+        ({"memory": (("cpu", 201),)}, False),
+        ({"memory": (("gpu", 1),)}, False),
+        ({"namespace": "elsewhere"}, False),
+        ({"batch_size": 33}, False),
+        ({"claims": (("models", False),)}, True),
+        ({"claims": (("models", True),)}, False),
+        ({"claims": (("unknown", False),)}, False),
+    ],
+)
+def test_what_a_host_takes(changes: dict[str, Any], taken: object) -> None:
+    assert OFFER.takes(replace(GUEST, **changes), "cpu") is taken
