@@ -15,6 +15,7 @@ from inference_operator.domain.cluster import Key
 from inference_operator.domain.instants import shift
 from inference_operator.observability import metrics
 from inference_operator.runtime.clock import Clock
+from inference_operator.runtime.collector import paused
 from inference_operator.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -100,7 +101,7 @@ class FleetLoop:
             tuple(self._tenures.values()),
             self._pools.hosts(looks, blocked),
         )
-        with metrics.scheduling_seconds.time():
+        with metrics.scheduling_seconds.time(), paused():
             answers = schedule(fleet, self._settings.cost, self._clock.now())
         metrics.needs.set(len(fleet.needs))
         before, self._answers = self._answers, answers

@@ -1,6 +1,6 @@
 """How long a job will take on an accelerator class: measured, or assumed and said to be."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import exp
 
 from inference_operator.domain.cluster import Model
@@ -24,16 +24,15 @@ class Estimate:
     work_seconds: float
     measured: bool
     spread: float = 0.0
+    # From a cold start to done; and what plans reckon with: longer than it takes in two of three cases, if errors are lognormal.
+    # Passes ask ten thousand estimates for them, several times each.
+    total_seconds: float = field(init=False, repr=False, compare=False)
+    cautious_seconds: float = field(init=False, repr=False, compare=False)
 
-    @property
-    def total_seconds(self) -> float:
-        """From a cold start to done."""
-        return self.load_seconds + self.work_seconds
-
-    @property
-    def cautious_seconds(self) -> float:
-        """What plans reckon with: longer than it takes in two of three cases, if errors are lognormal."""
-        return self.total_seconds * exp(_CAUTION * self.spread)
+    def __post_init__(self) -> None:
+        total = self.load_seconds + self.work_seconds
+        object.__setattr__(self, "total_seconds", total)
+        object.__setattr__(self, "cautious_seconds", total * exp(_CAUTION * self.spread))
 
 
 @dataclass(frozen=True, slots=True)

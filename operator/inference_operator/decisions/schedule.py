@@ -252,7 +252,7 @@ class _Pass:
             return None
         option = need.options[work.choice.number]
         slot = self._board.roomiest(option.shape)
-        if slot is None:
+        if slot is None and len(work.choices) > 1:
             # Workers of another shape have taken what the lane promised. Another class may have room, and be in time too.
             for choice in sorted(work.choices, key=lambda c: c.cost):
                 if choice.lanes.hosted:
