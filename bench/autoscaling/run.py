@@ -16,7 +16,7 @@ from typing import Any
 from bench.autoscaling.draw import draw
 from bench.autoscaling.load import Plan, read
 from bench.autoscaling.service import TARGET_MILLISECONDS, job, plan
-from bench.autoscaling.watch import Moment, bins, legs, look, reversals
+from bench.autoscaling.watch import Machine, Moment, Start, bins, legs, look, reversals, starts
 from bench.report import Bar, Result, at_most
 from examples.demo import steps
 from examples.demo.cluster import ROOT, Kubectl, build_images, copy_tree, install, load, local
@@ -75,11 +75,16 @@ def _measured(kube: Kubectl, name: str, period: int, folder: Path) -> dict[str, 
     begun = time.time()
     callers = subprocess.Popen([sys.executable, "-m", "bench.autoscaling.load", str(folder / "plan.json")], cwd=ROOT)
     moments: list[Moment] = []
+    machine = Machine()
+    first: dict[str, Start] = {}
     while callers.poll() is None:
         due = begun + len(moments) + 1
-        moments.append(look(kube, name))
+        moments.append(look(kube, name, machine))
+        if len(moments) % 10 == 0:
+            first |= {start.pod: start for start in starts(kube, name)}
         time.sleep(max(0.0, due - time.time()))
-    return _result(wanted, moments, period, begun)
+    made = [{**asdict(start), "made": round(start.made - begun, 1)} for start in first.values()]
+    return {**_result(wanted, moments, period, begun), "starts": made}
 
 
 def _result(wanted: Plan, moments: list[Moment], period: int, begun: float) -> dict[str, Any]:

@@ -10,7 +10,8 @@ the load (workers' worth of computing over the utilisation that the target allow
 * What was asked for earlier and still warms up is counted: only the load may ask for more in the meantime.
 * Going down takes a distance to going up, and a whole window that does not speak against it.
 
-A step is a function of the state before and of what is seen. A new process has no state, and goes on from the replicas it finds.
+A step is a function of the state before and of what is seen. A new process has no state, and goes on from the replicas it finds:
+until it has learned, only a breach takes it up, and it goes down one worker at a time.
 """
 
 import math
@@ -127,8 +128,8 @@ def _wish(state: Steering, seen: Seen, bounds: Bounds, window_seconds: float) ->
     allowed = START_UTILISATION if state.below_floor else state.utilisation
     up = math.ceil(_surely(recent, -1) / allowed - 1e-9)
     # What was learned before a restart is learned again within a window; until then only a breach says that there are too few.
-    known = state.learned or state.below_floor or load.p95 is None or load.p95 > bounds.target_seconds
-    if up > bounds.asked and known:
+    known = state.learned or state.below_floor
+    if up > bounds.asked and (known or load.p95 is None or load.p95 > bounds.target_seconds):
         return up, Why.LOAD
     if state.below_floor:
         why = Why.FLOOR
@@ -142,6 +143,9 @@ def _wish(state: Steering, seen: Seen, bounds: Bounds, window_seconds: float) ->
         why = Why.HELD
     demand = max(_surely(load, 1), _surely(recent, 1))
     down = max(1, math.ceil(demand / (_DISTANCE * allowed) - 1e-9))
+    if not known:
+        # What fewer workers would bear is a guess as yet: a new process tries it one worker at a time.
+        down = max(down, bounds.asked - 1)
     if whole and down < bounds.asked:
         return down, Why.LOAD if why is Why.HELD else why
     return bounds.asked, why

@@ -183,6 +183,14 @@ def test_a_new_process_goes_on_from_the_replicas_it_finds(asked: int) -> None:
         assert step(None, young, bounds(asked)).desired == asked
 
 
+def test_a_new_process_gives_up_one_worker_at_a_time_until_it_has_learned() -> None:
+    """Idle workers whose latencies are spread teach nothing: how few would do is not known."""
+    spread = seen(0.09, ready=5, busy=0.5, count=1000, floor=0.001)
+
+    assert step(None, spread, bounds(5)).desired == 4
+    assert step(replace(LEARNED, ready=5), spread, bounds(5)).desired == 2
+
+
 LOADS = st.builds(
     a_load,
     st.one_of(st.none(), st.floats(1e-6, 3600)),

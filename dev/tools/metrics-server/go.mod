@@ -1,0 +1,7 @@
+module inference.myorg/dev/tools/metrics-server
+
+go 1.25.0
+
+tool sigs.k8s.io/metrics-server/cmd/metrics-server
+
+require sigs.k8s.io/metrics-server v0.8.0
