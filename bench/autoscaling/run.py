@@ -16,16 +16,19 @@ from typing import Any
 from bench.autoscaling.draw import draw
 from bench.autoscaling.load import Plan, read
 from bench.autoscaling.service import TARGET_MILLISECONDS, job, plan
-from bench.autoscaling.watch import Moment, bins, legs, look, reversals
+from bench.autoscaling.watch import Machine, Moment, Start, bins, legs, look, reversals, starts
 from bench.report import Bar, Result, at_most
 from examples.demo import steps
 from examples.demo.cluster import ROOT, Kubectl, build_images, copy_tree, install, load, local
 from examples.models.index import build_all
 from examples.models.magika_features import default_trees
 
-# About half, and one and a half times, of what one such worker answers with all that a request costs it.
-LOW, HIGH = 6.0, 20.0
-_BEFORE, _STEADY, _AFTER = 30.0, 120.0, 30.0
+# About half of what one such worker answers with all that a request costs it (some 26 a second), and a third more than it can.
+# At the higher rate callers and workers together take less than half of a machine of two cores.
+LOW, HIGH = 12.0, 34.0
+_BEFORE = 30.0
+# By the HPA's period, seconds of the higher rate and of the lower after it.
+_STEADY, _AFTER = {5: 150.0, 15: 600.0}, {5: 90.0, 15: 20.0}
 _BUILT = ROOT / "build" / "examples"
 # Breach to recovered, seconds, by the HPA's period.
 BOUNDS = {5: 20.0, 15: 35.0}
@@ -45,7 +48,7 @@ def _bars(period: int, found: list[dict[str, Any]]) -> list[Bar]:
     worst = max(r["legs"]["recovered"] if r["legs"]["recovered"] is not None else 1e9 for r in found)
     return [
         at_most(f"recovered-{period}s", "seconds from breach to recovered", worst, BOUNDS[period]),
-        at_most(f"reversals-{period}s", f"reversals in {_STEADY:.0f} s of steady load", max(r["reversals"] for r in found), 1),
+        at_most(f"reversals-{period}s", f"reversals in {_STEADY[period]:.0f} s of steady load", max(r["reversals"] for r in found), 1),
         at_most(f"failed-{period}s", "failed requests", sum(r["failed"] for r in found), 0),
     ]
 
@@ -69,17 +72,23 @@ def one_round(period: int, number: int) -> dict[str, Any]:
 
 
 def _measured(kube: Kubectl, name: str, period: int, folder: Path) -> dict[str, Any]:
-    rates = [(_BEFORE, LOW), (_BEFORE + _STEADY, HIGH), (_BEFORE + _STEADY + _AFTER, LOW)]
+    high = _BEFORE + _STEADY[period]
+    rates = [(_BEFORE, LOW), (high, HIGH), (high + _AFTER[period], LOW)]
     wanted = plan(kube, name, rates, folder)
     wanted.save(folder / "plan.json")
     begun = time.time()
     callers = subprocess.Popen([sys.executable, "-m", "bench.autoscaling.load", str(folder / "plan.json")], cwd=ROOT)
     moments: list[Moment] = []
+    machine = Machine()
+    first: dict[str, Start] = {}
     while callers.poll() is None:
         due = begun + len(moments) + 1
-        moments.append(look(kube, name))
+        moments.append(look(kube, name, machine))
+        if len(moments) % 10 == 0:
+            first |= {start.pod: start for start in starts(kube, name)}
         time.sleep(max(0.0, due - time.time()))
-    return _result(wanted, moments, period, begun)
+    made = [{**asdict(start), "made": round(start.made - begun, 1)} for start in first.values()]
+    return {**_result(wanted, moments, period, begun), "starts": made}
 
 
 def _result(wanted: Plan, moments: list[Moment], period: int, begun: float) -> dict[str, Any]:
@@ -92,7 +101,7 @@ def _result(wanted: Plan, moments: list[Moment], period: int, begun: float) -> d
         "targetMilliseconds": TARGET_MILLISECONDS,
         "rates": wanted.rates,
         "legs": found.document(),
-        "reversals": reversals(moments, since=step, until=step + _STEADY),
+        "reversals": reversals(moments, since=step, until=step + _STEADY[period]),
         "requests": len(answers),
         "failed": sum(one.status != 200 for one in answers),
         "withinTarget": round(sum(within) / max(1, len(within)), 4),

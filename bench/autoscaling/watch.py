@@ -3,11 +3,13 @@
 import json
 import time
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from itertools import pairwise
+from pathlib import Path
 
 from bench.autoscaling.load import Answered
 from bench.autoscaling.service import TARGET_MILLISECONDS, metric
-from examples.demo.cluster import Kubectl
+from examples.demo.cluster import Kubectl, Manifest
 
 _BIN_SECONDS = 2.0
 # The breach is over when so many bins in a row are within the target.
@@ -23,9 +25,63 @@ class Moment:
     ready: int
     p95: float | None
     desired: float | None
+    # Of the whole machine, the share of its cores' time since the look before in which they had something to do.
+    used: float = 0.0
 
 
-def look(kube: Kubectl, name: str) -> Moment:
+class Machine:
+    """How busy the cores are, by the kernel's counts."""
+
+    def __init__(self) -> None:
+        self._before = self._counts()
+
+    def used(self) -> float:
+        """The share since the last question."""
+        after = self._counts()
+        idle, whole = (now - before for now, before in zip(after, self._before, strict=True))
+        self._before = after
+        return 1 - idle / max(1, whole)
+
+    @staticmethod
+    def _counts() -> tuple[int, int]:
+        fields = [int(x) for x in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+        return fields[3] + fields[4], sum(fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A worker's first steps: when its pod was made (time.time()), and seconds since. The API server counts whole seconds."""
+
+    pod: str
+    made: float
+    scheduled: float
+    started: float
+    ready: float
+
+
+def starts(kube: Kubectl, name: str) -> list[Start]:
+    """Of the job's workers that are ready."""
+    pods = json.loads(kube.run("get", "pods", "-l", f"inference.myorg/job={name}", "-o", "json"))["items"]
+    found = [start for pod in pods if (start := _start(pod)) is not None]
+    return sorted(found, key=lambda start: (start.made, start.pod))
+
+
+def _start(pod: Manifest) -> Start | None:
+    status = pod["status"]
+    when = {c["type"]: c["lastTransitionTime"] for c in status.get("conditions", ()) if c["status"] == "True"}
+    running = [c["state"]["running"]["startedAt"] for c in status.get("containerStatuses", ()) if "running" in c["state"]]
+    if "Ready" not in when or not running:
+        return None
+    made = _stamp(pod["metadata"]["creationTimestamp"])
+    scheduled, started, ready = (_stamp(x) - made for x in (when["PodScheduled"], running[0], when["Ready"]))
+    return Start(pod["metadata"]["name"], made, scheduled, started, ready)
+
+
+def _stamp(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def look(kube: Kubectl, name: str, machine: Machine) -> Moment:
     """Now."""
     path = f"/apis/inference.myorg/v1/namespaces/{kube.namespace}/inferencejobs/{name}"
     job = json.loads(kube.run("get", "--raw", path))
@@ -35,6 +91,7 @@ def look(kube: Kubectl, name: str) -> Moment:
         ready=job.get("status", {}).get("readyReplicas", 0),
         p95=metric(kube, name),
         desired=metric(kube, name, "inference_desired_replicas"),
+        used=round(machine.used(), 3),
     )
 
 

@@ -73,6 +73,18 @@ TOOL_SETS: dict[str, ToolSet] = {
             "webhooks": ("sigs.k8s.io/kueue", "config/components/webhook"),
         },
     ),
+    # What else can move replicas, as peers in benchmarks.
+    "keda": ToolSet(
+        module="keda",
+        programs={name: f"github.com/kedacore/keda/v2/cmd/{name}" for name in ("adapter", "operator")},
+        shares={"crds": ("github.com/kedacore/keda/v2", "config/crd/bases")},
+    ),
+    "prometheus-adapter": ToolSet(
+        module="prometheus-adapter", programs={"prometheus-adapter": "sigs.k8s.io/prometheus-adapter/cmd/adapter"}
+    ),
+    "metrics-server": ToolSet(
+        module="metrics-server", programs={"metrics-server": "sigs.k8s.io/metrics-server/cmd/metrics-server"}
+    ),
 }
 
 

@@ -57,7 +57,7 @@ class Kubelet:
 
     def run(self, pod: Raw, *, ready: bool = True, address: str | None = None) -> None:
         """Bound, started, and (if it is) ready."""
-        state = {"running": {"startedAt": _now()}}
+        state = {"running": {"startedAt": now()}}
 
         def change(obj: Raw) -> None:
             obj["spec"]["nodeName"] = node_of(obj)
@@ -73,7 +73,7 @@ class Kubelet:
     def end(self, pod: Raw, report: TerminationReport = SUCCESS) -> None:
         """The worker ends with its last words."""
         code = 0 if report.outcome == "Succeeded" else 1
-        ended = {"exitCode": code, "startedAt": _now(), "finishedAt": _now(), "message": encode_report(report).decode()}
+        ended = {"exitCode": code, "startedAt": now(), "finishedAt": now(), "message": encode_report(report).decode()}
 
         def change(obj: Raw) -> None:
             obj["spec"]["nodeName"] = node_of(obj)
@@ -119,5 +119,5 @@ def _number(pod: Raw) -> int:
     return int(pod["metadata"]["labels"]["inference.myorg/attempt"])
 
 
-def _now() -> str:
+def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

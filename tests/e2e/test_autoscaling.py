@@ -1,6 +1,8 @@
 """Latency drives the real HPA: up in a breach, down again after it, no request lost; and whoever else writes the job's spec."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,9 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from bench.autoscaling.load import Plan, read
 from bench.autoscaling.service import job, metric, plan
+from dev.tools import ensure
 from examples.demo.cluster import RELEASE, ROOT, SYSTEM, Kubectl, Manifest, wait_for
 from tests.e2e.conftest import Space
 from tests.e2e.support import condition, kill_process, wait_reason
@@ -33,6 +37,28 @@ def two_operators(kube: Kubectl) -> Iterator[None]:
 def kill_leader(kube: Kubectl) -> None:
     holder = replace(kube, namespace=SYSTEM).get("lease", RELEASE)["spec"]["holderIdentity"]
     kill_process(holder.rpartition("-")[0], "HOSTNAME")
+
+
+def restart_api_server() -> None:
+    """It dies without a word, and is started again as a supervisor would; whoever talks to it has to try again."""
+    found = subprocess.run([sys.executable, "-m", "dev.cluster", "status", "--json"], cwd=ROOT, stdout=subprocess.PIPE, check=True)
+    os.kill(json.loads(found.stdout)["processes"]["kube-apiserver"]["pid"], signal.SIGKILL)
+    subprocess.run([sys.executable, "-m", "dev.cluster", "up"], cwd=ROOT, check=True)
+
+
+def helm_upgrade(kube: Kubectl, folder: Path, manifest: Manifest, label: str) -> None:
+    """A release of the user's own whose only object is the job; what changes is a label of it."""
+    chart = folder / "mine"
+    (chart / "templates").mkdir(parents=True, exist_ok=True)
+    (chart / "Chart.yaml").write_text("apiVersion: v2\nname: mine\nversion: 1.0.0\n")
+    labelled = {**manifest, "metadata": {**manifest["metadata"], "labels": {"release": label}}}
+    (chart / "templates" / "job.yaml").write_text(yaml.safe_dump(labelled))
+    helm = [str(ensure("helm") / "helm"), "upgrade", "--install", "mine", str(chart), "--take-ownership"]
+    done = subprocess.run(
+        [*helm, "-n", kube.namespace, "--kubeconfig", str(kube.kubeconfig)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert kube.get("inferencejob", manifest["metadata"]["name"])["metadata"]["labels"]["release"] == label
 
 
 def hpa(kube: Kubectl, name: str) -> Manifest | None:
@@ -80,10 +106,14 @@ def test_a_breach_is_answered_by_workers_and_calm_takes_them_away(space: Space, 
         wait_for(lambda: (metric(kube, "elastic") or 0) > 300, "the breach is measured", seconds=60)
         wait_for(lambda: replicas(kube, "elastic") >= 2, "the HPA asks for more", seconds=90)
         more = replicas(kube, "elastic")
-        # A leader that dies in the middle, and whoever applies the manifest without replicas, change nothing about the number.
+        # A leader that dies in the middle, an API server that is started anew, and whoever applies the manifest without replicas
+        # change nothing about the number.
         kill_leader(kube)
+        restart_api_server()
         kube.apply(job("elastic"))
         kube.apply(job("elastic"), server_side=True)
+        for label in ("one", "two"):
+            helm_upgrade(kube, tmp_path, job("elastic"), label)
         assert replicas(kube, "elastic") >= more
         wait_for(lambda: ready(kube, "elastic") >= 2, "more workers answer", seconds=90)
         wait_for(lambda: (metric(kube, "elastic") or 1e9) <= 300, "the breach is over", seconds=120)
@@ -143,6 +173,9 @@ def test_an_hpa_of_somebody_else_is_respected_and_named(space: Space) -> None:
     kube.run("delete", "hpa", "mine")
     wait_reason(kube, "claimed", "FollowingLatency", kind="Autoscaled")
     wait_for(lambda: hpa(kube, "claimed") is not None, "ours takes over")
+    made = (hpa(kube, "claimed") or {})["spec"]
+    kube.run("patch", "hpa", "claimed", "--type=merge", "-p", '{"spec":{"maxReplicas":40,"behavior":null}}')
+    wait_for(lambda: (hpa(kube, "claimed") or {})["spec"] == made, "what somebody else writes into ours is taken back")
     kube.run("delete", "ij", "claimed")
     wait_for(lambda: hpa(kube, "claimed") is None, "the HPA goes with its job")
 

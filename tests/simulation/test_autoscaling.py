@@ -28,6 +28,7 @@ SERVICES = {
     "requests of 50 ms": (step(8, 40), even(0.05), 0.25),
     "requests of varied length": (step(8, 30), varied(0.05), 0.4),
     "few slow requests": (step(0.6, 4), even(0.5), 2.0),
+    "a worker's worth and a third": (step(12, 34), even(1 / 26), 0.3),
 }
 
 
@@ -38,10 +39,21 @@ def test_after_a_step_it_settles_within_the_target_and_stays(name: str, period: 
     rate, service, target = SERVICES[name]
     moments = Service(rate, service, target, seed=seed, hpa_seconds=period).run(STEP + 400)
 
-    assert share_over(moments, target, since=STEP + 150) < 0.05
+    assert share_over(moments, target, since=STEP + 150) < 0.06
     # Up, and at most once back from an overshoot.
     assert reversals(moments, since=STEP) <= 1
     assert moments[-1].asked < 20
+
+
+@pytest.mark.parametrize("begins", range(5))
+def test_the_queue_of_the_first_worker_is_not_taken_for_a_lack_of_workers(begins: int) -> None:
+    """Whenever in the HPA's period the load steps up: what is asked for is enough, stays, and is not twice as many."""
+    rate, service, target = SERVICES["a worker's worth and a third"]
+    moments = Service(lambda time: rate(time - 3 * begins), service, target, seed=begins).run(STEP + 400)
+
+    assert max(m.asked for m in moments) <= 4
+    assert reversals(moments, since=STEP) <= 1
+    assert share_over(moments, target, since=STEP + 80) < 0.06
 
 
 @pytest.mark.parametrize("after", [8.0, 0.0])

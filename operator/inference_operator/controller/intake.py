@@ -166,4 +166,4 @@ def _opens(pod: Pod | None) -> object:
 
 def _scaling(found: Autoscaler | None) -> object:
     """What of an HPA matters: not its status, which changes all the time."""
-    return None if found is None else (found.uid, found.target, found.job_uid, found.revision)
+    return None if found is None else (found.uid, found.target, found.job_uid, found.revision, found.spec)

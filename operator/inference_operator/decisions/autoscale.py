@@ -1,5 +1,6 @@
 """Whether a job has an HPA of ours, and what its condition Autoscaled says. Who moves spec.replicas is never the operator."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -133,10 +134,23 @@ def autoscaler_of(job: Job, settings: Settings) -> Manifest:
 
 def _applied(observed: Observed, settings: Settings) -> tuple[Action, ...]:
     ours, manifest = _ours(observed), autoscaler_of(observed.job, settings)
-    if ours is not None and ours.revision == manifest["metadata"]["annotations"][names.ANNOTATION_AUTOSCALER]:
-        return ()
-    why = "the job has no HPA" if ours is None else "the HPA is not what the job asks for"
-    return (ApplyAutoscaler(manifest, ours.uid if ours is not None else None, why),)
+    if ours is None:
+        return (ApplyAutoscaler(manifest, None, "the job has no HPA"),)
+    if ours.revision != manifest["metadata"]["annotations"][names.ANNOTATION_AUTOSCALER]:
+        return (ApplyAutoscaler(manifest, ours.uid, "the HPA is not what the job asks for"),)
+    if not _says(ours.spec, manifest["spec"]):
+        return (ApplyAutoscaler(manifest, ours.uid, "somebody else has changed the HPA"),)
+    return ()
+
+
+def _says(live: object, wanted: object) -> bool:
+    """Whether all that is wanted stands there. What somebody added to it (a tolerance, say) is theirs."""
+    if isinstance(wanted, dict):
+        return isinstance(live, Mapping) and all(key in live and _says(live[key], value) for key, value in wanted.items())
+    if isinstance(wanted, list):
+        # Every list of an HPA's spec is one field to the API server.
+        return isinstance(live, list) and len(live) == len(wanted) and all(map(_says, live, wanted))
+    return live == wanted
 
 
 def removed(observed: Observed, why: str) -> tuple[Action, ...]:

@@ -10,7 +10,8 @@ the load (workers' worth of computing over the utilisation that the target allow
 * What was asked for earlier and still warms up is counted: only the load may ask for more in the meantime.
 * Going down takes a distance to going up, and a whole window that does not speak against it.
 
-A step is a function of the state before and of what is seen. A new process has no state, and goes on from the replicas it finds.
+A step is a function of the state before and of what is seen. A new process has no state, and goes on from the replicas it finds:
+until it has learned, only a breach takes it up, and it goes down one worker at a time.
 """
 
 import math
@@ -26,6 +27,8 @@ _CLEARED = 1.0
 _MOST_GROWTH = 2.0
 # A breach with the load satisfied may be an old queue that is still being worked off.
 _PATIENCE_SECONDS = 8.0
+# A queue that has gathered is to be gone after so long.
+_WORK_OFF_SECONDS = 10.0
 # A percentile of fewer requests is noise.
 _FEW = 20
 # Utilisation says how latency depends on it only where there is some.
@@ -118,6 +121,13 @@ def _breached(state: Steering, seen: Seen, bounds: Bounds) -> Steering:
     return replace(state, breach_since=since, below_floor=below)
 
 
+def _passes(seen: Seen, bounds: Bounds) -> bool:
+    """Whether a breach goes by itself: an old queue is being worked off, or only the older part of the window remembers it."""
+    load, recent = seen.steady, seen.recent
+    newest = recent.count >= _FEW and recent.p95 is not None and recent.p95 <= _CLEARED * bounds.target_seconds
+    return newest or load.busy > (1 + _STEADY) * load.demand
+
+
 def _wish(state: Steering, seen: Seen, bounds: Bounds, window_seconds: float) -> tuple[int, Why]:
     load, recent, ready = seen.steady, seen.recent, seen.workers.ready
     whole = load.seconds >= 0.9 * window_seconds
@@ -125,16 +135,16 @@ def _wish(state: Steering, seen: Seen, bounds: Bounds, window_seconds: float) ->
         return (bounds.minimum, Why.IDLE) if whole else (bounds.asked, Why.HELD)
     # A model that can't hold the target anyway is served for its load alone.
     allowed = START_UTILISATION if state.below_floor else state.utilisation
-    up = math.ceil(_surely(recent, -1) / allowed - 1e-9)
+    up = math.ceil((_surely(recent, -1) + _overdue(seen, bounds)) / allowed - 1e-9)
     # What was learned before a restart is learned again within a window; until then only a breach says that there are too few.
-    known = state.learned or state.below_floor or load.p95 is None or load.p95 > bounds.target_seconds
-    if up > bounds.asked and known:
+    known = state.learned or state.below_floor
+    if up > bounds.asked and (known or load.p95 is None or load.p95 > bounds.target_seconds):
         return up, Why.LOAD
     if state.below_floor:
         why = Why.FLOOR
     elif state.breach_since is not None:
         lasts = seen.time - state.breach_since >= _PATIENCE_SECONDS
-        if lasts and bounds.asked <= ready and load.p95 is not None:
+        if lasts and bounds.asked <= ready and load.p95 is not None and not _passes(seen, bounds):
             over = min(load.p95 / bounds.target_seconds, _MOST_GROWTH)
             return max(ready + 1, math.ceil(ready * over)), Why.BREACH
         return bounds.asked, Why.BREACH
@@ -142,9 +152,21 @@ def _wish(state: Steering, seen: Seen, bounds: Bounds, window_seconds: float) ->
         why = Why.HELD
     demand = max(_surely(load, 1), _surely(recent, 1))
     down = max(1, math.ceil(demand / (_DISTANCE * allowed) - 1e-9))
+    if not known:
+        # What fewer workers would bear is a guess as yet: a new process tries it one worker at a time.
+        down = max(down, bounds.asked - 1)
     if whole and down < bounds.asked:
         return down, Why.LOAD if why is Why.HELD else why
     return bounds.asked, why
+
+
+def _overdue(seen: Seen, bounds: Bounds) -> float:
+    """Workers' worth of computing that works off in time what has gathered beyond what the target allows to wait."""
+    recent = seen.recent
+    if not recent.requests_per_second:
+        return 0.0
+    waits = seen.workers.queued * recent.busy / recent.requests_per_second
+    return max(0.0, waits - seen.workers.ready * bounds.target_seconds) / max(_WORK_OFF_SECONDS, bounds.target_seconds)
 
 
 def _surely(load: Load, sign: int) -> float:

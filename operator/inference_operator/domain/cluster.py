@@ -174,7 +174,7 @@ class Autoscaler:
     """A HorizontalPodAutoscaler.
 
     `job_uid` is that of the InferenceJob for which this operator made it, None for somebody else's; `revision` says of what it was
-    made; `scaled_object` is the KEDA object behind it, if any.
+    made; `scaled_object` is the KEDA object behind it, if any. `spec` is only told of our own: others' is none of our business.
     """
 
     key: Key
@@ -185,6 +185,7 @@ class Autoscaler:
     job_uid: str | None = None
     revision: str = ""
     scaled_object: str | None = None
+    spec: Mapping[str, object] = field(default_factory=dict)
 
 
 class MetricsApiState(StrEnum):

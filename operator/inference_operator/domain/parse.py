@@ -193,14 +193,16 @@ def parse_autoscaler(raw: Raw) -> Autoscaler:
     found = msgspec.convert(raw, _RawAutoscaler)
     meta, target = found.metadata, found.spec.scale_target_ref
     job = target.kind == KIND and target.api_version.partition("/")[0] == GROUP
+    ours = _is_ours(meta)
     return Autoscaler(
         key=Key(meta.namespace, meta.name),
         uid=meta.uid,
         resource_version=meta.resource_version,
         target=Key(meta.namespace, target.name) if job else None,
-        job_uid=meta.labels[names.LABEL_JOB_UID] if _is_ours(meta) else None,
+        job_uid=meta.labels[names.LABEL_JOB_UID] if ours else None,
         revision=meta.annotations.get(names.ANNOTATION_AUTOSCALER, ""),
         scaled_object=meta.labels.get("scaledobject.keda.sh/name"),
+        spec=raw.get("spec", {}) if ours else {},
     )
 
 

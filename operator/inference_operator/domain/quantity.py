@@ -42,3 +42,12 @@ def parse_quantity(text: str, *, milli: bool = False) -> int:
         if found[3]:
             value = value.scaleb(int(found[3][1:]))
         return int(value.to_integral_value(ROUND_CEILING))
+
+
+def format_quantity(number: int) -> str:
+    """A whole number as the API server would write it, so that what comes back equals what was sent: 1000 is 1k to it."""
+    for suffix in ("", "k", "M", "G", "T", "P"):
+        if number == 0 or number % 1000:
+            return f"{number}{suffix}"
+        number //= 1000
+    return f"{number}E"

@@ -3,6 +3,7 @@
 from inference_operator.domain import job as job_api
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Job
+from inference_operator.domain.quantity import format_quantity
 from inference_operator.domain.schema import API_VERSION
 from inference_operator.manifests.worker import Manifest, owner_reference
 
@@ -20,7 +21,7 @@ def autoscaler(job: Job, *, minimum: int, maximum: int, target_milliseconds: int
         "object": {
             "describedObject": _reference(job),
             "metric": {"name": METRIC, "selector": {"matchLabels": {SIGNAL: STEERING}}},
-            "target": {"type": "Value", "value": str(target_milliseconds)},
+            "target": {"type": "Value", "value": format_quantity(target_milliseconds)},
         },
     }
     spec = {

@@ -25,15 +25,20 @@ def seen(job: Job, **more: Any) -> Observed:
     return observed(job, a_pod(job), **{"metrics_api": SERVING, "measure": a_measure(), **more})
 
 
-def revision(job: Job) -> str:
-    """That of the HPA that the job wants."""
-    found: str = autoscaler_of(job, SETTINGS)["metadata"]["annotations"][ANNOTATION_AUTOSCALER]
-    return found
-
-
 def ours(job: Job, **more: Any) -> Any:
     """The HPA that was made for the job as it is."""
-    return an_autoscaler(job_uid=job.uid, **{"revision": revision(job), **more})
+    made = autoscaler_of(job, SETTINGS)
+    return an_autoscaler(
+        job_uid=job.uid, **{"revision": made["metadata"]["annotations"][ANNOTATION_AUTOSCALER], "spec": made["spec"], **more}
+    )
+
+
+def without(spec: dict[str, Any], key: str) -> dict[str, Any]:
+    return {k: v for k, v in spec.items() if k != key}
+
+
+def doubled(spec: dict[str, Any], key: str) -> dict[str, Any]:
+    return {**spec, key: spec[key] * 2}
 
 
 def says(status: str, reason: str) -> dict[str, tuple[str, str]]:
@@ -58,6 +63,24 @@ def autoscaled_jobs() -> dict[str, Situation]:
         "its HPA is as it should be": has_hpa(seen(job, autoscalers=(ours(job),)), "FollowingLatency"),
         "its HPA is of an older spec": has_hpa(
             seen(job, autoscalers=(ours(job, revision="old"),)), "FollowingLatency", actions=("ApplyAutoscaler", "WriteStatus")
+        ),
+        "its HPA was edited by somebody else": has_hpa(
+            seen(job, autoscalers=(ours(job, spec={**autoscaler_of(job, SETTINGS)["spec"], "maxReplicas": 40}),)),
+            "FollowingLatency",
+            actions=("ApplyAutoscaler", "WriteStatus"),
+        ),
+        "somebody else has taken the behaviour out of its HPA": has_hpa(
+            seen(job, autoscalers=(ours(job, spec=without(autoscaler_of(job, SETTINGS)["spec"], "behavior")),)),
+            "FollowingLatency",
+            actions=("ApplyAutoscaler", "WriteStatus"),
+        ),
+        "somebody else has added to its HPA": has_hpa(
+            seen(job, autoscalers=(ours(job, spec={**autoscaler_of(job, SETTINGS)["spec"], "more": 1}),)), "FollowingLatency"
+        ),
+        "somebody else has added a metric to its HPA": has_hpa(
+            seen(job, autoscalers=(ours(job, spec=doubled(autoscaler_of(job, SETTINGS)["spec"], "metrics")),)),
+            "FollowingLatency",
+            actions=("ApplyAutoscaler", "WriteStatus"),
         ),
         "it wants an HPA, and no worker was measured": no_hpa(seen(job, measure=None), "NoMetricYet", "once the metric answers"),
         "it wants an HPA, and the API is being registered": no_hpa(

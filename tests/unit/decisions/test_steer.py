@@ -86,6 +86,31 @@ def test_a_breach_asks_for_twice_as_many_at_most() -> None:
     assert breach(LEARNED, 9, p95=50.0, seconds=7.0).desired == 4
 
 
+def test_a_breach_that_passes_by_itself_asks_for_nothing() -> None:
+    """The window still remembers what is over, or the queue of before is being worked off."""
+    newest_are_well = a_load(0.05, busy=1.0, count=300, seconds=5.0)
+
+    assert breach(LEARNED, 20, seconds=7.0, recent=newest_are_well).desired == 2
+    assert breach(LEARNED, 20, seconds=7.0, demand=0.9).desired == 2
+    # Few newest requests are no proof that it has passed.
+    assert breach(LEARNED, 20, seconds=7.0, recent=a_load(0.05, busy=1.0, count=19, seconds=5.0)).desired == 3
+
+
+@pytest.mark.parametrize(("queued", "desired"), [(0, 2), (4, 2), (104, 3), (504, 6)])
+def test_a_queue_beyond_what_the_target_allows_is_to_be_worked_off_in_ten_seconds(queued: int, desired: int) -> None:
+    # Requests of 50 ms: two workers may have four of them waiting for 0.1 s. A hundred more are half a worker's ten seconds.
+    load = a_load(0.09, busy=1.0, count=10_000, requests_per_second=20.0)
+
+    assert step(LEARNED, Seen(100.0, Workers(2, 2, queued=queued), load, load)).desired == desired
+
+
+def test_long_requests_may_wait_as_long_as_their_target_allows() -> None:
+    load = a_load(80.0, busy=1.9, count=10_000, requests_per_second=0.05, floor=38.0)
+    queue = Seen(100.0, Workers(2, 2, queued=4), load, load)
+
+    assert step(replace(LEARNED, utilisation=0.95), queue, bounds(target_seconds=120.0)).desired == 2
+
+
 def test_a_breach_within_the_dead_band_is_none() -> None:
     assert breach(LEARNED, 30, p95=0.109, seconds=7.0).desired == 2
 
@@ -181,6 +206,14 @@ def test_a_new_process_goes_on_from_the_replicas_it_finds(asked: int) -> None:
     for busy in (0.3, 0.6, 0.9):
         young = seen(0.08, ready=asked, busy=busy * asked, count=10_000, seconds=1.0)
         assert step(None, young, bounds(asked)).desired == asked
+
+
+def test_a_new_process_gives_up_one_worker_at_a_time_until_it_has_learned() -> None:
+    """Idle workers whose latencies are spread teach nothing: how few would do is not known."""
+    spread = seen(0.09, ready=5, busy=0.5, count=1000, floor=0.001)
+
+    assert step(None, spread, bounds(5)).desired == 4
+    assert step(replace(LEARNED, ready=5), spread, bounds(5)).desired == 2
 
 
 LOADS = st.builds(

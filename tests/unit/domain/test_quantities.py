@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_operator.domain.quantity import parse_quantity
+from inference_operator.domain.quantity import format_quantity, parse_quantity
 from inference_operator.domain.resources import add, amounts, format_amount, shortage, subtract
 
 SUFFIXES = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18, "m": -3, "u": -6, "n": -9}
@@ -84,3 +84,13 @@ def test_cpu_counts_in_thousandths_and_people_read_it_in_cores() -> None:
     assert format_amount("cpu", 1500) == "1.5"
     assert format_amount("memory", 2**30) == "1024Mi"
     assert format_amount("nvidia.com/gpu", 2) == "2"
+
+
+@given(st.integers(0, 10**20))
+def test_a_number_is_written_so_that_it_is_read_again(number: int) -> None:
+    assert parse_quantity(format_quantity(number)) == number
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0"), (300, "300"), (1000, "1k"), (1500, "1500"), (2_000_000, "2M")])
+def test_a_number_is_written_as_the_api_server_does(number: int, text: str) -> None:
+    assert format_quantity(number) == text

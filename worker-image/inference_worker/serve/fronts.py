@@ -14,19 +14,25 @@ from inference_worker.serve.inference import Inference
 from inference_worker.serve.routes import Routes
 
 _SWEEP_SECONDS = 15.0
+_ALL_ADDRESSES = "0.0.0.0"  # noqa: S104
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """TCP ports; 0 is any free one."""
+    """TCP ports, 0 for any free one, and the address that they are on: all of the pod's unless said otherwise."""
 
     http: int = HTTP_PORT
     grpc: int = GRPC_PORT
+    address: str = _ALL_ADDRESSES
 
     @staticmethod
     def of(environment: Mapping[str, str]) -> "Ports":
         """As the environment says, else the usual ones."""
-        return Ports(int(environment.get("INFERENCE_HTTP_PORT", HTTP_PORT)), int(environment.get("INFERENCE_GRPC_PORT", GRPC_PORT)))
+        return Ports(
+            int(environment.get("INFERENCE_HTTP_PORT", HTTP_PORT)),
+            int(environment.get("INFERENCE_GRPC_PORT", GRPC_PORT)),
+            environment.get("INFERENCE_ADDRESS", _ALL_ADDRESSES),
+        )
 
 
 class Fronts:
@@ -61,6 +67,6 @@ async def listen(life: Life, inference: Inference, ports: Ports) -> Fronts:
     """Open both ports."""
     routes, service, connections = Routes(life, inference), GrpcService(life, inference), Connections()
     loop = asyncio.get_running_loop()
-    http = await loop.create_server(lambda: HttpProtocol(routes.handle, connections), "0.0.0.0", ports.http, backlog=4096)  # noqa: S104
-    grpc = await loop.create_server(lambda: Http2Protocol(service.handle, connections), "0.0.0.0", ports.grpc, backlog=4096)  # noqa: S104
+    http = await loop.create_server(lambda: HttpProtocol(routes.handle, connections), ports.address, ports.http, backlog=4096)
+    grpc = await loop.create_server(lambda: Http2Protocol(service.handle, connections), ports.address, ports.grpc, backlog=4096)
     return Fronts([http, grpc], connections)

@@ -1,0 +1,79 @@
+"""The HPA as the real API server stores it: what comes back is what the operator wants, until somebody else changes it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from inference_operator.decisions.actions import ApplyAutoscaler
+from inference_operator.decisions.autoscale import autoscaled, autoscaler_of
+from inference_operator.decisions.outcome import Outcome
+from inference_operator.domain.cluster import MetricsApi, MetricsApiState
+from inference_operator.domain.job import Autoscaling, AutoscalingMode, Serve
+from inference_operator.domain.parse import parse_autoscaler
+from tests.builders import NOW, SETTINGS, a_job, a_measure, a_pod, observed
+from tests.cluster.client import APPLY, MERGE
+
+if TYPE_CHECKING:
+    from inference_operator.domain.cluster import Job
+    from tests.cluster.client import Raw
+    from tests.cluster.conftest import Cluster
+
+OPERATOR = "inference-operator"
+SERVING = MetricsApi(MetricsApiState.SERVING)
+
+
+def a_service(namespace: str, target: int = 250) -> Job:
+    serve = Serve(min_replicas=1, max_replicas=4, latency_target_milliseconds=target)
+    return a_job(namespace=namespace, serve=serve, autoscaling=Autoscaling(mode=AutoscalingMode.HPA))
+
+
+def path_of(job: Job) -> str:
+    return f"/apis/autoscaling/v2/namespaces/{job.key.namespace}/horizontalpodautoscalers/{job.key.name}"
+
+
+def applied(cluster: Cluster, job: Job) -> Raw:
+    answer = cluster.client.call("PATCH", path_of(job), autoscaler_of(job, SETTINGS), kind=APPLY, fieldManager=OPERATOR, force="true")
+    assert answer.ok, answer.message
+    return answer.body
+
+
+def edited(cluster: Cluster, job: Job, change: dict[str, Any]) -> Raw:
+    answer = cluster.client.call("PATCH", path_of(job), {"spec": change}, kind=MERGE, fieldManager="kubectl-edit")
+    assert answer.ok, answer.message
+    return answer.body
+
+
+def reasons(job: Job, live: Raw) -> list[str]:
+    """Why the operator would write the HPA that it sees."""
+    seen = observed(job, a_pod(job), autoscalers=(parse_autoscaler(live),), metrics_api=SERVING, measure=a_measure())
+    actions = autoscaled(Outcome(), seen, SETTINGS, NOW).actions
+    return [action.why for action in actions if isinstance(action, ApplyAutoscaler)]
+
+
+@pytest.mark.parametrize("target", [1, 250, 1000, 1500, 60_000, 1_000_000])
+def test_what_was_applied_comes_back_as_it_is_wanted(cluster: Cluster, namespace: str, target: int) -> None:
+    job = a_service(namespace, target)
+
+    assert reasons(job, applied(cluster, job)) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"maxReplicas": 40},
+        {"minReplicas": 2},
+        {"behavior": None},
+        {"behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}}},
+        {"metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}]},
+        {"scaleTargetRef": {"name": "another"}},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_what_somebody_else_changes_is_written_once_more(cluster: Cluster, namespace: str, change: dict[str, Any]) -> None:
+    job = a_service(namespace)
+    made = applied(cluster, job)
+
+    assert reasons(job, edited(cluster, job, change)) == ["somebody else has changed the HPA"]
+    assert applied(cluster, job)["spec"] == made["spec"]

@@ -1,0 +1,195 @@
+"""Plays scheduler and kubelet of warm workers, which are real processes: each has an address of its own on loopback.
+
+The worker is started with the configuration that the operator wrote into its pod; its pod tells what the process does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import aiohttp
+import msgspec
+import numpy as np
+from prometheus_client.parser import text_string_to_metric_families
+
+from inference_operator.domain import names
+from inference_protocol.messages import CONFIG_VARIABLE, HTTP_PORT, TELEMETRY_PATH, Telemetry
+from tests.component.kubelet import node_of, now
+from tests.component.operators import until
+from tests.worker.harness import QUICK_COMMITS, QUICK_DRAIN, REPOSITORY
+from tests.worker.patched import PATCHES_VARIABLE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.component.api_server import ApiServer
+    from tests.component.kinds import Raw
+
+CLAIM = "data"
+_POLL_SECONDS = 0.02
+_NET = "127.84.0"
+
+
+@dataclass
+class Warm:
+    """One warm worker: its process, and its pod's name."""
+
+    pod: str
+    address: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        """As the kernel would for lack of memory."""
+        self.process.kill()
+
+
+@dataclass
+class WarmNode:
+    """Runs every warm worker that the operator makes. `workers` are all that ever were, oldest first."""
+
+    server: ApiServer
+    folder: Path
+    workers: list[Warm] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._lives: list[asyncio.Task[None]] = []
+        self.claim.mkdir(parents=True)
+        self.server.on_created.append(self._see)
+
+    @property
+    def claim(self) -> Path:
+        """The volume's folder."""
+        return self.folder / "volumes" / CLAIM
+
+    @property
+    def running(self) -> list[Warm]:
+        return [worker for worker in self.workers if worker.running]
+
+    def put_rows(self, name: str, rows: int, width: int) -> str:
+        """An input of so many rows; returns its location."""
+        np.save(self.claim / name, np.full((rows, width), 0.5, np.float32))
+        return f"pvc://{CLAIM}/{name}.npy"
+
+    def committed(self, job: str) -> list[tuple[int, int]]:
+        """The spans of items that a job's manifest holds."""
+        manifest = self.claim / "out" / job / "manifest.jsonl"
+        lines = manifest.read_bytes().split(b"\n")[1:-1] if manifest.exists() else []
+        return [(part["start"], part["end"]) for part in map(json.loads, lines)]
+
+    async def telemetry(self, worker: Warm) -> Telemetry:
+        return msgspec.json.decode(await self._get(worker, TELEMETRY_PATH), type=Telemetry)
+
+    async def items_done(self) -> int:
+        """Items that the workers which still run have computed and committed, all together."""
+        total = 0.0
+        for worker in self.running:
+            families = text_string_to_metric_families((await self._get(worker, "/metrics")).decode())
+            total += sum(s.value for f in families for s in f.samples if s.name == "inference_batch_items_total")
+        return int(total)
+
+    async def end(self) -> None:
+        """Kill what runs."""
+        for worker in self.workers:
+            worker.kill()
+            worker.process.wait()
+        await asyncio.gather(*self._lives, return_exceptions=True)
+
+    def _see(self, obj: Raw) -> None:
+        if obj["kind"] != "Pod" or names.LABEL_MODEL_UID not in obj["metadata"].get("labels", {}):
+            return
+        worker = self._start(obj)
+        self.workers.append(worker)
+        self._lives.append(asyncio.get_running_loop().create_task(self._live(worker, obj)))
+
+    def _start(self, pod: Raw) -> Warm:
+        number, name = len(self.workers) + 1, pod["metadata"]["name"]
+        (config,) = [e["value"] for e in pod["spec"]["containers"][0]["env"] if e["name"] == CONFIG_VARIABLE]
+        address, log = f"{_NET}.{number}", self.folder / f"{name}.log"
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(str(REPOSITORY / part) for part in ("protocol", "worker-image", "")),
+            "INFERENCE_ADDRESS": address,
+            "INFERENCE_VOLUME_ROOT": str(self.folder / "volumes"),
+            "INFERENCE_TERMINATION_PATH": str(self.folder / f"{name}.report"),
+            CONFIG_VARIABLE: config,
+            PATCHES_VARIABLE: json.dumps(QUICK_COMMITS | QUICK_DRAIN),
+        }
+        with log.open("wb") as target:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.worker.patched"], env=environment, stdout=target, stderr=target, cwd=self.folder
+            )
+        return Warm(name, address, process, log)
+
+    async def _live(self, worker: Warm, pod: Raw) -> None:
+        """The pod follows its process, from bound to ended; a pod that is deleted has its process told to stop."""
+        where = ("pods", worker.pod, pod["metadata"]["namespace"])
+        told = False
+        while worker.running:
+            found = self.server.get(*where) if self.server.has(*where) else None
+            if (found is None or found["metadata"].get("deletionTimestamp")) and not told:
+                worker.process.send_signal(signal.SIGTERM)
+                told = True
+            elif found is not None and "podIP" not in found["status"] and await self._is_ready(worker):
+                self.server.update(*where[:2], lambda obj: _run(obj, worker.address), where[2])
+            await asyncio.sleep(_POLL_SECONDS)
+        if not self.server.has(*where):
+            return
+        if self.server.get(*where)["metadata"].get("deletionTimestamp"):
+            self.server.delete(*where)
+            return
+        report = self.folder / f"{worker.pod}.report"
+        words = report.read_text() if report.exists() else ""
+        self.server.update(*where[:2], lambda obj: _end(obj, worker.process.returncode, words), where[2])
+
+    async def _is_ready(self, worker: Warm) -> bool:
+        try:
+            await self._get(worker, "/v2/health/ready")
+        except aiohttp.ClientError:
+            return False
+        return True
+
+    async def _get(self, worker: Warm, path: str) -> bytes:
+        async with aiohttp.ClientSession(raise_for_status=True) as session:
+            async with session.get(f"http://{worker.address}:{HTTP_PORT}{path}") as answer:
+                return await answer.read()
+
+
+async def all_ready(node: WarmNode, count: int) -> list[Warm]:
+    """Wait until so many workers run and are said to be ready."""
+
+    def ready() -> list[Warm]:
+        found = [w for w in node.running if node.server.has("pods", w.pod) and "podIP" in node.server.get("pods", w.pod)["status"]]
+        return found if len(found) == count else []
+
+    return await until(ready, f"{count} warm workers: {[w.log.read_text()[-500:] for w in node.workers]}")  # type: ignore[no-any-return]
+
+
+def _run(obj: Raw, address: str) -> None:
+    obj["spec"]["nodeName"] = node_of(obj)
+    obj["status"] = {
+        "phase": "Running",
+        "podIP": address,
+        "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}],
+        "containerStatuses": [{"name": names.CONTAINER, "state": {"running": {"startedAt": now()}}}],
+    }
+
+
+def _end(obj: Raw, code: int, words: str) -> None:
+    # A process that a signal ended has a negative code here, and 128 more than the signal in Kubernetes.
+    ended = {"exitCode": code if code >= 0 else 128 - code, "startedAt": now(), "finishedAt": now(), "message": words}
+    obj["status"] = {
+        "phase": "Succeeded" if code == 0 else "Failed",
+        "containerStatuses": [{"name": names.CONTAINER, "state": {"terminated": ended}}],
+    }
