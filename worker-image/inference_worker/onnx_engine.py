@@ -106,7 +106,7 @@ class OnnxEngine:
 
     def run(self, feeds: Tensors, wanted: tuple[str, ...] = (), cancellation: Cancellation | None = None) -> dict[str, Tensor]:
         """See Engine."""
-        names = list(wanted) or self._all
+        names = list(wanted) if wanted else self._all
         options = None
         if cancellation is not None:
             # One for each run: once told to end, such an object ends every later run too.

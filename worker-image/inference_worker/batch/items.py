@@ -271,7 +271,9 @@ def npz_bytes(arrays: dict[str, Tensor]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
-            plain = array.astype(str) if array.dtype.kind == "O" else array
+            plain = np.ascontiguousarray(array.astype(str) if array.dtype.kind == "O" else array)
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, np.ascontiguousarray(plain), allow_pickle=False)
+                np.lib.format.write_array_header_1_0(member, np.lib.format.header_data_from_array_1_0(plain))
+                # As it lies in memory: numpy's own writer makes a copy first.
+                member.write(plain.reshape(-1).view(np.uint8).data)
     return buffer.getvalue()

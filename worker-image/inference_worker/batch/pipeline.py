@@ -84,29 +84,30 @@ class Pipeline:
     def _run(self, feeds: Tensors, start: int, end: int, stopped: Callable[[], bool]) -> Block:
         answers: list[Tensors] = []
         timings: list[tuple[int, float]] = []
-        run, part, size, clock = self._engine.run, self._layout.part, self._size, time.perf_counter
-        count, total = end - start, 0
-        for first in range(0, count, size):
-            last = min(first + size, count)
-            batch = part(feeds, first, last)
-            self.first = start + first
-            begun = clock()
-            if self._engine.rows is not None:
-                answers.append(self._fixed(batch, last - first))
-            else:
+        run = self._engine.run if self._engine.rows is None else self._fixed
+        part, size, clock = self._layout.part, self._size, time.perf_counter
+        # For models that take microseconds each line in this loop counts.
+        count, first, last = end - start, 0, 0
+        try:
+            for first in range(0, count, size):
+                last = min(first + size, count)
+                batch = part(feeds, first, last)
+                begun = clock()
                 try:
                     answers.append(run(batch))
                 except MemoryError:
                     answers.append(self._smaller(batch, last - first))
-            timings.append((last - first, clock() - begun))
-            total = last
-            if stopped():
-                break
-        return Block(start, start + total, answers, timings)
+                timings.append((last - first, clock() - begun))
+                if stopped():
+                    break
+        finally:
+            self.first = start + first
+        return Block(start, start + last, answers, timings)
 
-    def _fixed(self, batch: Tensors, rows: int) -> Tensors:
+    def _fixed(self, batch: Tensors) -> Tensors:
         """For models that take exactly so many rows: the last batch is filled up, and its answer cut."""
         assert self._engine.rows is not None
+        rows = self._layout.rows(batch)
         short = self._engine.rows - rows
         if not short:
             return self._engine.run(batch)

@@ -282,7 +282,7 @@ def _require_rows(block: Block, axes: dict[str, int]) -> None:
     for batch, (count, _) in zip(block.answers, block.timings, strict=True):
         for name, array in batch.items():
             axis = axes.get(name, 0)
-            if array.ndim <= axis or array.shape[axis] != count:
+            if array.shape[axis : axis + 1] != (count,):
                 raise WorkerError(
                     WorkerReason.INPUT_INVALID,
                     f"output {name!r} has shape {list(array.shape)} for {count} items: it has no row per item, so this model can't "
