@@ -133,7 +133,7 @@ def install(cluster: Cluster, folder: Path) -> Installed:
     """Apply the chart's RBAC and nothing else of it, make a node, and start the operator with the account's token."""
     cluster.client.create("/api/v1/namespaces", {"metadata": {"name": RELEASE_NAMESPACE}})
     cluster.kubectl("apply", "-f", "-", stdin=render("rbac.yaml", "serviceaccount.yaml", "custom-metrics-rbac.yaml"))
-    _make_node(cluster.client)
+    make_node(cluster.client, NODE)
     path = f"/api/v1/namespaces/{RELEASE_NAMESPACE}/serviceaccounts/{ACCOUNT}/token"
     token = cluster.client.create(path, {"spec": {"expirationSeconds": 7200}})["status"]["token"]
     log = folder / "operator.log"
@@ -171,13 +171,14 @@ def _variables(cluster: Cluster, folder: Path, token: str) -> dict[str, str]:
     }
 
 
-def _make_node(client: Client) -> None:
-    client.create("/api/v1/nodes", {"metadata": {"name": NODE}})
+def make_node(client: Client, name: str, labels: dict[str, str] | None = None) -> None:
+    """A node that has room and no kubelet."""
+    client.create("/api/v1/nodes", {"metadata": {"name": name, "labels": labels or {}}})
     # Admission taints a new node as not ready, and nobody here takes the taint away.
-    client.merge(f"/api/v1/nodes/{NODE}", {"spec": {"taints": None}})
+    client.merge(f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "", "lastTransitionTime": _now()}
     room = {"cpu": "64", "memory": "256Gi", "pods": "500"}
-    client.merge(f"/api/v1/nodes/{NODE}/status", {"status": {"allocatable": room, "capacity": room, "conditions": [ready]}})
+    client.merge(f"/api/v1/nodes/{name}/status", {"status": {"allocatable": room, "capacity": room, "conditions": [ready]}})
 
 
 def _now() -> str:

@@ -26,6 +26,7 @@ class Kind:
 KINDS = (
     Kind("", "v1", "namespaces", "Namespace", namespaced=False),
     Kind("", "v1", "nodes", "Node", namespaced=False),
+    Kind("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False),
     Kind("", "v1", "pods", "Pod"),
     Kind("", "v1", "services", "Service"),
     Kind("", "v1", "secrets", "Secret"),

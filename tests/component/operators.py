@@ -31,7 +31,7 @@ SETTINGS: dict[str, Any] = {
     "requestsPerSecond": 2000,
     "burst": 2000,
 }
-WATCHED = ("horizontalpodautoscalers", "inferencejobs", "inferencemodels", "nodes", "pods", "services")
+WATCHED = ("horizontalpodautoscalers", "inferencejobs", "inferencemodels", "nodes", "persistentvolumes", "pods", "services")
 QUICK_LEASE = {
     "inference_operator.effects.lease:DURATION_SECONDS": 3,
     "inference_operator.effects.lease:RENEW_DEADLINE_SECONDS": 2.0,

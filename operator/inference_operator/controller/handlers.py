@@ -47,6 +47,7 @@ def register(registry: kopf.OperatorRegistry, intake: Intake, connection: Connec
     listen(intake.model, model.PLURAL, GROUP, VERSION, model.PLURAL)
     listen(intake.pod, "pods", "", "v1", "pods")
     listen(intake.node, "nodes", "", "v1", "nodes")
+    listen(intake.volume, "persistentvolumes", "", "v1", "persistentvolumes")
     listen(intake.service, "services", "", "v1", "services")
     listen(intake.autoscaler, "horizontalpodautoscalers", "autoscaling", "v2", "horizontalpodautoscalers")
 

@@ -8,7 +8,7 @@ from inference_operator.controller.store import Store, is_newer
 from inference_operator.decisions.lodging import pool_key
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Autoscaler, Key, Node, Pod
-from inference_operator.domain.parse import parse_autoscaler, parse_job, parse_model, parse_node, parse_pod
+from inference_operator.domain.parse import parse_autoscaler, parse_job, parse_model, parse_node, parse_pod, parse_volume
 
 Raw = dict[str, Any]
 
@@ -87,6 +87,23 @@ class Intake:
         if (before is not None and before.reachable) != (node is not None and node.reachable):
             for pod in self._store.workers_on(name):
                 self._wake_owner(pod)
+
+    def volume(self, raw: Raw, *, gone: bool) -> None:
+        """A PersistentVolume concerns the jobs of its claim's namespace."""
+        meta = raw["metadata"]
+        name, before = meta["name"], self._store.volumes.get(meta["name"])
+        if before is not None and before.uid == meta["uid"]:
+            if not gone and not is_newer(meta["resourceVersion"], before.resource_version):
+                return
+        elif gone:
+            return
+        after = None if gone else parse_volume(raw)
+        for namespace in self._store.put_volume(name, after):
+            for job in [key for key in self._store.jobs if key.namespace == namespace]:
+                self._wake(job)
+            for model in [key for key in self._store.models if key.namespace == namespace]:
+                self._wake(pool_key(model))
+            self._fleet.touch()
 
     def pod(self, raw: Raw, *, gone: bool) -> None:
         """A pod concerns its job when it is a worker, and the fleet when it takes or frees room."""

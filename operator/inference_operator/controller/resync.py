@@ -40,9 +40,10 @@ class Resync:
                 log.warning("resync failed: %s", error)
 
     async def once(self) -> None:
-        """One round over all kinds. Nodes and pods first: capacity has to be known before anything is placed."""
+        """One round over all kinds. Nodes, volumes and pods first: capacity has to be known before anything is placed."""
         for name, known, take, path, selector in (
             ("nodes", self._nodes, self._intake.node, paths.nodes(), ""),
+            ("persistentvolumes", self._volumes, self._intake.volume, paths.volumes(), ""),
             ("pods", self._pods, self._intake.pod, paths.pods(None), ""),
             ("services", self._services, self._intake.service, paths.services(None), _OURS),
             ("horizontalpodautoscalers", self._autoscalers, self._intake.autoscaler, paths.autoscalers(None), ""),
@@ -75,6 +76,9 @@ class Resync:
 
     def _nodes(self) -> dict[Key, str]:
         return {Key("", name): node.uid for name, node in self._store.nodes.items()}
+
+    def _volumes(self) -> dict[Key, str]:
+        return {Key("", name): volume.uid for name, volume in self._store.volumes.items()}
 
     def _pods(self) -> dict[Key, str]:
         return {key: pod.uid for key, pod in self._store.pods.items() if pod.uid}

@@ -31,6 +31,7 @@ from inference_operator.domain.cluster import (
 )
 from inference_operator.domain.job import AttemptOutcome
 from inference_operator.domain.load import Measure
+from inference_operator.domain.topology import Terms, Volume
 from inference_protocol.messages import TaskState
 
 # An assumed pod that the API server never showed is dropped after this: the write was lost.
@@ -65,6 +66,9 @@ class Store:
         # Measures of serving jobs by their uid.
         self.measures: dict[str, Measure] = {}
         self.autoscalers: dict[Key, Autoscaler] = {}
+        self.volumes: dict[str, Volume] = {}
+        # The same by their claims' namespaces and names: all jobs of a namespace share one look.
+        self._terms: dict[str, dict[str, Terms]] = {}
         self.metrics_api = MetricsApi(MetricsApiState.DISABLED)
         self._pods_of: dict[str, set[Key]] = {}
         self._jobs_of: dict[Key, set[Key]] = {}
@@ -226,6 +230,21 @@ class Store:
         """The worker pods of one job."""
         return tuple(self.pods[key] for key in self._pods_of.get(uid, ()))
 
+    # volumes
+
+    def put_volume(self, name: str, volume: Volume | None) -> set[str]:
+        """Take a volume in, None for one that holds nobody back; returns the namespaces where what can be mounted has changed."""
+        before = self.volumes.pop(name, None)
+        if volume is not None:
+            self.volumes[name] = volume
+        if before is not None and volume is not None and before.says == volume.says:
+            return set()
+        touched = {found.namespace for found in (before, volume) if found is not None}
+        for namespace in touched:
+            # Made anew, not changed: snapshots share it.
+            self._terms[namespace] = {v.claim: v.terms for v in self.volumes.values() if v.namespace == namespace}
+        return touched
+
     # tasks on warm workers
 
     def put_task(self, state: TaskState, now: datetime) -> bool:
@@ -292,6 +311,7 @@ class Store:
             measure=self.measures.get(job.uid),
             autoscalers=self.autoscalers_of(key),
             metrics_api=self.metrics_api,
+            volumes=self._terms.get(key.namespace, {}),
         )
 
     def _lodger(self, job: Job) -> Pod | None:
@@ -348,6 +368,7 @@ class Store:
                 if (reading := self.readings.get(pod.uid)) is not None and reading.telemetry.idle_seconds is not None
             },
             guests={pod.key: frozenset(r.telemetry.guests) for pod in pods if (r := self.readings.get(pod.uid)) is not None},
+            volumes=self._terms.get(key.namespace, {}),
             setback=self.setbacks.get(pool_key(key)),
             lost=frozenset(pod.uid for pod in pods if self._is_lost(pod)),
         )

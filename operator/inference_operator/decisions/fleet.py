@@ -10,6 +10,7 @@ from inference_operator.decisions.profile import Estimate
 from inference_operator.domain.cluster import Key, Node, Pod
 from inference_operator.domain.conditions import Reason
 from inference_operator.domain.job import Alternative, CostTerms
+from inference_operator.domain.topology import Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +30,13 @@ class Shape:
     amounts: tuple[tuple[str, int], ...]
     node_selector: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[Tolerance, ...] = ()
+    # Claims whose volumes can't be mounted everywhere, and where they can.
+    volumes: tuple[tuple[str, Terms], ...] = ()
     # A pass looks shapes up ten thousand times; hashing the tuples anew each time was half of its cost.
     _hash: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.amounts, self.node_selector, self.tolerations)))
+        object.__setattr__(self, "_hash", hash((self.amounts, self.node_selector, self.tolerations, self.volumes)))
 
     def __hash__(self) -> int:
         return self._hash
@@ -41,10 +44,13 @@ class Shape:
 
 @lru_cache(maxsize=4096)
 def shared_shape(
-    amounts: tuple[tuple[str, int], ...], node_selector: tuple[tuple[str, str], ...] = (), tolerations: tuple[Tolerance, ...] = ()
+    amounts: tuple[tuple[str, int], ...],
+    node_selector: tuple[tuple[str, str], ...] = (),
+    tolerations: tuple[Tolerance, ...] = (),
+    volumes: tuple[tuple[str, Terms], ...] = (),
 ) -> Shape:
     """One object for all needs of a shape: it is found again by what it is, without a comparison, and kept once."""
-    return Shape(amounts, node_selector, tolerations)
+    return Shape(amounts, node_selector, tolerations, volumes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """What a job wants from the fleet just now: nothing, or workers of some shape on some accelerator classes."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -18,7 +19,9 @@ from inference_operator.domain.instants import shift
 from inference_operator.domain.job import Accelerator, Backend, DeadlinePolicy, InferenceJobSpec, Resources
 from inference_operator.domain.quantity import parse_quantity
 from inference_operator.domain.resources import PODS
+from inference_operator.domain.topology import Terms
 from inference_operator.manifests.triton import pod_amounts
+from inference_operator.manifests.worker import claims
 from inference_operator.settings import AcceleratorClass, Settings
 
 # From the signal to the free place, beside the batch that is finished first: a commit, and the kubelet's part.
@@ -103,7 +106,8 @@ def tenure(observed: Observed, stand: Standing, settings: Settings, now: datetim
     node = pod.node or (worker.placement.node if worker.placement is not None else None)
     if node is None:
         return None
-    option = _option(observed, spec, worker.accelerator, settings.accelerators[worker.accelerator], settings)
+    accelerator = settings.accelerators[worker.accelerator]
+    option = _option(observed, spec, worker.accelerator, accelerator, settings, _bound(observed, spec, None))
     begun = pod.started or pod.created or now
     leaves = pod.deleting or state.ending is not None
     end = expected_end(observed, state) or shift(begun, option.estimate.total_seconds)
@@ -164,15 +168,31 @@ def _serve_slots(state: Replicas | None, spec: InferenceJobSpec, now: datetime) 
     return state.missing
 
 
-def options(observed: Observed, settings: Settings) -> tuple[Option, ...]:
-    """The accelerator classes that the job may run on, each with its shape and estimate."""
+def options(observed: Observed, settings: Settings, mounts: Collection[str] | None = None) -> tuple[Option, ...]:
+    """The accelerator classes that the job may run on, each with its shape and estimate; `mounts` are claims other than its own."""
     spec = observed.job.spec
     assert spec is not None
     names = tuple(settings.accelerators) if spec.accelerator is Accelerator.AUTO else (spec.accelerator.value,)
-    return tuple(_option(observed, spec, name, settings.accelerators[name], settings) for name in names)
+    volumes = _bound(observed, spec, mounts)
+    return tuple(_option(observed, spec, name, settings.accelerators[name], settings, volumes) for name in names)
 
 
-def _option(observed: Observed, spec: InferenceJobSpec, name: str, accelerator: AcceleratorClass, settings: Settings) -> Option:
+def _bound(observed: Observed, spec: InferenceJobSpec, mounts: Collection[str] | None) -> tuple[tuple[str, Terms], ...]:
+    """The claims that are mounted and whose volumes can't be mounted everywhere."""
+    if not observed.volumes:
+        return ()
+    mounted = claims(spec, admit.source(observed)) if mounts is None else mounts
+    return tuple((claim, observed.volumes[claim]) for claim in sorted(mounted) if claim in observed.volumes)
+
+
+def _option(
+    observed: Observed,
+    spec: InferenceJobSpec,
+    name: str,
+    accelerator: AcceleratorClass,
+    settings: Settings,
+    volumes: tuple[tuple[str, Terms], ...],
+) -> Option:
     source = admit.source(observed)
     wanted = worker_resources(observed, name, accelerator)
     taken = pod_amounts(wanted, with_sidecar=chosen(spec.backend, source.format).backend is Backend.TRITON)
@@ -185,6 +205,7 @@ def _option(observed: Observed, spec: InferenceJobSpec, name: str, accelerator: 
                 *(Tolerance(t.key, t.operator, t.value, t.effect) for t in accelerator.tolerations),
                 *(Tolerance(t.key, t.operator, t.value, t.effect) for t in spec.tolerations),
             ),
+            volumes,
         ),
         estimate=estimate(
             observed.model,

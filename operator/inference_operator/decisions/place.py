@@ -9,6 +9,7 @@ from inference_operator.domain.cluster import Node, Taint
 from inference_operator.domain.instants import shift
 from inference_operator.domain.job import CostTerms
 from inference_operator.domain.resources import Amounts, format_amount, shortage
+from inference_operator.domain.topology import described, reaches
 from inference_operator.settings import CostWeights
 
 
@@ -24,6 +25,9 @@ def unfit(node: Node, shape: Shape) -> str | None:
     for taint in node.taints:
         if taint.effect in ("NoSchedule", "NoExecute") and not any(tolerates(t, taint) for t in shape.tolerations):
             return f"taint {taint.key} is not tolerated"
+    for claim, terms in shape.volumes:
+        if not reaches(terms, node.name, node.labels):
+            return f"the volume of claim {claim} can be mounted only where {described(terms)}"
     short = shortage(shape.amounts, node.allocatable)
     if short is not None:
         wanted = format_amount(short, dict(shape.amounts)[short])

@@ -87,7 +87,7 @@ def pool_need(
         uid=observed.model.uid,
         revision=pool.revision,
         slots=stand.missing,
-        options=options(pool.like, settings),
+        options=options(replace(pool.like, volumes=observed.volumes), settings, pool.mounts),
         created=EARLIEST,
         priority=demand.priority,
         holds=True,

@@ -10,6 +10,7 @@ from inference_operator.domain.job import InferenceJobSpec, InferenceJobStatus, 
 from inference_operator.domain.load import Measure
 from inference_operator.domain.model import InferenceModelSpec, InferenceModelStatus
 from inference_operator.domain.resources import Amounts
+from inference_operator.domain.topology import Terms
 from inference_protocol.messages import TaskState, Telemetry, TerminationReport
 
 
@@ -221,6 +222,8 @@ class Observed:
     # HPAs that scale this job, and one that has the name that ours would have.
     autoscalers: tuple[Autoscaler, ...] = ()
     metrics_api: MetricsApi = field(default_factory=lambda: MetricsApi(MetricsApiState.DISABLED))
+    # The claims of the job's namespace whose volumes can't be mounted everywhere, and where they can.
+    volumes: Mapping[str, Terms] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,5 +240,6 @@ class PoolObserved:
     busy_seconds: dict[Key, float] = field(default_factory=dict)
     idle_seconds: dict[str, float] = field(default_factory=dict)
     guests: dict[Key, frozenset[str]] = field(default_factory=dict)
+    volumes: Mapping[str, Terms] = field(default_factory=dict)
     setback: Setback | None = None
     lost: frozenset[str] = frozenset()

@@ -15,6 +15,7 @@ from inference_operator.domain.model import KIND as MODEL_KIND
 from inference_operator.domain.model import InferenceModelSpec, InferenceModelStatus
 from inference_operator.domain.resources import PODS, add, amounts
 from inference_operator.domain.schema import GROUP
+from inference_operator.domain.topology import Requirement, Volume
 from inference_protocol.messages import decode_report
 
 Raw = Mapping[str, Any]
@@ -204,6 +205,61 @@ def parse_autoscaler(raw: Raw) -> Autoscaler:
         scaled_object=meta.labels.get("scaledobject.keda.sh/name"),
         spec=raw.get("spec", {}) if ours else {},
     )
+
+
+class _Requirement(_Struct, frozen=True):
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class _Term(_Struct, frozen=True):
+    match_expressions: tuple[_Requirement, ...] = ()
+    match_fields: tuple[_Requirement, ...] = ()
+
+
+class _Selector(_Struct, frozen=True):
+    node_selector_terms: tuple[_Term, ...] = ()
+
+
+class _NodeAffinity(_Struct, frozen=True):
+    required: _Selector | None = None
+
+
+class _ClaimReference(_Struct, frozen=True):
+    namespace: str = ""
+    name: str = ""
+
+
+class _VolumeSpec(_Struct, frozen=True):
+    claim_ref: _ClaimReference | None = None
+    node_affinity: _NodeAffinity | None = None
+
+
+class _VolumeStatus(_Struct, frozen=True):
+    phase: str = ""
+
+
+class _RawVolume(_Struct, frozen=True):
+    metadata: _Meta
+    spec: _VolumeSpec = _VolumeSpec()
+    status: _VolumeStatus = _VolumeStatus()
+
+
+def parse_volume(raw: Raw) -> Volume | None:
+    """A PersistentVolume that is bound to a claim and can't be mounted everywhere; None for all others, which hold nobody back.
+
+    A released one still names the claim that it had, whose name may belong to another by now.
+    """
+    found = msgspec.convert(raw, _RawVolume)
+    claim, affinity = found.spec.claim_ref, found.spec.node_affinity
+    if found.status.phase != "Bound" or claim is None or affinity is None or affinity.required is None:
+        return None
+    terms = tuple(
+        tuple(Requirement(r.key, r.operator, r.values) for r in (*term.match_expressions, *term.match_fields))
+        for term in affinity.required.node_selector_terms
+    )
+    return Volume(found.metadata.uid, found.metadata.resource_version, claim.namespace, claim.name, terms)
 
 
 class _Parsed(NamedTuple, Generic[T]):

@@ -31,6 +31,11 @@ def nodes() -> str:
     return "/api/v1/nodes"
 
 
+def volumes() -> str:
+    """PersistentVolumes."""
+    return "/api/v1/persistentvolumes"
+
+
 def jobs(namespace: str | None) -> str:
     """InferenceJobs."""
     return namespaced(namespace, job.PLURAL)

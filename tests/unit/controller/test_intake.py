@@ -272,3 +272,63 @@ def test_an_older_hpa_does_not_turn_the_view_back() -> None:
     taken.intake.autoscaler(a_raw_autoscaler(4), gone=False)
 
     assert taken.store.autoscalers_of(KEY) == ()
+
+
+def a_raw_volume(version: int = 1, *, zone: str = "b", uid: str = "uid-of-pv", phase: str = "Bound") -> Raw:
+    term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}
+    return {
+        "metadata": meta("pv", resourceVersion=str(version), uid=uid),
+        "spec": {
+            "claimRef": {"namespace": "default", "name": "data"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+        },
+        "status": {"phase": phase},
+    }
+
+
+def zones(taken: Taken) -> object:
+    seen = taken.store.observe(KEY)
+    assert seen is not None
+    return {claim: terms[0][0].values for claim, terms in seen.volumes.items()}
+
+
+def test_a_volume_wakes_the_jobs_of_its_claims_namespace_when_it_says_something_new() -> None:
+    taken = Taken()
+    taken.intake.job(a_raw_job(), gone=False)
+    taken.intake.model(a_raw_model(), gone=False)
+    taken.news()
+
+    taken.intake.volume(a_raw_volume(), gone=False)
+
+    assert set(taken.news()) == {KEY, pool_key(Key("default", "m"))}
+    assert taken.schedules_again()
+    assert zones(taken) == {"data": ("b",)}
+    taken.intake.volume(a_raw_volume(2), gone=False)
+    assert taken.news() == []
+
+
+def test_a_volume_that_is_released_holds_nobody_back() -> None:
+    taken = Taken()
+    taken.intake.job(a_raw_job(), gone=False)
+    taken.intake.volume(a_raw_volume(), gone=False)
+    taken.news()
+
+    taken.intake.volume(a_raw_volume(2, phase="Released"), gone=False)
+
+    assert taken.news() == [KEY]
+    assert zones(taken) == {}
+
+
+def test_older_news_of_a_volume_and_a_late_farewell_change_nothing() -> None:
+    taken = Taken()
+    taken.intake.job(a_raw_job(), gone=False)
+    taken.intake.volume(a_raw_volume(5), gone=False)
+    taken.news()
+
+    taken.intake.volume(a_raw_volume(4, zone="a"), gone=False)
+    taken.intake.volume(a_raw_volume(6, uid="of one before"), gone=True)
+
+    assert taken.news() == []
+    assert zones(taken) == {"data": ("b",)}
+    taken.intake.volume(a_raw_volume(5), gone=True)
+    assert zones(taken) == {}
