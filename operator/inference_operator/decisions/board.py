@@ -1,13 +1,15 @@
 """Free capacity during one scheduling pass: recounted at its start from nodes and pods, used up as places are given."""
 
 import heapq
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from inference_operator.decisions import place
 from inference_operator.decisions.fleet import Shape
 from inference_operator.domain.cluster import Node, Pod
 from inference_operator.domain.resources import shortage, subtract
+from inference_operator.domain.topology import ZONE_LABEL
 
 
 @dataclass(slots=True, eq=False)
@@ -63,6 +65,18 @@ class Board:
                 heapq.heapreplace(heap, (place.pressure(slot.node, slot.free, shape), name, slot.taken, slot))
         return None
 
+    def apart(self, shape: Shape, beside: Sequence[str]) -> Slot | None:
+        """The fit node with room that is farthest from others: fewest of them in its zone, then on itself; the roomiest among equals."""
+        nodes = Counter(beside)
+        zones = Counter(_zone(self.slots[name].node) for name in beside if name in self.slots)
+        open_ = (slot for slot in self._look(shape).fit if shortage(shape.amounts, slot.free) is None)
+
+        def rank(slot: Slot) -> tuple[int, int, float, str]:
+            node = slot.node
+            return zones[_zone(node)], nodes[node.name], place.pressure(node, slot.free, shape), node.name
+
+        return min(open_, key=rank, default=None)
+
     def openings(self, shape: Shape, limit: int) -> int:
         """How many workers of this shape have room now; counted up to a limit."""
         count = 0
@@ -99,6 +113,10 @@ class Board:
         heapq.heapify(shaped.heap)
         self._shaped[shape] = shaped
         return shaped
+
+
+def _zone(node: Node) -> str:
+    return node.labels.get(ZONE_LABEL, "")
 
 
 def free_amounts(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[str, dict[str, int]]:

@@ -116,6 +116,8 @@ class Need:
     pool: Key | None = None
     # Set where it could also run on a warm worker of another model, which has to load its model first.
     guest: Guest | None = None
+    # The nodes of the workers that it has: a service's next one goes elsewhere if it can, and to another zone first.
+    beside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """What a job wants from the fleet just now: nothing, or workers of some shape on some accelerator classes."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -13,7 +13,7 @@ from inference_operator.decisions.profile import Assumptions, estimate
 from inference_operator.decisions.replicas import Replicas, replicas
 from inference_operator.decisions.report import facts_of
 from inference_operator.decisions.revision import revision
-from inference_operator.domain.cluster import Job, Observed
+from inference_operator.domain.cluster import Job, Observed, Pod
 from inference_operator.domain.conditions import ConditionType, Truth, find
 from inference_operator.domain.instants import shift
 from inference_operator.domain.job import Accelerator, Backend, DeadlinePolicy, InferenceJobSpec, Resources
@@ -85,7 +85,17 @@ def need(observed: Observed, stand: Standing, settings: Settings, now: datetime)
         pool=pool_for(observed, settings) if spec.input is not None else None,
         # Whatever an attempt failed of, company does not make the next one better.
         guest=guest_of(observed, settings) if stand.attempts is not None and not stand.attempts.failed else None,
+        beside=nodes_of(stand.replicas.current) if stand.replicas is not None else (),
     )
+
+
+def nodes_of(workers: Iterable[Pod]) -> tuple[str, ...]:
+    """The nodes that workers are on, or were given."""
+    return tuple(sorted(node for pod in workers if (node := pod.node or _planned_node(pod)) is not None))
+
+
+def _planned_node(pod: Pod) -> str | None:
+    return pod.worker.placement.node if pod.worker is not None and pod.worker.placement is not None else None
 
 
 def tenure(observed: Observed, stand: Standing, settings: Settings, now: datetime) -> Tenure | None:
@@ -103,7 +113,7 @@ def tenure(observed: Observed, stand: Standing, settings: Settings, now: datetim
         or worker.accelerator not in settings.accelerators
     ):
         return None
-    node = pod.node or (worker.placement.node if worker.placement is not None else None)
+    node = pod.node or _planned_node(pod)
     if node is None:
         return None
     accelerator = settings.accelerators[worker.accelerator]

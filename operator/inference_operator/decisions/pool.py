@@ -16,7 +16,7 @@ from inference_operator.decisions.backend import chosen
 from inference_operator.decisions.creation import assumed, placement_at
 from inference_operator.decisions.fleet import Answer, Assignment, Demand, Host, Need
 from inference_operator.decisions.lodging import Pool, offer_of, pool_key
-from inference_operator.decisions.need import options, worker_resources
+from inference_operator.decisions.need import nodes_of, options, worker_resources
 from inference_operator.decisions.replicas import PERMANENT_RETRY_SECONDS
 from inference_operator.decisions.trouble import trouble_of
 from inference_operator.domain import names
@@ -91,6 +91,7 @@ def pool_need(
         created=EARLIEST,
         priority=demand.priority,
         holds=True,
+        beside=nodes_of(stand.current),
     )
 
 

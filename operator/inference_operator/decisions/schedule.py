@@ -236,13 +236,13 @@ class _Pass:
         """Places for as many of the need's workers as start now, and the first that does not."""
         given: list[Assignment] = []
         for work in self._works[need.key]:
-            assignment = self._assign(need, work)
+            assignment = self._assign(need, work, (*need.beside, *(a.node for a in given)) if need.holds else ())
             if assignment is None:
                 return tuple(given), work
             given.append(assignment)
         return tuple(given), None
 
-    def _assign(self, need: Need, work: Work) -> Assignment | None:
+    def _assign(self, need: Need, work: Work, beside: tuple[str, ...]) -> Assignment | None:
         """A node for what starts now, taken off the board; None when it starts later, or the room is gone after all."""
         if work.choice is None or work.lane is None:
             return None
@@ -251,7 +251,7 @@ class _Pass:
         if work.start > _NOW_SECONDS:
             return None
         option = need.options[work.choice.number]
-        slot = self._board.roomiest(option.shape)
+        slot = self._board.apart(option.shape, beside) if beside else self._board.roomiest(option.shape)
         if slot is None and len(work.choices) > 1:
             # Workers of another shape have taken what the lane promised. Another class may have room, and be in time too.
             for choice in sorted(work.choices, key=lambda c: c.cost):

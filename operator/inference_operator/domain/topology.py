@@ -33,6 +33,7 @@ class Requirement:
 # One of them has to hold wholly.
 Terms = tuple[tuple[Requirement, ...], ...]
 NAME_FIELD = "metadata.name"
+ZONE_LABEL = "topology.kubernetes.io/zone"
 
 
 @dataclass(frozen=True, slots=True)

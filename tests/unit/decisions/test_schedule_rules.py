@@ -245,3 +245,35 @@ def test_pods_of_unknown_nodes_and_unknown_resources_do_no_harm() -> None:
 
     assert free_amounts([a_node()], [gone, strange])["node-1"]["cpu"] == 8000
     assert GPU not in free_amounts([a_node()], [gone, strange])["node-1"]
+
+
+# A service's workers keep apart.
+
+SERVED = replace(a_need("s", slots=1), holds=True)
+
+
+def zoned(name: str, zone: str, *, cpu: str = "4") -> Node:
+    return a_node(name, cpu=cpu, labels={"topology.kubernetes.io/zone": zone})
+
+
+def given(need: Need, *nodes: Node) -> list[str]:
+    return [assignment.node for assignment in only(need, *nodes).assignments]
+
+
+def test_a_services_workers_go_to_different_zones_then_nodes_though_one_node_has_more_room() -> None:
+    nodes = [zoned("a-1", "a", cpu="64"), zoned("a-2", "a"), zoned("b-1", "b")]
+
+    assert given(replace(SERVED, slots=3), *nodes) == ["a-1", "b-1", "a-2"]
+    assert given(replace(SERVED, beside=("a-1",)), *nodes) == ["b-1"]
+    assert given(replace(SERVED, beside=("a-1", "b-1")), *nodes) == ["a-2"]
+
+
+def test_workers_share_a_node_rather_than_wait() -> None:
+    assert given(replace(SERVED, slots=2), a_node(cpu="4")) == ["node-1", "node-1"]
+    assert given(replace(SERVED, beside=("a-1", "gone")), zoned("a-1", "a"), zoned("b-1", "b", cpu="0")) == ["a-1"]
+
+
+def test_batches_fill_the_roomiest_node_whatever_else_runs_there() -> None:
+    nodes = [zoned("a-1", "a", cpu="64"), zoned("b-1", "b")]
+
+    assert given(replace(a_need("b"), beside=("a-1",)), *nodes) == ["a-1"]
