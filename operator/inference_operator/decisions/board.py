@@ -66,7 +66,7 @@ class Board:
         return None
 
     def apart(self, shape: Shape, beside: Sequence[str]) -> Slot | None:
-        """The fit node with room that is farthest from others: fewest of them in its zone, then on itself; the roomiest among equals."""
+        """The fit node with room and the fewest others in its zone, then on itself; the roomiest among equals."""
         nodes = Counter(beside)
         zones = Counter(_zone(self.slots[name].node) for name in beside if name in self.slots)
         open_ = (slot for slot in self._look(shape).fit if shortage(shape.amounts, slot.free) is None)
