@@ -257,10 +257,6 @@ def small_ones_keep_coming() -> World:
     return world.run(until=250)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="lanes: work that needs the room of two tenures has no lane, so that small late-comers take each half as it is freed",
-)
 def test_small_late_comers_do_not_starve_a_large_early_one() -> None:
     """volcano#3095, #748, #1901: small late jobs starve large early ones; waits that were promised do not hold."""
     assert small_ones_keep_coming().status("large")["deadline"]["outlook"] == "Met"

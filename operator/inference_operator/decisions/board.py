@@ -2,7 +2,7 @@
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from inference_operator.decisions import place
@@ -65,11 +65,12 @@ class Board:
                 heapq.heapreplace(heap, (place.pressure(slot.node, slot.free, shape), name, slot.taken, slot))
         return None
 
-    def apart(self, shape: Shape, beside: Sequence[str]) -> Slot | None:
+    def apart(self, shape: Shape, beside: Sequence[str], avoid: Collection[str] = ()) -> Slot | None:
         """The fit node with room and the fewest others in its zone, then on itself; the roomiest among equals."""
         nodes = Counter(beside)
         zones = Counter(_zone(self.slots[name].node) for name in beside if name in self.slots)
-        open_ = (slot for slot in self._look(shape).fit if shortage(shape.amounts, slot.free) is None)
+        fit = self._look(shape).fit
+        open_ = (slot for slot in fit if shortage(shape.amounts, slot.free) is None and slot.node.name not in avoid)
 
         def rank(slot: Slot) -> tuple[int, int, float, str]:
             node = slot.node

@@ -54,6 +54,8 @@ class Lane:
     version: int = 0
     # The warm worker whose time this is, for a lane that is one.
     host: Host | None = None
+    # When the place will be there, for one that is kept for work which needs the room of several tenures.
+    opens: float = 0.0
 
 
 class Lanes:
@@ -251,7 +253,7 @@ def _evict(work: Work) -> bool:
 
 def _date(lane: Lane) -> None:
     """Set the starts of all that is on a lane."""
-    time = lane.host.wait if lane.host is not None else 0.0
+    time = lane.host.wait if lane.host is not None else lane.opens
     if (tenure := lane.tenure) is not None:
         time = tenure.remaining if tenure.evicted_for is None else tenure.leaving
     for work in lane.works:

@@ -16,12 +16,14 @@ from datetime import UTC, datetime
 from math import inf
 
 from inference_operator.decisions import explain, place
-from inference_operator.decisions.board import Board
+from inference_operator.decisions.board import Board, Slot
 from inference_operator.decisions.fleet import Answer, Assignment, Fleet, Guest, Host, Need, Obstacle, Offer, Option, Shape, Tenure
 from inference_operator.decisions.lookahead import Choice, Held, Lane, Lanes, Work, look_ahead
+from inference_operator.decisions.reserve import Reservation, reserve
 from inference_operator.domain.cluster import Key
 from inference_operator.domain.conditions import Reason
 from inference_operator.domain.instants import shift
+from inference_operator.domain.resources import Amounts
 from inference_operator.settings import CostWeights
 
 _FAR = datetime.max.replace(tzinfo=UTC)
@@ -33,6 +35,10 @@ _AHEAD_TASKS = 16
 # Work that takes longer than expected is reckoned to take this much of its time so far again, and never less than the second.
 _OVERDUE = 0.05
 _OVERDUE_SECONDS = 0.01
+
+
+# Room is kept for so many at a time: each makes others wait.
+_RESERVATIONS = 4
 
 
 def schedule(fleet: Fleet, weights: CostWeights, now: datetime) -> dict[Key, Answer]:
@@ -105,6 +111,8 @@ class _Pass:
         self._welcome: dict[tuple[Key | None, Guest | None], tuple[_Warm, ...]] = {}
         self._given: Counter[Key] = Counter({host.pod: host.tasks for host in fleet.hosts if host.pod is not None})
         self._works: dict[Key, list[Work]] = {}
+        # Room that is kept, by node.
+        self._reserved: dict[str, Reservation] = {}
         self._plan()
 
     # the plan
@@ -134,6 +142,7 @@ class _Pass:
         for tenure, held in self._held.values():
             held.band = bands[(False, -tenure.priority)]
         lanes = {shape: self._lanes(shape, count) for shape, count in demand.items()}
+        self._reserve(lanes)
         works: list[Work] = []
         for need, late in self._needs:
             if need.firm and late:
@@ -199,6 +208,32 @@ class _Pass:
                     lanes.append(Lane(held, held.remaining))
         return Lanes(lanes)
 
+    def _reserve(self, lanes: dict[Shape, Lanes]) -> None:
+        """Keep room for the first few in rank that need the room of several others, who would never leave it at one time."""
+        ends: dict[str, list[tuple[float, Amounts]]] = {}
+        for tenure, held in self._held.values():
+            ends.setdefault(tenure.node, []).append((held.remaining, dict(tenure.shape.amounts)))
+        looks = _RESERVATIONS if ends else 0
+        for rank, (need, late) in enumerate(self._needs):
+            if not looks:
+                return
+            if late or need.pool is not None or any(self._board.openings(option.shape, 1) for option in need.options):
+                continue
+            looks -= 1
+            left = inf if need.deadline is None else (need.deadline - self._now).total_seconds()
+            found: list[tuple[float, int, Reservation]] = []
+            for number, option in enumerate(need.options):
+                latest = left - option.estimate.cautious_seconds if option.estimate.measured else inf
+                slots = (slot for slot in self._board.fit(option.shape) if slot.node.name not in self._reserved)
+                if (kept := reserve(option.shape, rank, slots, ends, latest)) is not None:
+                    found.append((kept.at, number, kept))
+            if found:
+                at, number, kept = min(found, key=lambda one: one[:2])
+                self._reserved[kept.slot.node.name] = kept
+                shape = need.options[number].shape
+                if not lanes[shape].lanes:
+                    lanes[shape] = Lanes([Lane(free=at, opens=at)])
+
     # answers
 
     def answers(self) -> dict[Key, Answer]:
@@ -209,7 +244,7 @@ class _Pass:
             if need.firm and late:
                 found[need.key] = Answer(need.uid, need.revision, obstacle=explain.infeasible(need, self._now))
                 continue
-            given, left = self._assign_all(need)
+            given, left = self._assign_all(need, number)
             if left is None:
                 found[need.key] = Answer(need.uid, need.revision, given)
             else:
@@ -232,17 +267,17 @@ class _Pass:
             for work in works:
                 work.lane = work.evicts = None
 
-    def _assign_all(self, need: Need) -> tuple[tuple[Assignment, ...], Work | None]:
+    def _assign_all(self, need: Need, rank: int) -> tuple[tuple[Assignment, ...], Work | None]:
         """Places for as many of the need's workers as start now, and the first that does not."""
         given: list[Assignment] = []
         for work in self._works[need.key]:
-            assignment = self._assign(need, work, (*need.beside, *(a.node for a in given)) if need.holds else ())
+            assignment = self._assign(need, rank, work, (*need.beside, *(a.node for a in given)) if need.holds else ())
             if assignment is None:
                 return tuple(given), work
             given.append(assignment)
         return tuple(given), None
 
-    def _assign(self, need: Need, work: Work, beside: tuple[str, ...]) -> Assignment | None:
+    def _assign(self, need: Need, rank: int, work: Work, beside: tuple[str, ...]) -> Assignment | None:
         """A node for what starts now, taken off the board; None when it starts later, or the room is gone after all."""
         if work.choice is None or work.lane is None:
             return None
@@ -251,21 +286,34 @@ class _Pass:
         if work.start > _NOW_SECONDS:
             return None
         option = need.options[work.choice.number]
-        slot = self._board.apart(option.shape, beside) if beside else self._board.roomiest(option.shape)
+        seconds = inf if need.holds else work.choice.seconds
+        slot = self._open_slot(option.shape, seconds, rank, beside)
         if slot is None and len(work.choices) > 1:
             # Workers of another shape have taken what the lane promised. Another class may have room, and be in time too.
             for choice in sorted(work.choices, key=lambda c: c.cost):
                 if choice.lanes.hosted:
                     continue
                 option = need.options[choice.number]
-                slot = self._board.roomiest(option.shape) if not choice.sure or choice.seconds <= work.due else None
+                seconds = inf if need.holds else choice.seconds
+                timely = not choice.sure or choice.seconds <= work.due
+                slot = self._open_slot(option.shape, seconds, rank, beside) if timely else None
                 if slot is not None:
                     break
         if slot is None:
             return None
         self._board.take(slot, option.shape)
+        if (kept := self._reserved.get(slot.node.name)) is not None:
+            kept.admitted(option.shape, seconds, rank)
         grounds = explain.Choosing(self._board, need, option, slot, self._weights, work.haste, self._now)
         return Assignment(option.accelerator, slot.node.name, grounds)
+
+    def _open_slot(self, shape: Shape, seconds: float, rank: int, beside: tuple[str, ...]) -> Slot | None:
+        """A node with room for work that takes so long, and on which nobody else's reservation is in its way."""
+        slot = self._board.apart(shape, beside) if beside else self._board.roomiest(shape)
+        if slot is None or slot.node.name not in self._reserved:
+            return slot
+        barred = [name for name, kept in self._reserved.items() if not kept.admits(shape, seconds, rank)]
+        return self._board.apart(shape, beside, barred) if slot.node.name in barred else slot
 
     def _hand_over(self, need: Need, work: Work, host: Host) -> Assignment | None:
         """A warm worker that is free, or will be in a moment."""
