@@ -8,9 +8,9 @@ from inference_operator.controller.pools import Pools, makes_pods
 from inference_operator.controller.store import Store
 from inference_operator.controller.telemetry import Telemetry
 from inference_operator.decisions.lodging import model_of, pool_key
-from inference_operator.decisions.need import need, standing, tenure
+from inference_operator.decisions.need import need, reckoned, standing, tenure
 from inference_operator.decisions.plan import plan
-from inference_operator.domain.cluster import Key
+from inference_operator.domain.cluster import Key, Model
 from inference_operator.effects.apply import Applier
 from inference_operator.errors import ConflictError, NotFoundError, OperatorError, RetryableError
 from inference_operator.observability import metrics
@@ -113,6 +113,8 @@ class Reconciler:
                     self._queue.add(pool_key(observed.model.key))
             # What was done changes what is wanted; a second look costs no write when nothing is left to say.
             self._queue.add(key)
+            if observed.model is not None:
+                self._tell_who_waits(observed.model)
 
     async def _reconcile_pool(self, key: Key, model: Key) -> None:
         """Bring one model's warm pool closer to what its jobs want."""
@@ -129,3 +131,11 @@ class Reconciler:
             finally:
                 self._fleet.touch()
             self._queue.add(key)
+            self._tell_who_waits(look.observed.model)
+
+    def _tell_who_waits(self, before: Model) -> None:
+        """Our own writes are no news when the watch shows them."""
+        after = self._store.models.get(before.key)
+        if after is not before and reckoned(after) != reckoned(before):
+            for job in filter(self._fleet.waits, self._store.jobs_of(before.key)):
+                self._queue.add(job)

@@ -3,23 +3,22 @@
 Earliest deadline first inside priority bands, among the work that can still be on time; work that is late comes after all of it,
 so that it never makes anything else late. Work that can't be on time is told so before it touches a device. `lookahead` plans all
 that is known and says what starts now and on which class: the cheapest of those that meet the deadline, where a second that is
-early counts for little. The board gives what starts now a node.
+early counts for little. The board gives what starts now a node, beside the room that `reserve` keeps for large work.
 
 Pure and deterministic: one snapshot, one answer. All that wait for the same shapes share one look at the nodes, and reasons for a
 place are put into words when the worker is made, so that a job that waits costs next to nothing.
 """
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import inf
 
 from inference_operator.decisions import explain, place
 from inference_operator.decisions.board import Board, Slot
-from inference_operator.decisions.fleet import Answer, Assignment, Fleet, Guest, Host, Need, Obstacle, Offer, Option, Shape, Tenure
-from inference_operator.decisions.lookahead import Choice, Held, Lane, Lanes, Work, look_ahead
+from inference_operator.decisions.fleet import Answer, Assignment, Fleet, Guest, Host, Need, Obstacle, Option, Shape, Tenure
+from inference_operator.decisions.lookahead import Choice, Held, Lane, Lanes, Work, done_behind_all, look_ahead
 from inference_operator.decisions.reserve import Reservation, reserve
+from inference_operator.decisions.warm import Warm, has_model, warm_lanes, warmed
 from inference_operator.domain.cluster import Key
 from inference_operator.domain.conditions import Reason
 from inference_operator.domain.instants import shift
@@ -35,8 +34,6 @@ _AHEAD_TASKS = 16
 # Work that takes longer than expected is reckoned to take this much of its time so far again, and never less than the second.
 _OVERDUE = 0.05
 _OVERDUE_SECONDS = 0.01
-
-
 # Room is kept for so many at a time: each makes others wait.
 _RESERVATIONS = 4
 
@@ -59,38 +56,6 @@ def is_late(need: Need, now: datetime) -> bool:
     return all(o.estimate.measured and o.estimate.total_seconds > left for o in need.options)
 
 
-def _warmed(option: Option) -> Option:
-    """The option on a worker that has the model."""
-    return replace(option, estimate=replace(option.estimate, load_seconds=0.0))
-
-
-@dataclass(frozen=True, slots=True)
-class _Warm:
-    """Warm workers of one pool and class that are alike: all there or all still to be made, with the same guests loaded."""
-
-    pool: Key
-    accelerator: str
-    offer: Offer | None
-    guests: frozenset[str]
-    lanes: Lanes
-
-
-def _has_model(where: _Warm | Host, need: Need) -> bool:
-    """Whether a need's model is loaded there."""
-    return where.pool == need.pool or (need.guest is not None and need.guest.digest in where.guests)
-
-
-def _warm_lanes(hosts: Iterable[Host]) -> list[_Warm]:
-    """The warm workers' lanes. A worker that its pool could add has one in each class, and takes no guests."""
-    found: dict[tuple[Key, str, bool, frozenset[str]], list[Host]] = {}
-    for host in sorted(hosts, key=lambda h: (h.pod is None, h.pod or h.pool)):
-        found.setdefault((host.pool, host.accelerator, host.pod is None, host.guests), []).append(host)
-    return [
-        _Warm(pool, accelerator, None if unmade else alike[0].offer, guests, Lanes([Lane(free=h.wait, host=h) for h in alike]))
-        for (pool, accelerator, unmade, guests), alike in found.items()
-    ]
-
-
 class _Pass:
     """One pass over the fleet: the board that is used up, and the plan of what starts when."""
 
@@ -107,8 +72,8 @@ class _Pass:
         self._held = {tenure.key: (tenure, self._hold(tenure)) for tenure in tenures}
         self._obstacles: dict[tuple[Key | None, tuple[tuple[Shape, bool], ...]], Obstacle] = {}
         self._hosts = fleet.hosts
-        self._warm = _warm_lanes(fleet.hosts)
-        self._welcome: dict[tuple[Key | None, Guest | None], tuple[_Warm, ...]] = {}
+        self._warm = warm_lanes(fleet.hosts)
+        self._welcome: dict[tuple[Key | None, Guest | None], tuple[Warm, ...]] = {}
         self._given: Counter[Key] = Counter({host.pod: host.tasks for host in fleet.hosts if host.pod is not None})
         self._works: dict[Key, list[Work]] = {}
         # Room that is kept, by node.
@@ -153,16 +118,7 @@ class _Pass:
             choices = self._warm_choices(need, haste)
             # Without a deadline a job waits for the pool; with one it may have a worker of its own to be in time.
             if need.pool is None or timed:
-                choices += [
-                    Choice(
-                        lanes[option.shape],
-                        option.estimate.cautious_seconds,
-                        place.total_cost(option, self._weights, haste),
-                        option.estimate.measured,
-                        number,
-                    )
-                    for number, option in enumerate(need.options)
-                ]
+                choices += [self._choice(lanes[o.shape], o, number, haste) for number, o in enumerate(need.options)]
             band = bands[(late, -need.priority)]
             mine = [Work(len(works) + i, need.key, due, band, choices, need.holds, haste) for i in range(need.slots)]
             works += mine
@@ -176,12 +132,15 @@ class _Pass:
         for warm in self._warm_for(need.pool, need.guest):
             for number, option in enumerate(need.options):
                 if option.accelerator == warm.accelerator:
-                    there = _warmed(option) if _has_model(warm, need) else option
-                    cost = place.total_cost(there, self._weights, haste)
-                    found.append(Choice(warm.lanes, there.estimate.cautious_seconds, cost, option.estimate.measured, number))
+                    there = warmed(option) if has_model(warm, need) else option
+                    found.append(self._choice(warm.lanes, there, number, haste))
         return found
 
-    def _warm_for(self, pool: Key | None, guest: Guest | None) -> tuple[_Warm, ...]:
+    def _choice(self, lanes: Lanes, option: Option, number: int, haste: float) -> Choice:
+        estimate = option.estimate
+        return Choice(lanes, estimate.cautious_seconds, place.total_cost(option, self._weights, haste), estimate.measured, number)
+
+    def _warm_for(self, pool: Key | None, guest: Guest | None) -> tuple[Warm, ...]:
         """The warm workers of a job's own pool, and those that would take it as a guest; looked up once for all that are alike."""
         found = self._welcome.get((pool, guest))
         if found is None:
@@ -265,7 +224,7 @@ class _Pass:
         """Undo the references in a circle: ten thousand works would stay until the collector comes, which is rare."""
         for works in self._works.values():
             for work in works:
-                work.lane = work.evicts = None
+                work.lane = None
 
     def _assign_all(self, need: Need, rank: int) -> tuple[tuple[Assignment, ...], Work | None]:
         """Places for as many of the need's workers as start now, and the first that does not."""
@@ -322,7 +281,7 @@ class _Pass:
             return None
         self._given[host.pod] += 1
         option = need.options[work.choice.number]
-        there = _warmed(option) if _has_model(host, need) else option
+        there = warmed(option) if has_model(host, need) else option
         grounds = explain.Choosing(self._board, need, there, None, self._weights, work.haste, self._now)
         return Assignment(option.accelerator, host.node, grounds, host.pod)
 
@@ -346,4 +305,8 @@ class _Pass:
             start, done = shift(self._now, work.start), shift(self._now, work.start + work.choice.seconds)
         crowded = work.lane is None and left != inf
         start_by = shift(self._now, left - min(o.estimate.total_seconds for o in need.options)) if crowded else None
-        return Obstacle(shared.reason, shared.message, start=start, done=done, position=position, start_by=start_by)
+        behind = done_behind_all(work) if crowded else inf
+        possible = shift(self._now, behind) if behind < inf else None
+        return Obstacle(
+            shared.reason, shared.message, possible=possible, start=start, done=done, position=position, start_by=start_by
+        )
