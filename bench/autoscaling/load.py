@@ -9,7 +9,7 @@ import json
 import random
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 _TIMEOUT_SECONDS = 30.0
@@ -18,7 +18,7 @@ NOT_ANSWERED = 0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Whom to ask, what, and how often: `rates` are (until second, requests a second), in order."""
+    """Whom to ask, what, and how often: `rates` are (until second, requests a second), in order; or the very `times`, if any."""
 
     host: str
     path: str
@@ -27,6 +27,7 @@ class Plan:
     result: str
     port: int = 8000
     seed: int = 1
+    times: list[float] = field(default_factory=list)
 
     def save(self, path: Path) -> None:
         """Write it for the process."""
@@ -44,6 +45,8 @@ class Answered:
 
 def arrivals(plan: Plan) -> list[float]:
     """Seconds from the start."""
+    if plan.times:
+        return plan.times
     dice = random.Random(plan.seed)
     at, found, begin = 0.0, [], 0.0
     for until, rate in plan.rates:

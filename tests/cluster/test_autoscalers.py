@@ -34,7 +34,9 @@ def path_of(job: Job) -> str:
 
 
 def applied(cluster: Cluster, job: Job) -> Raw:
-    answer = cluster.client.call("PATCH", path_of(job), autoscaler_of(job, SETTINGS), kind=APPLY, fieldManager=OPERATOR, force="true")
+    answer = cluster.client.call(
+        "PATCH", path_of(job), autoscaler_of(job, SETTINGS), kind=APPLY, fieldManager=OPERATOR, force="true"
+    )
     assert answer.ok, answer.message
     return answer.body
 
@@ -66,7 +68,11 @@ def test_what_was_applied_comes_back_as_it_is_wanted(cluster: Cluster, namespace
         {"minReplicas": 2},
         {"behavior": None},
         {"behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}}},
-        {"metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}]},
+        {
+            "metrics": [
+                {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
+            ]
+        },
         {"scaleTargetRef": {"name": "another"}},
     ],
     ids=lambda change: next(iter(change)),
