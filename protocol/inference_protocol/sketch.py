@@ -53,7 +53,7 @@ class LatencySketch:
 
 
 def added(before: Mapping[int, int], after: Mapping[int, int]) -> Mapping[int, int]:
-    """The counts that came in between two looks at one sketch; all of `after` if it began anew. A thousand times a second, so quick."""
+    """What came in between two looks at one sketch; all of `after` if it began anew."""
     news = {i: c - before.get(i, 0) for i, c in after.items() if c != before.get(i)}
     if any(c < 0 for c in news.values()) or not before.keys() <= after.keys():
         return after

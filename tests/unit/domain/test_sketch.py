@@ -37,7 +37,7 @@ def test_merged_sketches_equal_the_sketch_of_everything(groups: list[list[float]
 
 
 @given(samples, samples)
-def test_minus_is_what_came_in_since(early: list[float], late: list[float]) -> None:
+def test_what_was_added_is_what_came_in_since(early: list[float], late: list[float]) -> None:
     before, after = sketch_of(early), sketch_of(early + late)
 
     assert added(before.counts, after.counts) == sketch_of(late).counts
