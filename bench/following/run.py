@@ -58,7 +58,7 @@ def _mean(found: list[dict[str, Any]], trace: str, side: str) -> float:
 
 
 def smoothed(by_second: list[int]) -> list[float]:
-    """The mean of some seconds: what was chance in one of them is no wave a hundred times as high with a hundred times the users."""
+    """The mean of some seconds: with a hundred times the users, chance in one of them is no wave a hundred times as high."""
     half = _SMOOTH_SECONDS // 2
     parts = (by_second[max(0, at - half) : at + half + 1] for at in range(len(by_second)))
     return [sum(part) / len(part) for part in parts]
