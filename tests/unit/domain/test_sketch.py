@@ -45,9 +45,11 @@ def test_what_was_added_is_what_came_in_since(early: list[float], late: list[flo
 
 
 def test_after_a_restart_everything_is_new() -> None:
-    before, restarted = sketch_of([1.0, 2.0]), sketch_of([3.0])
+    before = sketch_of([1.0, 2.0])
 
-    assert added(before.counts, restarted.counts) == restarted.counts
+    # Others than before, fewer of the same, more of one and none of the other.
+    for restarted in (sketch_of([3.0]), sketch_of([1.0]), sketch_of([1.0, 1.0, 3.0])):
+        assert added(before.counts, restarted.counts) == restarted.counts
 
 
 @given(samples)
