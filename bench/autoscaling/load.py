@@ -12,7 +12,6 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-_TIMEOUT_SECONDS = 30.0
 NOT_ANSWERED = 0
 
 
@@ -28,6 +27,7 @@ class Plan:
     port: int = 8000
     seed: int = 1
     times: list[float] = field(default_factory=list)
+    patience_seconds: float = 30.0
 
     def save(self, path: Path) -> None:
         """Write it for the process."""
@@ -85,7 +85,7 @@ async def run(plan: Plan) -> None:
 
 async def _status(plan: Plan, data: bytes) -> int:
     try:
-        async with asyncio.timeout(_TIMEOUT_SECONDS):
+        async with asyncio.timeout(plan.patience_seconds):
             reader, writer = await asyncio.open_connection(plan.host, plan.port)
             try:
                 writer.write(data)

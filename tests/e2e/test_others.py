@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
     os.environ.get("INFERENCE_OTHERS") != "all",
     reason="INFERENCE_OTHERS=all builds KEDA and the Prometheus adapter (ten minutes, once)",
 )
-HIGH = 40.0
+HIGH = 34.0
 _LONG = 300.0
 
 
