@@ -21,7 +21,7 @@ from examples.demo.cluster import ROOT, Kubectl
 LOW, HIGH = 12.0, 34.0
 _BEFORE = 30.0
 # By the HPA's period, seconds of the higher rate and of the lower after it.
-_STEADY, _AFTER = {5: 150.0, 15: 600.0}, {5: 90.0, 15: 20.0}
+_STEADY, _AFTER = {5: 120.0, 15: 390.0}, {5: 75.0, 15: 15.0}
 # Breach to recovered, seconds, by the HPA's period.
 BOUNDS = {5: 20.0, 15: 35.0}
 
