@@ -76,6 +76,7 @@ class Others:
         adapter = [
             *self._serving(_EXTERNAL, certificates),
             *(f"--metrics-service-address={_HERE}:{_KEDA_METRICS}", f"--port={_KEDA_ADAPTER_METRICS}", "--zap-log-level=error"),
+            f"--lister-kubeconfig={self.kube.kubeconfig}",
         ]
         self._run("keda-adapter", [str(ensure("keda") / "adapter"), *adapter], environment)
         self._register(_EXTERNAL)
