@@ -8,7 +8,7 @@ SYSTEM_PYTHON := python3
 CODE := dev operator protocol worker-image tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help venv cluster cluster-down images crds docs lint test test-engines fuzz demo bench
+.PHONY: help venv cluster cluster-down images crds docs lint test test-engines test-others fuzz demo bench
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -46,6 +46,10 @@ test: lint ## every test, on a cluster of its own making
 test-engines: export INFERENCE_ENGINES = all
 test-engines: venv ## what every back end must hold to (fetches PyTorch and tritonserver, 5 GB)
 	$(PYTHON) -m pytest -q tests/worker/engines
+
+test-others: export INFERENCE_OTHERS = all
+test-others: venv ## KEDA and the Prometheus adapter, real ones, beside the local cluster (builds them once, ten minutes)
+	$(PYTHON) -m pytest -q tests/e2e/test_others.py
 
 # By coverage, for inputs that nobody thought of; what breaks is written to the folder and ends the run.
 SECONDS := 60

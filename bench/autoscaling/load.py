@@ -9,16 +9,15 @@ import json
 import random
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-_TIMEOUT_SECONDS = 30.0
 NOT_ANSWERED = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Whom to ask, what, and how often: `rates` are (until second, requests a second), in order."""
+    """Whom to ask, what, and how often: `rates` are (until second, requests a second), in order; or the very `times`, if any."""
 
     host: str
     path: str
@@ -27,6 +26,8 @@ class Plan:
     result: str
     port: int = 8000
     seed: int = 1
+    times: list[float] = field(default_factory=list)
+    patience_seconds: float = 30.0
 
     def save(self, path: Path) -> None:
         """Write it for the process."""
@@ -44,6 +45,8 @@ class Answered:
 
 def arrivals(plan: Plan) -> list[float]:
     """Seconds from the start."""
+    if plan.times:
+        return plan.times
     dice = random.Random(plan.seed)
     at, found, begin = 0.0, [], 0.0
     for until, rate in plan.rates:
@@ -82,7 +85,7 @@ async def run(plan: Plan) -> None:
 
 async def _status(plan: Plan, data: bytes) -> int:
     try:
-        async with asyncio.timeout(_TIMEOUT_SECONDS):
+        async with asyncio.timeout(plan.patience_seconds):
             reader, writer = await asyncio.open_connection(plan.host, plan.port)
             try:
                 writer.write(data)

@@ -10,6 +10,7 @@ import numpy as np
 from bench.autoscaling.load import Plan
 from examples.demo.cluster import ROOT, Kubectl, Manifest, wait_for
 from examples.demo.steps import service_address
+from inference_operator.domain.quantity import parse_quantity
 
 # A request takes some 12 ms of a core: a worker with 0.3 of one answers about 24 a second.
 CPU = "300m"
@@ -17,10 +18,19 @@ TARGET_MILLISECONDS = 300
 PATH = "/v2/models/magika/infer"
 
 
-def job(name: str, *, mode: str = "HPA", most: int = 6, target: int = TARGET_MILLISECONDS, cpu: str = CPU) -> Manifest:
-    """As a user would write it: without replicas."""
-    resources = {"requests": {"cpu": "50m", "memory": "192Mi"}, "limits": {"cpu": cpu, "memory": "512Mi"}}
-    serve = {"minReplicas": 1, "maxReplicas": most, "latencyTargetMilliseconds": target}
+def job(
+    name: str,
+    *,
+    mode: str = "HPA",
+    least: int = 1,
+    most: int = 6,
+    target: int = TARGET_MILLISECONDS,
+    cpu: str = CPU,
+    asks: str = "50m",
+) -> Manifest:
+    """As a user would write it: without replicas. A worker may use `cpu`, and `asks` for so much of it."""
+    resources = {"requests": {"cpu": asks, "memory": "192Mi"}, "limits": {"cpu": cpu, "memory": "512Mi"}}
+    serve = {"minReplicas": least, "maxReplicas": most, "latencyTargetMilliseconds": target}
     spec: dict[str, Any] = {"model": "magika", "accelerator": "cpu", "resources": resources, "serve": serve}
     spec["autoscaling"] = {"mode": mode}
     return {"apiVersion": "inference.myorg/v1", "kind": "InferenceJob", "metadata": {"name": name}, "spec": spec}
@@ -50,4 +60,4 @@ def metric(kube: Kubectl, name: str, metric_name: str = "inference_latency_ms", 
         found = json.loads(kube.run("get", "--raw", path + (f"?metricLabelSelector={selector}" if selector else "")))
     except RuntimeError:
         return None
-    return float(found["items"][0]["value"].removesuffix("m")) / 1e3
+    return parse_quantity(found["items"][0]["value"], milli=True) / 1e3

@@ -3,7 +3,7 @@
 from typing import Any
 
 from bench.report import Bar, Result, at_most
-from tests.simulation.queueing import Moment, Service, reversals, share_over
+from tests.simulation.queueing import Moment, Service, Signal, reversals, share_over
 from tests.simulation.test_autoscaling import SERVICES, STEP
 
 _SECONDS = 600.0
@@ -13,12 +13,12 @@ _SEEDS = range(1, 6)
 def run(rounds: int) -> Result:
     """Every service with both signals and each seed."""
     found = [
-        _round(name, period, plain=plain, seeds=rounds or len(_SEEDS))
+        _round(name, period, signal=signal, seeds=rounds or len(_SEEDS))
         for name in SERVICES
         for period in (5.0, 15.0)
-        for plain in (False, True)
+        for signal in (Signal.STEERING, Signal.P95)
     ]
-    ours, plain = ([r for r in found if r["signal"] == signal] for signal in ("steering", "p95"))
+    ours, plain = ([r for r in found if r["signal"] == signal] for signal in ("STEERING", "P95"))
     return Result(found, [*_bars(ours), _against(ours, plain)])
 
 
@@ -39,16 +39,16 @@ def _mean(found: list[dict[str, Any]], key: str) -> float:
     return float(sum(r[key] for r in found) / len(found))
 
 
-def _round(name: str, period: float, *, plain: bool, seeds: int) -> dict[str, Any]:
+def _round(name: str, period: float, *, signal: Signal, seeds: int) -> dict[str, Any]:
     rate, service, target = SERVICES[name]
     runs = [
-        Service(rate, service, target, seed=seed, hpa_seconds=period, plain=plain).run(STEP + _SECONDS)
+        Service(rate, service, target, seed=seed, hpa_seconds=period, signal=signal).run(STEP + _SECONDS)
         for seed in range(1, seeds + 1)
     ]
     return {
         "service": name,
         "periodSeconds": period,
-        "signal": "p95" if plain else "steering",
+        "signal": signal.name,
         "reversals": max(reversals(moments, since=STEP) for moments in runs),
         "overTarget": round(sum(share_over(moments, target, since=STEP) for moments in runs) / len(runs), 3),
         "mostReplicas": max(m.asked for moments in runs for m in moments),

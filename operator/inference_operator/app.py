@@ -29,6 +29,9 @@ from inference_operator.settings import ConfigurationError, Settings, load_setti
 
 log = logging.getLogger(__name__)
 
+# Ten thousand jobs are a heap that a full collection takes half a second to walk through; what is made anew is young garbage.
+GC_THRESHOLDS = (20_000, 20, 100)
+
 CONFIG_VARIABLE = "INFERENCE_OPERATOR_CONFIG"
 NAMESPACE_VARIABLE = "POD_NAMESPACE"
 
@@ -153,8 +156,7 @@ def main() -> int:
         logs.set_up("INFO")
         log.error("%s", error)
         return 2
-    # Ten thousand jobs are a heap that a full collection takes half a second to walk through; what is made anew is young garbage.
-    gc.set_threshold(20_000, 20, 100)
+    gc.set_threshold(*GC_THRESHOLDS)
     identity = f"{socket.gethostname()}-{os.getpid()}"
     namespace = os.environ.get(NAMESPACE_VARIABLE, "default")
     code = 1

@@ -39,13 +39,6 @@ class LatencySketch:
             self.counts[index] = self.counts.get(index, 0) + count
         self.total += other.total
 
-    def minus(self, earlier: "LatencySketch") -> "LatencySketch":
-        """What came in since `earlier` (a copy of this sketch from before); all of it if the worker restarted."""
-        left = {i: c - earlier.counts.get(i, 0) for i, c in self.counts.items()}
-        if any(c < 0 for c in left.values()) or any(i not in self.counts for i in earlier.counts):
-            return LatencySketch(self.counts)
-        return LatencySketch({i: c for i, c in left.items() if c})
-
     def quantile(self, q: float) -> float | None:
         """The q-quantile (0..1) in seconds, within RELATIVE_ACCURACY; None without observations."""
         if not self.total:
@@ -57,6 +50,14 @@ class LatencySketch:
             if seen > rank:
                 return 2 * _GAMMA ** min(max(index, _LOWEST), _HIGHEST) / (_GAMMA + 1)
         raise AssertionError("counts and total disagree")
+
+
+def added(before: Mapping[int, int], after: Mapping[int, int]) -> Mapping[int, int]:
+    """What came in between two looks at one sketch; all of `after` if it began anew."""
+    news = {i: c - before.get(i, 0) for i, c in after.items() if c != before.get(i)}
+    if any(c < 0 for c in news.values()) or not before.keys() <= after.keys():
+        return after
+    return {i: c for i, c in news.items() if c}
 
 
 def merged(sketches: Iterable[LatencySketch]) -> LatencySketch:

@@ -20,7 +20,8 @@ from examples.demo.cluster import RELEASE, ROOT, SYSTEM, Kubectl, Manifest, wait
 from tests.e2e.conftest import Space
 from tests.e2e.support import condition, kill_process, wait_reason
 
-LOW, HIGH = 8.0, 40.0
+# More than one such worker answers on an idle machine.
+HIGH = 34.0
 _LONG = 400.0
 
 
@@ -78,7 +79,8 @@ def ready(kube: Kubectl, name: str) -> int:
 
 @contextmanager
 def load(kube: Kubectl, name: str, rates: list[tuple[float, float]], folder: Path) -> Iterator[Plan]:
-    wanted = plan(kube, name, rates, folder)
+    # What one worker has gathered while nobody could start another takes its time, and is answered all the same.
+    wanted = replace(plan(kube, name, rates, folder), patience_seconds=150.0)
     file = folder / f"{name}.json"
     wanted.save(file)
     running = subprocess.Popen([sys.executable, "-m", "bench.autoscaling.load", str(file)], cwd=ROOT)
@@ -116,7 +118,7 @@ def test_a_breach_is_answered_by_workers_and_calm_takes_them_away(space: Space, 
             helm_upgrade(kube, tmp_path, job("elastic"), label)
         assert replicas(kube, "elastic") >= more
         wait_for(lambda: ready(kube, "elastic") >= 2, "more workers answer", seconds=90)
-        wait_for(lambda: (metric(kube, "elastic") or 1e9) <= 300, "the breach is over", seconds=120)
+        wait_for(lambda: (metric(kube, "elastic") or 1e9) <= 300, "the breach is over", seconds=150)
         assert replicas(kube, "elastic") >= more
         writers = {
             entry["manager"]

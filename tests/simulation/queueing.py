@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 from itertools import pairwise
 
 from inference_operator.decisions import window
@@ -15,6 +16,16 @@ from inference_operator.domain.load import History, Sample, Workers
 from inference_protocol.sketch import LatencySketch
 
 TOLERANCE = 0.1
+
+
+class Signal(Enum):
+    """What the HPA goes by: the operator's number, or what the control law is measured against."""
+
+    STEERING = "the operator's number"
+    P95 = "the plain p95"
+    CPU = "CPU of the workers"
+    KEDA_P95 = "the plain p95 by way of Prometheus and KEDA"
+    KEDA_NUMBER = "the operator's number by way of Prometheus and KEDA"
 
 
 @dataclass
@@ -63,6 +74,15 @@ class Moment:
     p95: float | None
 
 
+@dataclass(frozen=True)
+class _Told:
+    """What the HPA is told when it asks."""
+
+    desired: int
+    p95: float | None
+    busy: float
+
+
 @dataclass
 class Service:
     """What is simulated. `rate` gives requests a second at a time, `service` a request's seconds of computing."""
@@ -80,8 +100,10 @@ class Service:
     restarts: tuple[float, ...] = ()
     capacity: int | None = None
     asked: int = 1
-    # The plain p95 to the HPA in place of the operator's number: what the control law is measured against.
-    plain: bool = False
+    signal: Signal = Signal.STEERING
+    # What goes through Prometheus or metrics-server is as old as their last look.
+    scrape_seconds: int = 15
+    cpu_target: float = 0.6
 
     def run(self, until: float) -> list[Moment]:
         """Second by second."""
@@ -90,6 +112,7 @@ class Service:
         history: History | None = None
         state: Steering | None = None
         asked, moments, wishes = self.asked, [], []
+        told = _Told(self.asked, None, 0.0)
         due = _next(dice, 0.0, self.rate)
         for second in range(1, int(until)):
             now = float(second)
@@ -120,22 +143,27 @@ class Service:
             state = steer(state, Seen(now, workers, steady, recent), bounds, window_seconds=self.window_seconds)
             whole = window.load(history, seconds=self.window_seconds)
             moments.append(Moment(now, asked, len(ready), state.desired, whole.p95))
+            if self.signal in (Signal.STEERING, Signal.P95) or second % self.scrape_seconds == 0:
+                told = _Told(state.desired, whole.p95, whole.busy / len(ready) if ready else 0.0)
             if second % int(self.hpa_seconds) == 0:
-                plain = None if not self.plain else (whole.p95 or 0.0)
-                asked = self._hpa(asked, state, len(ready), wishes, now, plain)
+                asked = self._hpa(asked, told, len(ready), wishes, now)
                 self._follow(servers, asked, now)
         return moments
 
-    def _hpa(
-        self, asked: int, state: Steering, ready: int, wishes: list[tuple[float, int]], now: float, plain: float | None
-    ) -> int:
-        """As kube-controller-manager does it for an Object metric with a target Value."""
-        target = round(self.target * 1000)
-        if plain is not None:
-            milli = round(plain * 1e6)
-        else:
-            milli = steering_milliseconds(state.desired, ready=ready, asked=asked, target_milliseconds=target)
-        ratio = milli / (target * 1000)
+    def _hpa(self, asked: int, told: _Told, ready: int, wishes: list[tuple[float, int]], now: float) -> int:
+        """As kube-controller-manager does it, for the kind of metric that the signal is."""
+        match self.signal:
+            case Signal.STEERING:
+                target = round(self.target * 1000)
+                milli = steering_milliseconds(told.desired, ready=ready, asked=asked, target_milliseconds=target)
+                ratio = milli / (target * 1000)
+            case Signal.P95 | Signal.KEDA_P95:
+                ratio = round((told.p95 or 0.0) * 1e6) / round(self.target * 1e6)
+            case Signal.CPU:
+                ratio = told.busy / self.cpu_target
+            case Signal.KEDA_NUMBER:
+                # An average over the replicas: what is asked for, not what is ready, is what it is of.
+                ratio, ready = told.desired / asked, asked
         wish = asked if abs(ratio - 1) <= TOLERANCE else math.ceil(ratio * ready)
         wish = max(self.minimum, min(wish, self.maximum))
         wishes.append((now, wish))

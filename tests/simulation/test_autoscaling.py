@@ -92,6 +92,22 @@ def test_a_restart_of_the_operator_moves_nothing(seed: int) -> None:
     assert max(moved) - min(moved) <= 2
 
 
+@pytest.mark.parametrize("every", [37, 97])
+@pytest.mark.parametrize("name", SERVICES)
+def test_restarts_under_load_neither_give_up_what_is_needed_nor_ask_for_far_more(name: str, every: int) -> None:
+    """Each forgets what was learned; the first comes in the middle of the breach."""
+    rate, service, target = SERVICES[name]
+    undisturbed = Service(rate, service, target).run(STEP + 400)
+    restarted = Service(rate, service, target, restarts=tuple(range(int(STEP) + 10, int(STEP) + 400, every))).run(STEP + 400)
+
+    settled = [m.asked for m in undisturbed if m.time > STEP + 100]
+    asked = [m.asked for m in restarted if m.time > STEP + 100]
+    assert min(asked) >= min(settled) - 1
+    assert max(asked) <= 2 * max(settled)
+    assert share_over(restarted, target, since=STEP + 100) < 0.06
+    assert reversals(restarted, since=STEP) <= 1
+
+
 def test_two_runs_are_the_same() -> None:
     one, other = (Service(step(8, 40), varied(0.05), 0.4, seed=4).run(150) for _ in range(2))
 

@@ -92,6 +92,9 @@ def _learned(state: Steering, seen: Seen, bounds: Bounds) -> Steering:
     )
     if not telling or load.p95 is None or load.floor is None:
         return state
+    if load.p95 > bounds.target_seconds and _newest_within(seen.recent, bounds):
+        # What is slow in this window waited in a queue that is gone: it is not of this utilisation.
+        return state
     room, wait = _AIM * bounds.target_seconds - load.floor, load.p95 - load.floor
     if room <= 0:
         return state
@@ -123,9 +126,11 @@ def _breached(state: Steering, seen: Seen, bounds: Bounds) -> Steering:
 
 def _passes(seen: Seen, bounds: Bounds) -> bool:
     """Whether a breach goes by itself: an old queue is being worked off, or only the older part of the window remembers it."""
-    load, recent = seen.steady, seen.recent
-    newest = recent.count >= _FEW and recent.p95 is not None and recent.p95 <= _CLEARED * bounds.target_seconds
-    return newest or load.busy > (1 + _STEADY) * load.demand
+    return _newest_within(seen.recent, bounds) or seen.steady.busy > (1 + _STEADY) * seen.steady.demand
+
+
+def _newest_within(recent: Load, bounds: Bounds) -> bool:
+    return recent.count >= _FEW and recent.p95 is not None and recent.p95 <= _CLEARED * bounds.target_seconds
 
 
 def _wish(state: Steering, seen: Seen, bounds: Bounds, window_seconds: float) -> tuple[int, Why]:

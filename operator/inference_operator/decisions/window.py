@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from inference_operator.domain.load import History, Load, Sample, Tick, Workers
 from inference_protocol.messages import Telemetry
-from inference_protocol.sketch import LatencySketch
+from inference_protocol.sketch import LatencySketch, added
 
 # Requests that take part in a percentile have ended in the window; the fastest few are as good as unloaded.
 _FLOOR = 0.05
@@ -33,7 +33,7 @@ def tick(pairs: Iterable[tuple[Sample, Sample]], time: float) -> Tick:
         if after.answered < before.answered:
             before = Sample(before.time, {}, 0.0, 0, 0)  # noqa: PLW2901 -- it starts from nothing
         if after.sketch != before.sketch:
-            whole.merge(LatencySketch(after.sketch).minus(LatencySketch(before.sketch)))
+            whole.merge(LatencySketch(added(before.sketch, after.sketch)))
         done = after.answered - before.answered
         seconds += span
         # A worker can't have computed for longer than the time that passed, whatever it says.

@@ -259,6 +259,23 @@ def test_an_hpa_wakes_the_job_that_it_scales() -> None:
     assert taken.store.autoscalers_of(KEY) == ()
 
 
+def test_an_edit_of_our_hpa_wakes_its_job_and_of_anothers_does_not() -> None:
+    taken = Taken()
+    taken.intake.job(a_raw_job(), gone=False)
+    owner = {"kind": "InferenceJob", "name": "job", "uid": "uid-of-job", "controller": True}
+    labels = {names.LABEL_JOB_UID: "uid-of-job", names.LABEL_MANAGED_BY: names.MANAGED_BY}
+    woken = []
+    for version, (ours, most) in enumerate([(True, 4), (True, 4), (True, 40), (False, 4), (False, 40)], start=1):
+        raw = a_raw_autoscaler(version, uid="ours" if ours else "mine", name="job" if ours else "mine")
+        raw["metadata"] |= {"labels": labels, "ownerReferences": [owner]} if ours else {}
+        raw["spec"]["maxReplicas"] = most
+        taken.news()
+        taken.intake.autoscaler(raw, gone=False)
+        woken.append(taken.news() == [KEY])
+
+    assert woken == [True, False, True, True, False]
+
+
 def test_an_hpa_wakes_the_job_of_its_name() -> None:
     taken = Taken()
     taken.intake.job(a_raw_job(), gone=False)

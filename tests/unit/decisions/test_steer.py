@@ -167,6 +167,14 @@ def test_nothing_is_learned_from_windows_that_can_not_tell() -> None:
         assert step(LEARNED, what).utilisation == 0.6
 
 
+def test_nothing_is_learned_from_a_queue_that_is_gone() -> None:
+    """The window is slow by what waited in it; the newest requests are not, with the same utilisation."""
+    newest = a_load(0.03, busy=1.0, count=300, seconds=5.0)
+
+    assert step(LEARNED, seen(0.3, busy=1.0, count=1000, floor=0.02, recent=newest)).utilisation == 0.6
+    assert step(replace(LEARNED, learned=False), seen(0.3, busy=1.0, count=1000, floor=0.02, recent=newest)).learned is False
+
+
 def test_idle_workers_can_acquit_and_not_convict() -> None:
     """What a breach taught is unlearned where the workers have become many; a spread of the requests themselves teaches nothing."""
     taught = replace(LEARNED, utilisation=0.2, ready=8)

@@ -1,0 +1,1 @@
+"""What a round of questions to many workers costs the operator."""

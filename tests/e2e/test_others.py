@@ -1,0 +1,104 @@
+"""The page on autoscaling with the real KEDA, the real Prometheus adapter and the real Prometheus: its examples as they stand there."""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bench.autoscaling.others import PROMETHEUS_URL, Others, others
+from bench.autoscaling.service import job, metric
+from examples.demo.cluster import ROOT, Kubectl, Manifest, build_images, install, wait_for
+from tests.e2e.conftest import Space
+from tests.e2e.support import condition, wait_reason
+from tests.e2e.test_autoscaling import faults, hpa, load, replicas
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("INFERENCE_OTHERS") != "all",
+    reason="INFERENCE_OTHERS=all builds KEDA and the Prometheus adapter (ten minutes, once)",
+)
+HIGH = 34.0
+_LONG = 300.0
+
+
+def example(begins: str) -> str:
+    """The example of the page that begins so."""
+    page = (ROOT / "docs" / "tasks" / "autoscaling.md").read_text()
+    (found,) = (block for block in re.findall(r"```\w*\n(.*?)```", page, re.DOTALL) if block.startswith(begins))
+    return str(found)
+
+
+def scaled_object(namespace: str, name: str) -> Manifest:
+    """The page's, for a job of another name in another namespace."""
+    text = example("apiVersion: keda.sh").replace("magika", name).replace("demo", namespace)
+    made: Manifest = yaml.safe_load(text.replace("http://prometheus.monitoring:9090", PROMETHEUS_URL))
+    return made
+
+
+@pytest.fixture(scope="module")
+def beside(kube: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Others]:
+    with others(kube, tmp_path_factory.mktemp("others")) as made:
+        made.prometheus(scrape_seconds=2)
+        yield made
+
+
+def test_keda_scales_by_the_number_that_prometheus_tells_it(space: Space, beside: Others, tmp_path: Path) -> None:
+    kube, name = space.kube, "followed"
+    beside.keda()
+    kube.apply(job(name, mode="External"))
+    kube.wait(name, "Ready")
+    wait_reason(kube, name, "LeftToOthers", kind="Autoscaled")
+    kube.apply(scaled_object(space.name, name))
+    kube.run("wait", f"scaledobject/{name}", "--for=condition=Ready", "--timeout=60s")
+
+    with load(kube, name, [(_LONG, HIGH)], tmp_path) as busy:
+        wait_for(lambda: replicas(kube, name) >= 2, "KEDA's HPA asks for more", seconds=90)
+        wait_for(lambda: (metric(kube, name) or 1e9) <= 300, "the breach is over", seconds=120)
+    assert faults(busy) == []
+    assert "keda-hpa-followed" in condition(kube.get("inferencejob", name), "Autoscaled")["message"]
+
+    # An HPA of ours would be a second writer: none is made, and who is in the way is said.
+    kube.run("patch", "ij", name, "--type=merge", "-p", '{"spec":{"autoscaling":{"mode":"HPA"}}}')
+    found = wait_reason(kube, name, "OtherAutoscaler", kind="Autoscaled")
+    assert "ScaledObject 'followed'" in condition(found, "Autoscaled")["message"]
+    assert hpa(kube, name) is None
+    kube.run("delete", "scaledobject", name)
+    wait_for(lambda: hpa(kube, name) is not None, "ours takes over")
+    kube.run("delete", "ij", name)
+
+
+@pytest.fixture
+def adapter(kube: Kubectl, beside: Others) -> Iterator[None]:
+    """The adapter in the slot that the operator has given up."""
+    install(kube, build_images(), settings=("customMetrics.enabled=false",))
+    rule = yaml.safe_load(example("rules:"))
+    beside.prometheus_adapter(rule)
+    yield
+    kube.delete("apiservice", "v1beta1.custom.metrics.k8s.io", "v1beta2.custom.metrics.k8s.io")
+    install(kube, build_images())
+
+
+def test_the_prometheus_adapter_serves_the_same_latency(space: Space, adapter: None, tmp_path: Path) -> None:
+    kube, name = space.kube, "adapted"
+    kube.apply(job(name, mode="External"), by_latency(name))
+    kube.wait(name, "Ready")
+
+    with load(kube, name, [(_LONG, HIGH)], tmp_path):
+        wait_for(lambda: (metric(kube, name) or 0) > 300, "the adapter tells the breach", seconds=60)
+        wait_for(lambda: replicas(kube, name) >= 2, "the HPA asks for more", seconds=90)
+    status: dict[str, Any] = json.loads(kube.run("get", "hpa", name, "-o", "json"))["status"]
+    assert {c["type"]: c["status"] for c in status["conditions"]}["ScalingActive"] == "True"
+    kube.run("delete", "ij,hpa", name)
+
+
+def by_latency(name: str) -> Manifest:
+    """An HPA of the user's own, by the plain p95."""
+    target = {"apiVersion": "inference.myorg/v1", "kind": "InferenceJob", "name": name}
+    value = {"type": "Value", "value": "300"}
+    by = {"type": "Object", "object": {"describedObject": target, "metric": {"name": "inference_latency_ms"}, "target": value}}
+    spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 4, "metrics": [by]}
+    return {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": name}, "spec": spec}
