@@ -10,6 +10,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -46,9 +47,13 @@ _START_LOOK_SECONDS = 0.02
 _TASK_PATIENCE_SECONDS = 20.0
 """How long a batch task waits for a server to come back, before its attempt ends; shorter than the time to drain."""
 
+_AWAY_SECONDS = 60.0
+"""How long a worker that serves waits for a server to come back, before it ends and another pod takes its place."""
+
 _CPU = "CPUExecutionProvider"
 _STUB_MARKS = ("Stub process", "stub process")
 _MEMORY_MARK = "MEMORY: "
+_POLL_MARK = "failed to poll"
 _NAMES = itertools.count(1)
 
 
@@ -62,13 +67,22 @@ class TritonEngine:
     platform = "onnx_onnxv1"
 
     def __init__(
-        self, data: bytes, digest: str, server: TritonServer | None, *, providers: tuple[str, ...], threads: int, steady: bool
+        self,
+        data: bytes,
+        digest: str,
+        server: TritonServer | None,
+        *,
+        providers: tuple[str, ...],
+        threads: int,
+        steady: bool,
+        on_hopeless: Callable[[WorkerError], None],
     ) -> None:
         """Write the model, wait for the server, load. `steady` is a batch task, which rather waits for a server than to fail."""
         if server is None:
             raise WorkerError(WorkerReason.BACKEND_MISSING, "no tritonserver is beside this worker; was it started by an operator?")
         self._describe(data)
         self._server = server
+        self._on_hopeless = on_hopeless
         self._root = Path(server.repository)
         self._patience = _TASK_PATIENCE_SECONDS if steady else 0.0
         self._client = TritonClient(server.port)
@@ -186,6 +200,7 @@ class TritonEngine:
             raise EngineUnavailableError(self._trouble or "the model is being unloaded")
 
     def _look_after(self) -> None:
+        away_since: float | None = None
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._closed or self._trouble is not None, LOOK_SECONDS)
@@ -196,8 +211,14 @@ class TritonEngine:
                     self._bring_back()
                 else:
                     self._look()
+                away_since = None
             except (TritonGoneError, TritonRefusedError, WorkerError, EngineUnavailableError) as error:
                 self._lost(f"Triton is away, and is waited for: {error}")
+                away_since = away_since or time.monotonic()
+                if time.monotonic() - away_since > _AWAY_SECONDS:
+                    # Retryable whatever it was: another pod has another server, and a repository of its own.
+                    text = f"Triton stayed away for {_AWAY_SECONDS:g} s: {error}; see the log of its container"
+                    self._on_hopeless(WorkerError(WorkerReason.BACKEND_UNREACHABLE, text))
                 time.sleep(LOOK_SECONDS)
 
     def _look(self) -> None:
@@ -251,7 +272,13 @@ class TritonEngine:
                 WorkerReason.BACKEND_UNREACHABLE, f"Triton went away while it loaded the model: {error}; was its memory short?"
             ) from error
         except TritonRefusedError as error:
-            raise WorkerError(WorkerReason.MODEL_REFUSED, f"Triton refuses the model: {error}") from error
+            # That is all that it says of them over HTTP.
+            hint = (
+                "; it can't read its config.pbtxt or its folder, the log of its container says why"
+                if _POLL_MARK in str(error)
+                else ""
+            )
+            raise WorkerError(WorkerReason.MODEL_REFUSED, f"Triton refuses the model: {error}{hint}") from error
 
     def _unload(self) -> None:
         with contextlib.suppress(TritonRefusedError):
