@@ -70,6 +70,7 @@ class Life:
             busy_seconds=metrics.batcher.busy_seconds if metrics.batcher is not None else 0.0,
             tasks=self.tasks.open if self.tasks is not None else (),
             idle_seconds=self.tasks.idle_seconds if self.tasks is not None else None,
+            trouble=model.engine.trouble if model is not None else None,
         )
 
     @property

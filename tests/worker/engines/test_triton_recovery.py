@@ -59,6 +59,7 @@ def test_a_server_that_dies_takes_ready_with_it_and_both_come_back(place: Place,
     refused = post(worker.port, INFER, BODY)
     assert refused.status == 503
     assert "Triton" in refused.json["error"]
+    assert "Triton" in get(worker.port, "/telemetry").json["trouble"]
     assert worker.answers("/v2/health/live") == 200
 
     triton.restart()
