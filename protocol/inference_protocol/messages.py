@@ -201,7 +201,7 @@ class Telemetry(_Record, frozen=True):
 
     `busy_seconds`, since the start too, is the time in which the runners computed, as a share of all of them: a worker whose every
     runner computes all the time gains one second a second.
-    A warm worker tells the tasks that have not ended, and how long it has had none. `trouble` is why nothing can be computed just now.
+    A warm worker tells the tasks that have not ended, and how long it has had none. `trouble` is why nothing can be computed now.
     """
 
     ready: bool
