@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import json
 import os
 import threading
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from bench.proc import cpu_seconds
 from inference_protocol.messages import BatchTask
 from inference_protocol.reasons import WorkerReason
 from inference_worker.errors import WorkerError
@@ -22,8 +24,9 @@ from tests.worker import callers, models
 from tests.worker.callers import INFER
 from tests.worker.engines.makers import Maker
 from tests.worker.harness import CLAIM, QUICK_COMMITS, QUICK_DRAIN, Place, a_config, answers_in, committed, spans, until
+from tests.worker.reports.test_cancellation import counting as endless
 from tests.worker.tritons import Triton
-from tests.worker.wire import get, infer_json, post
+from tests.worker.wire import Wire, get, infer_json, post, request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -295,3 +298,19 @@ def test_a_repository_that_is_full_is_told_and_left_as_it_was(triton: Triton, mo
     assert caught.value.reason is WorkerReason.REPOSITORY_UNWRITABLE
     assert "No space left on device" in caught.value.message
     assert list(triton.repository.iterdir()) == []
+
+
+def test_a_run_that_goes_on_without_its_caller_takes_ready_with_it(place: Place, triton: Triton) -> None:
+    patches = {**QUICK_DRAIN, "inference_worker.triton.engine:_PROBE_PATIENCE_SECONDS": 0.3}
+    worker = place.start(told(place, triton, endless()), patches=patches).wait_ready()
+    inputs = [
+        {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 1]},
+        {"name": "times", "datatype": "INT64", "shape": [], "data": [1 << 40]},
+    ]
+    with Wire(worker.port) as wire:
+        wire.send(request("POST", INFER, json.dumps({"inputs": inputs}).encode()))
+        before = sum(map(cpu_seconds, triton.stubs()))
+        until(lambda: sum(map(cpu_seconds, triton.stubs())) > before + 0.2, "a run")
+
+    until(lambda: worker.answers("/v2/health/ready") == 503, "not ready")
+    assert "timed out" in get(worker.port, "/telemetry").json["trouble"]

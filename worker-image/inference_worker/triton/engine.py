@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -38,6 +38,9 @@ LOOK_SECONDS = 0.5
 
 _PROBE_SHARE = 50.0
 """An idle model is run once in so many times what a run takes: at most that part of the device goes into looking after it."""
+
+_PROBE_PATIENCE_SECONDS = 30.0
+"""An idle model that does not answer for longer than this and many times what it took before is held by a run that does not end."""
 
 _ANSWER_SECONDS = 5.0
 """A server that takes longer to say that it is ready is as good as gone."""
@@ -106,6 +109,7 @@ class TritonEngine:
         self._trouble: str | None = None
         self._closed = False
         self._answered = self._probe_seconds = 0.0
+        self._running = 0
         try:
             self._wait_for_server()
             self._load()
@@ -143,18 +147,31 @@ class TritonEngine:
     def run(self, feeds: Tensors, wanted: tuple[str, ...] = (), cancellation: Cancellation | None = None) -> dict[str, Tensor]:
         """See Engine. A run whose server was lost before it answered is tried once more: a model has no memory of it."""
         names = wanted or self._all
-        try:
+        with self._under_way():
+            try:
+                return self._run(feeds, names, cancellation)
+            except EngineUnavailableError as error:
+                log.warning("a run is tried again: %s", error)
+            self._wait_for_return()
             return self._run(feeds, names, cancellation)
-        except EngineUnavailableError as error:
-            log.warning("a run is tried again: %s", error)
-        self._wait_for_return()
-        return self._run(feeds, names, cancellation)
 
-    def _run(self, feeds: Tensors, wanted: tuple[str, ...], cancellation: Cancellation | None) -> dict[str, Tensor]:
+    @contextlib.contextmanager
+    def _under_way(self) -> Iterator[None]:
+        with self._changed:
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running -= 1
+
+    def _run(
+        self, feeds: Tensors, wanted: tuple[str, ...], cancellation: Cancellation | None, timeout: float | None = None
+    ) -> dict[str, Tensor]:
         body, head = tensors.request(feeds, self._types, wanted)
         path = f"/v2/models/{self._name}/infer"
         try:
-            data, head = self._client.call("POST", path, body, head_length=head, cancellation=cancellation)
+            data, head = self._client.call("POST", path, body, head_length=head, cancellation=cancellation, timeout=timeout)
         except TritonGoneError as error:
             raise self._lost(f"Triton does not answer ({error}); it is started anew") from error
         except TritonRefusedError as error:
@@ -224,8 +241,10 @@ class TritonEngine:
     def _look(self) -> None:
         """See whether the model answers; while callers are answered, that is known. Raises when it does not."""
         self._client.get(f"/v2/models/{self._name}/ready", timeout=_ANSWER_SECONDS)
-        # Triton calls a model ready whose process has died, until the next request meets it.
-        if time.monotonic() - self._answered > max(LOOK_SECONDS, _PROBE_SHARE * self._probe_seconds):
+        # Triton calls a model ready whose process has died, until the next request meets it. A caller's run that is under way tells
+        # as much, and a probe would wait behind it.
+        idle = not self._running and time.monotonic() - self._answered > max(LOOK_SECONDS, _PROBE_SHARE * self._probe_seconds)
+        if idle:
             self._probe()
 
     def _bring_back(self) -> None:
@@ -244,7 +263,7 @@ class TritonEngine:
         begun = time.monotonic()
         # A model that refuses zeros has answered all the same.
         with contextlib.suppress(ValueError, RuntimeError, MemoryError):
-            self._run(self._sample(), self._all, None)
+            self._run(self._sample(), self._all, None, _PROBE_PATIENCE_SECONDS + _PROBE_SHARE * self._probe_seconds)
         self._answered = time.monotonic()
         self._probe_seconds = self._answered - begun
 
