@@ -44,8 +44,10 @@ test: lint ## every test, on a cluster of its own making
 	$(PYTHON) -m pytest $(TESTS)
 
 test-engines: export INFERENCE_ENGINES = all
-test-engines: venv ## what every back end must hold to (fetches PyTorch and tritonserver, 5 GB)
+test-engines: venv ## all of what holds for every back end (fetches PyTorch, 5 GB)
 	$(PYTHON) -m pytest -q tests/worker/engines
+	WORKER_TEST_BACKEND=triton $(PYTHON) -m pytest -q tests/worker/reports
+	$(PYTHON) -m pytest -q tests/e2e/test_backends.py
 
 test-others: export INFERENCE_OTHERS = all
 test-others: venv ## KEDA and the Prometheus adapter, real ones, beside the local cluster (builds them once, ten minutes)

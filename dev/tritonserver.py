@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dev.cache import cache_root, digest, locked
-from dev.console import heartbeat, say
+from dev.console import DevError, heartbeat, say
 from dev.venv import run_uv
 
+# The last Python that has numpy 1, which the stub wants.
+NEWEST_PYTHON = (3, 12)
 REQUIREMENTS = Path(__file__).parents[1] / "worker-image" / "requirements-triton.txt"
 
 
@@ -60,7 +62,10 @@ class Tritonserver:
 
 
 def ensure_tritonserver() -> Tritonserver:
-    """The server, installed when missing."""
+    """The server, installed when missing. Raises DevError where this Python is too new for it."""
+    if sys.version_info[:2] > NEWEST_PYTHON:
+        newest = ".".join(map(str, NEWEST_PYTHON))
+        raise DevError(f"tritonserver's models run on Python {newest} or older, this is {sys.version.split()[0]}")
     folder = cache_root() / "tritonserver" / digest([REQUIREMENTS.read_bytes(), sys.version.encode()])
     packages, backends = folder / "packages", folder / "backends"
     with locked("tritonserver"):

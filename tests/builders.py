@@ -283,10 +283,12 @@ def a_reading(
     model: ModelFacts | None = None,
     sketch: dict[int, int] | None = None,
     ago: float = 0.5,
+    trouble: str | None = None,
 ) -> Reading:
     """A telemetry answer; `progress` is (completed, total)."""
     telemetry = Telemetry(
-        ready=True,
+        ready=trouble is None,
+        trouble=trouble,
         draining=False,
         model=model,
         progress=Progress(total=progress[1], completed=progress[0]) if progress else None,

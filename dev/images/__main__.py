@@ -1,6 +1,6 @@
 """`python3 -m dev.images`: build the images if the code changed, bring them to the nodes.
 
-The last line on stdout is JSON: {"operator": NAME, "worker": NAME}, and "triton" with INFERENCE_ENGINES=all.
+The last line on stdout is JSON: {"operator": NAME, "worker": NAME}; with INFERENCE_ENGINES=all "torchscript" and "triton", too.
 """
 
 import argparse

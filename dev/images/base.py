@@ -1,42 +1,49 @@
-"""The local stand-in for `python:3.13-slim`: Debian trixie with its own Python."""
+"""The local stand-ins for `python:3.13-slim` and older ones: Debian with its own Python."""
 
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 from dev.cache import cache_root, digest, locked, published
 from dev.console import DevError, heartbeat, say
 from dev.images.buildah import Buildah
-from dev.venv import all_engines
 
 # Wheels with C++ code expect libstdc++ from the system; Debian itself has it because of apt.
-# Python as a library is Triton's: its models run in an interpreter that is embedded.
-_PACKAGES = "python3-minimal,python3-venv,ca-certificates,libstdc++6" + (",libpython3.13" if all_engines() else "")
-_SUITE = "trixie"
+_PACKAGES = ("python3-minimal", "python3-venv", "ca-certificates", "libstdc++6")
 _EXCLUDED = ("doc", "info", "locale", "man", "lintian")
 _CONTAINERFILE = "FROM scratch\nADD base.tar /\n"
 
 
-def ensure_base(buildah: Buildah) -> str:
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A release of Debian, which decides the version of Python, and packages beside the usual ones."""
+
+    suite: str = "trixie"
+    packages: tuple[str, ...] = ()
+
+
+def ensure_base(buildah: Buildah, base: Base) -> str:
     """Return the name of the base image, built and loaded when missing."""
-    command = _command()
+    command = _command(base)
     tag = digest([word.encode() for word in command])
     name = f"localhost/inference-base:{tag}"
     with locked("image-base"):
         if not buildah.has(name):
             folder = cache_root() / "images" / f"base-{tag}"
             if not folder.is_dir():
-                _bootstrap(command, folder)
+                _bootstrap(command, folder, base.suite)
             buildah.build(name, context=folder, containerfile=folder / "Containerfile")
     return name
 
 
-def _command() -> list[str]:
+def _command(base: Base) -> list[str]:
+    packages = ",".join((*_PACKAGES, *base.packages))
     excluded = [f"--dpkgopt=path-exclude=/usr/share/{folder}/*" for folder in _EXCLUDED]
-    return ["mmdebstrap", "--variant=essential", f"--include={_PACKAGES}", *excluded, _SUITE]
+    return ["mmdebstrap", "--variant=essential", f"--include={packages}", *excluded, base.suite]
 
 
-def _bootstrap(command: list[str], folder: Path) -> None:
-    say(f"building the base image from Debian {_SUITE}")
+def _bootstrap(command: list[str], folder: Path, suite: str) -> None:
+    say(f"building the base image from Debian {suite}")
     with published(folder) as scratch, heartbeat("mmdebstrap"):
         (scratch / "Containerfile").write_text(_CONTAINERFILE)
         target = str(scratch / "base.tar")

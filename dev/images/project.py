@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dev.cache import cache_root, locked, published, tree_digest
 from dev.console import say
-from dev.images.base import ensure_base
+from dev.images.base import Base, ensure_base
 from dev.images.buildah import Buildah
 from dev.pip_config import pip_mounts
 from dev.venv import all_engines
@@ -20,35 +20,48 @@ _PROTOCOL = "protocol/inference_protocol"
 _KEPT = 3
 
 
+USUAL = Base()
+# Debian's PyTorch computes on CPUs and is small; that of PyPI brings CUDA along.
+WITH_PYTORCH = Base(packages=("python3-torch",))
+# For its Python there is numpy 1, and the models run in an interpreter that is embedded.
+FOR_TRITON = Base("bookworm", ("libpython3.11",))
+
+
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What goes into one image: the files and folders that it depends on, the Containerfile first, and arguments of its build."""
+    """What goes into one image: files and folders that it depends on, the Containerfile first; arguments of its build; its base."""
 
     key: str
     repository: str
     inputs: tuple[str, ...]
     arguments: Mapping[str, str] = field(default_factory=dict)
+    base: Base = USUAL
 
 
-def _of_package(key: str, repository: str, folder: str, package: str) -> Recipe:
+def _of_package(key: str, repository: str, folder: str, package: str, base: Base = USUAL) -> Recipe:
     files = (f"{folder}/Containerfile", f"{folder}/requirements.txt")
-    return Recipe(key, repository, (*files, f"{folder}/{package}", _PROTOCOL))
+    return Recipe(key, repository, (*files, f"{folder}/{package}", _PROTOCOL), base=base)
 
 
 def recipes() -> tuple[Recipe, ...]:
-    """What is built: Triton's image only where all engines are asked for."""
-    return tuple(recipe for recipe in RECIPES if recipe.key != "triton" or all_engines())
+    """What is built: the images of the other back ends only where all engines are asked for."""
+    return (*RECIPES, *ENGINE_RECIPES) if all_engines() else RECIPES
 
 
 RECIPES = (
     _of_package("operator", "localhost/inference-operator", "operator", "inference_operator"),
     _of_package("worker", "localhost/inference-worker", "worker-image", "inference_worker"),
+)
+
+ENGINE_RECIPES = (
+    _of_package("torchscript", "localhost/inference-worker-torch", "worker-image", "inference_worker", WITH_PYTORCH),
     Recipe(
         "triton",
         "localhost/inference-triton",
         ("worker-image/Containerfile.triton", "worker-image/requirements-triton.txt"),
         # The local base is Debian with Debian's Python.
         {"PYTHON_HOME": "/usr"},
+        FOR_TRITON,
     ),
 )
 
@@ -63,7 +76,7 @@ class Image:
 
 def build(recipe: Recipe, buildah: Buildah) -> Image:
     """Return the image for the present state of the checkout, built when the cache has none."""
-    base = ensure_base(buildah)
+    base = ensure_base(buildah, recipe.base)
     with _snapshot(recipe) as context:
         paths = [context / name for name in recipe.inputs]
         tag = tree_digest(paths, base=context, extra=[base])

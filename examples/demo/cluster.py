@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -112,7 +112,7 @@ def install(kube: Kubectl, images: Mapping[str, str], *, values: Sequence[Path] 
         *("--kubeconfig", str(kube.kubeconfig), "-n", SYSTEM, "--create-namespace"),
         *(part for path in files for part in ("-f", path)),
         *("--set", f"image.tag={operator},worker.image.tag={worker}"),
-        *_of_triton(images),
+        *_of_engines(images),
         *(part for setting in settings for part in ("--set", setting)),
         *("--wait", "--timeout", "120s"),
     ]
@@ -122,9 +122,11 @@ def install(kube: Kubectl, images: Mapping[str, str], *, values: Sequence[Path] 
         raise RuntimeError(f"helm: {done.stderr.strip()}\n{logs}")
 
 
-def _of_triton(images: Mapping[str, str]) -> tuple[str, ...]:
-    name = images.get("triton")
-    return ("--set", f"backends.triton.image={name},backends.triton.platform=python") if name is not None else ()
+def _of_engines(images: Mapping[str, str]) -> Iterator[str]:
+    if triton := images.get("triton"):
+        yield from ("--set", f"backends.triton.image={triton},backends.triton.platform=python")
+    if torchscript := images.get("torchscript"):
+        yield from ("--set", f"backends.torchscript.image={torchscript}")
 
 
 def build_images() -> dict[str, str]:

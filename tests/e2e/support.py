@@ -1,11 +1,14 @@
 """What the end-to-end tests share: jobs by their difference, processes by what they run, kstatus's verdict."""
 
+import itertools
+import json
 import os
 import signal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime as ort
 
 from examples.demo.cluster import Kubectl, wait_for
 
@@ -37,6 +40,27 @@ def a_slow_batch(name: str, folder: Path, *, repeat: int = 4, **spec: Any) -> Ma
         np.save(tiled, np.tile(np.load(folder / "magika" / "files.npy"), (repeat, 1)))
     given = {"model": "magika", "batchSize": 8, "input": {"uri": f"pvc://data/{tiled.name}"}}
     return a_batch(name, **(given | spec))
+
+
+def truth_of_slow_batches(folder: Path, *, repeat: int = 4) -> np.ndarray:
+    """What the bare runtime says of every item of a_slow_batch."""
+    session = ort.InferenceSession(str(folder / "magika" / "model.onnx"), providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    rows = np.load(folder / "magika" / "files.npy")
+    scores = np.concatenate([session.run(None, {name: rows[i : i + 8]})[0] for i in range(0, len(rows), 8)])
+    return np.tile(scores, (repeat, 1))
+
+
+def assert_every_item_answered_once(folder: Path, name: str, truth: np.ndarray) -> None:
+    where = folder / "out" / name
+    parts = [json.loads(line) for line in (where / "manifest.jsonl").read_text().splitlines()[1:]]
+    ranges = [(part["start"], part["end"]) for part in parts]
+    assert ranges[0][0] == 0
+    assert ranges[-1][1] == len(truth)
+    assert all(left[1] == right[0] for left, right in itertools.pairwise(ranges))
+    assert parts == json.loads((where / "manifest.json").read_text())["parts"]
+    told = np.concatenate([next(iter(np.load(where / part["file"]).values())) for part in parts])
+    np.testing.assert_allclose(told, truth, atol=1e-5)
 
 
 def condition(job: Manifest, kind: str) -> Manifest:
@@ -82,8 +106,6 @@ def wait_reason(kube: Kubectl, name: str, wanted: str, *, kind: str = "Ready", s
 
 def workers(kube: Kubectl, name: str) -> list[Manifest]:
     """The job's worker pods."""
-    import json
-
     listed = json.loads(kube.run("get", "pods", "-l", f"inference.myorg/job={name}", "-o", "json"))
     return list(listed["items"])
 
@@ -93,8 +115,6 @@ def progress(folder: Path, name: str) -> int:
     manifest = folder / "out" / name / "manifest.jsonl"
     if not manifest.exists():
         return 0
-    import json
-
     ends = [json.loads(line).get("end", 0) for line in manifest.read_bytes().split(b"\n")[:-1]]
     return max(ends, default=0)
 

@@ -1,86 +1,259 @@
-"""The same jobs on another back end: `backend: triton` changes what computes, and nothing that a user sees otherwise."""
+"""The same jobs on other back ends: what computes changes, and nothing that a user sees otherwise, whoever is killed."""
 
 import os
 import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import pytest
 
 from dev.venv import all_engines
-from examples.demo.cluster import wait_for
+from examples.demo.cluster import load, wait_for
 from examples.demo.steps import answers, ask, client_of
+from examples.models.index import hash_file
 from tests.e2e.conftest import Space
-from tests.e2e.support import a_batch, a_job, a_slow_batch, kill_worker, progress, reason, workers
+from tests.e2e.support import (
+    Manifest,
+    a_batch,
+    a_job,
+    a_slow_batch,
+    assert_every_item_answered_once,
+    condition,
+    kill_operator,
+    kill_worker,
+    progress,
+    reason,
+    truth_of_slow_batches,
+    wait_reason,
+    workers,
+)
+from tests.worker import models
 
-pytestmark = pytest.mark.skipif(not all_engines(), reason="INFERENCE_ENGINES=all builds Triton's image")
-# Both run ONNX Runtime, in builds of their own: sums may come in another order.
+pytestmark = pytest.mark.skipif(not all_engines(), reason="INFERENCE_ENGINES=all builds the images of the other back ends")
+# Each has kernels of its own: sums come in another order.
 TOLERANCE = 1e-5
+ONNX = "CPUExecutionProvider"
+TRITON = "TritonServer 2.51.0 python/onnxruntime CPUExecutionProvider"
 
 
-def kill_triton(uid: str) -> None:
-    """SIGKILL the tritonserver in a pod, which is found by the pod's cgroup."""
+def kill_in_pod(uid: str, program: str) -> None:
+    """SIGKILL a program in a pod, which is found by the pod's cgroup."""
     for entry in Path("/proc").iterdir():
         try:
             command, cgroup = (entry / "cmdline").read_bytes(), (entry / "cgroup").read_text()
         except OSError:
             continue
-        if command.startswith(b"tritonserver\0") and uid in cgroup.replace("_", "-"):
+        if Path(command.split(b"\0")[0].decode()).name == program and uid in cgroup.replace("_", "-"):
             os.kill(int(entry.name), signal.SIGKILL)
             return
-    raise AssertionError(f"no tritonserver runs in pod {uid}")
+    raise AssertionError(f"no {program} runs in pod {uid}")
 
 
-def test_a_batch_has_the_same_answers_on_either_back_end_and_its_pod_ends(space: Space) -> None:
-    kube = space.kube
-    kube.apply(a_batch("plain", backend="onnx"), a_batch("by-triton", backend="triton"))
-
-    plain, beside = kube.wait("plain", "Succeeded"), kube.wait("by-triton", "Succeeded")
-
-    one, other = answers(space.folder, "plain"), answers(space.folder, "by-triton")
-    assert one.keys() == other.keys()
-    for name, values in one.items():
-        np.testing.assert_allclose(other[name], values, atol=TOLERANCE)
-    assert plain["status"]["placement"]["executionProvider"] == "CPUExecutionProvider"
-    assert beside["status"]["placement"]["executionProvider"] == "TritonServer 2.51.0 python/onnxruntime CPUExecutionProvider"
-    assert (beside["status"]["model"]["backend"], beside["status"]["model"]["backendReason"]) == ("triton", "spec.backend")
-    wait_for(lambda: all(p["status"]["phase"] == "Succeeded" for p in workers(kube, "by-triton")), "the pod has ended")
+def kill_server(uid: str) -> None:
+    kill_in_pod(uid, "tritonserver")
 
 
-def test_a_service_loses_ready_with_its_tritonserver_and_has_it_back_with_equal_answers(space: Space) -> None:
-    kube = space.kube
-    kube.apply(a_job("beside", backend="triton", batchSize=8, serve={}), a_job("direct", backend="onnx", batchSize=8, serve={}))
-    kube.wait("beside", "Ready")
-    kube.wait("direct", "Ready")
-    rows = np.load(space.folder / "digits" / "heldout.npz")
-    feeds = {"pixels": rows["pixels"][:8]}
+def kill_model_process(uid: str) -> None:
+    kill_in_pod(uid, "triton_python_backend_stub")
 
-    def told(name: str) -> np.ndarray:
-        return ask(client_of(kube, name), "digits", feeds, "probabilities")
 
-    np.testing.assert_allclose(told("beside"), told("direct"), atol=TOLERANCE)
+def torchscript_models(space: Space) -> Iterator[Manifest]:
+    """The InferenceModels of the examples in TorchScript, pinned to what lies in the volume."""
+    for model in load("11-models-torchscript.yaml", namespace=space.name):
+        (version,) = model["spec"]["versions"]
+        version["digest"] = f"sha256:{hash_file(space.folder / version['uri'].removeprefix('pvc://data/'))}"
+        yield model
+
+
+@pytest.fixture(scope="module")
+def scripts(space: Space) -> Space:
+    """The space with the examples in TorchScript beside those in ONNX."""
+    from examples.torchscript import write_all
+
+    write_all(space.folder)
+    space.kube.apply(*torchscript_models(space))
+    return space
+
+
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "digits": {"batchSize": 32, "input": {"uri": "pvc://data/digits/heldout.npz"}},
+    "magika": {"batchSize": 8, "input": {"uri": "pvc://data/magika/files.npy"}},
+    "lane": {"model": "lane-detection-v2", "batchSize": 4, "input": {"uri": "pvc://data/lane/road.npy"}},
+}
+
+
+def test_the_examples_have_equal_answers_on_every_back_end_that_takes_their_model(scripts: Space) -> None:
+    kube = scripts.kube
+    wanted = {name: ("onnx", "triton", *(("auto",) if name != "magika" else ())) for name in EXAMPLES}
+    for name, backends in wanted.items():
+        for backend in backends:
+            spec = {"model": name, **EXAMPLES[name], "backend": backend}
+            kube.apply(a_batch(f"{name}-{backend}", **(spec | ({"model": f"{name}-torchscript"} if backend == "auto" else {}))))
+
+    for name, (first, *others) in wanted.items():
+        status = kube.wait(f"{name}-{first}", "Succeeded", seconds=180)["status"]
+        assert status["placement"]["executionProvider"] == ONNX
+        truth = answers(scripts.folder, f"{name}-{first}")
+        for backend in others:
+            status = kube.wait(f"{name}-{backend}", "Succeeded", seconds=180)["status"]
+            told = answers(scripts.folder, f"{name}-{backend}")
+            assert told.keys() == truth.keys()
+            for output, values in truth.items():
+                np.testing.assert_allclose(told[output], values, atol=TOLERANCE, err_msg=f"{name} on {backend}")
+            ran, why, provider = (
+                status["model"]["backend"],
+                status["model"]["backendReason"],
+                status["placement"]["executionProvider"],
+            )
+            if backend == "triton":
+                assert (ran, why, provider) == ("triton", "spec.backend", TRITON)
+            else:
+                assert (ran, why) == ("torchscript", "auto: the model's format is torchscript")
+                assert provider.startswith("TorchScript ") and provider.endswith(" CPU")
+    ended = [f"{name}-triton" for name in EXAMPLES]
+    wait_for(lambda: all(p["status"]["phase"] == "Succeeded" for job in ended for p in workers(kube, job)), "the pods have ended")
+
+
+@dataclass
+class Caller:
+    """Asks a service for the same rows until told to stop; a service without a ready worker is no wrong answer."""
+
+    space: Space
+    job: str
+    rows: np.ndarray
+    truth: np.ndarray
+    answered: int = 0
+    wrong: list[np.ndarray] = field(default_factory=list)
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        client = client_of(self.space.kube, self.job)
+        while not self.stopping.is_set():
+            try:
+                told = ask(client, "digits", {"pixels": self.rows}, "probabilities")
+            except Exception:  # noqa: BLE001 -- 503, or nobody listens: told, and not answered
+                self.stopping.wait(0.05)
+                continue
+            self.answered += 1
+            if not np.allclose(told, self.truth, atol=TOLERANCE):
+                self.wrong.append(told)
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self.run)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stopping.set()
+        self._thread.join()
+
+    def wait_answered(self, why: str) -> None:
+        before = self.answered
+        wait_for(lambda: self.answered > before, f"answers {why}")
+
+
+def test_a_service_answers_alike_and_is_ready_only_while_its_tritonserver_is(scripts: Space) -> None:
+    kube = scripts.kube
+    serve = {"batchSize": 8, "serve": {}}
+    kube.apply(a_job("beside", backend="triton", **serve), a_job("direct", backend="onnx", **serve))
+    kube.apply(a_job("scripted", model="digits-torchscript", **serve))
+    for name in ("beside", "direct", "scripted"):
+        kube.wait(name, "Ready")
+    rows = np.load(scripts.folder / "digits" / "heldout.npz")["pixels"][:8]
+    truth = ask(client_of(kube, "direct"), "digits", {"pixels": rows}, "probabilities")
+    told = ask(client_of(kube, "scripted"), "digits-torchscript", {"pixels": rows}, "probabilities")
+    np.testing.assert_allclose(told, truth, atol=TOLERANCE)
     (pod,) = workers(kube, "beside")
+    uid = pod["metadata"]["uid"]
 
-    kill_triton(pod["metadata"]["uid"])
-    wait_for(lambda: reason(kube.get("inferencejob", "beside")) != "Serving", "not serving")
-    kube.wait("beside", "Ready")
+    with Caller(scripts, "beside", rows, truth) as caller:
+        caller.wait_answered("at first")
+        kill_operator()
+        caller.wait_answered("without an operator")
+        kill_model_process(uid)
+        caller.wait_answered("by a new model process")
+        kill_server(uid)
+        wait_for(lambda: reason(kube.get("inferencejob", "beside")) != "Serving", "not serving")
+        kube.wait("beside", "Ready")
+        caller.wait_answered("by a new tritonserver")
 
-    np.testing.assert_allclose(told("beside"), told("direct"), atol=TOLERANCE)
+    assert caller.wrong == []
     (same,) = workers(kube, "beside")
-    assert same["metadata"]["uid"] == pod["metadata"]["uid"]
+    assert same["metadata"]["uid"] == uid
 
 
-def test_a_batch_outlives_its_tritonserver_and_then_its_worker(space: Space) -> None:
-    kube = space.kube
-    kube.apply(a_slow_batch("twice-struck", space.folder, backend="triton"))
-    wait_for(lambda: progress(space.folder, "twice-struck") > 0, "first part")
-    (pod,) = workers(kube, "twice-struck")
-    kill_triton(pod["metadata"]["uid"])
-    before = progress(space.folder, "twice-struck")
-    wait_for(lambda: progress(space.folder, "twice-struck") > before, "it goes on")
+def test_a_batch_outlives_server_model_process_operator_worker_and_pod(space: Space) -> None:
+    kube, name = space.kube, "struck"
+    kube.apply(a_slow_batch(name, space.folder, repeat=8, backend="triton"))
 
-    kill_worker(kube.get("inferencejob", "twice-struck")["metadata"]["uid"])
+    def goes_on(since: int = 0) -> int:
+        wait_for(lambda: progress(space.folder, name) > since and bool(workers(kube, name)), f"{name} is beyond {since}")
+        return progress(space.folder, name)
 
-    kube.wait("twice-struck", "Succeeded")
-    first, *_ = answers(space.folder, "twice-struck").values()
-    assert len(first) == 2048
+    def uid() -> str:
+        return next(str(p["metadata"]["uid"]) for p in workers(kube, name) if p["status"]["phase"] == "Running")
+
+    done = goes_on()
+    for strike in (kill_server, kill_model_process, lambda _: kill_operator()):
+        strike(uid())
+        done = goes_on(done)
+    kill_worker(kube.get("inferencejob", name)["metadata"]["uid"])
+    done = goes_on(done)
+    last = next(p["metadata"]["name"] for p in workers(kube, name) if p["status"]["phase"] == "Running")
+    kube.run("delete", "pod", last, "--grace-period=0", "--force")
+
+    status = kube.wait(name, "Succeeded", seconds=180)["status"]
+
+    assert (status["attempts"], status["failedAttempts"]) == (3, 1)
+    assert_every_item_answered_once(space.folder, name, truth_of_slow_batches(space.folder, repeat=8))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model that a back end does not take, the reason that its job must get, and a part of what the message must say."""
+
+    name: str
+    model: str
+    backend: str
+    reason: str
+    says: str
+
+
+CASES = [
+    Case("triton-refuses", "pvc://data/bad/nowhere.onnx", "triton", "ModelRefused", "Triton refuses the model: "),
+    Case("nothing-to-feed", "pvc://data/bad/constant.onnx", "triton", "ModelRefused", "use backend: onnx"),
+    Case("another-signature", "another-signature", "auto", "SignatureMismatch", "correct the signature"),
+    Case("pickled", "pickled", "auto", "ModelCorrupt", "export the model with torch.jit.save"),
+]
+
+
+@pytest.fixture(scope="module")
+def refused(scripts: Space) -> Space:
+    import torch
+
+    bad = scripts.folder / "bad"
+    bad.mkdir()
+    (bad / "nowhere.onnx").write_bytes(models.identity(shape=["N", 0]))
+    (bad / "constant.onnx").write_bytes(models.constant())
+    torch.save({"weights": torch.zeros(3)}, bad / "pickled.pt", _use_new_zipfile_serialization=False)
+    digits, lane = torchscript_models(scripts)
+    (of_digits,), (of_lane,) = digits["spec"]["versions"], lane["spec"]["versions"]
+    pickled = {"uri": "pvc://data/bad/pickled.pt", "digest": f"sha256:{hash_file(bad / 'pickled.pt')}"}
+    digits["metadata"]["name"], lane["metadata"]["name"] = "pickled", "another-signature"
+    of_lane |= {"uri": of_digits["uri"], "digest": of_digits["digest"]}
+    of_digits |= pickled
+    scripts.kube.apply(digits, lane)
+    scripts.kube.apply(*(a_job(case.name, model=case.model, backend=case.backend, serve={}) for case in CASES))
+    return scripts
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_model_that_a_back_end_does_not_take_is_told_in_one_condition(case: Case, refused: Space) -> None:
+    job = wait_reason(refused.kube, case.name, case.reason)
+
+    assert case.says in condition(job, "Ready")["message"]
+    assert condition(job, "Stalled")["status"] == "True"

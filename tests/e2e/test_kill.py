@@ -1,40 +1,29 @@
 """Kill -9 of the operator, of the worker's process, of its pod, at any point: the job ends once, no answer lost or doubled."""
 
-import itertools
 import json
 from pathlib import Path
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 
 from examples.demo.cluster import wait_for
 from tests.e2e.conftest import Space
-from tests.e2e.support import a_batch, a_slow_batch, kill_operator, kill_worker, progress, wait_reason, workers
-
-ITEMS = 2048
+from tests.e2e.support import (
+    a_batch,
+    a_slow_batch,
+    assert_every_item_answered_once,
+    kill_operator,
+    kill_worker,
+    progress,
+    truth_of_slow_batches,
+    wait_reason,
+    workers,
+)
 
 
 @pytest.fixture(scope="module")
 def truth(space: Space) -> np.ndarray:
-    """What the bare runtime says of every item."""
-    session = ort.InferenceSession(str(space.folder / "magika" / "model.onnx"), providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
-    rows = np.load(space.folder / "magika" / "files.npy")
-    scores = np.concatenate([session.run(None, {name: rows[i : i + 8]})[0] for i in range(0, len(rows), 8)])
-    return np.tile(scores, (ITEMS // len(rows), 1))
-
-
-def assert_every_item_answered_once(folder: Path, name: str, truth: np.ndarray) -> None:
-    where = folder / "out" / name
-    parts = [json.loads(line) for line in (where / "manifest.jsonl").read_text().splitlines()[1:]]
-    ranges = [(part["start"], part["end"]) for part in parts]
-    assert ranges[0][0] == 0
-    assert ranges[-1][1] == len(truth)
-    assert all(left[1] == right[0] for left, right in itertools.pairwise(ranges))
-    assert parts == json.loads((where / "manifest.json").read_text())["parts"]
-    told = np.concatenate([next(iter(np.load(where / part["file"]).values())) for part in parts])
-    np.testing.assert_allclose(told, truth, atol=1e-5)
+    return truth_of_slow_batches(space.folder)
 
 
 # The kubelet doubles its wait after each crash, so a fourth would only test its patience.

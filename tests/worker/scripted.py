@@ -13,15 +13,20 @@ from typing import TYPE_CHECKING, Any
 from inference_worker import life
 from inference_worker.engine import Cancellation, RunCancelledError, Tensor, Tensors
 from inference_worker.onnx_engine import OnnxEngine
+from inference_worker.triton.engine import TritonEngine
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.worker.harness import Place
+
+    Run = Callable[..., dict[str, Tensor]]
 
 SCRIPT: dict[str, Any] = {}
 # A scripted run may wait for its test, so it must not happen on the event loop.
 IN_A_THREAD = {"inference_worker.warmup:_INLINE_SECONDS": 0.0}
 
-_run, _load = OnnxEngine.run, life.load
+_load = life.load
 
 
 class Orders:
@@ -48,30 +53,34 @@ class Orders:
         return [int(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def run(
-    self: OnnxEngine, feeds: Tensors, wanted: tuple[str, ...] = (), cancellation: Cancellation | None = None
-) -> dict[str, Tensor]:
+def scripted(run: Run) -> Run:
     """`hold` keeps every run until it is taken back or its callers are gone, `hold-2` only the second; `fail` and `die` end one.
 
     `rows_that_fit` is the memory.
     """
-    if cancellation is None or not SCRIPT:
-        return _run(self, feeds, wanted, cancellation)
-    rows = next(iter(feeds.values())).shape[0]
-    with Path(SCRIPT["runs"]).open("a") as log:
-        log.write(f"{rows}\n")
-    mine = Path(f"{SCRIPT['hold']}-{len(Path(SCRIPT['runs']).read_text().splitlines())}")
-    while _ordered("hold") or mine.exists():
-        if cancellation.cancelled:
-            raise RunCancelledError("told to end")
-        time.sleep(0.001)
-    if _ordered("die"):
-        raise SystemExit
-    if _ordered("fail"):
-        raise RuntimeError("a fault by order")
-    if rows > SCRIPT.get("rows_that_fit", rows):
-        raise MemoryError(f"no room for {rows} rows, by order")
-    return _run(self, feeds, wanted, cancellation)
+
+    def by_script(
+        self: Any, feeds: Tensors, wanted: tuple[str, ...] = (), cancellation: Cancellation | None = None
+    ) -> dict[str, Tensor]:
+        if cancellation is None or not SCRIPT:
+            return run(self, feeds, wanted, cancellation)
+        rows = next(iter(feeds.values())).shape[0]
+        with Path(SCRIPT["runs"]).open("a") as log:
+            log.write(f"{rows}\n")
+        mine = Path(f"{SCRIPT['hold']}-{len(Path(SCRIPT['runs']).read_text().splitlines())}")
+        while _ordered("hold") or mine.exists():
+            if cancellation.cancelled:
+                raise RunCancelledError("told to end")
+            time.sleep(0.001)
+        if _ordered("die"):
+            raise SystemExit
+        if _ordered("fail"):
+            raise RuntimeError("a fault by order")
+        if rows > SCRIPT.get("rows_that_fit", rows):
+            raise MemoryError(f"no room for {rows} rows, by order")
+        return run(self, feeds, wanted, cancellation)
+
+    return by_script
 
 
 def load(*args: Any, **more: Any) -> life.Loaded:
@@ -87,5 +96,6 @@ def _ordered(order: str) -> bool:
     return Path(SCRIPT[order]).exists()
 
 
-OnnxEngine.run = run
+OnnxEngine.run = scripted(OnnxEngine.run)
+TritonEngine.run = scripted(TritonEngine.run)
 life.load = load

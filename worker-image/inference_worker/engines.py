@@ -11,13 +11,17 @@ from inference_worker.errors import WorkerError
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What an engine is opened with: a verified file, its digest (`sha256:HEX`), where it came from, what the worker was told."""
+    """What an engine is opened with: a verified file, its digest (`sha256:HEX`), where it came from, what the worker was told.
+
+    `on_hopeless` is for an engine whose trouble does not end: the worker ends with the reason. Any thread may call it.
+    """
 
     data: bytes
     digest: str
     source: ModelSource
     config: WorkerConfig
     threads: int
+    on_hopeless: Callable[[WorkerError], None] = lambda _: None
 
     @property
     def steady(self) -> bool:
@@ -66,6 +70,7 @@ def _triton(opening: Opening) -> Engine:
         providers=opening.config.providers,
         threads=opening.threads,
         steady=opening.steady,
+        on_hopeless=opening.on_hopeless,
     )
 
 

@@ -1,6 +1,7 @@
 """The worker's state, from loading to drained. Ready is true only between warmed up and draining."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 from inference_protocol.messages import ModelFacts, ModelSource, TaskOrder, Telemetry, WorkerConfig
@@ -75,6 +76,7 @@ class Life:
             tasks=self.tasks.open if self.tasks is not None else (),
             idle_seconds=self.tasks.idle_seconds if self.tasks is not None else None,
             guests=self.guests.digests if self.guests is not None else (),
+            trouble=model.engine.trouble if model is not None else None,
         )
 
     @property
@@ -132,7 +134,14 @@ class Life:
         return ModelMetrics((self.config.namespace, self.config.job, source.name, source.version), ready=lambda: self.ready)
 
     async def _load(self, source: ModelSource) -> Loaded:
-        return await in_thread(lambda: load(self.config, source, root=self.root), name="loading")
+        loop = asyncio.get_running_loop()
+
+        def on_hopeless(error: WorkerError) -> None:
+            # The worker may be at its end already.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._give_up, error)
+
+        return await in_thread(lambda: load(self.config, source, root=self.root, on_hopeless=on_hopeless), name="loading")
 
     def _start(self, loaded: Loaded) -> Model:
         self.loaded = True

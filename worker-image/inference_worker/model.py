@@ -81,8 +81,10 @@ def padding(engine: Engine, warm: Warm) -> Callable[[int], int]:
     return Padding(warm.profile, warm.switch_seconds)
 
 
-def load(config: WorkerConfig, source: ModelSource, *, root: Path) -> Loaded:
-    """Fetch, verify, load and warm a model. Raises WorkerError."""
+def load(
+    config: WorkerConfig, source: ModelSource, *, root: Path, on_hopeless: Callable[[WorkerError], None] = lambda _: None
+) -> Loaded:
+    """Fetch, verify, load and warm a model. Raises WorkerError. `on_hopeless` as Opening has it."""
     begun = time.perf_counter()
     data, digest = fetch.read_verified(
         source.uri, digest=source.digest, limit=config.model_limit_bytes, missing=WorkerReason.MODEL_NOT_FOUND, root=root
@@ -91,7 +93,7 @@ def load(config: WorkerConfig, source: ModelSource, *, root: Path) -> Loaded:
     if source.quantization is not None:
         data, variant = _quantized(data, digest, source.quantization, config, root)
     cpus = cpu.usable_cpus()
-    engine = open_engine(Opening(data, variant or digest, source, config, threads=cpus))
+    engine = open_engine(Opening(data, variant or digest, source, config, threads=cpus, on_hopeless=on_hopeless))
     del data
     loaded = time.perf_counter()
     try:

@@ -92,4 +92,4 @@ def _answers(pod: Pod) -> bool:
 def _substance(answer: TelemetryRecord) -> object:
     """What a job's status could tell of it. What a service's counts tell, its window does (`controller/autoscale.py`)."""
     batch = (answer.progress, answer.sketch) if answer.progress is not None else None
-    return answer.ready, answer.draining, answer.model, answer.tasks, batch
+    return answer.ready, answer.draining, answer.model, answer.tasks, answer.trouble, batch

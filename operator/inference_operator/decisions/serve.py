@@ -22,10 +22,13 @@ from inference_operator.domain.job import AttemptOutcome, AttemptStatus, Deadlin
 from inference_operator.domain.schema import rfc3339
 from inference_operator.manifests.service import endpoint, service
 from inference_operator.settings import Settings
+from inference_protocol.reasons import WorkerReason
 
 # Latency under load never stands still: it is written when it moved by a quarter, or across the target, and at most this often.
 _LATENCY_SECONDS = 15
 _LATENCY_NEWS = 0.25
+# So much of a worker's words goes into a condition.
+_TOLD = 1000
 
 
 def plan_serve(observed: Observed, stand: Standing, answer: Answer | None, settings: Settings, now: datetime) -> Outcome:
@@ -135,6 +138,9 @@ def _why_not_ready(observed: Observed, state: Replicas, answer: Answer | None, *
     for pod in state.current:
         if (trouble := trouble_of(pod)) is not None:
             return *trouble, False
+        reading = observed.readings.get(pod.uid)
+        if not pod.ready and reading is not None and reading.telemetry.trouble is not None:
+            return WorkerReason.BACKEND_UNREACHABLE, reading.telemetry.trouble[:_TOLD], False
     if observed.setback is not None:
         return observed.setback.reason, observed.setback.message, False
     if state.missing and not placing and answer is not None and answer.obstacle is not None:

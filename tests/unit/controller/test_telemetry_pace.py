@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
+from msgspec import structs
+
 from inference_operator.controller.store import Store
 from inference_operator.controller.telemetry import Telemetry
 from inference_operator.domain.cluster import Key
@@ -21,11 +23,13 @@ class Workers:
         self.seconds = seconds
         self.away = away
         self.asked: list[tuple[float, str]] = []
+        # The trouble that it tells, by the number of the question.
+        self.words: dict[int, str] = {}
 
     async def telemetry(self, address: str) -> Answer | None:
         self.asked.append((asyncio.get_running_loop().time(), address))
         await asyncio.sleep(self.seconds)
-        return None if address == self.away else READY
+        return None if address == self.away else structs.replace(READY, trouble=self.words.get(len(self.asked)))
 
 
 def rounds(workers: Workers, *, seconds: float, count: int = 2) -> tuple[list[Mapping[str, Answer | None]], list[Key]]:
@@ -70,3 +74,12 @@ def test_equal_answers_wake_nobody() -> None:
     _, woken = rounds(Workers(0.1), seconds=10.5, count=1)
 
     assert woken == [Key("default", "job")]
+
+
+def test_what_keeps_a_worker_from_computing_wakes_its_job_when_it_begins_and_when_it_ends() -> None:
+    workers = Workers(0.1)
+    workers.words = {4: "Triton is away", 5: "Triton is away"}
+
+    _, woken = rounds(workers, seconds=10.5, count=1)
+
+    assert len(woken) == 3

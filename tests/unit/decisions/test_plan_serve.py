@@ -55,6 +55,24 @@ def test_a_broken_new_revision_takes_no_further_old_worker() -> None:
     assert deleted(observed(TWO, a_pod(TWO, 2, revision="old"), broken)) == []
 
 
+# What a worker says of itself.
+
+
+def test_why_a_worker_lost_ready_is_told_in_its_own_words() -> None:
+    pod = a_pod(TWO, 1, ready=False)
+    status = status_of(decide(observed(TWO, pod, a_pod(TWO, 2), readings={pod.uid: a_reading(trouble="Triton is away")})))
+
+    ready = next(c for c in status.conditions if c.type == "Ready")
+    assert (ready.reason, ready.message) == ("BackendUnreachable", "1 workers answer; Triton is away")
+
+
+def test_trouble_that_is_over_is_not_told() -> None:
+    pod = a_pod(TWO, 1)
+    status = status_of(decide(observed(TWO, pod, a_pod(TWO, 2), readings={pod.uid: a_reading(trouble="Triton is away")})))
+
+    assert next(c for c in status.conditions if c.type == "Ready").reason == "Serving"
+
+
 # Numbers.
 
 

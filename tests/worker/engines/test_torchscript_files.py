@@ -12,7 +12,8 @@ import torch
 from inference_protocol.reasons import WorkerReason
 from inference_worker import torchscript_engine
 from inference_worker.errors import WorkerError
-from tests.worker.engines.makers import TWINS, Maker, Matmul, Ports, Two, saved, signature
+from tests.worker.engines.makers import TWINS, Maker, Ports, signature
+from tests.worker.engines.modules import Matmul, Two, saved
 
 MAKER = Maker("torchscript")
 FOUR: Ports = (("x", "FP32", (-1, 4)),)

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
+import json
+import os
+import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
+import onnxruntime
 import pytest
 
+from bench.proc import cpu_seconds
 from inference_protocol.messages import BatchTask
-from tests.worker import models
+from inference_protocol.reasons import WorkerReason
+from inference_worker.errors import WorkerError
+from inference_worker.triton import repository
+from tests.worker import callers, models
 from tests.worker.callers import INFER
-from tests.worker.harness import CLAIM, QUICK_COMMITS, QUICK_DRAIN, Place, a_config, answers_in, committed, until
+from tests.worker.engines.makers import Maker
+from tests.worker.harness import CLAIM, QUICK_COMMITS, QUICK_DRAIN, Place, a_config, answers_in, committed, spans, until
+from tests.worker.reports.test_cancellation import counting as endless
 from tests.worker.tritons import Triton
-from tests.worker.wire import get, post
+from tests.worker.wire import Wire, get, infer_json, post, request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from inference_protocol.messages import WorkerConfig
     from tests.worker.harness import Worker
@@ -50,6 +62,7 @@ def test_a_server_that_dies_takes_ready_with_it_and_both_come_back(place: Place,
     refused = post(worker.port, INFER, BODY)
     assert refused.status == 503
     assert "Triton" in refused.json["error"]
+    assert "Triton" in get(worker.port, "/telemetry").json["trouble"]
     assert worker.answers("/v2/health/live") == 200
 
     triton.restart()
@@ -131,13 +144,173 @@ def test_a_repository_that_cannot_be_written_is_told(place: Place, triton: Trito
     assert "Not a directory" in ended.said.message
 
 
-def test_what_triton_refuses_is_told_in_its_own_words(place: Place, triton: Triton) -> None:
+def test_a_model_that_triton_refuses_is_told_in_its_own_words(place: Place, triton: Triton) -> None:
+    # A size of 0 for good, which ONNX Runtime takes.
+    ended = place.run(told(place, triton, models.identity(shape=["N", 0])))
+
+    assert (ended.code, ended.said.reason) == (2, "ModelRefused")
+    assert "Triton refuses the model: " in ended.said.message
+    assert "dimension" in ended.said.message
+
+
+def test_a_platform_that_triton_does_not_have_is_told_in_its_own_words(place: Place, triton: Triton) -> None:
     config = told(place, triton, models.matmul())
 
-    # A platform that this server has no back end for.
     assert config.triton is not None
     ended = place.run(msgspec.structs.replace(config, triton=msgspec.structs.replace(config.triton, platform="onnxruntime")))
 
     assert ended.said.reason == "ModelRefused"
     assert ended.code == 2
     assert "unable to find backend library for backend 'onnxruntime'" in ended.said.message
+
+
+def test_under_load_the_loss_of_server_or_model_process_costs_nobody_a_wrong_answer(place: Place, triton: Triton) -> None:
+    worker = place.start(told(place, triton, models.two_outputs(), batch_size=8), patches=QUICK_DRAIN).wait_ready()
+    triton.wait()
+    wrong: list[object] = []
+    statuses: list[int] = []
+    stopping = threading.Event()
+
+    def call(number: int) -> None:
+        for turn in itertools.count():
+            if stopping.is_set():
+                return
+            rows = [[float(number), float(turn)]]
+            reply = post(worker.port, INFER, infer_json(rows))
+            statuses.append(reply.status)
+            if reply.status == 200 and [out["data"] for out in reply.json["outputs"]] != [rows[0], [-number, -turn]]:
+                wrong.append(reply.json)
+
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    until(lambda: statuses.count(200) > 50, "load")
+    triton.kill_stubs()
+    until(lambda: worker.answers("/v2/health/ready") != 200, "not ready without its model process")
+    worker.wait_ready()
+    answered = statuses.count(200)
+    until(lambda: statuses.count(200) > answered + 50, "load after the model process came back")
+    triton.kill()
+    until(lambda: worker.answers("/v2/health/ready") != 200, "not ready without its server")
+    triton.restart()
+    worker.wait_ready()
+    answered = statuses.count(200)
+    until(lambda: statuses.count(200) > answered + 50, "load after the server came back")
+    stopping.set()
+    for thread in threads:
+        thread.join()
+
+    assert wrong == []
+    assert set(statuses) == {200, 503}
+    assert callers.metric(worker, "inference_breaker_opened_total") == 0
+    assert sum(callers.metric(worker, "inference_requests_total", code=str(code)) for code in (200, 503)) == len(statuses)
+
+
+@pytest.mark.parametrize("victim", ["model process", "worker"])
+def test_a_batch_outlives_what_runs_it_and_nothing_is_lost_or_doubled(place: Place, triton: Triton, victim: str) -> None:
+    rows = np.random.default_rng(5).standard_normal((6000, 64)).astype(np.float32)
+    task = BatchTask(input_uri=place.put_array("rows.npy", rows), output_uri=f"pvc://{CLAIM}/out")
+    data = models.slow()
+    config = told(place, triton, data, task=task, batch_size=4)
+    out = place.claim / "out"
+    worker = place.start(config, patches=QUICK_COMMITS)
+    until(lambda: committed(out) > 2, "some parts")
+
+    if victim == "worker":
+        worker.kill()
+        worker = place.start(msgspec.structs.replace(config, attempt=2))
+    else:
+        triton.kill_stubs()
+
+    ended = worker.ended()
+    assert ended.said.outcome == "Succeeded", ended.log
+    ends = list(spans(out))
+    assert (ends[0][0], ends[-1][1]) == (0, len(rows))
+    assert all(left[1] == right[0] for left, right in itertools.pairwise(ends))
+    truth = onnxruntime.InferenceSession(data).run(None, {"x": rows})[0]
+    np.testing.assert_allclose(answers_in(out)["y"], truth, atol=1e-4)
+
+
+def configuration_of(triton: Triton) -> Path:
+    """The config.pbtxt of the model that a worker has written."""
+    (path,) = triton.repository.glob("*/config.pbtxt")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda triton: configuration_of(triton).write_text("max_batch_size: many"), "config.pbtxt"),
+        (
+            lambda triton: (configuration_of(triton).parent / "1" / "model.onnx").write_bytes(b"not what was verified"),
+            "was verified",
+        ),
+    ],
+    ids=["configuration", "model"],
+)
+def test_a_repository_that_was_damaged_is_told_in_tritons_words(
+    place: Place, triton: Triton, damage: Callable[[Triton], object], words: str
+) -> None:
+    worker = place.start(told(place, triton, models.matmul()), patches=QUICK_DRAIN).wait_ready()
+    damage(triton)
+    triton.kill()
+    triton.restart()
+
+    until(lambda: worker.running and words in str(post(worker.port, INFER, BODY).json), "Triton's own words")
+
+    assert worker.answers("/v2/health/ready") == 503
+
+
+def test_a_worker_whose_server_stays_away_makes_room_for_another(place: Place, triton: Triton) -> None:
+    patches = {**QUICK_DRAIN, "inference_worker.triton.engine:_AWAY_SECONDS": 0.1}
+    worker = place.start(told(place, triton, models.matmul()), patches=patches).wait_ready()
+
+    triton.kill()
+    ended = worker.ended()
+
+    assert (ended.code, ended.said.reason) == (1, "BackendUnreachable")
+    assert "stayed away" in ended.said.message
+
+
+def test_a_configuration_that_triton_cannot_read_is_told_in_its_own_words(
+    place: Place, triton: Triton, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    triton.wait()
+    monkeypatch.setattr(repository, "configuration", lambda *_, **__: "max_batch_size: many")
+
+    with pytest.raises(WorkerError) as caught:
+        Maker("triton", triton.told).open("matmul")
+
+    assert caught.value.reason is WorkerReason.MODEL_REFUSED
+    assert "config.pbtxt" in caught.value.message
+    assert list(triton.repository.iterdir()) == []
+
+
+def test_a_repository_that_is_full_is_told_and_left_as_it_was(triton: Triton, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+
+    with pytest.raises(WorkerError) as caught:
+        Maker("triton", triton.told).open("matmul")
+
+    assert caught.value.reason is WorkerReason.REPOSITORY_UNWRITABLE
+    assert "No space left on device" in caught.value.message
+    assert list(triton.repository.iterdir()) == []
+
+
+def test_a_run_that_goes_on_without_its_caller_takes_ready_with_it(place: Place, triton: Triton) -> None:
+    patches = {**QUICK_DRAIN, "inference_worker.triton.engine:_PROBE_PATIENCE_SECONDS": 0.3}
+    worker = place.start(told(place, triton, endless()), patches=patches).wait_ready()
+    inputs = [
+        {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 1]},
+        {"name": "times", "datatype": "INT64", "shape": [], "data": [1 << 40]},
+    ]
+    with Wire(worker.port) as wire:
+        wire.send(request("POST", INFER, json.dumps({"inputs": inputs}).encode()))
+        before = sum(map(cpu_seconds, triton.stubs()))
+        until(lambda: sum(map(cpu_seconds, triton.stubs())) > before + 0.2, "a run")
+
+    until(lambda: worker.answers("/v2/health/ready") == 503, "not ready")
+    assert "timed out" in get(worker.port, "/telemetry").json["trouble"]

@@ -64,6 +64,9 @@ class TritonClient:
         headers = {HEAD_LENGTH: str(head_length)} if head_length is not None else {}
         connection = self._connection(timeout)
         try:
+            if connection.sock is None:
+                # Before anybody may cancel: there has to be something to shut.
+                connection.connect()
             if cancellation is not None:
                 cancellation.bind(lambda: _shut(connection))
             # In one packet where it fits: the body by itself would cost a second way through the network stack.

@@ -10,6 +10,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -38,6 +39,9 @@ LOOK_SECONDS = 0.5
 _PROBE_SHARE = 50.0
 """An idle model is run once in so many times what a run takes: at most that part of the device goes into looking after it."""
 
+_PROBE_PATIENCE_SECONDS = 30.0
+"""An idle model that does not answer for longer than this and many times what it took before is held by a run that does not end."""
+
 _ANSWER_SECONDS = 5.0
 """A server that takes longer to say that it is ready is as good as gone."""
 
@@ -46,9 +50,13 @@ _START_LOOK_SECONDS = 0.02
 _TASK_PATIENCE_SECONDS = 20.0
 """How long a batch task waits for a server to come back, before its attempt ends; shorter than the time to drain."""
 
+_AWAY_SECONDS = 60.0
+"""How long a worker that serves waits for a server to come back, before it ends and another pod takes its place."""
+
 _CPU = "CPUExecutionProvider"
 _STUB_MARKS = ("Stub process", "stub process")
 _MEMORY_MARK = "MEMORY: "
+_POLL_MARK = "failed to poll"
 _NAMES = itertools.count(1)
 
 
@@ -62,13 +70,22 @@ class TritonEngine:
     platform = "onnx_onnxv1"
 
     def __init__(
-        self, data: bytes, digest: str, server: TritonServer | None, *, providers: tuple[str, ...], threads: int, steady: bool
+        self,
+        data: bytes,
+        digest: str,
+        server: TritonServer | None,
+        *,
+        providers: tuple[str, ...],
+        threads: int,
+        steady: bool,
+        on_hopeless: Callable[[WorkerError], None],
     ) -> None:
         """Write the model, wait for the server, load. `steady` is a batch task, which rather waits for a server than to fail."""
         if server is None:
             raise WorkerError(WorkerReason.BACKEND_MISSING, "no tritonserver is beside this worker; was it started by an operator?")
         self._describe(data)
         self._server = server
+        self._on_hopeless = on_hopeless
         self._root = Path(server.repository)
         self._patience = _TASK_PATIENCE_SECONDS if steady else 0.0
         self._client = TritonClient(server.port)
@@ -92,6 +109,7 @@ class TritonEngine:
         self._trouble: str | None = None
         self._closed = False
         self._answered = self._probe_seconds = 0.0
+        self._running = 0
         try:
             self._wait_for_server()
             self._load()
@@ -129,18 +147,31 @@ class TritonEngine:
     def run(self, feeds: Tensors, wanted: tuple[str, ...] = (), cancellation: Cancellation | None = None) -> dict[str, Tensor]:
         """See Engine. A run whose server was lost before it answered is tried once more: a model has no memory of it."""
         names = wanted or self._all
-        try:
+        with self._under_way():
+            try:
+                return self._run(feeds, names, cancellation)
+            except EngineUnavailableError as error:
+                log.warning("a run is tried again: %s", error)
+            self._wait_for_return()
             return self._run(feeds, names, cancellation)
-        except EngineUnavailableError as error:
-            log.warning("a run is tried again: %s", error)
-        self._wait_for_return()
-        return self._run(feeds, names, cancellation)
 
-    def _run(self, feeds: Tensors, wanted: tuple[str, ...], cancellation: Cancellation | None) -> dict[str, Tensor]:
+    @contextlib.contextmanager
+    def _under_way(self) -> Iterator[None]:
+        with self._changed:
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running -= 1
+
+    def _run(
+        self, feeds: Tensors, wanted: tuple[str, ...], cancellation: Cancellation | None, timeout: float | None = None
+    ) -> dict[str, Tensor]:
         body, head = tensors.request(feeds, self._types, wanted)
         path = f"/v2/models/{self._name}/infer"
         try:
-            data, head = self._client.call("POST", path, body, head_length=head, cancellation=cancellation)
+            data, head = self._client.call("POST", path, body, head_length=head, cancellation=cancellation, timeout=timeout)
         except TritonGoneError as error:
             raise self._lost(f"Triton does not answer ({error}); it is started anew") from error
         except TritonRefusedError as error:
@@ -186,6 +217,7 @@ class TritonEngine:
             raise EngineUnavailableError(self._trouble or "the model is being unloaded")
 
     def _look_after(self) -> None:
+        away_since: float | None = None
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._closed or self._trouble is not None, LOOK_SECONDS)
@@ -196,15 +228,23 @@ class TritonEngine:
                     self._bring_back()
                 else:
                     self._look()
+                away_since = None
             except (TritonGoneError, TritonRefusedError, WorkerError, EngineUnavailableError) as error:
                 self._lost(f"Triton is away, and is waited for: {error}")
+                away_since = away_since or time.monotonic()
+                if time.monotonic() - away_since > _AWAY_SECONDS:
+                    # Retryable whatever it was: another pod has another server, and a repository of its own.
+                    text = f"Triton stayed away for {_AWAY_SECONDS:g} s: {error}; see the log of its container"
+                    self._on_hopeless(WorkerError(WorkerReason.BACKEND_UNREACHABLE, text))
                 time.sleep(LOOK_SECONDS)
 
     def _look(self) -> None:
         """See whether the model answers; while callers are answered, that is known. Raises when it does not."""
         self._client.get(f"/v2/models/{self._name}/ready", timeout=_ANSWER_SECONDS)
-        # Triton calls a model ready whose process has died, until the next request meets it.
-        if time.monotonic() - self._answered > max(LOOK_SECONDS, _PROBE_SHARE * self._probe_seconds):
+        # Triton calls a model ready whose process has died, until the next request meets it. A caller's run that is under way tells
+        # as much, and a probe would wait behind it.
+        idle = not self._running and time.monotonic() - self._answered > max(LOOK_SECONDS, _PROBE_SHARE * self._probe_seconds)
+        if idle:
             self._probe()
 
     def _bring_back(self) -> None:
@@ -223,7 +263,7 @@ class TritonEngine:
         begun = time.monotonic()
         # A model that refuses zeros has answered all the same.
         with contextlib.suppress(ValueError, RuntimeError, MemoryError):
-            self._run(self._sample(), self._all, None)
+            self._run(self._sample(), self._all, None, _PROBE_PATIENCE_SECONDS + _PROBE_SHARE * self._probe_seconds)
         self._answered = time.monotonic()
         self._probe_seconds = self._answered - begun
 
@@ -251,7 +291,13 @@ class TritonEngine:
                 WorkerReason.BACKEND_UNREACHABLE, f"Triton went away while it loaded the model: {error}; was its memory short?"
             ) from error
         except TritonRefusedError as error:
-            raise WorkerError(WorkerReason.MODEL_REFUSED, f"Triton refuses the model: {error}") from error
+            # That is all that it says of them over HTTP.
+            hint = (
+                "; it can't read its config.pbtxt or its folder, the log of its container says why"
+                if _POLL_MARK in str(error)
+                else ""
+            )
+            raise WorkerError(WorkerReason.MODEL_REFUSED, f"Triton refuses the model: {error}{hint}") from error
 
     def _unload(self) -> None:
         with contextlib.suppress(TritonRefusedError):

@@ -21,8 +21,6 @@ import triton_python_backend_utils as pb  # type: ignore[import-not-found]  # no
 from onnxruntime.capi import onnxruntime_pybind11_state as faults  # noqa: E402
 
 ort.disable_telemetry_events()
-# The stub of Triton 2.51 was built with numpy 1, and reads wrong sizes from arrays of numpy 2; by DLPack nothing of that is read.
-_NUMPY_2 = int(np.__version__.partition(".")[0]) >= 2
 _MEMORY_MARKS = ("AllocateRaw", "out of memory", "bad_alloc", "Failed to allocate")
 
 
@@ -31,6 +29,9 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Check the file once more, load it, and say what computes. Raises what Triton gives as the reason."""
+        if not np.__version__.startswith("1."):
+            # The stub was built with it, and reads wrong sizes from newer arrays.
+            raise pb.TritonModelException(f"this Triton takes arrays of numpy 1, and numpy {np.__version__} is installed beside it")
         config = json.loads(args["model_config"])
         parameters = {key: value["string_value"] for key, value in config["parameters"].items()}
         folder = Path(args["model_repository"]) / args["model_version"]
@@ -42,8 +43,6 @@ class TritonPythonModel:
         provider = self._session.get_providers()[0]
         if provider != providers[0]:
             raise pb.TritonModelException(f"{providers[0]} was asked for, but ONNX Runtime fell back to {provider}")
-        if _NUMPY_2 and any(tensor["data_type"] == "TYPE_STRING" for tensor in (*config["input"], *config["output"])):
-            raise pb.TritonModelException("strings pass through this Triton with numpy 1 only; use backend: onnx, or such an image")
         self._texts = {tensor["name"] for tensor in config["input"] if tensor["data_type"] == "TYPE_STRING"}
         # Triton has no scalars: by its configuration they are tensors of one element.
         self._scalars = {node.name for node in self._session.get_inputs() if not node.shape}
@@ -64,6 +63,9 @@ class TritonPythonModel:
         try:
             feeds = {name: self._input(request, name) for name in self._names}
             answers = self._session.run(names, feeds)
+        except UnicodeDecodeError as error:
+            # The worker sends nothing but text.
+            return _refusal(f"the model gave what is no text: {error}", pb.TritonError.INTERNAL)
         except (faults.InvalidArgument, faults.NotImplemented, ValueError) as error:
             return _refusal(str(error), pb.TritonError.INVALID_ARG)
         except Exception as error:  # noqa: BLE001 -- an exception that left here would take the whole batch of requests with it
@@ -72,9 +74,7 @@ class TritonPythonModel:
         return pb.InferenceResponse([_output(name, array) for name, array in zip(names, answers, strict=True)])
 
     def _input(self, request: Any, name: str) -> Any:
-        array: Any
-        tensor = pb.get_input_tensor_by_name(request, name)
-        array = np.from_dlpack(tensor) if _NUMPY_2 else tensor.as_numpy()
+        array = pb.get_input_tensor_by_name(request, name).as_numpy()
         if name in self._scalars:
             array = array.reshape(())
         if name not in self._texts:
@@ -86,9 +86,7 @@ def _output(name: str, array: Any) -> Any:
     if array.dtype.kind == "O":
         values = [value.encode() if isinstance(value, str) else value for value in array.ravel()]
         return pb.Tensor(name, _objects(values, array.shape or (1,)))
-    array = np.ascontiguousarray(array).reshape(array.shape or (1,))
-    # What is empty counts as not contiguous there.
-    return pb.Tensor.from_dlpack(name, array) if _NUMPY_2 and array.size else pb.Tensor(name, array)
+    return pb.Tensor(name, np.ascontiguousarray(array).reshape(array.shape or (1,)))
 
 
 def _objects(values: list[Any], shape: tuple[int, ...]) -> Any:

@@ -36,6 +36,7 @@ def write_model(
             shutil.copyfile(_PYTHON_MODEL, folder / "model.py")
         (folder.parent / "config.pbtxt").write_text(text, encoding="utf-8")
     except OSError as error:
+        remove_model(root, name)
         raise WorkerError(
             WorkerReason.REPOSITORY_UNWRITABLE,
             f"the model can't be written for Triton: {error.strerror} ({root}); its volume has to hold the model once more",

@@ -1,0 +1,35 @@
+"""The benchmark of back ends: a row for each back end that was measured, and bars only for what was."""
+
+from typing import Any
+
+from bench.backends.table import judge, tables
+
+
+def a_round(side: str, rate: float, *, statuses: dict[str, int] | None = None, **changes: Any) -> dict[str, Any]:
+    opened = {"p50Ms": 1.0, "p99Ms": 2.0, "statuses": statuses or {"200": 10}}
+    figures = {"cpuMicroseconds": 100.0, "residentMib": 90.0, "readySeconds": 0.5, "batchEfficiency": 4.0}
+    return {"cell": "digits", "side": side, "requestsPerSecond": rate, "open": opened, **figures, **changes}
+
+
+def test_a_back_end_has_a_row_with_median_and_range() -> None:
+    rounds = [a_round("onnx", rate) for rate in (900.0, 1000.0, 1200.0)] + [a_round("triton", 500.0)]
+
+    lines = list(tables(rounds))
+
+    assert "| ONNX Runtime in the worker | 1,000 (900-1,200) | 1.00 (1.00-1.00) |" in lines[2]
+    assert lines[3].startswith("| Triton beside it, Python back end | 500 |")
+    assert len(lines) == 4
+
+
+def test_what_was_not_measured_says_why() -> None:
+    rounds = [a_round("onnx", 900.0), {"cell": "failed", "side": "torchscript", "reason": "no PyTorch"}]
+
+    assert list(tables(rounds))[-1] == "\n- not measured: torchscript: no PyTorch"
+    assert {bar.id for bar in judge(rounds)} == {"backends.digits-failed"}
+
+
+def test_bars_compare_medians_and_count_failures() -> None:
+    bars = {bar.id: bar for bar in judge([a_round("onnx", 400.0), a_round("triton", 500.0, statuses={"200": 9, "503": 1})])}
+
+    assert (bars["backends.digits-triton"].value, bars["backends.digits-triton"].holds) == (0.8, False)
+    assert (bars["backends.digits-failed"].value, bars["backends.digits-failed"].holds) == (1, False)
