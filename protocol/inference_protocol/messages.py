@@ -190,7 +190,7 @@ class TaskQuery(_Record, frozen=True):
 
 
 class TaskState(_Record, frozen=True):
-    """How a task on a warm worker stands. `report` is set once it has ended."""
+    """How a task on a warm worker stands. `report` is set once it has ended; one that is `stopping` will end soon."""
 
     uid: str
     attempt: int
@@ -198,6 +198,7 @@ class TaskState(_Record, frozen=True):
     state: Literal["Queued", "Running", "Ended"]
     progress: Progress | None = None
     report: "TerminationReport | None" = None
+    stopping: bool = False
 
 
 class Telemetry(_Record, frozen=True):

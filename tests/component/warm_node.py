@@ -161,9 +161,9 @@ class WarmNode:
         return True
 
     async def _get(self, worker: Warm, path: str) -> bytes:
-        async with aiohttp.ClientSession(raise_for_status=True) as session:
-            async with session.get(f"http://{worker.address}:{HTTP_PORT}{path}") as answer:
-                return await answer.read()
+        url = f"http://{worker.address}:{HTTP_PORT}{path}"
+        async with aiohttp.ClientSession(raise_for_status=True) as session, session.get(url) as answer:
+            return await answer.read()
 
 
 async def all_ready(node: WarmNode, count: int) -> list[Warm]:

@@ -34,7 +34,7 @@ from tests.simulation.warm import Ledger, WarmWorker
 BIND_SECONDS = 0.02
 DRAIN_SECONDS = 1.0
 # Faults that a worker finds while it loads: it never answers.
-_BEFORE_READY = ("ModelCorrupt", "ModelNotFound", "ModelDigestMismatch")
+_BEFORE_READY = ("ModelCorrupt", "ModelNotFound", "ModelUnreachable", "ModelDigestMismatch")
 DIGEST = "sha256:" + "a" * 64
 
 
@@ -51,6 +51,8 @@ class Script:
     items: int = 30
     outcomes: tuple[str, ...] = ("Succeeded",)
     resumes: bool = False
+    # What a warm worker takes to commit, once it is told to stop.
+    stop: float = 0.5
 
     def outcome(self, attempt: int) -> str:
         """How an attempt ends."""

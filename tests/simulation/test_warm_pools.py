@@ -115,9 +115,38 @@ def test_a_deleted_jobs_task_is_stopped_and_the_next_one_begins() -> None:
     world.job("gone", at=10, accelerator="cpu")
     world.job("next", at=11, accelerator="cpu")
     world.at(15, lambda: world.delete_job("gone"))
-    world.run(until=60)
+    world.run(until=20)
 
     all_succeeded(world, ["next"])
+
+
+def test_the_task_of_a_job_that_was_deleted_while_nobody_looked_is_stopped_too() -> None:
+    world = World(scripts={"gone": Script(work=600.0), "next": Script(work=1.0)}, crash_after=(6,))
+    world.node("cpu-1")
+    world.model(seconds={"cpu": 1.0}, pool={"min": 1, "max": 1})
+    world.job("gone", at=10, accelerator="cpu")
+    world.at(11.5, lambda: world.delete_job("gone"))
+    world.job("next", at=13, accelerator="cpu")
+    world.run(until=60)
+
+    told = [line.split(maxsplit=2)[2] for line in world.trace.lines]
+    assert told.index("gone       is deleted") == told.index("operator   crashes") + 1
+    all_succeeded(world, ["next"])
+
+
+@pytest.mark.parametrize("step", range(1, 15))
+def test_who_forgets_that_a_task_was_told_to_stop_learns_it_from_the_worker(step: int) -> None:
+    world = World(scripts={"job": Script(work=30.0, stop=8.0), "first": Script(work=5.0)}, crash_after=(step,))
+    world.node("cpu-1")
+    world.model(seconds={"cpu": 30.0}, pool={"min": 2, "max": 2})
+    # It takes the first worker, which is free again when the other one is told to stop.
+    world.job("first", at=9, accelerator="cpu")
+    world.job("job", at=10, accelerator="cpu")
+    world.change("job", at=20, input={"uri": "pvc://data/other.npy", "items": 30})
+    world.run(until=120)
+
+    all_succeeded(world, ["job"])
+    assert world.status("job")["attempts"] == 2
 
 
 @pytest.mark.parametrize("spec", [{"suspend": True}, {"batchSize": 2}], ids=["suspend", "spec"])
@@ -217,3 +246,17 @@ def test_a_guest_that_failed_is_tried_again_on_a_worker_of_its_own() -> None:
 
     assert world.status("job")["phase"] == "Succeeded"
     assert (world.status("job")["failedAttempts"], world.created("job")) == (1, 1)
+
+
+@pytest.mark.parametrize("outcome", ["ModelNotFound", "ModelUnreachable"])
+def test_a_pool_from_zero_that_failed_holds_nobody_up_and_is_tried_again_later(outcome: str) -> None:
+    world = World(scripts={"pool-m": Script(outcomes=(outcome, "Succeeded")), "early": Script(work=1.0), "late": Script(work=1.0)})
+    world.node("cpu-1")
+    world.model(seconds={"cpu": 1.0}, pool={"min": 0, "max": 1})
+    world.job("early", at=1, accelerator="cpu")
+    world.job("late", at=400, accelerator="cpu")
+    world.run(until=450)
+
+    all_succeeded(world, ["early", "late"])
+    assert (world.created("early"), world.created("late"), world.created("pool-m")) == (1, 0, 2)
+    assert "message" not in world.model_status()["warmPool"]

@@ -30,6 +30,11 @@ class Work(Protocol):
         """Items, all in all."""
         ...
 
+    @property
+    def stop(self) -> float:
+        """Seconds from being told to stop to the end."""
+        ...
+
     def outcome(self, attempt: int) -> str:
         """How an attempt ends."""
         ...
@@ -76,6 +81,7 @@ class WarmWorker:
         self._ended: dict[Id, asyncio.Event] = {}
         self._queue: list[Id] = []
         self._current: Id | None = None
+        self._stopping: set[Id] = set()
         self._since = self._idle_since = asyncio.get_running_loop().time()
         self._timer: asyncio.TimerHandle | None = None
         self.reachable = True
@@ -121,8 +127,9 @@ class WarmWorker:
         if id_ in self._queue:
             self._queue.remove(id_)
             self._end(id_, "Drained")
-        elif id_ == self._current:
-            self._restart_timer(0.5, "Drained")
+        elif id_ == self._current and id_ not in self._stopping:
+            self._stopping.add(id_)
+            self._restart_timer(self._script(self._orders[id_].job).stop, "Drained")
         return self._told(id_)
 
     def vanish(self) -> None:
@@ -195,4 +202,4 @@ class WarmWorker:
             return self._states[id_]
         order = self._orders[id_]
         progress = Progress(total=self._script(order.job).items, completed=self._done(id_))
-        return TaskState(order.uid, order.attempt, order.revision, "Running", progress)
+        return TaskState(order.uid, order.attempt, order.revision, "Running", progress, stopping=id_ in self._stopping)

@@ -254,6 +254,11 @@ class World:
         found: Raw = self.api.objects[At("inferencejobs", "default", name)]["status"]
         return found
 
+    def model_status(self, name: str = "m") -> Raw:
+        """A model's status."""
+        found: Raw = self.api.objects[At("inferencemodels", "default", name)]["status"]
+        return found
+
     def workers(self, name: str) -> list[Raw]:
         """A job's pods."""
         return [raw for raw in self.api.all("pods").values() if whose(raw) == name]

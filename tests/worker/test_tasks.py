@@ -176,10 +176,11 @@ def test_a_stopped_task_commits_what_it_has_and_the_next_attempt_goes_on_there(p
     order = an_order(place, rows=4000, width=256)
     ask(worker, TASKS_PATH, order)
     until(lambda: committed(place.claim / "out" / "first") > 1, "some parts")
-    ask(worker, TASK_STOP_PATH, TaskQuery(uid=order.uid, attempt=1))
+    told = state(ask(worker, TASK_STOP_PATH, TaskQuery(uid=order.uid, attempt=1)))
+    ended = end_of(worker, order)
+    stopped = ended.report
 
-    stopped = end_of(worker, order).report
-
+    assert (told.stopping, ended.stopping) == (True, False)
     assert stopped is not None and stopped.outcome == "Drained" and stopped.progress is not None
     assert 0 < stopped.progress.completed < 4000
     again = msgspec.structs.replace(order, attempt=2)

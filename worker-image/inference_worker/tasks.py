@@ -67,6 +67,7 @@ class Errand:
             state="Ended" if self.report is not None else "Running" if task is not None else "Queued",
             progress=task.progress if task is not None else None,
             report=self.report,
+            stopping=self.stopped and self.report is None,
         )
 
     def stop(self) -> None:

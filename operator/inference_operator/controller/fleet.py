@@ -68,6 +68,10 @@ class FleetLoop:
         if self._needs:
             self._changed.set()
 
+    def waits(self, key: Key) -> bool:
+        """Whether a job wants a place."""
+        return key in self._needs
+
     def answer(self, key: Key) -> Answer | None:
         """The newest answer to a job's need."""
         return self._answers.get(key)

@@ -7,10 +7,10 @@ from inference_operator.controller.fleet import FleetLoop
 from inference_operator.controller.pools import Pools, makes_pods
 from inference_operator.controller.store import Store
 from inference_operator.controller.telemetry import Telemetry
-from inference_operator.decisions.lodging import model_of, pool_key
+from inference_operator.decisions.lodging import in_trouble, model_of, pool_key
 from inference_operator.decisions.need import need, standing, tenure
 from inference_operator.decisions.plan import plan
-from inference_operator.domain.cluster import Key
+from inference_operator.domain.cluster import Key, Model
 from inference_operator.effects.apply import Applier
 from inference_operator.errors import ConflictError, NotFoundError, OperatorError, RetryableError
 from inference_operator.observability import metrics
@@ -129,3 +129,11 @@ class Reconciler:
             finally:
                 self._fleet.touch()
             self._queue.add(key)
+            self._tell_of_trouble(look.observed.model)
+
+    def _tell_of_trouble(self, before: Model) -> None:
+        """Who waits for a pool that has come into trouble goes elsewhere, and comes back when that is over."""
+        after = self._store.models.get(before.key)
+        if after is not None and in_trouble(after) != in_trouble(before):
+            for job in filter(self._fleet.waits, self._store.jobs_of(before.key)):
+                self._queue.add(job)

@@ -27,9 +27,10 @@ from inference_operator.domain.cluster import (
     PoolObserved,
     Reading,
     Setback,
+    TaskId,
     Worker,
 )
-from inference_operator.domain.job import AttemptOutcome
+from inference_operator.domain.job import AttemptOutcome, AttemptStatus
 from inference_operator.domain.load import Measure
 from inference_operator.domain.topology import Terms, Volume
 from inference_protocol.messages import TaskState
@@ -56,10 +57,12 @@ class Store:
         # Services by their job's uid.
         self.services: dict[str, Key] = {}
         self.readings: dict[str, Reading] = {}
+        # Tasks that a worker's last reading told of and no job owned then, with the time when that was first so, by the pod's uid.
+        self._unowned: dict[str, dict[TaskId, datetime]] = {}
         # What warm workers have said of tasks, with the time it was heard, by job's uid and attempt.
-        self.tasks: dict[tuple[str, int], tuple[TaskState, datetime]] = {}
+        self.tasks: dict[TaskId, tuple[TaskState, datetime]] = {}
         # Tasks that a worker was told to stop, as pods are marked that we have deleted.
-        self._stopping: set[tuple[str, int]] = set()
+        self._stopping: set[TaskId] = set()
         # Jobs whose newest attempt runs, by the pod that runs it.
         self._lodgers: dict[Key, set[Key]] = {}
         self.setbacks: dict[Key, Setback] = {}
@@ -167,6 +170,7 @@ class Store:
         self._forget_tasks(key)
         del self.pods[key]
         self.readings.pop(old.uid, None)
+        self._unowned.pop(old.uid, None)
 
     def mark_deleting(self, key: Key, uid: str) -> None:
         """We have deleted the pod: until the watch says so too, nobody needs to delete it again."""
@@ -247,6 +251,33 @@ class Store:
 
     # tasks on warm workers
 
+    def put_reading(self, pod: Pod, reading: Reading) -> None:
+        """Take in a worker's answer, and which of its tasks no job owns: looked for later, one that has ended would seem so."""
+        before = self._unowned.pop(pod.uid, {})
+        unowned = [(t.uid, t.attempt) for t in reading.telemetry.tasks if not (t.stopping or self._is_owned(t))]
+        if unowned:
+            self._unowned[pod.uid] = {id_: before.get(id_, reading.time) for id_ in unowned}
+        self.readings[pod.uid] = reading
+
+    def _is_owned(self, task: TaskState) -> bool:
+        key = self.job_key(task.uid)
+        return key is not None and task.attempt >= self.jobs[key].status.attempts
+
+    def strays(self, pod: Pod, now: datetime) -> tuple[TaskId, ...]:
+        """A worker's tasks that nobody waits for: their job has gone or gone on, or is unknown for longer than news take."""
+        return tuple(id_ for id_, since in self._unowned.get(pod.uid, {}).items() if self._is_stray(id_, since, now))
+
+    def _is_stray(self, id_: TaskId, since: datetime, now: datetime) -> bool:
+        uid, attempt = id_
+        if (key := self.job_key(uid)) is not None:
+            return attempt < self.jobs[key].status.attempts
+        return uid in self._gone or now - since > _ASSUMED_FOR
+
+    def forget_stray(self, host: Key, id_: TaskId) -> None:
+        """A worker was told to stop it: its next answer says whether it has heard."""
+        if (pod := self.pods.get(host)) is not None:
+            self._unowned.get(pod.uid, {}).pop(id_, None)
+
     def put_task(self, state: TaskState, now: datetime) -> bool:
         """Take in what a worker says of a task; False when it is nothing new."""
         id_ = (state.uid, state.attempt)
@@ -322,9 +353,9 @@ class Store:
             return None
         known = self.tasks.get((job.uid, attempt.number))
         state, heard = known if known is not None else (None, None)
-        stopping = (job.uid, attempt.number) in self._stopping
-        if attempt.outcome is not AttemptOutcome.RUNNING and not (stopping and state is not None and state.report is None):
+        if attempt.outcome is not AttemptOutcome.RUNNING and not _may_go_on(attempt, host, state):
             return None
+        stopping = (job.uid, attempt.number) in self._stopping or (state is not None and state.stopping)
         placement = job.status.placement
         report = state.report if state is not None else None
         phase = host.phase
@@ -369,6 +400,7 @@ class Store:
             },
             guests={pod.key: frozenset(r.telemetry.guests) for pod in pods if (r := self.readings.get(pod.uid)) is not None},
             volumes=self._terms.get(key.namespace, {}),
+            strays=tuple((pod.key, id_) for pod in pods for id_ in self.strays(pod, now)),
             setback=self.setbacks.get(pool_key(key)),
             lost=frozenset(pod.uid for pod in pods if self._is_lost(pod)),
         )
@@ -382,6 +414,14 @@ def _at_work(job: Job) -> Key | None:
     if job.spec.suspend or is_finished(job):
         return None
     return Key(job.key.namespace, attempt.pod)
+
+
+def _may_go_on(attempt: AttemptStatus, host: Pod, state: TaskState | None) -> bool:
+    """Whether a warm worker may still have an attempt that was cut short: until it says that it has not."""
+    if attempt.outcome is not AttemptOutcome.DISRUPTED or (state is not None and state.report is not None):
+        return False
+    # Another worker that came under the name of the one that is gone never had it.
+    return host.created is None or attempt.end_time is None or host.created <= attempt.end_time
 
 
 def _holds(pod: Pod, now: datetime) -> bool:

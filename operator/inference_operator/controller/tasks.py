@@ -5,25 +5,20 @@ orders the task again, and the worker answers how it stands.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 from inference_operator.controller.store import Store
-from inference_operator.domain.cluster import Key
+from inference_operator.domain.cluster import Key, TaskId
 from inference_operator.domain.credentials import Tokens
 from inference_operator.effects.ports import WorkerClient
 from inference_operator.errors import WorkerUnreachableError
 from inference_operator.runtime.clock import Clock
 from inference_protocol.messages import TaskOrder, TaskQuery, TaskState, TerminationReport
 
-log = logging.getLogger(__name__)
-
 _WAIT_SECONDS = 20.0
 _PAUSE_SECONDS = 0.5
 # A worker that does not know a task has nothing to stop: for the job, that is the end of it.
 _UNKNOWN = TerminationReport("Drained", "the worker does not know the task")
-
-Id = tuple[str, int]
 
 
 class Tasks:
@@ -36,7 +31,7 @@ class Tasks:
         self._tokens = tokens
         self._wake = wake
         # By task, with the address that is asked: a worker that comes after another under its name has one of its own.
-        self._followers: dict[Id, tuple[str, asyncio.Task[None]]] = {}
+        self._followers: dict[TaskId, tuple[str, asyncio.Task[None]]] = {}
 
     async def start(self, job: Key, host: Key, address: str, order: TaskOrder) -> None:
         """Order a task, and follow it. Raises WorkerUnreachableError."""
@@ -46,14 +41,17 @@ class Tasks:
             self._have_followed(job, host, address, (order.uid, order.attempt))
 
     async def stop(self, job: Key, host: Key, address: str, uid: str, attempt: int) -> None:
-        """Have a task end early; its end is heard as any other. Raises WorkerUnreachableError."""
+        """Have a task end early; its end is heard as any other, if its job still is there. Raises WorkerUnreachableError."""
         state = await self._workers.stop(address, self._tokens.token(host), TaskQuery(uid=uid, attempt=attempt))
+        if self._store.job_key(uid) != job:
+            self._store.forget_stray(host, (uid, attempt))
+            return
         self._store.mark_stopping(uid, attempt)
         self._heard(job, state or TaskState(uid, attempt, "", "Ended", report=_UNKNOWN))
         if state is not None and state.report is None:
             self._have_followed(job, host, address, (uid, attempt))
 
-    def _have_followed(self, job: Key, host: Key, address: str, id_: Id) -> None:
+    def _have_followed(self, job: Key, host: Key, address: str, id_: TaskId) -> None:
         before, follower = self._followers.get(id_, ("", None))
         if before == address:
             return
@@ -65,20 +63,20 @@ class Tasks:
         if self._store.put_task(state, self._clock.now()):
             self._wake(job)
 
-    async def _follow(self, job: Key, host: Key, address: str, id_: Id) -> None:
+    async def _follow(self, job: Key, host: Key, address: str, id_: TaskId) -> None:
         try:
             await self._until_ended(job, host, address, id_)
         finally:
             if self._followers.get(id_, ("", None))[1] is asyncio.current_task():
                 del self._followers[id_]
 
-    async def _until_ended(self, job: Key, host: Key, address: str, id_: Id) -> None:
+    async def _until_ended(self, job: Key, host: Key, address: str, id_: TaskId) -> None:
         query = TaskQuery(uid=id_[0], attempt=id_[1], seconds=_WAIT_SECONDS)
         token = self._tokens.token(host)
         pod = self._store.pods.get(host)
         while pod is not None and (now := self._store.pods.get(host)) is not None and now.uid == pod.uid:
             if self._store.job_key(id_[0]) is None:
-                await self._abandon(address, token, query)
+                # Nobody waits for it any more; its worker's pool has it stopped.
                 return
             try:
                 state = await self._workers.wait(address, token, query)
@@ -94,10 +92,3 @@ class Tasks:
             self._heard(job, state)
             if state.report is not None:
                 return
-
-    async def _abandon(self, address: str, token: str, query: TaskQuery) -> None:
-        """The job is deleted: nobody waits for the task, and others wait for the worker."""
-        try:
-            await self._workers.stop(address, token, query)
-        except WorkerUnreachableError as error:
-            log.info("a task of a job that is gone was not stopped: %s", error)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from inference_operator.controller.store import Store
+from inference_operator.decisions.lodging import pool_key
 from inference_operator.domain.cluster import Key, Pod, PodPhase, Reading
 from inference_operator.effects.ports import WorkerClient
 from inference_operator.runtime.clock import Clock
@@ -48,7 +49,12 @@ class Telemetry:
         running = [pod for pod in self._store.pods.values() if _answers(pod)]
         answers = await asyncio.gather(*(self._ask(pod) for pod in running))
         for pod, answer in zip(running, answers, strict=True):
-            if pod.worker is None or not self._keep(pod, answer):
+            news = self._keep(pod, answer)
+            if pod.worker is None:
+                continue
+            if self._store.strays(pod, self._clock.now()) and (model := self._store.model_key(pod.worker.job_uid)) is not None:
+                self._wake(pool_key(model))
+            if not news:
                 continue
             if (key := self._store.job_key(pod.worker.job_uid)) is not None:
                 self._wake(key)
@@ -75,7 +81,7 @@ class Telemetry:
         if answer is None or pod.key not in self._store.pods:
             return False
         before = self._store.readings.get(pod.uid)
-        self._store.readings[pod.uid] = Reading(answer, self._clock.now())
+        self._store.put_reading(pod, Reading(answer, self._clock.now()))
         return before is None or _substance(before.telemetry) != _substance(answer)
 
 

@@ -160,8 +160,13 @@ def pool_for(observed: Observed, settings: Settings) -> Key | None:
     pool = pool_of(model, settings) if model is not None else None
     if model is None or pool is None or not takes(pool, observed):
         return None
+    return None if in_trouble(model) else pool_key(model.key)
+
+
+def in_trouble(model: Model) -> bool:
+    """Whether jobs stay away from the model's pool for now: none of its workers is ready, and it says why."""
     told = model.status.warm_pool
+    if told is None or told.message is None or told.ready:
+        return False
     # Where a warm worker finds no room the job's own would find none either, and the job is told what the pool waits for.
-    waits = told is not None and told.message is not None and told.message.startswith(_NO_ROOM)
-    in_trouble = told is not None and told.message is not None and not told.ready and not waits
-    return None if in_trouble else pool_key(model.key)
+    return not told.message.startswith(_NO_ROOM)

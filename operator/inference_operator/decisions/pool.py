@@ -10,8 +10,8 @@ from datetime import datetime
 
 import msgspec
 
-from inference_operator.decisions.actions import Action, CreatePod, DeletePod, Plan, WriteModelStatus
-from inference_operator.decisions.attempts import Ending, backoff_seconds, ending_of, is_running
+from inference_operator.decisions.actions import Action, CreatePod, DeletePod, Plan, StopTask, WriteModelStatus
+from inference_operator.decisions.attempts import backoff_seconds, ending_of, is_running
 from inference_operator.decisions.backend import chosen
 from inference_operator.decisions.creation import assumed, placement_at
 from inference_operator.decisions.fleet import Answer, Assignment, Demand, Host, Need
@@ -33,14 +33,24 @@ from inference_operator.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a pool's workers stand. `stale` ones have an older revision; they end what they do and go."""
+    """How a pool's workers stand. `stale` ones have an older revision; they end what they do and go.
+
+    `failed` are the ended ones that failed in a row, by number: none once one answers that came after them. `fault` says what is
+    wrong, for as long as jobs should stay away for it, and `retry` when the next worker is tried.
+    """
 
     wanted: int
     current: tuple[Pod, ...]
     stale: tuple[Pod, ...]
     ended: tuple[Pod, ...]
-    fault: Ending | None
+    failed: tuple[Pod, ...]
+    fault: str | None
     retry: datetime | None
+
+    @property
+    def ready(self) -> int:
+        """Workers that answer."""
+        return sum(is_running(pod) for pod in self.current)
 
     @property
     def missing(self) -> int:
@@ -55,23 +65,42 @@ def standing(observed: PoolObserved, pool: Pool | None, demand: Demand, settings
     ended = tuple(sorted((p for p in observed.pods if p.terminal and not p.deleting), key=lambda p: p.number))
     busy = demand.count + sum(observed.lodgers.values())
     wanted = min(max(pool.spec.min, busy), pool.spec.max) if pool is not None else 0
-    fault, retry = _fault(ended, current, pool, settings, now)
-    return Standing(wanted, current, tuple(p for p in live if p not in current), ended, fault, retry)
+    stale = tuple(p for p in live if p not in current)
+    failed = _failed(ended, current, pool) if pool is not None else ()
+    stand = Standing(wanted, current, stale, ended, failed, None, None)
+    found = _failure(failed, pool.revision, settings) if pool is not None and failed else _refusal(observed, settings)
+    if pool is None or found is None:
+        return stand
+    fault, retry = found
+    # What is more than the minimum is tried by the next job, which would stay away from a pool that says it is at fault.
+    over = retry <= now and stand.ready >= pool.spec.min
+    return replace(stand, fault=None if over else fault, retry=retry)
 
 
-def _fault(
-    ended: Sequence[Pod], current: Sequence[Pod], pool: Pool | None, settings: Settings, now: datetime
-) -> tuple[Ending | None, datetime | None]:
-    """What the newest workers failed of, and when the next is tried; nothing once one answers that came after them."""
-    faults = [(p, e) for p in ended if pool is not None and (e := ending_of(p, pool.revision)) is not None]
-    failed = [(p, e) for p, e in faults if e.outcome is AttemptOutcome.FAILED]
-    if not failed:
-        return None, None
-    newest, ending = failed[-1]
-    if any(is_running(p) and p.number > newest.number for p in current):
-        return None, None
-    wait = PERMANENT_RETRY_SECONDS if ending.permanent else backoff_seconds(len(failed), settings)
-    return ending, shift(newest.ended or now, wait)
+def _failed(ended: Sequence[Pod], current: Sequence[Pod], pool: Pool) -> tuple[Pod, ...]:
+    endings = ((p, ending_of(p, pool.revision)) for p in ended)
+    failed = tuple(p for p, ending in endings if ending is not None and ending.outcome is AttemptOutcome.FAILED)
+    newest = max((p.number for p in failed), default=0)
+    return () if any(is_running(p) and p.number > newest for p in current) else failed
+
+
+def _failure(failed: Sequence[Pod], revision: str, settings: Settings) -> tuple[str, datetime] | None:
+    """What the newest failed of, and when the next is tried."""
+    first, newest = failed[0], failed[-1]
+    ending = ending_of(newest, revision)
+    if ending is None:
+        return None
+    # The first and the newest are kept: their numbers tell how many there were.
+    wait = PERMANENT_RETRY_SECONDS if ending.permanent else backoff_seconds(1 + newest.number - first.number, settings)
+    return f"{ending.reason}: {ending.message}", shift(newest.ended or newest.created or EARLIEST, wait)
+
+
+def _refusal(observed: PoolObserved, settings: Settings) -> tuple[str, datetime] | None:
+    """What the API server refused, and when it is asked again."""
+    setback = observed.setback
+    if setback is None:
+        return None
+    return f"{setback.reason}: {setback.message}", shift(setback.time, settings.backoff_limit_seconds)
 
 
 def pool_need(
@@ -79,8 +108,6 @@ def pool_need(
 ) -> Need | None:
     """The workers that a pool wants placed now. They are as urgent as the most urgent job that waits for them."""
     if pool is None or not stand.missing or (stand.retry is not None and stand.retry > now):
-        return None
-    if observed.setback is not None and shift(observed.setback.time, settings.backoff_limit_seconds) > now:
         return None
     return Need(
         key=pool_key(observed.model.key),
@@ -113,15 +140,24 @@ def plan_pool(
     over = _over(observed, pool, stand) if pool is not None else frozenset()
     gone = [(p, why) for p in (*stand.stale, *stand.current) if (why := _why_let_go(p, observed, pool, stand, over)) is not None]
     actions.extend(DeletePod(p.key, p.uid, why) for p, why in gone)
-    # The newest ended worker keeps the last words; older ones only fill the list.
-    last = stand.ended[-1:] if stand.fault is not None else ()
-    actions.extend(DeletePod(p.key, p.uid, "ended") for p in stand.ended if p not in last)
+    # The newest that failed keeps the last words, and the first tells with it how many did; others only fill the list.
+    kept = (*stand.failed[:1], *stand.failed[-1:])
+    actions.extend(DeletePod(p.key, p.uid, "ended") for p in stand.ended if p not in kept)
     status = _status(observed, pool, stand, answer)
     if status != observed.model.status.warm_pool:
         model = observed.model
         written = replace(model.status, warm_pool=status)
         actions.append(WriteModelStatus(model.key, model.uid, written, model.resource_version))
+    # At the end, since a worker that does not answer ends the plan.
+    actions.extend(_stop_strays(observed))
     return Plan(tuple(actions), _recheck(observed, pool, stand, now))
+
+
+def _stop_strays(observed: PoolObserved) -> list[StopTask]:
+    """Others wait for a worker that does what nobody waits for."""
+    hosts = {pod.key: pod for pod in observed.pods if not pod.terminal and not pod.deleting and pod.uid not in observed.lost}
+    found = ((host, task) for key, task in observed.strays if (host := hosts.get(key)) is not None and host.address is not None)
+    return [StopTask(host.key, host.address or "", *task, "its job is gone, or has gone on elsewhere") for host, task in found]
 
 
 def _why_let_go(pod: Pod, observed: PoolObserved, pool: Pool | None, stand: Standing, over: frozenset[str]) -> str | None:
@@ -162,22 +198,22 @@ def _still_to_wait(pod: Pod, observed: PoolObserved, idle_seconds: float) -> flo
 def _status(observed: PoolObserved, pool: Pool | None, stand: Standing, answer: Answer | None) -> WarmPoolStatus | None:
     if pool is None:
         return None
-    ready = sum(is_running(p) for p in stand.current)
-    message = None
-    if stand.fault is not None:
-        message = f"{stand.fault.reason}: {stand.fault.message}"
-    elif observed.setback is not None and stand.missing:
-        message = f"{observed.setback.reason}: {observed.setback.message}"
-    elif stand.missing and answer is not None and answer.obstacle is not None and not answer.assignments:
-        message = f"{answer.obstacle.reason}: {answer.obstacle.message}"
-    else:
-        troubles = (trouble_of(p) for p in stand.current if not is_running(p))
-        message = next((f"{t[0]}: {t[1]}" for t in troubles if t is not None), None)
+    message = _why_not_more(stand, answer)
     before = observed.model.status.warm_pool
     if message is not None and before is not None and before.message is not None:
         # Counts in the words move all the time; while the reason stands, so do they.
         message = before.message if before.message.split(":")[0] == message.split(":")[0] else message
-    return WarmPoolStatus(workers=len(stand.current), ready=ready, message=message[:4096] if message is not None else None)
+    return WarmPoolStatus(workers=len(stand.current), ready=stand.ready, message=message[:4096] if message is not None else None)
+
+
+def _why_not_more(stand: Standing, answer: Answer | None) -> str | None:
+    """Why there are not as many workers as wanted; None when there are, or will be soon."""
+    if stand.fault is not None:
+        return stand.fault
+    if stand.missing and answer is not None and answer.obstacle is not None and not answer.assignments:
+        return f"{answer.obstacle.reason}: {answer.obstacle.message}"
+    troubles = (trouble_of(p) for p in stand.current if not is_running(p))
+    return next((f"{t[0]}: {t[1]}" for t in troubles if t is not None), None)
 
 
 def _create(

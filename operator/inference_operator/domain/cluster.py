@@ -13,6 +13,9 @@ from inference_operator.domain.resources import Amounts
 from inference_operator.domain.topology import Terms
 from inference_protocol.messages import TaskState, Telemetry, TerminationReport
 
+TaskId = tuple[str, int]
+"""A task on a warm worker: its job's uid, and which attempt it is."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
@@ -231,7 +234,8 @@ class PoolObserved:
     """Everything that the decisions about a model's warm pool look at: a snapshot.
 
     `lodgers` counts the tasks on each worker, `busy_seconds` is what they should still take, `idle_seconds` (by uid) how long a
-    worker says that it has had none, `guests` the files of other models that it says it has loaded.
+    worker says that it has had none, `guests` the files of other models that it says it has loaded. `strays` are tasks whose job is
+    gone or has gone on elsewhere, with the worker that has them.
     """
 
     model: Model
@@ -241,5 +245,6 @@ class PoolObserved:
     idle_seconds: dict[str, float] = field(default_factory=dict)
     guests: dict[Key, frozenset[str]] = field(default_factory=dict)
     volumes: Mapping[str, Terms] = field(default_factory=dict)
+    strays: tuple[tuple[Key, TaskId], ...] = ()
     setback: Setback | None = None
     lost: frozenset[str] = frozenset()

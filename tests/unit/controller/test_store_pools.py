@@ -1,12 +1,16 @@
 """The store's view of warm pools: who lodges where, under every change of a job, and what is forgotten with whom."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
-from inference_operator.domain.cluster import Job
+from inference_operator.controller.store import Store
+from inference_operator.domain.cluster import Job, Reading
 from inference_operator.domain.conditions import Condition, Truth
+from inference_protocol.messages import TaskState, Telemetry
 from tests.builders import NOW, a_job, a_report, whole
 from tests.unit.decisions.pool_support import a_lodger, a_pooled_model, a_store, a_task, a_worker
 
@@ -73,3 +77,67 @@ def test_a_pool_is_seen_with_its_lodgers() -> None:
     assert {pod.key for pod in seen.pods} == {HOST.key, OTHER.key}
     assert seen.lodgers == {HOST.key: 1, OTHER.key: 0}
     assert 0 < seen.busy_seconds[HOST.key] <= 33
+
+
+# Tasks that nobody waits for.
+
+
+def told(store: Store, *tasks: TaskState, at: float = 0.0) -> None:
+    reading = Telemetry(ready=True, draining=False, tasks=tasks)
+    store.put_reading(HOST, Reading(reading, NOW + timedelta(seconds=at)))
+
+
+def strays(store: Store, at: float = 0.0) -> tuple[object, ...]:
+    return store.strays(HOST, NOW + timedelta(seconds=at))
+
+
+def test_a_task_is_a_stray_once_its_job_was_seen_to_go() -> None:
+    store = a_store(MODEL, HOST)
+    store.put_job(JOB)
+    told(store, a_task(JOB, MODEL))
+    store.drop_job(JOB.key, JOB.uid)
+    assert strays(store) == ()
+    told(store, a_task(JOB, MODEL))
+
+    assert strays(store) == ((JOB.uid, 1),)
+    seen = store.observe_pool(MODEL.key, NOW)
+    assert seen is not None
+    assert seen.strays == ((HOST.key, (JOB.uid, 1)),)
+
+
+def test_a_task_of_a_job_that_nobody_has_seen_is_given_the_time_that_news_take() -> None:
+    store = a_store(MODEL, HOST)
+    for second in range(0, 40, 10):
+        told(store, a_task(JOB, MODEL), at=second)
+
+    assert strays(store, at=30) == ()
+    assert strays(store, at=31) == ((JOB.uid, 1),)
+    store.put_job(JOB)
+    assert strays(store, at=31) == ()
+
+
+def test_an_older_attempt_is_a_stray_and_a_newer_one_is_news_that_are_late() -> None:
+    store = a_store(MODEL, HOST)
+    store.put_job(a_lodger(MODEL, OTHER, attempt=2))
+    told(store, *(a_task(JOB, MODEL, attempt=attempt) for attempt in (1, 2, 3)))
+
+    assert strays(store) == ((JOB.uid, 1),)
+
+
+def test_what_is_stopping_already_is_left_alone() -> None:
+    store = a_store(MODEL, HOST)
+    store.put_job(a_lodger(MODEL, OTHER, attempt=2))
+    told(store, msgspec.structs.replace(a_task(JOB, MODEL), stopping=True))
+
+    assert strays(store) == ()
+
+
+def test_what_was_told_to_stop_is_told_again_if_it_did_not_hear() -> None:
+    store = a_store(MODEL, HOST)
+    store.put_job(a_lodger(MODEL, OTHER, attempt=2))
+    told(store, a_task(JOB, MODEL))
+    store.forget_stray(HOST.key, (JOB.uid, 1))
+    assert strays(store) == ()
+    told(store, a_task(JOB, MODEL))
+
+    assert strays(store) == ((JOB.uid, 1),)

@@ -9,10 +9,11 @@ import pytest
 
 from inference_operator.controller.tasks import Tasks
 from inference_operator.decisions.lodging import order as order_of
-from inference_operator.domain.cluster import Key
+from inference_operator.decisions.lodging import pool_key
+from inference_operator.domain.cluster import Key, Reading
 from inference_operator.errors import WorkerUnreachableError
 from inference_protocol.messages import TaskOrder, TaskQuery, TaskState, Telemetry
-from tests.builders import TOKENS, a_report, observed
+from tests.builders import NOW, TOKENS, a_report, observed
 from tests.simulation.virtual_time import VirtualClock, run
 from tests.unit.decisions.pool_support import a_lodger, a_pooled_model, a_store, a_task, a_worker
 
@@ -155,13 +156,28 @@ def test_a_worker_that_comes_after_another_under_its_name_is_asked_itself() -> N
     assert scene.worker.calls == ["order 10.0.0.1", "order 10.0.0.2", "wait 10.0.0.2"]
 
 
-def test_the_task_of_a_deleted_job_is_stopped() -> None:
+def test_nobody_follows_the_task_of_a_deleted_job() -> None:
     async def main(scene: Scene) -> None:
         await scene.start()
         await asyncio.sleep(0.5)
         scene.store.drop_job(JOB.key, JOB.uid)
 
-    assert play(Worker(waits=[RUNS]), main).worker.calls[-1] == "stop 10.0.0.1"
+    scene = play(Worker(waits=[RUNS, RUNS]), main)
+
+    assert scene.worker.calls == ["order 10.0.0.1", "wait 10.0.0.1"]
+
+
+def test_a_stray_is_stopped_and_nobody_waits_for_its_end() -> None:
+    async def main(scene: Scene) -> None:
+        scene.store.drop_job(JOB.key, JOB.uid)
+        scene.store.put_reading(HOST, Reading(Telemetry(ready=True, draining=False, tasks=(RUNS,)), NOW))
+        assert scene.store.strays(HOST, NOW) == ((JOB.uid, 1),)
+        await scene.tasks.stop(pool_key(MODEL.key), HOST.key, "10.0.0.1", JOB.uid, 1)
+
+    scene = play(Worker(), main)
+
+    assert scene.worker.calls == ["stop 10.0.0.1"]
+    assert (scene.store.strays(HOST, NOW), scene.store.tasks, scene.woken) == ((), {}, [])
 
 
 def test_a_stopped_task_is_followed_to_its_end() -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from inference_operator.controller.store import Store
@@ -271,6 +272,48 @@ def test_a_suspended_job_goes_on_after_its_task_has_ended() -> None:
     life.rest()
 
     assert (life.job.status.attempts, life.job.status.failed_attempts, life.stopped) == (2, 0, 1)
+
+
+def cut_short(after: float = 0.0) -> Job:
+    """A job whose attempt was cut short so many seconds after its worker was made."""
+    job = a_lodger(MODEL, HOST)
+    assert job.status.last_attempt is not None and HOST.created is not None
+    end = HOST.created + timedelta(seconds=after)
+    last = replace(job.status.last_attempt, outcome=AttemptOutcome.DISRUPTED, reason="Terminated", end_time=end)
+    return replace(job, status=replace(job.status, last_attempt=last))
+
+
+def test_who_has_not_heard_how_a_stopped_task_stands_asks_its_worker_before_the_next_attempt() -> None:
+    seen = lodged(cut_short(), MODEL, HOST)
+
+    assert wanted(seen) is None
+    assert kinds(decide(seen)) == ("StopTask", "WriteStatus")
+
+
+@pytest.mark.parametrize("outcome", ["Succeeded", "Failed", "Drained"])
+def test_once_the_worker_has_said_that_it_has_ended_the_next_attempt_follows(outcome: Any) -> None:
+    job = cut_short()
+    report = a_report(outcome, reason=WorkerReason.INTERNAL if outcome == "Failed" else None)
+
+    assert wanted(lodged(job, MODEL, HOST, a_task(job, MODEL, report=report))) is not None
+
+
+def test_a_worker_that_came_later_under_the_same_name_is_not_asked() -> None:
+    seen = lodged(cut_short(after=-1.0), MODEL, HOST)
+
+    assert wanted(seen) is not None
+    assert "StopTask" not in kinds(decide(seen))
+
+
+def test_a_worker_that_says_that_its_task_is_stopping_is_not_told_to_stop_it() -> None:
+    task = msgspec.structs.replace(a_task(JOB, MODEL), stopping=True)
+    done = decide(seen(task))
+
+    assert "StopTask" not in kinds(done)
+    assert wanted(seen(task)) is None
+    last = status_of(done).last_attempt
+    assert last is not None
+    assert last.outcome is AttemptOutcome.DISRUPTED
 
 
 def test_an_order_that_was_given_before_the_spec_changed_is_given_anew() -> None:

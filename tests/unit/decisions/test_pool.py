@@ -1,13 +1,14 @@
 """A warm pool: as many workers as can be used, within its bounds; which of them go, and when."""
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from inference_operator.decisions.actions import CreatePod, DeletePod, Plan, WriteModelStatus
+from inference_operator.decisions.actions import CreatePod, DeletePod, Plan, StopTask, WriteModelStatus
 from inference_operator.decisions.fleet import Demand, Host
 from inference_operator.decisions.pool import hosts, plan_pool, pool_need, standing
 from inference_operator.decisions.replicas import PERMANENT_RETRY_SECONDS
@@ -175,12 +176,31 @@ def test_a_worker_of_an_older_revision_ends_what_it_does_and_is_replaced() -> No
     assert made(done) == [3, 4]
 
 
+def test_a_task_that_nobody_waits_for_is_stopped() -> None:
+    worker = a_worker(MODEL)
+    for model in (MODEL, without_pool(MODEL)):
+        seen = a_view(model, worker, tasks={1: 1}, strays=((worker.key, ("gone", 3)),))
+        (stop,) = [action for action in decide_pool(seen).actions if isinstance(action, StopTask)]
+
+        assert (stop.host, stop.address, stop.uid, stop.attempt) == (worker.key, worker.address, "gone", 3)
+
+
+@pytest.mark.parametrize("how", [{"deleting": True}, {"phase": FAILED}, {"address": None}], ids=str)
+def test_who_can_not_be_told_to_stop_it_is_not_told(how: dict[str, Any]) -> None:
+    worker = replace(a_worker(MODEL), **how)
+
+    assert "StopTask" not in kinds(decide_pool(a_view(MODEL, worker, strays=((worker.key, ("gone", 3)),))))
+
+
+def without_pool(model: Model) -> Model:
+    assert model.spec is not None
+    return replace(model, spec=replace(model.spec, warm_pool=None))
+
+
 def test_without_a_pool_all_go_once_they_have_no_tasks() -> None:
     model = a_pooled_model(told=WarmPoolStatus(workers=2, ready=2))
     workers = [a_worker(model, number) for number in (1, 2)]
-    assert model.spec is not None
-    without = replace(model, spec=replace(model.spec, warm_pool=None))
-    done = decide_pool(a_view(without, *workers, tasks={2: 1}))
+    done = decide_pool(a_view(without_pool(model), *workers, tasks={2: 1}))
 
     assert gone(done) == {1}
     assert told(done) is None
@@ -215,6 +235,46 @@ def test_failed_workers_back_off(count: int) -> None:
     assert made(decide_pool(seen, now=stand.retry)) == [count + 1]
 
 
+def test_the_pause_grows_though_the_failures_in_between_are_gone() -> None:
+    model = a_pooled_model(min=1)
+
+    def retry(*numbers: int) -> object:
+        return standing(a_view(model, *failed(model, *numbers)), the_pool(model), Demand(), SETTINGS, NOW).retry
+
+    assert retry(3, 6) == retry(3, 4, 5, 6)
+
+
+def test_a_pool_from_zero_is_open_again_once_its_pause_is_over() -> None:
+    model = a_pooled_model(told=WarmPoolStatus(message="WorkerFailed: it broke"))
+    seen = a_view(model, *failed(model, 1))
+    pause = in_seconds(SETTINGS.backoff_seconds)
+
+    assert decide_pool(seen).recheck is not None
+    assert places(seen, waiting=1) == []
+    assert told(decide_pool(seen, now=pause)) == WarmPoolStatus()
+    assert len(places(seen, waiting=1, now=pause)) == 1
+    assert made(decide_pool(seen, waiting=1, now=pause)) == [2]
+    assert gone(decide_pool(seen, waiting=1, now=pause)) == set()
+
+
+def test_a_pool_that_tries_by_itself_keeps_jobs_away_until_a_worker_answers() -> None:
+    model = a_pooled_model(min=1, told=WarmPoolStatus(workers=1, message="WorkerFailed: it broke"))
+    starts = a_view(model, *failed(model, 1), a_worker(model, 2, phase=PENDING))
+
+    assert "WriteModelStatus" not in kinds(decide_pool(starts, now=in_seconds(900)))
+
+
+@pytest.mark.parametrize("least", [0, 1])
+def test_a_change_of_the_model_ends_the_fault_of_what_it_was(least: int) -> None:
+    before = a_pooled_model(min=least, told=WarmPoolStatus(message="WorkerFailed: it broke"))
+    after = a_pooled_model(min=least, batch_size=8, told=WarmPoolStatus(message="WorkerFailed: it broke"))
+    done = decide_pool(a_view(after, *failed(before, 1)), room=least)
+
+    assert told(done) == WarmPoolStatus()
+    assert made(done) == [2] * least
+    assert gone(done) == {1}
+
+
 def test_a_fault_that_stays_is_not_tried_again_soon() -> None:
     model = a_pooled_model(min=1)
     seen = a_view(model, *failed(model, 1, report=MISSING))
@@ -239,11 +299,11 @@ def test_one_that_answers_and_is_older_does_not() -> None:
     assert made(done) == []
 
 
-def test_the_newest_ended_worker_keeps_its_last_words() -> None:
+def test_the_newest_that_failed_keeps_its_last_words_and_the_first_tells_with_it_how_many_did() -> None:
     model = a_pooled_model(min=1)
     done = decide_pool(a_view(model, *failed(model, 2, 10, 9)))
 
-    assert gone(done) == {2, 9}
+    assert gone(done) == {9}
     assert told(done) == WarmPoolStatus(message="WorkerFailed: it broke")
 
 
@@ -265,7 +325,28 @@ def test_what_the_api_server_refused_is_tried_again_later() -> None:
     seen = a_view(model, setback=a_setback())
 
     assert made(decide_pool(seen)) == []
+    assert decide_pool(seen).recheck == in_seconds(SETTINGS.backoff_limit_seconds)
     assert made(decide_pool(seen, now=in_seconds(SETTINGS.backoff_limit_seconds))) == [1]
+
+
+@pytest.mark.parametrize("waiting", [0, 1])
+def test_what_was_refused_keeps_jobs_away_until_it_is_tried_again_whether_they_wait_or_not(waiting: int) -> None:
+    model = a_pooled_model(told=WarmPoolStatus(message="QuotaExceeded: exceeded quota: q"))
+    seen = a_view(model, setback=a_setback())
+    later = in_seconds(SETTINGS.backoff_limit_seconds)
+
+    assert decide_pool(seen, waiting=waiting).actions == ()
+    assert told(decide_pool(seen, waiting=waiting, now=later)) == WarmPoolStatus()
+
+
+def test_a_pool_that_answers_tells_of_a_failure_until_the_next_try() -> None:
+    model = a_pooled_model(min=1)
+    seen = a_view(model, a_worker(model, 1), *failed(model, 2))
+    done = told(decide_pool(seen, waiting=1))
+
+    assert done is not None
+    assert done.message == "WorkerFailed: it broke"
+    assert told(decide_pool(seen, waiting=1, now=in_seconds(SETTINGS.backoff_seconds))) == WarmPoolStatus(workers=1, ready=1)
 
 
 # What is said.
@@ -338,10 +419,10 @@ def test_workers_are_as_urgent_as_the_job_that_waits_for_them() -> None:
     assert (need.uid, need.revision) == (MODEL.uid, pool.revision)
 
 
-def places(seen: PoolObserved, waiting: int = 0, *, blocked: bool = False) -> list[Host]:
+def places(seen: PoolObserved, waiting: int = 0, *, blocked: bool = False, now: datetime = NOW) -> list[Host]:
     pool, demand = the_pool(seen.model), Demand(waiting)
-    stand = standing(seen, pool, demand, SETTINGS, NOW)
-    return list(hosts(seen, pool, stand, demand, SETTINGS, NOW, blocked=blocked))
+    stand = standing(seen, pool, demand, SETTINGS, now)
+    return list(hosts(seen, pool, stand, demand, SETTINGS, now, blocked=blocked))
 
 
 def test_a_worker_that_answers_takes_tasks_after_those_that_it_has() -> None:
