@@ -36,6 +36,7 @@ from inference_operator.domain.job import (
     EnergyStatus,
     InferenceJobStatus,
     LatencyStatus,
+    Outlook,
     OutputStatus,
     Placement,
     ProgressStatus,
@@ -215,10 +216,12 @@ def _queued(observed: Observed, answer: Answer | None, reason: AnyReason, now: d
     assert spec is not None
     if obstacle is None or reason is not obstacle.reason or obstacle.position is None:
         return {"queue": None}
-    return {
-        "queue": queue_status(obstacle.position, obstacle.start, before.queue, now),
-        "deadline": deadline_status(spec.deadline, estimated=obstacle.done, completed=None, before=before.deadline, now=now),
-    }
+    done = obstacle.done or obstacle.possible
+    due = deadline_status(spec.deadline, estimated=done, completed=None, before=before.deadline, now=now)
+    if due is not None and obstacle.start_by is not None and due.outlook is Outlook.UNKNOWN:
+        # Nobody knows when a place will be free for it, but those before it are known to leave it none in time.
+        due = replace(due, outlook=Outlook.AT_RISK)
+    return {"queue": queue_status(obstacle.position, obstacle.start, before.queue, now), "deadline": due}
 
 
 def _before_the_next(observed: Observed) -> tuple[DeletePod | StopTask, ...]:

@@ -9,7 +9,7 @@ from inference_operator.decisions.board import Board, Slot
 from inference_operator.decisions.fleet import Eviction, Host, Need, Obstacle, Option, Shape, Tenure
 from inference_operator.domain.cluster import Key
 from inference_operator.domain.conditions import Reason
-from inference_operator.domain.instants import shift
+from inference_operator.domain.instants import whole_second
 from inference_operator.domain.job import Alternative, CostTerms
 from inference_operator.domain.schema import rfc3339
 from inference_operator.settings import CostWeights
@@ -101,9 +101,7 @@ def infeasible(need: Need, now: datetime) -> Obstacle:
             f"even started now on {quickest.accelerator} it would be done at {rfc3339(earliest)}, "
             f"{ceil((earliest - need.deadline).total_seconds())} s after the deadline"
         )
-    # The API keeps whole seconds: rounded down, the deadline that is asked for might be the one that is refused.
-    enough = shift(earliest, 1 - earliest.microsecond / 1e6) if earliest.microsecond else earliest
-    cure = f"set deadline to {rfc3339(enough)} or later, or deadlinePolicy: Soft to run late"
+    cure = f"set deadline to {rfc3339(whole_second(earliest))} or later, or deadlinePolicy: Soft to run late"
     return Obstacle(Reason.DEADLINE_INFEASIBLE, f"{text}; {cure}", final=True, possible=earliest)
 
 

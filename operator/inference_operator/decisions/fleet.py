@@ -207,7 +207,7 @@ class Obstacle:
 
     `start` and `done` are when it is expected to start and end; None where nothing that is known will free a place for it.
     `position` counts those who wait by that, from one. Work that the others leave no time for has to find a place by `start_by`,
-    or it is late.
+    or it is late. `possible` is the earliest deadline that could be met.
     """
 
     reason: Reason

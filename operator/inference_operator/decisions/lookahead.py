@@ -42,6 +42,11 @@ class Held:
     resuming: float = 0.0
     evicted_for: "Work | None" = None
 
+    @property
+    def returning(self) -> float:
+        """For how long it has the place again behind the work that it left for; what is late anyway joins the end of the queue."""
+        return self.resuming + self.remaining if self.slack >= 0 else 0.0
+
 
 @dataclass(slots=True, eq=False)
 class Lane:
@@ -146,7 +151,7 @@ class Choice:
 class Work:
     """One worker wanted, due in `due` seconds. What `holds` its place has no end (a service).
 
-    The plan is `lane`, `choice` and `start`; without a lane the work is late as things stand. `evicts` has to leave first.
+    The plan is `lane`, `choice` and `start`; without a lane the work is late as things stand.
     """
 
     number: int
@@ -160,7 +165,6 @@ class Work:
     lane: Lane | None = None
     choice: Choice | None = None
     start: float = inf
-    evicts: Held | None = None
 
 
 def look_ahead(works: Sequence[Work], lanes: Iterable[Lanes]) -> None:
@@ -239,11 +243,10 @@ def _evict(work: Work) -> bool:
             delayed = tenure.slack < (inf if work.holds else done + tenure.resuming)
             if done > work.due or (delayed and not lost):
                 continue
-            tenure.evicted_for, work.evicts = work, tenure
+            tenure.evicted_for = work
             work.lane, work.choice = lane, choice
             lane.works.append(work)
-            # The tenure goes on behind; one that is late anyway goes to the end of the queue.
-            lane.free = inf if work.holds else done if lost else done + tenure.resuming + tenure.remaining
+            lane.free = inf if work.holds else done + tenure.returning
             choice.lanes.moved(lane)
             return True
     return False
@@ -258,3 +261,11 @@ def _date(lane: Lane) -> None:
         assert work.choice is not None
         work.start = time
         time += inf if work.holds else work.choice.seconds
+        if tenure is not None and tenure.evicted_for is work:
+            time += tenure.returning
+
+
+def done_behind_all(work: Work) -> float:
+    """When a work that has no lane would be done, put behind all that is planned; never where no lane comes free."""
+    lanes = ((choice, choice.lanes.earliest()) for choice in work.choices)
+    return min((lane.free + choice.seconds for choice, lane in lanes if lane is not None), default=inf)

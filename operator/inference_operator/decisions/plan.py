@@ -13,7 +13,7 @@ from inference_operator.decisions.serve import plan_serve
 from inference_operator.domain.cluster import Observed
 from inference_operator.domain.conditions import Condition, ConditionType, Reason, Truth, dated, find, is_true
 from inference_operator.domain.instants import shift
-from inference_operator.domain.job import AttemptOutcome, InferenceJobStatus
+from inference_operator.domain.job import AttemptOutcome, InferenceJobStatus, Outlook
 from inference_operator.settings import Settings
 
 
@@ -67,7 +67,8 @@ def _settle(outcome: Outcome, observed: Observed, now: datetime) -> InferenceJob
     """The status to be: findings dated, and what would only make noise kept as it was."""
     before = observed.job.status
     conditions = dated(outcome.findings, before=before.conditions, generation=observed.job.generation, now=now)
-    conditions = tuple(_calm(c, before.conditions) for c in conditions)
+    if _outlook(before) == _outlook(outcome.status):
+        conditions = tuple(_calm(c, before.conditions) for c in conditions)
     kinds = (ConditionType.READY, ConditionType.SUSPENDED, ConditionType.SUCCEEDED)
     summary = next((found for kind in kinds if (found := find(conditions, kind)) is not None), None)
     return replace(
@@ -79,7 +80,11 @@ def _settle(outcome: Outcome, observed: Observed, now: datetime) -> InferenceJob
     )
 
 
-# Reasons whose message counts things that move all the time: while the reason stands, so does the message.
+def _outlook(status: InferenceJobStatus) -> Outlook | None:
+    return status.deadline.outlook if status.deadline is not None else None
+
+
+# Reasons whose message counts things that move all the time: while reason and outlook stand, so does the message.
 _CALM = frozenset({Reason.NO_FREE_CAPACITY, Reason.NO_NODE_FITS})
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from inference_operator.decisions.backend import chosen
 from inference_operator.decisions.fleet import Obstacle
 from inference_operator.domain.cluster import Observed, Pod, Reading
-from inference_operator.domain.instants import shift
+from inference_operator.domain.instants import shift, whole_second
 from inference_operator.domain.job import (
     Backend,
     DeadlineStatus,
@@ -106,9 +106,10 @@ def queue_status(position: int, start: datetime | None, before: QueueStatus | No
 def waiting_words(obstacle: Obstacle) -> str:
     """An obstacle's message with what is the job's own: when it should start, or by when it would have to."""
     if obstacle.start_by is not None:
+        later = f"A deadline of {rfc3339(whole_second(obstacle.possible))} or later" if obstacle.possible else "A later deadline"
         return (
             f"{obstacle.message}; those before it leave no time for it: it will be late unless a place is free by "
-            f"{rfc3339(obstacle.start_by)}. A later deadline, a higher priority, less work or another node would help"
+            f"{rfc3339(obstacle.start_by)}. {later}, a higher priority, less work or another node would help"
         )
     if obstacle.start is not None:
         return (

@@ -18,7 +18,7 @@ from math import inf
 from inference_operator.decisions import explain, place
 from inference_operator.decisions.board import Board
 from inference_operator.decisions.fleet import Answer, Assignment, Fleet, Guest, Host, Need, Obstacle, Offer, Option, Shape, Tenure
-from inference_operator.decisions.lookahead import Choice, Held, Lane, Lanes, Work, look_ahead
+from inference_operator.decisions.lookahead import Choice, Held, Lane, Lanes, Work, done_behind_all, look_ahead
 from inference_operator.domain.cluster import Key
 from inference_operator.domain.conditions import Reason
 from inference_operator.domain.instants import shift
@@ -230,7 +230,7 @@ class _Pass:
         """Undo the references in a circle: ten thousand works would stay until the collector comes, which is rare."""
         for works in self._works.values():
             for work in works:
-                work.lane = work.evicts = None
+                work.lane = None
 
     def _assign_all(self, need: Need) -> tuple[tuple[Assignment, ...], Work | None]:
         """Places for as many of the need's workers as start now, and the first that does not."""
@@ -298,4 +298,8 @@ class _Pass:
             start, done = shift(self._now, work.start), shift(self._now, work.start + work.choice.seconds)
         crowded = work.lane is None and left != inf
         start_by = shift(self._now, left - min(o.estimate.total_seconds for o in need.options)) if crowded else None
-        return Obstacle(shared.reason, shared.message, start=start, done=done, position=position, start_by=start_by)
+        behind = done_behind_all(work) if crowded else inf
+        possible = shift(self._now, behind) if behind < inf else None
+        return Obstacle(
+            shared.reason, shared.message, possible=possible, start=start, done=done, position=position, start_by=start_by
+        )

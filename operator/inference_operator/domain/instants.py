@@ -12,3 +12,8 @@ def shift(instant: datetime, seconds: float) -> datetime:
         return instant + timedelta(seconds=seconds)
     except OverflowError:
         return LATEST if seconds > 0 else EARLIEST
+
+
+def whole_second(instant: datetime) -> datetime:
+    """The next whole second, as the API keeps them: a deadline that is rounded down might be one that can't be met."""
+    return shift(instant, 1 - instant.microsecond / 1e6) if instant.microsecond else instant

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_operator.decisions.lookahead import Choice, Held, Lane, Lanes, Work, look_ahead
+from inference_operator.decisions.lookahead import Choice, Held, Lane, Lanes, Work, done_behind_all, look_ahead
 from inference_operator.domain.cluster import Key
 
 
@@ -160,7 +160,7 @@ def test_the_tenure_with_the_most_slack_makes_room() -> None:
     little, much = held("little", slack=40.0), held("much", slack=90.0)
     (work,) = planned([Task(10.0, 20.0)], [behind(little), behind(much)])
 
-    assert work.evicts is much
+    assert much.evicted_for is work
     assert little.evicted_for is None
 
 
@@ -187,17 +187,18 @@ def test_who_is_late_in_any_case_makes_room() -> None:
 
 
 def test_nobody_makes_room_for_work_that_can_wait_or_would_be_late_all_the_same() -> None:
-    (patient,) = planned([Task(10.0, 90.0)], [behind(held())])
-    (open_,) = planned([Task(10.0, inf)], [behind(held())])
-    (late,) = planned([Task(10.0, 10.5)], [behind(held())])
+    for task in (Task(10.0, 90.0), Task(10.0, inf), Task(10.0, 10.5)):
+        tenure = held()
+        planned([task], [behind(tenure)])
 
-    assert [work.evicts for work in (patient, open_, late)] == [None, None, None]
+        assert tenure.evicted_for is None
 
 
 def test_nobody_makes_room_while_a_place_is_free() -> None:
-    (work,) = planned([Task(10.0, 20.0)], [behind(held()), Lane()])
+    tenure = held()
+    (work,) = planned([Task(10.0, 20.0)], [behind(tenure), Lane()])
 
-    assert (work.evicts, work.start) == (None, 0.0)
+    assert (tenure.evicted_for, work.start) == (None, 0.0)
 
 
 def test_one_tenure_makes_room_for_one() -> None:
@@ -214,11 +215,35 @@ def test_one_tenure_seen_by_two_shapes_makes_room_for_one() -> None:
     works = [Work(n, Key("n", str(n)), 20.0, 0, [Choice(shape, 10.0, 10.0)]) for n, shape in enumerate((small, large))]
     look_ahead(works, [small, large])
 
-    assert [work.evicts for work in works] == [tenure, None]
+    assert tenure.evicted_for is works[0]
+    assert works[1].lane is None
 
 
 def test_who_may_not_leave_for_this_work_hides_nobody_who_may() -> None:
     high, low = held("high", slack=inf, band=-1), held("low", slack=90.0)
     (work,) = planned([Task(10.0, 20.0)], [behind(high), behind(low)])
 
-    assert work.evicts is low
+    assert low.evicted_for is work
+
+
+@pytest.mark.parametrize(("slack", "start"), [(90.0, 1.0 + 10.0 + 2.0 + 50.0), (-1.0, 1.0 + 10.0)], ids=["goes on", "is late"])
+def test_who_made_room_is_back_before_the_next_starts_unless_it_is_late_anyway(slack: float, start: float) -> None:
+    tenure = held(slack=slack)
+    first, second = planned([Task(10.0, 20.0), Task(5.0, 900.0)], [behind(tenure)])
+
+    assert tenure.evicted_for is first
+    assert (first.start, second.start) == (1.0, start)
+
+
+def test_work_without_a_lane_would_come_behind_all_that_is_planned() -> None:
+    first, second = planned([Task(10.0, 12.0), Task(11.0, 12.5)], [Lane()])
+
+    assert second.lane is None
+    assert first.lane is not None
+    assert done_behind_all(second) == 21.0
+
+
+def test_where_no_lane_comes_free_it_would_never_start() -> None:
+    (work,) = planned([Task(10.0, 20.0)], [])
+
+    assert done_behind_all(work) == inf

@@ -1,0 +1,79 @@
+"""A job that those before it leave no time for: it says so at once, and what would have to change."""
+
+from dataclasses import replace
+from typing import Any
+
+from inference_operator.decisions.fleet import Fleet, Obstacle
+from inference_operator.decisions.schedule import schedule
+from inference_operator.domain.conditions import Reason
+from inference_operator.domain.job import InferenceJobStatus, Outlook
+from inference_operator.settings import CostWeights
+from tests.builders import NOW, a_job, a_need, a_node, no_room, observed, somebodys_pod
+from tests.unit.decisions.situation import LOOKED
+from tests.unit.decisions.support import Scheduler, decide, in_seconds, settled, status_of
+
+ONE_SLOT = a_node(cpu="1")
+JOB = observed(a_job(deadline_in=50, status=LOOKED))
+
+
+def obstacle(**full: Any) -> Obstacle:
+    """What the second of two is told that can't both be in time."""
+    needs = (a_need("first", deadline_in=35), a_need("second", deadline_in=50))
+    found = schedule(Fleet((ONE_SLOT,), tuple(full.get("pods", ())), needs), CostWeights(), NOW)[needs[1].key].obstacle
+    assert found is not None
+    return found
+
+
+def crowded(**changes: Any) -> Scheduler:
+    told = Obstacle(Reason.NO_FREE_CAPACITY, "waits for room: cpu: full", position=2, start_by=in_seconds(20))
+    return lambda need: replace(no_room(need), obstacle=replace(told, **changes))
+
+
+def words(status: InferenceJobStatus) -> str:
+    return next(c.message for c in status.conditions if c.type == "Ready")
+
+
+def test_it_is_told_by_when_it_needs_a_place_and_which_deadline_could_be_met() -> None:
+    found = obstacle()
+
+    assert (found.start, found.done) == (None, None)
+    assert (found.start_by, found.possible) == (in_seconds(20), in_seconds(60))
+
+
+def test_where_no_place_comes_free_no_deadline_is_promised() -> None:
+    found = obstacle(pods=[somebodys_pod(node=ONE_SLOT.name, cpu="1")])
+
+    assert (found.start_by, found.possible) == (in_seconds(20), None)
+
+
+def test_it_is_at_risk_and_names_the_deadline_that_could_be_met() -> None:
+    status = status_of(decide(JOB, crowded(possible=in_seconds(60))))
+
+    assert status.deadline is not None
+    assert (status.deadline.outlook, status.deadline.slack_seconds) == (Outlook.AT_RISK, -10)
+    assert "A deadline of 2026-04-02T12:01:01Z or later, a higher priority" in words(status)
+
+
+def test_it_is_at_risk_though_nobody_knows_when_a_place_will_be_free() -> None:
+    status = status_of(decide(JOB, crowded()))
+
+    assert status.deadline is not None
+    assert (status.deadline.outlook, status.deadline.estimated_completion_time) == (Outlook.AT_RISK, None)
+    assert "will be late unless a place is free by 2026-04-02T12:00:20Z. A later deadline" in words(status)
+
+
+def test_what_would_have_to_change_is_said_when_others_come_before_it_and_no_longer_when_they_leave() -> None:
+    planned = crowded(start_by=None, start=in_seconds(10), done=in_seconds(40))
+    before = settled(JOB, planned)
+    late = settled(before, crowded(possible=in_seconds(60)))
+    after = settled(late, planned)
+
+    assert "expected to start" in words(before.job.status)
+    assert "will be late" in words(late.job.status)
+    assert words(after.job.status) == words(before.job.status)
+
+
+def test_counts_that_move_are_not_said_again() -> None:
+    seen = settled(JOB, crowded(possible=in_seconds(60)))
+
+    assert decide(seen, crowded(possible=in_seconds(61), message="waits for room: cpu: fuller")).actions == ()
