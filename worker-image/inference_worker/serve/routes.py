@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 
 import orjson
@@ -215,16 +216,12 @@ class Routes:
     # tasks
 
     def _told(self, request: Request, work: Callable[[], Response]) -> None:
-        try:
+        with _refusing(request):
             request.reply(work())
-        except RequestError as error:
-            request.reply(_refusal(error))
 
     async def _wait(self, request: Request) -> None:
-        try:
+        with _refusing(request):
             request.reply(await orders.wait(self._life, request))
-        except RequestError as error:
-            request.reply(_refusal(error))
 
     def _live(self) -> Response:
         stuck = self._life.stuck
@@ -234,6 +231,15 @@ class Routes:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+@contextmanager
+def _refusing(request: Request) -> Iterator[None]:
+    """Answer with the refusal that comes out of it."""
+    try:
+        yield
+    except RequestError as error:
+        request.reply(_refusal(error))
 
 
 def _json_bytes(request: Request) -> int:
