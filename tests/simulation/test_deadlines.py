@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.simulation.cluster import Script
 from tests.simulation.world import World, writes_of
 
 SEEDS = range(6)
@@ -38,6 +39,17 @@ def firm_jobs(seed: int | None = None) -> World:
     world.job("waits", at=0.3, accelerator="gpu", deadline_at=50, deadlinePolicy="Firm")
     world.job("too-late", at=0.5, accelerator="gpu", deadline_at=10, deadlinePolicy="Firm")
     return world.run(until=90)
+
+
+def test_firm_work_that_waits_ends_when_the_first_measurement_says_that_it_can_not_be_on_time() -> None:
+    world = World(scripts={"first": Script(work=60.0)})
+    world.node("gpu-1", gpu=1)
+    world.model()
+    world.job("first", accelerator="gpu")
+    world.job("firm", at=1, accelerator="gpu", deadline_at=50, deadlinePolicy="Firm")
+    world.run(until=10)
+
+    assert (world.status("first")["phase"], world.status("firm")["phase"]) == ("Running", "Failed")
 
 
 def test_firm_work_that_can_not_be_on_time_ends_before_it_touches_a_device() -> None:

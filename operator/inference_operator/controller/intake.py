@@ -6,8 +6,9 @@ from typing import Any
 from inference_operator.controller.fleet import FleetLoop
 from inference_operator.controller.store import Store, is_newer
 from inference_operator.decisions.lodging import pool_key
+from inference_operator.decisions.need import reckoned
 from inference_operator.domain import names
-from inference_operator.domain.cluster import Autoscaler, Key, Node, Pod
+from inference_operator.domain.cluster import Autoscaler, Key, Model, Node, Pod
 from inference_operator.domain.parse import parse_autoscaler, parse_job, parse_model, parse_node, parse_pod, parse_volume
 
 Raw = dict[str, Any]
@@ -40,28 +41,32 @@ class Intake:
             self._wake(job.key)
 
     def model(self, raw: Raw, *, gone: bool) -> None:
-        """An InferenceModel concerns every job that names it."""
+        """An InferenceModel concerns the jobs that name it, and its pool; what is merely told of it, those that wait."""
         key = _key(raw)
         if not self._is_served(key):
             return
-        if gone:
-            known = self._store.models.get(key)
-            if known is not None and known.uid != raw["metadata"]["uid"]:
+        before = self._store.models.get(key)
+        model = None if gone else parse_model(raw)
+        if model is None:
+            if before is not None and before.uid != raw["metadata"]["uid"]:
                 # The news of a deletion that was followed by a new object of the same name.
                 return
             self._store.models.pop(key, None)
         else:
-            model = parse_model(raw)
-            before = self._store.models.get(key)
             if before is not None and before.uid == model.uid and not is_newer(model.resource_version, before.resource_version):
                 return
             if before == model:
                 return
             self._store.models[key] = model
-        for job in self._store.jobs_of(key):
-            self._wake(job)
+        if _wish(before) != _wish(model):
+            for job in self._store.jobs_of(key):
+                self._wake(job)
+            # Its pool may be there for jobs on other models.
+            self._fleet.touch()
+        elif reckoned(before) != reckoned(model):
+            for job in filter(self._fleet.waits, self._store.jobs_of(key)):
+                self._wake(job)
         self._wake(pool_key(key))
-        self._fleet.touch()
 
     def node(self, raw: Raw, *, gone: bool) -> None:
         """A node concerns the fleet."""
@@ -165,6 +170,11 @@ class Intake:
 
 def _key(raw: Raw) -> Key:
     return Key(raw["metadata"].get("namespace", ""), raw["metadata"]["name"])
+
+
+def _wish(model: Model | None) -> object:
+    """What its author says of a model."""
+    return None if model is None else (model.uid, model.spec, model.invalid)
 
 
 def _substance(node: Node | None) -> object:

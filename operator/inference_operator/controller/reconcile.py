@@ -7,8 +7,8 @@ from inference_operator.controller.fleet import FleetLoop
 from inference_operator.controller.pools import Pools, makes_pods
 from inference_operator.controller.store import Store
 from inference_operator.controller.telemetry import Telemetry
-from inference_operator.decisions.lodging import in_trouble, model_of, pool_key
-from inference_operator.decisions.need import need, standing, tenure
+from inference_operator.decisions.lodging import model_of, pool_key
+from inference_operator.decisions.need import need, reckoned, standing, tenure
 from inference_operator.decisions.plan import plan
 from inference_operator.domain.cluster import Key, Model
 from inference_operator.effects.apply import Applier
@@ -113,6 +113,8 @@ class Reconciler:
                     self._queue.add(pool_key(observed.model.key))
             # What was done changes what is wanted; a second look costs no write when nothing is left to say.
             self._queue.add(key)
+            if observed.model is not None:
+                self._tell_who_waits(observed.model)
 
     async def _reconcile_pool(self, key: Key, model: Key) -> None:
         """Bring one model's warm pool closer to what its jobs want."""
@@ -129,11 +131,11 @@ class Reconciler:
             finally:
                 self._fleet.touch()
             self._queue.add(key)
-            self._tell_of_trouble(look.observed.model)
+            self._tell_who_waits(look.observed.model)
 
-    def _tell_of_trouble(self, before: Model) -> None:
-        """Who waits for a pool that has come into trouble goes elsewhere, and comes back when that is over."""
+    def _tell_who_waits(self, before: Model) -> None:
+        """Our own writes are no news when the watch shows them."""
         after = self._store.models.get(before.key)
-        if after is not None and in_trouble(after) != in_trouble(before):
+        if after is not before and reckoned(after) != reckoned(before):
             for job in filter(self._fleet.waits, self._store.jobs_of(before.key)):
                 self._queue.add(job)

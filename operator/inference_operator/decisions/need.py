@@ -8,12 +8,12 @@ from inference_operator.decisions import admit
 from inference_operator.decisions.attempts import Attempts, attempts, expected_end, is_running, retry_time
 from inference_operator.decisions.backend import chosen
 from inference_operator.decisions.fleet import Need, Option, Tenure, Tolerance, shared_shape
-from inference_operator.decisions.lodging import guest_of, pool_for
+from inference_operator.decisions.lodging import guest_of, in_trouble, pool_for
 from inference_operator.decisions.profile import Assumptions, estimate
 from inference_operator.decisions.replicas import Replicas, replicas
 from inference_operator.decisions.report import facts_of
 from inference_operator.decisions.revision import revision
-from inference_operator.domain.cluster import Job, Observed, Pod
+from inference_operator.domain.cluster import Job, Model, Observed, Pod
 from inference_operator.domain.conditions import ConditionType, Truth, find
 from inference_operator.domain.instants import shift
 from inference_operator.domain.job import Accelerator, Backend, DeadlinePolicy, InferenceJobSpec, Resources
@@ -96,6 +96,16 @@ def nodes_of(workers: Iterable[Pod]) -> tuple[str, ...]:
 
 def _planned_node(pod: Pod) -> str | None:
     return pod.worker.placement.node if pod.worker is not None and pod.worker.placement is not None else None
+
+
+def reckoned(model: Model | None) -> object:
+    """What of a model's status changes what a job that waits wants: what is measured at all, and whether its pool keeps jobs away.
+
+    How fast it was in the last run is not: it is told once a second, and ten thousand jobs need not be looked at for that.
+    """
+    if model is None:
+        return None
+    return in_trouble(model), {(p.digest, p.accelerator, p.batch_size) for p in model.status.profiles}
 
 
 def tenure(observed: Observed, stand: Standing, settings: Settings, now: datetime) -> Tenure | None:

@@ -99,6 +99,23 @@ def test_a_model_wakes_the_jobs_that_name_it() -> None:
     assert seen.news() == [KEY, pool]
 
 
+def test_what_is_told_of_a_model_concerns_its_pool_and_the_jobs_that_wait() -> None:
+    seen = Taken()
+    for name in ("job", "waits"):
+        raw = a_raw_job()
+        seen.intake.job({**raw, "metadata": {**raw["metadata"], "name": name, "uid": f"uid-of-{name}"}}, gone=False)
+    seen.intake.model(a_raw_model(), gone=False)
+    seen.fleet.want(Key("default", "waits"), a_need("waits"))
+    seen.fleet._changed.clear()
+    seen.news()
+    seen.intake.model({**a_raw_model(2), "status": {"warmPool": {"workers": 1, "ready": 1}}}, gone=False)
+    assert seen.news() == [pool_key(Key("default", "m"))]
+    seen.intake.model({**a_raw_model(3), "status": {"warmPool": {"message": "ModelNotFound: no such file"}}}, gone=False)
+
+    waiting, pool = Key("default", "waits"), pool_key(Key("default", "m"))
+    assert (seen.news(), seen.schedules_again()) == ([waiting, pool], False)
+
+
 def test_an_older_version_of_a_model_is_not_taken_in() -> None:
     seen = Taken()
     seen.intake.model(a_raw_model(9, defaultVersion="1"), gone=False)
