@@ -25,7 +25,7 @@ from inference_operator.decisions.report import (
     round_milliseconds,
     waiting_words,
 )
-from inference_operator.decisions.trouble import trouble_of
+from inference_operator.decisions.trouble import out_of_reach, trouble_of
 from inference_operator.domain.cluster import Observed, Pod
 from inference_operator.domain.conditions import AnyReason, ConditionType, Finding, Reason, Truth
 from inference_operator.domain.instants import shift
@@ -119,7 +119,7 @@ def _under_way(observed: Observed, stand: Standing, state: Attempts, settings: S
     firm_end = spec.deadline if spec.deadline_policy is DeadlinePolicy.FIRM else None
     watch = min(filter(None, (firm_end, _passing(spec.deadline, now))), default=None)
     if is_running(pod):
-        text = f"attempt {state.number} runs on {pod.node}"
+        text = f"attempt {state.number} runs on {pod.node}{out_of_reach(observed)}"
         ready = Finding(ConditionType.READY, Truth.FALSE, Reason.RUNNING, text)
         moving = Finding(ConditionType.RECONCILING, Truth.TRUE, Reason.RUNNING, text)
         return Outcome(begin, (ACCEPTED, _placed(status), ready, UNFINISHED, moving), status, "Running", watch)
@@ -129,7 +129,7 @@ def _under_way(observed: Observed, stand: Standing, state: Attempts, settings: S
         reason, text = trouble
         findings = (*waiting(ConditionType.PLACED, reason, text), UNFINISHED)
         return Outcome((), findings, status, "Waiting", min(filter(None, (watch, give_up)), default=None))
-    text = f"attempt {state.number} starts on {status.placement.node if status.placement else pod.node}"
+    text = f"attempt {state.number} starts on {status.placement.node if status.placement else pod.node}{out_of_reach(observed)}"
     ready = Finding(ConditionType.READY, Truth.FALSE, Reason.STARTING, text)
     moving = Finding(ConditionType.RECONCILING, Truth.TRUE, Reason.STARTING, text)
     return Outcome(
@@ -236,7 +236,7 @@ def _placing(
     observed: Observed, placement: Placement, number: int, status: InferenceJobStatus, now: datetime, actions: tuple[Action, ...]
 ) -> Outcome:
     assert observed.job.spec is not None
-    text = f"attempt {number} starts on {placement.node}"
+    text = f"attempt {number} starts on {placement.node}{out_of_reach(observed)}"
     started = status.start_time or now.replace(microsecond=0)
     estimated = shift(now, placement.cost.latency_seconds) if not placement.cost.estimated else None
     status = replace(

@@ -13,7 +13,7 @@ from inference_operator.decisions.need import Standing, need, setback_retry
 from inference_operator.decisions.outcome import ACCEPTED, Outcome, failed, stop_all
 from inference_operator.decisions.replicas import Replicas
 from inference_operator.decisions.report import deadline_status, facts_of, model_status, placement_status, window_status
-from inference_operator.decisions.trouble import trouble_of
+from inference_operator.decisions.trouble import out_of_reach, trouble_of
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Observed
 from inference_operator.domain.conditions import AnyReason, ConditionType, Finding, Reason, Truth
@@ -110,7 +110,7 @@ def _findings(
         text = "no worker is wanted; set replicas above zero to serve again"
         return (ACCEPTED, Finding(ConditionType.READY, Truth.TRUE, Reason.SCALED_TO_ZERO, text)), "ScaledToZero"
     if ready >= wanted and not state.stale:
-        text = f"{ready} of {wanted} workers answer at {status.endpoint}"
+        text = f"{ready} of {wanted} workers answer at {status.endpoint}{out_of_reach(observed)}"
         return (ACCEPTED, placed, Finding(ConditionType.READY, Truth.TRUE, Reason.SERVING, text)), "Serving"
     reason, text, permanent = _why_not_ready(observed, state, answer, placing=placing)
     serving = len(state.serving)
@@ -138,8 +138,8 @@ def _why_not_ready(observed: Observed, state: Replicas, answer: Answer | None, *
     if observed.setback is not None:
         return observed.setback.reason, observed.setback.message, False
     if state.missing and not placing and answer is not None and answer.obstacle is not None:
-        return answer.obstacle.reason, answer.obstacle.message, answer.obstacle.final
-    return Reason.STARTING, f"{len(state.ready)} of {state.wanted} workers are ready", False
+        return answer.obstacle.reason, f"{answer.obstacle.message}{out_of_reach(observed)}", answer.obstacle.final
+    return Reason.STARTING, f"{len(state.ready)} of {state.wanted} workers are ready{out_of_reach(observed)}", False
 
 
 def _status(observed: Observed, state: Replicas, now: datetime) -> InferenceJobStatus:

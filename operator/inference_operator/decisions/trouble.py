@@ -1,6 +1,6 @@
 """What keeps a created pod from running, as a reason of ours with the kubelet's or the scheduler's own words."""
 
-from inference_operator.domain.cluster import Pod
+from inference_operator.domain.cluster import Observed, Pod
 from inference_operator.domain.conditions import Reason
 
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable"})
@@ -21,3 +21,10 @@ def trouble_of(pod: Pod) -> tuple[Reason, str] | None:
     if pod.trouble.reason == "Unschedulable":
         return Reason.UNSCHEDULABLE, f"kube-scheduler says: {words}"
     return Reason.PENDING, f"{pod.trouble.reason}: {words}"
+
+
+def out_of_reach(observed: Observed) -> str:
+    """What to add to a message while workers of the job's own are on nodes that nobody reaches; empty otherwise."""
+    lost = (pod for pod in observed.pods if pod.uid in observed.lost and not pod.terminal and pod.lodging is None)
+    nodes = sorted({pod.node or "" for pod in lost})
+    return "".join(f"; node {node} is out of reach" for node in nodes)

@@ -310,6 +310,19 @@ def test_time_to_live_counts_from_the_end() -> None:
     assert kinds(decide(seen, now=end + timedelta(seconds=100))) == ("DeleteJob",)
 
 
+# Nodes out of reach.
+
+
+def test_why_an_attempt_runs_elsewhere_is_said_while_its_node_is_out_of_reach() -> None:
+    job = a_job(status=replace(LOOKED, attempts=2))
+    lost, runs = a_pod(job, 1, node="node-9"), a_pod(job, 2)
+
+    assert "attempt 2 runs on node-1; node node-9 is out of reach" in messages(
+        status_of(decide(observed(job, runs, lost, lost=[lost])))
+    )
+    assert "out of reach" not in messages(status_of(decide(observed(job, runs))))
+
+
 # Suspending.
 
 

@@ -4,12 +4,14 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from inference_operator.decisions.actions import CreatePod, DeletePod, WriteModelStatus
 from inference_operator.domain.cluster import Observed, PodPhase
 from inference_operator.domain.job import InferenceJobStatus, LatencyStatus, Serve
 from tests.builders import NOW, a_fact, a_job, a_load, a_measure, a_model, a_pod, a_profile, a_reading, a_report, observed, whole
 from tests.unit.decisions.situation import LOOKED, full, on
-from tests.unit.decisions.support import after, decide, in_seconds, kinds, settled, status_of
+from tests.unit.decisions.support import Scheduler, after, decide, in_seconds, kinds, settled, status_of
 
 PENDING, FAILED = PodPhase.PENDING, PodPhase.FAILED
 
@@ -54,6 +56,16 @@ def test_a_broken_new_revision_takes_no_further_old_worker() -> None:
 
 
 # Numbers.
+
+
+@pytest.mark.parametrize("scheduler", [on("node-2"), full(), None], ids=["there is room elsewhere", "there is none", "it is whole"])
+def test_that_a_node_is_out_of_reach_is_said_for_as_long_as_it_is(scheduler: Scheduler | None) -> None:
+    job = a_job(serve=Serve(min_replicas=1), status=LOOKED)
+    lost = a_pod(job, 1, node="node-9")
+    others = () if scheduler is not None else (a_pod(job, 2),)
+    status = status_of(decide(observed(job, lost, *others, lost=[lost]), scheduler))
+
+    assert [c.message for c in status.conditions if c.type == "Ready" and "; node node-9 is out of reach" in c.message]
 
 
 def test_only_what_is_missing_is_created() -> None:
