@@ -144,16 +144,7 @@ class _Pass:
             choices = self._warm_choices(need, haste)
             # Without a deadline a job waits for the pool; with one it may have a worker of its own to be in time.
             if need.pool is None or timed:
-                choices += [
-                    Choice(
-                        lanes[option.shape],
-                        option.estimate.cautious_seconds,
-                        place.total_cost(option, self._weights, haste),
-                        option.estimate.measured,
-                        number,
-                    )
-                    for number, option in enumerate(need.options)
-                ]
+                choices += [self._choice(lanes[o.shape], o, number, haste) for number, o in enumerate(need.options)]
             band = bands[(late, -need.priority)]
             mine = [Work(len(works) + i, need.key, due, band, choices, need.holds, haste) for i in range(need.slots)]
             works += mine
@@ -168,9 +159,12 @@ class _Pass:
             for number, option in enumerate(need.options):
                 if option.accelerator == warm.accelerator:
                     there = _warmed(option) if _has_model(warm, need) else option
-                    cost = place.total_cost(there, self._weights, haste)
-                    found.append(Choice(warm.lanes, there.estimate.cautious_seconds, cost, option.estimate.measured, number))
+                    found.append(self._choice(warm.lanes, there, number, haste))
         return found
+
+    def _choice(self, lanes: Lanes, option: Option, number: int, haste: float) -> Choice:
+        estimate = option.estimate
+        return Choice(lanes, estimate.cautious_seconds, place.total_cost(option, self._weights, haste), estimate.measured, number)
 
     def _warm_for(self, pool: Key | None, guest: Guest | None) -> tuple[_Warm, ...]:
         """The warm workers of a job's own pool, and those that would take it as a guest; looked up once for all that are alike."""
