@@ -248,6 +248,24 @@ def test_a_guest_that_failed_is_tried_again_on_a_worker_of_its_own() -> None:
     assert (world.status("job")["failedAttempts"], world.created("job")) == (1, 1)
 
 
+def test_the_end_of_a_worker_counts_against_the_task_that_it_ran_alone() -> None:
+    scripts = {"pool-m": Script(work=20.0, outcomes=("OutOfMemory", "Succeeded")), "runs": Script(work=10.0)}
+    world = World(scripts={**scripts, "waits": Script(work=1.0), "waits-too": Script(work=1.0)})
+    world.node("cpu-1")
+    world.model(seconds={"cpu": 0.1}, pool={"min": 1, "max": 1})
+    for number, name in enumerate(("runs", "waits", "waits-too")):
+        world.job(name, at=20 + number / 10, accelerator="cpu")
+    world.run(until=120)
+
+    assert world.created("pool-m") == 2
+    assert {name: world.status(name)["failedAttempts"] for name in ("runs", "waits", "waits-too")} == {
+        "runs": 1,
+        "waits": 0,
+        "waits-too": 0,
+    }
+    assert {world.status(name)["phase"] for name in ("runs", "waits", "waits-too")} == {"Succeeded"}
+
+
 @pytest.mark.parametrize("outcome", ["ModelNotFound", "ModelUnreachable"])
 def test_a_pool_from_zero_that_failed_holds_nobody_up_and_is_tried_again_later(outcome: str) -> None:
     world = World(scripts={"pool-m": Script(outcomes=(outcome, "Succeeded")), "early": Script(work=1.0), "late": Script(work=1.0)})

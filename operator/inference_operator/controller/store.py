@@ -63,6 +63,8 @@ class Store:
         self.tasks: dict[TaskId, tuple[TaskState, datetime]] = {}
         # Tasks that a worker was told to stop, as pods are marked that we have deleted.
         self._stopping: set[TaskId] = set()
+        # What a warm worker ran when it ended, as far as is known, by its pod's uid.
+        self._last_run: dict[str, TaskId] = {}
         # Jobs whose newest attempt runs, by the pod that runs it.
         self._lodgers: dict[Key, set[Key]] = {}
         self.setbacks: dict[Key, Setback] = {}
@@ -155,6 +157,8 @@ class Store:
             if old.uid not in ("", pod.uid):
                 self._forget_tasks(old.key)
         self.pods[pod.key] = pod
+        if pod.worker is not None and pod.worker.pool and pod.terminal and (running := self._at_its_turn(pod)) is not None:
+            self._last_run.setdefault(pod.uid, running)
         if pod.worker is not None:
             self._pods_of.setdefault(pod.worker.job_uid, set()).add(pod.key)
         return True
@@ -171,6 +175,7 @@ class Store:
         del self.pods[key]
         self.readings.pop(old.uid, None)
         self._unowned.pop(old.uid, None)
+        self._last_run.pop(old.uid, None)
 
     def mark_deleting(self, key: Key, uid: str) -> None:
         """We have deleted the pod: until the watch says so too, nobody needs to delete it again."""
@@ -278,6 +283,18 @@ class Store:
         if (pod := self.pods.get(host)) is not None:
             self._unowned.get(pod.uid, {}).pop(id_, None)
 
+    def _at_its_turn(self, host: Pod) -> TaskId | None:
+        """The task that a worker runs, which takes one after the other as they come; None when nothing is known of any.
+
+        First come those that its last reading told of, in their order, then those that were ordered since.
+        """
+        reading = self.readings.get(host.uid)
+        told = [(t.uid, t.attempt) for t in reading.telemetry.tasks] if reading is not None else []
+        newest = [(job.uid, job.status.attempts) for job in (self.jobs[key] for key in self.lodgers(host.key))]
+        ordered = sorted((id_ for id_ in newest if id_ in self.tasks), key=lambda id_: self.tasks[id_][1])
+        known = ((id_, self.tasks.get(id_)) for id_ in (*told, *ordered))
+        return next((id_ for id_, heard in known if heard is None or heard[0].report is None), None)
+
     def put_task(self, state: TaskState, now: datetime) -> bool:
         """Take in what a worker says of a task; False when it is nothing new."""
         id_ = (state.uid, state.attempt)
@@ -351,11 +368,12 @@ class Store:
         host = self.pods.get(Key(job.key.namespace, attempt.pod)) if attempt is not None else None
         if attempt is None or host is None or host.worker is None or not host.worker.pool:
             return None
-        known = self.tasks.get((job.uid, attempt.number))
+        own = (job.uid, attempt.number)
+        known = self.tasks.get(own)
         state, heard = known if known is not None else (None, None)
         if attempt.outcome is not AttemptOutcome.RUNNING and not _may_go_on(attempt, host, state):
             return None
-        stopping = (job.uid, attempt.number) in self._stopping or (state is not None and state.stopping)
+        stopping = own in self._stopping or (state is not None and state.stopping)
         placement = job.status.placement
         report = state.report if state is not None else None
         phase = host.phase
@@ -373,7 +391,7 @@ class Store:
             created=started,
             started=started,
             ended=heard if report is not None else host.ended,
-            lodging=Lodging(state),
+            lodging=Lodging(state, waited=report is None and self._last_run.get(host.uid, own) != own),
         )
 
     def _works_on(self, host: Pod, uid: str, attempt: int) -> bool:

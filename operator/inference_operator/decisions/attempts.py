@@ -94,6 +94,8 @@ def ending_of(pod: Pod, revision: str, *, lost: bool = False) -> Ending | None:
         return Ending(
             AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, "the spec has changed; the work starts again with the new one"
         )
+    if pod.terminal and pod.lodging is not None and pod.lodging.waited:
+        return Ending(AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, "its worker ended while it ran another task")
     report = pod.report
     if pod.terminal and report is not None:
         match report.outcome:

@@ -150,9 +150,13 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Lodging:
-    """An attempt on a warm worker. `state` is None until the worker has said how it stands, which ordering it makes it do."""
+    """An attempt on a warm worker. `state` is None until the worker has said how it stands, which ordering it makes it do.
+
+    `waited` says that the worker has ended while it ran another task, as far as is known.
+    """
 
     state: TaskState | None
+    waited: bool = False
 
 
 @dataclass(frozen=True, slots=True)

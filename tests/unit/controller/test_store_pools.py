@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from inference_operator.controller.store import Store
-from inference_operator.domain.cluster import Job, Reading
+from inference_operator.domain.cluster import Job, PodPhase, Reading
 from inference_operator.domain.conditions import Condition, Truth
 from inference_protocol.messages import TaskState, Telemetry
 from tests.builders import NOW, a_job, a_report, whole
@@ -141,3 +141,60 @@ def test_what_was_told_to_stop_is_told_again_if_it_did_not_hear() -> None:
     told(store, a_task(JOB, MODEL))
 
     assert strays(store) == ((JOB.uid, 1),)
+
+
+# Whom the end of a worker is laid to.
+
+SECOND = a_lodger(MODEL, HOST, name="second")
+
+
+def after_its_end(store: Store) -> set[str]:
+    """The jobs that are held to have waited while the worker ran another."""
+    store.put_pod(replace(HOST, phase=PodPhase.FAILED, ready=False, resource_version="9"))
+    seen = {name: store.observe(name) for name in (JOB.key, SECOND.key)}
+    found = {key.name: pod.lodging for key, view in seen.items() if view is not None for pod in view.pods}
+    return {name for name, lodging in found.items() if lodging is not None and lodging.waited}
+
+
+def two_ordered(first: Job = JOB, second: Job = SECOND) -> Store:
+    store = a_store(MODEL, HOST)
+    for later_by, job in enumerate((first, second)):
+        store.put_job(job)
+        store.put_task(a_task(job, MODEL, state="Queued"), NOW + timedelta(seconds=later_by))
+    return store
+
+
+def test_who_was_ordered_later_waited() -> None:
+    assert after_its_end(two_ordered()) == {"second"}
+    assert after_its_end(two_ordered(SECOND, JOB)) == {JOB.key.name}
+
+
+def test_the_workers_own_word_on_who_comes_first_goes_before_the_order_in_which_they_were_ordered() -> None:
+    store = two_ordered()
+    told(store, a_task(SECOND, MODEL), a_task(JOB, MODEL, state="Queued"))
+
+    assert after_its_end(store) == {JOB.key.name}
+
+
+def test_who_comes_after_one_that_has_ended_did_not_wait() -> None:
+    store = two_ordered()
+    told(store, a_task(JOB, MODEL), a_task(SECOND, MODEL, state="Queued"))
+    store.put_task(a_task(JOB, MODEL, report=a_report()), NOW)
+
+    assert after_its_end(store) == set()
+
+
+def test_what_ran_last_stays_known_when_its_job_has_been_told() -> None:
+    store = two_ordered()
+    assert after_its_end(store) == {"second"}
+    store.drop_job(JOB.key, JOB.uid)
+
+    assert after_its_end(store) == {"second"}
+
+
+def test_where_nothing_was_heard_nobody_is_held_to_have_waited() -> None:
+    store = a_store(MODEL, HOST)
+    store.put_job(JOB)
+    store.put_job(SECOND)
+
+    assert after_its_end(store) == set()

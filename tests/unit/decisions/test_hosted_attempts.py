@@ -10,7 +10,7 @@ import pytest
 from inference_operator.controller.store import Store
 from inference_operator.decisions.actions import DeletePod, StartTask, StopTask, WriteStatus
 from inference_operator.decisions.fleet import Answer, Assignment, Need
-from inference_operator.domain.cluster import Job, Observed, PodPhase, Trouble
+from inference_operator.domain.cluster import Job, Lodging, Observed, PodPhase, Trouble
 from inference_operator.domain.conditions import Condition, Truth
 from inference_operator.domain.job import AttemptOutcome, Input, Output
 from inference_protocol.messages import TaskState
@@ -97,6 +97,16 @@ def test_how_an_attempt_ends(how: str) -> None:
     assert status.last_attempt is not None
     assert (status.last_attempt.outcome, status.last_attempt.reason, status.failed_attempts) == (outcome, reason, failed)
     assert "DeletePod" not in kinds(done)
+
+
+@pytest.mark.parametrize("report", [None, a_report("Failed", reason=WorkerReason.INTERNAL)], ids=["no word", "last words"])
+def test_the_end_of_a_worker_that_ran_another_task_is_no_failure(report: Any) -> None:
+    found = seen(a_task(JOB, MODEL, state="Queued"), phase=PodPhase.FAILED, report=report)
+    (pod,) = found.pods
+    status = status_of(decide(replace(found, pods=(replace(pod, lodging=Lodging(None, waited=True)),))))
+
+    assert status.last_attempt is not None
+    assert (status.last_attempt.outcome, status.last_attempt.reason, status.failed_attempts) == ("Disrupted", "WorkerLost", 0)
 
 
 def test_a_worker_that_is_gone_has_lost_the_attempt_and_the_next_follows_at_once() -> None:
