@@ -127,6 +127,17 @@ async def test_a_worker_that_died_while_nobody_reigned_is_replaced_and_its_task_
     assert await node.items_done() == 2 * LONG - kept_items
 
 
+@pytest.mark.usefixtures("reign")
+async def test_the_task_of_a_deleted_job_is_stopped(server: ApiServer, node: WarmNode) -> None:
+    await all_ready(node, 2)
+    (job,) = a_few(server, node, 1, rows=10 * LONG)
+    await until(lambda: items(node, job) > 0, "the first items")
+    server.delete("inferencejobs", job)
+
+    await node.until_idle()
+    assert items(node, job) < 10 * LONG
+
+
 @pytest.mark.parametrize("fate", [signal.SIGKILL, signal.SIGSTOP], ids=["dies", "sleeps"])
 async def test_a_standby_takes_the_tasks_over_from_a_leader(
     server: ApiServer, ward: Ward, node: WarmNode, fate: signal.Signals
@@ -181,7 +192,7 @@ async def check_all_done_once(server: ApiServer, node: WarmNode, jobs: list[str]
         assert (status["attempts"], status["failedAttempts"], status["lastAttempt"]["outcome"]) == (1, 0, "Succeeded"), job
         assert whole(node, job, rows=rows), job
     assert await node.items_done() == rows * len(jobs)
-    assert [await node.telemetry(worker) for worker in node.workers if (await node.telemetry(worker)).tasks] == []
+    await node.until_idle()
     assert sorted(pod["metadata"]["name"] for pod in server.all("pods")) == sorted(worker.pod for worker in node.running)
     assert len(node.workers) == 2
     told = server.get("inferencemodels", "digits")["status"]["warmPool"]

@@ -88,8 +88,11 @@ class WarmNode:
         lines = manifest.read_bytes().split(b"\n")[1:-1] if manifest.exists() else []
         return [(part["start"], part["end"]) for part in map(json.loads, lines)]
 
-    async def telemetry(self, worker: Warm) -> Telemetry:
-        return msgspec.json.decode(await self._get(worker, TELEMETRY_PATH), type=Telemetry)
+    async def until_idle(self) -> None:
+        """Wait until no worker has a task; the limit is only there so that a broken operator fails a test."""
+        async with asyncio.timeout(30):
+            while any([(await self._telemetry(worker)).tasks for worker in self.running]):
+                await asyncio.sleep(_POLL_SECONDS)
 
     async def items_done(self) -> int:
         """Items that the workers which still run have computed and committed, all together."""
@@ -98,6 +101,9 @@ class WarmNode:
             families = text_string_to_metric_families((await self._get(worker, "/metrics")).decode())
             total += sum(s.value for f in families for s in f.samples if s.name == "inference_batch_items_total")
         return int(total)
+
+    async def _telemetry(self, worker: Warm) -> Telemetry:
+        return msgspec.json.decode(await self._get(worker, TELEMETRY_PATH), type=Telemetry)
 
     async def end(self) -> None:
         """Kill what runs."""

@@ -21,7 +21,8 @@ BUILT = ROOT / "build" / "examples"
 @pytest.fixture(scope="session")
 def kube() -> Kubectl:
     """The cluster, its images, and the operator of this checkout."""
-    subprocess.run([sys.executable, "-m", "dev.cluster", "up"], cwd=ROOT, check=True)
+    # A node that died is missed after less than the usual fifty seconds.
+    subprocess.run([sys.executable, "-m", "dev.cluster", "up", "--node-monitor-grace-period", "20s"], cwd=ROOT, check=True)
     build_all(BUILT, default_trees())
     kubectl = local_kubectl()
     install(kubectl, build_images())

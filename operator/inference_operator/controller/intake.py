@@ -89,7 +89,7 @@ class Intake:
         if _substance(before) == _substance(node):
             return
         self._fleet.touch()
-        if (before is not None and before.reachable) != (node is not None and node.reachable):
+        if _works(before) != _works(node):
             for pod in self._store.workers_on(name):
                 self._wake_owner(pod)
 
@@ -179,6 +179,11 @@ def _wish(model: Model | None) -> object:
 
 def _substance(node: Node | None) -> object:
     return None if node is None else (node.labels, node.taints, node.allocatable, node.ready, node.unschedulable, node.reachable)
+
+
+def _works(node: Node | None) -> object:
+    """Whether a node can be counted on to run and to end what it has."""
+    return node is not None and (node.reachable, node.ready)
 
 
 def _taken(pod: Pod | None) -> object:

@@ -233,7 +233,8 @@ class Store:
         if pod.node is None:
             return False
         node = self.nodes.get(pod.node)
-        return node is None or not node.reachable
+        # What a node that is not ready was told to end it may never end, or never say so.
+        return node is None or not node.reachable or (pod.deleting and not node.ready)
 
     def workers_of(self, uid: str) -> tuple[Pod, ...]:
         """The worker pods of one job."""

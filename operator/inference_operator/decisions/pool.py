@@ -4,7 +4,7 @@ A pool has as many workers as there are jobs that could use them, within its bou
 idle for as long as the model says. All of it follows from what is there: a new operator finds the pool as the old one left it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -68,10 +68,9 @@ def standing(observed: PoolObserved, pool: Pool | None, demand: Demand, settings
     stale = tuple(p for p in live if p not in current)
     failed = _failed(ended, current, pool) if pool is not None else ()
     stand = Standing(wanted, current, stale, ended, failed, None, None)
-    found = _failure(failed, pool.revision, settings) if pool is not None and failed else _refusal(observed, settings)
-    if pool is None or found is None:
+    if pool is None or not (faults := [*_failure(failed, pool.revision, settings), *_refusal(observed, settings)]):
         return stand
-    fault, retry = found
+    retry, fault = max(faults)
     # What is more than the minimum is tried by the next job, which would stay away from a pool that says it is at fault.
     over = retry <= now and stand.ready >= pool.spec.min
     return replace(stand, fault=None if over else fault, retry=retry)
@@ -84,23 +83,21 @@ def _failed(ended: Sequence[Pod], current: Sequence[Pod], pool: Pool) -> tuple[P
     return () if any(is_running(p) and p.number > newest for p in current) else failed
 
 
-def _failure(failed: Sequence[Pod], revision: str, settings: Settings) -> tuple[str, datetime] | None:
-    """What the newest failed of, and when the next is tried."""
-    first, newest = failed[0], failed[-1]
-    ending = ending_of(newest, revision)
+def _failure(failed: Sequence[Pod], revision: str, settings: Settings) -> Iterator[tuple[datetime, str]]:
+    """When the next is tried after those that failed, and what the newest failed of."""
+    ending = ending_of(failed[-1], revision) if failed else None
     if ending is None:
-        return None
+        return
+    first, newest = failed[0], failed[-1]
     # The first and the newest are kept: their numbers tell how many there were.
     wait = PERMANENT_RETRY_SECONDS if ending.permanent else backoff_seconds(1 + newest.number - first.number, settings)
-    return f"{ending.reason}: {ending.message}", shift(newest.ended or newest.created or EARLIEST, wait)
+    yield shift(newest.ended or newest.created or EARLIEST, wait), f"{ending.reason}: {ending.message}"
 
 
-def _refusal(observed: PoolObserved, settings: Settings) -> tuple[str, datetime] | None:
-    """What the API server refused, and when it is asked again."""
-    setback = observed.setback
-    if setback is None:
-        return None
-    return f"{setback.reason}: {setback.message}", shift(setback.time, settings.backoff_limit_seconds)
+def _refusal(observed: PoolObserved, settings: Settings) -> Iterator[tuple[datetime, str]]:
+    """When the API server is asked again after it has refused, and what it said."""
+    if (setback := observed.setback) is not None:
+        yield shift(setback.time, settings.backoff_limit_seconds), f"{setback.reason}: {setback.message}"
 
 
 def pool_need(

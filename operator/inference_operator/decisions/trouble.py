@@ -24,6 +24,7 @@ def trouble_of(pod: Pod) -> tuple[Reason, str] | None:
 
 
 def out_of_reach(observed: Observed) -> str:
-    """What to add to a message while workers of the job are on nodes that nobody reaches; empty otherwise."""
-    nodes = sorted({pod.node or "" for pod in observed.pods if pod.uid in observed.lost and not pod.terminal})
+    """What to add to a message while workers of the job's own are on nodes that nobody reaches; empty otherwise."""
+    lost = (pod for pod in observed.pods if pod.uid in observed.lost and not pod.terminal and pod.lodging is None)
+    nodes = sorted({pod.node or "" for pod in lost})
     return "".join(f"; node {node} is out of reach" for node in nodes)

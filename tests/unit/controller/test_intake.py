@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from inference_operator.controller.fleet import FleetLoop
 from inference_operator.controller.intake import Intake
 from inference_operator.controller.pools import Pools
@@ -186,7 +188,8 @@ def test_a_node_is_scheduled_on_again_when_its_substance_changes() -> None:
     assert seen.store.nodes == {}
 
 
-def test_a_node_out_of_reach_wakes_the_jobs_on_it() -> None:
+@pytest.mark.parametrize("status", ["Unknown", "False"])
+def test_a_node_that_can_not_be_counted_on_wakes_the_jobs_on_it(status: str) -> None:
     seen = Taken()
     job = a_raw_job()
     job["metadata"]["uid"] = "uid-of-job"
@@ -195,10 +198,10 @@ def test_a_node_out_of_reach_wakes_the_jobs_on_it() -> None:
     seen.intake.pod(a_raw_worker(phase="Running"), gone=False)
     seen.news()
 
-    seen.intake.node(a_raw_node(status="Unknown", version=2), gone=False)
+    seen.intake.node(a_raw_node(status=status, version=2), gone=False)
 
     assert seen.news() == [KEY]
-    assert seen.store.observe(KEY).lost  # type: ignore[union-attr]
+    assert bool(seen.store.observe(KEY).lost) == (status == "Unknown")  # type: ignore[union-attr]
 
 
 # Services.

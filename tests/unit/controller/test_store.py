@@ -176,6 +176,16 @@ def test_a_snapshot_holds_all_that_belongs_to_a_job_and_nothing_else() -> None:
     assert set(store.jobs_of(a_model().key)) == {job.key, other.key}
 
 
+@pytest.mark.parametrize(("ready", "deleting", "lost"), [(False, True, True), (False, False, False), (True, True, False)])
+def test_a_pod_that_a_node_which_is_not_ready_was_told_to_end_is_lost(*, ready: bool, deleting: bool, lost: bool) -> None:
+    store = Store()
+    store.put_job(a_job())
+    store.put_pod(a_pod(a_job(), deleting=deleting))
+    store.nodes["node-1"] = replace(a_node(), ready=ready)
+
+    assert bool(store.observe(KEY).lost) == lost  # type: ignore[union-attr]
+
+
 def test_pods_on_nodes_gone_or_out_of_reach_are_lost() -> None:
     pod = a_pod(JOB)
     store = a_store(JOB, pods=(pod,))

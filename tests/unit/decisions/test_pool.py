@@ -329,6 +329,14 @@ def test_what_the_api_server_refused_is_tried_again_later() -> None:
     assert made(decide_pool(seen, now=in_seconds(SETTINGS.backoff_limit_seconds))) == [1]
 
 
+def test_what_was_refused_after_a_failure_is_not_tried_again_at_once() -> None:
+    model = a_pooled_model(min=1)
+    seen = a_view(model, *failed(model, 1), setback=a_setback(ago=-10))
+
+    assert made(decide_pool(seen, now=in_seconds(20))) == []
+    assert made(decide_pool(seen, now=in_seconds(10 + SETTINGS.backoff_limit_seconds))) == [2]
+
+
 @pytest.mark.parametrize("waiting", [0, 1])
 def test_what_was_refused_keeps_jobs_away_until_it_is_tried_again_whether_they_wait_or_not(waiting: int) -> None:
     model = a_pooled_model(told=WarmPoolStatus(message="QuotaExceeded: exceeded quota: q"))
