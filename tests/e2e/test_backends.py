@@ -15,6 +15,7 @@ from dev.venv import all_engines
 from examples.demo.cluster import load, wait_for
 from examples.demo.steps import answers, ask, client_of
 from examples.models.index import hash_file
+from inference_operator.domain.names import LABEL_ATTEMPT
 from tests.e2e.conftest import Space
 from tests.e2e.support import (
     Manifest,
@@ -194,17 +195,16 @@ def test_a_batch_outlives_server_model_process_operator_worker_and_pod(space: Sp
         wait_for(lambda: progress(space.folder, name) > since and bool(workers(kube, name)), f"{name} is beyond {since}")
         return progress(space.folder, name)
 
-    def uid() -> str:
-        return next(str(p["metadata"]["uid"]) for p in workers(kube, name) if p["status"]["phase"] == "Running")
+    def newest() -> Manifest:
+        return max((pod["metadata"] for pod in workers(kube, name)), key=lambda meta: int(meta["labels"][LABEL_ATTEMPT]))
 
     done = goes_on()
     for strike in (kill_server, kill_model_process, lambda _: kill_operator()):
-        strike(uid())
+        strike(newest()["uid"])
         done = goes_on(done)
     kill_worker(kube.get("inferencejob", name)["metadata"]["uid"])
     done = goes_on(done)
-    last = next(p["metadata"]["name"] for p in workers(kube, name) if p["status"]["phase"] == "Running")
-    kube.run("delete", "pod", last, "--grace-period=0", "--force")
+    kube.run("delete", "pod", newest()["name"], "--grace-period=0", "--force")
 
     status = kube.wait(name, "Succeeded", seconds=180)["status"]
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).resolve().parents[2]
 CPU = "CPUExecutionProvider"
 CLAIM = "data"
+ON_TRITON = os.environ.get("WORKER_TEST_BACKEND") == "triton"
 _DEADLINE_SECONDS = 60.0
 QUICK_COMMITS = {"inference_worker.batch.task:_COMMIT_SECONDS": 0.02}
 QUICK_DRAIN = {"inference_worker.__main__:_LINGER_SECONDS": 0.2}
@@ -101,7 +102,7 @@ class Place:
 
     def _on_asked_backend(self, config: WorkerConfig | str) -> WorkerConfig | str:
         """The same on Triton when WORKER_TEST_BACKEND asks for it: `WORKER_TEST_BACKEND=triton pytest tests/worker/reports`."""
-        if os.environ.get("WORKER_TEST_BACKEND") != "triton" or isinstance(config, str) or config.triton is not None:
+        if not ON_TRITON or isinstance(config, str) or config.triton is not None:
             return config
         from tests.worker.tritons import Triton
 

@@ -27,12 +27,16 @@ def client_of(server: socket.socket) -> TritonClient:
     return TritonClient(server.getsockname()[1])
 
 
-def test_a_run_that_was_cancelled_before_it_began_is_not_waited_for(silent: socket.socket) -> None:
+def test_a_run_that_was_cancelled_before_it_began_is_not_sent(silent: socket.socket) -> None:
     cancellation = Cancellation()
     cancellation.cancel()
 
     with pytest.raises(RunCancelledError):
-        client_of(silent).call("POST", "/infer", b"rows", cancellation=cancellation, timeout=_PATIENCE_SECONDS)
+        client_of(silent).call("POST", "/infer", b"rows", cancellation=cancellation, timeout=1.0)
+
+    taken, _ = silent.accept()
+    with taken:
+        assert taken.recv(1) == b""
 
 
 def test_a_run_that_is_cancelled_under_way_is_not_waited_for(silent: socket.socket) -> None:

@@ -314,3 +314,15 @@ def test_a_run_that_goes_on_without_its_caller_takes_ready_with_it(place: Place,
 
     until(lambda: worker.answers("/v2/health/ready") == 503, "not ready")
     assert "timed out" in get(worker.port, "/telemetry").json["trouble"]
+
+
+def test_a_model_that_is_closed_leaves_neither_process_nor_files(triton: Triton) -> None:
+    triton.wait()
+    maker = Maker("triton", triton.told)
+    for _ in range(3):
+        engine = maker.open("matmul")
+        assert len(triton.stubs()) == 1
+        engine.close()
+
+        until(lambda: not triton.stubs(), "the model's process has ended")
+        assert list(triton.repository.iterdir()) == []

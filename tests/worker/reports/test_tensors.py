@@ -12,7 +12,7 @@ from onnx import TensorProto
 
 from tests.worker import callers, models
 from tests.worker.callers import INFER
-from tests.worker.harness import a_config
+from tests.worker.harness import ON_TRITON, a_config
 from tests.worker.wire import Wire, infer_json, post
 
 if TYPE_CHECKING:
@@ -109,6 +109,8 @@ def test_what_json_has_no_number_for_is_refused_on_the_way_out_and_binary_carrie
 @pytest.mark.parametrize("datatype", HALVES)
 def test_half_precision_goes_raw_and_is_refused_clearly_elsewhere(place: Place, datatype: str) -> None:
     """triton-inference-server/server#5960, kserve/kserve#3643, triton-inference-server/client PR#897: FP16 and BF16."""
+    if ON_TRITON and datatype == "BF16":
+        pytest.skip("a model with BF16 tensors is refused at load there")
     dtype, kind = HALVES[datatype]
     worker = place.start(a_config(place.put("m.onnx", models.identity(kind)), batch_size=8)).wait_ready()
     x = np.array([[1.5, -2.0], [65280.0, 0.0]]).astype(dtype)
