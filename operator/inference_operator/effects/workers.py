@@ -37,14 +37,14 @@ class Workers:
     async def telemetry(self, address: str) -> Telemetry | None:
         """See WorkerClient."""
         try:
-            async with self._session.get(_url(address, TELEMETRY_PATH), timeout=_TIMEOUT) as response:
+            async with self._session.get(_url(address, TELEMETRY_PATH, HTTP_PORT), timeout=_TIMEOUT) as response:
                 if response.status != 200:
                     return None
                 # A worker's word is not trusted, its length neither.
                 if response.content_length is None or response.content_length > _LONGEST_BYTES:
                     return None
                 return self._decoder.decode(await response.read())
-        except (TimeoutError, aiohttp.ClientError, OSError, msgspec.DecodeError, msgspec.ValidationError):
+        except (TimeoutError, aiohttp.ClientError, OSError, ValueError):
             return None
 
     async def order(self, address: str, token: str, order: TaskOrder) -> TaskState:
@@ -66,7 +66,7 @@ class Workers:
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         timeout = aiohttp.ClientTimeout(total=seconds)
         try:
-            async with self._session.post(_url(address, path), data=encode(body), headers=headers, timeout=timeout) as response:
+            async with self._session.post(_url(address, path, HTTP_PORT), data=encode(body), headers=headers, timeout=timeout) as response:
                 answer = await response.read()
                 if response.status == 404:
                     return None
@@ -75,12 +75,12 @@ class Workers:
                         f"{address}{path} answered {response.status}: {answer[:200].decode(errors='replace')}"
                     )
                 return self._task_decoder.decode(answer)
-        except (TimeoutError, aiohttp.ClientError, OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
+        except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
             raise WorkerUnreachableError(f"{address}{path}: {type(error).__name__}: {error}") from error
 
 
 # Each worker is asked every second, and reading an address is a tenth of what a question costs.
 @lru_cache(maxsize=8192)
-def _url(address: str, path: str) -> URL:
+def _url(address: str, path: str, port: int) -> URL:
     host = f"[{address}]" if ":" in address else address
-    return URL(f"http://{host}:{HTTP_PORT}{path}")
+    return URL(f"http://{host}:{port}{path}")
