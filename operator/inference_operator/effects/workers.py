@@ -66,7 +66,8 @@ class Workers:
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         timeout = aiohttp.ClientTimeout(total=seconds)
         try:
-            async with self._session.post(_url(address, path, HTTP_PORT), data=encode(body), headers=headers, timeout=timeout) as response:
+            url = _url(address, path, HTTP_PORT)
+            async with self._session.post(url, data=encode(body), headers=headers, timeout=timeout) as response:
                 answer = await response.read()
                 if response.status == 404:
                     return None
