@@ -72,6 +72,10 @@ class FleetLoop:
         """Whether a job wants a place."""
         return key in self._needs
 
+    def waiting(self, namespace: str) -> tuple[Key, ...]:
+        """Who wants places in a namespace: jobs and pools."""
+        return tuple(key for key in self._needs if key.namespace == namespace)
+
     def answer(self, key: Key) -> Answer | None:
         """The newest answer to a job's need."""
         return self._answers.get(key)

@@ -94,7 +94,7 @@ class Intake:
                 self._wake_owner(pod)
 
     def volume(self, raw: Raw, *, gone: bool) -> None:
-        """A PersistentVolume concerns the jobs of its claim's namespace."""
+        """A PersistentVolume concerns those who wait for a place in its claim's namespace."""
         meta = raw["metadata"]
         name, before = meta["name"], self._store.volumes.get(meta["name"])
         if before is not None and before.uid == meta["uid"]:
@@ -104,10 +104,8 @@ class Intake:
             return
         after = None if gone else parse_volume(raw)
         for namespace in self._store.put_volume(name, after):
-            for job in [key for key in self._store.jobs if key.namespace == namespace]:
-                self._wake(job)
-            for model in [key for key in self._store.models if key.namespace == namespace]:
-                self._wake(pool_key(model))
+            for key in self._fleet.waiting(namespace):
+                self._wake(key)
             self._fleet.touch()
 
     def pod(self, raw: Raw, *, gone: bool) -> None:

@@ -1,6 +1,6 @@
 """From events to the store: who is woken by what, and what an event out of order must not do."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -329,15 +329,17 @@ def zones(taken: Taken) -> object:
     return {claim: terms[0][0].values for claim, terms in seen.volumes.items()}
 
 
-def test_a_volume_wakes_the_jobs_of_its_claims_namespace_when_it_says_something_new() -> None:
+def test_a_volume_wakes_those_who_wait_in_its_claims_namespace_when_it_says_something_new() -> None:
     taken = Taken()
     taken.intake.job(a_raw_job(), gone=False)
-    taken.intake.model(a_raw_model(), gone=False)
+    taken.fleet.want(KEY, a_need("job"))
+    elsewhere = Key("elsewhere", "job")
+    taken.fleet.want(elsewhere, replace(a_need("job"), key=elsewhere))
     taken.news()
 
     taken.intake.volume(a_raw_volume(), gone=False)
 
-    assert set(taken.news()) == {KEY, pool_key(Key("default", "m"))}
+    assert set(taken.news()) == {KEY, a_need().key}
     assert taken.schedules_again()
     assert zones(taken) == {"data": ("b",)}
     taken.intake.volume(a_raw_volume(2), gone=False)
@@ -352,7 +354,7 @@ def test_a_volume_that_is_released_holds_nobody_back() -> None:
 
     taken.intake.volume(a_raw_volume(2, phase="Released"), gone=False)
 
-    assert taken.news() == [KEY]
+    assert taken.news() == [a_need().key]
     assert zones(taken) == {}
 
 
