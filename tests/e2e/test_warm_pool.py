@@ -62,6 +62,26 @@ def test_a_pool_starts_from_zero_and_goes_back_to_it(warm: Space) -> None:
     wait_for(lambda: not pool(warm, "magika"), "the pool is given back")
 
 
+def test_a_job_on_another_model_is_a_guest_once_its_memory_is_known(warm: Space) -> None:
+    keep_warm(warm, "digits", min=1, max=2, guests="SameNamespace")
+    model = warm.kube.get("inferencemodel", "magika")
+    spec = {"versions": model["spec"]["versions"]}
+    warm.kube.apply({"apiVersion": model["apiVersion"], "kind": model["kind"], "metadata": {"name": "files"}, "spec": spec})
+    how = {"model": "files", "batchSize": 8, "input": {"uri": "pvc://data/magika/files.npy"}}
+    warm.kube.apply(a_batch("alone", **how))
+    warm.kube.wait("alone", "Succeeded")
+    assert workers(warm.kube, "alone")
+    wait_for(lambda: "profiles" in warm.kube.get("inferencemodel", "files").get("status", {}), "what the model takes")
+
+    warm.kube.apply(a_batch("guest", **how))
+    job = warm.kube.wait("guest", "Succeeded")
+
+    assert job["status"]["placement"]["pod"] in {pod["metadata"]["name"] for pod in pool(warm, "digits")}
+    assert not workers(warm.kube, "guest")
+    alone, guest = (next(iter(answers(warm.folder, name).values())).tolist() for name in ("alone", "guest"))
+    assert alone == guest
+
+
 def test_a_killed_operator_finds_the_task_again(warm: Space) -> None:
     warm.kube.apply(a_slow_batch("orphan", warm.folder))
     wait_for(lambda: progress(warm.folder, "orphan") > 0, "first part")
