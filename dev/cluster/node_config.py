@@ -114,6 +114,8 @@ def _kubelet(plane: ControlPlane, node: Node, folder: Path) -> dict[str, object]
         "podLogsDir": str(folder / "pod-logs"),
         "volumePluginDir": str(folder / "volume-plugins"),
         "serializeImagePulls": False,
+        # Signs of life every four seconds, so that a grace period may be short on a busy machine.
+        "nodeLeaseDurationSeconds": 16,
         "maxPods": 110,
         **_shared_machine_settings(node),
     }
