@@ -11,6 +11,7 @@ place are put into words when the worker is made, so that a job that waits costs
 
 from collections import Counter
 from datetime import UTC, datetime
+from itertools import islice
 from math import inf
 
 from inference_operator.decisions import explain, place
@@ -169,29 +170,35 @@ class _Pass:
 
     def _reserve(self, lanes: dict[Shape, Lanes]) -> None:
         """Keep room for the first few in rank that need the room of several others, who would never leave it at one time."""
+        if not self._held:
+            return
         ends: dict[str, list[tuple[float, Amounts]]] = {}
         for tenure, held in self._held.values():
             ends.setdefault(tenure.node, []).append((held.remaining, dict(tenure.shape.amounts)))
-        looks = _RESERVATIONS if ends else 0
-        for rank, (need, late) in enumerate(self._needs):
-            if not looks:
-                return
-            if late or need.pool is not None or any(self._board.openings(option.shape, 1) for option in need.options):
-                continue
-            looks -= 1
-            left = inf if need.deadline is None else (need.deadline - self._now).total_seconds()
-            found: list[tuple[float, int, Reservation]] = []
-            for number, option in enumerate(need.options):
-                latest = left - option.estimate.cautious_seconds if option.estimate.measured else inf
-                slots = (slot for slot in self._board.fit(option.shape) if slot.node.name not in self._reserved)
-                if (kept := reserve(option.shape, rank, slots, ends, latest)) is not None:
-                    found.append((kept.at, number, kept))
-            if found:
-                at, number, kept = min(found, key=lambda one: one[:2])
-                self._reserved[kept.slot.node.name] = kept
-                shape = need.options[number].shape
-                if not lanes[shape].lanes:
-                    lanes[shape] = Lanes([Lane(free=at, opens=at)])
+        full = {shape for shape in lanes if not self._board.openings(shape, 1)}
+        without_room = (
+            (rank, need)
+            for rank, (need, late) in enumerate(self._needs)
+            if not late and need.pool is None and all(option.shape in full for option in need.options)
+        )
+        for rank, need in islice(without_room, _RESERVATIONS):
+            self._keep_room(rank, need, ends, lanes)
+
+    def _keep_room(self, rank: int, need: Need, ends: dict[str, list[tuple[float, Amounts]]], lanes: dict[Shape, Lanes]) -> None:
+        """Reserve a node for a need on the class where it would find one soonest, if that is in time."""
+        left = inf if need.deadline is None else (need.deadline - self._now).total_seconds()
+        found: list[tuple[float, int, Reservation]] = []
+        for number, option in enumerate(need.options):
+            latest = left - option.estimate.cautious_seconds if option.estimate.measured else inf
+            slots = (slot for slot in self._board.fit(option.shape) if slot.node.name not in self._reserved)
+            if (kept := reserve(option.shape, rank, slots, ends, latest)) is not None:
+                found.append((kept.at, number, kept))
+        if found:
+            at, number, kept = min(found, key=lambda one: one[:2])
+            self._reserved[kept.slot.node.name] = kept
+            shape = need.options[number].shape
+            if not lanes[shape].lanes:
+                lanes[shape] = Lanes([Lane(free=at, opens=at)])
 
     # answers
 
