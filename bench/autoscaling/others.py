@@ -8,7 +8,7 @@ import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -20,7 +20,7 @@ from dev.cluster.layout import CONTROL_ADDRESS
 from dev.cluster.pki import Identity, encoded, make_identity
 from dev.packages import ensure_packages
 from dev.tools import ensure, share
-from examples.demo.cluster import SYSTEM, Kubectl, Manifest, wait_for
+from examples.demo.cluster import RELEASE, SYSTEM, Kubectl, Manifest, wait_for
 
 NAMESPACE = "others"
 _HERE = "127.0.0.1"
@@ -52,10 +52,12 @@ class Others:
     stack: ExitStack
 
     def prometheus(self, *, scrape_seconds: int) -> None:
-        """It scrapes the operator's pods, found as any other pods are. Returns when it has a series of theirs."""
+        """It scrapes the operator. Returns when it has a series of it."""
         ensure_packages(("prometheus",))
+        self.kube.apply(_in_front("metrics"))
+        address = replace(self.kube, namespace=SYSTEM).get("service", "metrics")["spec"]["clusterIP"]
         config = self.folder / "prometheus.yaml"
-        config.write_text(yaml.safe_dump(_scraping(self.kube, scrape_seconds)))
+        config.write_text(yaml.safe_dump(_scraping(f"{address}:80", scrape_seconds)))
         data = self.folder / "prometheus"
         command = ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={data}"]
         self._run("prometheus", [*command, f"--web.listen-address={_HERE}:{_PROMETHEUS}"])
@@ -175,10 +177,14 @@ def _objects(api: _Api, authority: str) -> Iterator[Manifest]:
         }
 
 
-def _scraping(kube: Kubectl, seconds: int) -> Manifest:
-    pods = {"role": "pod", "kubeconfig_file": str(kube.kubeconfig), "namespaces": {"names": [SYSTEM]}}
-    ours = [{"source_labels": ["__meta_kubernetes_pod_container_port_name"], "regex": "http", "action": "keep"}]
-    job = {"job_name": "inference-operator", "kubernetes_sd_configs": [pods], "relabel_configs": ours}
+def _in_front(service: str) -> Manifest:
+    """A Service in front of the operator's metrics. Debian's Prometheus is built without the discovery of pods that one would use."""
+    spec = {"selector": {"app.kubernetes.io/name": RELEASE}, "ports": [{"port": 80, "targetPort": "http"}]}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": service, "namespace": SYSTEM}, "spec": spec}
+
+
+def _scraping(target: str, seconds: int) -> Manifest:
+    job = {"job_name": RELEASE, "static_configs": [{"targets": [target]}]}
     return {"global": {"scrape_interval": f"{seconds}s"}, "scrape_configs": [job]}
 
 
