@@ -178,7 +178,7 @@ def _objects(api: _Api, authority: str) -> Iterator[Manifest]:
 
 
 def _in_front(service: str) -> Manifest:
-    """A Service in front of the operator's metrics. Debian's Prometheus is built without the discovery of pods that one would use."""
+    """A Service in front of the operator's metrics. Debian's Prometheus lacks the discovery of pods that one would use."""
     spec = {"selector": {"app.kubernetes.io/name": RELEASE}, "ports": [{"port": 80, "targetPort": "http"}]}
     return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": service, "namespace": SYSTEM}, "spec": spec}
 
