@@ -54,8 +54,9 @@ class Others:
     def prometheus(self, *, scrape_seconds: int) -> None:
         """It scrapes the operator. Returns when it has a series of it."""
         ensure_packages(("prometheus",))
-        self.kube.apply(_in_front("metrics"))
-        address = replace(self.kube, namespace=SYSTEM).get("service", "metrics")["spec"]["clusterIP"]
+        system = replace(self.kube, namespace=SYSTEM)
+        system.apply(_in_front("metrics"))
+        address = system.get("service", "metrics")["spec"]["clusterIP"]
         config = self.folder / "prometheus.yaml"
         config.write_text(yaml.safe_dump(_scraping(f"{address}:80", scrape_seconds)))
         data = self.folder / "prometheus"
@@ -135,7 +136,7 @@ class Others:
         return folder
 
     def _register(self, api: _Api) -> None:
-        self.kube.apply(*_objects(api, encoded(default_layout().pki / "ca.crt")))
+        replace(self.kube, namespace=NAMESPACE).apply(*_objects(api, encoded(default_layout().pki / "ca.crt")))
         for version in api.versions:
             self.stack.callback(self.kube.delete, "apiservice", f"{version}.{api.group}")
             self.kube.run("wait", "apiservice", f"{version}.{api.group}", "--for=condition=Available", "--timeout=60s")
