@@ -243,9 +243,9 @@ def refused(scripts: Space) -> Space:
     digits, lane = torchscript_models(scripts)
     (of_digits,), (of_lane,) = digits["spec"]["versions"], lane["spec"]["versions"]
     pickled = {"uri": "pvc://data/bad/pickled.pt", "digest": f"sha256:{hash_file(bad / 'pickled.pt')}"}
-    digits["metadata"]["name"], lane["metadata"]["name"] = "pickled", "another-signature"
-    of_lane |= {"uri": of_digits["uri"], "digest": of_digits["digest"]}
-    of_digits |= pickled
+    digits["metadata"]["name"], lane["metadata"]["name"] = "another-signature", "pickled"
+    of_digits |= {"uri": of_lane["uri"], "digest": of_lane["digest"]}
+    of_lane |= pickled
     scripts.kube.apply(digits, lane)
     scripts.kube.apply(*(a_job(case.name, model=case.model, backend=case.backend, serve={}) for case in CASES))
     return scripts
