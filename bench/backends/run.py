@@ -69,8 +69,8 @@ def run(rounds: int) -> Result:
 
 def _loads() -> list[Load]:
     return [
-        Load(digits(), rate=400.0, open_seconds=3.0, saturate_seconds=2.0, connections=32, batches=100),
-        Load(_lane(), rate=5.0, open_seconds=5.0, saturate_seconds=4.0, connections=8, batches=4),
+        Load(digits(), rate=400.0, open_seconds=2.0, saturate_seconds=1.5, connections=32, batches=100),
+        Load(_lane(), rate=5.0, open_seconds=4.0, saturate_seconds=3.0, connections=8, batches=4),
     ]
 
 

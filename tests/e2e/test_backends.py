@@ -189,7 +189,7 @@ def test_a_service_answers_alike_and_is_ready_only_while_its_tritonserver_is(scr
 
 def test_a_batch_outlives_server_model_process_operator_worker_and_pod(space: Space) -> None:
     kube, name = space.kube, "struck"
-    kube.apply(a_slow_batch(name, space.folder, repeat=8, backend="triton"))
+    kube.apply(a_slow_batch(name, space.folder, repeat=6, backend="triton"))
 
     def goes_on(since: int = 0) -> int:
         wait_for(lambda: progress(space.folder, name) > since and bool(workers(kube, name)), f"{name} is beyond {since}")
@@ -209,7 +209,7 @@ def test_a_batch_outlives_server_model_process_operator_worker_and_pod(space: Sp
     status = kube.wait(name, "Succeeded", seconds=180)["status"]
 
     assert (status["attempts"], status["failedAttempts"]) == (3, 1)
-    assert_every_item_answered_once(space.folder, name, truth_of_slow_batches(space.folder, repeat=8))
+    assert_every_item_answered_once(space.folder, name, truth_of_slow_batches(space.folder, repeat=6))
 
 
 @dataclass(frozen=True)
@@ -243,9 +243,9 @@ def refused(scripts: Space) -> Space:
     digits, lane = torchscript_models(scripts)
     (of_digits,), (of_lane,) = digits["spec"]["versions"], lane["spec"]["versions"]
     pickled = {"uri": "pvc://data/bad/pickled.pt", "digest": f"sha256:{hash_file(bad / 'pickled.pt')}"}
-    digits["metadata"]["name"], lane["metadata"]["name"] = "pickled", "another-signature"
-    of_lane |= {"uri": of_digits["uri"], "digest": of_digits["digest"]}
-    of_digits |= pickled
+    digits["metadata"]["name"], lane["metadata"]["name"] = "another-signature", "pickled"
+    of_digits |= {"uri": of_lane["uri"], "digest": of_lane["digest"]}
+    of_lane |= pickled
     scripts.kube.apply(digits, lane)
     scripts.kube.apply(*(a_job(case.name, model=case.model, backend=case.backend, serve={}) for case in CASES))
     return scripts
