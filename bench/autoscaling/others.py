@@ -68,6 +68,7 @@ class Others:
         """Its operator and its adapter, and external.metrics.k8s.io."""
         files = [part for path in sorted(share("keda", "crds").glob("*.yaml")) for part in ("-f", str(path))]
         self.kube.run("apply", "--server-side", *files)
+        self.kube.run("wait", "--for=condition=Established", *files)
         certificates = self._certificates(_EXTERNAL)
         environment = {"WATCH_NAMESPACE": "", "POD_NAMESPACE": NAMESPACE, "KEDA_CLUSTER_OBJECT_NAMESPACE": NAMESPACE}
         operator = [
