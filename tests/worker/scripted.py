@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     Run = Callable[..., dict[str, Tensor]]
 
 SCRIPT: dict[str, Any] = {}
-# A scripted run may wait for its test, so it must not happen on the event loop.
-IN_A_THREAD = {"inference_worker.warmup:_INLINE_SECONDS": 0.0}
+# A scripted run may wait for its test, so it must not happen on the event loop; and there is one at a time, whatever the warm-up
+# finds: behind Triton two may pay.
+IN_A_THREAD = {"inference_worker.warmup:_INLINE_SECONDS": 0.0, "inference_worker.warmup:_CONCURRENT_WORTH": 1e9}
 
 _load = life.load
 
