@@ -21,6 +21,9 @@ class Slot:
     taken: int = 0
 
 
+_Entry = tuple[float, str, int, Slot]
+
+
 @dataclass(slots=True)
 class _Shaped:
     """All nodes, seen by one shape: those that could hold it when empty, the least full first, and the others with the reason.
@@ -31,7 +34,7 @@ class _Shaped:
 
     fit: list[Slot]
     unfit: list[tuple[str, str]]
-    heap: list[tuple[float, str, int, Slot]] = field(default_factory=list)
+    heap: list[_Entry] = field(default_factory=list)
 
 
 class Board:
@@ -52,18 +55,24 @@ class Board:
         if slot is not None:
             subtract(slot.free, pod.requests.items())
 
-    def roomiest(self, shape: Shape) -> Slot | None:
+    def roomiest(self, shape: Shape, avoid: Collection[str] = ()) -> Slot | None:
         """The fit node with room that would be least full, by name among equals; None when none has room."""
-        heap = self._look(shape).heap
+        heap, aside = self._look(shape).heap, list[_Entry]()
+        found = None
         while heap:
             _, name, taken, slot = heap[0]
             if taken == slot.taken:
-                return slot
-            if shortage(shape.amounts, slot.free) is not None:
+                if name not in avoid:
+                    found = slot
+                    break
+                aside.append(heapq.heappop(heap))
+            elif shortage(shape.amounts, slot.free) is not None:
                 heapq.heappop(heap)
             else:
                 heapq.heapreplace(heap, (place.pressure(slot.node, slot.free, shape), name, slot.taken, slot))
-        return None
+        for entry in aside:
+            heapq.heappush(heap, entry)
+        return found
 
     def apart(self, shape: Shape, beside: Sequence[str], avoid: Collection[str] = ()) -> Slot | None:
         """The fit node with room and the fewest others in its zone, then on itself; the roomiest among equals."""

@@ -6,12 +6,12 @@ done by then, or if both fit. That is backfilling as in EASY (Lifka 1995, "The A
 reservations instead of one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from inference_operator.decisions.board import Slot
 from inference_operator.decisions.fleet import Shape
-from inference_operator.domain.resources import Amounts, shortage, subtract
+from inference_operator.domain.resources import Amounts, add, shortage, subtract
 
 
 @dataclass(slots=True)
@@ -33,23 +33,37 @@ class Reservation:
             subtract(self.spare, shape.amounts)
 
 
-def reserve(
-    shape: Shape, rank: int, slots: Iterable[Slot], ends: dict[str, list[tuple[float, Amounts]]], latest: float
-) -> Reservation | None:
-    """Room for a shape where it is free soonest, `latest` seconds from now at the latest; None where it never will be.
+# What work on a node frees, and after how many seconds, in this order.
+Ends = Sequence[tuple[float, Amounts]]
 
-    `ends` are the seconds after which work on a node is done, and what it frees then, by node.
-    """
-    best: Reservation | None = None
+
+def reserve(shape: Shape, rank: int, slots: Iterable[Slot], ends: Mapping[str, Ends], latest: float) -> Reservation | None:
+    """Room for a shape where it is free soonest, `latest` seconds from now at the latest; None where it never will be."""
+    best: tuple[float, Slot] | None = None
     for slot in slots:
-        free = dict(slot.free)
-        for at, freed in sorted(ends.get(slot.node.name, ()), key=lambda end: end[0]):
-            if at > latest or (best is not None and at >= best.at):
-                break
-            for name, amount in freed.items():
-                free[name] = free.get(name, 0) + amount
-            if shortage(shape.amounts, free) is None:
-                subtract(free, shape.amounts)
-                best = Reservation(slot, at, rank, free)
-                break
-    return best
+        found = ends.get(slot.node.name)
+        # Most nodes are passed over here: nothing ends there sooner than the best has room.
+        if not found or (best is not None and found[0][0] >= best[0]):
+            continue
+        at = _free_at(shape, slot, found)
+        if at is not None and at <= latest and (best is None or at < best[0]):
+            best = at, slot
+    if best is None:
+        return None
+    at, slot = best
+    spare = dict(slot.free)
+    for end, freed in ends[slot.node.name]:
+        if end <= at:
+            add(spare, freed)
+    subtract(spare, shape.amounts)
+    return Reservation(slot, at, rank, spare)
+
+
+def _free_at(shape: Shape, slot: Slot, ends: Ends) -> float | None:
+    """After how many seconds a shape has room on a node."""
+    short = {name: amount - slot.free.get(name, 0) for name, amount in shape.amounts if amount > slot.free.get(name, 0)}
+    for at, freed in ends:
+        short = {name: left for name, amount in short.items() if (left := amount - freed.get(name, 0)) > 0}
+        if not short:
+            return at
+    return None

@@ -10,6 +10,7 @@ place are put into words when the worker is made, so that a job that waits costs
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import islice
 from math import inf
@@ -18,7 +19,7 @@ from inference_operator.decisions import explain, place
 from inference_operator.decisions.board import Board, Slot
 from inference_operator.decisions.fleet import Answer, Assignment, Fleet, Guest, Host, Need, Obstacle, Option, Shape, Tenure
 from inference_operator.decisions.lookahead import Choice, Held, Lane, Lanes, Work, done_behind_all, look_ahead
-from inference_operator.decisions.reserve import Reservation, reserve
+from inference_operator.decisions.reserve import Ends, Reservation, reserve
 from inference_operator.decisions.warm import Warm, has_model, warm_lanes, warmed
 from inference_operator.domain.cluster import Key
 from inference_operator.domain.conditions import Reason
@@ -173,7 +174,7 @@ class _Pass:
         if not self._held:
             return
         ends: dict[str, list[tuple[float, Amounts]]] = {}
-        for tenure, held in self._held.values():
+        for tenure, held in sorted(self._held.values(), key=lambda one: one[1].remaining):
             ends.setdefault(tenure.node, []).append((held.remaining, dict(tenure.shape.amounts)))
         full = {shape for shape in lanes if not self._board.openings(shape, 1)}
         without_room = (
@@ -184,7 +185,7 @@ class _Pass:
         for rank, need in islice(without_room, _RESERVATIONS):
             self._keep_room(rank, need, ends, lanes)
 
-    def _keep_room(self, rank: int, need: Need, ends: dict[str, list[tuple[float, Amounts]]], lanes: dict[Shape, Lanes]) -> None:
+    def _keep_room(self, rank: int, need: Need, ends: Mapping[str, Ends], lanes: dict[Shape, Lanes]) -> None:
         """Reserve a node for a need on the class where it would find one soonest, if that is in time."""
         left = inf if need.deadline is None else (need.deadline - self._now).total_seconds()
         found: list[tuple[float, int, Reservation]] = []
@@ -275,11 +276,8 @@ class _Pass:
 
     def _open_slot(self, shape: Shape, seconds: float, rank: int, beside: tuple[str, ...]) -> Slot | None:
         """A node with room for work that takes so long, and on which nobody else's reservation is in its way."""
-        slot = self._board.apart(shape, beside) if beside else self._board.roomiest(shape)
-        if slot is None or slot.node.name not in self._reserved:
-            return slot
         barred = [name for name, kept in self._reserved.items() if not kept.admits(shape, seconds, rank)]
-        return self._board.apart(shape, beside, barred) if slot.node.name in barred else slot
+        return self._board.apart(shape, beside, barred) if beside else self._board.roomiest(shape, barred)
 
     def _hand_over(self, need: Need, work: Work, host: Host) -> Assignment | None:
         """A warm worker that is free, or will be in a moment."""
