@@ -252,7 +252,12 @@ class Store:
         touched = {found.namespace for found in (before, volume) if found is not None}
         for namespace in touched:
             # Made anew, not changed: snapshots share it.
-            self._terms[namespace] = {v.claim: v.terms for v in self.volumes.values() if v.namespace == namespace}
+            self._terms[namespace] = dict(self._terms.get(namespace, {}))
+        # The claim may have another volume by now.
+        if before is not None and self._terms[before.namespace].get(before.claim) is before.terms:
+            del self._terms[before.namespace][before.claim]
+        if volume is not None:
+            self._terms[volume.namespace][volume.claim] = volume.terms
         return touched
 
     # tasks on warm workers

@@ -1,6 +1,6 @@
 """What the fleet-wide decision looks at, and what it answers."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -85,14 +85,19 @@ class Offer:
 
     def takes(self, guest: Guest, accelerator: str) -> bool:
         """Whether a guest can stay on such a worker of this class."""
-        mounts, needed = dict(self.mounts), dict(guest.memory).get(accelerator)
+        needed = dict(guest.memory).get(accelerator)
         return (
             needed is not None
             and needed <= self.memory_bytes
             and guest.namespace == self.namespace
             and guest.batch_size <= self.batch_size
-            and all(claim in mounts and mounts[claim] >= writes for claim, writes in guest.claims)
+            and mounted(guest.claims, dict(self.mounts))
         )
+
+
+def mounted(claims: Iterable[tuple[str, bool]], mounts: Mapping[str, bool]) -> bool:
+    """Whether all claims are mounted, and writable where they are written to."""
+    return all(claim in mounts and mounts[claim] >= writes for claim, writes in claims)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import msgspec
 
 from inference_operator.decisions import admit
 from inference_operator.decisions.backend import chosen
-from inference_operator.decisions.fleet import Guest, Offer
+from inference_operator.decisions.fleet import Guest, Offer, mounted
 from inference_operator.decisions.profile import find_profile
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Job, Key, Model, Observed
@@ -79,9 +79,7 @@ def takes(pool: Pool, observed: Observed) -> bool:
         return False
     fits = spec.batch_size <= pool.spec.batch_size and _computes(spec.backend, pool) is _computes(Backend.AUTO, pool)
     same_class = Accelerator.AUTO in (spec.accelerator, pool.spec.accelerator) or spec.accelerator is pool.spec.accelerator
-    wanted = claims(spec, pool.source)
-    mounted = all(claim in pool.mounts and pool.mounts[claim] >= writes for claim, writes in wanted.items())
-    return fits and same_class and mounted
+    return fits and same_class and mounted(claims(spec, pool.source).items(), pool.mounts)
 
 
 def _is_special(spec: InferenceJobSpec) -> bool:
@@ -101,7 +99,8 @@ def guest_of(observed: Observed, settings: Settings) -> Guest | None:
     source = admit.source(observed)
     if source.digest is None or source.quantization is not None or chosen(spec.backend, source.format).backend is not Backend.ONNX:
         return None
-    memory = [(name, _measured_bytes(model, source.digest, name, spec.batch_size)) for name in _classes(spec.accelerator, settings)]
+    without_device = (c for c in classes(spec.accelerator, settings) if settings.accelerators[c].resource_name is None)
+    memory = [(name, _measured_bytes(model, source.digest, name, spec.batch_size)) for name in without_device]
     known = tuple((name, size) for name, size in memory if size)
     wanted = tuple(sorted(claims(spec, source).items()))
     return Guest(observed.job.key.namespace, source.digest, spec.batch_size, wanted, known) if known else None
@@ -118,10 +117,9 @@ def offer_of(pool: Pool, accelerator: str, memory_bytes: int | None) -> Offer | 
     return Offer(model.key.namespace, pool.spec.batch_size, tuple(sorted(pool.mounts.items())), max(0, memory_bytes - own))
 
 
-def _classes(asked: Accelerator, settings: Settings) -> list[str]:
-    """The classes without a device that a job may run on."""
-    names = list(settings.accelerators) if asked is Accelerator.AUTO else [asked.value]
-    return [name for name in names if settings.accelerators[name].resource_name is None]
+def classes(asked: Accelerator, settings: Settings) -> tuple[str, ...]:
+    """The accelerator classes that a job may run on."""
+    return tuple(settings.accelerators) if asked is Accelerator.AUTO else (asked.value,)
 
 
 def _measured_bytes(model: Model | None, digest: str | None, accelerator: str, batch_size: int) -> int:

@@ -8,7 +8,7 @@ from inference_operator.decisions import admit
 from inference_operator.decisions.attempts import Attempts, attempts, expected_end, is_running, retry_time
 from inference_operator.decisions.backend import chosen
 from inference_operator.decisions.fleet import Need, Option, Tenure, Tolerance, shared_shape
-from inference_operator.decisions.lodging import guest_of, in_trouble, pool_for
+from inference_operator.decisions.lodging import classes, guest_of, in_trouble, pool_for
 from inference_operator.decisions.profile import Assumptions, estimate
 from inference_operator.decisions.replicas import Replicas, replicas
 from inference_operator.decisions.report import facts_of
@@ -16,7 +16,7 @@ from inference_operator.decisions.revision import revision
 from inference_operator.domain.cluster import Job, Model, Observed, Pod
 from inference_operator.domain.conditions import ConditionType, Truth, find
 from inference_operator.domain.instants import shift
-from inference_operator.domain.job import Accelerator, Backend, DeadlinePolicy, InferenceJobSpec, Resources
+from inference_operator.domain.job import Backend, DeadlinePolicy, InferenceJobSpec, Resources
 from inference_operator.domain.quantity import parse_quantity
 from inference_operator.domain.resources import PODS
 from inference_operator.domain.topology import Terms
@@ -192,9 +192,11 @@ def options(observed: Observed, settings: Settings, mounts: Collection[str] | No
     """The accelerator classes that the job may run on, each with its shape and estimate; `mounts` are claims other than its own."""
     spec = observed.job.spec
     assert spec is not None
-    names = tuple(settings.accelerators) if spec.accelerator is Accelerator.AUTO else (spec.accelerator.value,)
     volumes = _bound(observed, spec, mounts)
-    return tuple(_option(observed, spec, name, settings.accelerators[name], settings, volumes) for name in names)
+    return tuple(
+        _option(observed, spec, name, settings.accelerators[name], settings, volumes)
+        for name in classes(spec.accelerator, settings)
+    )
 
 
 def _bound(observed: Observed, spec: InferenceJobSpec, mounts: Collection[str] | None) -> tuple[tuple[str, Terms], ...]:

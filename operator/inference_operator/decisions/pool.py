@@ -24,7 +24,7 @@ from inference_operator.domain.cluster import Key, Model, Pod, PoolObserved, Wor
 from inference_operator.domain.credentials import Tokens
 from inference_operator.domain.instants import EARLIEST, shift
 from inference_operator.domain.job import AttemptOutcome, Backend
-from inference_operator.domain.model import WarmPoolStatus
+from inference_operator.domain.model import Guests, WarmPoolStatus
 from inference_operator.domain.quantity import parse_quantity
 from inference_operator.domain.resources import amounts
 from inference_operator.manifests.worker import pool_pod, worker_config
@@ -253,7 +253,9 @@ def hosts(
     """The pool's workers as places for tasks: those that answer, those that start, and those it could add unless `blocked`."""
     found = []
     key = pool_key(observed.model.key)
-    offers = {name: offer_of(pool, name, _memory_bytes(pool, name, settings)) for name in settings.accelerators}
+    # Made anew in every pass: pools without guests are not asked what room they have.
+    open_ = () if pool.spec.guests is Guests.NONE else settings.accelerators
+    offers = {name: offer_of(pool, name, _memory_bytes(pool, name, settings)) for name in open_}
     starts = {o.accelerator: o.estimate.load_seconds for o in options(pool.like, settings)}
     for pod in stand.current:
         if pod.worker is None:

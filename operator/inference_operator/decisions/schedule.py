@@ -114,8 +114,8 @@ class _Pass:
         for need, late in self._needs:
             if need.firm and late:
                 continue
-            timed = need.deadline is not None and not late
-            due = (need.deadline - self._now).total_seconds() if timed and need.deadline is not None else inf
+            due = self._left(need, late=late)
+            timed = due != inf
             haste = self._weights.early if timed else 1.0
             choices = self._warm_choices(need, haste)
             # Without a deadline a job waits for the pool; with one it may have a worker of its own to be in time.
@@ -126,6 +126,10 @@ class _Pass:
             works += mine
             self._works[need.key] = mine
         look_ahead(works, (*lanes.values(), *(warm.lanes for warm in self._warm)))
+
+    def _left(self, need: Need, *, late: bool) -> float:
+        """Seconds until the deadline; endless without one, and for work that is late already."""
+        return inf if late or need.deadline is None else (need.deadline - self._now).total_seconds()
 
     def _warm_choices(self, need: Need, haste: float) -> list[Choice]:
         if need.pool is None and need.guest is None:
@@ -187,7 +191,7 @@ class _Pass:
 
     def _keep_room(self, rank: int, need: Need, ends: Mapping[str, Ends], lanes: dict[Shape, Lanes]) -> None:
         """Reserve a node for a need on the class where it would find one soonest, if that is in time."""
-        left = inf if need.deadline is None else (need.deadline - self._now).total_seconds()
+        left = self._left(need, late=False)
         found: list[tuple[float, int, Reservation]] = []
         for number, option in enumerate(need.options):
             latest = left - option.estimate.cautious_seconds if option.estimate.measured else inf
@@ -292,7 +296,7 @@ class _Pass:
 
     def _obstacle(self, need: Need, work: Work, *, late: bool, position: int) -> Obstacle:
         """Why nothing starts now, and when it should: the look at the nodes is shared, the expected start is the need's own."""
-        left = inf if late or need.deadline is None else (need.deadline - self._now).total_seconds()
+        left = self._left(need, late=late)
         asked = tuple(
             (option.shape, not option.estimate.measured or option.estimate.total_seconds <= left) for option in need.options
         )

@@ -371,3 +371,16 @@ def test_older_news_of_a_volume_and_a_late_farewell_change_nothing() -> None:
     assert zones(taken) == {"data": ("b",)}
     taken.intake.volume(a_raw_volume(5), gone=True)
     assert zones(taken) == {}
+
+
+def test_a_claim_that_was_bound_anew_keeps_what_its_new_volume_says() -> None:
+    taken = Taken()
+    taken.intake.job(a_raw_job(), gone=False)
+    taken.intake.volume(a_raw_volume(), gone=False)
+    second = a_raw_volume(zone="a", uid="uid-of-second")
+    second["metadata"]["name"] = "second"
+    taken.intake.volume(second, gone=False)
+
+    taken.intake.volume(a_raw_volume(2, phase="Released"), gone=False)
+
+    assert zones(taken) == {"data": ("a",)}
