@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from inference_operator.decisions.fleet import Answer, Assignment, Need, Obstacle, Option, Shape, Tenure, Tolerance
+from inference_operator.decisions.fleet import Answer, Assignment, Need, Obstacle, Option, Tenure, Tolerance, shared_shape
 from inference_operator.decisions.profile import Estimate
 from inference_operator.decisions.revision import revision as revision_of
 from inference_operator.domain.cluster import (
@@ -375,7 +375,7 @@ def an_option(
     taken = {**amounts({"cpu": cpu, "memory": "512Mi"} | ({GPU: str(gpu)} if gpu else {})), PODS: 1}
     return Option(
         accelerator=accelerator,
-        shape=Shape(tuple(sorted(taken.items())), tuple(sorted((node_selector or {}).items())), tuple(tolerations)),
+        shape=shared_shape(tuple(sorted(taken.items())), tuple(sorted((node_selector or {}).items())), tuple(tolerations)),
         estimate=Estimate(load_seconds=2.0, work_seconds=seconds - 2.0, measured=measured),
         watts=watts if watts is not None else 300.0 if gpu else 15.0,
     )

@@ -89,11 +89,15 @@ class Board:
 
     def openings(self, shape: Shape, limit: int) -> int:
         """How many workers of this shape have room now; counted up to a limit."""
+        wanted = [(name, amount) for name, amount in shape.amounts if amount]
         count = 0
         for slot in self._look(shape).fit:
-            count += max(0, min((slot.free.get(name, 0) // amount for name, amount in shape.amounts if amount), default=limit))
+            room, free = limit - count, slot.free
+            for name, amount in wanted:
+                room = min(room, free.get(name, 0) // amount)
+            count += max(0, room)
             if count >= limit:
-                return limit
+                break
         return count
 
     def take(self, slot: Slot, shape: Shape) -> None:

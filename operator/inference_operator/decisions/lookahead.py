@@ -97,7 +97,12 @@ class Lanes:
     def moved(self, lane: Lane) -> None:
         """Index a lane anew whose end has moved."""
         lane.version += 1
-        heapq.heappush(self._by_free, (lane.free, lane.number, lane.version))
+        heap, entry = self._by_free, (lane.free, lane.number, lane.version)
+        # Mostly it is the one that was free first: its old entry goes at once.
+        if heap and heap[0][1] == lane.number:
+            heapq.heapreplace(heap, entry)
+        else:
+            heapq.heappush(heap, entry)
 
     def planned(self, work: "Work", seconds: float) -> None:
         """Index a work that may be displaced."""

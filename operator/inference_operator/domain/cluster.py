@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from inference_operator.domain.conditions import Reason
 from inference_operator.domain.job import InferenceJobSpec, InferenceJobStatus, Placement
@@ -17,8 +18,7 @@ TaskId = tuple[str, int]
 """A task on a warm worker: its job's uid, and which attempt it is."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Key:
+class Key(NamedTuple):
     """An object's namespace and name."""
 
     namespace: str

@@ -1,6 +1,5 @@
 """A job that those before it leave no time for: it says so at once, and what would have to change."""
 
-from dataclasses import replace
 from typing import Any
 
 from inference_operator.decisions.fleet import Fleet, Obstacle
@@ -26,7 +25,7 @@ def obstacle(**full: Any) -> Obstacle:
 
 def crowded(**changes: Any) -> Scheduler:
     told = Obstacle(Reason.NO_FREE_CAPACITY, "waits for room: cpu: full", position=2, start_by=in_seconds(20))
-    return lambda need: replace(no_room(need), obstacle=replace(told, **changes))
+    return lambda need: no_room(need)._replace(obstacle=told._replace(**changes))
 
 
 def words(status: InferenceJobStatus) -> str:
@@ -63,7 +62,7 @@ def test_it_is_at_risk_though_nobody_knows_when_a_place_will_be_free() -> None:
 
 
 def test_what_would_have_to_change_is_said_when_others_come_before_it_and_no_longer_when_they_leave() -> None:
-    planned = crowded(start_by=None, start=in_seconds(10), done=in_seconds(40))
+    planned = crowded(start_by=None, now=NOW, starts=10.0, takes=30.0)
     before = settled(JOB, planned)
     late = settled(before, crowded(possible=in_seconds(60)))
     after = settled(late, planned)

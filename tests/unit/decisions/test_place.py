@@ -1,5 +1,7 @@
 """Where a worker could go: the filters say what kube-scheduler would say, and the cost is what it is said to be."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -132,7 +134,7 @@ def test_a_class_is_in_time_up_to_the_very_deadline() -> None:
 
 
 def test_rejections_are_counted_by_reason() -> None:
-    text = place.summary([("a", "taint x"), ("b", "full"), ("c", "taint x")])
+    text = place.summary(Counter(["taint x", "full", "taint x"]))
 
     assert text == "2 of 3 nodes: taint x; 1 of 3 nodes: full"
-    assert place.summary([]) == ""
+    assert place.summary(Counter()) == ""
