@@ -2,13 +2,12 @@
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from inference_operator.decisions import admit, need
 from inference_operator.decisions.actions import Action, DeletePod, StartTask, StopTask, WriteModelStatus
 from inference_operator.decisions.attempts import Attempts, expected_end, is_running, retry_time
 from inference_operator.decisions.creation import create_worker, placement_at
-from inference_operator.decisions.fleet import Answer, Eviction
+from inference_operator.decisions.fleet import Answer, Eviction, Obstacle
 from inference_operator.decisions.learn import learned
 from inference_operator.decisions.lodging import order
 from inference_operator.decisions.need import Standing, is_lost, setback_retry
@@ -23,6 +22,7 @@ from inference_operator.decisions.report import (
     placement_status,
     queue_status,
     round_milliseconds,
+    waiting_deadline,
     waiting_words,
 )
 from inference_operator.decisions.trouble import out_of_reach, trouble_of
@@ -36,7 +36,6 @@ from inference_operator.domain.job import (
     EnergyStatus,
     InferenceJobStatus,
     LatencyStatus,
-    Outlook,
     OutputStatus,
     Placement,
     ProgressStatus,
@@ -201,7 +200,8 @@ def _next_attempt(
         assert made is not None and made.placement is not None
         return _placing(observed, made.placement, number, status, now, (*ending, creation))
     reason, text, recheck, final = _why_waiting(observed, state, answer, settings, now)
-    status = replace(status, **_queued(observed, answer, reason, now))
+    obstacle = answer.obstacle if answer is not None and answer.obstacle is not None and answer.obstacle.reason is reason else None
+    status = _queued(status, observed, obstacle, now)
     if final:
         ended = replace(status, completion_time=now.replace(microsecond=0))
         return Outcome(stale, failed(reason, text), ended, "Failed")
@@ -209,19 +209,14 @@ def _next_attempt(
     return Outcome(stale, findings, status, "Waiting", min(filter(None, (recheck, wake)), default=None))
 
 
-def _queued(observed: Observed, answer: Answer | None, reason: AnyReason, now: datetime) -> dict[str, Any]:
-    """The status parts of a job that waits for room: its place in the queue, and what that means for its deadline."""
-    obstacle = answer.obstacle if answer is not None else None
+def _queued(status: InferenceJobStatus, observed: Observed, obstacle: Obstacle | None, now: datetime) -> InferenceJobStatus:
+    """The status of a job that waits for room: its place in the queue, and what that means for its deadline."""
     before, spec = observed.job.status, observed.job.spec
     assert spec is not None
-    if obstacle is None or reason is not obstacle.reason or obstacle.position is None:
-        return {"queue": None}
-    done = obstacle.done or obstacle.possible
-    due = deadline_status(spec.deadline, estimated=done, completed=None, before=before.deadline, now=now)
-    if due is not None and obstacle.start_by is not None and due.outlook is Outlook.UNKNOWN:
-        # Nobody knows when a place will be free for it, but those before it are known to leave it none in time.
-        due = replace(due, outlook=Outlook.AT_RISK)
-    return {"queue": queue_status(obstacle.position, obstacle.start, before.queue, now), "deadline": due}
+    status = replace(status, queue=queue_status(obstacle, before.queue, now))
+    if obstacle is None or obstacle.position is None:
+        return status
+    return replace(status, deadline=waiting_deadline(spec.deadline, obstacle, before.deadline, now))
 
 
 def _before_the_next(observed: Observed) -> tuple[DeletePod | StopTask, ...]:

@@ -57,7 +57,8 @@ class Board:
 
     def roomiest(self, shape: Shape, avoid: Collection[str] = ()) -> Slot | None:
         """The fit node with room that would be least full, by name among equals; None when none has room."""
-        heap, aside = self._look(shape).heap, list[_Entry]()
+        heap = self._look(shape).heap
+        aside: list[_Entry] = []
         found = None
         while heap:
             _, name, taken, slot = heap[0]

@@ -72,7 +72,9 @@ class Lanes:
         self.lanes = lanes
         self._by_free = [(lane.free, lane.number, lane.version) for lane in lanes]
         heapq.heapify(self._by_free)
+        # What was planned since the last look stands aside: mostly nobody has to be displaced, and the order is not asked for.
         self._by_length: list[tuple[float, int, Work]] = []
+        self._planned: list[tuple[float, int, Work]] = []
         # Low priority first, then the most slack.
         tenured = [(lane.tenure, lane.number) for lane in lanes if lane.tenure is not None and lane.tenure.movable]
         self._by_slack = [(-tenure.band, -tenure.slack, number) for tenure, number in tenured]
@@ -106,11 +108,15 @@ class Lanes:
 
     def planned(self, work: "Work", seconds: float) -> None:
         """Index a work that may be displaced."""
-        heapq.heappush(self._by_length, (-seconds, work.number, work))
+        self._planned.append((-seconds, work.number, work))
 
     def longest(self, band: int, seconds: float, due: float) -> "Work | None":
         """The longest planned work of a band that is longer than `seconds`, and whose place in time is early enough."""
-        heap, seen = self._by_length, list[tuple[float, int, Work]]()
+        for planned in self._planned:
+            heapq.heappush(self._by_length, planned)
+        self._planned.clear()
+        heap = self._by_length
+        seen: list[tuple[float, int, Work]] = []
         found = None
         while heap and len(seen) < _TRIES and -heap[0][0] > seconds:
             entry = heapq.heappop(heap)
@@ -127,8 +133,9 @@ class Lanes:
 
     def easiest(self, band: int) -> list[tuple[Lane, Held]]:
         """Lanes whose tenures may leave for a work of this band: a few, low priority and much slack first."""
-        heap, seen = self._by_slack, list[tuple[int, float, int]]()
-        found = list[tuple[Lane, Held]]()
+        heap = self._by_slack
+        seen: list[tuple[int, float, int]] = []
+        found: list[tuple[Lane, Held]] = []
         while heap and len(seen) < _TRIES and -heap[0][0] >= band:
             entry = heapq.heappop(heap)
             lane = self.lanes[entry[2]]
@@ -184,7 +191,8 @@ def look_ahead(works: Sequence[Work], lanes: Iterable[Lanes]) -> None:
         _ = _settle(work) or _evict(work)
     for each in lanes:
         for lane in each.lanes:
-            _date(lane)
+            if lane.works:
+                _date(lane)
 
 
 def _settle(work: Work) -> bool:

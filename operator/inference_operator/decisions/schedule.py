@@ -10,8 +10,8 @@ place are put into words when the worker is made, so that a job that waits costs
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from math import inf
 
@@ -64,18 +64,14 @@ class _Asked:
     need: Need
     late: bool
     left: float
-    band: int = 0
-    works: list[Work] = field(default_factory=list[Work])
+    band: int
+    works: list[Work]
 
 
-# By rank: on time before late, high priority before low, early deadlines before late ones, old before new.
-_Ranked = tuple[tuple[bool, int], float, datetime, Key, _Asked]
-
-
-def _ranked(need: Need, now: datetime) -> _Ranked:
-    left = _left(need, now)
-    late = _late(need, left)
-    return (late, -need.priority), left, need.created, need.key, _Asked(need, late, inf if late else left)
+def _bands(fleet: Fleet) -> dict[tuple[bool, int], int]:
+    """Bands of (late, priority downwards), numbered in their order: they are compared often."""
+    priorities = {need.priority for need in fleet.needs} | {tenure.priority for tenure in fleet.tenures}
+    return {band: number for number, band in enumerate(sorted((late, -p) for late in (False, True) for p in priorities))}
 
 
 class _Pass:
@@ -85,11 +81,10 @@ class _Pass:
         self._board = Board(fleet.nodes, fleet.pods)
         self._weights = weights
         self._now = now
-        ranked = sorted([_ranked(need, now) for need in fleet.needs])
         tenures = sorted(fleet.tenures, key=lambda tenure: tenure.key)
-        self._asked = [one[4] for one in ranked]
-        self._held = [(tenure, self._hold(tenure)) for tenure in tenures]
-        self._number_bands([one[0] for one in ranked])
+        bands = _bands(fleet)
+        self._asked = self._ranked(fleet.needs, bands)
+        self._held = [(tenure, self._hold(tenure, bands[False, -tenure.priority])) for tenure in tenures]
         self._room = Room(self._board, self._held)
         self._waiting = Waiting(self._board, fleet.hosts, now)
         self._warm = warm_lanes(fleet.hosts)
@@ -99,7 +94,19 @@ class _Pass:
 
     # the plan
 
-    def _hold(self, tenure: Tenure) -> Held:
+    def _ranked(self, needs: Iterable[Need], bands: Mapping[tuple[bool, int], int]) -> list[_Asked]:
+        """By rank: on time before late, high priority before low, early deadlines before late ones, old before new."""
+        found: list[tuple[float, datetime, Key, _Asked]] = []
+        for need in needs:
+            left = _left(need, self._now)
+            late = _late(need, left)
+            asked = _Asked(need, late, inf if late else left, bands[late, -need.priority], [])
+            found.append((left, need.created, need.key, asked))
+        found.sort()
+        # Two plain sorts take half as long as one by all.
+        return sorted([one[3] for one in found], key=lambda asked: asked.band)
+
+    def _hold(self, tenure: Tenure, band: int) -> Held:
         """A tenure as the plan sees it."""
         overdue = max(_OVERDUE * (self._now - tenure.begun).total_seconds(), _OVERDUE_SECONDS)
         remaining = max((tenure.end - self._now).total_seconds(), overdue)
@@ -110,18 +117,11 @@ class _Pass:
             tenure.key,
             remaining,
             slack,
+            band,
             movable=movable,
             leaving=tenure.leaving_seconds,
             resuming=tenure.resuming_seconds,
         )
-
-    def _number_bands(self, bands: Sequence[tuple[bool, int]]) -> None:
-        """Bands are compared often, and so numbered: each need's is given in the order of needs."""
-        numbers = {band: n for n, band in enumerate(sorted({*bands, *((False, -tenure.priority) for tenure, _ in self._held)}))}
-        for asked, band in zip(self._asked, bands, strict=True):
-            asked.band = numbers[band]
-        for tenure, held in self._held:
-            held.band = numbers[False, -tenure.priority]
 
     def _plan(self) -> None:
         demand: dict[Shape, int] = {}
@@ -137,7 +137,7 @@ class _Pass:
                 continue
             timed = asked.left != inf
             haste = self._weights.early if timed else 1.0
-            choices = self._warm_choices(need, haste)
+            choices = self._warm_choices(need, haste) if need.pool is not None or need.guest is not None else []
             # Without a deadline a job waits for the pool; with one it may have a worker of its own to be in time.
             if need.pool is None or timed:
                 choices += [self._choice(lanes[o.shape], o, number, haste) for number, o in enumerate(need.options)]
@@ -148,8 +148,6 @@ class _Pass:
         look_ahead(works, (*lanes.values(), *(warm.lanes for warm in self._warm)))
 
     def _warm_choices(self, need: Need, haste: float) -> list[Choice]:
-        if need.pool is None and need.guest is None:
-            return []
         found = []
         for warm in self._warm_for(need.pool, need.guest):
             for number, option in enumerate(need.options):
