@@ -64,37 +64,48 @@ class Lane:
 
 
 class Lanes:
-    """All lanes of one shape, indexed lazily: an entry that has become wrong is dropped when it comes up."""
+    """All lanes of one shape, indexed lazily: an entry that has become wrong is dropped when it comes up.
 
-    def __init__(self, lanes: Sequence[Lane]) -> None:
-        for number, lane in enumerate(lanes):
+    `openings` more lanes are free now; each is made when somebody is to be put on it.
+    """
+
+    def __init__(self, lanes: Iterable[Lane], openings: int = 0) -> None:
+        self.lanes = list(lanes)
+        for number, lane in enumerate(self.lanes):
             lane.number = number
-        self.lanes = lanes
-        self._by_free = [(lane.free, lane.number, lane.version) for lane in lanes]
+        # Whether these are warm workers.
+        self.hosted = any(lane.host is not None for lane in self.lanes)
+        self._openings = openings
+        self._by_free = [(lane.free, lane.number, lane.version) for lane in self.lanes]
         heapq.heapify(self._by_free)
         # What was planned since the last look stands aside: mostly nobody has to be displaced, and the order is not asked for.
         self._by_length: list[tuple[float, int, Work]] = []
         self._planned: list[tuple[float, int, Work]] = []
         # Low priority first, then the most slack.
-        tenured = [(lane.tenure, lane.number) for lane in lanes if lane.tenure is not None and lane.tenure.movable]
+        tenured = [(lane.tenure, lane.number) for lane in self.lanes if lane.tenure is not None and lane.tenure.movable]
         self._by_slack = [(-tenure.band, -tenure.slack, number) for tenure, number in tenured]
         heapq.heapify(self._by_slack)
-
-    @property
-    def hosted(self) -> bool:
-        """Whether these are warm workers."""
-        return any(lane.host is not None for lane in self.lanes[:1])
 
     def earliest(self) -> Lane | None:
         """The lane that is free first; None when there is none."""
         heap = self._by_free
         while heap:
-            _, number, version = heap[0]
+            free, number, version = heap[0]
             lane = self.lanes[number]
-            if lane.version == version:
+            if lane.version != version:
+                heapq.heappop(heap)
+            elif free > 0 and self._openings:
+                break
+            else:
                 return lane
-            heapq.heappop(heap)
-        return None
+        return self._open() if self._openings else None
+
+    def _open(self) -> Lane:
+        lane = Lane(number=len(self.lanes))
+        self.lanes.append(lane)
+        self._openings -= 1
+        heapq.heappush(self._by_free, (lane.free, lane.number, lane.version))
+        return lane
 
     def moved(self, lane: Lane) -> None:
         """Index a lane anew whose end has moved."""

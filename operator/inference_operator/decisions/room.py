@@ -22,17 +22,19 @@ class Room:
         self._board = board
         self._held = held
         self._reserved: dict[str, Reservation] = {}
+        # Shapes without any room left: in a pass it only becomes less.
+        self.exhausted: set[Shape] = set()
 
-    def lanes(self, shape: Shape, count: int) -> Lanes:
-        """A lane for each worker that fits now, as far as anyone wants one, and for each tenure that would free a place."""
-        lanes = [Lane() for _ in range(self._board.openings(shape, count))]
+    def lanes(self, shape: Shape, limit: int) -> Lanes:
+        """A lane for each worker that fits now, up to a limit, and for each tenure that would free a place."""
+        lanes: list[Lane] = []
         if self._held:
             fit = {slot.node.name: slot for slot in self._board.fit(shape)}
             for tenure, held in self._held:
                 slot = fit.get(tenure.node)
                 if slot is not None and place.frees(tenure, slot.free, shape):
                     lanes.append(Lane(held, held.remaining))
-        return Lanes(lanes)
+        return Lanes(lanes, self._board.openings(shape, limit))
 
     def reserve(self, needs: Iterable[tuple[int, Need, float]], lanes: dict[Shape, Lanes]) -> None:
         """Keep room for the first few that need the room of several others, who would never leave it at one time.
@@ -71,8 +73,11 @@ class Room:
         """
         barred = [name for name, kept in self._reserved.items() if not kept.admits(shape, seconds, rank)] if self._reserved else ()
         slot = self._board.apart(shape, beside, barred) if beside else self._board.roomiest(shape, barred)
-        if slot is not None:
-            self._board.take(slot, shape)
-            if (kept := self._reserved.get(slot.node.name)) is not None:
-                kept.admitted(shape, seconds, rank)
+        if slot is None:
+            if not barred:
+                self.exhausted.add(shape)
+            return None
+        self._board.take(slot, shape)
+        if (kept := self._reserved.get(slot.node.name)) is not None:
+            kept.admitted(shape, seconds, rank)
         return slot

@@ -17,7 +17,7 @@ from math import inf
 
 from inference_operator.decisions import explain, place
 from inference_operator.decisions.board import Board
-from inference_operator.decisions.fleet import Answer, Assignment, Fleet, Guest, Host, Need, Option, Shape, Tenure
+from inference_operator.decisions.fleet import Answer, Assignment, Fleet, Guest, Host, Need, Option, Tenure
 from inference_operator.decisions.lookahead import Choice, Held, Lanes, Work, look_ahead
 from inference_operator.decisions.room import Room
 from inference_operator.decisions.waiting import Waiting
@@ -74,6 +74,11 @@ def _bands(fleet: Fleet) -> dict[tuple[bool, int], int]:
     return {band: number for number, band in enumerate(sorted((late, -p) for late in (False, True) for p in priorities))}
 
 
+def _choice(lanes: Lanes, option: Option, number: int, haste: float, weights: CostWeights) -> Choice:
+    estimate = option.estimate
+    return Choice(lanes, estimate.cautious_seconds, place.total_cost(option, weights, haste), estimate.measured, number)
+
+
 class _Pass:
     """One pass over the fleet: the board that is used up, and the plan of what starts when."""
 
@@ -124,23 +129,22 @@ class _Pass:
         )
 
     def _plan(self) -> None:
-        demand: dict[Shape, int] = {}
-        for asked in self._asked:
-            for option in asked.need.options:
-                demand[option.shape] = demand.get(option.shape, 0) + asked.need.slots
-        lanes = {shape: self._room.lanes(shape, count) for shape, count in demand.items()}
+        wanted = sum([asked.need.slots for asked in self._asked])
+        shapes = dict.fromkeys([option.shape for asked in self._asked for option in asked.need.options])
+        lanes = {shape: self._room.lanes(shape, wanted) for shape in shapes}
         self._room.reserve(((rank, a.need, a.left) for rank, a in enumerate(self._asked) if not a.late), lanes)
         works: list[Work] = []
+        weights = self._weights
         for asked in self._asked:
             need = asked.need
             if need.firm and asked.late:
                 continue
             timed = asked.left != inf
-            haste = self._weights.early if timed else 1.0
+            haste = weights.early if timed else 1.0
             choices = self._warm_choices(need, haste) if need.pool is not None or need.guest is not None else []
             # Without a deadline a job waits for the pool; with one it may have a worker of its own to be in time.
             if need.pool is None or timed:
-                choices += [self._choice(lanes[o.shape], o, number, haste) for number, o in enumerate(need.options)]
+                choices += [_choice(lanes[o.shape], o, number, haste, weights) for number, o in enumerate(need.options)]
             for _ in range(need.slots):
                 work = Work(len(works), need.key, asked.left, asked.band, choices, need.holds, haste)
                 works.append(work)
@@ -153,12 +157,8 @@ class _Pass:
             for number, option in enumerate(need.options):
                 if option.accelerator == warm.accelerator:
                     there = warmed(option) if has_model(warm, need) else option
-                    found.append(self._choice(warm.lanes, there, number, haste))
+                    found.append(_choice(warm.lanes, there, number, haste, self._weights))
         return found
-
-    def _choice(self, lanes: Lanes, option: Option, number: int, haste: float) -> Choice:
-        estimate = option.estimate
-        return Choice(lanes, estimate.cautious_seconds, place.total_cost(option, self._weights, haste), estimate.measured, number)
 
     def _warm_for(self, pool: Key | None, guest: Guest | None) -> tuple[Warm, ...]:
         """The warm workers of a job's own pool, and those that would take it as a guest; looked up once for all that are alike."""
@@ -239,6 +239,8 @@ class _Pass:
 
     def _take(self, need: Need, rank: int, work: Work, choice: Choice, beside: Sequence[str]) -> Assignment | None:
         option = need.options[choice.number]
+        if option.shape in self._room.exhausted:
+            return None
         slot = self._room.take(option.shape, inf if need.holds else choice.seconds, rank, beside)
         if slot is None:
             return None
