@@ -10,21 +10,25 @@ import aiohttp
 from inference_operator.controller.autoscale import Autoscale
 from inference_operator.controller.fleet import FleetLoop
 from inference_operator.controller.intake import Intake
+from inference_operator.controller.meters import Meters
 from inference_operator.controller.pools import Pools
 from inference_operator.controller.reconcile import Reconciler
 from inference_operator.controller.resync import Resync
 from inference_operator.controller.store import Store
 from inference_operator.controller.tasks import Tasks
 from inference_operator.controller.telemetry import Telemetry
+from inference_operator.decisions.energy import watts
 from inference_operator.domain.cluster import Key
 from inference_operator.domain.load import Measure
 from inference_operator.effects.apply import Applier
 from inference_operator.effects.connection import Connection
+from inference_operator.effects.exporters import Exporters
 from inference_operator.effects.kube import Kube
 from inference_operator.effects.lease import Lease
 from inference_operator.effects.vault import Vault
 from inference_operator.effects.workers import Workers
 from inference_operator.observability import metrics
+from inference_operator.observability.devices import DeviceCollector
 from inference_operator.observability.health import Health
 from inference_operator.observability.jobs import JobCollector
 from inference_operator.runtime.bucket import TokenBucket
@@ -48,6 +52,7 @@ class Parts:
     vault: Vault
     fleet: FleetLoop
     telemetry: Telemetry
+    meters: Meters
     reconciler: Reconciler
     intake: Intake
     resync: Resync
@@ -84,8 +89,10 @@ def put_together(
     autoscale = Autoscale(store, clock, queue.add, settings.autoscaling, telemetry_seconds=settings.telemetry_seconds)
     telemetry = Telemetry(store, workers, clock, queue.add, seconds=settings.telemetry_seconds, after_round=autoscale.round)
     applier = Applier(kube, store, Tasks(store, workers, clock, vault, queue.add), clock, reporter=identity)
-    intake = Intake(store, fleet, queue.add, settings.namespaces)
+    intake = Intake(store, fleet, queue.add, settings.namespaces, settings.metering)
     metrics.REGISTRY.register(JobCollector(partial(_measures, store)))
+    declared = {name: accelerator.watts_busy for name, accelerator in settings.accelerators.items()}
+    metrics.REGISTRY.register(DeviceCollector(declared, partial(_watts, store)))
     metrics_api = None
     if settings.custom_metrics.enabled:
         # Its cryptography takes 19 MB, which only those pay who use it.
@@ -101,11 +108,19 @@ def put_together(
         vault=vault,
         fleet=fleet,
         telemetry=telemetry,
+        meters=Meters(store, Exporters(pods, settings.metering.port), clock, settings.metering),
         reconciler=Reconciler(store, queue, fleet, pools, telemetry, applier, settings, clock),
         intake=intake,
         resync=Resync(kube, store, intake, health.heard),
         metrics_api=metrics_api,
     )
+
+
+def _watts(store: Store) -> Iterator[tuple[str, float]]:
+    for pod in store.pods.values():
+        drawn = watts(store.meters.get(pod.uid, {}))
+        if drawn is not None and pod.worker is not None and not pod.terminal:
+            yield pod.worker.accelerator, drawn
 
 
 def _measures(store: Store) -> Iterator[tuple[tuple[str, str], Measure]]:

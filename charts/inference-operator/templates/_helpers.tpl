@@ -58,6 +58,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   "backends" .Values.backends
   "accelerators" .Values.accelerators
   "cost" .Values.cost
+  "metering" .Values.metering
   "namespaces" .Values.watchNamespaces
   "logLevel" .Values.logLevel
   "autoscaling" .Values.autoscaling

@@ -11,6 +11,7 @@ from inference_operator.controller.store import Store
 from inference_operator.decisions.fleet import Answer, Demand, Fleet, Need, Tenure
 from inference_operator.decisions.lodging import model_of, pool_key
 from inference_operator.decisions.schedule import schedule
+from inference_operator.decisions.usage import usage
 from inference_operator.domain.cluster import Key
 from inference_operator.domain.instants import shift
 from inference_operator.observability import metrics
@@ -108,6 +109,7 @@ class FleetLoop:
             tuple(self._needs.values()),
             tuple(self._tenures.values()),
             self._pools.hosts(looks, blocked),
+            usage(self._store.strangers, self._store.busy, self._settings.metering.resource_name),
         )
         with metrics.scheduling_seconds.time(), paused():
             answers = schedule(fleet, self._settings.cost, self._clock.now())

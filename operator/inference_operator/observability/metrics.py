@@ -15,6 +15,9 @@ scheduling_seconds = Histogram(
 )
 needs = Gauge("inference_operator_needs", "Jobs that want a place.", registry=REGISTRY)
 evictions_total = Counter("inference_operator_evictions_total", "Batches asked to make room for others.", registry=REGISTRY)
+exporter_errors_total = Counter(
+    "inference_operator_exporter_errors_total", "Questions to devices' meters without an answer.", registry=REGISTRY
+)
 leaked_workers = Gauge(
     "inference_operator_leaked_workers",
     "Workers that hold a place though nobody wants them.",
