@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from itertools import pairwise
 
 from inference_operator.domain.cluster import Pod
 from inference_operator.domain.job import EnergySource, EnergyStatus, ProgressStatus
@@ -12,19 +13,23 @@ from inference_operator.settings import Settings
 
 # So much of an attempt must lie between two samples of each of its devices to count as measured.
 _COVERED = 0.9
-# A device's samples are thinned out beyond this many, the older half to every second one: the gaps stay small beside their age.
-_MOST_SAMPLES = 128
+# Old samples are thinned out to gaps of this share of their age: a week of them, one each ten seconds, is some hundred and fifty.
+_SPARSE = 0.1
+# Now and then, since it takes a look at all of them.
+_THINNED_EVERY = 16
 
 
 def taken_in(drawn: Drawn, sample: PowerSample) -> Drawn:
     """One more sample. A counter that fell has begun anew, and what it said before is nothing to reckon from."""
     if drawn and (sample.joules < drawn[-1].joules or sample.time <= drawn[-1].time):
         return (sample,)
-    grown = (*drawn, sample)
-    if len(grown) <= _MOST_SAMPLES:
-        return grown
-    half = _MOST_SAMPLES // 2
-    return (*grown[:half:2], *grown[half:])
+    if not drawn or len(drawn) % _THINNED_EVERY:
+        return (*drawn, sample)
+    kept = [drawn[0]]
+    for here, after in pairwise((*drawn[1:], sample)):
+        if after.time - kept[-1].time > _SPARSE * (sample.time - after.time):
+            kept.append(here)
+    return (*kept, sample)
 
 
 def joules_between(drawn: Drawn, begin: datetime, end: datetime) -> float | None:

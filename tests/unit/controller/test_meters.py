@@ -108,8 +108,10 @@ def test_what_can_not_be_the_workers_own_is_not_kept(lie: str) -> None:
     if lie == "another node":
         bench.store.exporters[Key("gpu-operator", "dcgm-1")] = Exporter("other", "10.0.0.9")
         bench.store.nodes["other"] = a_node("other", gpu=2)
+    neighbour = a_pod(a_job("neighbour"), node="n")
+    bench.store.put_pod(neighbour)
     for joules in (100.0, 400.0, 900.0):
-        device = bench.mine(joules, ("default", "neighbour")) if lie == "shared" else bench.mine(joules)
+        device = bench.mine(joules, ("default", neighbour.key.name)) if lie == "shared" else bench.mine(joules)
         if lie == "nobody":
             device = replace(device, pods=frozenset({("default", "unheard-of")}))
         if lie == "no worker":

@@ -80,7 +80,7 @@ def test_histories_stay_small_and_grow_only(found: list[tuple[float, float]]) ->
         seconds, joules = seconds + step, max(0.0, joules + more)
         history = taken_in(history, PowerSample(at(seconds), joules))
 
-        assert len(history) <= 128
+        assert len(history) <= 250
         assert history[-1] == PowerSample(at(seconds), joules)
         assert all(a.time < b.time and a.joules <= b.joules for a, b in pairwise(history))
 
@@ -95,6 +95,17 @@ def test_an_even_draw_is_measured_however_long_it_was_watched(count: int, power:
     assert joules_between(history, at(3), at(end)) == pytest.approx(power * (end - 3), rel=1e-6)
     # What ended a while ago, too: the gaps stay small beside their age.
     assert joules_between(history, at(end * 0.2), at(end * 0.8)) == pytest.approx(power * end * 0.6, rel=1e-6)
+
+
+@given(st.integers(2, 3000))
+def test_what_is_thinned_out_is_old_in_proportion(count: int) -> None:
+    history: Drawn = ()
+    for number in range(count):
+        history = taken_in(history, PowerSample(at(10 * number), number))
+
+    for before, after in pairwise(history):
+        age = (history[-1].time - after.time).total_seconds()
+        assert (after.time - before.time).total_seconds() <= max(10, 0.1 * age)
 
 
 # A worker's devices.

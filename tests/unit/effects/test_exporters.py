@@ -112,9 +112,14 @@ def test_what_is_told_is_read(told: list[Gpu]) -> None:
 # Over the wire.
 
 
+async def _well(_: web.Request) -> web.Response:
+    return web.Response(text=text([Gpu(percent=50, millijoules=2000)]))
+
+
 async def asked(handler: Handler) -> tuple[Device, ...]:
     app = web.Application()
     app.router.add_get("/metrics", handler)
+    app.router.add_get("/elsewhere", _well)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -126,10 +131,7 @@ async def asked(handler: Handler) -> tuple[Device, ...]:
 
 
 def test_an_exporter_is_asked() -> None:
-    async def answer(_: web.Request) -> web.Response:
-        return web.Response(text=text([Gpu(percent=50, millijoules=2000)]))
-
-    assert asyncio.run(asked(answer)) == (Device(Gpu().uuid, 0.5, 2.0),)
+    assert asyncio.run(asked(_well)) == (Device(Gpu().uuid, 0.5, 2.0),)
 
 
 async def _refuses(_: web.Request) -> web.Response:
@@ -137,7 +139,7 @@ async def _refuses(_: web.Request) -> web.Response:
 
 
 async def _redirects(_: web.Request) -> web.Response:
-    raise web.HTTPFound("http://127.0.0.1:1/metrics")
+    raise web.HTTPFound("/elsewhere")
 
 
 async def _floods(request: web.Request) -> web.StreamResponse:
