@@ -1,8 +1,10 @@
 """The operator's parts, put together: what each is given. What they do when is the business of `app`."""
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -27,6 +29,7 @@ from inference_operator.effects.kube import Kube
 from inference_operator.effects.lease import Lease
 from inference_operator.effects.vault import Vault
 from inference_operator.effects.workers import Workers
+from inference_operator.errors import PolicyError
 from inference_operator.observability import metrics
 from inference_operator.observability.devices import DeviceCollector
 from inference_operator.observability.health import Health
@@ -37,7 +40,10 @@ from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import Settings
 
 if TYPE_CHECKING:
+    from inference_operator.controller.shadow import Shadow
     from inference_operator.custommetrics.service import CustomMetricsService
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +91,7 @@ def put_together(
     )
     vault, workers = Vault(kube, namespace, settings.task_key_name), Workers(pods)
     pools = Pools(store, settings, clock, vault)
-    fleet = FleetLoop(store, pools, settings, clock, queue.add)
+    fleet = FleetLoop(store, pools, settings, clock, queue.add, shadow(settings))
     autoscale = Autoscale(store, clock, queue.add, settings.autoscaling, telemetry_seconds=settings.telemetry_seconds)
     telemetry = Telemetry(store, workers, clock, queue.add, seconds=settings.telemetry_seconds, after_round=autoscale.round)
     applier = Applier(kube, store, Tasks(store, workers, clock, vault, queue.add), clock, reporter=identity)
@@ -114,6 +120,23 @@ def put_together(
         resync=Resync(kube, store, intake, health.heard),
         metrics_api=metrics_api,
     )
+
+
+def shadow(settings: Settings) -> "Shadow | None":
+    """The learned policy that is asked beside each pass; none without one, and none, with a word, where it can't be used."""
+    if not settings.policy.path:
+        return None
+    try:
+        # They need numpy and ONNX Runtime, which only those images have whose owners want this.
+        from inference_operator.controller.shadow import Shadow
+        from inference_operator.effects.policy import load_policy
+
+        found = Shadow(load_policy(Path(settings.policy.path)))
+    except (ImportError, PolicyError) as error:
+        log.warning("no learned policy is asked; scheduling is as without one: %s", error)
+        return None
+    metrics.policy_loaded.set(1)
+    return found
 
 
 def _watts(store: Store) -> Iterator[tuple[str, float]]:

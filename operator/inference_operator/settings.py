@@ -150,6 +150,13 @@ class Metering(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     resource_name: str = "nvidia.com/gpu"
 
 
+class PolicySettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A learned policy that is asked beside each pass and has no say."""
+
+    # An ONNX file as `bench/learned` writes them; empty for none.
+    path: str = ""
+
+
 class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """All settings."""
 
@@ -179,6 +186,8 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     telemetry_seconds: float = 1.0
     # Meters of devices, where there are any: {enabled, podLabels, namespaces, port, seconds, resourceName}.
     metering: Metering = Metering()
+    # A learned policy in shadow mode (ADR 0010), which needs an image with ONNX Runtime: {path}.
+    policy: PolicySettings = PolicySettings()
     # Measuring load, and the HPAs.
     autoscaling: AutoscalingSettings = AutoscalingSettings()
     # The metrics API for the HPA.

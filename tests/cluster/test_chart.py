@@ -148,6 +148,23 @@ def test_meters_can_be_named_or_left_alone() -> None:
     assert metering("metering.namespaces={gpu-operator}").namespaces == ("gpu-operator",)
 
 
+def test_a_learned_policy_is_mounted_only_where_there_is_one() -> None:
+    def of_policy(*settings: str) -> tuple[str, list[Any], list[Any]]:
+        objects = render(*settings)
+        (config,), (deployment,) = kinds(objects, "ConfigMap"), kinds(objects, "Deployment")
+        pod = deployment["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        mounts, volumes = (
+            [one for one in where if one["name"] == "policy"] for where in (container["volumeMounts"], pod["volumes"])
+        )
+        return yaml.safe_load(config["data"]["config.yaml"])["policy"]["path"], mounts, volumes
+
+    assert of_policy() == ("", [], [])
+    path, (mount,), (volume,) = of_policy("policy.configMap=learned")
+    assert path == f"{mount['mountPath']}/policy.onnx"
+    assert volume["configMap"] == {"name": "learned", "optional": True}
+
+
 def test_changed_settings_make_new_pods() -> None:
     def checksum(*settings: str) -> str:
         (deployment,) = kinds(render(*settings), "Deployment")
