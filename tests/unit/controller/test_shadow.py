@@ -170,7 +170,7 @@ def test_a_pass_does_not_wait_for_the_last_look(counted: Callable[[], Counter[st
 
     def slow(rows: np.ndarray) -> list[float]:
         started.set()
-        go_on.wait()
+        go_on.wait(10)
         return [0.9] * len(rows)
 
     def elsewhere(do: Callable[[], None]) -> None:
@@ -179,12 +179,12 @@ def test_a_pass_does_not_wait_for_the_last_look(counted: Callable[[], Counter[st
     shadow = Shadow(Given(slow), elsewhere, Watch())
     answers = schedule(fleet(*CROWD), SETTINGS.cost, NOW)
     shadow.watch(fleet(*CROWD), answers, NOW)
-    started.wait()
+    assert started.wait(10)
     shadow.watch(fleet(*CROWD), answers, NOW)
     assert counted() == {"skipped": 4}
     answers.clear()
     go_on.set()
-    done.wait()
+    assert done.wait(10)
 
     assert counted() == {"skipped": 4, "agrees": 4}
 
