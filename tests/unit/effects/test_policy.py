@@ -19,7 +19,7 @@ from inference_operator.settings import PolicySettings, Settings
 GOOD = {"features": "\n".join(NAMES), "threshold": "0.1"}
 
 
-def a_file(folder: Path, told: dict[str, str], *, operator: str = "Sigmoid", width: int = len(NAMES)) -> Path:
+def a_file(folder: Path, told: dict[str, str], *, operator: str = "Sigmoid", width: int = len(NAMES), axis: int = 1) -> Path:
     """Answers each row by the mean of its numbers, through one more operator."""
     nodes = [
         helper.make_node("ReduceMean", ["rows", "axes"], ["mean"], keepdims=1),
@@ -29,8 +29,8 @@ def a_file(folder: Path, told: dict[str, str], *, operator: str = "Sigmoid", wid
         nodes,
         "g",
         [helper.make_tensor_value_info("rows", TensorProto.DOUBLE, [None, width])],
-        [helper.make_tensor_value_info("out", TensorProto.DOUBLE, [None, 1])],
-        [helper.make_tensor("axes", TensorProto.INT64, [1], [1])],
+        [helper.make_tensor_value_info("out", TensorProto.DOUBLE, [None, None])],
+        [helper.make_tensor("axes", TensorProto.INT64, [1], [axis])],
     )
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
     helper.set_model_props(proto, told)
@@ -53,9 +53,10 @@ def test_a_policy_scores_each_row(tmp_path: Path) -> None:
         ({"told": {"features": GOOD["features"]}}, "no threshold"),
         ({"told": {**GOOD, "threshold": "much"}}, "no threshold"),
         ({"told": GOOD, "operator": "Exp"}, "no probabilities"),
+        ({"told": GOOD, "axis": 0}, "answered by"),
         ({"told": GOOD, "width": 3}, "policy|Got|dimension"),
     ],
-    ids=["other features", "no threshold", "bad threshold", "no probabilities", "another width"],
+    ids=["other features", "no threshold", "bad threshold", "no probabilities", "another number of answers", "another width"],
 )
 def test_what_was_made_for_something_else_is_refused(tmp_path: Path, how: dict[str, Any], says: str) -> None:
     with pytest.raises(PolicyError, match=says):
