@@ -1,6 +1,8 @@
 """Files that are no policy are said to be none, by the real ONNX Runtime."""
 
 import builtins
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,12 @@ def shadow_of(path: str) -> object:
 
 def loaded() -> float:
     return metrics.policy_loaded._value.get()
+
+
+def test_the_operator_starts_in_an_image_without_numpy_and_onnx_runtime() -> None:
+    code = "import sys; sys.modules.update(numpy=None, onnxruntime=None); import inference_operator.app"
+
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_without_a_policy_there_is_no_shadow() -> None:
