@@ -298,6 +298,15 @@ def test_of_two_nodes_the_one_whose_devices_no_stranger_uses() -> None:
     assert where(need, *TWO_GPUS, usage={"gpu-1": Usage(GPU, strangers=0.5), "gpu-2": Usage(GPU, strangers=0.6)}) == "gpu-1"
 
 
+def test_a_node_that_was_passed_over_for_its_strangers_says_so() -> None:
+    need = a_need("g", FAST_GPU)
+    fleet = Fleet(TWO_GPUS, (), (need,), usage={"gpu-1": Usage(GPU, strangers=0.5)})
+    (given,) = schedule(fleet, WEIGHTS, NOW)[need.key].assignments
+
+    (other,) = given.grounds.alternatives()
+    assert (other.node, other.reason) == ("gpu-1", f"0.5 of its {GPU} are in use by others than pods")
+
+
 def test_a_node_that_strangers_use_is_better_than_none() -> None:
     assert where(a_need("g", FAST_GPU), ONE_GPU, usage={"gpu-1": Usage(GPU, strangers=1.0)}) == "gpu-1"
 
