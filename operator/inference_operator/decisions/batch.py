@@ -7,6 +7,7 @@ from inference_operator.decisions import admit, need
 from inference_operator.decisions.actions import Action, DeletePod, StartTask, StopTask, WriteModelStatus
 from inference_operator.decisions.attempts import Attempts, expected_end, is_running, retry_time
 from inference_operator.decisions.creation import create_worker, placement_at
+from inference_operator.decisions.energy import energy_status, untold
 from inference_operator.decisions.fleet import Answer, Eviction, Obstacle
 from inference_operator.decisions.learn import learned
 from inference_operator.decisions.lodging import order
@@ -15,7 +16,6 @@ from inference_operator.decisions.outcome import ACCEPTED, UNFINISHED, Outcome, 
 from inference_operator.decisions.profile import find_profile
 from inference_operator.decisions.report import (
     deadline_status,
-    energy_status,
     facts_of,
     latency_status,
     model_status,
@@ -176,7 +176,8 @@ def _evicted(observed: Observed, state: Attempts, eviction: Eviction, settings: 
     deadline = deadline_status(
         observed.job.spec.deadline if observed.job.spec is not None else None, estimated=None, completed=None, before=None, now=now
     )
-    spent = energy_status(pod, status.energy, status.progress, settings, now)
+    meters = observed.meters.get(pod.uid, {})
+    spent = energy_status(pod, meters, status.energy, status.progress, settings, now)
     status = replace(status, last_attempt=ended, evictions=status.evictions + 1, deadline=deadline, energy=spent)
     return Outcome((), (*waiting(ConditionType.PLACED, Reason.PREEMPTED, eviction.message), UNFINISHED), status, "Waiting")
 
@@ -365,11 +366,13 @@ def _progress(observed: Observed, state: Attempts, now: datetime) -> ProgressSta
 def _energy(observed: Observed, state: Attempts, progress: ProgressStatus | None, settings: Settings) -> EnergyStatus | None:
     """Counted once for each attempt: by the look that finds it ended and not told."""
     told = observed.job.status.last_attempt
-    untold = told is None or told.number != state.number or told.outcome is AttemptOutcome.RUNNING
+    news = told is None or told.number != state.number or told.outcome is AttemptOutcome.RUNNING
     before = observed.job.status.energy
-    if state.ending is None or state.pod is None or state.ended is None or not untold:
+    if state.ending is None or state.ended is None or not news:
         return before
-    return energy_status(state.pod, before, progress, settings, state.ended)
+    if state.pod is None:
+        return untold(before)
+    return energy_status(state.pod, observed.meters.get(state.pod.uid, {}), before, progress, settings, state.ended)
 
 
 def _tenth(completed: int, total: int) -> int:

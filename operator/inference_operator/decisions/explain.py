@@ -39,7 +39,7 @@ class Choosing:
             for slot in self._board.fit(option.shape)[: _ALTERNATIVES + 1]:
                 if option is self._option and slot is self._slot:
                     continue
-                reason = place.full(slot.node, slot.free, option.shape) or self._why_not(option)
+                reason = place.full(slot.node, slot.free, option.shape) or self._why_not(option, slot)
                 found.append(Alternative(accelerator=option.accelerator, node=slot.node.name, reason=reason, cost=terms))
             for node, reason in self._board.unfit(option.shape)[:_ALTERNATIVES]:
                 found.append(Alternative(accelerator=option.accelerator, node=node, reason=reason))
@@ -47,9 +47,12 @@ class Choosing:
                 break
         return tuple(found[:_ALTERNATIVES])
 
-    def _why_not(self, option: Option) -> str:
+    def _why_not(self, option: Option, slot: Slot) -> str:
         deadline, chosen = self._need.deadline, self._option
         if option is chosen:
+            usage = slot.usage
+            if usage.strangers and usage.resource in dict(option.shape.amounts):
+                return f"{usage.strangers:g} of its {usage.resource} are in use by others than pods"
             return "no emptier than the node taken, at the same cost"
         if deadline is not None and not place.in_time(option, deadline, self._now):
             return f"would be done at {rfc3339(place.completion(option, self._now))}, after the deadline"

@@ -188,6 +188,18 @@ class Tenure:
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """How a node is used beyond what its pods ask for.
+
+    `strangers` counts devices of `resource` that are in use though no pod has them, `busy` our workers that compute.
+    """
+
+    resource: str = ""
+    strangers: float = 0.0
+    busy: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Fleet:
     """The snapshot: nodes, the pods that hold something on them, all needs, and the work that could make room."""
 
@@ -196,6 +208,8 @@ class Fleet:
     needs: tuple[Need, ...]
     tenures: tuple[Tenure, ...] = ()
     hosts: tuple[Host, ...] = ()
+    # By node, where there is anything to say.
+    usage: Mapping[str, Usage] = field(default_factory=dict)
 
 
 class Grounds(Protocol):

@@ -11,17 +11,14 @@ from inference_operator.domain.instants import shift, whole_second
 from inference_operator.domain.job import (
     Backend,
     DeadlineStatus,
-    EnergyStatus,
     LatencyStatus,
     ModelStatus,
     Outlook,
     Placement,
-    ProgressStatus,
     QueueStatus,
 )
 from inference_operator.domain.load import Load
 from inference_operator.domain.schema import rfc3339
-from inference_operator.settings import Settings
 from inference_protocol.messages import ModelFacts, ModelSource
 from inference_protocol.sketch import LatencySketch, merged
 
@@ -73,20 +70,6 @@ def _settled(estimated: datetime | None, before: DeadlineStatus | None, deadline
         return estimated
     tolerance = max(timedelta(seconds=5), abs(estimated - now) * _MARGIN)
     return old if abs(old - estimated) <= tolerance else estimated
-
-
-def energy_status(
-    pod: Pod, before: EnergyStatus | None, progress: ProgressStatus | None, settings: Settings, ended: datetime
-) -> EnergyStatus | None:
-    """The energy so far with that of an attempt that has just ended: the class's declared watts for as long as it was held."""
-    accelerator = settings.accelerators.get(pod.worker.accelerator) if pod.worker is not None else None
-    if accelerator is None or pod.started is None:
-        return before
-    joules = accelerator.watts_busy * max(0.0, (ended - pod.started).total_seconds()) + (
-        before.joules if before is not None else 0.0
-    )
-    items = progress.completed if progress is not None else 0
-    return EnergyStatus(joules=round(joules, 3), joules_per_item=float(f"{joules / items:.4g}") if items else None)
 
 
 def queue_status(obstacle: Obstacle | None, before: QueueStatus | None, now: datetime) -> QueueStatus | None:

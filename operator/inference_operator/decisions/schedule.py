@@ -83,7 +83,7 @@ class _Pass:
     """One pass over the fleet: the board that is used up, and the plan of what starts when."""
 
     def __init__(self, fleet: Fleet, weights: CostWeights, now: datetime) -> None:
-        self._board = Board(fleet.nodes, fleet.pods)
+        self._board = Board(fleet.nodes, fleet.pods, fleet.usage)
         self._weights = weights
         self._now = now
         tenures = sorted(fleet.tenures, key=lambda tenure: tenure.key)
