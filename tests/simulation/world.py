@@ -199,7 +199,7 @@ class World:
     ) -> None:
         """A model whose speed is known: thirty items take so many seconds, and loading three. It takes 100 MB."""
         profiles = [
-            {"digest": digest, "accelerator": class_, "batchSize": 1, "itemsPerSecond": 30 / time, "loadSeconds": 3.0, "samples": 9,
+            {"digest": digest, "accelerator": class_, "backend": "onnx", "batchSize": 1, "itemsPerSecond": 30 / time, "loadSeconds": 3.0, "samples": 9,
              "memoryBytes": 100_000_000,
              "observedTime": rfc3339(START - timedelta(days=1))}
             for class_, time in (seconds or {}).items()

@@ -13,7 +13,7 @@ from inference_operator.decisions.learn import learned
 from inference_operator.decisions.lodging import order
 from inference_operator.decisions.need import Standing, is_lost, setback_retry
 from inference_operator.decisions.outcome import ACCEPTED, UNFINISHED, Outcome, failed, stop_all, waiting
-from inference_operator.decisions.profile import find_profile
+from inference_operator.decisions.profile import find_profile, measured
 from inference_operator.decisions.report import (
     deadline_status,
     facts_of,
@@ -151,7 +151,9 @@ def _probed(observed: Observed, pod: Pod, now: datetime) -> tuple[Action, ...]:
     """The first figures of a model on this class: what the worker's warm-up has measured, long before the work is done."""
     model, facts = observed.model, facts_of(pod, observed.readings)
     accelerator = pod.worker.accelerator if pod.worker is not None else ""
-    if model is None or facts is None or find_profile(model, facts.digest, accelerator=accelerator, batch_size=facts.batch_size):
+    if model is None or facts is None:
+        return ()
+    if find_profile(model, measured(facts), accelerator=accelerator, batch_size=facts.batch_size):
         return ()
     status = learned(model, facts, accelerator=accelerator, now=now)
     return (WriteModelStatus(model.key, model.uid, status, model.resource_version),) if status is not None else ()
