@@ -6,6 +6,7 @@ and sides.
 
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +16,7 @@ from bench.autoscaling.load import read
 from bench.autoscaling.others import PROMETHEUS_URL, Others, others
 from bench.autoscaling.service import CPU, TARGET_MILLISECONDS, job, plan
 from bench.autoscaling.stage import Watched, build, call, space
-from bench.autoscaling.watch import bins
+from bench.autoscaling.watch import Machine, bins
 from bench.replay.traces import Piece
 from bench.report import Bar, Result, at_least
 from examples.demo.cluster import Kubectl, Manifest
@@ -29,6 +30,8 @@ PIECES = {
     "code": Piece("code", 810, 1026, faster=1.0, share=2.0),
 }
 _HPA_SECONDS, _DOWN_SECONDS, _SCRAPE_SECONDS = 5, 20, 5
+# Before the callers begin: what others leave of the machine.
+_QUIET_SECONDS = 10.0
 # What an HPA on CPU is mostly told, and about what the operator finds for this service.
 _CPU_PERCENT = 60
 
@@ -77,8 +80,11 @@ def _round(kube: Kubectl, trace: str, side: str, number: int) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:
             wanted = plan(kube, name, [], Path(folder))
             wanted.times.extend(piece.times())
+            machine = Machine()
+            time.sleep(_QUIET_SECONDS)
+            before = round(machine.used(), 3)
             seen = call(kube, name, wanted, Path(folder))
-            return {"trace": trace, "side": side, **_result(seen, Path(wanted.result))}
+            return {"trace": trace, "side": side, "machineUsedBefore": before, **_result(seen, Path(wanted.result))}
     finally:
         kube.delete("ij,hpa,scaledobject", name)
 
