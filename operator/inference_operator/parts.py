@@ -34,6 +34,7 @@ from inference_operator.settings import Settings
 
 if TYPE_CHECKING:
     from inference_operator.custommetrics.service import CustomMetricsService
+    from inference_operator.kedascaler.server import KedaScaler
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Parts:
     intake: Intake
     resync: Resync
     metrics_api: "CustomMetricsService | None"
+    keda_scaler: "KedaScaler | None"
 
     def refresh(self) -> None:
         """Bring gauges up to date before they are read."""
@@ -92,6 +94,12 @@ def put_together(
         from inference_operator.custommetrics.service import CustomMetricsService
 
         metrics_api = CustomMetricsService(of_metrics, store, queue, clock, settings, namespace)
+    keda_scaler = None
+    if settings.keda_scaler.enabled:
+        # Its gRPC takes 6 MB.
+        from inference_operator.kedascaler.server import KedaScaler
+
+        keda_scaler = KedaScaler(store, clock, settings)
     return Parts(
         clock=clock,
         store=store,
@@ -105,6 +113,7 @@ def put_together(
         intake=intake,
         resync=Resync(kube, store, intake, health.heard),
         metrics_api=metrics_api,
+        keda_scaler=keda_scaler,
     )
 
 
