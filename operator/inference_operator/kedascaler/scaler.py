@@ -39,13 +39,15 @@ class Scaler:
         return found.milli / 1000
 
     def _at_rest(self, job: Job) -> bool:
-        """No worker is asked for and none is left: nothing can be measured, and nobody sees a request that comes now.
+        """No worker is asked for and none stays: nothing can be measured, and nobody sees a request that comes now.
 
         That is no outage. KEDA asks for a value first and hears nothing of activity where that is an error, so there must be one.
         """
         spec = job.spec
         resting = spec is not None and spec.input is None and spec.replicas == 0
-        return resting and not any(counts_for_hpa(pod) for pod in self._store.workers_of(job.uid))
+        # Workers that are being deleted are not asked any more, and finish what they have.
+        staying = [pod for pod in self._store.workers_of(job.uid) if counts_for_hpa(pod) and not pod.deleting]
+        return resting and not staying
 
 
 def _kept(job: Job) -> int:

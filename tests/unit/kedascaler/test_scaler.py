@@ -93,13 +93,15 @@ def test_a_service_at_zero_that_is_to_keep_workers_is_woken() -> None:
     assert value(store) == 2.0
 
 
-def test_the_last_worker_on_its_way_out_still_sees_requests() -> None:
+def test_until_its_last_worker_goes_a_service_is_measured() -> None:
     job = a_service(replicas=0)
-    store = store_with(job, measure(), ready=0)
-    store.put_pod(a_pod(job, deleting=True))
-
+    store = store_with(job, measure(), ready=1)
     assert active(store)
     assert value(store) == 3.0
+
+    store.put_pod(a_pod(job, deleting=True))
+    assert not active(store)
+    assert value(store) == 0.0
 
 
 def test_a_worker_that_starts_is_neither_rest_nor_activity() -> None:
