@@ -45,7 +45,7 @@ def run(rounds: int) -> Result:
         tempfile.TemporaryDirectory() as folder,
         others(kube, Path(folder)) as beside,
     ):
-        _start(beside)
+        _start(beside, {side for _, sides in _parts() for side in sides})
         for number in range(max(1, rounds)):
             found += [_round(kube, trace, side, number) for trace, sides in _parts() for side in sides]
     return Result(found, list(_bars(found)))
@@ -56,10 +56,13 @@ def _parts() -> list[tuple[str, list[str]]]:
     return [(trace, sides.split(",") if sides else list(SIDES)) for trace, _, sides in chosen]
 
 
-def _start(beside: Others) -> None:
-    beside.metrics_server()
-    beside.prometheus(scrape_seconds=_SCRAPE_SECONDS)
-    beside.keda()
+def _start(beside: Others, sides: set[str]) -> None:
+    """What the sides need: the rest would only take of the machine."""
+    if "cpu" in sides:
+        beside.metrics_server()
+    if sides & {"keda", "keda-number"}:
+        beside.prometheus(scrape_seconds=_SCRAPE_SECONDS)
+        beside.keda()
 
 
 def _round(kube: Kubectl, trace: str, side: str, number: int) -> dict[str, Any]:
