@@ -4,6 +4,7 @@ The same bounds, the same behaviour of the HPA, the same load; one after the oth
 and sides.
 """
 
+import json
 import os
 import tempfile
 import time
@@ -72,7 +73,9 @@ def _round(kube: Kubectl, trace: str, side: str, number: int) -> dict[str, Any]:
     # What everybody begins with; nobody's from now on but the autoscaler's.
     kube.run("scale", f"ij/{name}", f"--replicas={LEAST}")
     kube.wait(name, "Ready")
-    kube.apply(*SIDES[side](kube.namespace, name))
+    scaling = SIDES[side](kube.namespace, name)
+    if scaling:
+        kube.apply(*scaling)
     try:
         if side == "ours":
             kube.run("wait", f"ij/{name}", "--for=condition=Autoscaled", "--timeout=60s")
@@ -87,9 +90,14 @@ def _round(kube: Kubectl, trace: str, side: str, number: int) -> dict[str, Any]:
             time.sleep(_QUIET_SECONDS)
             before = round(machine.used(), 3)
             seen = call(kube, name, wanted, Path(folder))
-            return {"trace": trace, "side": side, "machineUsedBefore": before, **_result(seen, Path(wanted.result))}
+            found = {"trace": trace, "side": side, "machineUsedBefore": before, **_result(seen, Path(wanted.result))}
+            # Told at once: the whole takes long, and may be ended.
+            print(json.dumps({key: value for key, value in found.items() if not isinstance(value, list)}), flush=True)
+            return found
     finally:
-        kube.delete("ij,hpa,scaledobject", name)
+        for one in scaling:
+            kube.delete(one["kind"], name)
+        kube.delete("ij", name)
 
 
 def _result(seen: Watched, file: Path) -> dict[str, Any]:
