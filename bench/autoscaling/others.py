@@ -26,6 +26,8 @@ NAMESPACE = "others"
 _HERE = "127.0.0.1"
 _PROMETHEUS, _KEDA_METRICS, _KEDA_HEALTH, _KEDA_ADAPTER_METRICS = 17490, 17491, 17492, 17493
 PROMETHEUS_URL = f"http://{_HERE}:{_PROMETHEUS}"
+# Of the log of a program that does not come up.
+_TOLD_CHARACTERS = 3000
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class Others:
             f"--lister-kubeconfig={self.kube.kubeconfig}",
         ]
         self._run("keda-adapter", [str(ensure("keda") / "adapter"), *adapter], environment)
-        self._register(_EXTERNAL)
+        self._register(_EXTERNAL, "keda-adapter")
 
     def prometheus_adapter(self, rules: Manifest) -> None:
         """It serves custom.metrics.k8s.io, which the operator must not."""
@@ -96,7 +98,7 @@ class Others:
             *("--metrics-relist-interval=5s", "--v=1"),
         ]
         self._run("prometheus-adapter", command)
-        self._register(_CUSTOM)
+        self._register(_CUSTOM, "prometheus-adapter")
 
     def metrics_server(self) -> None:
         """CPU of pods, at the finest resolution that it has (ten seconds)."""
@@ -105,15 +107,20 @@ class Others:
         command = [
             str(ensure("metrics-server") / "metrics-server"),
             *self._serving(_RESOURCE, self._certificates(_RESOURCE)),
-            *(f"--kubeconfig={self.kube.kubeconfig}", "--metric-resolution=10s", "--kubelet-use-node-status-port"),
+            # It ends at once when a kubelet may take longer than nine tenths of the resolution; its default is ten seconds.
+            *(f"--kubeconfig={self.kube.kubeconfig}", "--metric-resolution=10s", "--kubelet-request-timeout=8s"),
+            "--kubelet-use-node-status-port",
             *("--kubelet-preferred-address-types=InternalIP", f"--kubelet-certificate-authority={pki / 'ca.crt'}"),
             *(f"--kubelet-client-certificate={client}.crt", f"--kubelet-client-key={client}.key"),
         ]
         self._run("metrics-server", command)
-        self._register(_RESOURCE)
+        self._register(_RESOURCE, "metrics-server")
+
+    def _log(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
 
     def _run(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        log = self.folder / f"{name}.log"
+        log = self._log(name)
         given = {**os.environ, "KUBECONFIG": str(self.kube.kubeconfig), **(environment or {})}
         with log.open("wb") as out:
             process = subprocess.Popen(command, env=given, stdout=out, stderr=out, cwd=self.folder)
@@ -136,11 +143,15 @@ class Others:
             (folder / name).write_bytes((pki / source).read_bytes())
         return folder
 
-    def _register(self, api: _Api) -> None:
+    def _register(self, api: _Api, program: str) -> None:
         replace(self.kube, namespace=NAMESPACE).apply(*_objects(api, encoded(default_layout().pki / "ca.crt")))
         for version in api.versions:
             self.stack.callback(self.kube.delete, "apiservice", f"{version}.{api.group}")
-            self.kube.run("wait", "apiservice", f"{version}.{api.group}", "--for=condition=Available", "--timeout=60s")
+            try:
+                self.kube.run("wait", "apiservice", f"{version}.{api.group}", "--for=condition=Available", "--timeout=60s")
+            except RuntimeError as error:
+                error.add_note(f"{program}'s log ends:\n{self._log(program).read_text()[-_TOLD_CHARACTERS:]}")
+                raise
 
 
 @contextmanager

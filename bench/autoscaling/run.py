@@ -28,13 +28,22 @@ BOUNDS = {5: 20.0, 15: 35.0}
 
 
 def run(rounds: int) -> Result:
-    """One round a period (BENCH_PARTS picks some); more for more rounds. The picture is of the last, at 15 s: the HPA's default."""
-    periods = [int(part) for part in os.environ.get("BENCH_PARTS", "5 15").split()]
+    """One round a part; more for more rounds. The picture is of the last, at 15 s: the HPA's default.
+
+    `BENCH_PARTS="15:600"` picks periods, and for how many seconds the higher rate lasts.
+    """
+    parts = _parts()
     build()
-    found = [one_round(period, number) for number in range(max(1, rounds)) for period in periods]
-    bars = [bar for period in periods for bar in _bars(period, [r for r in found if r["periodSeconds"] == period])]
+    found = [one_round(period, steady, number) for number in range(max(1, rounds)) for period, steady in parts.items()]
+    bars = [bar for period in parts for bar in _bars(period, [r for r in found if r["periodSeconds"] == period])]
     draw(found[-1], ROOT / "docs" / "pictures" / "autoscaling.svg")
     return Result(found, bars)
+
+
+def _parts() -> dict[int, float]:
+    """Seconds of steady load by the HPA's period."""
+    given = [part.partition(":") for part in os.environ.get("BENCH_PARTS", "5 15").split()]
+    return {int(period): float(steady) if steady else _STEADY[int(period)] for period, _, steady in given}
 
 
 def _bars(period: int, found: list[dict[str, Any]]) -> list[Bar]:
@@ -42,13 +51,16 @@ def _bars(period: int, found: list[dict[str, Any]]) -> list[Bar]:
     return [
         at_most(f"recovered-{period}s", "seconds from breach to recovered", worst, BOUNDS[period]),
         at_most(
-            f"reversals-{period}s", f"reversals in {_STEADY[period]:.0f} s of steady load", max(r["reversals"] for r in found), 1
+            f"reversals-{period}s",
+            f"reversals in {found[0]['steadySeconds']:.0f} s of steady load",
+            max(r["reversals"] for r in found),
+            1,
         ),
         at_most(f"failed-{period}s", "failed requests", sum(r["failed"] for r in found), 0),
     ]
 
 
-def one_round(period: int, number: int) -> dict[str, Any]:
+def one_round(period: int, steady: float, number: int) -> dict[str, Any]:
     """Bring the cluster to the period, call the service low, high, low."""
     name = f"elastic-{period}-{number}"
     # The chart's default, not the local cluster's impatience.
@@ -56,17 +68,17 @@ def one_round(period: int, number: int) -> dict[str, Any]:
         kube.apply(job(name))
         kube.wait(name, "Ready")
         kube.run("wait", f"ij/{name}", "--for=condition=Autoscaled", "--timeout=60s")
-        return _measured(kube, name, period, Path(folder))
+        return _measured(kube, name, period, steady, Path(folder))
 
 
-def _measured(kube: Kubectl, name: str, period: int, folder: Path) -> dict[str, Any]:
-    high = _BEFORE + _STEADY[period]
+def _measured(kube: Kubectl, name: str, period: int, steady: float, folder: Path) -> dict[str, Any]:
+    high = _BEFORE + steady
     rates = [(_BEFORE, LOW), (high, HIGH), (high + _AFTER[period], LOW)]
     wanted = plan(kube, name, rates, folder)
-    return _result(wanted, call(kube, name, wanted, folder), period)
+    return _result(wanted, call(kube, name, wanted, folder), period, steady)
 
 
-def _result(wanted: Plan, seen: Watched, period: int) -> dict[str, Any]:
+def _result(wanted: Plan, seen: Watched, period: int, steady: float) -> dict[str, Any]:
     moments, begun = seen.moments, seen.begun
     answers = read(Path(wanted.result))
     step = begun + _BEFORE
@@ -76,10 +88,11 @@ def _result(wanted: Plan, seen: Watched, period: int) -> dict[str, Any]:
     within = [one.seconds * 1e3 <= TARGET_MILLISECONDS for one in answers if one.status == 200]
     return {
         "periodSeconds": period,
+        "steadySeconds": steady,
         "targetMilliseconds": TARGET_MILLISECONDS,
         "rates": wanted.rates,
         "legs": found.document(),
-        "reversals": reversals(moments, since=step, until=step + _STEADY[period]),
+        "reversals": reversals(moments, since=step, until=step + steady),
         "requests": len(answers),
         "failed": sum(one.status != 200 for one in answers),
         "withinTarget": round(sum(within) / max(1, len(within)), 4),

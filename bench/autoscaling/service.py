@@ -55,9 +55,19 @@ def plan(kube: Kubectl, name: str, rates: list[tuple[float, float]], folder: Pat
 
 def metric(kube: Kubectl, name: str, metric_name: str = "inference_latency_ms", selector: str = "") -> float | None:
     """What the metrics API says; None when it says nothing."""
-    path = f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/{kube.namespace}/inferencejobs.inference.myorg/{name}/{metric_name}"
+    path = metric_path(kube.namespace, name, metric_name)
     try:
         found = json.loads(kube.run("get", "--raw", path + (f"?metricLabelSelector={selector}" if selector else "")))
     except RuntimeError:
         return None
+    return metric_value(found)
+
+
+def metric_path(namespace: str, name: str, metric_name: str) -> str:
+    """Where the metrics API has it."""
+    return f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/{namespace}/inferencejobs.inference.myorg/{name}/{metric_name}"
+
+
+def metric_value(found: dict[str, Any]) -> float:
+    """Of an answer of the metrics API."""
     return parse_quantity(found["items"][0]["value"], milli=True) / 1e3

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.autoscaling.load import Plan
-from bench.autoscaling.watch import Machine, Moment, Start, look, starts
+from bench.autoscaling.watch import Api, Machine, Moment, Start, look, starts
 from examples.demo import steps
 from examples.demo.cluster import ROOT, Kubectl, build_images, copy_tree, install, load, local
 from examples.models.index import build_all
@@ -68,12 +68,12 @@ class Watched:
 def call(kube: Kubectl, name: str, wanted: Plan, folder: Path) -> Watched:
     """Call the service as planned, from a process of its own, and look each second."""
     wanted.save(folder / "plan.json")
-    seen, machine = Watched(time.time()), Machine()
+    seen, machine, api = Watched(time.time()), Machine(), Api(kube)
     callers = subprocess.Popen([sys.executable, "-m", "bench.autoscaling.load", str(folder / "plan.json")], cwd=ROOT)
     try:
         while callers.poll() is None:
             due = seen.begun + len(seen.moments) + 1
-            seen.moments.append(look(kube, name, machine))
+            seen.moments.append(look(api, name, machine))
             if len(seen.moments) % 10 == 0:
                 seen.starts |= {start.pod: start for start in starts(kube, name)}
             time.sleep(max(0.0, due - time.time()))

@@ -4,8 +4,10 @@ The same bounds, the same behaviour of the HPA, the same load; one after the oth
 and sides.
 """
 
+import json
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +17,7 @@ from bench.autoscaling.load import read
 from bench.autoscaling.others import PROMETHEUS_URL, Others, others
 from bench.autoscaling.service import CPU, TARGET_MILLISECONDS, job, plan
 from bench.autoscaling.stage import Watched, build, call, space
-from bench.autoscaling.watch import bins
+from bench.autoscaling.watch import Machine, bins
 from bench.replay.traces import Piece
 from bench.report import Bar, Result, at_least
 from examples.demo.cluster import Kubectl, Manifest
@@ -23,12 +25,14 @@ from inference_operator.manifests.autoscaler import behavior
 
 # What a machine of two cores bears: six workers of 0.3 of one are nearly all of it.
 LEAST, MOST = 2, 6
-# Nearly the whole hour, in little time; and some of the wildest minutes as they were.
+# Most of the hour, in little time; and some of the wildest minutes as they were.
 PIECES = {
-    "conv": Piece("conv", 0, 3480, faster=16.0, share=0.5),
+    "conv": Piece("conv", 0, 2560, faster=16.0, share=0.5),
     "code": Piece("code", 810, 1026, faster=1.0, share=2.0),
 }
 _HPA_SECONDS, _DOWN_SECONDS, _SCRAPE_SECONDS = 5, 20, 5
+# Before the callers begin: what others leave of the machine.
+_QUIET_SECONDS = 10.0
 # What an HPA on CPU is mostly told, and about what the operator finds for this service.
 _CPU_PERCENT = 60
 
@@ -42,7 +46,7 @@ def run(rounds: int) -> Result:
         tempfile.TemporaryDirectory() as folder,
         others(kube, Path(folder)) as beside,
     ):
-        _start(beside)
+        _start(beside, {side for _, sides in _parts() for side in sides})
         for number in range(max(1, rounds)):
             found += [_round(kube, trace, side, number) for trace, sides in _parts() for side in sides]
     return Result(found, list(_bars(found)))
@@ -53,10 +57,13 @@ def _parts() -> list[tuple[str, list[str]]]:
     return [(trace, sides.split(",") if sides else list(SIDES)) for trace, _, sides in chosen]
 
 
-def _start(beside: Others) -> None:
-    beside.metrics_server()
-    beside.prometheus(scrape_seconds=_SCRAPE_SECONDS)
-    beside.keda()
+def _start(beside: Others, sides: set[str]) -> None:
+    """What the sides need: the rest would only take of the machine."""
+    if "cpu" in sides:
+        beside.metrics_server()
+    if sides & {"keda", "keda-number"}:
+        beside.prometheus(scrape_seconds=_SCRAPE_SECONDS)
+        beside.keda()
 
 
 def _round(kube: Kubectl, trace: str, side: str, number: int) -> dict[str, Any]:
@@ -66,7 +73,9 @@ def _round(kube: Kubectl, trace: str, side: str, number: int) -> dict[str, Any]:
     # What everybody begins with; nobody's from now on but the autoscaler's.
     kube.run("scale", f"ij/{name}", f"--replicas={LEAST}")
     kube.wait(name, "Ready")
-    kube.apply(*SIDES[side](kube.namespace, name))
+    scaling = SIDES[side](kube.namespace, name)
+    if scaling:
+        kube.apply(*scaling)
     try:
         if side == "ours":
             kube.run("wait", f"ij/{name}", "--for=condition=Autoscaled", "--timeout=60s")
@@ -77,10 +86,18 @@ def _round(kube: Kubectl, trace: str, side: str, number: int) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:
             wanted = plan(kube, name, [], Path(folder))
             wanted.times.extend(piece.times())
+            machine = Machine()
+            time.sleep(_QUIET_SECONDS)
+            before = round(machine.used(), 3)
             seen = call(kube, name, wanted, Path(folder))
-            return {"trace": trace, "side": side, **_result(seen, Path(wanted.result))}
+            found = {"trace": trace, "side": side, "machineUsedBefore": before, **_result(seen, Path(wanted.result))}
+            # Told at once: the whole takes long, and may be ended.
+            print(json.dumps({key: value for key, value in found.items() if not isinstance(value, list)}), flush=True)
+            return found
     finally:
-        kube.delete("ij,hpa,scaledobject", name)
+        for one in scaling:
+            kube.delete(one["kind"], name)
+        kube.delete("ij", name)
 
 
 def _result(seen: Watched, file: Path) -> dict[str, Any]:

@@ -42,6 +42,7 @@ from inference_operator.settings import Settings
 if TYPE_CHECKING:
     from inference_operator.controller.shadow import Shadow
     from inference_operator.custommetrics.service import CustomMetricsService
+    from inference_operator.kedascaler.server import KedaScaler
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class Parts:
     intake: Intake
     resync: Resync
     metrics_api: "CustomMetricsService | None"
+    keda_scaler: "KedaScaler | None"
 
     def refresh(self) -> None:
         """Bring gauges up to date before they are read."""
@@ -105,6 +107,12 @@ def put_together(
         from inference_operator.custommetrics.service import CustomMetricsService
 
         metrics_api = CustomMetricsService(of_metrics, store, queue, clock, settings, namespace)
+    keda_scaler = None
+    if settings.keda_scaler.enabled:
+        # Its gRPC takes 6 MB.
+        from inference_operator.kedascaler.server import KedaScaler
+
+        keda_scaler = KedaScaler(store, clock, settings)
     return Parts(
         clock=clock,
         store=store,
@@ -119,6 +127,7 @@ def put_together(
         intake=intake,
         resync=Resync(kube, store, intake, health.heard),
         metrics_api=metrics_api,
+        keda_scaler=keda_scaler,
     )
 
 

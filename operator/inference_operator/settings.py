@@ -108,6 +108,15 @@ class CustomMetrics(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     owner: str = ""
 
 
+class KedaScalerSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """KEDA's external scaler, served by the operator. The chart fills this in."""
+
+    # Whether to serve it at all.
+    enabled: bool = False
+    # Port of the gRPC server.
+    port: int = 6000
+
+
 class TritonBackend(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The tritonserver that runs beside workers of `backend: triton`."""
 
@@ -192,6 +201,8 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     autoscaling: AutoscalingSettings = AutoscalingSettings()
     # The metrics API for the HPA.
     custom_metrics: CustomMetrics = CustomMetrics()
+    # The scaler for KEDA: {enabled, port}.
+    keda_scaler: KedaScalerSettings = KedaScalerSettings()
     # Failed attempts wait this long, doubling, up to the limit.
     backoff_seconds: float = 2.0
     # The longest of these waits.

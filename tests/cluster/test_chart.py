@@ -104,6 +104,20 @@ def test_custom_metrics_can_be_left_out_with_all_their_rights() -> None:
     assert not [one for one in objects if one["metadata"].get("namespace") == "kube-system"]
 
 
+def test_the_scaler_for_keda_is_off_unless_asked_for() -> None:
+    def scaler(*settings: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        objects = render(*settings)
+        (deployment,) = kinds(objects, "Deployment")
+        ports = deployment["spec"]["template"]["spec"]["containers"][0]["ports"]
+        services = [one for one in kinds(objects, "Service") if one["metadata"]["name"].endswith("-keda-scaler")]
+        return services, [port for port in ports if port["name"] == "keda-scaler"]
+
+    assert scaler() == ([], [])
+    (service,), ports = scaler("kedaScaler.enabled=true", "kedaScaler.port=7000")
+    assert [(port["port"], port["targetPort"]) for port in service["spec"]["ports"]] == [(6000, "keda-scaler")]
+    assert ports == [{"name": "keda-scaler", "containerPort": 7000}]
+
+
 def test_cert_manager_may_issue_the_certificate() -> None:
     objects = render("customMetrics.certificate=certManager")
     (certificate,) = kinds(objects, "Certificate")
@@ -186,6 +200,7 @@ def test_changed_settings_make_new_pods() -> None:
         ("customMetrics.port=80", "port"),
         ("autoscaling.windowSeconds=1", "windowSeconds"),
         ("metering.port=0", "port"),
+        ("kedaScaler.port=80", "port"),
     ],
 )
 def test_a_bad_value_is_refused_by_name(setting: str, says: str) -> None:

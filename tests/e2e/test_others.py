@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import yaml
 
 from bench.autoscaling.others import PROMETHEUS_URL, Others, others
 from bench.autoscaling.service import job, metric
-from examples.demo.cluster import ROOT, Kubectl, Manifest, build_images, install, wait_for
+from examples.demo.cluster import RELEASE, ROOT, SYSTEM, Kubectl, Manifest, build_images, install, wait_for
 from tests.e2e.conftest import Space
 from tests.e2e.support import condition, wait_reason
 from tests.e2e.test_autoscaling import faults, hpa, load, replicas
@@ -25,17 +26,21 @@ HIGH = 34.0
 _LONG = 300.0
 
 
-def example(begins: str) -> str:
-    """The example of the page that begins so."""
+def example(begins: str, has: str = "") -> str:
+    """The example of the page that begins so, and has this in it."""
     page = (ROOT / "docs" / "tasks" / "autoscaling.md").read_text()
-    (found,) = (block for block in re.findall(r"```\w*\n(.*?)```", page, re.DOTALL) if block.startswith(begins))
+    blocks = re.findall(r"```\w*\n(.*?)```", page, re.DOTALL)
+    (found,) = (block for block in blocks if block.startswith(begins) and has in block)
     return str(found)
 
 
-def scaled_object(namespace: str, name: str) -> Manifest:
-    """The page's, for a job of another name in another namespace."""
-    text = example("apiVersion: keda.sh").replace("magika", name).replace("demo", namespace)
-    made: Manifest = yaml.safe_load(text.replace("http://prometheus.monitoring:9090", PROMETHEUS_URL))
+def scaled_object(namespace: str, name: str, trigger: str, **addresses: str) -> Manifest:
+    """The page's, for a job of another name in another namespace; `addresses` are parts of it and what they are here."""
+    text = example("apiVersion: keda.sh", f"type: {trigger}\n").replace("magika", name).replace("demo", namespace)
+    for theirs, ours in addresses.items():
+        assert theirs in text
+        text = text.replace(theirs, ours)
+    made: Manifest = yaml.safe_load(text)
     return made
 
 
@@ -46,13 +51,60 @@ def beside(kube: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield made
 
 
-def test_keda_scales_by_the_number_that_prometheus_tells_it(space: Space, beside: Others, tmp_path: Path) -> None:
-    kube, name = space.kube, "followed"
+@pytest.fixture(scope="module")
+def keda(beside: Others) -> None:
     beside.keda()
+
+
+@pytest.fixture
+def scaler(kube: Kubectl) -> Iterator[str]:
+    """The operator's scaler, by an address that KEDA, which runs beside the cluster, can reach."""
+    install(kube, build_images(), settings=("kedaScaler.enabled=true",))
+    service = replace(kube, namespace=SYSTEM).get("service", f"{RELEASE}-keda-scaler")["spec"]
+    yield f"{service['clusterIP']}:{service['ports'][0]['port']}"
+    install(kube, build_images())
+
+
+def test_keda_scales_by_what_the_operator_tells_it_and_to_zero_and_back(
+    space: Space, keda: None, scaler: str, tmp_path: Path
+) -> None:
+    kube, name = space.kube, "pushed"
+    kube.apply(job(name, mode="External", least=0))
+    kube.wait(name, "Ready")
+    made = scaled_object(space.name, name, "external-push", **{f"{RELEASE}-keda-scaler.{SYSTEM}:6000": scaler})
+    # Only so that the test need not wait as long as users like it.
+    made["spec"] |= {"cooldownPeriod": 10, "pollingInterval": 5}
+
+    with load(kube, name, [(_LONG, HIGH)], tmp_path) as busy:
+        kube.apply(made)
+        kube.run("wait", f"scaledobject/{name}", "--for=condition=Ready", "--timeout=60s")
+        kube.run("wait", f"scaledobject/{name}", "--for=condition=Active", "--timeout=60s")
+        wait_for(lambda: replicas(kube, name) >= 2, "KEDA's HPA asks for more", seconds=90)
+        wait_for(lambda: (metric(kube, name) or 1e9) <= 300, "the breach is over", seconds=120)
+    assert faults(busy) == []
+
+    wait_for(lambda: replicas(kube, name) == 0, "nobody asks, so nobody is kept", seconds=120)
+    wait_for(lambda: not workers(kube, name), "the last worker goes")
+    # Rest is no fault: KEDA goes on being told.
+    kube.run("wait", f"scaledobject/{name}", "--for=condition=Active=False", "--timeout=60s")
+    kube.run("wait", f"scaledobject/{name}", "--for=condition=Ready", "--timeout=60s")
+    kube.run("patch", "ij", name, "--type=merge", "-p", '{"spec":{"serve":{"minReplicas":1}}}')
+    wait_for(lambda: replicas(kube, name) == 1, "KEDA wakes it")
+    kube.wait(name, "Ready")
+    kube.run("delete", "scaledobject", name)
+    kube.run("delete", "ij", name)
+
+
+def workers(kube: Kubectl, name: str) -> list[str]:
+    return kube.run("get", "pods", "-l", f"inference.myorg/job={name}", "-o", "name").split()
+
+
+def test_keda_scales_by_the_number_that_prometheus_tells_it(space: Space, keda: None, tmp_path: Path) -> None:
+    kube, name = space.kube, "followed"
     kube.apply(job(name, mode="External"))
     kube.wait(name, "Ready")
     wait_reason(kube, name, "LeftToOthers", kind="Autoscaled")
-    kube.apply(scaled_object(space.name, name))
+    kube.apply(scaled_object(space.name, name, "prometheus", **{"http://prometheus.monitoring:9090": PROMETHEUS_URL}))
     kube.run("wait", f"scaledobject/{name}", "--for=condition=Ready", "--timeout=60s")
 
     with load(kube, name, [(_LONG, HIGH)], tmp_path) as busy:

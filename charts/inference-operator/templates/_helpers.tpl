@@ -51,6 +51,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- printf "%s-custom-metrics" (include "inference-operator.fullname" . | trunc 48 | trimSuffix "-") -}}
 {{- end -}}
 
+{{- define "inference-operator.kedaScaler" -}}
+{{- printf "%s-keda-scaler" (include "inference-operator.fullname" . | trunc 51 | trimSuffix "-") -}}
+{{- end -}}
+
 {{- define "inference-operator.settings" -}}
 {{- $settings := dict
   "workerImage" (include "inference-operator.image" (list .Values.worker.image .Chart.AppVersion))
@@ -71,6 +75,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
     "issue" (eq .Values.customMetrics.certificate "selfSigned")
     "owner" (ternary (include "inference-operator.customMetrics" .) "" .Values.rbac.create)
   )
+  "kedaScaler" .Values.kedaScaler
 -}}
 {{- mergeOverwrite $settings .Values.settings | toYaml -}}
 {{- end -}}

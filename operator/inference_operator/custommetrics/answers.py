@@ -17,6 +17,7 @@ from inference_operator.runtime.clock import Clock
 # Rounds after which a measure is no news any more.
 _STALE_ROUNDS = 5
 _MEASURED = "measured"
+DESIRED = "inference_desired_replicas"
 
 _Number = Callable[[Measure], float]
 
@@ -33,7 +34,7 @@ METRICS: Mapping[str, _Number] = {
     "inference_latency_p99_ms": lambda measure: (measure.load.p99 or 0.0) * 1e3,
     "inference_queue_depth": lambda measure: measure.workers.queued,
     "inference_requests_per_second": lambda measure: measure.load.requests_per_second,
-    "inference_desired_replicas": _desired,
+    DESIRED: _desired,
 }
 
 
@@ -51,11 +52,15 @@ class Answers:
             what = f"metric {query.metric} of {query.resource or 'objects'}"
             raise StatusError(HTTPStatus.NOT_FOUND, f"there is no {what}; InferenceJobs have {', '.join(METRICS)}")
         if query.name != ALL:
-            job = self._store.jobs.get(Key(query.namespace, query.name))
-            if job is None:
-                raise StatusError(HTTPStatus.NOT_FOUND, f"there is no InferenceJob {query.name!r} in {query.namespace!r}")
-            return [self._value(job, query)]
+            return [self._value(self.job(Key(query.namespace, query.name)), query)]
         return self._of_all(query)
+
+    def job(self, key: Key) -> Job:
+        """The job. Raises StatusError: 404."""
+        job = self._store.jobs.get(key)
+        if job is None:
+            raise StatusError(HTTPStatus.NOT_FOUND, f"there is no InferenceJob {key.name!r} in {key.namespace!r}")
+        return job
 
     def _of_all(self, query: Query) -> list[Value]:
         found = []
@@ -70,11 +75,12 @@ class Answers:
         return found
 
     def _value(self, job: Job, query: Query) -> Value:
-        measure = self._measure(job)
+        measure = self.measure(job)
         milli = self._steering(job, measure) if self._steers(query) else round(METRICS[query.metric](measure) * 1e3)
         return Value(job.key, query.metric, milli, self._measured_at(measure), round(measure.load.seconds))
 
-    def _measure(self, job: Job) -> Measure:
+    def measure(self, job: Job) -> Measure:
+        """What is known of its workers. Raises StatusError: 503, while that is nothing or too old."""
         measure = self._store.measures.get(job.uid)
         unavailable = HTTPStatus.SERVICE_UNAVAILABLE
         if measure is None:
