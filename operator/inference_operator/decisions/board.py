@@ -24,12 +24,17 @@ class Slot:
     taken: int = 0
     usage: Usage = _UNUSED
 
-    def crowding(self, shape: Shape) -> tuple[float, float]:
-        """How full it would be with one more of a shape, then how busy our workers there are."""
-        return place.pressure(self.node, self.free, shape, self.usage), self.usage.busy
+    def pressure(self, shape: Shape) -> float:
+        """How full it would be with one more of a shape."""
+        usage = self.usage
+        if not usage.strangers:
+            return place.pressure(self.node, self.free, shape)
+        less = {usage.resource: self.free.get(usage.resource, 0) - usage.strangers}
+        return place.pressure(self.node, {**self.free, **less}, shape)
 
 
-_Entry = tuple[tuple[float, float], str, int, Slot]
+# How full it would be, then how busy our workers there are, then its name.
+_Entry = tuple[float, float, str, int, Slot]
 
 
 @dataclass(slots=True)
@@ -72,7 +77,7 @@ class Board:
         aside: list[_Entry] = []
         found = None
         while heap:
-            _, name, taken, slot = heap[0]
+            _, _, name, taken, slot = heap[0]
             if taken == slot.taken:
                 if name not in avoid:
                     found = slot
@@ -81,7 +86,7 @@ class Board:
             elif shortage(shape.amounts, slot.free) is not None:
                 heapq.heappop(heap)
             else:
-                heapq.heapreplace(heap, (slot.crowding(shape), name, slot.taken, slot))
+                heapq.heapreplace(heap, (slot.pressure(shape), slot.usage.busy, name, slot.taken, slot))
         for entry in aside:
             heapq.heappush(heap, entry)
         return found
@@ -93,9 +98,9 @@ class Board:
         fit = self._look(shape).fit
         open_ = (slot for slot in fit if shortage(shape.amounts, slot.free) is None and slot.node.name not in avoid)
 
-        def rank(slot: Slot) -> tuple[int, int, tuple[float, float], str]:
+        def rank(slot: Slot) -> tuple[int, int, float, float, str]:
             node = slot.node
-            return zones[_zone(node)], nodes[node.name], slot.crowding(shape), node.name
+            return zones[_zone(node)], nodes[node.name], slot.pressure(shape), slot.usage.busy, node.name
 
         return min(open_, key=rank, default=None)
 
@@ -135,7 +140,7 @@ class Board:
             unfit=[(slot.node.name, why) for slot, why in reasons if why is not None],
         )
         open_ = (slot for slot in shaped.fit if shortage(shape.amounts, slot.free) is None)
-        shaped.heap = [(s.crowding(shape), s.node.name, s.taken, s) for s in open_]
+        shaped.heap = [(s.pressure(shape), s.usage.busy, s.node.name, s.taken, s) for s in open_]
         heapq.heapify(shaped.heap)
         self._shaped[shape] = shaped
         return shaped

@@ -1,9 +1,10 @@
 """Where one worker could go: filters that give a reason for every node they reject, and the cost of those that are left."""
 
 from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime
 
-from inference_operator.decisions.fleet import Option, Shape, Tenure, Tolerance, Usage
+from inference_operator.decisions.fleet import Option, Shape, Tenure, Tolerance
 from inference_operator.domain.cluster import Node, Taint
 from inference_operator.domain.instants import shift
 from inference_operator.domain.job import CostTerms
@@ -68,17 +69,16 @@ def frees(tenure: Tenure, free: Amounts, shape: Shape) -> bool:
     return all(free.get(name, 0) + given.get(name, 0) >= amount for name, amount in shape.amounts)
 
 
-def pressure(node: Node, free: Amounts, shape: Shape, usage: Usage) -> float:
+def pressure(node: Node, free: Mapping[str, float], shape: Shape) -> float:
     """How full the node's scarcest resource would be with this worker, 0..1: the tie-breaker that spreads load.
 
-    Devices that strangers use count as taken, which may come to more than there are.
+    Devices that strangers use count as taken in `free`, which may come to more than there are.
     """
     fullest = 0.0
+    whole = node.allocatable
     for name, amount in shape.amounts:
-        whole = node.allocatable.get(name)
-        if amount and whole:
-            taken = usage.strangers if name == usage.resource else 0
-            fullest = max(fullest, 1 - (free.get(name, 0) - amount - taken) / whole)
+        if amount and (has := whole.get(name)):
+            fullest = max(fullest, 1 - (free.get(name, 0) - amount) / has)
     return fullest
 
 

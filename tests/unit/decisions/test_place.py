@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_operator.decisions import place
-from inference_operator.decisions.fleet import Tolerance, Usage
+from inference_operator.decisions.fleet import Tolerance
 from inference_operator.domain.cluster import Node, Taint
 from inference_operator.settings import CostWeights
 from tests.builders import NOW, a_node, an_option
@@ -108,7 +108,7 @@ amounts = st.integers(0, 4000)
 @given(amounts, amounts)
 def test_the_emptier_node_has_less_pressure(free: int, other: int) -> None:
     node = a_node(cpu="4")
-    here, there = (place.pressure(node, {**node.allocatable, "cpu": cpu}, SHAPE, Usage()) for cpu in (free, other))
+    here, there = (place.pressure(node, {**node.allocatable, "cpu": cpu}, SHAPE) for cpu in (free, other))
 
     assert here >= there or free >= other
 
