@@ -358,15 +358,17 @@ def test_a_run_that_goes_on_without_its_caller_takes_ready_with_it(place: Place,
     assert "timed out" in get(worker.port, "/telemetry").json["trouble"]
 
 
-def test_a_run_that_never_ends_in_triton_ends_the_worker_so_that_another_pod_takes_its_place(place: Place, triton: Triton) -> None:
+def test_a_model_that_does_not_load_anew_ends_the_worker_so_that_another_pod_takes_its_place(place: Place, triton: Triton) -> None:
     quick = {"inference_worker.triton.engine:_AWAY_SECONDS": 0.5, "inference_worker.triton.engine:_RELOAD_SHARE": 0.0}
-    worker = place.start(told(place, triton, endless()), patches=QUICK_DRAIN | QUICK_PROBES | quick).wait_ready()
-    leave_a_run_behind(worker, triton)
+    worker = place.start(told(place, triton, models.matmul()), patches=QUICK_DRAIN | quick).wait_ready()
+    (code,) = triton.repository.glob("*/1/model.py")
+    code.write_text("import time\ntime.sleep(1 << 20)\n")
 
+    triton.kill_stubs()
     ended = worker.ended()
 
     assert (ended.code, ended.said.reason) == (1, "BackendUnreachable")
-    assert "a run that does not end may hold it" in ended.said.message
+    assert "has not loaded the model within 0.5 s" in ended.said.message
 
 
 def test_a_model_is_loaded_anew_at_once_while_a_run_of_the_old_one_never_ends(place: Place, triton: Triton) -> None:
