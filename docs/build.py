@@ -113,7 +113,8 @@ def _worker_registry() -> CollectorRegistry:
 def _metric_rows(registry: CollectorRegistry) -> Iterator[str]:
     for collector in registry._collector_to_names:  # noqa: SLF001 -- there is no public list of labelled metrics without samples
         for family in collector.describe() if hasattr(collector, "describe") else collector.collect():
-            labels = ", ".join(getattr(collector, "_labelnames", None) or _labels(family))
+            own = getattr(collector, "_labelnames", None)
+            labels = ", ".join(own if own is not None else _labels(family))
             name = f"{family.name}_total" if family.type == "counter" else family.name
             yield f"| `{name}` | {family.type} | {labels} | {family.documentation} |\n"
 
