@@ -296,7 +296,7 @@ class TritonEngine:
         except TritonSlowError as error:
             raise WorkerError(
                 WorkerReason.BACKEND_UNREACHABLE,
-                f"Triton has not loaded the model within {seconds:g} s; if it had it before, a run that does not end may hold it",
+                f"Triton has not loaded the model within {seconds:g} s; see the log of its container",
             ) from error
         except TritonGoneError as error:
             raise WorkerError(
