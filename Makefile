@@ -46,7 +46,7 @@ test: lint ## every test, on a cluster of its own making
 test-engines: export INFERENCE_ENGINES = all
 test-engines: venv ## all of what holds for every back end (fetches PyTorch, 5 GB)
 	$(PYTHON) -m pytest -q tests/worker/engines
-	WORKER_TEST_BACKEND=triton $(PYTHON) -m pytest -q tests/worker/reports
+	WORKER_TEST_BACKEND=triton $(PYTHON) -m pytest -q tests/worker/reports tests/worker/test_tasks.py
 	$(PYTHON) -m pytest -q tests/e2e/test_backends.py
 
 test-others: export INFERENCE_OTHERS = all

@@ -13,6 +13,7 @@ from inference_operator import settings as settings_module
 from inference_operator.domain.conditions import ConditionType, Reason
 from inference_operator.manifests.crd import inference_job_crd, inference_model_crd
 from inference_operator.observability import metrics as operator_metrics
+from inference_operator.observability.devices import DeviceCollector
 from inference_operator.observability.jobs import JobCollector
 from inference_protocol.reasons import PERMANENT, WorkerReason
 from inference_worker import metrics as worker_metrics
@@ -97,6 +98,7 @@ def _operator_registry() -> CollectorRegistry:
     for collector in operator_metrics.REGISTRY._collector_to_names:  # noqa: SLF001 -- there is no public list of collectors
         registry.register(collector)
     registry.register(JobCollector(tuple))
+    registry.register(DeviceCollector({"": 0.0}, tuple))
     return registry
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from inference_operator.decisions.fleet import Answer, Assignment, Need, Obstacle, Option, Shape, Tenure, Tolerance
-from inference_operator.decisions.profile import Estimate
+from inference_operator.decisions.fleet import Answer, Assignment, Need, Obstacle, Option, Tenure, Tolerance, shared_shape
+from inference_operator.decisions.profile import Estimate, Subject
 from inference_operator.decisions.revision import revision as revision_of
 from inference_operator.domain.cluster import (
     Autoscaler,
@@ -28,6 +28,7 @@ from inference_operator.domain.credentials import TaskKey
 from inference_operator.domain.job import (
     Accelerator,
     Alternative,
+    Backend,
     CostTerms,
     DeadlinePolicy,
     InferenceJobSpec,
@@ -110,12 +111,16 @@ def a_profile(
     load_seconds: float = 2.0,
     batch_size: int = 1,
     digest: str = DIGEST,
+    variant_of: str | None = None,
+    backend: Backend = Backend.ONNX,
     observed_ago: float = 3600.0,
 ) -> Profile:
     """What was measured on one class."""
     return Profile(
         digest=digest,
+        variant_of=variant_of,
         accelerator=accelerator,
+        backend=backend,
         batch_size=batch_size,
         items_per_second=items_per_second,
         load_seconds=load_seconds,
@@ -242,7 +247,14 @@ def somebodys_pod(
     )
 
 
-def a_fact(*, provider: str = "CPUExecutionProvider", items_per_second: float | None = 1.0, digest: str = DIGEST) -> ModelFacts:
+def a_subject(digest: str | None = DIGEST, *, variant: bool = False, backend: Backend = Backend.ONNX) -> Subject:
+    """A file that is run as it is by ONNX Runtime."""
+    return Subject(digest, variant, backend)
+
+
+def a_fact(
+    *, provider: str = "CPUExecutionProvider", items_per_second: float | None = 1.0, digest: str = DIGEST, **more: Any
+) -> ModelFacts:
     """What a worker found out about its model."""
     return ModelFacts(
         digest=digest,
@@ -252,6 +264,7 @@ def a_fact(*, provider: str = "CPUExecutionProvider", items_per_second: float | 
         batch_size=1,
         memory_bytes=2**28,
         items_per_second=items_per_second,
+        **more,
     )
 
 
@@ -375,7 +388,7 @@ def an_option(
     taken = {**amounts({"cpu": cpu, "memory": "512Mi"} | ({GPU: str(gpu)} if gpu else {})), PODS: 1}
     return Option(
         accelerator=accelerator,
-        shape=Shape(tuple(sorted(taken.items())), tuple(sorted((node_selector or {}).items())), tuple(tolerations)),
+        shape=shared_shape(tuple(sorted(taken.items())), tuple(sorted((node_selector or {}).items())), tuple(tolerations)),
         estimate=Estimate(load_seconds=2.0, work_seconds=seconds - 2.0, measured=measured),
         watts=watts if watts is not None else 300.0 if gpu else 15.0,
     )

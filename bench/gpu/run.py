@@ -11,6 +11,7 @@ import numpy as np
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
+from bench.gpu.engines import compare
 from bench.report import Result, at_least, at_most
 from inference_protocol.reasons import WorkerReason
 from inference_worker.batching.execute import Execution
@@ -49,6 +50,7 @@ def run(rounds: int) -> Result:  # noqa: ARG001 -- every benchmark takes it; a d
         "whyNotBatched": warm.layout.why,
         "switchMilliseconds": round(warm.switch_seconds * 1e3, 2),
     }
+    record["backEnds"] = compare(data, images, SIDE)
     record |= changing_rows(engine, warm)
     record |= cancelled(engine, data)
     record |= short_of_memory(data)

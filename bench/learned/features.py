@@ -1,20 +1,12 @@
-"""What a learned policy sees of one waiting job: the job and the state of the fleet, in numbers without a unit."""
+"""A simulated instant as the learned policy sees it: by the operator's own code, so that training and shadow can't differ."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import log
 
 import numpy as np
 
 from bench.scheduling.workload import CPUS, GPUS, SimJob
-
-NAMES = (
-    "slack in GPU times", "slack in CPU times", "log GPU time", "log CPU over GPU", "jobs waiting", "share that are shorter",
-    "share that are due sooner", "share that are shorter and due sooner", "work due sooner over GPU time left", "GPUs free",
-    "CPUs free", "time until a GPU is free over slack", "jobs come lately",
-)  # fmt: skip
-# How far back an arrival counts as recent, in ticks.
-_RECENT = 60.0
+from inference_operator.decisions.features import RECENT_SECONDS, Scene, Waiting, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,24 +20,18 @@ class State:
 
 
 def rows(state: State) -> tuple[list[int], np.ndarray]:
-    """The numbers of the waiting jobs, and a row for each."""
+    """The numbers of the waiting jobs, and a row for each. A tick is a second."""
     numbers = sorted(state.waiting)
-    jobs = [state.waiting[number] for number in numbers]
-    if not jobs:
-        return [], np.empty((0, len(NAMES)))
-    gpu = np.array([job.believed_gpu * share for job, share in jobs])
-    cpu = np.array([job.believed_cpu * share for job, share in jobs])
-    slack = np.maximum(np.array([job.deadline - state.now for job, _ in jobs]), 1e-3)
-    shorter, sooner = gpu[None, :] < gpu[:, None], slack[None, :] < slack[:, None]
-    free = {"gpu": GPUS - len(state.ends["gpu"]), "cpu": CPUS - len(state.ends["cpu"])}
-    wait = 0.0 if free["gpu"] > 0 else min(state.ends["gpu"]) - state.now
-    lately = sum(state.now - _RECENT <= arrival <= state.now for arrival in state.arrivals)
-    same = np.ones(len(jobs))
-    table = np.column_stack(
-        [
-            slack / gpu, slack / cpu, np.log(gpu), np.log(cpu / gpu), len(jobs) * same, shorter.mean(1), sooner.mean(1),
-            (shorter & sooner).mean(1), (sooner * gpu[None, :]).sum(1) / (GPUS * slack), free["gpu"] * same, free["cpu"] * same,
-            wait / slack, log(1 + lately) * same,
-        ]
-    )  # fmt: skip
-    return numbers, table
+    free = GPUS - len(state.ends["gpu"])
+    scene = Scene(
+        waiting=[
+            Waiting(job.believed_gpu * share, job.believed_cpu * share, job.deadline - state.now)
+            for job, share in (state.waiting[number] for number in numbers)
+        ],
+        gpus=GPUS,
+        free_gpus=free,
+        free_cpus=CPUS - len(state.ends["cpu"]),
+        gpu_wait=0.0 if free > 0 else min(state.ends["gpu"]) - state.now,
+        lately=sum(state.now - RECENT_SECONDS <= arrival <= state.now for arrival in state.arrivals),
+    )
+    return numbers, table(scene)

@@ -44,6 +44,11 @@ class Judged(Simulation):
         waiting = {number: (self._jobs[number], share) for number, share in self._waiting.items()}
         return State(now, waiting, ends, self._times)
 
+    def fleet_at(self, ours: Ours, now: float) -> Fleet:
+        """The snapshot that the operator would have."""
+        self._now = now
+        return super()._fleet(ours)
+
     def left(self, now: float) -> list[SimJob]:
         """All that is still to be done, as a workload that begins now: for the optimum from here on."""
         found = [_rest(self._jobs[number], share, now) for number, share in self._waiting.items()]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-from bench.learned.features import NAMES, State, rows
+from bench.learned.features import State, rows
 from bench.learned.policy import Judged, Score, Veto
 from bench.report import Bar, Result, at_least
 from bench.scheduling import traces
@@ -20,6 +20,7 @@ from bench.scheduling.figures import paired, summary
 from bench.scheduling.optimum import solve
 from bench.scheduling.simulate import Ours
 from bench.scheduling.workload import SimJob, generate
+from inference_operator.decisions.features import NAMES
 
 WINDOWS = 300
 _WINDOW_JOBS = 60
@@ -35,8 +36,7 @@ def run(rounds: int) -> Result:
     """Train, choose, judge; `rounds` is the number of windows that are labelled."""
     table, labels = labelled(range(1000, 1000 + (rounds or WINDOWS)))
     half = len(labels) * 4 // 5
-    model = HistGradientBoostingClassifier(max_iter=200, learning_rate=0.06, max_leaf_nodes=15, random_state=0)
-    model.fit(table[:half], labels[:half])
+    model = untrained().fit(table[:half], labels[:half])
 
     def score(rows: np.ndarray) -> np.ndarray:
         return np.asarray(model.predict_proba(rows)[:, 1]) if len(rows) else np.empty(0)
@@ -60,6 +60,11 @@ def run(rounds: int) -> Result:
             )
         )
     return Result(cells, bars)
+
+
+def untrained() -> HistGradientBoostingClassifier:
+    """What is trained."""
+    return HistGradientBoostingClassifier(max_iter=200, learning_rate=0.06, max_leaf_nodes=15, random_state=0)
 
 
 def labelled(seeds: range) -> tuple[np.ndarray, np.ndarray]:

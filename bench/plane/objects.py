@@ -72,6 +72,7 @@ def model(name: str, work: Work) -> tuple[Manifest, Manifest]:
         {
             "digest": DIGEST,
             "accelerator": device,
+            "backend": "onnx",
             "batchSize": 1,
             "itemsPerSecond": work.items / seconds,
             "loadSeconds": 0,

@@ -11,7 +11,7 @@ from math import inf
 
 from bench.scheduling.peers import Peer
 from bench.scheduling.workload import CPUS, GPUS, SimJob
-from inference_operator.decisions.fleet import Fleet, Need, Option, Shape, Tenure
+from inference_operator.decisions.fleet import Fleet, Need, Option, Tenure, shared_shape
 from inference_operator.decisions.profile import Estimate
 from inference_operator.decisions.schedule import schedule
 from inference_operator.domain.cluster import Key, Node, Pod, PodPhase
@@ -20,7 +20,7 @@ from inference_operator.settings import CostWeights
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 _SLOTS = {"gpu": GPUS, "cpu": CPUS}
-_SHAPES = {"gpu": Shape((("gpu", 1),)), "cpu": Shape((("cpu", 1),))}
+_SHAPES = {"gpu": shared_shape((("gpu", 1),)), "cpu": shared_shape((("cpu", 1),))}
 _NODES = tuple(Node(name, "1", {}, (), {name: amount}, ready=True, unschedulable=False) for name, amount in _SLOTS.items())
 WATTS = {"gpu": 300.0, "cpu": 15.0}
 # What going on after an eviction costs, in ticks.

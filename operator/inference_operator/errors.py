@@ -5,6 +5,8 @@ OperatorError
 │   └── WorkerUnreachableError  a worker pod did not answer, or not now
 ├── ConflictError      what we knew is out of date: look again, then decide again (409, 412)
 ├── NotFoundError      the object is gone (404)
+├── ExporterError      a meter did not answer, or nothing that can be read
+├── PolicyError        a learned policy can't be used
 └── RefusedError       the API server says no for good (400, 403, 422); `reason` and message go into a condition
 """
 
@@ -31,6 +33,14 @@ class ConflictError(OperatorError):
 
 class NotFoundError(OperatorError):
     """The object is gone."""
+
+
+class ExporterError(OperatorError):
+    """A meter could not be read; what it would have told stays unknown."""
+
+
+class PolicyError(OperatorError):
+    """A learned policy can't be loaded, or did not answer as it promised."""
 
 
 class RefusedError(OperatorError):

@@ -1,8 +1,10 @@
 """The operator's parts, put together: what each is given. What they do when is the business of `app`."""
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -10,21 +12,26 @@ import aiohttp
 from inference_operator.controller.autoscale import Autoscale
 from inference_operator.controller.fleet import FleetLoop
 from inference_operator.controller.intake import Intake
+from inference_operator.controller.meters import Meters
 from inference_operator.controller.pools import Pools
 from inference_operator.controller.reconcile import Reconciler
 from inference_operator.controller.resync import Resync
 from inference_operator.controller.store import Store
 from inference_operator.controller.tasks import Tasks
 from inference_operator.controller.telemetry import Telemetry
+from inference_operator.decisions.energy import watts
 from inference_operator.domain.cluster import Key
 from inference_operator.domain.load import Measure
 from inference_operator.effects.apply import Applier
 from inference_operator.effects.connection import Connection
+from inference_operator.effects.exporters import Exporters
 from inference_operator.effects.kube import Kube
 from inference_operator.effects.lease import Lease
 from inference_operator.effects.vault import Vault
 from inference_operator.effects.workers import Workers
+from inference_operator.errors import PolicyError
 from inference_operator.observability import metrics
+from inference_operator.observability.devices import DeviceCollector
 from inference_operator.observability.health import Health
 from inference_operator.observability.jobs import JobCollector
 from inference_operator.runtime.bucket import TokenBucket
@@ -33,8 +40,11 @@ from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import Settings
 
 if TYPE_CHECKING:
+    from inference_operator.controller.shadow import Shadow
     from inference_operator.custommetrics.service import CustomMetricsService
     from inference_operator.kedascaler.server import KedaScaler
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,7 @@ class Parts:
     vault: Vault
     fleet: FleetLoop
     telemetry: Telemetry
+    meters: Meters
     reconciler: Reconciler
     intake: Intake
     resync: Resync
@@ -82,12 +93,14 @@ def put_together(
     )
     vault, workers = Vault(kube, namespace, settings.task_key_name), Workers(pods)
     pools = Pools(store, settings, clock, vault)
-    fleet = FleetLoop(store, pools, settings, clock, queue.add)
+    fleet = FleetLoop(store, pools, settings, clock, queue.add, shadow(settings))
     autoscale = Autoscale(store, clock, queue.add, settings.autoscaling, telemetry_seconds=settings.telemetry_seconds)
     telemetry = Telemetry(store, workers, clock, queue.add, seconds=settings.telemetry_seconds, after_round=autoscale.round)
     applier = Applier(kube, store, Tasks(store, workers, clock, vault, queue.add), clock, reporter=identity)
-    intake = Intake(store, fleet, queue.add, settings.namespaces)
+    intake = Intake(store, fleet, queue.add, settings.namespaces, settings.metering)
     metrics.REGISTRY.register(JobCollector(partial(_measures, store)))
+    declared = {name: accelerator.watts_busy for name, accelerator in settings.accelerators.items()}
+    metrics.REGISTRY.register(DeviceCollector(declared, partial(_watts, store)))
     metrics_api = None
     if settings.custom_metrics.enabled:
         # Its cryptography takes 19 MB, which only those pay who use it.
@@ -109,12 +122,37 @@ def put_together(
         vault=vault,
         fleet=fleet,
         telemetry=telemetry,
+        meters=Meters(store, Exporters(pods, settings.metering.port), clock, settings.metering),
         reconciler=Reconciler(store, queue, fleet, pools, telemetry, applier, settings, clock),
         intake=intake,
         resync=Resync(kube, store, intake, health.heard),
         metrics_api=metrics_api,
         keda_scaler=keda_scaler,
     )
+
+
+def shadow(settings: Settings) -> "Shadow | None":
+    """The learned policy that is asked beside each pass; none without one, and none, with a word, where it can't be used."""
+    if not settings.policy.path:
+        return None
+    try:
+        # They need numpy and ONNX Runtime, which only those images have whose owners want this.
+        from inference_operator.controller.shadow import Shadow
+        from inference_operator.effects.policy import load_policy
+
+        found = Shadow(load_policy(Path(settings.policy.path)))
+    except (ImportError, PolicyError) as error:
+        log.warning("no learned policy is asked; scheduling is as without one: %s", error)
+        return None
+    metrics.policy_loaded.set(1)
+    return found
+
+
+def _watts(store: Store) -> Iterator[tuple[str, float]]:
+    for pod in store.pods.values():
+        drawn = watts(store.meters.get(pod.uid, {}))
+        if drawn is not None and pod.worker is not None and not pod.terminal:
+            yield pod.worker.accelerator, drawn
 
 
 def _measures(store: Store) -> Iterator[tuple[tuple[str, str], Measure]]:

@@ -35,7 +35,7 @@ class AcceleratorClass(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
     limits: dict[str, str] = {}
     node_selector: dict[str, str] = {}
     tolerations: tuple[TolerationSetting, ...] = ()
-    # Declared board or package power of one worker's share; there is no meter, so energy is modelled from these.
+    # Declared board or package power of one worker's share: what costs are reckoned with, and energy where no meter watched.
     watts_busy: float = 0.0
     watts_idle: float = 0.0
 
@@ -140,6 +140,32 @@ class Backends(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     torchscript: TorchScriptBackend = TorchScriptBackend()
 
 
+class Metering(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Reading NVIDIA's dcgm-exporter wherever one runs."""
+
+    # Whether to look for exporters at all.
+    enabled: bool = True
+    # A pod with any of these labels is one: the GPU operator's, and those of the exporter's own chart.
+    pod_labels: dict[str, str] = msgspec.field(
+        default_factory=lambda: {"app": "nvidia-dcgm-exporter", "app.kubernetes.io/name": "dcgm-exporter"}
+    )
+    # Where to believe such labels; empty is in every namespace.
+    namespaces: tuple[str, ...] = ()
+    # Its port, of plain HTTP.
+    port: int = 9400
+    # Seconds between two questions.
+    seconds: float = 10.0
+    # The devices that it tells of, as nodes and pods count them.
+    resource_name: str = "nvidia.com/gpu"
+
+
+class PolicySettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A learned policy that is asked beside each pass and has no say."""
+
+    # An ONNX file as `bench/learned` writes them; empty for none.
+    path: str = ""
+
+
 class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """All settings."""
 
@@ -167,6 +193,10 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     resync_seconds: float = 300.0
     # How often running workers are asked how they stand; a round costs half a second of CPU for a thousand workers.
     telemetry_seconds: float = 1.0
+    # Meters of devices, where there are any: {enabled, podLabels, namespaces, port, seconds, resourceName}.
+    metering: Metering = Metering()
+    # A learned policy in shadow mode (ADR 0010), which needs an image with ONNX Runtime: {path}.
+    policy: PolicySettings = PolicySettings()
     # Measuring load, and the HPAs.
     autoscaling: AutoscalingSettings = AutoscalingSettings()
     # The metrics API for the HPA.

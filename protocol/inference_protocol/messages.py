@@ -146,7 +146,7 @@ class Latency(_Record, frozen=True):
 class ModelFacts(_Record, frozen=True):
     """What the worker found out about its model. Throughput is items per second at `batch_size`.
 
-    `digest` is the verified file's; `variant` that of the INT8 variant which runs in its place.
+    `digest` is the verified file's; `variant` that of the INT8 variant which runs in its place; `backend` is what computed.
     """
 
     digest: Digest
@@ -157,6 +157,7 @@ class ModelFacts(_Record, frozen=True):
     memory_bytes: Count
     items_per_second: Amount | None = None
     variant: Digest | None = None
+    backend: Backend = "onnx"
 
 
 # A sketch clamps what it records to about 1,100 buckets (`inference_protocol.sketch`): more are no sketch.

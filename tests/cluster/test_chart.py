@@ -3,12 +3,14 @@
 import subprocess
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from dev.tools import bin_folder, ensure
 from examples.demo.cluster import ROOT
 from inference_operator.manifests.crd import files
+from inference_operator.settings import Metering, Settings
 
 pytestmark = pytest.mark.cluster
 CHART = ROOT / "charts" / "inference-operator"
@@ -142,6 +144,41 @@ def test_the_binding_in_kube_system_can_be_left_to_the_cluster() -> None:
     assert in_kube_system("customMetrics.authReaderBinding=false") == []
 
 
+def metering(*settings: str) -> Metering:
+    (config,) = kinds(render(*settings), "ConfigMap")
+    return msgspec.yaml.decode(config["data"]["config.yaml"], type=Settings).metering
+
+
+def test_meters_are_looked_for_as_the_operator_would_by_itself() -> None:
+    assert metering() == Metering()
+
+
+def test_meters_can_be_named_or_left_alone() -> None:
+    assert not metering("metering.enabled=false").enabled
+    assert metering("metering.podLabels.app=null", "metering.podLabels.exporter=mine").pod_labels == {
+        "app.kubernetes.io/name": "dcgm-exporter",
+        "exporter": "mine",
+    }
+    assert metering("metering.namespaces={gpu-operator}").namespaces == ("gpu-operator",)
+
+
+def test_a_learned_policy_is_mounted_only_where_there_is_one() -> None:
+    def of_policy(*settings: str) -> tuple[str, list[Any], list[Any]]:
+        objects = render(*settings)
+        (config,), (deployment,) = kinds(objects, "ConfigMap"), kinds(objects, "Deployment")
+        pod = deployment["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        mounts, volumes = (
+            [one for one in where if one["name"] == "policy"] for where in (container["volumeMounts"], pod["volumes"])
+        )
+        return yaml.safe_load(config["data"]["config.yaml"])["policy"]["path"], mounts, volumes
+
+    assert of_policy() == ("", [], [])
+    path, (mount,), (volume,) = of_policy("policy.configMap=learned")
+    assert path == f"{mount['mountPath']}/policy.onnx"
+    assert volume["configMap"] == {"name": "learned", "optional": True}
+
+
 def test_changed_settings_make_new_pods() -> None:
     def checksum(*settings: str) -> str:
         (deployment,) = kinds(render(*settings), "Deployment")
@@ -162,6 +199,7 @@ def test_changed_settings_make_new_pods() -> None:
         ("customMetrics.certificate=none", "certificate"),
         ("customMetrics.port=80", "port"),
         ("autoscaling.windowSeconds=1", "windowSeconds"),
+        ("metering.port=0", "port"),
         ("kedaScaler.port=80", "port"),
     ],
 )

@@ -151,15 +151,16 @@ def test_versions_of_a_model_applied_by_two_teams_merge_by_name(cluster: Cluster
     assert [v["name"] for v in merged.body["spec"]["versions"]] == ["1", "2"]
 
 
-def test_profiles_merge_by_file_class_and_batch_size(cluster: Cluster, namespace: str) -> None:
+def test_profiles_merge_by_file_class_back_end_and_batch_size(cluster: Cluster, namespace: str) -> None:
     cluster.client.create(models(namespace), a_model())
     path = f"{models(namespace)}/digits/status"
 
-    def write(manager: str, size: int, rate: float) -> Answer:
+    def write(manager: str, size: int, rate: float, **backend: str) -> Answer:
         profile = {
             "digest": DIGEST,
             "accelerator": "cpu",
             "batchSize": size,
+            **backend,
             "itemsPerSecond": rate,
             "loadSeconds": 1.0,
             "observedTime": "2026-01-01T00:00:00Z",
@@ -168,10 +169,14 @@ def test_profiles_merge_by_file_class_and_batch_size(cluster: Cluster, namespace
         del body["spec"]
         return cluster.client.apply(path, body, manager=manager)
 
-    write("a", 1, 10.0)
-    merged = write("b", 8, 50.0)
+    write("a", 1, 10.0, backend="onnx")
+    write("b", 8, 50.0, backend="onnx")
+    merged = write("c", 8, 20.0, backend="triton")
+    without = write("d", 8, 1.0)
 
-    assert [(p["batchSize"], p["itemsPerSecond"]) for p in merged.body["status"]["profiles"]] == [(1, 10.0), (8, 50.0)]
+    told = [(p["backend"], p["batchSize"], p["itemsPerSecond"]) for p in merged.body["status"]["profiles"]]
+    assert told == [("onnx", 1, 10.0), ("onnx", 8, 50.0), ("triton", 8, 20.0)]
+    assert without.code == 422 or "backend" in without.message
 
 
 def test_a_job_is_deleted_at_once_and_never_hangs_on_a_finalizer(cluster: Cluster, namespace: str) -> None:

@@ -304,6 +304,12 @@ MODELS: list[Case] = [
         "max must not be below min",
         {"warmPool": {"min": 2, "max": 2}},
     ),
+    (
+        "guests of Triton",
+        {"warmPool": {"guests": "SameNamespace", "backend": "triton"}},
+        "guests need backend onnx",
+        {"warmPool": {"backend": "triton"}},
+    ),
     ("warm workers below", {"warmPool": {"min": -1}}, "greater than or equal to 0", {"warmPool": {"min": 0}}),
     (
         "warm workers above",
@@ -312,6 +318,12 @@ MODELS: list[Case] = [
         {"warmPool": {"min": 100, "max": 200}},
     ),
     ("idle too long", {"warmPool": {"idleSeconds": 86_401}}, "less than or equal to 86400", {"warmPool": {"idleSeconds": 86_400}}),
+    (
+        "the same class twice on any back end",
+        {"declaredProfiles": [{"accelerator": "cpu", "itemsPerSecond": 1}] * 2},
+        "Duplicate value",
+        {"declaredProfiles": [{"accelerator": "cpu", "itemsPerSecond": 1, **more} for more in ({}, {"backend": "triton"})]},
+    ),
     (
         "the same class twice",
         {"resources": [{"accelerator": "cpu", "resources": {}}] * 2},

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 MEASURED = {
     "digest": DIGEST,
     "accelerator": "cpu",
+    "backend": "onnx",
     "batchSize": 1,
     "itemsPerSecond": 0.5,
     "loadSeconds": 1.0,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from inference_operator.domain.names import LABEL_JOB
 from tests.component.api_server import ConnectionCutError
 from tests.component.objects import a_batch, a_model, a_node, succeeded
 from tests.component.operators import QUICK_LEASE, Ward, until
@@ -158,15 +159,44 @@ async def test_a_standby_takes_the_tasks_over_from_a_leader(
     await check_all_done_once(server, node, jobs, rows=LONG // 2)
 
 
+async def test_a_pool_on_triton_grows_from_zero_does_what_asks_for_triton_and_goes_again(
+    server: ApiServer, ward: Ward, node: WarmNode
+) -> None:
+    pool = {"min": 0, "max": 1, "batchSize": 8, "claims": [CLAIM], "backend": "triton", "idleSeconds": 0}
+    server.update("inferencemodels", "digits", lambda model: model["spec"].update(warmPool=pool))
+    ward.start(server.url, settings={**SETTINGS, "backends": {"triton": {"image": "triton", "platform": "python"}}})
+    jobs = a_few(server, node, 3, rows=SHORT, backend="triton")
+    server.create(a_batch("of-onnx"))
+
+    await all_succeed(server, jobs)
+    await until(
+        lambda: server.all("pods") and all(job_of(pod) == "of-onnx" for pod in server.all("pods")), "the pool is given back"
+    )
+
+    for job in jobs:
+        status = server.get("inferencejobs", job)["status"]
+        assert whole(node, job, rows=SHORT)
+        assert status["placement"]["pod"] in {worker.pod for worker in node.workers}
+        assert status["placement"]["executionProvider"].startswith("TritonServer ")
+        assert status["model"]["backend"] == "triton"
+    (profile,) = server.get("inferencemodels", "digits")["status"]["profiles"]
+    assert profile["backend"] == "triton"
+
+
 _STATUS = "/inferencejobs/[^/]+/status$"
 
 
-def a_few(server: ApiServer, node: WarmNode, count: int, *, rows: int) -> list[str]:
+def job_of(pod: Raw) -> str | None:
+    """The job that has a pod for itself; None for a warm worker's."""
+    return pod["metadata"]["labels"].get(LABEL_JOB)
+
+
+def a_few(server: ApiServer, node: WarmNode, count: int, *, rows: int, **spec: str) -> list[str]:
     """Create batches; returns their names."""
     given = node.put_rows("rows", rows, WIDTH)
     names = [f"job-{number:02}" for number in range(count)]
     for name in names:
-        server.create(a_batch(name, batchSize=8, input={"uri": given}, output={"uri": f"pvc://{CLAIM}/out/{name}"}))
+        server.create(a_batch(name, batchSize=8, input={"uri": given}, output={"uri": f"pvc://{CLAIM}/out/{name}"}, **spec))
     return names
 
 

@@ -20,11 +20,12 @@ import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
 from inference_operator.domain import names
-from inference_protocol.messages import CONFIG_VARIABLE, HTTP_PORT, TELEMETRY_PATH, Telemetry
+from inference_protocol.messages import CONFIG_VARIABLE, HTTP_PORT, TELEMETRY_PATH, Telemetry, WorkerConfig, encode
 from tests.component.kubelet import node_of, now
 from tests.component.operators import until
 from tests.worker.harness import QUICK_COMMITS, QUICK_DRAIN, REPOSITORY
 from tests.worker.patched import PATCHES_VARIABLE
+from tests.worker.tritons import Triton
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,11 +58,12 @@ class Warm:
 
 @dataclass
 class WarmNode:
-    """Runs every warm worker that the operator makes. `workers` are all that ever were, oldest first."""
+    """Runs every warm worker that the operator makes, and the tritonserver beside it. `workers` are all that ever were, oldest first."""
 
     server: ApiServer
     folder: Path
     workers: list[Warm] = field(default_factory=list)
+    beside: list[Triton] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._lives: list[asyncio.Task[None]] = []
@@ -110,6 +112,8 @@ class WarmNode:
         for worker in self.workers:
             worker.kill()
             worker.process.wait()
+        for triton in self.beside:
+            triton.end()
         await asyncio.gather(*self._lives, return_exceptions=True)
 
     def _see(self, obj: Raw) -> None:
@@ -123,6 +127,11 @@ class WarmNode:
         number, name = len(self.workers) + 1, pod["metadata"]["name"]
         (config,) = [e["value"] for e in pod["spec"]["containers"][0]["env"] if e["name"] == CONFIG_VARIABLE]
         address, log = f"{_NET}.{number}", self.folder / f"{name}.log"
+        told = msgspec.json.decode(config, type=WorkerConfig)
+        if told.triton is not None:
+            beside = Triton(self.folder / name)
+            self.beside.append(beside)
+            config = encode(msgspec.structs.replace(told, triton=beside.told)).decode()
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(str(REPOSITORY / part) for part in ("protocol", "worker-image", "")),

@@ -32,6 +32,7 @@ from tests.e2e.support import (
     wait_reason,
     workers,
 )
+from tests.e2e.test_warm_pool import pool
 from tests.worker import models
 
 pytestmark = pytest.mark.skipif(not all_engines(), reason="INFERENCE_ENGINES=all builds the images of the other back ends")
@@ -210,6 +211,42 @@ def test_a_batch_outlives_server_model_process_operator_worker_and_pod(space: Sp
 
     assert (status["attempts"], status["failedAttempts"]) == (3, 1)
     assert_every_item_answered_once(space.folder, name, truth_of_slow_batches(space.folder, repeat=6))
+
+
+def test_a_warm_pool_on_triton_starts_from_zero_outlives_its_server_and_goes_back(space: Space) -> None:
+    kube, name = space.kube, "warmed"
+    model = kube.get("inferencemodel", "magika")
+    keep = {"min": 0, "max": 1, "idleSeconds": 5, "accelerator": "cpu", "claims": ["data"], "backend": "triton"}
+    spec = {"versions": model["spec"]["versions"], "warmPool": keep}
+    kube.apply({"apiVersion": model["apiVersion"], "kind": model["kind"], "metadata": {"name": "kept"}, "spec": spec})
+    kube.apply(a_slow_batch(name, space.folder, repeat=6, model="kept", backend="triton"))
+    for strike in (kill_server, kill_model_process):
+        done = progress(space.folder, name)
+        wait_for(lambda done=done: progress(space.folder, name) > done, f"{name} is beyond {done}")
+        (pod,) = pool(space, "kept")
+        strike(pod["metadata"]["uid"])
+
+    status = kube.wait(name, "Succeeded", seconds=180)["status"]
+
+    assert (status["attempts"], status["placement"]["executionProvider"]) == (1, TRITON)
+    assert status["placement"]["pod"] == pod["metadata"]["name"]
+    assert not workers(kube, name)
+    assert_every_item_answered_once(space.folder, name, truth_of_slow_batches(space.folder, repeat=6))
+    wait_for(lambda: not pool(space, "kept"), "the pool is given back")
+
+
+def test_a_batch_in_torchscript_is_handed_to_a_warm_worker(scripts: Space) -> None:
+    kube = scripts.kube
+    model = kube.get("inferencemodel", "digits-torchscript")
+    spec = {"versions": model["spec"]["versions"], "warmPool": {"accelerator": "cpu", "claims": ["data"]}}
+    kube.apply({"apiVersion": model["apiVersion"], "kind": model["kind"], "metadata": {"name": "scripted-pool"}, "spec": spec})
+    kube.apply(a_batch("handed-over", model="scripted-pool"))
+
+    status = kube.wait("handed-over", "Succeeded", seconds=180)["status"]
+
+    assert status["placement"]["executionProvider"].startswith("TorchScript ")
+    assert status["placement"]["pod"] in {pod["metadata"]["name"] for pod in pool(scripts, "scripted-pool")}
+    assert not workers(kube, "handed-over")
 
 
 @dataclass(frozen=True)

@@ -171,10 +171,11 @@ class SimulatedCluster:
             latency=Latency(p50=10.0, p95=20.0, p99=30.0, count=items),
         )
         now = rfc3339(self._clock.now())
+        running = [status["state"]["running"] for status in raw["status"]["containerStatuses"]]
         ended = {
             "exitCode": 0 if outcome == "Succeeded" else 1,
             "message": encode_report(report).decode(),
-            "startedAt": now,
+            "startedAt": running[0]["startedAt"],
             "finishedAt": now,
         }
         self._status(

@@ -10,6 +10,7 @@ from typing import Any
 
 from inference_operator.controller.fleet import FleetLoop
 from inference_operator.controller.intake import Intake
+from inference_operator.controller.meters import Meters
 from inference_operator.controller.pools import Pools
 from inference_operator.controller.reconcile import Reconciler
 from inference_operator.controller.resync import Resync
@@ -21,10 +22,12 @@ from inference_operator.domain.cluster import Key
 from inference_operator.domain.credentials import TaskKey
 from inference_operator.domain.schema import API_VERSION, rfc3339
 from inference_operator.effects.apply import Applier
+from inference_operator.effects.ports import ExporterClient
 from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import Settings
 from tests.simulation.api import At, Raw, SimulatedApi
 from tests.simulation.cluster import DIGEST, Script, SimulatedCluster
+from tests.simulation.meter import SimulatedExporters
 from tests.simulation.trace import Trace, whose
 from tests.simulation.virtual_time import START, VirtualClock, run
 from tests.simulation.warm import Ledger
@@ -77,7 +80,14 @@ class CrashingApi:
 class Operator:
     """One life: all the real parts, put together as `app.run` does, without kopf, lease and HTTP."""
 
-    def __init__(self, api: SimulatedApi, cluster: SimulatedCluster, settings: Settings, crash_after: int | None) -> None:
+    def __init__(
+        self,
+        api: SimulatedApi,
+        cluster: SimulatedCluster,
+        settings: Settings,
+        crash_after: int | None,
+        exporters: ExporterClient | None = None,
+    ) -> None:
         clock = VirtualClock()
         self.store = Store()
         self.queue: WorkQueue[Key] = WorkQueue(clock.monotonic)
@@ -90,7 +100,8 @@ class Operator:
         tasks = Tasks(self.store, cluster, clock, tokens, self.queue.add)
         applier = Applier(self.kube, self.store, tasks, clock, reporter="simulation")
         self._reconciler = Reconciler(self.store, self.queue, self.fleet, pools, self._telemetry, applier, settings, clock)
-        self._intake = Intake(self.store, self.fleet, self.queue.add)
+        self._intake = Intake(self.store, self.fleet, self.queue.add, metering=settings.metering)
+        self._meters = Meters(self.store, exporters, clock, settings.metering) if exporters is not None else None
         self._resync = Resync(self.kube, self.store, self._intake, lambda _: None)
 
     def _take(self, event: str, plural: str, raw: Raw) -> None:
@@ -112,6 +123,8 @@ class Operator:
                 await self._resync.once()
                 group.create_task(self.fleet.run())
                 group.create_task(self._telemetry.run())
+                if self._meters is not None:
+                    group.create_task(self._meters.run())
                 group.create_task(self._resync.run(self._settings.resync_seconds))
                 group.create_task(self._sweep())
                 for _ in range(self._settings.workers):
@@ -149,6 +162,8 @@ class World:
         self.least_answering: dict[str, int] = {}
         self.ledger = Ledger()
         self.lives = 0
+        # Meters of devices, where a simulation has any.
+        self.exporters: SimulatedExporters | None = None
         self._plot: list[tuple[float, Callable[[], object]]] = []
 
     def _count(self, verb: str, at: At, raw: Raw) -> None:
@@ -184,7 +199,7 @@ class World:
     ) -> None:
         """A model whose speed is known: thirty items take so many seconds, and loading three. It takes 100 MB."""
         profiles = [
-            {"digest": digest, "accelerator": class_, "batchSize": 1, "itemsPerSecond": 30 / time, "loadSeconds": 3.0, "samples": 9,
+            {"digest": digest, "accelerator": class_, "backend": "onnx", "batchSize": 1, "itemsPerSecond": 30 / time, "loadSeconds": 3.0, "samples": 9,
              "memoryBytes": 100_000_000,
              "observedTime": rfc3339(START - timedelta(days=1))}
             for class_, time in (seconds or {}).items()
@@ -233,6 +248,10 @@ class World:
         """A user deletes a job, now."""
         self.trace.say(name, "is deleted")
         self.api.mark_deleted(At("inferencejobs", "default", name))
+
+    def crash(self) -> None:
+        """The operator dies, now."""
+        self._operator.kube.dead.set()
 
     def watch_answering(self, name: str, *, since: float) -> None:
         """Keep the smallest number of workers that ever answer."""
@@ -303,7 +322,7 @@ class World:
     async def _one_life(self, cluster: SimulatedCluster, seconds: float) -> None:
         crash_after = self.crash_after[self.lives] if self.lives < len(self.crash_after) else self.crash_always_after
         self.lives += 1
-        operator = Operator(self.api, cluster, self.settings, crash_after)
+        operator = self._operator = Operator(self.api, cluster, self.settings, crash_after, self.exporters)
         life, death = asyncio.create_task(operator.live()), asyncio.create_task(operator.kube.dead.wait())
         done, _ = await asyncio.wait((life, death), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for task in (life, death):

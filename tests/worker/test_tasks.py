@@ -26,7 +26,7 @@ from inference_protocol.messages import (
 from inference_protocol.reasons import WorkerReason
 from inference_worker.cpu import usable_memory_bytes
 from tests.worker import models
-from tests.worker.harness import CLAIM, QUICK_COMMITS, QUICK_DRAIN, Worker, a_config, answers_in, committed, until
+from tests.worker.harness import CLAIM, ON_TRITON, QUICK_COMMITS, QUICK_DRAIN, Worker, a_config, answers_in, committed, until
 from tests.worker.wire import Reply, get, post
 
 if TYPE_CHECKING:
@@ -252,6 +252,8 @@ def test_orders_survive_the_round_trip_of_their_encoding(place: Place) -> None:
 
 # Guests: tasks on other models.
 
+GUESTS = pytest.mark.skipif(ON_TRITON, reason="workers in front of Triton take no guests, see the test of that")
+
 
 def a_guest_order(place: Place, name: str, model: bytes, *, megabytes: int = 100, batch_size: int = 8) -> TaskOrder:
     """An order on a model of its own, whose file has the name of the job."""
@@ -261,6 +263,7 @@ def a_guest_order(place: Place, name: str, model: bytes, *, megabytes: int = 100
     return an_order(place, name, rows=10, model=source, memory_bytes=megabytes << 20, batch_size=batch_size)
 
 
+@GUESTS
 def test_another_model_is_loaded_once_and_its_tasks_are_done_by_it(place: Place) -> None:
     worker = a_warm_worker(place)
     order = a_guest_order(place, "guest", models.slow(width=16, steps=2))
@@ -283,6 +286,7 @@ def test_another_model_is_loaded_once_and_its_tasks_are_done_by_it(place: Place)
     assert telemetry(worker).model != first.model
 
 
+@GUESTS
 def test_where_memory_is_short_the_longest_unused_guest_goes(place: Place) -> None:
     room = usable_memory_bytes()
     worker = a_warm_worker(place)
@@ -298,6 +302,7 @@ def test_where_memory_is_short_the_longest_unused_guest_goes(place: Place) -> No
     assert set(telemetry(worker).guests) == {order.model.digest for order in orders[1:]}
 
 
+@GUESTS
 def test_a_guest_that_can_not_fit_is_refused_and_harms_nobody(place: Place) -> None:
     worker = a_warm_worker(place)
     small = a_guest_order(place, "small", models.slow(width=16, steps=2))
@@ -312,6 +317,7 @@ def test_a_guest_that_can_not_fit_is_refused_and_harms_nobody(place: Place) -> N
     assert telemetry(worker).guests == (small.model.digest,)
 
 
+@GUESTS
 def test_a_guest_with_a_larger_batch_is_loaded_anew(place: Place) -> None:
     worker = a_warm_worker(place)
     small = a_guest_order(place, "guest", models.slow(width=16, steps=2), batch_size=2)
@@ -324,6 +330,7 @@ def test_a_guest_with_a_larger_batch_is_loaded_anew(place: Place) -> None:
     assert telemetry(worker).guests == (small.model.digest,)
 
 
+@GUESTS
 def test_a_corrupt_guest_fails_alone(place: Place) -> None:
     worker = a_warm_worker(place)
     bad, good = a_guest_order(place, "bad", b"no model"), an_order(place, "good")

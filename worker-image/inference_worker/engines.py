@@ -28,6 +28,11 @@ class Opening:
         """Whether all runs will have one shape, as those of a batch task have."""
         return self.config.task is not None
 
+    @property
+    def patient(self) -> bool:
+        """Whether it is for batches, which rather wait for what computes than to fail."""
+        return self.config.task is not None or bool(self.config.task_token_digest)
+
 
 def open_engine(opening: Opening) -> Engine:
     """Load a model into the back end that the worker was told to use. Raises WorkerError."""
@@ -70,6 +75,7 @@ def _triton(opening: Opening) -> Engine:
         providers=opening.config.providers,
         threads=opening.threads,
         steady=opening.steady,
+        patient=opening.patient,
         on_hopeless=opening.on_hopeless,
     )
 

@@ -91,7 +91,9 @@ class Life:
         """Become a warm worker."""
         model = self.model
         assert model is not None, "its own model is loaded first"
-        self.guests = Guests(self._load_guest, cpu.usable_memory_bytes() - model.facts.memory_bytes)
+        if self.config.backend == "onnx":
+            # Only there do models share the memory that this process may use.
+            self.guests = Guests(self._load_guest, cpu.usable_memory_bytes() - model.facts.memory_bytes)
         self.tasks = Tasks(self._begin)
         return self.tasks
 
@@ -116,7 +118,9 @@ class Life:
             if model is None:
                 raise WorkerError(WorkerReason.MODEL_NOT_FOUND, f"{held.name} {held.version} was unloaded")
             return model.engine, model.warm, model.facts
-        assert self.guests is not None
+        if self.guests is None:
+            why = f"and what others take in memory beside it is not known on back end {self.config.backend}"
+            raise WorkerError(WorkerReason.OUT_OF_MEMORY, f"{asked.name} {asked.version} is not this worker's model, {why}")
         guest = await self.guests.take(order)
         return guest.engine, guest.warm, guest.facts
 

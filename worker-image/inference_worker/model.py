@@ -16,6 +16,7 @@ from inference_worker.errors import WorkerError
 from inference_worker.metrics import ModelMetrics
 from inference_worker.serve.ask import Signature
 from inference_worker.serve.codec import Decoder
+from inference_worker.threads import in_thread
 from inference_worker.warmup import Warm, warm_up
 
 _ROWS_LIMIT_BYTES = 1 << 30
@@ -71,7 +72,8 @@ class Model:
         """Answer what is there, then free the model. New requests go elsewhere by now."""
         await self.batcher.emptied()
         self.batcher.close()
-        self.engine.close()
+        # Not on the event loop: what has to be told to another process may take as long as that likes.
+        await in_thread(self.engine.close, name="closing")
 
 
 def padding(engine: Engine, warm: Warm) -> Callable[[int], int]:
@@ -110,6 +112,7 @@ def load(
         memory_bytes=engine.memory_bytes,
         items_per_second=warm.items_per_second,
         variant=variant,
+        backend=config.backend,
     )
     return Loaded(source, engine, warm, facts)
 

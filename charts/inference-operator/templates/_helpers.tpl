@@ -62,6 +62,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   "backends" .Values.backends
   "accelerators" .Values.accelerators
   "cost" .Values.cost
+  "metering" .Values.metering
+  "policy" (dict "path" (ternary "/etc/inference-operator-policy/policy.onnx" "" (ne .Values.policy.configMap "")))
   "namespaces" .Values.watchNamespaces
   "logLevel" .Values.logLevel
   "autoscaling" .Values.autoscaling

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Protocol
 
@@ -11,6 +11,7 @@ from inference_operator.controller.store import Store
 from inference_operator.decisions.fleet import Answer, Demand, Fleet, Need, Tenure
 from inference_operator.decisions.lodging import model_of, pool_key
 from inference_operator.decisions.schedule import schedule
+from inference_operator.decisions.usage import usage
 from inference_operator.domain.cluster import Key
 from inference_operator.domain.instants import shift
 from inference_operator.observability import metrics
@@ -29,15 +30,26 @@ class Wake(Protocol):
         ...
 
 
+class Watcher(Protocol):
+    """Is told of each pass, and has no say in it."""
+
+    def watch(self, fleet: Fleet, answers: Mapping[Key, Answer], now: datetime) -> None:
+        """What a pass looked at and what it answered."""
+        ...
+
+
 class FleetLoop:
     """Needs in, answers out; at most one pass in `scheduling_interval_seconds`."""
 
-    def __init__(self, store: Store, pools: Pools, settings: Settings, clock: Clock, wake: Wake) -> None:
+    def __init__(
+        self, store: Store, pools: Pools, settings: Settings, clock: Clock, wake: Wake, watcher: Watcher | None = None
+    ) -> None:
         self._pools = pools
         self._store = store
         self._settings = settings
         self._clock = clock
         self._wake = wake
+        self._watcher = watcher
         self._needs: dict[Key, Need] = {}
         self._tenures: dict[Key, Tenure] = {}
         self._demands: dict[Key, Demand] = {}
@@ -108,9 +120,13 @@ class FleetLoop:
             tuple(self._needs.values()),
             tuple(self._tenures.values()),
             self._pools.hosts(looks, blocked),
+            usage(self._store.strangers, self._store.busy, self._settings.metering.resource_name),
         )
+        now = self._clock.now()
         with metrics.scheduling_seconds.time(), paused():
-            answers = schedule(fleet, self._settings.cost, self._clock.now())
+            answers = schedule(fleet, self._settings.cost, now)
+        if self._watcher is not None:
+            self._watcher.watch(fleet, answers, now)
         metrics.needs.set(len(fleet.needs))
         before, self._answers = self._answers, answers
         for key, answer in answers.items():

@@ -9,20 +9,38 @@ from inference_operator.decisions.lodging import pool_key
 from inference_operator.decisions.need import reckoned
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Autoscaler, Key, Model, Node, Pod
-from inference_operator.domain.parse import parse_autoscaler, parse_job, parse_model, parse_node, parse_pod, parse_volume
+from inference_operator.domain.parse import (
+    parse_autoscaler,
+    parse_exporter,
+    parse_job,
+    parse_model,
+    parse_node,
+    parse_pod,
+    parse_volume,
+)
+from inference_operator.settings import Metering
 
 Raw = dict[str, Any]
+_METERING = Metering()
 
 
 class Intake:
     """One method a kind: `gone` says that the object was deleted."""
 
-    def __init__(self, store: Store, fleet: FleetLoop, wake: Callable[[Key], None], namespaces: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        store: Store,
+        fleet: FleetLoop,
+        wake: Callable[[Key], None],
+        namespaces: tuple[str, ...] = (),
+        metering: Metering = _METERING,
+    ) -> None:
         self._store = store
         self._fleet = fleet
         self._wake = wake
         # Namespaces whose jobs and models are ours to serve; none means all.
         self._namespaces = frozenset(namespaces)
+        self._metering = metering
 
     def _is_served(self, key: Key) -> bool:
         return not self._namespaces or key.namespace in self._namespaces
@@ -119,10 +137,20 @@ class Intake:
             pod = parse_pod(raw)
             if not self._store.put_pod(pod):
                 return
+        self._exporter(key, raw, gone=gone)
         if pod is not None:
             self._wake_owner(pod)
         if _taken(before) != (None if gone else _taken(pod)) or _opens(before) != (None if gone else _opens(pod)):
             self._fleet.touch()
+
+    def _exporter(self, key: Key, raw: Raw, *, gone: bool) -> None:
+        """A pod that may be a meter."""
+        wanted = self._metering.enabled and (not self._metering.namespaces or key.namespace in self._metering.namespaces)
+        found = parse_exporter(raw, self._metering.pod_labels) if wanted and not gone else None
+        if found is None:
+            self._store.exporters.pop(key, None)
+        else:
+            self._store.exporters[key] = found
 
     def _wake_owner(self, pod: Pod) -> None:
         if pod.worker is None:

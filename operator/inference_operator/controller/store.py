@@ -32,6 +32,7 @@ from inference_operator.domain.cluster import (
 )
 from inference_operator.domain.job import AttemptOutcome, AttemptStatus
 from inference_operator.domain.load import Measure
+from inference_operator.domain.power import Drawn, Exporter
 from inference_operator.domain.topology import Terms, Volume
 from inference_protocol.messages import TaskState
 
@@ -75,6 +76,12 @@ class Store:
         # The same by their claims' namespaces and names: all jobs of a namespace share one look.
         self._terms: dict[str, dict[str, Terms]] = {}
         self.metrics_api = MetricsApi(MetricsApiState.DISABLED)
+        self.exporters: dict[Key, Exporter] = {}
+        # What the devices of a worker have drawn, by its pod's uid and theirs.
+        self.meters: dict[str, dict[str, Drawn]] = {}
+        # How nodes are used beyond what their pods ask for: by strangers, as meters tell, and by our workers, as they tell.
+        self.strangers: dict[str, float] = {}
+        self.busy: dict[str, float] = {}
         self._pods_of: dict[str, set[Key]] = {}
         self._jobs_of: dict[Key, set[Key]] = {}
         self._keys_by_uid: dict[str, Key] = {}
@@ -174,6 +181,7 @@ class Store:
         self._forget_tasks(key)
         del self.pods[key]
         self.readings.pop(old.uid, None)
+        self.meters.pop(old.uid, None)
         self._unowned.pop(old.uid, None)
         self._last_run.pop(old.uid, None)
 
@@ -362,6 +370,7 @@ class Store:
             setback=self.setbacks.get(key),
             lost=frozenset(pod.uid for pod in pods if self._is_lost(pod)),
             readings=readings,
+            meters={pod.uid: dict(self.meters[pod.uid]) for pod in pods if pod.uid in self.meters},
             measure=self.measures.get(job.uid),
             autoscalers=self.autoscalers_of(key),
             metrics_api=self.metrics_api,

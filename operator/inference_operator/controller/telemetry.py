@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from inference_operator.controller.store import Store
 from inference_operator.decisions.lodging import pool_key
+from inference_operator.decisions.usage import busy_share
 from inference_operator.domain.cluster import Key, Pod, PodPhase, Reading
 from inference_operator.effects.ports import WorkerClient
 from inference_operator.runtime.clock import Clock
@@ -34,6 +35,8 @@ class Telemetry:
         self._seconds = seconds
         self._after_round = after_round
         self._gate = asyncio.Semaphore(_AT_ONCE)
+        # The share of the time in which each worker computed between its last two answers, by its pod's uid.
+        self._shares: dict[str, float] = {}
 
     async def run(self) -> None:
         """Ask for ever."""
@@ -48,6 +51,7 @@ class Telemetry:
         """Ask every running worker once."""
         running = [pod for pod in self._store.pods.values() if _answers(pod)]
         answers = await asyncio.gather(*(self._ask(pod) for pod in running))
+        self._shares = {}
         for pod, answer in zip(running, answers, strict=True):
             news = self._keep(pod, answer)
             if pod.worker is None:
@@ -60,6 +64,11 @@ class Telemetry:
                 self._wake(key)
             for lodger in self._store.lodgers(pod.key):
                 self._wake(lodger)
+        busy: dict[str, float] = {}
+        for pod in running:
+            if pod.node is not None:
+                busy[pod.node] = busy.get(pod.node, 0.0) + self._shares.get(pod.uid, 0.0)
+        self._store.busy = busy
         self._after_round({pod.uid: answer for pod, answer in zip(running, answers, strict=True)})
 
     async def fill(self, pods: Iterable[Pod]) -> bool:
@@ -81,7 +90,9 @@ class Telemetry:
         if answer is None or pod.key not in self._store.pods:
             return False
         before = self._store.readings.get(pod.uid)
-        self._store.put_reading(pod, Reading(answer, self._clock.now()))
+        after = Reading(answer, self._clock.now())
+        self._shares[pod.uid] = busy_share(before, after)
+        self._store.put_reading(pod, after)
         return before is None or _substance(before.telemetry) != _substance(answer)
 
 

@@ -2,27 +2,27 @@
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from inference_operator.decisions import admit, need
 from inference_operator.decisions.actions import Action, DeletePod, StartTask, StopTask, WriteModelStatus
 from inference_operator.decisions.attempts import Attempts, expected_end, is_running, retry_time
 from inference_operator.decisions.creation import create_worker, placement_at
-from inference_operator.decisions.fleet import Answer, Eviction
+from inference_operator.decisions.energy import energy_status, untold
+from inference_operator.decisions.fleet import Answer, Eviction, Obstacle
 from inference_operator.decisions.learn import learned
 from inference_operator.decisions.lodging import order
 from inference_operator.decisions.need import Standing, is_lost, setback_retry
 from inference_operator.decisions.outcome import ACCEPTED, UNFINISHED, Outcome, failed, stop_all, waiting
-from inference_operator.decisions.profile import find_profile
+from inference_operator.decisions.profile import find_profile, measured
 from inference_operator.decisions.report import (
     deadline_status,
-    energy_status,
     facts_of,
     latency_status,
     model_status,
     placement_status,
     queue_status,
     round_milliseconds,
+    waiting_deadline,
     waiting_words,
 )
 from inference_operator.decisions.trouble import out_of_reach, trouble_of
@@ -36,7 +36,6 @@ from inference_operator.domain.job import (
     EnergyStatus,
     InferenceJobStatus,
     LatencyStatus,
-    Outlook,
     OutputStatus,
     Placement,
     ProgressStatus,
@@ -152,7 +151,9 @@ def _probed(observed: Observed, pod: Pod, now: datetime) -> tuple[Action, ...]:
     """The first figures of a model on this class: what the worker's warm-up has measured, long before the work is done."""
     model, facts = observed.model, facts_of(pod, observed.readings)
     accelerator = pod.worker.accelerator if pod.worker is not None else ""
-    if model is None or facts is None or find_profile(model, facts.digest, accelerator=accelerator, batch_size=facts.batch_size):
+    if model is None or facts is None:
+        return ()
+    if find_profile(model, measured(facts), accelerator=accelerator, batch_size=facts.batch_size):
         return ()
     status = learned(model, facts, accelerator=accelerator, now=now)
     return (WriteModelStatus(model.key, model.uid, status, model.resource_version),) if status is not None else ()
@@ -177,7 +178,8 @@ def _evicted(observed: Observed, state: Attempts, eviction: Eviction, settings: 
     deadline = deadline_status(
         observed.job.spec.deadline if observed.job.spec is not None else None, estimated=None, completed=None, before=None, now=now
     )
-    spent = energy_status(pod, status.energy, status.progress, settings, now)
+    meters = observed.meters.get(pod.uid, {})
+    spent = energy_status(pod, meters, status.energy, status.progress, settings, now)
     status = replace(status, last_attempt=ended, evictions=status.evictions + 1, deadline=deadline, energy=spent)
     return Outcome((), (*waiting(ConditionType.PLACED, Reason.PREEMPTED, eviction.message), UNFINISHED), status, "Waiting")
 
@@ -201,7 +203,8 @@ def _next_attempt(
         assert made is not None and made.placement is not None
         return _placing(observed, made.placement, number, status, now, (*ending, creation))
     reason, text, recheck, final = _why_waiting(observed, state, answer, settings, now)
-    status = replace(status, **_queued(observed, answer, reason, now))
+    obstacle = answer.obstacle if answer is not None and answer.obstacle is not None and answer.obstacle.reason is reason else None
+    status = _queued(status, observed, obstacle, now)
     if final:
         ended = replace(status, completion_time=now.replace(microsecond=0))
         return Outcome(stale, failed(reason, text), ended, "Failed")
@@ -209,19 +212,14 @@ def _next_attempt(
     return Outcome(stale, findings, status, "Waiting", min(filter(None, (recheck, wake)), default=None))
 
 
-def _queued(observed: Observed, answer: Answer | None, reason: AnyReason, now: datetime) -> dict[str, Any]:
-    """The status parts of a job that waits for room: its place in the queue, and what that means for its deadline."""
-    obstacle = answer.obstacle if answer is not None else None
+def _queued(status: InferenceJobStatus, observed: Observed, obstacle: Obstacle | None, now: datetime) -> InferenceJobStatus:
+    """The status of a job that waits for room: its place in the queue, and what that means for its deadline."""
     before, spec = observed.job.status, observed.job.spec
     assert spec is not None
-    if obstacle is None or reason is not obstacle.reason or obstacle.position is None:
-        return {"queue": None}
-    done = obstacle.done or obstacle.possible
-    due = deadline_status(spec.deadline, estimated=done, completed=None, before=before.deadline, now=now)
-    if due is not None and obstacle.start_by is not None and due.outlook is Outlook.UNKNOWN:
-        # Nobody knows when a place will be free for it, but those before it are known to leave it none in time.
-        due = replace(due, outlook=Outlook.AT_RISK)
-    return {"queue": queue_status(obstacle.position, obstacle.start, before.queue, now), "deadline": due}
+    status = replace(status, queue=queue_status(obstacle, before.queue, now))
+    if obstacle is None or obstacle.position is None:
+        return status
+    return replace(status, deadline=waiting_deadline(spec.deadline, obstacle, before.deadline, now))
 
 
 def _before_the_next(observed: Observed) -> tuple[DeletePod | StopTask, ...]:
@@ -370,11 +368,13 @@ def _progress(observed: Observed, state: Attempts, now: datetime) -> ProgressSta
 def _energy(observed: Observed, state: Attempts, progress: ProgressStatus | None, settings: Settings) -> EnergyStatus | None:
     """Counted once for each attempt: by the look that finds it ended and not told."""
     told = observed.job.status.last_attempt
-    untold = told is None or told.number != state.number or told.outcome is AttemptOutcome.RUNNING
+    news = told is None or told.number != state.number or told.outcome is AttemptOutcome.RUNNING
     before = observed.job.status.energy
-    if state.ending is None or state.pod is None or state.ended is None or not untold:
+    if state.ending is None or state.ended is None or not news:
         return before
-    return energy_status(state.pod, before, progress, settings, state.ended)
+    if state.pod is None:
+        return untold(before)
+    return energy_status(state.pod, observed.meters.get(state.pod.uid, {}), before, progress, settings, state.ended)
 
 
 def _tenth(completed: int, total: int) -> int:

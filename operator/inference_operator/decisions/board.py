@@ -2,26 +2,34 @@
 
 import heapq
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from inference_operator.decisions import place
-from inference_operator.decisions.fleet import Shape
+from inference_operator.decisions.fleet import Shape, Usage
 from inference_operator.domain.cluster import Node, Pod
 from inference_operator.domain.resources import shortage, subtract
 from inference_operator.domain.topology import ZONE_LABEL
 
+_UNUSED = Usage()
+
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """A node, what is free on it, and how often something was taken from it in this pass."""
+    """A node, what is free on it, how often something was taken from it in this pass, and how it is used besides."""
 
     node: Node
     free: dict[str, int]
     taken: int = 0
+    usage: Usage = _UNUSED
+
+    def crowding(self, shape: Shape) -> tuple[float, float]:
+        """How full it would be with one more of a shape, then how busy our workers there are."""
+        return place.pressure(self.node, self.free, shape, self.usage), self.usage.busy
 
 
-_Entry = tuple[float, str, int, Slot]
+_Entry = tuple[tuple[float, float], str, int, Slot]
 
 
 @dataclass(slots=True)
@@ -40,8 +48,11 @@ class _Shaped:
 class Board:
     """One pass's capacity."""
 
-    def __init__(self, nodes: Iterable[Node], pods: Iterable[Pod]) -> None:
-        self.slots = {node.name: Slot(node, dict(node.allocatable)) for node in sorted(nodes, key=lambda n: n.name)}
+    def __init__(self, nodes: Iterable[Node], pods: Iterable[Pod], usage: Mapping[str, Usage] = MappingProxyType({})) -> None:
+        self.slots = {
+            node.name: Slot(node, dict(node.allocatable), usage=usage.get(node.name, _UNUSED))
+            for node in sorted(nodes, key=lambda n: n.name)
+        }
         self._shaped: dict[Shape, _Shaped] = {}
         for pod in pods:
             self._count(pod)
@@ -57,7 +68,8 @@ class Board:
 
     def roomiest(self, shape: Shape, avoid: Collection[str] = ()) -> Slot | None:
         """The fit node with room that would be least full, by name among equals; None when none has room."""
-        heap, aside = self._look(shape).heap, list[_Entry]()
+        heap = self._look(shape).heap
+        aside: list[_Entry] = []
         found = None
         while heap:
             _, name, taken, slot = heap[0]
@@ -69,7 +81,7 @@ class Board:
             elif shortage(shape.amounts, slot.free) is not None:
                 heapq.heappop(heap)
             else:
-                heapq.heapreplace(heap, (place.pressure(slot.node, slot.free, shape), name, slot.taken, slot))
+                heapq.heapreplace(heap, (slot.crowding(shape), name, slot.taken, slot))
         for entry in aside:
             heapq.heappush(heap, entry)
         return found
@@ -81,19 +93,23 @@ class Board:
         fit = self._look(shape).fit
         open_ = (slot for slot in fit if shortage(shape.amounts, slot.free) is None and slot.node.name not in avoid)
 
-        def rank(slot: Slot) -> tuple[int, int, float, str]:
+        def rank(slot: Slot) -> tuple[int, int, tuple[float, float], str]:
             node = slot.node
-            return zones[_zone(node)], nodes[node.name], place.pressure(node, slot.free, shape), node.name
+            return zones[_zone(node)], nodes[node.name], slot.crowding(shape), node.name
 
         return min(open_, key=rank, default=None)
 
     def openings(self, shape: Shape, limit: int) -> int:
         """How many workers of this shape have room now; counted up to a limit."""
+        wanted = [(name, amount) for name, amount in shape.amounts if amount]
         count = 0
         for slot in self._look(shape).fit:
-            count += max(0, min((slot.free.get(name, 0) // amount for name, amount in shape.amounts if amount), default=limit))
+            room, free = limit - count, slot.free
+            for name, amount in wanted:
+                room = min(room, free.get(name, 0) // amount)
+            count += max(0, room)
             if count >= limit:
-                return limit
+                break
         return count
 
     def take(self, slot: Slot, shape: Shape) -> None:
@@ -119,7 +135,7 @@ class Board:
             unfit=[(slot.node.name, why) for slot, why in reasons if why is not None],
         )
         open_ = (slot for slot in shaped.fit if shortage(shape.amounts, slot.free) is None)
-        shaped.heap = [(place.pressure(s.node, s.free, shape), s.node.name, s.taken, s) for s in open_]
+        shaped.heap = [(s.crowding(shape), s.node.name, s.taken, s) for s in open_]
         heapq.heapify(shaped.heap)
         self._shaped[shape] = shaped
         return shaped

@@ -1,12 +1,11 @@
 """Why this place and not another, in words: made when somebody asks, which is once for each worker that is really created."""
 
-from collections.abc import Iterable
 from datetime import datetime
 from math import ceil
 
 from inference_operator.decisions import place
 from inference_operator.decisions.board import Board, Slot
-from inference_operator.decisions.fleet import Eviction, Host, Need, Obstacle, Option, Shape, Tenure
+from inference_operator.decisions.fleet import Eviction, Need, Obstacle, Option, Tenure
 from inference_operator.domain.cluster import Key
 from inference_operator.domain.conditions import Reason
 from inference_operator.domain.instants import whole_second
@@ -40,7 +39,7 @@ class Choosing:
             for slot in self._board.fit(option.shape)[: _ALTERNATIVES + 1]:
                 if option is self._option and slot is self._slot:
                     continue
-                reason = place.full(slot.node, slot.free, option.shape) or self._why_not(option)
+                reason = place.full(slot.node, slot.free, option.shape) or self._why_not(option, slot)
                 found.append(Alternative(accelerator=option.accelerator, node=slot.node.name, reason=reason, cost=terms))
             for node, reason in self._board.unfit(option.shape)[:_ALTERNATIVES]:
                 found.append(Alternative(accelerator=option.accelerator, node=node, reason=reason))
@@ -48,9 +47,12 @@ class Choosing:
                 break
         return tuple(found[:_ALTERNATIVES])
 
-    def _why_not(self, option: Option) -> str:
+    def _why_not(self, option: Option, slot: Slot) -> str:
         deadline, chosen = self._need.deadline, self._option
         if option is chosen:
+            usage = slot.usage
+            if usage.strangers and usage.resource in dict(option.shape.amounts):
+                return f"{usage.strangers:g} of its {usage.resource} are in use by others than pods"
             return "no emptier than the node taken, at the same cost"
         if deadline is not None and not place.in_time(option, deadline, self._now):
             return f"would be done at {rfc3339(place.completion(option, self._now))}, after the deadline"
@@ -58,35 +60,6 @@ class Choosing:
             return f"{chosen.accelerator} is in time too, on {chosen.watts:g} W instead of {option.watts:g} W"
         more = place.total_cost(option, self._weights, self._haste) - place.total_cost(chosen, self._weights, self._haste)
         return f"costs {more:.3g} s more" if more >= 0 else f"would cost {-more:.3g} s less, but has others before this one"
-
-
-def no_room(board: Board, asked: Iterable[tuple[str, Shape, bool]]) -> Obstacle:
-    """Why none of the asked (class, shape, whether it would be in time) has room: for good, or just now."""
-    words = []
-    fits = False
-    for accelerator, shape, timely in asked:
-        fit = board.fit(shape)
-        fits = fits or bool(fit)
-        if not timely:
-            words.append(f"{accelerator}: would be done there after the deadline")
-            continue
-        rejected = [(s.node.name, place.full(s.node, s.free, shape) or "has room, for work that goes before") for s in fit]
-        rejected += board.unfit(shape)
-        words.append(f"{accelerator}: {place.summary(rejected) or 'the cluster has no nodes'}")
-    text = "; ".join(words)
-    if not fits:
-        text = f"no node could hold a worker even when empty ({text}); ask for less, or add a node"
-        return Obstacle(Reason.NO_NODE_FITS, text)
-    return Obstacle(Reason.NO_FREE_CAPACITY, f"waits for room: {text}")
-
-
-def no_host(pool: Key, hosts: Iterable[Host]) -> Obstacle:
-    """Why no warm worker of a pool takes it now."""
-    mine = [host for host in hosts if host.pool == pool]
-    ready = sum(host.ready for host in mine)
-    starting = sum(host.pod is not None and not host.ready for host in mine)
-    text = f"waits for a warm worker of {pool.name}: {ready} are busy, {starting} are starting"
-    return Obstacle(Reason.NO_FREE_CAPACITY, text if mine else f"{text}; none can be added (see the model's status.warmPool)")
 
 
 def infeasible(need: Need, now: datetime) -> Obstacle:

@@ -3,12 +3,14 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
-from typing import Protocol
+from math import inf
+from typing import NamedTuple, Protocol
+from weakref import WeakValueDictionary
 
 from inference_operator.decisions.profile import Estimate
 from inference_operator.domain.cluster import Key, Node, Pod
 from inference_operator.domain.conditions import Reason
+from inference_operator.domain.instants import EARLIEST, shift
 from inference_operator.domain.job import Alternative, CostTerms
 from inference_operator.domain.topology import Terms
 
@@ -23,34 +25,40 @@ class Tolerance:
     effect: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Shape:
-    """What a worker takes and where it may go. Needs of one shape fit the same nodes, so each shape is looked at once."""
+    """What a worker takes and where it may go. Needs of one shape fit the same nodes, so each shape is looked at once.
+
+    Made by `shared_shape`: equal shapes are one object, which a pass looks up ten thousand times without comparing anything.
+    """
 
     amounts: tuple[tuple[str, int], ...]
     node_selector: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[Tolerance, ...] = ()
     # Claims whose volumes can't be mounted everywhere, and where they can.
     volumes: tuple[tuple[str, Terms], ...] = ()
-    # A pass looks shapes up ten thousand times; hashing the tuples anew each time was half of its cost.
-    _hash: int = field(init=False, repr=False, compare=False, default=0)
+    # The amounts by name.
+    wants: Mapping[str, int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.amounts, self.node_selector, self.tolerations, self.volumes)))
-
-    def __hash__(self) -> int:
-        return self._hash
+        object.__setattr__(self, "wants", dict(self.amounts))
 
 
-@lru_cache(maxsize=4096)
+_shapes: WeakValueDictionary[object, Shape] = WeakValueDictionary()
+
+
 def shared_shape(
     amounts: tuple[tuple[str, int], ...],
     node_selector: tuple[tuple[str, str], ...] = (),
     tolerations: tuple[Tolerance, ...] = (),
     volumes: tuple[tuple[str, Terms], ...] = (),
 ) -> Shape:
-    """One object for all needs of a shape: it is found again by what it is, without a comparison, and kept once."""
-    return Shape(amounts, node_selector, tolerations, volumes)
+    """The one object for a shape, as long as anyone has it."""
+    what = (amounts, node_selector, tolerations, volumes)
+    found = _shapes.get(what)
+    if found is None:
+        found = _shapes[what] = Shape(*what)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +131,13 @@ class Need:
     guest: Guest | None = None
     # The nodes of the workers that it has: a service's next one goes elsewhere if it can, and to another zone first.
     beside: tuple[str, ...] = ()
+    # What it takes at least, wherever it goes; 0 as long as any of its classes is not measured.
+    least_seconds: float = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        estimates = [option.estimate for option in self.options]
+        least = min(e.total_seconds for e in estimates) if all(e.measured for e in estimates) else 0.0
+        object.__setattr__(self, "least_seconds", least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +188,18 @@ class Tenure:
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """How a node is used beyond what its pods ask for.
+
+    `strangers` counts devices of `resource` that are in use though no pod has them, `busy` our workers that compute.
+    """
+
+    resource: str = ""
+    strangers: float = 0.0
+    busy: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Fleet:
     """The snapshot: nodes, the pods that hold something on them, all needs, and the work that could make room."""
 
@@ -181,6 +208,8 @@ class Fleet:
     needs: tuple[Need, ...]
     tenures: tuple[Tenure, ...] = ()
     hosts: tuple[Host, ...] = ()
+    # By node, where there is anything to say.
+    usage: Mapping[str, Usage] = field(default_factory=dict)
 
 
 class Grounds(Protocol):
@@ -206,8 +235,7 @@ class Assignment:
     host: Key | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Obstacle:
+class Obstacle(NamedTuple):
     """Why a need is not met, or not wholly. `final` means that it never can be.
 
     `start` and `done` are when it is expected to start and end; None where nothing that is known will free a place for it.
@@ -219,10 +247,22 @@ class Obstacle:
     message: str
     final: bool = False
     possible: datetime | None = None
-    start: datetime | None = None
-    done: datetime | None = None
     position: int | None = None
     start_by: datetime | None = None
+    # Expected to start so many seconds after `now` and to take so many: a date is made when somebody asks for it.
+    now: datetime = EARLIEST
+    starts: float = inf
+    takes: float = 0.0
+
+    @property
+    def start(self) -> datetime | None:
+        """When it is expected to start."""
+        return None if self.starts == inf else shift(self.now, self.starts)
+
+    @property
+    def done(self) -> datetime | None:
+        """When it is expected to be done."""
+        return None if self.starts == inf else shift(self.now, self.starts + self.takes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +273,7 @@ class Eviction:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What one need gets, or what a tenure has to do.
 
     `revision` is theirs, so that an answer to an old question is not taken for one to a new one.

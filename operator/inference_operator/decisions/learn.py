@@ -1,10 +1,12 @@
-"""Profiles from what workers measured: one entry a file, accelerator class and batch size; moved slowly, written rarely."""
+"""Profiles from what workers measured: one a file, accelerator class, back end and batch size; moved slowly, written rarely."""
 
 from dataclasses import replace
 from datetime import datetime
 from math import log
 
+from inference_operator.decisions.profile import Key, key_of
 from inference_operator.domain.cluster import Model
+from inference_operator.domain.job import Backend
 from inference_operator.domain.model import InferenceModelStatus, Profile
 from inference_protocol.messages import ModelFacts
 
@@ -29,14 +31,16 @@ def learned(
     if model is None or facts is None or facts.items_per_second is None or not accelerator:
         return None
     load = facts.load_seconds + facts.warmup_seconds
-    key = (facts.digest, accelerator, facts.batch_size)
-    known = next((p for p in model.status.profiles if (p.digest, p.accelerator, p.batch_size) == key), None)
+    key: Key = (facts.variant or facts.digest, accelerator, Backend(facts.backend), facts.batch_size)
+    known = next((p for p in model.status.profiles if key_of(p) == key), None)
     if known is not None and since is not None and known.observed_time >= since:
         return None
     weight = _weight(known, now)
     fresh = Profile(
-        digest=facts.digest,
+        digest=facts.variant or facts.digest,
+        variant_of=facts.digest if facts.variant is not None else None,
         accelerator=accelerator,
+        backend=Backend(facts.backend),
         batch_size=facts.batch_size,
         items_per_second=_round(
             facts.items_per_second if known is None else _mix(known.items_per_second, facts.items_per_second, weight, known.samples)
@@ -53,9 +57,9 @@ def learned(
         and _near(known.load_seconds, fresh.load_seconds)
     ):
         return None
-    others = [p for p in model.status.profiles if (p.digest, p.accelerator, p.batch_size) != key]
+    others = [p for p in model.status.profiles if key_of(p) != key]
     kept = sorted(others, key=lambda p: p.observed_time)[-(_LIMIT - 1) :]
-    profiles = sorted([*kept, fresh], key=lambda p: (p.digest, p.accelerator, p.batch_size))
+    profiles = sorted([*kept, fresh], key=key_of)
     return replace(model.status, observed_generation=model.generation, profiles=profiles)
 
 

@@ -7,7 +7,7 @@ import msgspec
 from inference_operator.decisions import admit
 from inference_operator.decisions.backend import chosen
 from inference_operator.decisions.fleet import Guest, Offer, mounted
-from inference_operator.decisions.profile import find_profile
+from inference_operator.decisions.profile import Subject, find_profile, wanted
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Job, Key, Model, Observed
 from inference_operator.domain.conditions import Reason
@@ -15,7 +15,7 @@ from inference_operator.domain.instants import EARLIEST
 from inference_operator.domain.job import Accelerator, Backend, InferenceJobSpec, InferenceJobStatus
 from inference_operator.domain.model import Guests, WarmPool
 from inference_operator.domain.schema import rfc3339
-from inference_operator.manifests.worker import batch_task, claims, worker_image
+from inference_operator.manifests.worker import batch_task, claims, images
 from inference_operator.settings import Settings
 from inference_protocol.messages import ModelSource, TaskOrder
 
@@ -35,10 +35,11 @@ def model_of(key: Key) -> Key | None:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """What a model's warm workers are made of. `like` is a job that would get such a worker."""
+    """What a model's warm workers are made of. `like` is a job that would get such a worker; `backend` is never AUTO."""
 
     spec: WarmPool
     source: ModelSource
+    backend: Backend
     revision: str
     like: Observed
     mounts: dict[str, bool]
@@ -48,28 +49,37 @@ def pool_of(model: Model, settings: Settings) -> Pool | None:
     """The pool that a model asks for; None for a model without, and for one that this operator's workers can't hold."""
     if model.spec is None or model.spec.warm_pool is None:
         return None
-    spec = model.spec.warm_pool
-    like = Observed(_job_like(model, spec), model, ())
-    source = admit.source(like)
+    spec, like = model.spec.warm_pool, _like(model, model.spec.warm_pool)
     if admit.refusal(like, settings, EARLIEST) is not None:
         return None
+    source = admit.source(like)
     assert like.job.spec is not None
     mounts = claims(like.job.spec, source) | dict.fromkeys(spec.claims, True)
+    backend = chosen(spec.backend, source.format).backend
     parts: list[object] = [
         source,
         spec.batch_size,
         spec.accelerator,
         sorted(mounts.items()),
-        worker_image(settings, chosen(Backend.AUTO, source.format).backend),
+        backend,
+        *images(settings, backend),
     ]
     parts.append([(r.accelerator, r.resources.requests, r.resources.limits) for r in model.spec.resources])
-    return Pool(spec, source, names.short_hash(msgspec.json.encode(parts).decode()), like, mounts)
+    return Pool(spec, source, backend, names.short_hash(msgspec.json.encode(parts).decode()), like, mounts)
 
 
-def _job_like(model: Model, spec: WarmPool) -> Job:
+def refusal_of(model: Model, settings: Settings) -> admit.Refusal | None:
+    """Why a model that asks for a pool has none; None where it has one, or asks for none."""
+    if model.spec is None or model.spec.warm_pool is None:
+        return None
+    return admit.refusal(_like(model, model.spec.warm_pool), settings, EARLIEST)
+
+
+def _like(model: Model, spec: WarmPool) -> Observed:
     """A job that serves holds its place as a warm worker does, and has the same needs."""
-    wanted = InferenceJobSpec(model=model.key.name, accelerator=spec.accelerator, batch_size=spec.batch_size)
-    return Job(model.key, model.uid, model.generation, model.resource_version, EARLIEST, False, wanted, InferenceJobStatus())
+    asked = InferenceJobSpec(model=model.key.name, accelerator=spec.accelerator, batch_size=spec.batch_size, backend=spec.backend)
+    job = Job(model.key, model.uid, model.generation, model.resource_version, EARLIEST, False, asked, InferenceJobStatus())
+    return Observed(job, model, ())
 
 
 def takes(pool: Pool, observed: Observed) -> bool:
@@ -77,7 +87,7 @@ def takes(pool: Pool, observed: Observed) -> bool:
     spec = observed.job.spec
     if spec is None or spec.input is None or admit.source(observed) != pool.source or _is_special(spec):
         return False
-    fits = spec.batch_size <= pool.spec.batch_size and _computes(spec.backend, pool) is _computes(Backend.AUTO, pool)
+    fits = spec.batch_size <= pool.spec.batch_size and chosen(spec.backend, pool.source.format).backend is pool.backend
     same_class = Accelerator.AUTO in (spec.accelerator, pool.spec.accelerator) or spec.accelerator is pool.spec.accelerator
     return fits and same_class and mounted(claims(spec, pool.source).items(), pool.mounts)
 
@@ -100,10 +110,11 @@ def guest_of(observed: Observed, settings: Settings) -> Guest | None:
     if source.digest is None or source.quantization is not None or chosen(spec.backend, source.format).backend is not Backend.ONNX:
         return None
     without_device = (c for c in classes(spec.accelerator, settings) if settings.accelerators[c].resource_name is None)
-    memory = [(name, _measured_bytes(model, source.digest, name, spec.batch_size)) for name in without_device]
+    subject = wanted(source, Backend.ONNX)
+    memory = [(name, _measured_bytes(model, subject, name, spec.batch_size)) for name in without_device]
     known = tuple((name, size) for name, size in memory if size)
-    wanted = tuple(sorted(claims(spec, source).items()))
-    return Guest(observed.job.key.namespace, source.digest, spec.batch_size, wanted, known) if known else None
+    mounts = tuple(sorted(claims(spec, source).items()))
+    return Guest(observed.job.key.namespace, source.digest, spec.batch_size, mounts, known) if known else None
 
 
 def offer_of(pool: Pool, accelerator: str, memory_bytes: int | None) -> Offer | None:
@@ -111,8 +122,8 @@ def offer_of(pool: Pool, accelerator: str, memory_bytes: int | None) -> Offer | 
     model = pool.like.model
     if pool.spec.guests is Guests.NONE or memory_bytes is None or model is None:
         return None
-    own = _measured_bytes(model, pool.source.digest, accelerator, pool.spec.batch_size)
-    if not own or _computes(Backend.AUTO, pool) is not Backend.ONNX:
+    own = _measured_bytes(model, wanted(pool.source, pool.backend), accelerator, pool.spec.batch_size)
+    if not own or pool.backend is not Backend.ONNX:
         return None
     return Offer(model.key.namespace, pool.spec.batch_size, tuple(sorted(pool.mounts.items())), max(0, memory_bytes - own))
 
@@ -122,13 +133,9 @@ def classes(asked: Accelerator, settings: Settings) -> tuple[str, ...]:
     return tuple(settings.accelerators) if asked is Accelerator.AUTO else (asked.value,)
 
 
-def _measured_bytes(model: Model | None, digest: str | None, accelerator: str, batch_size: int) -> int:
-    profile = find_profile(model, digest, accelerator=accelerator, batch_size=batch_size)
+def _measured_bytes(model: Model | None, subject: Subject, accelerator: str, batch_size: int) -> int:
+    profile = find_profile(model, subject, accelerator=accelerator, batch_size=batch_size)
     return profile.memory_bytes if profile is not None else 0
-
-
-def _computes(asked: Backend, pool: Pool) -> Backend:
-    return chosen(asked, pool.source.format).backend
 
 
 def order(observed: Observed, attempt: int, revision: str, accelerator: str) -> TaskOrder:
@@ -138,6 +145,7 @@ def order(observed: Observed, attempt: int, revision: str, accelerator: str) -> 
     task = batch_task(spec)
     assert task is not None, "only batches are handed over"
     source = admit.source(observed)
+    subject = wanted(source, chosen(spec.backend, source.format).backend)
     return TaskOrder(
         namespace=job.key.namespace,
         job=job.key.name,
@@ -148,7 +156,7 @@ def order(observed: Observed, attempt: int, revision: str, accelerator: str) -> 
         model=source,
         batch_size=spec.batch_size,
         task=task,
-        memory_bytes=_measured_bytes(observed.model, source.digest, accelerator, spec.batch_size),
+        memory_bytes=_measured_bytes(observed.model, subject, accelerator, spec.batch_size),
     )
 
 

@@ -64,48 +64,70 @@ class Lane:
 
 
 class Lanes:
-    """All lanes of one shape, indexed lazily: an entry that has become wrong is dropped when it comes up."""
+    """All lanes of one shape, indexed lazily: an entry that has become wrong is dropped when it comes up.
 
-    def __init__(self, lanes: Sequence[Lane]) -> None:
-        for number, lane in enumerate(lanes):
+    `openings` more lanes are free now; each is made when somebody is to be put on it.
+    """
+
+    def __init__(self, lanes: Iterable[Lane], openings: int = 0) -> None:
+        self.lanes = list(lanes)
+        for number, lane in enumerate(self.lanes):
             lane.number = number
-        self.lanes = lanes
-        self._by_free = [(lane.free, lane.number, lane.version) for lane in lanes]
+        # Whether these are warm workers.
+        self.hosted = any(lane.host is not None for lane in self.lanes)
+        self._openings = openings
+        self._by_free = [(lane.free, lane.number, lane.version) for lane in self.lanes]
         heapq.heapify(self._by_free)
+        # What was planned since the last look stands aside: mostly nobody has to be displaced, and the order is not asked for.
         self._by_length: list[tuple[float, int, Work]] = []
+        self._planned: list[tuple[float, int, Work]] = []
         # Low priority first, then the most slack.
-        tenured = [(lane.tenure, lane.number) for lane in lanes if lane.tenure is not None and lane.tenure.movable]
+        tenured = [(lane.tenure, lane.number) for lane in self.lanes if lane.tenure is not None and lane.tenure.movable]
         self._by_slack = [(-tenure.band, -tenure.slack, number) for tenure, number in tenured]
         heapq.heapify(self._by_slack)
-
-    @property
-    def hosted(self) -> bool:
-        """Whether these are warm workers."""
-        return any(lane.host is not None for lane in self.lanes[:1])
 
     def earliest(self) -> Lane | None:
         """The lane that is free first; None when there is none."""
         heap = self._by_free
         while heap:
-            _, number, version = heap[0]
+            free, number, version = heap[0]
             lane = self.lanes[number]
-            if lane.version == version:
+            if lane.version != version:
+                heapq.heappop(heap)
+            elif free > 0 and self._openings:
+                break
+            else:
                 return lane
-            heapq.heappop(heap)
-        return None
+        return self._open() if self._openings else None
+
+    def _open(self) -> Lane:
+        lane = Lane(number=len(self.lanes))
+        self.lanes.append(lane)
+        self._openings -= 1
+        heapq.heappush(self._by_free, (lane.free, lane.number, lane.version))
+        return lane
 
     def moved(self, lane: Lane) -> None:
         """Index a lane anew whose end has moved."""
         lane.version += 1
-        heapq.heappush(self._by_free, (lane.free, lane.number, lane.version))
+        heap, entry = self._by_free, (lane.free, lane.number, lane.version)
+        # Mostly it is the one that was free first: its old entry goes at once.
+        if heap and heap[0][1] == lane.number:
+            heapq.heapreplace(heap, entry)
+        else:
+            heapq.heappush(heap, entry)
 
     def planned(self, work: "Work", seconds: float) -> None:
         """Index a work that may be displaced."""
-        heapq.heappush(self._by_length, (-seconds, work.number, work))
+        self._planned.append((-seconds, work.number, work))
 
     def longest(self, band: int, seconds: float, due: float) -> "Work | None":
         """The longest planned work of a band that is longer than `seconds`, and whose place in time is early enough."""
-        heap, seen = self._by_length, list[tuple[float, int, Work]]()
+        for planned in self._planned:
+            heapq.heappush(self._by_length, planned)
+        self._planned.clear()
+        heap = self._by_length
+        seen: list[tuple[float, int, Work]] = []
         found = None
         while heap and len(seen) < _TRIES and -heap[0][0] > seconds:
             entry = heapq.heappop(heap)
@@ -122,8 +144,9 @@ class Lanes:
 
     def easiest(self, band: int) -> list[tuple[Lane, Held]]:
         """Lanes whose tenures may leave for a work of this band: a few, low priority and much slack first."""
-        heap, seen = self._by_slack, list[tuple[int, float, int]]()
-        found = list[tuple[Lane, Held]]()
+        heap = self._by_slack
+        seen: list[tuple[int, float, int]] = []
+        found: list[tuple[Lane, Held]] = []
         while heap and len(seen) < _TRIES and -heap[0][0] >= band:
             entry = heapq.heappop(heap)
             lane = self.lanes[entry[2]]
@@ -179,7 +202,8 @@ def look_ahead(works: Sequence[Work], lanes: Iterable[Lanes]) -> None:
         _ = _settle(work) or _evict(work)
     for each in lanes:
         for lane in each.lanes:
-            _date(lane)
+            if lane.works:
+                _date(lane)
 
 
 def _settle(work: Work) -> bool:

@@ -9,7 +9,7 @@ from inference_operator.decisions.attempts import Attempts, attempts, expected_e
 from inference_operator.decisions.backend import chosen
 from inference_operator.decisions.fleet import Need, Option, Tenure, Tolerance, shared_shape
 from inference_operator.decisions.lodging import classes, guest_of, in_trouble, pool_for
-from inference_operator.decisions.profile import Assumptions, estimate
+from inference_operator.decisions.profile import Assumptions, estimate, key_of, wanted
 from inference_operator.decisions.replicas import Replicas, replicas
 from inference_operator.decisions.report import facts_of
 from inference_operator.decisions.revision import revision
@@ -105,7 +105,7 @@ def reckoned(model: Model | None) -> object:
     """
     if model is None:
         return None
-    return in_trouble(model), {(p.digest, p.accelerator, p.batch_size) for p in model.status.profiles}
+    return in_trouble(model), {key_of(p) for p in model.status.profiles}
 
 
 def tenure(observed: Observed, stand: Standing, settings: Settings, now: datetime) -> Tenure | None:
@@ -216,8 +216,8 @@ def _option(
     volumes: tuple[tuple[str, Terms], ...],
 ) -> Option:
     source = admit.source(observed)
-    wanted = worker_resources(observed, name, accelerator)
-    taken = pod_amounts(wanted, with_sidecar=chosen(spec.backend, source.format).backend is Backend.TRITON)
+    backend = chosen(spec.backend, source.format).backend
+    taken = pod_amounts(worker_resources(observed, name, accelerator), with_sidecar=backend is Backend.TRITON)
     return Option(
         accelerator=name,
         shape=shared_shape(
@@ -231,7 +231,7 @@ def _option(
         ),
         estimate=estimate(
             observed.model,
-            source.digest,
+            wanted(source, backend),
             accelerator=name,
             batch_size=spec.batch_size,
             items=items_left(observed),

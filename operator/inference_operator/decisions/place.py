@@ -1,10 +1,9 @@
 """Where one worker could go: filters that give a reason for every node they reject, and the cost of those that are left."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from inference_operator.decisions.fleet import Option, Shape, Tenure, Tolerance
+from inference_operator.decisions.fleet import Option, Shape, Tenure, Tolerance, Usage
 from inference_operator.domain.cluster import Node, Taint
 from inference_operator.domain.instants import shift
 from inference_operator.domain.job import CostTerms
@@ -30,7 +29,7 @@ def unfit(node: Node, shape: Shape) -> str | None:
             return f"the volume of claim {claim} can be mounted only where {described(terms)}"
     short = shortage(shape.amounts, node.allocatable)
     if short is not None:
-        wanted = format_amount(short, dict(shape.amounts)[short])
+        wanted = format_amount(short, shape.wants[short])
         return f"{wanted} {short} is wanted, the whole node has {format_amount(short, node.allocatable.get(short, 0))}"
     return None
 
@@ -47,27 +46,39 @@ def tolerates(toleration: Tolerance, taint: Taint) -> bool:
 
 def full(node: Node, free: Amounts, shape: Shape) -> str | None:
     """Why a fit node has no room now; None when it has."""
+    found = lack(node, free, shape)
+    return None if found is None else lacking(*found, shape)
+
+
+def lack(node: Node, free: Amounts, shape: Shape) -> tuple[str, int, int] | None:
+    """The first resource of which a node has too little left, with what is free of it and what the node has; None with room."""
     short = shortage(shape.amounts, free)
-    if short is None:
-        return None
-    left, whole = max(0, free.get(short, 0)), node.allocatable.get(short, 0)
-    wanted = format_amount(short, dict(shape.amounts)[short])
-    return f"{format_amount(short, left)} of {format_amount(short, whole)} {short} is free, {wanted} is wanted"
+    return None if short is None else (short, max(0, free.get(short, 0)), node.allocatable.get(short, 0))
+
+
+def lacking(name: str, left: int, whole: int, shape: Shape) -> str:
+    """The same in words."""
+    wanted = format_amount(name, shape.wants[name])
+    return f"{format_amount(name, left)} of {format_amount(name, whole)} {name} is free, {wanted} is wanted"
 
 
 def frees(tenure: Tenure, free: Amounts, shape: Shape) -> bool:
     """Whether a node would have room for the shape once this tenure has left."""
-    given = dict(tenure.shape.amounts)
+    given = tenure.shape.wants
     return all(free.get(name, 0) + given.get(name, 0) >= amount for name, amount in shape.amounts)
 
 
-def pressure(node: Node, free: Amounts, shape: Shape) -> float:
-    """How full the node's scarcest resource would be with this worker, 0..1: the tie-breaker that spreads load."""
+def pressure(node: Node, free: Amounts, shape: Shape, usage: Usage) -> float:
+    """How full the node's scarcest resource would be with this worker, 0..1: the tie-breaker that spreads load.
+
+    Devices that strangers use count as taken, which may come to more than there are.
+    """
     fullest = 0.0
     for name, amount in shape.amounts:
         whole = node.allocatable.get(name)
         if amount and whole:
-            fullest = max(fullest, 1 - (free.get(name, 0) - amount) / whole)
+            taken = usage.strangers if name == usage.resource else 0
+            fullest = max(fullest, 1 - (free.get(name, 0) - amount - taken) / whole)
     return fullest
 
 
@@ -99,8 +110,7 @@ def in_time(option: Option, deadline: datetime | None, now: datetime) -> bool:
     return deadline is None or completion(option, now) <= deadline
 
 
-def summary(rejected: Iterable[tuple[str, str]], limit: int = 4) -> str:
-    """Rejections counted by reason: '2 of 3 nodes: taint x is not tolerated'."""
-    reasons = [reason for _, reason in rejected]
-    counted: Sequence[tuple[str, int]] = Counter(reasons).most_common(limit)
-    return "; ".join(f"{count} of {len(reasons)} nodes: {reason}" for reason, count in counted)
+def summary(reasons: Counter[str], limit: int = 4) -> str:
+    """How many nodes are rejected for which reason: '2 of 3 nodes: taint x is not tolerated'."""
+    of = reasons.total()
+    return "; ".join(f"{count} of {of} nodes: {reason}" for reason, count in reasons.most_common(limit))

@@ -12,10 +12,9 @@ import msgspec
 
 from inference_operator.decisions.actions import Action, CreatePod, DeletePod, Plan, StopTask, WriteModelStatus
 from inference_operator.decisions.attempts import backoff_seconds, ending_of, is_running
-from inference_operator.decisions.backend import chosen
 from inference_operator.decisions.creation import assumed, placement_at
 from inference_operator.decisions.fleet import Answer, Assignment, Demand, Host, Need
-from inference_operator.decisions.lodging import Pool, offer_of, pool_key
+from inference_operator.decisions.lodging import Pool, offer_of, pool_key, refusal_of
 from inference_operator.decisions.need import nodes_of, options, worker_resources
 from inference_operator.decisions.replicas import PERMANENT_RETRY_SECONDS
 from inference_operator.decisions.trouble import trouble_of
@@ -26,7 +25,7 @@ from inference_operator.domain.instants import EARLIEST, shift
 from inference_operator.domain.job import AttemptOutcome, Backend
 from inference_operator.domain.model import Guests, WarmPoolStatus
 from inference_operator.domain.quantity import parse_quantity
-from inference_operator.domain.resources import amounts
+from inference_operator.manifests.triton import pod_amounts
 from inference_operator.manifests.worker import pool_pod, worker_config
 from inference_operator.settings import Settings
 
@@ -140,7 +139,7 @@ def plan_pool(
     # The newest that failed keeps the last words, and the first tells with it how many did; others only fill the list.
     kept = (*stand.failed[:1], *stand.failed[-1:])
     actions.extend(DeletePod(p.key, p.uid, "ended") for p in stand.ended if p not in kept)
-    status = _status(observed, pool, stand, answer)
+    status = _status(observed, pool, stand, answer, settings)
     if status != observed.model.status.warm_pool:
         model = observed.model
         written = replace(model.status, warm_pool=status)
@@ -192,9 +191,12 @@ def _still_to_wait(pod: Pod, observed: PoolObserved, idle_seconds: float) -> flo
     return max(idle_seconds - idle, 0.0)
 
 
-def _status(observed: PoolObserved, pool: Pool | None, stand: Standing, answer: Answer | None) -> WarmPoolStatus | None:
+def _status(
+    observed: PoolObserved, pool: Pool | None, stand: Standing, answer: Answer | None, settings: Settings
+) -> WarmPoolStatus | None:
     if pool is None:
-        return None
+        refused = refusal_of(observed.model, settings)
+        return WarmPoolStatus(message=f"{refused.reason}: {refused.message}"[:4096]) if refused is not None else None
     message = _why_not_more(stand, answer)
     before = observed.model.status.warm_pool
     if message is not None and before is not None and before.message is not None:
@@ -221,8 +223,7 @@ def _create(
     of_class = settings.accelerators[given.accelerator]
     resources = worker_resources(pool.like, given.accelerator, of_class)
     pod = Key(model.key.namespace, name)
-    backend = chosen(Backend.AUTO, pool.source.format).backend
-    config = worker_config(pool.like.job, pool.source, of_class, number=number, settings=settings, backend=backend)
+    config = worker_config(pool.like.job, pool.source, of_class, number=number, settings=settings, backend=pool.backend)
     config = msgspec.structs.replace(config, task_token_digest=tokens.digest(pod))
     manifest = pool_pod(
         model,
@@ -236,7 +237,7 @@ def _create(
         settings=settings,
     )
     worker = Worker(model.uid, number, pool.revision, given.accelerator, placement, pool=True)
-    requests = amounts({**resources.limits, **resources.requests})
+    requests = pod_amounts(resources, with_sidecar=pool.backend is Backend.TRITON)
     return CreatePod(manifest, assumed(pod, requests, worker, now), f"warm worker {number} of {model.key}")
 
 

@@ -11,17 +11,14 @@ from inference_operator.domain.instants import shift, whole_second
 from inference_operator.domain.job import (
     Backend,
     DeadlineStatus,
-    EnergyStatus,
     LatencyStatus,
     ModelStatus,
     Outlook,
     Placement,
-    ProgressStatus,
     QueueStatus,
 )
 from inference_operator.domain.load import Load
 from inference_operator.domain.schema import rfc3339
-from inference_operator.settings import Settings
 from inference_protocol.messages import ModelFacts, ModelSource
 from inference_protocol.sketch import LatencySketch, merged
 
@@ -75,32 +72,32 @@ def _settled(estimated: datetime | None, before: DeadlineStatus | None, deadline
     return old if abs(old - estimated) <= tolerance else estimated
 
 
-def energy_status(
-    pod: Pod, before: EnergyStatus | None, progress: ProgressStatus | None, settings: Settings, ended: datetime
-) -> EnergyStatus | None:
-    """The energy so far with that of an attempt that has just ended: the class's declared watts for as long as it was held."""
-    accelerator = settings.accelerators.get(pod.worker.accelerator) if pod.worker is not None else None
-    if accelerator is None or pod.started is None:
-        return before
-    joules = accelerator.watts_busy * max(0.0, (ended - pod.started).total_seconds()) + (
-        before.joules if before is not None else 0.0
-    )
-    items = progress.completed if progress is not None else 0
-    return EnergyStatus(joules=round(joules, 3), joules_per_item=float(f"{joules / items:.4g}") if items else None)
-
-
-def queue_status(position: int, start: datetime | None, before: QueueStatus | None, now: datetime) -> QueueStatus:
+def queue_status(obstacle: Obstacle | None, before: QueueStatus | None, now: datetime) -> QueueStatus | None:
     """Where a job stands in the queue. While the expected start has moved little the old answer stands, position and all.
 
     Every job that leaves the queue moves all behind it: ten thousand of them must not be written for that.
     """
-    fresh = QueueStatus(position=position, expected_start_time=start.replace(microsecond=0) if start is not None else None)
+    if obstacle is None or obstacle.position is None:
+        return None
+    start = obstacle.start
+    fresh = QueueStatus(position=obstacle.position, expected_start_time=start.replace(microsecond=0) if start is not None else None)
     if before is None or (before.expected_start_time is None) != (start is None):
         return fresh
     if before.expected_start_time is None or start is None:
         return before
     tolerance = max(timedelta(seconds=60), abs(start - now) * _QUEUE_NEWS)
     return before if abs(before.expected_start_time - start) <= tolerance else fresh
+
+
+def waiting_deadline(
+    deadline: datetime | None, obstacle: Obstacle, before: DeadlineStatus | None, now: datetime
+) -> DeadlineStatus | None:
+    """What waiting for room means for the deadline."""
+    due = deadline_status(deadline, estimated=obstacle.done or obstacle.possible, completed=None, before=before, now=now)
+    if due is not None and obstacle.start_by is not None and due.outlook is Outlook.UNKNOWN:
+        # Nobody knows when a place will be free for it, but those before it are known to leave it none in time.
+        return replace(due, outlook=Outlook.AT_RISK)
+    return due
 
 
 def waiting_words(obstacle: Obstacle) -> str:

@@ -7,18 +7,34 @@ from inference_operator.decisions import admit
 from inference_operator.decisions.actions import Action, CreatePod, CreateService, DeletePod, WriteModelStatus
 from inference_operator.decisions.attempts import is_running
 from inference_operator.decisions.creation import create_worker
-from inference_operator.decisions.fleet import Answer
+from inference_operator.decisions.fleet import Answer, Obstacle
 from inference_operator.decisions.learn import learned
 from inference_operator.decisions.need import Standing, need, setback_retry
 from inference_operator.decisions.outcome import ACCEPTED, Outcome, failed, stop_all
 from inference_operator.decisions.replicas import Replicas
-from inference_operator.decisions.report import deadline_status, facts_of, model_status, placement_status, window_status
+from inference_operator.decisions.report import (
+    deadline_status,
+    facts_of,
+    model_status,
+    placement_status,
+    queue_status,
+    waiting_deadline,
+    waiting_words,
+    window_status,
+)
 from inference_operator.decisions.trouble import out_of_reach, trouble_of
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Observed
 from inference_operator.domain.conditions import AnyReason, ConditionType, Finding, Reason, Truth
 from inference_operator.domain.instants import shift
-from inference_operator.domain.job import AttemptOutcome, AttemptStatus, DeadlinePolicy, InferenceJobStatus, LatencyStatus
+from inference_operator.domain.job import (
+    AttemptOutcome,
+    AttemptStatus,
+    DeadlinePolicy,
+    DeadlineStatus,
+    InferenceJobStatus,
+    LatencyStatus,
+)
 from inference_operator.domain.schema import rfc3339
 from inference_operator.manifests.service import endpoint, service
 from inference_operator.settings import Settings
@@ -50,9 +66,10 @@ def plan_serve(observed: Observed, stand: Standing, answer: Answer | None, setti
             stop_all(observed, text), failed(Reason.DEADLINE_EXCEEDED, text), _stopped(_status(observed, state, now)), "Failed"
         )
     actions = _actions(observed, stand, state, answer, settings, now)
-    status = _status(observed, state, now)
     placing = any(isinstance(action, CreatePod) for action in actions)
-    findings, phase = _findings(observed, state, answer, status, placing=placing)
+    obstacle = answer.obstacle if answer is not None and state.missing and not placing else None
+    status = _status(observed, state, now, obstacle)
+    findings, phase = _findings(observed, state, obstacle, status, placing=placing)
     wakes = (until, state.retry, _future(spec.deadline, now), setback_retry(observed, settings) if observed.setback else None)
     return Outcome(actions, findings, status, phase, min(filter(None, wakes), default=None))
 
@@ -105,7 +122,7 @@ def _stopped(status: InferenceJobStatus) -> InferenceJobStatus:
 
 
 def _findings(
-    observed: Observed, state: Replicas, answer: Answer | None, status: InferenceJobStatus, *, placing: bool
+    observed: Observed, state: Replicas, obstacle: Obstacle | None, status: InferenceJobStatus, *, placing: bool
 ) -> tuple[tuple[Finding, ...], str]:
     ready, wanted = len(state.ready), state.wanted
     placed = Finding(ConditionType.PLACED, Truth.TRUE, Reason.PLACED, f"{len(state.current)} of {wanted} workers have a place")
@@ -115,7 +132,7 @@ def _findings(
     if ready >= wanted and not state.stale:
         text = f"{ready} of {wanted} workers answer at {status.endpoint}{out_of_reach(observed)}"
         return (ACCEPTED, placed, Finding(ConditionType.READY, Truth.TRUE, Reason.SERVING, text)), "Serving"
-    reason, text, permanent = _why_not_ready(observed, state, answer, placing=placing)
+    reason, text, permanent = _why_not_ready(observed, state, obstacle)
     serving = len(state.serving)
     if serving:
         text = f"{serving} workers answer; {text}"
@@ -130,7 +147,7 @@ def _findings(
     return (ACCEPTED, where, Finding(ConditionType.READY, truth, reason, text), moving), phase
 
 
-def _why_not_ready(observed: Observed, state: Replicas, answer: Answer | None, *, placing: bool) -> tuple[AnyReason, str, bool]:
+def _why_not_ready(observed: Observed, state: Replicas, obstacle: Obstacle | None) -> tuple[AnyReason, str, bool]:
     """Reason, message, and whether it can't go away by itself."""
     if state.fault is not None:
         when = f"; tried again at {rfc3339(state.retry)}" if state.retry is not None else ""
@@ -143,12 +160,12 @@ def _why_not_ready(observed: Observed, state: Replicas, answer: Answer | None, *
             return WorkerReason.BACKEND_UNREACHABLE, reading.telemetry.trouble[:_TOLD], False
     if observed.setback is not None:
         return observed.setback.reason, observed.setback.message, False
-    if state.missing and not placing and answer is not None and answer.obstacle is not None:
-        return answer.obstacle.reason, f"{answer.obstacle.message}{out_of_reach(observed)}", answer.obstacle.final
+    if obstacle is not None:
+        return obstacle.reason, f"{waiting_words(obstacle)}{out_of_reach(observed)}", obstacle.final
     return Reason.STARTING, f"{len(state.ready)} of {state.wanted} workers are ready{out_of_reach(observed)}", False
 
 
-def _status(observed: Observed, state: Replicas, now: datetime) -> InferenceJobStatus:
+def _status(observed: Observed, state: Replicas, now: datetime, obstacle: Obstacle | None = None) -> InferenceJobStatus:
     before, spec, job = observed.job.status, observed.job.spec, observed.job
     assert spec is not None
     newest = max(state.current, key=lambda p: p.number, default=None)
@@ -166,12 +183,27 @@ def _status(observed: Observed, state: Replicas, now: datetime) -> InferenceJobS
         latency=_latency(observed, now),
         start_time=before.start_time or min((p.created for p in state.current if p.created is not None), default=None),
         completion_time=completed,
-        deadline=deadline_status(spec.deadline, estimated=_estimate(state), completed=completed, before=before.deadline, now=now),
+        deadline=_deadline(spec.deadline, state, completed, obstacle, before.deadline, now),
+        queue=queue_status(obstacle, before.queue, now),
         replicas=len(state.current) + len(state.stale),
         ready_replicas=len(state.serving),
         selector=",".join(f"{k}={v}" for k, v in names.selector(job.uid).items()),
         endpoint=endpoint(job),
     )
+
+
+def _deadline(
+    deadline: datetime | None,
+    state: Replicas,
+    completed: datetime | None,
+    obstacle: Obstacle | None,
+    before: DeadlineStatus | None,
+    now: datetime,
+) -> DeadlineStatus | None:
+    """When the wanted workers should all be ready: as soon as the last of them, which may still wait for room."""
+    if obstacle is not None and completed is None:
+        return waiting_deadline(deadline, obstacle, before, now)
+    return deadline_status(deadline, estimated=_estimate(state), completed=completed, before=before, now=now)
 
 
 def _last_failure(state: Replicas, before: AttemptStatus | None) -> AttemptStatus | None:

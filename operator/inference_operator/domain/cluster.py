@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from inference_operator.domain.conditions import Reason
 from inference_operator.domain.job import InferenceJobSpec, InferenceJobStatus, Placement
 from inference_operator.domain.load import Measure
 from inference_operator.domain.model import InferenceModelSpec, InferenceModelStatus
+from inference_operator.domain.power import Drawn
 from inference_operator.domain.resources import Amounts
 from inference_operator.domain.topology import Terms
 from inference_protocol.messages import TaskState, Telemetry, TerminationReport
@@ -17,8 +19,7 @@ TaskId = tuple[str, int]
 """A task on a warm worker: its job's uid, and which attempt it is."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Key:
+class Key(NamedTuple):
     """An object's namespace and name."""
 
     namespace: str
@@ -225,6 +226,8 @@ class Observed:
     # Uids of pods whose node is gone or out of reach. They may never end, so nothing waits for them.
     lost: frozenset[str] = frozenset()
     readings: dict[str, Reading] = field(default_factory=dict)
+    # What the devices of these pods have drawn, by the pods' and the devices' uids.
+    meters: Mapping[str, Mapping[str, Drawn]] = field(default_factory=dict)
     measure: Measure | None = None
     # HPAs that scale this job, and one that has the name that ours would have.
     autoscalers: tuple[Autoscaler, ...] = ()

@@ -83,6 +83,13 @@ class Outlook(StrEnum):
     MET = "Met"
 
 
+class EnergySource(StrEnum):
+    """Where a figure of energy comes from."""
+
+    MODELLED = "Modelled"
+    MEASURED = "Measured"
+
+
 class AttemptOutcome(StrEnum):
     """How an attempt stands. A disrupted one (node lost, evicted, moved) does not count against maxAttempts."""
 
@@ -401,13 +408,12 @@ class EnergyStatus:
     joules: Annotated[float, Field(ge=0, description="Energy of the devices while they were held.")]
     joules_per_item: Annotated[float | None, Field(ge=0, description="The same for each answered item, once there are any.")] = None
     source: Annotated[
-        str,
+        EnergySource,
         Field(
-            pattern="^(Modelled|Measured)$",
-            max_length=16,
-            description="Modelled: declared watts of the accelerator class times seconds. Measured: by the device's own counter.",
+            description="Measured: every attempt by its devices' own counters. Modelled: one attempt or more by the declared watts "
+            "of its accelerator class, times seconds."
         ),
-    ] = "Modelled"
+    ] = EnergySource.MODELLED
 
 
 @api_type()

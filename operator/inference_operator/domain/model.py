@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from inference_operator.domain.conditions import Condition
-from inference_operator.domain.job import Accelerator, Resources
+from inference_operator.domain.job import Accelerator, Backend, Resources
 from inference_operator.domain.schema import Digest, Instant, Location, Message, Rule, ShortText, api_type
 
 KIND = "InferenceModel"
@@ -114,7 +114,13 @@ class Guests(StrEnum):
     SAME_NAMESPACE = "SameNamespace"
 
 
-@api_type(Rule("self.max >= self.min", "max must not be below min"))
+@api_type(
+    Rule("self.max >= self.min", "max must not be below min"),
+    Rule(
+        "self.?guests.orValue('None') == 'None' || self.?backend.orValue('auto') in ['auto', 'onnx']",
+        "guests need backend onnx: what a model takes in another server's memory is not known before it is there",
+    ),
+)
 class WarmPool:
     """Workers kept loaded: batch jobs of this namespace that ask for nothing special run on them, without a pod of their own."""
 
@@ -128,6 +134,10 @@ class WarmPool:
     accelerator: Annotated[Accelerator, Field(description="What they run on; auto takes the cheapest class with room.")] = (
         Accelerator.AUTO
     )
+    backend: Annotated[
+        Backend,
+        Field(description="What computes in them; auto goes by the model's format. Jobs on another back end get their own pod."),
+    ] = Backend.AUTO
     batch_size: Annotated[
         int,
         Field(ge=1, le=65536, description="The largest batch that they are warmed for; jobs with a larger one get their own pod."),
@@ -162,6 +172,9 @@ class DeclaredProfile:
     """What is expected of a model on one accelerator class before anything is measured there."""
 
     accelerator: Annotated[str, Field(min_length=1, max_length=63, description="The class, for example gpu.")]
+    backend: Annotated[Backend, Field(description="The back end that it is expected of; auto is any of which no more is said.")] = (
+        Backend.AUTO
+    )
     items_per_second: Annotated[float, Field(gt=0, description="Expected throughput of one worker.")]
     load_seconds: Annotated[float, Field(ge=0, description="Expected time from process start to warmed up.")] = 3.0
 
@@ -185,8 +198,8 @@ class InferenceModelSpec:
         list[DeclaredProfile],
         Field(
             max_length=8,
-            description="Expected speed by accelerator class; what workers measure takes its place.",
-            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["accelerator"]},
+            description="Expected speed by accelerator class and back end; what workers measure takes its place.",
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["accelerator", "backend"]},
         ),
     ] = Field(default_factory=list)
     resources: Annotated[
@@ -201,10 +214,12 @@ class InferenceModelSpec:
 
 @api_type()
 class Profile:
-    """What was measured of one file on one accelerator class at one batch size."""
+    """What was measured of one file on one accelerator class and back end, at one batch size."""
 
-    digest: Annotated[Digest, Field(description="The file.")]
+    digest: Annotated[Digest, Field(description="The file that ran: of an INT8 variant its own digest.")]
+    variant_of: Annotated[Digest | None, Field(description="The file that an INT8 variant was made of.")] = None
     accelerator: Annotated[str, Field(max_length=63, description="The class.")]
+    backend: Annotated[Backend, Field(description="What computed.")]
     batch_size: Annotated[int, Field(ge=1, description="The batch size.")]
     items_per_second: Annotated[float, Field(ge=0, description="Throughput of one worker.")]
     load_seconds: Annotated[float, Field(ge=0, description="From process start to warmed up.")]
@@ -243,10 +258,10 @@ class InferenceModelStatus:
         list[Profile],
         Field(
             max_length=128,
-            description="Measured speed by file, accelerator class and batch size.",
+            description="Measured speed by file, accelerator class, back end and batch size.",
             json_schema_extra={
                 "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["digest", "accelerator", "batchSize"],
+                "x-kubernetes-list-map-keys": ["digest", "accelerator", "backend", "batchSize"],
             },
         ),
     ] = Field(default_factory=list)

@@ -13,6 +13,7 @@ from inference_operator.domain.cluster import Autoscaler, Job, Key, Model, Node,
 from inference_operator.domain.job import KIND, InferenceJobSpec, InferenceJobStatus, Placement
 from inference_operator.domain.model import KIND as MODEL_KIND
 from inference_operator.domain.model import InferenceModelSpec, InferenceModelStatus
+from inference_operator.domain.power import Exporter
 from inference_operator.domain.resources import PODS, add, amounts
 from inference_operator.domain.schema import GROUP
 from inference_operator.domain.topology import Requirement, Volume
@@ -322,6 +323,16 @@ def parse_pod(raw: Raw) -> Pod:
         started=started,
         ended=ended.finished_at if ended else None,
     )
+
+
+def parse_exporter(raw: Raw, labels: Mapping[str, str]) -> Exporter | None:
+    """A pod that has one of these labels and can be asked for its node's devices; None for every other."""
+    meta, status = raw["metadata"], raw.get("status") or {}
+    node, address = (raw.get("spec") or {}).get("nodeName"), status.get("podIP")
+    found = meta.get("labels") or {}
+    if not any(found.get(name) == value for name, value in labels.items()) or status.get("phase") != PodPhase.RUNNING:
+        return None
+    return Exporter(node, address) if node and address else None
 
 
 def _is_ours(meta: _Meta) -> bool:

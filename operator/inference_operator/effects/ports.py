@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
+from inference_operator.domain.power import Device
 from inference_protocol.messages import TaskOrder, TaskQuery, TaskState, Telemetry
 
 Raw = dict[str, Any]
@@ -53,4 +54,12 @@ class WorkerClient(Protocol):
 
     async def stop(self, address: str, token: str, query: TaskQuery) -> TaskState | None:
         """Have a task end; None for one that is not known there. Raises WorkerUnreachableError."""
+        ...
+
+
+class ExporterClient(Protocol):
+    """What the operator asks of a meter."""
+
+    async def devices(self, address: str) -> tuple[Device, ...]:
+        """The devices of its node. Raises ExporterError."""
         ...

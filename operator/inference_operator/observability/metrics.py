@@ -15,6 +15,17 @@ scheduling_seconds = Histogram(
 )
 needs = Gauge("inference_operator_needs", "Jobs that want a place.", registry=REGISTRY)
 evictions_total = Counter("inference_operator_evictions_total", "Batches asked to make room for others.", registry=REGISTRY)
+policy_loaded = Gauge("inference_policy_loaded", "1 while a learned policy is asked beside each pass.", registry=REGISTRY)
+policy_decisions_total = Counter(
+    "inference_policy_decisions_total",
+    "Jobs in passes that a learned policy was shown: it agrees, would_start, would_hold, or was skipped (late, or failed).",
+    ("outcome",),
+    registry=REGISTRY,
+)
+policy_seconds = Histogram("inference_policy_seconds", "One look of a learned policy.", buckets=_SECONDS, registry=REGISTRY)
+exporter_errors_total = Counter(
+    "inference_operator_exporter_errors_total", "Questions to devices' meters without an answer.", registry=REGISTRY
+)
 leaked_workers = Gauge(
     "inference_operator_leaked_workers",
     "Workers that hold a place though nobody wants them.",

@@ -14,6 +14,7 @@ from bench.plane.stage import outcome
 from bench.scheduling.workload import generate
 from inference_operator.decisions.profile import Assumptions, estimate
 from inference_operator.domain.parse import parse_job, parse_model, parse_node
+from tests.builders import a_subject
 
 WORK = Work({"gpu": 2.0, "cpu": 7.5}, 100)
 META = {"namespace": "default", "uid": "u", "resourceVersion": "1", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"}
@@ -32,7 +33,9 @@ def test_the_operator_reads_from_the_profile_what_the_player_will_take(device: s
     body, status = model("m", WORK)
     read = parse_model(with_meta({**body, "status": status["status"]}))
 
-    found = estimate(read, None, accelerator=device, batch_size=1, items=100, serving=False, assumed=Assumptions(9.0, 9.0))
+    found = estimate(
+        read, a_subject(None), accelerator=device, batch_size=1, items=100, serving=False, assumed=Assumptions(9.0, 9.0)
+    )
 
     assert found.measured
     assert found.total_seconds == pytest.approx(WORK.seconds[device])

@@ -83,3 +83,27 @@ def test_what_keeps_a_worker_from_computing_wakes_its_job_when_it_begins_and_whe
     _, woken = rounds(workers, seconds=10.5, count=1)
 
     assert len(woken) == 3
+
+
+class Counting(Workers):
+    """Its workers compute half of the time."""
+
+    async def telemetry(self, address: str) -> Answer | None:
+        self.asked.append((asyncio.get_running_loop().time(), address))
+        return None if address == self.away else structs.replace(READY, busy_seconds=0.5 * asyncio.get_running_loop().time())
+
+
+def test_nodes_are_as_busy_as_the_workers_that_answer() -> None:
+    store = Store()
+    job = a_job(serve=True, replicas=3)
+    for number, node in ((1, "a"), (2, "a"), (3, "b")):
+        store.put_pod(replace(a_pod(job, number, node=node), address=f"w{number}"))
+
+    async def live() -> None:
+        telemetry = Telemetry(store, Counting(0.0, away="w3"), VirtualClock(), lambda _: None, seconds=1.0)
+        task = asyncio.create_task(telemetry.run())
+        await asyncio.sleep(3.5)
+        task.cancel()
+
+    run(live())
+    assert {node: round(busy, 6) for node, busy in store.busy.items()} == {"a": 1.0, "b": 0.0}

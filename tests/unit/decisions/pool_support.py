@@ -5,6 +5,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+import msgspec
+
 from inference_operator.controller.store import Store
 from inference_operator.decisions.actions import Plan
 from inference_operator.decisions.fleet import Answer, Demand
@@ -14,8 +16,12 @@ from inference_operator.decisions.revision import revision
 from inference_operator.domain.cluster import Job, Model, Observed, Pod, PoolObserved, Reading
 from inference_operator.domain.job import AttemptOutcome, AttemptStatus, InferenceJobStatus, Placement
 from inference_operator.domain.model import AcceleratorResources, ModelVersion, WarmPool, WarmPoolStatus
+from inference_operator.settings import Backends, Settings, TritonBackend
 from inference_protocol.messages import TaskState, Telemetry, TerminationReport
 from tests.builders import NOW, SETTINGS, TOKENS, a_job, a_model, a_node, a_pod, cost_terms, observed, placed_on, whole
+
+# An operator that has Triton as well.
+WITH_TRITON = msgspec.structs.replace(SETTINGS, backends=Backends(triton=TritonBackend(image="triton", platform="python")))
 
 
 def a_pooled_model(
@@ -29,7 +35,7 @@ def a_pooled_model(
 
 def the_pool(model: Model) -> Pool:
     """Its pool, which it must have."""
-    found = pool_of(model, SETTINGS)
+    found = pool_of(model, WITH_TRITON)
     assert found is not None
     return found
 
@@ -63,14 +69,22 @@ def a_view(
     )
 
 
-def decide_pool(seen: PoolObserved, *, waiting: int = 0, priority: int = 0, room: int = 100, now: datetime = NOW) -> Plan:
+def decide_pool(
+    seen: PoolObserved,
+    *,
+    waiting: int = 0,
+    priority: int = 0,
+    room: int = 100,
+    now: datetime = NOW,
+    settings: Settings = SETTINGS,
+) -> Plan:
     """One look, as in `Pools.plan`, after a scheduler that gives as many workers a place as there is `room`."""
-    pool = pool_of(seen.model, SETTINGS)
+    pool = pool_of(seen.model, settings)
     demand = Demand(waiting, priority)
-    stand = standing(seen, pool, demand, SETTINGS, now)
-    need = pool_need(seen, pool, stand, demand, SETTINGS, now)
+    stand = standing(seen, pool, demand, settings, now)
+    need = pool_need(seen, pool, stand, demand, settings, now)
     answer: Answer | None = placed_on(need, *["node-1"] * min(need.slots, room)) if need is not None else None
-    return plan_pool(seen, pool, stand, answer, SETTINGS, TOKENS, now)
+    return plan_pool(seen, pool, stand, answer, settings, TOKENS, now)
 
 
 # Attempts on warm workers.

@@ -8,7 +8,7 @@ from inference_operator.decisions.schedule import schedule
 from inference_operator.domain.conditions import Reason
 from inference_operator.domain.job import InferenceJobStatus, Outlook
 from inference_operator.settings import CostWeights
-from tests.builders import NOW, a_job, a_need, a_node, no_room, observed, somebodys_pod
+from tests.builders import NOW, a_job, a_need, a_node, a_pod, no_room, observed, somebodys_pod, whole
 from tests.unit.decisions.situation import LOOKED
 from tests.unit.decisions.support import Scheduler, decide, in_seconds, settled, status_of
 
@@ -26,7 +26,7 @@ def obstacle(**full: Any) -> Obstacle:
 
 def crowded(**changes: Any) -> Scheduler:
     told = Obstacle(Reason.NO_FREE_CAPACITY, "waits for room: cpu: full", position=2, start_by=in_seconds(20))
-    return lambda need: replace(no_room(need), obstacle=replace(told, **changes))
+    return lambda need: no_room(need)._replace(obstacle=told._replace(**changes))
 
 
 def words(status: InferenceJobStatus) -> str:
@@ -63,7 +63,7 @@ def test_it_is_at_risk_though_nobody_knows_when_a_place_will_be_free() -> None:
 
 
 def test_what_would_have_to_change_is_said_when_others_come_before_it_and_no_longer_when_they_leave() -> None:
-    planned = crowded(start_by=None, start=in_seconds(10), done=in_seconds(40))
+    planned = crowded(start_by=None, now=NOW, starts=10.0, takes=30.0)
     before = settled(JOB, planned)
     late = settled(before, crowded(possible=in_seconds(60)))
     after = settled(late, planned)
@@ -77,3 +77,30 @@ def test_counts_that_move_are_not_said_again() -> None:
     seen = settled(JOB, crowded(possible=in_seconds(60)))
 
     assert decide(seen, crowded(possible=in_seconds(61), message="waits for room: cpu: fuller")).actions == ()
+
+
+SERVICE = observed(a_job(serve=True, deadline_in=50))
+
+
+def test_a_service_that_is_crowded_out_is_at_risk_too() -> None:
+    status = status_of(decide(SERVICE, crowded(possible=in_seconds(60))))
+
+    assert status.deadline is not None and status.queue is not None
+    assert (status.deadline.outlook, status.deadline.slack_seconds, status.queue.position) == (Outlook.AT_RISK, -10, 2)
+    assert "A deadline of 2026-04-02T12:01:01Z or later, a higher priority" in words(status)
+
+
+def test_a_service_that_waits_says_when_it_should_be_ready() -> None:
+    status = status_of(decide(SERVICE, crowded(start_by=None, now=NOW, starts=10.0, takes=5.0)))
+
+    assert status.deadline is not None and status.queue is not None
+    assert (status.deadline.outlook, status.deadline.slack_seconds) == (Outlook.ON_TIME, 35)
+    assert "expected to start at 2026-04-02T12:00:10Z, as number 2" in words(status)
+
+
+def test_a_service_that_was_ready_once_has_met_its_deadline_though_another_worker_waits() -> None:
+    job = a_job(serve=True, replicas=2, deadline_in=50, status=replace(LOOKED, completion_time=whole(NOW)))
+    status = status_of(decide(observed(job, a_pod(job, 1)), crowded(possible=in_seconds(60))))
+
+    assert status.deadline is not None and status.queue is not None
+    assert (status.deadline.outlook, status.queue.position) == (Outlook.MET, 2)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from inference_operator.domain.cluster import Observed, PodPhase
-from inference_operator.domain.job import AttemptOutcome, AttemptStatus, EnergyStatus
+from inference_operator.domain.job import AttemptOutcome, AttemptStatus, EnergySource, EnergyStatus
 from tests.builders import NOW, SETTINGS, a_job, a_pod, a_report, observed, whole
 from tests.unit.decisions.situation import LOOKED
 from tests.unit.decisions.support import after, decide, status_of
@@ -23,7 +23,7 @@ def ended(job_status: object = LOOKED, *, held: float = 20.0, number: int = 1, o
 def test_a_batch_costs_its_watts_for_as_long_as_its_worker_was_held() -> None:
     energy = status_of(decide(ended(held=20.0))).energy
 
-    assert energy == EnergyStatus(joules=20 * WATTS, joules_per_item=20 * WATTS / 10, source="Modelled")
+    assert energy == EnergyStatus(joules=20 * WATTS, joules_per_item=20 * WATTS / 10, source=EnergySource.MODELLED)
 
 
 def test_failed_attempts_count_too_and_each_once() -> None:
@@ -56,3 +56,16 @@ def test_a_pod_that_never_started_costs_nothing() -> None:
     pod = replace(a_pod(job, phase=PodPhase.FAILED, exit_code=1), started=None)
 
     assert status_of(decide(observed(job, pod))).energy is None
+
+
+def test_what_an_attempt_cost_that_is_gone_nobody_knows() -> None:
+    before = replace(
+        LOOKED,
+        attempts=2,
+        last_attempt=AttemptStatus(number=2, pod="p", outcome=AttemptOutcome.RUNNING),
+        energy=EnergyStatus(joules=100.0, source=EnergySource.MEASURED),
+    )
+
+    energy = status_of(decide(observed(a_job(status=before, items=10)))).energy
+
+    assert energy == EnergyStatus(joules=100.0, source=EnergySource.MODELLED)

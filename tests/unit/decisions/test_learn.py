@@ -4,11 +4,16 @@ from dataclasses import replace
 from math import log
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from inference_operator.decisions.learn import learned
+from inference_operator.decisions.profile import find_profile, key_of, measured
 from inference_operator.domain.cluster import Model
+from inference_operator.domain.job import Backend
 from inference_operator.domain.model import InferenceModelStatus, Profile
-from tests.builders import DIGEST, NOW, a_fact, a_model, a_profile, whole
+from inference_protocol.messages import ModelFacts
+from tests.builders import DIGEST, NOW, OTHER_DIGEST, a_fact, a_model, a_profile, whole
 
 
 def learn(model: Model | None, rate: float | None = 1.0, *, accelerator: str = "cpu") -> InferenceModelStatus | None:
@@ -27,6 +32,7 @@ def test_a_first_measurement_is_taken_as_it_is() -> None:
     assert profile == Profile(
         digest=DIGEST,
         accelerator="cpu",
+        backend=Backend.ONNX,
         batch_size=1,
         items_per_second=12.35,
         load_seconds=2.0,
@@ -51,12 +57,38 @@ def test_nothing_is_learned_without_model_rate_or_class(model: Model | None, rat
     assert learn(model, rate, accelerator=accelerator) is None
 
 
-def test_other_files_classes_and_batch_sizes_keep_their_own_profiles() -> None:
-    others = [a_profile("gpu"), a_profile("cpu", batch_size=8), a_profile("cpu", digest="sha256:" + "b" * 64)]
-    status = learn(a_model(profiles=others), 5.0)
+FILES = st.sampled_from([DIGEST, OTHER_DIGEST])
+BACKENDS = st.sampled_from([Backend.ONNX, Backend.TORCHSCRIPT, Backend.TRITON])
+KNOWN = st.builds(
+    a_profile,
+    st.sampled_from(["cpu", "gpu"]),
+    digest=FILES,
+    variant_of=st.none() | FILES,
+    backend=BACKENDS,
+    batch_size=st.integers(1, 3),
+)
+FACTS = st.builds(
+    a_fact,
+    items_per_second=st.floats(3.0, 100.0),
+    digest=FILES,
+    variant=st.none() | st.sampled_from(["sha256:" + c * 64 for c in "cd"]),
+    backend=BACKENDS.map(str),
+)
 
-    assert status is not None and len(status.profiles) == 4
-    assert all(other in status.profiles for other in others)
+
+@given(st.lists(KNOWN, max_size=8, unique_by=key_of), FACTS)
+@example([a_profile(backend=Backend.TRITON), a_profile(batch_size=8)], a_fact(items_per_second=5.0))
+@example([a_profile(), a_profile(digest=OTHER_DIGEST)], a_fact(items_per_second=5.0, variant=OTHER_DIGEST))
+def test_what_is_learned_is_found_again_and_all_others_keep_their_own(known: list[Profile], facts: ModelFacts) -> None:
+    status = learned(a_model(profiles=known), facts, accelerator="cpu", now=NOW)
+
+    assert status is not None
+    assert len(set(map(key_of, status.profiles))) == len(status.profiles)
+    model = replace(a_model(), status=status)
+    found = find_profile(model, measured(facts), accelerator="cpu", batch_size=facts.batch_size)
+    assert found is not None
+    assert (found.digest, found.backend.value) == (facts.variant or facts.digest, facts.backend)
+    assert [p for p in status.profiles if p != found] == sorted((p for p in known if key_of(p) != key_of(found)), key=key_of)
 
 
 def test_the_oldest_profile_makes_room() -> None:

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from inference_operator.decisions.fleet import Guest, Offer
-from inference_operator.decisions.lodging import guest_of, model_of, offer_of, order, pool_for, pool_key, pool_of, takes
+from inference_operator.decisions.lodging import guest_of, model_of, offer_of, order, pool_for, pool_key, pool_of, refusal_of, takes
 from inference_operator.domain.cluster import Key, Model
+from inference_operator.domain.conditions import Reason
 from inference_operator.domain.job import Backend, Input, Output, PodTemplate, Resources, Toleration
 from inference_operator.domain.model import AcceleratorResources, ModelVersion, Profile, WarmPoolStatus
 from tests.builders import DIGEST, NOW, OTHER_DIGEST, SETTINGS, a_job, a_model, a_version, observed
-from tests.unit.decisions.pool_support import a_pooled_model, the_pool
+from tests.unit.decisions.pool_support import WITH_TRITON, a_pooled_model, the_pool
 from tests.unit.decisions.support import wanted
 
 MODEL = a_pooled_model()
@@ -62,6 +63,16 @@ def test_who_gets_a_pod_of_its_own(why: str) -> None:
 
     assert not takes(the_pool(MODEL), observed(job, model=MODEL))
     assert pool_for(observed(job, model=MODEL), SETTINGS) is None
+
+
+@pytest.mark.parametrize(("backend", "taken"), [(Backend.TRITON, True), (Backend.ONNX, False), (Backend.AUTO, False)])
+def test_a_pool_on_triton_takes_the_jobs_that_ask_for_triton(backend: Backend, taken: object) -> None:
+    model = a_pooled_model(backend=Backend.TRITON)
+    seen = observed(a_job(model="m", backend=backend), model=model)
+
+    assert takes(the_pool(model), seen) is taken
+    assert (pool_for(seen, WITH_TRITON) is not None) is taken
+    assert pool_for(seen, SETTINGS) is None
 
 
 def test_a_claim_that_is_only_read_by_the_pool_is_not_written_to() -> None:
@@ -119,8 +130,20 @@ def test_a_model_without_a_pool_has_none() -> None:
     assert pool_for(observed(a_job()), SETTINGS) is None
 
 
-def test_a_model_that_no_worker_can_hold_has_no_pool() -> None:
-    assert pool_of(a_pooled_model(a_version(file_format="torchscript")), SETTINGS) is None
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (a_pooled_model(a_version(file_format="torchscript")), "backends.torchscript.image"),
+        (a_pooled_model(backend=Backend.TRITON), "backends.triton.image"),
+        (a_pooled_model(a_version(file_format="torchscript"), backend=Backend.TRITON), "back end triton takes onnx files"),
+    ],
+    ids=["no PyTorch", "no Triton", "not Triton's"],
+)
+def test_a_model_that_no_worker_can_hold_has_no_pool_and_it_is_told_why(model: Model, words: str) -> None:
+    refused = refusal_of(model, SETTINGS)
+
+    assert pool_of(model, SETTINGS) is None
+    assert refused is not None and refused.reason is Reason.BACKEND_UNAVAILABLE and words in refused.message
 
 
 def test_what_workers_are_made_of_is_their_revision_and_bounds_are_not() -> None:
@@ -134,9 +157,11 @@ def test_what_workers_are_made_of_is_their_revision_and_bounds_are_not() -> None
         revision(claims=["data", "more"]),
         revision(a_version(digest=OTHER_DIGEST)),
         revision(resources=cores),
+        revision(backend=Backend.TRITON),
     }
 
-    assert len(made_anew) == 5
+    assert len(made_anew) == 6
+    assert revision(backend=Backend.ONNX) == revision()
     assert revision() not in made_anew
     assert revision(min=1, max=9, idle_seconds=7) == revision()
     assert revision(claims=["a", "data"]) == revision(claims=["data", "a"])
@@ -163,8 +188,8 @@ def test_an_order_says_what_the_jobs_own_pod_would_have_been_told() -> None:
 HOST = a_pooled_model(guests="SameNamespace", batch_size=32)
 
 
-def a_measured(model: Model, *, megabytes: int = 100, digest: str = DIGEST) -> Model:
-    profile = Profile(digest=digest, accelerator="cpu", batch_size=8, items_per_second=10, load_seconds=1,
+def a_measured(model: Model, *, megabytes: int = 100, digest: str = DIGEST, backend: Backend = Backend.ONNX) -> Model:
+    profile = Profile(digest=digest, accelerator="cpu", backend=backend, batch_size=8, items_per_second=10, load_seconds=1,
                       memory_bytes=megabytes * 10**6, observed_time=NOW)  # fmt: skip
     return replace(model, status=replace(model.status, profiles=[profile]))
 
@@ -180,6 +205,7 @@ def test_a_measured_batch_may_be_a_guest() -> None:
 
 NO_GUESTS: dict[str, tuple[dict[str, Any], Model]] = {
     "never measured": ({}, a_model("n", a_version(digest=OTHER_DIGEST))),
+    "measured on another backend": ({}, a_measured(OTHER, digest=OTHER_DIGEST, backend=Backend.TRITON)),
     "a file that is not pinned": ({}, a_measured(a_model("n", a_version(digest=None)))),
     "another backend": ({"backend": Backend.TRITON}, OTHER),
     "a class with a device": ({"accelerator": "gpu"}, OTHER),
@@ -199,6 +225,12 @@ def test_a_host_offers_what_its_own_model_leaves() -> None:
     offer = offer_of(the_pool(a_measured(HOST, megabytes=112)), "cpu", 512_000_000)
 
     assert offer == Offer("default", 32, (("data", True),), 400_000_000)
+
+
+def test_a_pool_on_triton_offers_nothing_though_its_own_model_was_measured() -> None:
+    model = a_measured(a_pooled_model(guests="SameNamespace", backend=Backend.TRITON), backend=Backend.TRITON)
+
+    assert offer_of(the_pool(model), "cpu", 512_000_000) is None
 
 
 @pytest.mark.parametrize("model", [a_measured(MODEL), HOST], ids=["wants none", "never measured"])

@@ -1,11 +1,13 @@
 """Where a worker could go: the filters say what kube-scheduler would say, and the cost is what it is said to be."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_operator.decisions import place
-from inference_operator.decisions.fleet import Tolerance
+from inference_operator.decisions.fleet import Tolerance, Usage
 from inference_operator.domain.cluster import Node, Taint
 from inference_operator.settings import CostWeights
 from tests.builders import NOW, a_node, an_option
@@ -106,7 +108,7 @@ amounts = st.integers(0, 4000)
 @given(amounts, amounts)
 def test_the_emptier_node_has_less_pressure(free: int, other: int) -> None:
     node = a_node(cpu="4")
-    here, there = (place.pressure(node, {**node.allocatable, "cpu": cpu}, SHAPE) for cpu in (free, other))
+    here, there = (place.pressure(node, {**node.allocatable, "cpu": cpu}, SHAPE, Usage()) for cpu in (free, other))
 
     assert here >= there or free >= other
 
@@ -132,7 +134,7 @@ def test_a_class_is_in_time_up_to_the_very_deadline() -> None:
 
 
 def test_rejections_are_counted_by_reason() -> None:
-    text = place.summary([("a", "taint x"), ("b", "full"), ("c", "taint x")])
+    text = place.summary(Counter(["taint x", "full", "taint x"]))
 
     assert text == "2 of 3 nodes: taint x; 1 of 3 nodes: full"
-    assert place.summary([]) == ""
+    assert place.summary(Counter()) == ""

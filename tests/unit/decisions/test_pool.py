@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -14,10 +15,12 @@ from inference_operator.decisions.pool import hosts, plan_pool, pool_need, stand
 from inference_operator.decisions.replicas import PERMANENT_RETRY_SECONDS
 from inference_operator.domain.cluster import Model, Pod, PodPhase, PoolObserved, Trouble
 from inference_operator.domain.conditions import Reason
+from inference_operator.domain.job import Backend
 from inference_operator.domain.model import WarmPoolStatus
+from inference_protocol.messages import CONFIG_VARIABLE, WorkerConfig
 from inference_protocol.reasons import WorkerReason
 from tests.builders import NOW, SETTINGS, TOKENS, a_job, a_report, a_setback, no_room
-from tests.unit.decisions.pool_support import a_pooled_model, a_view, a_worker, decide_pool, the_pool
+from tests.unit.decisions.pool_support import WITH_TRITON, a_pooled_model, a_view, a_worker, decide_pool, the_pool
 from tests.unit.decisions.support import created_pod, in_seconds, kinds
 
 FAILED, PENDING, SUCCEEDED = PodPhase.FAILED, PodPhase.PENDING, PodPhase.SUCCEEDED
@@ -67,6 +70,28 @@ def test_what_is_missing_is_made_and_belongs_to_the_model() -> None:
         assert action.manifest["metadata"]["ownerReferences"][0]["uid"] == model.uid
         assert action.assumed.worker is not None
         assert action.assumed.worker.job_uid == pod.worker.job_uid
+
+
+def test_workers_on_triton_have_a_tritonserver_beside_them_and_their_place_is_reckoned_with_it() -> None:
+    seen = a_view(a_pooled_model(min=1, backend=Backend.TRITON))
+    (action,) = [a for a in decide_pool(seen, settings=WITH_TRITON).actions if isinstance(a, CreatePod)]
+    shown = created_pod(action, NOW)
+
+    (beside,) = action.manifest["spec"]["initContainers"]
+    (config,) = [e["value"] for e in action.manifest["spec"]["containers"][0]["env"] if e["name"] == CONFIG_VARIABLE]
+    told_worker = msgspec.json.decode(config, type=WorkerConfig)
+    assert (beside["image"], beside["restartPolicy"]) == ("triton", "Always")
+    assert told_worker.backend == "triton" and told_worker.triton is not None and told_worker.task_token_digest
+    assert action.assumed.requests == shown.requests
+
+
+def test_a_pool_that_no_worker_can_hold_says_why_and_has_none() -> None:
+    done = decide_pool(a_view(a_pooled_model(min=1, backend=Backend.TRITON)))
+    status = told(done)
+
+    assert not made(done)
+    assert status is not None and status.message is not None
+    assert status.message.startswith("BackendUnavailable: ") and "backends.triton.image" in status.message
 
 
 def test_only_as_many_are_made_as_there_is_room_for() -> None:

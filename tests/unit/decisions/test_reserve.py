@@ -4,12 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_operator.decisions.board import Slot
-from inference_operator.decisions.fleet import Shape
+from inference_operator.decisions.fleet import shared_shape
 from inference_operator.decisions.reserve import Reservation, reserve
 from tests.builders import a_node
 
-LARGE = Shape((("cpu", 2000),))
-SMALL = Shape((("cpu", 1000),))
+LARGE = shared_shape((("cpu", 2000),))
+SMALL = shared_shape((("cpu", 1000),))
 
 
 def a_slot(name: str = "n", *, free: int = 0) -> Slot:

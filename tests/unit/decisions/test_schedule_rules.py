@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from inference_operator.decisions.board import free_amounts
-from inference_operator.decisions.fleet import Answer, Fleet, Need
+from inference_operator.decisions.fleet import Answer, Fleet, Need, Usage
 from inference_operator.decisions.schedule import is_late, schedule
 from inference_operator.domain.cluster import Node, Pod, PodPhase, Taint
 from inference_operator.domain.conditions import Reason
@@ -277,3 +277,49 @@ def test_batches_fill_the_roomiest_node_whatever_else_runs_there() -> None:
     nodes = [zoned("a-1", "a", cpu="64"), zoned("b-1", "b")]
 
     assert given(replace(a_need("b"), beside=("a-1",)), *nodes) == ["a-1"]
+
+
+# How nodes are used besides.
+
+
+def where(need: Need, *nodes: Node, usage: dict[str, Usage]) -> str:
+    (given,) = schedule(Fleet(nodes, (), (need,), usage=usage), WEIGHTS, NOW)[need.key].assignments
+    return given.node
+
+
+TWO_GPUS = (a_node("gpu-1", gpu=2), a_node("gpu-2", gpu=2))
+
+
+def test_of_two_nodes_the_one_whose_devices_no_stranger_uses() -> None:
+    need = a_need("g", FAST_GPU)
+
+    assert where(need, *TWO_GPUS, usage={}) == "gpu-1"
+    assert where(need, *TWO_GPUS, usage={"gpu-1": Usage(GPU, strangers=0.5)}) == "gpu-2"
+    assert where(need, *TWO_GPUS, usage={"gpu-1": Usage(GPU, strangers=0.5), "gpu-2": Usage(GPU, strangers=0.6)}) == "gpu-1"
+
+
+def test_a_node_that_was_passed_over_for_its_strangers_says_so() -> None:
+    need = a_need("g", FAST_GPU)
+    fleet = Fleet(TWO_GPUS, (), (need,), usage={"gpu-1": Usage(GPU, strangers=0.5)})
+    (given,) = schedule(fleet, WEIGHTS, NOW)[need.key].assignments
+
+    (other,) = given.grounds.alternatives()
+    assert (other.node, other.reason) == ("gpu-1", f"0.5 of its {GPU} are in use by others than pods")
+
+
+def test_a_node_that_strangers_use_is_better_than_none() -> None:
+    assert where(a_need("g", FAST_GPU), ONE_GPU, usage={"gpu-1": Usage(GPU, strangers=1.0)}) == "gpu-1"
+
+
+def test_strangers_on_devices_are_nothing_to_work_on_cpus() -> None:
+    assert where(a_need("c", CPU), *TWO_GPUS, usage={"gpu-1": Usage(GPU, strangers=2.0)}) == "gpu-1"
+
+
+def test_of_two_equal_nodes_the_one_whose_workers_compute_less() -> None:
+    assert where(a_need("c", CPU), *TWO_GPUS, usage={"gpu-1": Usage(busy=1.5), "gpu-2": Usage(busy=0.5)}) == "gpu-2"
+
+
+def test_an_emptier_node_is_taken_however_busy_its_workers_are() -> None:
+    small = a_node("b-small", cpu="2")
+
+    assert where(a_need("c", CPU), small, TWO_GPUS[1], usage={"gpu-2": Usage(busy=9.0)}) == "gpu-2"

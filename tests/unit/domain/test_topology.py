@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from inference_operator.decisions.fleet import Shape
+from inference_operator.decisions.fleet import shared_shape
 from inference_operator.decisions.place import unfit
 from inference_operator.domain.parse import parse_volume
 from inference_operator.domain.topology import Requirement, Volume, described, reaches
@@ -94,7 +94,7 @@ def test_who_holds_nobody_back(raw: Raw) -> None:
 
 
 def test_a_node_that_can_not_mount_a_volume_is_told_with_the_reason() -> None:
-    shape = Shape((("cpu", 500),), volumes=(("data", ((IN_B,),)),))
+    shape = shared_shape((("cpu", 500),), volumes=(("data", ((IN_B,),)),))
 
     assert unfit(a_node(labels={"zone": "b"}), shape) is None
     assert unfit(a_node(labels={"zone": "a"}), shape) == "the volume of claim data can be mounted only where zone=b"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,15 @@ import msgspec
 from inference_protocol.messages import Backend, ModelSignature, TensorSignature, TritonServer
 from inference_worker.engines import Opening, open_engine
 from tests.worker import models
-from tests.worker.harness import a_config
+from tests.worker.harness import CPU, a_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from inference_worker.engine import Engine
+
+# The whole contract on another device: WORKER_TEST_PROVIDER=CUDAExecutionProvider where there is one.
+PROVIDER = os.environ.get("WORKER_TEST_PROVIDER", CPU)
 
 Ports = tuple[tuple[str, str, tuple[int, ...]], ...]
 
@@ -65,6 +69,6 @@ class Maker:
         return self.open_bytes(twin.onnx())
 
     def open_bytes(self, data: bytes, described: ModelSignature | None = None) -> Engine:
-        config = a_config("pvc://data/model", backend=self.backend, triton=self.triton)
+        config = a_config("pvc://data/model", backend=self.backend, triton=self.triton, providers=(PROVIDER,))
         source = msgspec.structs.replace(config.model, signature=described)
         return open_engine(Opening(data, f"sha256:{hashlib.sha256(data).hexdigest()}", source, config, threads=1))

@@ -10,7 +10,7 @@ import torch
 
 class Matmul(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x @ torch.arange(12, dtype=torch.float32).reshape(4, 3) / 8
+        return x @ torch.arange(12, dtype=torch.float32, device=x.device).reshape(4, 3) / 8
 
 
 class Add(torch.nn.Module):

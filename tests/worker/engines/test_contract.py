@@ -12,7 +12,8 @@ from inference_protocol.reasons import WorkerReason
 from inference_worker.engine import Cancellation, RunCancelledError, on_cpu
 from inference_worker.errors import WorkerError
 from inference_worker.warmup import warm_up
-from tests.worker.engines.makers import TWINS, Maker
+from tests.worker.engines.makers import PROVIDER, TWINS, Maker
+from tests.worker.harness import CPU
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,7 +111,7 @@ def test_a_run_that_is_cancelled_ends_or_answers_and_hurts_no_other(engine: Get)
 def test_it_says_what_computes_and_how_much_memory_that_has(engine: Get) -> None:
     made = engine("add")
 
-    assert on_cpu(made)
+    assert on_cpu(made) == (PROVIDER == CPU)
     assert made.memory_bytes > 20 << 20
 
 

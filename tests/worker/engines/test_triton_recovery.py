@@ -16,7 +16,7 @@ import onnxruntime
 import pytest
 
 from bench.proc import cpu_seconds
-from inference_protocol.messages import BatchTask
+from inference_protocol.messages import TASKS_PATH, BatchTask
 from inference_protocol.reasons import WorkerReason
 from inference_worker.errors import WorkerError
 from inference_worker.triton import repository
@@ -25,6 +25,7 @@ from tests.worker.callers import INFER
 from tests.worker.engines.makers import Maker
 from tests.worker.harness import CLAIM, QUICK_COMMITS, QUICK_DRAIN, Place, a_config, answers_in, committed, spans, until
 from tests.worker.reports.test_cancellation import counting as endless
+from tests.worker.test_tasks import SLOW, a_guest_order, a_warm_worker, an_order, ask, end_of
 from tests.worker.tritons import Triton
 from tests.worker.wire import Wire, get, infer_json, post, request
 
@@ -128,6 +129,36 @@ def test_a_batch_whose_server_stays_away_ends_with_a_reason_and_the_next_attempt
     assert again.said.outcome == "Succeeded"
     assert again.said.progress is not None and again.said.progress.resumed > 0
     assert len(answers_in(out)["y"]) == 4000
+
+
+def test_the_tasks_of_a_warm_worker_outlive_its_server_and_its_model_process(place: Place, triton: Triton) -> None:
+    worker = a_warm_worker(place, model=SLOW, backend="triton", triton=triton.told)
+    order = an_order(place, rows=6000, width=256)
+    ask(worker, TASKS_PATH, order)
+    out = place.claim / "out" / "first"
+
+    for strike in (triton.kill_stubs, lambda: (triton.kill(), triton.restart())):
+        done = committed(out)
+        until(lambda done=done: committed(out) > done + 2, "some parts")
+        strike()
+    report = end_of(worker, order).report
+
+    assert report is not None and report.outcome == "Succeeded", worker.log
+    assert report.model is not None and report.model.backend == "triton"
+    assert len(answers_in(out)["y"]) == 6000
+    assert worker.running
+
+
+def test_a_warm_worker_in_front_of_triton_takes_no_guests(place: Place, triton: Triton) -> None:
+    worker = a_warm_worker(place, backend="triton", triton=triton.told)
+    guest = a_guest_order(place, "guest", models.slow(width=16, steps=2))
+    ask(worker, TASKS_PATH, guest)
+
+    report = end_of(worker, guest).report
+
+    assert report is not None and report.reason is WorkerReason.OUT_OF_MEMORY
+    assert "back end triton" in report.message
+    assert len(triton.stubs()) == 1
 
 
 def test_a_server_that_never_comes_is_given_up_with_a_reason(place: Place, triton: Triton) -> None:
@@ -304,9 +335,11 @@ def test_a_repository_that_is_full_is_told_and_left_as_it_was(triton: Triton, mo
     assert list(triton.repository.iterdir()) == []
 
 
-def test_a_run_that_goes_on_without_its_caller_takes_ready_with_it(place: Place, triton: Triton) -> None:
-    patches = {**QUICK_DRAIN, "inference_worker.triton.engine:_PROBE_PATIENCE_SECONDS": 0.3}
-    worker = place.start(told(place, triton, endless()), patches=patches).wait_ready()
+QUICK_PROBES = {"inference_worker.triton.engine:_PROBE_PATIENCE_SECONDS": 0.3}
+
+
+def leave_a_run_behind(worker: Worker, triton: Triton) -> None:
+    """Ask for what takes for ever, and go once it runs."""
     inputs = [
         {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 1]},
         {"name": "times", "datatype": "INT64", "shape": [], "data": [1 << 40]},
@@ -316,8 +349,38 @@ def test_a_run_that_goes_on_without_its_caller_takes_ready_with_it(place: Place,
         before = sum(map(cpu_seconds, triton.stubs()))
         until(lambda: sum(map(cpu_seconds, triton.stubs())) > before + 0.2, "a run")
 
+
+def test_a_run_that_goes_on_without_its_caller_takes_ready_with_it(place: Place, triton: Triton) -> None:
+    worker = place.start(told(place, triton, endless()), patches=QUICK_DRAIN | QUICK_PROBES).wait_ready()
+    leave_a_run_behind(worker, triton)
+
     until(lambda: worker.answers("/v2/health/ready") == 503, "not ready")
     assert "timed out" in get(worker.port, "/telemetry").json["trouble"]
+
+
+def test_a_run_that_never_ends_in_triton_ends_the_worker_so_that_another_pod_takes_its_place(place: Place, triton: Triton) -> None:
+    quick = {"inference_worker.triton.engine:_AWAY_SECONDS": 0.5, "inference_worker.triton.engine:_RELOAD_SHARE": 0.0}
+    worker = place.start(told(place, triton, endless()), patches=QUICK_DRAIN | QUICK_PROBES | quick).wait_ready()
+    leave_a_run_behind(worker, triton)
+
+    ended = worker.ended()
+
+    assert (ended.code, ended.said.reason) == (1, "BackendUnreachable")
+    assert "a run that does not end may hold it" in ended.said.message
+
+
+def test_a_model_is_loaded_anew_at_once_while_a_run_of_the_old_one_never_ends(place: Place, triton: Triton) -> None:
+    worker = place.start(told(place, triton, endless(), model_control="explicit"), patches=QUICK_DRAIN).wait_ready()
+    leave_a_run_behind(worker, triton)
+
+    assert post(worker.port, "/v2/repository/models/net/load", b"{}").status == 200
+
+    inputs = [
+        {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 1]},
+        {"name": "times", "datatype": "INT64", "shape": [], "data": [3]},
+    ]
+    assert post(worker.port, INFER, json.dumps({"inputs": inputs}).encode()).status == 200
+    assert worker.answers("/v2/health/ready") == 200
 
 
 def test_a_model_that_is_closed_leaves_neither_process_nor_files(triton: Triton) -> None:

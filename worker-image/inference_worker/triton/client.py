@@ -18,6 +18,10 @@ class TritonGoneError(Exception):
     """Nobody answers, or not in time, or the connection broke: the server is not there, or not any more."""
 
 
+class TritonSlowError(TritonGoneError):
+    """Somebody is there, and has not answered in time."""
+
+
 @dataclass(slots=True)
 class TritonRefusedError(Exception):
     """Triton's own words, with the HTTP status that they came with."""
@@ -80,6 +84,8 @@ class TritonClient:
             connection.close()
             if cancellation is not None and cancellation.cancelled:
                 raise RunCancelledError("nobody waits for it any more") from error
+            if isinstance(error, TimeoutError) and timeout is not None:
+                raise TritonSlowError(f"timed out after {timeout:g} s") from error
             raise TritonGoneError(str(error) or type(error).__name__) from error
         if response.status >= 400:
             raise TritonRefusedError(response.status, _words(data))

@@ -28,7 +28,7 @@ from inference_worker.engine import (
 from inference_worker.errors import WorkerError
 from inference_worker.onnx_engine import OnnxEngine
 from inference_worker.triton import tensors
-from inference_worker.triton.client import TritonClient, TritonGoneError, TritonRefusedError
+from inference_worker.triton.client import TritonClient, TritonGoneError, TritonRefusedError, TritonSlowError
 from inference_worker.triton.repository import facts, remove_model, write_model
 
 log = logging.getLogger(__name__)
@@ -46,6 +46,10 @@ _ANSWER_SECONDS = 5.0
 """A server that takes longer to say that it is ready is as good as gone."""
 
 _LOAD_SECONDS = 600.0
+_RELOAD_SHARE = 10.0
+"""What was loaded once is loaded anew within so many times what that took, and within _AWAY_SECONDS: else it will not be."""
+
+_UNLOAD_SECONDS = 10.0
 _START_LOOK_SECONDS = 0.02
 _TASK_PATIENCE_SECONDS = 20.0
 """How long a batch task waits for a server to come back, before its attempt ends; shorter than the time to drain."""
@@ -78,16 +82,17 @@ class TritonEngine:
         providers: tuple[str, ...],
         threads: int,
         steady: bool,
+        patient: bool,
         on_hopeless: Callable[[WorkerError], None],
     ) -> None:
-        """Write the model, wait for the server, load. `steady` is a batch task, which rather waits for a server than to fail."""
+        """Write the model, wait for the server, load. `steady` and `patient` as Opening has them."""
         if server is None:
             raise WorkerError(WorkerReason.BACKEND_MISSING, "no tritonserver is beside this worker; was it started by an operator?")
         self._describe(data)
         self._server = server
         self._on_hopeless = on_hopeless
         self._root = Path(server.repository)
-        self._patience = _TASK_PATIENCE_SECONDS if steady else 0.0
+        self._patience = _TASK_PATIENCE_SECONDS if patient else 0.0
         self._client = TritonClient(server.port)
         self._types = {spec.name: spec.datatype for spec in self.inputs}
         self._all = tuple(spec.name for spec in self.outputs)
@@ -112,7 +117,9 @@ class TritonEngine:
         self._running = 0
         try:
             self._wait_for_server()
-            self._load()
+            begun = time.monotonic()
+            self._load(_LOAD_SECONDS)
+            self._load_seconds = time.monotonic() - begun
             self.provider = self._computes(providers)
         except BaseException:
             self._forget()
@@ -252,7 +259,7 @@ class TritonEngine:
         self._client.get("/v2/health/live", timeout=_ANSWER_SECONDS)
         # A model of which only the process has died would be found unchanged, and left as it is.
         self._unload()
-        self._load()
+        self._load(max(_AWAY_SECONDS, _RELOAD_SHARE * self._load_seconds))
         self._probe()
         with self._changed:
             self._trouble = None
@@ -283,9 +290,14 @@ class TritonEngine:
                     ) from error
             time.sleep(_START_LOOK_SECONDS)
 
-    def _load(self) -> None:
+    def _load(self, seconds: float) -> None:
         try:
-            self._client.post(f"/v2/repository/models/{self._name}/load", timeout=_LOAD_SECONDS)
+            self._client.post(f"/v2/repository/models/{self._name}/load", timeout=seconds)
+        except TritonSlowError as error:
+            raise WorkerError(
+                WorkerReason.BACKEND_UNREACHABLE,
+                f"Triton has not loaded the model within {seconds:g} s; if it had it before, a run that does not end may hold it",
+            ) from error
         except TritonGoneError as error:
             raise WorkerError(
                 WorkerReason.BACKEND_UNREACHABLE, f"Triton went away while it loaded the model: {error}; was its memory short?"
@@ -301,7 +313,7 @@ class TritonEngine:
 
     def _unload(self) -> None:
         with contextlib.suppress(TritonRefusedError):
-            self._client.post(f"/v2/repository/models/{self._name}/unload", timeout=_LOAD_SECONDS)
+            self._client.post(f"/v2/repository/models/{self._name}/unload", timeout=_UNLOAD_SECONDS)
 
     def _computes(self, providers: tuple[str, ...]) -> str:
         """What really computes, by the model's own word where it has one. Raises WorkerError when that is not what was promised."""

@@ -1,0 +1,38 @@
+"""What meters beside the workers say of devices: energy drawn, and how busy they are."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One answer about one device.
+
+    `utilisation` is 0..1, `joules` a counter that began at any time; None where the device does not tell. `pods` (namespace, name)
+    are those that it was given to; none where nobody has it, or the meter does not know.
+    """
+
+    uuid: str
+    utilisation: float | None
+    joules: float | None
+    pods: frozenset[tuple[str, str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class PowerSample:
+    """What a device's energy counter had come to at a time."""
+
+    time: datetime
+    joules: float
+
+
+Drawn = tuple[PowerSample, ...]
+"""A device's counter while one pod had the device, oldest first, always growing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exporter:
+    """A pod that answers for the devices of its node."""
+
+    node: str
+    address: str
