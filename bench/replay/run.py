@@ -25,14 +25,14 @@ from inference_operator.manifests.autoscaler import behavior
 
 # What a machine of two cores bears: six workers of 0.3 of one are nearly all of it.
 LEAST, MOST = 2, 6
-# Most of the hour, in little time; and some of the wildest minutes as they were.
+# Half of the hour, in little time; and some of the wildest minutes as they were.
 PIECES = {
-    "conv": Piece("conv", 0, 2560, faster=16.0, share=0.5),
+    "conv": Piece("conv", 0, 1600, faster=16.0, share=0.5),
     "code": Piece("code", 810, 1026, faster=1.0, share=2.0),
 }
 _HPA_SECONDS, _DOWN_SECONDS, _SCRAPE_SECONDS = 5, 20, 5
 # Before the callers begin: what others leave of the machine.
-_QUIET_SECONDS = 10.0
+_QUIET_SECONDS = 5.0
 # What an HPA on CPU is mostly told, and about what the operator finds for this service.
 _CPU_PERCENT = 60
 
