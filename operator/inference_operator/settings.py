@@ -150,7 +150,7 @@ class Metering(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
         default_factory=lambda: {"app": "nvidia-dcgm-exporter", "app.kubernetes.io/name": "dcgm-exporter"}
     )
     # Where to believe such labels; empty is in every namespace.
-    namespaces: tuple[str, ...] = ()
+    namespaces: tuple[str, ...] = ("gpu-operator", "nvidia-gpu-operator")
     # Its port, of plain HTTP.
     port: int = 9400
     # Seconds between two questions.

@@ -65,7 +65,7 @@ class Site:
     store: Store = field(default_factory=Store)
 
     def __post_init__(self) -> None:
-        metering = Metering(port=self.port)
+        metering = Metering(port=self.port, namespaces=())
         fleet = FleetLoop(self.store, Pools(self.store, SETTINGS, self.clock, TOKENS), SETTINGS, self.clock, lambda *_, **__: None)
         self.intake = Intake(self.store, fleet, lambda _: None, metering=metering)
         self.meters = Meters(self.store, Exporters(self.session, self.port), self.clock, metering)

@@ -38,12 +38,18 @@ class Meters:
         """Ask for ever."""
         while True:
             await asyncio.sleep(self._settings.seconds)
-            await self.round()
+            try:
+                await self.round()
+            except Exception:
+                # Whatever an exporter has said, jobs go on without it.
+                log.exception("a round of the meters failed")
+                metrics.exporter_errors_total.inc()
 
     async def round(self) -> None:
         """Ask every node's exporter once."""
-        # Where two watch one node, one will do: their counters are read at different times.
-        of_nodes = {exporter.node: key for key, exporter in sorted(self._store.exporters.items(), reverse=True)}
+        # Of two that watch one node nobody knows which to believe.
+        watched = Counter(exporter.node for exporter in self._store.exporters.values())
+        of_nodes = {exporter.node: key for key, exporter in sorted(self._store.exporters.items()) if watched[exporter.node] == 1}
         self._silent &= set(of_nodes.values())
         answers = await asyncio.gather(*(self._ask(key, self._store.exporters[key]) for key in of_nodes.values()))
         found = {node: devices for node, devices in zip(of_nodes, answers, strict=True) if devices is not None}
@@ -71,8 +77,9 @@ class Meters:
         """Add to what workers have drawn. Devices that several pods share, or could, tell of none of them."""
         now = self._clock.now()
         known = self._store.nodes.get(node)
-        if known is None or known.allocatable.get(self._settings.resource_name, 0) > len(devices):
+        if known is None or known.allocatable.get(self._settings.resource_name, 0) != len(devices):
             return
+        there = {device.uuid for device in devices}
         for device in devices:
             before = self._counters.get((node, device.uuid))
             if device.joules is None or before is None or device.joules == before or len(device.pods) != 1:
@@ -80,7 +87,8 @@ class Meters:
             pod = self._store.pods.get(Key(*next(iter(device.pods))))
             if pod is None or pod.worker is None or not pod.uid or pod.node != node:
                 continue
-            meters = self._store.meters.setdefault(pod.uid, {})
+            before_now = self._store.meters.get(pod.uid, {})
+            meters = self._store.meters[pod.uid] = {uuid: drawn for uuid, drawn in before_now.items() if uuid in there}
             meters[device.uuid] = taken_in(meters.get(device.uuid, ()), PowerSample(now, device.joules))
 
     def _held(self, nodes: Mapping[str, object]) -> Counter[str]:

@@ -71,6 +71,8 @@ def need(observed: Observed, stand: Standing, settings: Settings, now: datetime)
     )
     if not slots:
         return None
+    # A service that was ready once has met its deadline or missed it; workers that it wants later are neither late nor refused.
+    was_ready = spec.input is None and job.status.completion_time is not None
     return Need(
         key=job.key,
         uid=job.uid,
@@ -79,8 +81,8 @@ def need(observed: Observed, stand: Standing, settings: Settings, now: datetime)
         options=options(observed, settings),
         created=job.created,
         priority=spec.priority,
-        deadline=spec.deadline,
-        firm=spec.deadline_policy is DeadlinePolicy.FIRM,
+        deadline=None if was_ready else spec.deadline,
+        firm=spec.deadline_policy is DeadlinePolicy.FIRM and not was_ready,
         holds=spec.input is None,
         pool=pool_for(observed, settings) if spec.input is not None else None,
         # Whatever an attempt failed of, company does not make the next one better.

@@ -76,7 +76,9 @@ class Waiting:
         if found is None:
             # A thousand nodes are as full as one another in a few ways: each is put into words once.
             lacks = Counter(place.lack(slot.node, slot.free, shape) for slot in self._board.fit(shape))
-            counts = Counter({_HAS_ROOM if lack is None else place.lacking(*lack, shape): n for lack, n in lacks.items()})
+            counts: Counter[str] = Counter()
+            for lack, number in lacks.items():
+                counts[_HAS_ROOM if lack is None else place.lacking(*lack, shape)] += number
             counts.update(reason for _, reason in self._board.unfit(shape))
             found = self._rejections[shape] = place.summary(counts) or "the cluster has no nodes"
         return found

@@ -219,7 +219,7 @@ class Profile:
     digest: Annotated[Digest, Field(description="The file that ran: of an INT8 variant its own digest.")]
     variant_of: Annotated[Digest | None, Field(description="The file that an INT8 variant was made of.")] = None
     accelerator: Annotated[str, Field(max_length=63, description="The class.")]
-    backend: Annotated[Backend, Field(description="What computed.")]
+    backend: Annotated[Backend, Field(description="What computed.")] = Backend.ONNX
     batch_size: Annotated[int, Field(ge=1, description="The batch size.")]
     items_per_second: Annotated[float, Field(ge=0, description="Throughput of one worker.")]
     load_seconds: Annotated[float, Field(ge=0, description="From process start to warmed up.")]

@@ -22,8 +22,9 @@ _PREFIXES = (_UTILISATION + "{", _ENERGY + "{")
 _BLANK = 0x7FFFFFFFFFFFFFF0
 # Sixteen devices with thirty series of 400 bytes are 200 KB; each device is listed once more for every pod that shares it.
 _LONGEST_BYTES = 1 << 22
+# Of what is parsed: 64 devices, two series of 1 KB each. A line with hundreds of labels takes milliseconds.
 _MOST_LINES = 2048
-_LONGEST_LINE = 4096
+_MOST_PARSED = 1 << 17
 _TIMEOUT = aiohttp.ClientTimeout(total=3.0)
 
 
@@ -55,15 +56,15 @@ class Exporters:
 def read_devices(text: str) -> tuple[Device, ...]:
     """The devices in an exporter's text, by uuid. Raises ExporterError for text that is none; odd values count as not told."""
     lines = [line for line in text.splitlines() if line.startswith(_PREFIXES)]
-    if len(lines) > _MOST_LINES or any(len(line) > _LONGEST_LINE for line in lines):
+    if len(lines) > _MOST_LINES or sum(map(len, lines)) > _MOST_PARSED:
         raise ExporterError("more lines, or longer ones, than any node has devices for")
     utilisation: dict[str, float] = {}
     joules: dict[str, float] = {}
     pods: dict[str, set[tuple[str, str]]] = {}
     try:
         samples = [sample for family in text_string_to_metric_families("\n".join(lines)) for sample in family.samples]
-    except (ValueError, IndexError) as error:
-        # The parser of prometheus_client says either of lines that are cut short.
+    except (ValueError, IndexError, ArithmeticError) as error:
+        # The parser of prometheus_client says these of lines that are cut short, and of numbers that are too large.
         raise ExporterError(f"not Prometheus text: {error}") from error
     for name, labels, value, *_ in samples:
         uuid = labels.get("UUID", "")

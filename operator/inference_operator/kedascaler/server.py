@@ -30,7 +30,8 @@ log = logging.getLogger(__name__)
 # a hundred, the next one would keep all values of all jobs from being asked for.
 _STREAMS = 10_000
 # A request is some names; grpclib itself would take in four gigabytes.
-_REQUEST_BYTES = 1 << 20
+_REQUEST_BYTES = 1 << 14
+_REQUEST_SECONDS = 5.0
 
 _STATUSES = {
     HTTPStatus.BAD_REQUEST: Status.INVALID_ARGUMENT,
@@ -95,7 +96,9 @@ def _once(do: Callable[[Any], Any]) -> Callable[[Stream[Any, Any]], Awaitable[No
 
 async def _received(stream: Stream[Any, Any]) -> Any:
     try:
-        message = await stream.recv_message()
+        message = await asyncio.wait_for(stream.recv_message(), _REQUEST_SECONDS)
+    except TimeoutError as error:
+        raise GRPCError(Status.DEADLINE_EXCEEDED, f"no request came within {_REQUEST_SECONDS:g} s") from error
     except (DecodeError, NotImplementedError, AssertionError) as error:
         raise GRPCError(Status.INVALID_ARGUMENT, "the request can't be read") from error
     if message is None:

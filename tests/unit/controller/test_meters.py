@@ -149,12 +149,50 @@ def test_what_was_said_of_strangers_does_not_outlive_the_exporter() -> None:
     assert bench.store.strangers == {}
 
 
-def test_of_two_exporters_on_a_node_one_is_asked() -> None:
+def test_of_two_exporters_on_a_node_none_is_believed() -> None:
     bench = Bench()
     bench.store.exporters[Key("monitoring", "dcgm-2")] = Exporter("n", "10.0.0.10")
     bench.round(bench.mine(1.0), FREE)
 
-    assert bench.exporters.asked == ["10.0.0.9"]
+    assert bench.exporters.asked == []
+
+
+def test_devices_that_are_not_there_any_more_take_no_room() -> None:
+    bench = Bench()
+    for number in range(20):
+        me = (bench.pod.key.namespace, bench.pod.key.name)
+        for joules in (1.0, 2.0, 3.0):
+            bench.round(Device(f"GPU-of-{number}", 0.5, joules, frozenset({me})), FREE)
+
+    assert list(bench.store.meters[bench.pod.uid]) == ["GPU-of-19"]
+
+
+def test_more_devices_than_the_node_has_are_not_believed() -> None:
+    bench = Bench()
+    for joules in (1.0, 2.0, 3.0):
+        bench.round(bench.mine(joules), FREE, Device("GPU-2", 0.0, 1.0))
+
+    assert bench.store.meters == {}
+
+
+async def test_a_round_that_breaks_is_told_and_the_next_one_comes(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, rounds = Bench(), asyncio.Queue[int]()
+    settings = Metering(seconds=0.001)
+    meters = Meters(bench.store, bench.exporters, bench.clock, settings)
+
+    async def broken() -> None:
+        rounds.put_nowait(1)
+        raise OverflowError("a number of four hundred digits")
+
+    monkeypatch.setattr(meters, "round", broken)
+    task = asyncio.create_task(meters.run())
+    await asyncio.wait_for(rounds.get(), 30)
+    await asyncio.wait_for(rounds.get(), 30)
+    task.cancel()
+
+    assert "a round of the meters failed" in caplog.text
 
 
 def test_a_broken_exporter_is_told_once_and_asked_again(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,12 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-from inference_operator.decisions.fleet import Fleet, Obstacle
+from inference_operator.decisions.fleet import Fleet, Obstacle, shared_shape
 from inference_operator.decisions.schedule import schedule
 from inference_operator.domain.conditions import Reason
 from inference_operator.domain.job import InferenceJobStatus, Outlook
 from inference_operator.settings import CostWeights
-from tests.builders import NOW, a_job, a_need, a_node, a_pod, no_room, observed, somebodys_pod, whole
+from tests.builders import NOW, a_job, a_need, a_node, a_pod, an_option, no_room, observed, somebodys_pod, whole
 from tests.unit.decisions.situation import LOOKED
 from tests.unit.decisions.support import Scheduler, decide, in_seconds, settled, status_of
 
@@ -104,3 +104,24 @@ def test_a_service_that_was_ready_once_has_met_its_deadline_though_another_worke
 
     assert status.deadline is not None and status.queue is not None
     assert (status.deadline.outlook, status.queue.position) == (Outlook.MET, 2)
+
+
+def test_while_nothing_is_decided_yet_what_was_said_stands() -> None:
+    job = a_job(serve=True, replicas=3, deadline_in=50, status=LOOKED)
+    seen = settled(observed(job, a_pod(job, 1)), crowded(start_by=None, now=NOW, starts=10.0, takes=5.0))
+    again = decide(seen)
+
+    before, status = seen.job.status, status_of(again, seen)
+    assert before.queue is not None
+    assert (status.queue, status.deadline) == (before.queue, before.deadline)
+
+
+def test_nodes_that_are_short_by_different_amounts_in_the_same_words_are_all_counted() -> None:
+    nodes = tuple(a_node(f"node-{i}", cpu="4", memory="8Gi") for i in range(3))
+    taken = tuple(somebodys_pod(f"taken-{i}", node=f"node-{i}", cpu="1", memory=f"{7 * 2**20 + 4 * i}Ki") for i in range(3))
+    large = replace(an_option(), shape=shared_shape((("memory", 2 * 2**30),)))
+    found = schedule(Fleet(nodes, taken, (a_need("n", large),)), CostWeights(), NOW)
+
+    (answer,) = found.values()
+    assert answer.obstacle is not None
+    assert "3 of 3 nodes" in answer.obstacle.message

@@ -37,6 +37,7 @@ from tests.builders import (
     observed,
     whole,
 )
+from tests.unit.decisions.situation import LOOKED
 from tests.unit.decisions.support import in_seconds, wanted
 
 FAILED = PodPhase.FAILED
@@ -123,6 +124,14 @@ def test_a_need_carries_what_ranks_it() -> None:
 
 
 # Which classes, and what of them.
+
+
+def test_a_service_that_was_ready_once_is_neither_late_nor_refused_when_it_wants_another_worker() -> None:
+    job = a_job(serve=True, deadline_in=-60, firm=True, status=replace(LOOKED, start_time=NOW, completion_time=NOW))
+    found = wanted(observed(job))
+
+    assert found is not None
+    assert (found.deadline, found.firm) == (None, False)
 
 
 def options_of(seen: Observed, settings: Settings = SETTINGS) -> dict[str, dict[str, int]]:

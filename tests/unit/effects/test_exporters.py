@@ -64,12 +64,13 @@ BROKEN = [
     'DCGM_FI_DEV_GPU_UTIL{UUID="GPU-1"} much',
     'DCGM_FI_DEV_GPU_UTIL{UUID="GPU-1", ="x"} 3',
     'DCGM_FI_DEV_GPU_UTIL{UUID="GPU-1",UUID="GPU-2"} 3',
-    'DCGM_FI_DEV_GPU_UTIL{UUID="' + "x" * 5000 + '"} 3',
+    'DCGM_FI_DEV_GPU_UTIL{UUID="' + "x" * 200_000 + '"} 3',
+    'DCGM_FI_DEV_GPU_UTIL{UUID="GPU-1"} 3 1' + "0" * 400,
     'DCGM_FI_DEV_GPU_UTIL{UUID="GPU-1"} 3\n' * 3000,
 ]
 
 
-@pytest.mark.parametrize("body", BROKEN, ids=["cut", "no number", "no name", "twice", "long", "many"])
+@pytest.mark.parametrize("body", BROKEN, ids=["cut", "no number", "no name", "twice", "long", "timeless", "many"])
 def test_what_is_no_prometheus_text_is_said(body: str) -> None:
     with pytest.raises(ExporterError):
         read_devices(body)
