@@ -307,7 +307,7 @@ MODELS: list[Case] = [
     (
         "guests of Triton",
         {"warmPool": {"guests": "SameNamespace", "backend": "triton"}},
-        "guests need backend onnx",
+        "guests need backend onnx: what a model takes in another server's memory is not known before it is there",
         {"warmPool": {"backend": "triton"}},
     ),
     ("warm workers below", {"warmPool": {"min": -1}}, "greater than or equal to 0", {"warmPool": {"min": 0}}),
