@@ -11,7 +11,7 @@ import numpy as np
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
-from bench.gpu.engines import compare
+from bench.gpu.engines import BATCH, CUDA, ROUNDS, compare
 from bench.report import Result, at_least, at_most
 from inference_protocol.reasons import WorkerReason
 from inference_worker.batching.execute import Execution
@@ -22,10 +22,7 @@ from inference_worker.model import padding
 from inference_worker.onnx_engine import OnnxEngine
 from inference_worker.warmup import Warm, warm_up
 
-CUDA = "CUDAExecutionProvider"
-BATCH = 64
 SIDE = 224
-ROUNDS = 5
 _LEFT_BYTES = 3 << 30
 
 

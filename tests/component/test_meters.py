@@ -5,7 +5,7 @@ What answers is a stand-in that serves dcgm-exporter's documented text of made-u
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import aiohttp
 import pytest
@@ -22,6 +22,7 @@ from inference_operator.domain.job import EnergySource
 from inference_operator.effects.exporters import Exporters
 from inference_operator.settings import Metering
 from tests.builders import GPU, NOW, SETTINGS, TOKENS, a_job, a_node, a_pod
+from tests.clock import Clock
 from tests.exporter_text import Gpu, text
 from tests.unit.domain.raw import raw_pod
 
@@ -32,7 +33,7 @@ WATTS = 120.0
 class StandIn:
     """An exporter whose device draws the same all the time."""
 
-    clock: "Clock"
+    clock: Clock
     pod: tuple[str, str]
     broken: bool = False
 
@@ -41,17 +42,6 @@ class StandIn:
             return web.Response(status=500)
         joules = 5e6 + WATTS * self.clock.seconds
         return web.Response(text=text([Gpu(percent=93, millijoules=round(joules * 1000), pod=self.pod), Gpu(1, percent=71)]))
-
-
-@dataclass
-class Clock:
-    seconds: float = 0.0
-
-    def now(self) -> datetime:
-        return NOW + timedelta(seconds=self.seconds)
-
-    def monotonic(self) -> float:
-        return self.seconds
 
 
 @dataclass

@@ -87,8 +87,8 @@ class Meters:
             pod = self._store.pods.get(Key(*next(iter(device.pods))))
             if pod is None or pod.worker is None or not pod.uid or pod.node != node:
                 continue
-            before_now = self._store.meters.get(pod.uid, {})
-            meters = self._store.meters[pod.uid] = {uuid: drawn for uuid, drawn in before_now.items() if uuid in there}
+            watched = self._store.meters.get(pod.uid, {})
+            meters = self._store.meters[pod.uid] = {uuid: drawn for uuid, drawn in watched.items() if uuid in there}
             meters[device.uuid] = taken_in(meters.get(device.uuid, ()), PowerSample(now, device.joules))
 
     def _held(self, nodes: Mapping[str, object]) -> Counter[str]:

@@ -51,7 +51,7 @@ class Choosing:
         deadline, chosen = self._need.deadline, self._option
         if option is chosen:
             usage = slot.usage
-            if usage.strangers and usage.resource in dict(option.shape.amounts):
+            if usage.strangers and usage.resource in option.shape.wants:
                 return f"{usage.strangers:g} of its {usage.resource} are in use by others than pods"
             return "no emptier than the node taken, at the same cost"
         if deadline is not None and not place.in_time(option, deadline, self._now):

@@ -41,8 +41,10 @@ class Room:
 
         `needs` that are not late, each with its rank and the seconds to its deadline.
         """
+        if not self._held:
+            return
         full = {shape for shape in lanes if not self._board.openings(shape, 1)}
-        if not self._held or not full:
+        if not full:
             return
         ends: dict[str, list[tuple[float, Amounts]]] = {}
         for tenure, held in sorted(self._held, key=lambda one: one[1].remaining):

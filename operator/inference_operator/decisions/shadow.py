@@ -45,8 +45,8 @@ def _scene(fleet: Fleet, needs: Sequence[Need], now: datetime, lately: int) -> S
     gpu, cpu = (_option(needs[0], class_).shape for class_ in ("gpu", "cpu"))
     board = Board(fleet.nodes, fleet.pods)
     free = board.openings(gpu, MOST)
-    devices = dict(gpu.amounts).keys() - dict(cpu.amounts).keys()
-    ends = [(tenure.end - now).total_seconds() for tenure in fleet.tenures if devices & dict(tenure.shape.amounts).keys()]
+    devices = gpu.wants.keys() - cpu.wants.keys()
+    ends = [(tenure.end - now).total_seconds() for tenure in fleet.tenures if devices & tenure.shape.wants.keys()]
     return Scene(
         waiting=tuple(_waiting(need, now) for need in needs),
         gpus=max(1, free + len(ends)),

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
 
 import pytest
 
@@ -14,6 +13,7 @@ from inference_operator.domain.power import Device, Exporter
 from inference_operator.errors import ExporterError
 from inference_operator.settings import Metering
 from tests.builders import GPU, NOW, a_job, a_node, a_pod, somebodys_pod
+from tests.clock import Clock
 
 
 @dataclass
@@ -28,17 +28,6 @@ class Exporters:
         if address not in self.told:
             raise ExporterError(f"{address} is broken")
         return self.told[address]
-
-
-@dataclass
-class Clock:
-    seconds: float = 0.0
-
-    def now(self) -> datetime:
-        return NOW + timedelta(seconds=self.seconds)
-
-    def monotonic(self) -> float:
-        return self.seconds
 
 
 class Bench:
