@@ -191,7 +191,10 @@ class TaskQuery(_Record, frozen=True):
 
 
 class TaskState(_Record, frozen=True):
-    """How a task on a warm worker stands. `report` is set once it has ended; one that is `stopping` will end soon."""
+    """How a task on a warm worker stands. `report` is set once it has ended; one that is `stopping` will end soon.
+
+    `ran_seconds` is how long one that has ended took from its turn on, without the wait for those before it.
+    """
 
     uid: str
     attempt: int
@@ -200,6 +203,7 @@ class TaskState(_Record, frozen=True):
     progress: Progress | None = None
     report: "TerminationReport | None" = None
     stopping: bool = False
+    ran_seconds: Amount | None = None
 
 
 class Telemetry(_Record, frozen=True):

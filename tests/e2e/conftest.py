@@ -3,14 +3,14 @@
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from examples.demo import steps
-from examples.demo.cluster import ROOT, Kubectl, build_images, copy_tree, install, load
+from examples.demo.cluster import RELEASE, ROOT, SYSTEM, Kubectl, build_images, copy_tree, install, load
 from examples.demo.cluster import local as local_kubectl
 from examples.models.index import build_all
 from examples.models.magika_features import default_trees
@@ -75,3 +75,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/e2e" in str(item.path):
             item.add_marker(pytest.mark.e2e)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure tells how the operator fares: nobody can look at a cluster that is gone."""
+    report = yield
+    if report.failed and "tests/e2e" in str(item.path) and "kube" in getattr(item, "fixturenames", ()):
+        report.sections += [(f"operator: {what}", text) for what, text in _operator()]
+    return report
+
+
+def _operator() -> Iterator[tuple[str, str]]:
+    system = replace(local_kubectl(), namespace=SYSTEM)
+    yield "pods", system.run("get", "pods", "-o", "wide", check=False)
+    yield "ends", system.run("get", "pods", "-o", "jsonpath={.items[*].status.containerStatuses[*].lastState}", check=False)
+    yield "events", system.run("get", "events", "--sort-by=.lastTimestamp", check=False)[-3000:]
+    for pod in system.run("get", "pods", "-l", f"app.kubernetes.io/name={RELEASE}", "-o", "name", check=False).split():
+        yield pod, system.run("logs", pod, "--tail=40", check=False)
+        yield f"{pod} before", system.run("logs", pod, "--previous", "--tail=40", check=False)

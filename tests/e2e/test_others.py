@@ -16,14 +16,12 @@ from bench.autoscaling.service import job, metric
 from examples.demo.cluster import RELEASE, ROOT, SYSTEM, Kubectl, Manifest, build_images, install, wait_for
 from tests.e2e.conftest import Space
 from tests.e2e.support import condition, wait_reason
-from tests.e2e.test_autoscaling import faults, hpa, load, replicas
+from tests.e2e.test_autoscaling import faults, hpa, overload, replicas
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("INFERENCE_OTHERS") != "all",
     reason="INFERENCE_OTHERS=all builds KEDA and the Prometheus adapter (ten minutes, once)",
 )
-HIGH = 34.0
-_LONG = 300.0
 
 
 def example(begins: str, has: str = "") -> str:
@@ -75,12 +73,12 @@ def test_keda_scales_by_what_the_operator_tells_it_and_to_zero_and_back(
     # Only so that the test need not wait as long as users like it.
     made["spec"] |= {"cooldownPeriod": 10, "pollingInterval": 5}
 
-    with load(kube, name, [(_LONG, HIGH)], tmp_path) as busy:
+    with overload(kube, name, tmp_path) as busy:
         kube.apply(made)
         kube.run("wait", f"scaledobject/{name}", "--for=condition=Ready", "--timeout=60s")
         kube.run("wait", f"scaledobject/{name}", "--for=condition=Active", "--timeout=60s")
         wait_for(lambda: replicas(kube, name) >= 2, "KEDA's HPA asks for more", seconds=90)
-        wait_for(lambda: (metric(kube, name) or 1e9) <= 300, "the breach is over", seconds=120)
+        wait_for(lambda: (metric(kube, name) or 1e9) <= 300, "the breach is over", seconds=240)
     assert faults(busy) == []
 
     wait_for(lambda: replicas(kube, name) == 0, "nobody asks, so nobody is kept", seconds=120)
@@ -107,9 +105,9 @@ def test_keda_scales_by_the_number_that_prometheus_tells_it(space: Space, keda: 
     kube.apply(scaled_object(space.name, name, "prometheus", **{"http://prometheus.monitoring:9090": PROMETHEUS_URL}))
     kube.run("wait", f"scaledobject/{name}", "--for=condition=Ready", "--timeout=60s")
 
-    with load(kube, name, [(_LONG, HIGH)], tmp_path) as busy:
+    with overload(kube, name, tmp_path) as busy:
         wait_for(lambda: replicas(kube, name) >= 2, "KEDA's HPA asks for more", seconds=90)
-        wait_for(lambda: (metric(kube, name) or 1e9) <= 300, "the breach is over", seconds=120)
+        wait_for(lambda: (metric(kube, name) or 1e9) <= 300, "the breach is over", seconds=240)
     assert faults(busy) == []
     assert "keda-hpa-followed" in condition(kube.get("inferencejob", name), "Autoscaled")["message"]
 
@@ -139,7 +137,7 @@ def test_the_prometheus_adapter_serves_the_same_latency(space: Space, adapter: N
     kube.apply(job(name, mode="External"), by_latency(name))
     kube.wait(name, "Ready")
 
-    with load(kube, name, [(_LONG, HIGH)], tmp_path):
+    with overload(kube, name, tmp_path):
         wait_for(lambda: (metric(kube, name) or 0) > 300, "the adapter tells the breach", seconds=60)
         wait_for(lambda: replicas(kube, name) >= 2, "the HPA asks for more", seconds=90)
     status: dict[str, Any] = json.loads(kube.run("get", "hpa", name, "-o", "json"))["status"]

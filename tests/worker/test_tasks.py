@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -90,6 +91,20 @@ def test_tasks_are_run_one_after_the_other_and_their_answers_committed(place: Pl
         assert ended.state == "Ended" and ended.report is not None and ended.report.outcome == "Succeeded"
         (answers,) = answers_in(place.claim / "out" / order.job).values()
         assert len(answers) == ended.report.progress.total if ended.report.progress else 0
+
+
+def test_a_task_tells_how_long_it_ran_without_its_wait(place: Place) -> None:
+    worker = a_warm_worker(place, model=SLOW)
+    begun = time.monotonic()
+    orders = [an_order(place, "long", rows=4000, width=256), an_order(place, "short", width=256)]
+    for order in orders:
+        assert state(ask(worker, TASKS_PATH, order)).ran_seconds is None
+
+    long, short = (end_of(worker, order).ran_seconds for order in orders)
+
+    # The short one was ordered at once and waited for all of the long one: together they come to no more than the time that went by.
+    assert long and short and short < long
+    assert long + short <= time.monotonic() - begun
 
 
 def test_ordering_twice_is_ordering_once(place: Place) -> None:
@@ -199,6 +214,7 @@ def test_a_task_that_waits_can_be_stopped_too(place: Place) -> None:
     stopped = state(ask(worker, TASK_STOP_PATH, TaskQuery(uid=second.uid, attempt=1)))
 
     assert stopped.report is not None and stopped.report.outcome == "Drained"
+    assert stopped.ran_seconds == 0
     assert [task.uid for task in telemetry(worker).tasks] == [first.uid]
 
 

@@ -45,6 +45,8 @@ class Errand:
         self.report: TerminationReport | None = None
         self.ended = asyncio.Event()
         self.stopped = False
+        self._turn: float | None = None
+        self._ran: float | None = None
 
     @property
     def task(self) -> Task | None:
@@ -68,7 +70,12 @@ class Errand:
             progress=task.progress if task is not None else None,
             report=self.report,
             stopping=self.stopped and self.report is None,
+            ran_seconds=self._ran,
         )
+
+    def start(self) -> None:
+        """Its turn has come."""
+        self._turn = time.monotonic()
 
     def stop(self) -> None:
         """Have it commit what it has, and end."""
@@ -79,6 +86,7 @@ class Errand:
     def end(self, report: TerminationReport) -> None:
         """It is over."""
         self.report = report
+        self._ran = time.monotonic() - self._turn if self._turn is not None else 0.0
         self.ended.set()
 
 
@@ -149,6 +157,7 @@ class Tasks:
                 self._ordered.clear()
                 await self._ordered.wait()
             errand = self._current = self._queue.popleft()
+            errand.start()
             try:
                 report = await self._do(errand)
             finally:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from datetime import datetime
 
 from inference_operator.controller.store import Store
 from inference_operator.decisions.energy import taken_in
@@ -52,16 +53,18 @@ class Meters:
         of_nodes = {exporter.node: key for key, exporter in sorted(self._store.exporters.items()) if watched[exporter.node] == 1}
         self._silent &= set(of_nodes.values())
         answers = await asyncio.gather(*(self._ask(key, self._store.exporters[key]) for key in of_nodes.values()))
-        found = {node: devices for node, devices in zip(of_nodes, answers, strict=True) if devices is not None}
-        for node, devices in found.items():
-            self._take(node, devices)
+        told = {node: answer for node, answer in zip(of_nodes, answers, strict=True) if answer is not None}
+        for node, (devices, time) in told.items():
+            self._take(node, devices, time)
+        found = {node: devices for node, (devices, _) in told.items()}
         self._counters = {
             (node, device.uuid): device.joules for node, devices in found.items() for device in devices if device.joules is not None
         }
         held = self._held(found)
         self._store.strangers = {node: value for node, devices in found.items() if (value := strangers(devices, held[node]))}
 
-    async def _ask(self, key: Key, exporter: Exporter) -> tuple[Device, ...] | None:
+    async def _ask(self, key: Key, exporter: Exporter) -> tuple[tuple[Device, ...], datetime] | None:
+        """Its devices, and when it told them: a round may take as long as its slowest exporter."""
         try:
             async with self._gate:
                 devices = await self._exporters.devices(exporter.address)
@@ -71,11 +74,10 @@ class Meters:
             self._silent.add(key)
             return None
         self._silent.discard(key)
-        return devices
+        return devices, self._clock.now()
 
-    def _take(self, node: str, devices: tuple[Device, ...]) -> None:
+    def _take(self, node: str, devices: tuple[Device, ...], time: datetime) -> None:
         """Add to what workers have drawn. Devices that several pods share, or could, tell of none of them."""
-        now = self._clock.now()
         known = self._store.nodes.get(node)
         if known is None or known.allocatable.get(self._settings.resource_name, 0) != len(devices):
             return
@@ -89,7 +91,7 @@ class Meters:
                 continue
             watched = self._store.meters.get(pod.uid, {})
             meters = self._store.meters[pod.uid] = {uuid: drawn for uuid, drawn in watched.items() if uuid in there}
-            meters[device.uuid] = taken_in(meters.get(device.uuid, ()), PowerSample(now, device.joules))
+            meters[device.uuid] = taken_in(meters.get(device.uuid, ()), PowerSample(time, device.joules))
 
     def _held(self, nodes: Mapping[str, object]) -> Counter[str]:
         """How many devices the pods of these nodes hold by their requests."""

@@ -30,6 +30,7 @@ from inference_operator.domain.cluster import (
     TaskId,
     Worker,
 )
+from inference_operator.domain.instants import shift
 from inference_operator.domain.job import AttemptOutcome, AttemptStatus
 from inference_operator.domain.load import Measure
 from inference_operator.domain.power import Drawn, Exporter
@@ -394,7 +395,12 @@ class Store:
         phase = host.phase
         if report is not None and not host.terminal:
             phase = PodPhase.FAILED if report.outcome == "Failed" else PodPhase.SUCCEEDED
-        started = placement.decision_time if placement is not None else host.started
+        ordered = placement.decision_time if placement is not None else host.started
+        started = ordered
+        if state is not None and heard is not None and state.ran_seconds is not None:
+            # What the worker did and drew before its turn came is others'.
+            began = shift(heard, -state.ran_seconds)
+            started = began if ordered is None else max(ordered, began)
         return replace(
             host,
             phase=phase,
@@ -403,7 +409,7 @@ class Store:
             ready=host.ready and self._works_on(host, job.uid, attempt.number),
             worker=Worker(job.uid, attempt.number, state.revision if state is not None else "", host.worker.accelerator, placement),
             report=report if report is not None else host.report if host.terminal else None,
-            created=started,
+            created=ordered,
             started=started,
             ended=heard if report is not None else host.ended,
             lodging=Lodging(state, waited=report is None and self._last_run.get(host.uid, own) != own),

@@ -55,10 +55,10 @@ def _outcome(observed: Observed, stand: Standing, answer: Answer | None, setting
 
 
 def _has_news(observed: Observed, stand: Standing) -> bool:
-    """Whether something happened that no status tells yet: an attempt's end, or workers that serve."""
+    """Whether an attempt ended and no status tells it yet: the next one must not begin before that is written."""
     state, told = stand.attempts, observed.job.status.last_attempt
     if state is None:
-        return any(not pod.terminal for pod in observed.pods)
+        return False
     untold = told is None or told.number != state.number or told.outcome is AttemptOutcome.RUNNING
     return state.ending is not None and untold
 

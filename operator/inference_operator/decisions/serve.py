@@ -69,11 +69,6 @@ def plan_serve(observed: Observed, stand: Standing, answer: Answer | None, setti
     placing = any(isinstance(action, CreatePod) for action in actions)
     obstacle = answer.obstacle if answer is not None and state.missing and not placing else None
     status = _status(observed, state, now, obstacle)
-    if answer is None and state.missing and need(observed, stand, settings, now) is not None:
-        # It will be decided in a moment: until then what was said stands.
-        before = observed.job.status
-        told = status.deadline if status.completion_time is not None else before.deadline or status.deadline
-        status = replace(status, queue=before.queue, deadline=told)
     findings, phase = _findings(observed, state, obstacle, status, placing=placing)
     wakes = (until, state.retry, _future(spec.deadline, now), setback_retry(observed, settings) if observed.setback else None)
     return Outcome(actions, findings, status, phase, min(filter(None, wakes), default=None))

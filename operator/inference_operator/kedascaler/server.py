@@ -32,6 +32,9 @@ _STREAMS = 10_000
 # A request is some names; grpclib itself would take in four gigabytes.
 _REQUEST_BYTES = 1 << 14
 _REQUEST_SECONDS = 5.0
+# Of all requests of one connection that are not complete yet; and KEDA has one connection for each replica of it.
+_UNFINISHED_BYTES = 1 << 18
+_CONNECTIONS = 32
 
 _STATUSES = {
     HTTPStatus.BAD_REQUEST: Status.INVALID_ARGUMENT,
@@ -114,24 +117,45 @@ def _answered(do: Callable[[Any], Any], request: Any) -> Any:
 
 
 class _Protocol(H2Protocol):
-    """A connection within bounds that grpclib has no setting for."""
+    """A connection within bounds that grpclib has no setting for. `open_` are all of the server's."""
+
+    def __init__(self, made: H2Protocol, open_: set["_Protocol"]) -> None:
+        super().__init__(made.handler, made.config, made.h2_config)
+        self._open = open_
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)
         self.connection._connection.update_settings({SettingCodes.MAX_CONCURRENT_STREAMS: _STREAMS})  # noqa: SLF001
         self.connection.flush()
+        if len(self._open) >= _CONNECTIONS:
+            self._end("%d connections to the scaler are open; one more is ended", _CONNECTIONS)
+        else:
+            self._open.add(self)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._open.discard(self)
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if any(stream.data_received > _REQUEST_BYTES for stream in self.processor.streams.values()):
-            log.warning("a request to the scaler was larger than %d bytes; its connection is ended", _REQUEST_BYTES)
-            self.processor.close("the request is too large")
+        streams = self.processor.streams.values()
+        if any(stream.data_received > _REQUEST_BYTES for stream in streams):
+            self._end("a request to the scaler was larger than %d bytes; its connection is ended", _REQUEST_BYTES)
+        elif sum(s.data_received for s in streams if not s.buffer._eof) > _UNFINISHED_BYTES:  # noqa: SLF001
+            self._end("requests to the scaler, none complete, came to %d bytes; their connection is ended", _UNFINISHED_BYTES)
+
+    def _end(self, why: str, bound: int) -> None:
+        log.warning(why, bound)
+        self.processor.close(why % bound)
 
 
 class _Server(Server):
+    def __init__(self, service: ExternalScaler) -> None:
+        super().__init__([service])
+        self._open: set[_Protocol] = set()
+
     def _protocol_factory(self) -> H2Protocol:
-        made = super()._protocol_factory()
-        return _Protocol(made.handler, made.config, made.h2_config)
+        return _Protocol(super()._protocol_factory(), self._open)
 
 
 class KedaScaler:
@@ -146,7 +170,7 @@ class KedaScaler:
         """Serve for ever, on `port`; where that is 0, on a free one, which it then is."""
         listening = socket.create_server(("0.0.0.0", self.port))  # noqa: S104 -- KEDA comes from outside the pod
         self.port = listening.getsockname()[1]
-        server = _Server([self._service])
+        server = _Server(self._service)
         await server.start(sock=listening)
         log.info("KEDA's scaler listens on port %d", self.port)
         try:

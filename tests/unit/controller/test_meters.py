@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -22,9 +23,12 @@ class Exporters:
 
     told: dict[str, tuple[Device, ...]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    # What an address does before it answers.
+    before: dict[str, Callable[[], None]] = field(default_factory=dict)
 
     async def devices(self, address: str) -> tuple[Device, ...]:
         self.asked.append(address)
+        self.before.get(address, lambda: None)()
         if address not in self.told:
             raise ExporterError(f"{address} is broken")
         return self.told[address]
@@ -69,6 +73,22 @@ def test_what_a_workers_device_draws_is_kept() -> None:
 
     # The first value may be old: it has no time before it has moved once.
     assert bench.drawn() == [(20, 400), (30, 900)]
+
+
+def test_a_slow_exporter_dates_nothing_but_its_own_answer() -> None:
+    bench = Bench()
+    bench.store.nodes["slow"] = a_node("slow", gpu=2)
+    bench.store.exporters[Key("gpu-operator", "dcgm-2")] = Exporter("slow", "10.0.0.10")
+
+    def wait() -> None:
+        bench.clock.seconds += 3
+
+    bench.exporters.before["10.0.0.10"] = wait
+    for joules in (100.0, 400.0):
+        bench.round(bench.mine(joules), FREE)
+
+    # Rounds begin at 10 s and, after the slow one of three seconds, at 23 s.
+    assert bench.drawn() == [(23, 400)]
 
 
 def test_a_counter_that_stands_still_was_not_read_anew() -> None:

@@ -58,6 +58,20 @@ def test_a_deleted_job_leaves_its_worker_and_takes_its_tasks_along() -> None:
     assert (store.lodgers(HOST.key), store.tasks) == ((), {})
 
 
+@pytest.mark.parametrize(("ran", "begun"), [(None, -2), (0.5, -0.5), (0.0, 0), (60.0, -2)])
+def test_a_task_begins_with_its_turn_and_never_before_its_order(ran: float | None, begun: float) -> None:
+    store = a_store(MODEL, HOST)
+    store.put_job(JOB)
+    told = a_task(JOB, MODEL, report=a_report())
+    store.put_task(msgspec.structs.replace(told, ran_seconds=ran), whole(NOW))
+
+    seen = store.observe(JOB.key)
+    assert seen is not None
+    (pod,) = seen.pods
+    assert pod.started == whole(NOW) + timedelta(seconds=begun)
+    assert pod.created == whole(NOW - timedelta(seconds=2))
+
+
 def test_what_was_told_of_an_end_stands_and_survives_the_worker() -> None:
     store = a_store(MODEL, HOST)
     store.put_job(JOB)

@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
+from h2.connection import H2Connection
 
 from inference_operator.controller.store import Store
 from inference_operator.domain.job import Serve
@@ -237,6 +238,62 @@ async def test_a_request_that_is_far_too_large_ends_its_connection(
     assert code is grpc.StatusCode.UNAVAILABLE
     assert "larger than" in caplog.text
     assert await is_active(bench)
+
+
+def call_head(path: str = "/externalscaler.ExternalScaler/IsActive") -> list[tuple[str, str]]:
+    return [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":authority", "operator"),
+        (":path", path),
+        ("content-type", "application/grpc"),
+    ]
+
+
+async def test_many_requests_that_never_end_cost_no_more_than_one_does(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server, "_UNFINISHED_BYTES", 50_000)
+    client = H2Connection()
+    client.initiate_connection()
+    with caplog.at_level(logging.WARNING):
+        reader, writer = await asyncio.open_connection("127.0.0.1", bench.scaler.port)
+        for number in range(60):
+            client.send_headers(2 * number + 1, call_head())
+            client.send_data(2 * number + 1, b"\0\0\0\x40\0" + b"x" * 1000)
+        writer.write(client.data_to_send())
+        async with asyncio.timeout(20):
+            while await reader.read(4096):
+                pass
+        writer.close()
+
+    assert "none complete" in caplog.text
+    assert await is_active(bench)
+
+
+async def test_connections_are_counted(bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(server, "_CONNECTIONS", 2)
+    open_ = [await asyncio.open_connection("127.0.0.1", bench.scaler.port) for _ in range(2)]
+    for reader, _ in open_:
+        assert await reader.read(1)
+    with caplog.at_level(logging.WARNING):
+        reader, writer = await asyncio.open_connection("127.0.0.1", bench.scaler.port)
+        async with asyncio.timeout(20):
+            while await reader.read(4096):
+                pass
+    assert "one more is ended" in caplog.text
+    for _, other in (*open_, (reader, writer)):
+        other.close()
+        await other.wait_closed()
+
+    # gRPC's client tries again by itself until there is room.
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                assert await is_active(bench)
+                break
+            except grpc.aio.AioRpcError:
+                await asyncio.sleep(ROUND)
 
 
 def test_an_operator_without_it_pays_nothing_for_it() -> None:
