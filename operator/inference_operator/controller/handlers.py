@@ -70,7 +70,8 @@ def watch_settings() -> kopf.OperatorSettings:
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 5
     settings.networking.enforce_retry_after = True
-    # The default waits up to 21 s between tries: after a short outage the watches would stay blind that much longer.
-    settings.networking.error_backoffs = (1, 2, 4, 8)
+    # The default waits up to 21 s between tries: after an outage the watches would stay blind that much longer. And when the last
+    # try has failed the process ends, and lists everything anew: an API server that starts slowly is no reason for that.
+    settings.networking.error_backoffs = (1, 2, 4, 8, 8, 8, 8)
     settings.persistence.finalizer = f"{names.DOMAIN}/unused"
     return settings

@@ -27,6 +27,7 @@ from inference_protocol.uris import PvcUri, is_uri, parse_uri
 
 Manifest = dict[str, Any]
 
+_PROBE_SECONDS = 5
 _BACKENDS: dict[Backend, BackendName] = {
     Backend.ONNX: "onnx",
     Backend.TORCHSCRIPT: "torchscript",
@@ -212,9 +213,16 @@ def _container(
             # Python and the runtime take a second to start: an earlier probe only makes a warning event.
             "initialDelaySeconds": 1,
             "periodSeconds": 1,
+            # The first "not ready" counts. A worker that has more to do than its CPU can is slow to say anything, and still serves.
             "failureThreshold": 1,
+            "timeoutSeconds": _PROBE_SECONDS,
         },
-        "livenessProbe": {"httpGet": {"path": "/v2/health/live", "port": "http"}, "periodSeconds": 10, "failureThreshold": 6},
+        "livenessProbe": {
+            "httpGet": {"path": "/v2/health/live", "port": "http"},
+            "periodSeconds": 10,
+            "failureThreshold": 6,
+            "timeoutSeconds": _PROBE_SECONDS,
+        },
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
