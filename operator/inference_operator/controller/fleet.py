@@ -13,7 +13,6 @@ from inference_operator.decisions.lodging import model_of, pool_key
 from inference_operator.decisions.schedule import schedule
 from inference_operator.decisions.usage import usage
 from inference_operator.domain.cluster import Key
-from inference_operator.domain.instants import shift
 from inference_operator.observability import metrics
 from inference_operator.runtime.clock import Clock
 from inference_operator.runtime.collector import paused
@@ -157,7 +156,7 @@ class FleetLoop:
     def _pause(self) -> float | None:
         """Seconds until time alone may change an answer: a deadline, or the last moment to start for one."""
         now = self._clock.now()
-        turns = [turn for need in self._needs.values() for turn in _turns(need) if turn > now]
+        turns = [turn for need in self._needs.values() for turn in need.turns if turn > now]
         return (min(turns) - now).total_seconds() + 0.01 if turns else None
 
 
@@ -168,13 +167,6 @@ def _demands(needs: Iterable[Need]) -> dict[Key, Demand]:
             known = found.get(need.pool, Demand(0, need.priority))
             found[need.pool] = Demand(known.count + 1, max(known.priority, need.priority))
     return found
-
-
-def _turns(need: Need) -> list[datetime]:
-    if need.deadline is None:
-        return []
-    starts = [shift(need.deadline, -o.estimate.total_seconds) for o in need.options]
-    return [need.deadline, *starts]
 
 
 def _news(answer: Answer) -> object:

@@ -133,11 +133,15 @@ class Need:
     beside: tuple[str, ...] = ()
     # What it takes at least, wherever it goes; 0 as long as any of its classes is not measured.
     least_seconds: float = field(init=False, repr=False, compare=False)
+    # When time alone may change its answer: at the deadline, and at the last moment to start for it on each class.
+    turns: tuple[datetime, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         estimates = [option.estimate for option in self.options]
         least = min(e.total_seconds for e in estimates) if all(e.measured for e in estimates) else 0.0
         object.__setattr__(self, "least_seconds", least)
+        starts = [] if self.deadline is None else [self.deadline, *[shift(self.deadline, -e.total_seconds) for e in estimates]]
+        object.__setattr__(self, "turns", tuple(starts))
 
 
 @dataclass(frozen=True, slots=True)

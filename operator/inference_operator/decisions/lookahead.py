@@ -70,14 +70,15 @@ class Lanes:
     """
 
     def __init__(self, lanes: Iterable[Lane], openings: int = 0) -> None:
-        self.lanes = list(lanes)
-        for number, lane in enumerate(self.lanes):
-            lane.number = number
+        self.lanes: list[Lane] = []
+        self._by_free: list[tuple[float, int, int]] = []
+        for lane in lanes:
+            self.add(lane)
         # Whether these are warm workers.
         self.hosted = any(lane.host is not None for lane in self.lanes)
         self._openings = openings
-        self._by_free = [(lane.free, lane.number, lane.version) for lane in self.lanes]
-        heapq.heapify(self._by_free)
+        # The lane that was opened last, as long as nobody is on it: it is in no order yet.
+        self._opened: Lane | None = None
         # What was planned since the last look stands aside: mostly nobody has to be displaced, and the order is not asked for.
         self._by_length: list[tuple[float, int, Work]] = []
         self._planned: list[tuple[float, int, Work]] = []
@@ -85,6 +86,12 @@ class Lanes:
         tenured = [(lane.tenure, lane.number) for lane in self.lanes if lane.tenure is not None and lane.tenure.movable]
         self._by_slack = [(-tenure.band, -tenure.slack, number) for tenure, number in tenured]
         heapq.heapify(self._by_slack)
+
+    def add(self, lane: Lane) -> None:
+        """One more."""
+        lane.number = len(self.lanes)
+        self.lanes.append(lane)
+        heapq.heappush(self._by_free, (lane.free, lane.number, lane.version))
 
     def earliest(self) -> Lane | None:
         """The lane that is free first; None when there is none."""
@@ -98,19 +105,21 @@ class Lanes:
                 break
             else:
                 return lane
-        return self._open() if self._openings else None
-
-    def _open(self) -> Lane:
-        lane = Lane(number=len(self.lanes))
-        self.lanes.append(lane)
-        self._openings -= 1
-        heapq.heappush(self._by_free, (lane.free, lane.number, lane.version))
-        return lane
+        if self._opened is None and self._openings:
+            self._opened = Lane(number=len(self.lanes))
+        return self._opened
 
     def moved(self, lane: Lane) -> None:
         """Index a lane anew whose end has moved."""
+        heap = self._by_free
+        if lane is self._opened:
+            self.lanes.append(lane)
+            self._opened = None
+            self._openings -= 1
+            heapq.heappush(heap, (lane.free, lane.number, lane.version))
+            return
         lane.version += 1
-        heap, entry = self._by_free, (lane.free, lane.number, lane.version)
+        entry = (lane.free, lane.number, lane.version)
         # Mostly it is the one that was free first: its old entry goes at once.
         if heap and heap[0][1] == lane.number:
             heapq.heapreplace(heap, entry)
@@ -179,7 +188,6 @@ class Work:
     The plan is `lane`, `choice` and `start`; without a lane the work is late as things stand.
     """
 
-    number: int
     key: Key
     due: float
     band: int
@@ -190,11 +198,14 @@ class Work:
     lane: Lane | None = None
     choice: Choice | None = None
     start: float = inf
+    # The rank, which `look_ahead` sets.
+    number: int = 0
 
 
 def look_ahead(works: Sequence[Work], lanes: Iterable[Lanes]) -> None:
     """Plan works, given in the order of their rank."""
-    for work in works:
+    for number, work in enumerate(works):
+        work.number = number
         # Who finds nothing has still displaced nobody, and may yet profit from what others leave.
         _ = _settle(work) or _displace(work) or _evict(work)
     left = [work for work in works if work.lane is None and work.choices]

@@ -66,7 +66,7 @@ class Room:
             self._reserved[kept.slot.node.name] = kept
             shape = need.options[number].shape
             if not lanes[shape].lanes:
-                lanes[shape] = Lanes([Lane(free=at, opens=at)])
+                lanes[shape].add(Lane(free=at, opens=at))
 
     def take(self, shape: Shape, seconds: float, rank: int, beside: Sequence[str]) -> Slot | None:
         """A node for work that takes so long, taken off the board, on which nobody else's reservation is in its way.

@@ -17,7 +17,7 @@ from math import inf
 
 from inference_operator.decisions import explain, place
 from inference_operator.decisions.board import Board
-from inference_operator.decisions.fleet import Answer, Assignment, Fleet, Guest, Host, Need, Option, Tenure
+from inference_operator.decisions.fleet import Answer, Assignment, Fleet, Guest, Host, Need, Option, Shape, Tenure
 from inference_operator.decisions.lookahead import Choice, Held, Lanes, Work, look_ahead
 from inference_operator.decisions.room import Room
 from inference_operator.decisions.waiting import Waiting
@@ -65,18 +65,13 @@ class _Asked:
     late: bool
     left: float
     band: int
-    works: list[Work]
+    works: Sequence[Work] = ()
 
 
 def _bands(fleet: Fleet) -> dict[tuple[bool, int], int]:
     """Bands of (late, priority downwards), numbered in their order: they are compared often."""
     priorities = {need.priority for need in fleet.needs} | {tenure.priority for tenure in fleet.tenures}
     return {band: number for number, band in enumerate(sorted((late, -p) for late in (False, True) for p in priorities))}
-
-
-def _choice(lanes: Lanes, option: Option, number: int, haste: float, weights: CostWeights) -> Choice:
-    estimate = option.estimate
-    return Choice(lanes, estimate.cautious_seconds, place.total_cost(option, weights, haste), estimate.measured, number)
 
 
 class _Pass:
@@ -88,28 +83,53 @@ class _Pass:
         self._now = now
         tenures = sorted(fleet.tenures, key=lambda tenure: tenure.key)
         bands = _bands(fleet)
-        self._asked = self._ranked(fleet.needs, bands)
         self._held = [(tenure, self._hold(tenure, bands[False, -tenure.priority])) for tenure in tenures]
         self._room = Room(self._board, self._held)
         self._waiting = Waiting(self._board, fleet.hosts, now)
+        self._wanted = sum([need.slots for need in fleet.needs])
+        self._lanes: dict[Shape, Lanes] = {}
         self._warm = warm_lanes(fleet.hosts)
         self._welcome: dict[tuple[Key | None, Guest | None], tuple[Warm, ...]] = {}
         self._given: Counter[Key] = Counter({host.pod: host.tasks for host in fleet.hosts if host.pod is not None})
+        self._asked = self._ranked(fleet.needs, bands)
         self._plan()
 
     # the plan
 
     def _ranked(self, needs: Iterable[Need], bands: Mapping[tuple[bool, int], int]) -> list[_Asked]:
-        """By rank: on time before late, high priority before low, early deadlines before late ones, old before new."""
+        """By rank: on time before late, high priority before low, early deadlines before late ones, old before new.
+
+        All that the plan wants to know of a need is read here, in the order in which needs lie in memory: by rank they lie all over
+        it, and ten thousand of them are more than a cache holds.
+        """
         found: list[tuple[float, datetime, Key, _Asked]] = []
         for need in needs:
             left = _left(need, self._now)
             late = _late(need, left)
-            asked = _Asked(need, late, inf if late else left, bands[late, -need.priority], [])
+            asked = _Asked(need, late, inf if late else left, bands[late, -need.priority])
+            if not (need.firm and late):
+                asked.works = self._works(need, asked.left, asked.band)
             found.append((left, need.created, need.key, asked))
         found.sort()
         # Two plain sorts take half as long as one by all.
         return sorted([one[3] for one in found], key=lambda asked: asked.band)
+
+    def _works(self, need: Need, left: float, band: int) -> list[Work]:
+        timed = left != inf
+        haste = self._weights.early if timed else 1.0
+        choices = self._warm_choices(need, haste) if need.pool is not None or need.guest is not None else []
+        # Without a deadline a job waits for the pool; with one it may have a worker of its own to be in time.
+        if need.pool is None or timed:
+            for number, option in enumerate(need.options):
+                lanes = self._lanes.get(option.shape)
+                if lanes is None:
+                    lanes = self._lanes[option.shape] = self._room.lanes(option.shape, self._wanted)
+                choices.append(self._choice(lanes, option, number, haste))
+        return [Work(need.key, left, band, choices, need.holds, haste) for _ in range(need.slots)]
+
+    def _choice(self, lanes: Lanes, option: Option, number: int, haste: float) -> Choice:
+        estimate = option.estimate
+        return Choice(lanes, estimate.cautious_seconds, place.total_cost(option, self._weights, haste), estimate.measured, number)
 
     def _hold(self, tenure: Tenure, band: int) -> Held:
         """A tenure as the plan sees it."""
@@ -129,27 +149,9 @@ class _Pass:
         )
 
     def _plan(self) -> None:
-        wanted = sum([asked.need.slots for asked in self._asked])
-        shapes = dict.fromkeys([option.shape for asked in self._asked for option in asked.need.options])
-        lanes = {shape: self._room.lanes(shape, wanted) for shape in shapes}
-        self._room.reserve(((rank, a.need, a.left) for rank, a in enumerate(self._asked) if not a.late), lanes)
-        works: list[Work] = []
-        weights = self._weights
-        for asked in self._asked:
-            need = asked.need
-            if need.firm and asked.late:
-                continue
-            timed = asked.left != inf
-            haste = weights.early if timed else 1.0
-            choices = self._warm_choices(need, haste) if need.pool is not None or need.guest is not None else []
-            # Without a deadline a job waits for the pool; with one it may have a worker of its own to be in time.
-            if need.pool is None or timed:
-                choices += [_choice(lanes[o.shape], o, number, haste, weights) for number, o in enumerate(need.options)]
-            for _ in range(need.slots):
-                work = Work(len(works), need.key, asked.left, asked.band, choices, need.holds, haste)
-                works.append(work)
-                asked.works.append(work)
-        look_ahead(works, (*lanes.values(), *(warm.lanes for warm in self._warm)))
+        self._room.reserve(((rank, a.need, a.left) for rank, a in enumerate(self._asked) if not a.late), self._lanes)
+        works = [work for asked in self._asked for work in asked.works]
+        look_ahead(works, (*self._lanes.values(), *(warm.lanes for warm in self._warm)))
 
     def _warm_choices(self, need: Need, haste: float) -> list[Choice]:
         found = []
@@ -157,7 +159,7 @@ class _Pass:
             for number, option in enumerate(need.options):
                 if option.accelerator == warm.accelerator:
                     there = warmed(option) if has_model(warm, need) else option
-                    found.append(_choice(warm.lanes, there, number, haste, self._weights))
+                    found.append(self._choice(warm.lanes, there, number, haste))
         return found
 
     def _warm_for(self, pool: Key | None, guest: Guest | None) -> tuple[Warm, ...]:

@@ -25,7 +25,7 @@ def planned(tasks: list[Task], lanes: list[Lane]) -> list[Work]:
     shape = Lanes(lanes)
     ranked = sorted(tasks, key=lambda task: (task.band, task.due, task.seconds))
     works = [
-        Work(number, Key("n", str(number)), task.due, task.band, [Choice(shape, task.seconds, task.seconds)])
+        Work(Key("n", str(number)), task.due, task.band, [Choice(shape, task.seconds, task.seconds)])
         for number, task in enumerate(ranked)
     ]
     look_ahead(works, [shape])
@@ -128,8 +128,8 @@ def test_another_band_does_not_displace(tasks: list[Task], extra: int) -> None:
 
 def test_what_is_displaced_goes_where_it_is_on_time_too() -> None:
     quick, slow = Lanes([Lane()]), Lanes([Lane()])
-    long = Work(0, Key("n", "long"), 25.0, 0, [Choice(quick, 20.0, 1.0), Choice(slow, 25.0, 60.0)])
-    short = Work(1, Key("n", "short"), 25.0, 0, [Choice(quick, 10.0, 1.0)])
+    long = Work(Key("n", "long"), 25.0, 0, [Choice(quick, 20.0, 1.0), Choice(slow, 25.0, 60.0)])
+    short = Work(Key("n", "short"), 25.0, 0, [Choice(quick, 10.0, 1.0)])
     look_ahead([long, short], [quick, slow])
 
     assert (short.start, short.lane) == (0.0, quick.lanes[0])
@@ -138,8 +138,8 @@ def test_what_is_displaced_goes_where_it_is_on_time_too() -> None:
 
 def test_what_holds_its_place_is_never_followed() -> None:
     shape = Lanes([Lane()])
-    service = Work(0, Key("n", "service"), 10.0, 0, [Choice(shape, 2.0, 2.0)], holds=True)
-    batch = Work(1, Key("n", "batch"), 900.0, 0, [Choice(shape, 2.0, 2.0)])
+    service = Work(Key("n", "service"), 10.0, 0, [Choice(shape, 2.0, 2.0)], holds=True)
+    batch = Work(Key("n", "batch"), 900.0, 0, [Choice(shape, 2.0, 2.0)])
     look_ahead([service, batch], [shape])
 
     assert (service.start, batch.start) == (0.0, inf)
@@ -147,7 +147,7 @@ def test_what_holds_its_place_is_never_followed() -> None:
 
 def test_mere_assumptions_are_planned_however_late() -> None:
     shape = Lanes([Lane()])
-    guess = Work(0, Key("n", "guess"), 10.0, 0, [Choice(shape, 600.0, 600.0, sure=False)])
+    guess = Work(Key("n", "guess"), 10.0, 0, [Choice(shape, 600.0, 600.0, sure=False)])
     look_ahead([guess], [shape])
 
     assert guess.start == 0.0
@@ -212,7 +212,7 @@ def test_one_tenure_makes_room_for_one() -> None:
 def test_one_tenure_seen_by_two_shapes_makes_room_for_one() -> None:
     tenure = held()
     small, large = Lanes([behind(tenure)]), Lanes([behind(tenure)])
-    works = [Work(n, Key("n", str(n)), 20.0, 0, [Choice(shape, 10.0, 10.0)]) for n, shape in enumerate((small, large))]
+    works = [Work(Key("n", str(n)), 20.0, 0, [Choice(shape, 10.0, 10.0)]) for n, shape in enumerate((small, large))]
     look_ahead(works, [small, large])
 
     assert tenure.evicted_for is works[0]
