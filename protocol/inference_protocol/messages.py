@@ -147,6 +147,8 @@ class ModelFacts(_Record, frozen=True):
     """What the worker found out about its model. Throughput is items per second at `batch_size`.
 
     `digest` is the verified file's; `variant` that of the INT8 variant which runs in its place; `backend` is what computed.
+    `device_bytes` is what loading and warming it took of its device's memory, `device_free_bytes` what the device then had left; both
+    are 0 where it runs on CPUs, or where no driver tells.
     """
 
     digest: Digest
@@ -158,6 +160,8 @@ class ModelFacts(_Record, frozen=True):
     items_per_second: Amount | None = None
     variant: Digest | None = None
     backend: Backend = "onnx"
+    device_bytes: Count = 0
+    device_free_bytes: Count = 0
 
 
 # A sketch clamps what it records to about 1,100 buckets (`inference_protocol.sketch`): more are no sketch.
@@ -167,7 +171,8 @@ SketchCounts = Annotated[dict[Annotated[int, msgspec.Meta(ge=-4096, le=4096)], C
 class TaskOrder(_Record, frozen=True):
     """A task for a warm worker: one attempt of one job. Ordering the same attempt twice is ordering it once.
 
-    `memory_bytes` is what a worker with this model is known to need, for one that has to load it beside its own; 0 is unknown.
+    `memory_bytes`, and `device_bytes` of a device, are what a worker with this model is known to need, for one that has to load it
+    beside its own; 0 is unknown.
     """
 
     namespace: str
@@ -180,6 +185,7 @@ class TaskOrder(_Record, frozen=True):
     batch_size: int
     task: BatchTask
     memory_bytes: Count = 0
+    device_bytes: Count = 0
 
 
 class TaskQuery(_Record, frozen=True):

@@ -37,6 +37,10 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 CPU = "CPUExecutionProvider"
 CLAIM = "data"
 ON_TRITON = os.environ.get("WORKER_TEST_BACKEND") == "triton"
+# Tests of what a device changes run on one where this names its provider.
+PROVIDER = os.environ.get("WORKER_TEST_PROVIDER", CPU)
+ON_DEVICE = PROVIDER != CPU
+PROVIDERS = (PROVIDER, CPU) if ON_DEVICE else (CPU,)
 _DEADLINE_SECONDS = 60.0
 QUICK_COMMITS = {"inference_worker.batch.task:_COMMIT_SECONDS": 0.02}
 QUICK_DRAIN = {"inference_worker.__main__:_LINGER_SECONDS": 0.2}
@@ -201,7 +205,7 @@ class Worker:
 def a_config(model_uri: str, *, task: BatchTask | None = None, **changes: Any) -> WorkerConfig:
     """What a worker is told; a test names what matters to it."""
     source = ModelSource(name="net", version="1", uri=model_uri, digest=changes.pop("digest", None))
-    plain = WorkerConfig(namespace="team", job="job", uid="uid-1", attempt=1, model=source, providers=(CPU,), task=task)
+    plain = WorkerConfig(namespace="team", job="job", uid="uid-1", attempt=1, model=source, providers=PROVIDERS, task=task)
     return msgspec.structs.replace(plain, **changes)
 
 

@@ -27,7 +27,18 @@ from inference_protocol.messages import (
 from inference_protocol.reasons import WorkerReason
 from inference_worker.cpu import usable_memory_bytes
 from tests.worker import models
-from tests.worker.harness import CLAIM, ON_TRITON, QUICK_COMMITS, QUICK_DRAIN, Worker, a_config, answers_in, committed, until
+from tests.worker.harness import (
+    CLAIM,
+    ON_DEVICE,
+    ON_TRITON,
+    QUICK_COMMITS,
+    QUICK_DRAIN,
+    Worker,
+    a_config,
+    answers_in,
+    committed,
+    until,
+)
 from tests.worker.wire import Reply, get, post
 
 if TYPE_CHECKING:
@@ -271,12 +282,15 @@ def test_orders_survive_the_round_trip_of_their_encoding(place: Place) -> None:
 GUESTS = pytest.mark.skipif(ON_TRITON, reason="workers in front of Triton take no guests, see the test of that")
 
 
-def a_guest_order(place: Place, name: str, model: bytes, *, megabytes: int = 100, batch_size: int = 8) -> TaskOrder:
+def a_guest_order(
+    place: Place, name: str, model: bytes, *, megabytes: int = 100, device_megabytes: int = 100, batch_size: int = 8
+) -> TaskOrder:
     """An order on a model of its own, whose file has the name of the job."""
     uri = place.put(f"{name}.onnx", model)
     digest = "sha256:" + hashlib.sha256(model).hexdigest()
     source = msgspec.structs.replace(a_config(uri).model, name=name, digest=digest)
-    return an_order(place, name, rows=10, model=source, memory_bytes=megabytes << 20, batch_size=batch_size)
+    device = {"device_bytes": device_megabytes << 20} if ON_DEVICE else {}
+    return an_order(place, name, rows=10, model=source, memory_bytes=megabytes << 20, batch_size=batch_size, **device)
 
 
 @GUESTS
@@ -316,6 +330,31 @@ def test_where_memory_is_short_the_longest_unused_guest_goes(place: Place) -> No
         assert ended is not None and ended.outcome == "Succeeded"
 
     assert set(telemetry(worker).guests) == {order.model.digest for order in orders[1:]}
+
+
+@GUESTS
+@pytest.mark.skipif(not ON_DEVICE, reason="WORKER_TEST_PROVIDER names the provider of a device that is here")
+def test_where_the_devices_memory_is_short_the_longest_unused_guest_goes(place: Place) -> None:
+    worker = a_warm_worker(place)
+    own = telemetry(worker).model
+    assert own is not None and own.device_bytes and own.device_free_bytes > own.device_bytes
+    half = own.device_free_bytes // 2 >> 20
+    orders = [a_guest_order(place, f"guest-{i}", models.slow(width=16, steps=2 + i), device_megabytes=half) for i in range(3)]
+    for order in orders:
+        ask(worker, TASKS_PATH, order)
+        ended = end_of(worker, order).report
+        assert ended is not None and ended.outcome == "Succeeded" and ended.model is not None
+        assert (ended.model.device_bytes, ended.model.device_free_bytes) == (order.device_bytes, 0)
+
+    assert set(telemetry(worker).guests) == {order.model.digest for order in orders[1:]}
+
+
+def test_a_worker_on_cpus_tells_of_no_device(shared_place: Place) -> None:
+    if ON_DEVICE:
+        pytest.skip("this one has a device")
+    facts = telemetry(a_warm_worker(shared_place)).model
+
+    assert facts is not None and (facts.device_bytes, facts.device_free_bytes) == (0, 0)
 
 
 @GUESTS

@@ -1,11 +1,12 @@
 """Models that a warm worker has loaded beside its own, for tasks of other jobs: kept while there is memory for them.
 
-Where memory is short, whichever was used longest ago goes first. What a model takes is known before it is loaded: the operator
-tells what a worker of its own was measured to need, so that a load which can't end well is never begun.
+Where memory is short, the process's or the device's, whichever was used longest ago goes first. What a model takes is known before
+it is loaded: the operator tells what a worker of its own was measured to need, so that a load which can't end well is never begun.
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,13 +18,25 @@ from inference_worker.model import Loaded
 Load = Callable[[TaskOrder], Awaitable[Loaded]]
 
 
+class Memory(NamedTuple):
+    """Bytes of the process, and of the device that it computes on."""
+
+    process: int
+    device: int = 0
+
+    def fits(self, room: "Memory") -> bool:
+        """Whether there is room for so much."""
+        return self.process <= room.process and self.device <= room.device
+
+
 class Guests:
     """Guest models by their files' digests, the one used last at the end. One task at a time asks for one."""
 
-    def __init__(self, load: Load, room_bytes: int) -> None:
-        """`room_bytes` is what the worker's own model leaves. `load` raises WorkerError."""
+    def __init__(self, load: Load, room: Memory, *, on_device: bool = False) -> None:
+        """`room` is what the worker's own model leaves. `load` raises WorkerError."""
         self._load = load
-        self._room = room_bytes
+        self._room = room
+        self._on_device = on_device
         self._models: dict[str, tuple[Loaded, TaskOrder]] = {}
 
     @property
@@ -33,8 +46,8 @@ class Guests:
 
     async def take(self, order: TaskOrder) -> Loaded:
         """The model of an order, loaded. Raises WorkerError."""
-        digest, needed = order.model.digest, order.memory_bytes
-        if digest is None or not needed:
+        digest, needed = order.model.digest, _needs(order)
+        if digest is None or not needed.process or (self._on_device and not needed.device):
             why = f"{order.model.name} {order.model.version} is not this worker's model, and what it takes in memory is not known"
             raise WorkerError(WorkerReason.OUT_OF_MEMORY, why)
         known = self._models.pop(digest, None)
@@ -43,17 +56,21 @@ class Guests:
             return known[0]
         if known is not None:
             known[0].engine.close()
-        if needed > self._room:
-            wanted = f"{order.model.name} {order.model.version} needs {needed} bytes"
-            why = f"{wanted}, this worker has {self._room} beside its own model"
+        if not needed.fits(self._room):
+            wanted = f"{order.model.name} {order.model.version} needs {self._words(needed)}"
+            why = f"{wanted}, this worker has {self._words(self._room)} beside its own model"
             raise WorkerError(WorkerReason.OUT_OF_MEMORY, why)
-        for stale in to_drop({d: o.memory_bytes for d, (_, o) in self._models.items()}, needed, self._room):
+        for stale in to_drop({d: _needs(o) for d, (_, o) in self._models.items()}, needed, self._room):
             self._models.pop(stale)[0].engine.close()
         loaded = await self._load(order)
-        # The process has been larger than this model alone makes it.
-        loaded = replace(loaded, facts=msgspec.structs.replace(loaded.facts, memory_bytes=needed))
+        # The process has been larger than this model alone makes it, and what the device has left is what others leave.
+        own = msgspec.structs.replace(loaded.facts, memory_bytes=needed.process, device_bytes=needed.device, device_free_bytes=0)
+        loaded = replace(loaded, facts=own)
         self._models[digest] = loaded, order
         return loaded
+
+    def _words(self, memory: Memory) -> str:
+        return f"{memory.process} bytes" + (f" and {memory.device} on its device" if self._on_device else "")
 
     def close(self) -> None:
         """Free them all."""
@@ -61,13 +78,17 @@ class Guests:
             self._models.popitem()[1][0].engine.close()
 
 
-def to_drop(held: dict[str, int], needed: int, room: int) -> list[str]:
-    """Which of the held models go, in the order of their last use, until `needed` bytes fit into `room`."""
-    free = room - sum(held.values())
+def to_drop(held: dict[str, Memory], needed: Memory, room: Memory) -> list[str]:
+    """Which of the held models go, in the order of their last use, until what is `needed` fits into `room`."""
+    process, device = (room[i] - sum(size[i] for size in held.values()) for i in (0, 1))
     dropped = []
     for digest, size in held.items():
-        if free >= needed:
+        if needed.fits(Memory(process, device)):
             break
-        free += size
+        process, device = process + size.process, device + size.device
         dropped.append(digest)
     return dropped
+
+
+def _needs(order: TaskOrder) -> Memory:
+    return Memory(order.memory_bytes, order.device_bytes)

@@ -8,9 +8,9 @@ from inference_protocol.messages import ModelFacts, ModelSource, TaskOrder, Tele
 from inference_protocol.reasons import WorkerReason
 from inference_worker import cpu
 from inference_worker.batch.task import Task
-from inference_worker.engine import Engine
+from inference_worker.engine import Engine, on_cpu
 from inference_worker.errors import WorkerError
-from inference_worker.guests import Guests
+from inference_worker.guests import Guests, Memory
 from inference_worker.metrics import REGISTRY, ModelCollector, ModelMetrics
 from inference_worker.model import Loaded, Model, load
 from inference_worker.repository import Repository
@@ -93,7 +93,8 @@ class Life:
         assert model is not None, "its own model is loaded first"
         if self.config.backend == "onnx":
             # Only there do models share the memory that this process may use.
-            self.guests = Guests(self._load_guest, cpu.usable_memory_bytes() - model.facts.memory_bytes)
+            room = Memory(cpu.usable_memory_bytes() - model.facts.memory_bytes, model.facts.device_free_bytes)
+            self.guests = Guests(self._load_guest, room, on_device=not on_cpu(model.engine))
         self.tasks = Tasks(self._begin)
         return self.tasks
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from inference_protocol.messages import ModelFacts, ModelSource, Quantization, WorkerConfig
 from inference_protocol.reasons import WorkerReason
-from inference_worker import cpu, fetch
+from inference_worker import cpu, device, fetch
 from inference_worker.batching.batcher import Batcher
 from inference_worker.batching.padding import Padding
 from inference_worker.engine import Engine, EngineUnavailableError, on_cpu
@@ -95,6 +95,8 @@ def load(
     if source.quantization is not None:
         data, variant = _quantized(data, digest, source.quantization, config, root)
     cpus = cpu.usable_cpus()
+    look = device.looker(config.providers)
+    before = look()
     engine = open_engine(Opening(data, variant or digest, source, config, threads=cpus, on_hopeless=on_hopeless))
     del data
     loaded = time.perf_counter()
@@ -103,6 +105,7 @@ def load(
     except EngineUnavailableError as error:
         engine.close()
         raise WorkerError(WorkerReason.BACKEND_UNREACHABLE, f"while the model was warmed up: {error}") from error
+    after = look()
     facts = ModelFacts(
         digest=digest,
         provider=engine.provider,
@@ -113,6 +116,8 @@ def load(
         items_per_second=warm.items_per_second,
         variant=variant,
         backend=config.backend,
+        device_bytes=max(0, before.free - after.free) if before is not None and after is not None else 0,
+        device_free_bytes=after.free if after is not None else 0,
     )
     return Loaded(source, engine, warm, facts)
 

@@ -71,32 +71,43 @@ class Option:
     watts: float
 
 
+class Memory(NamedTuple):
+    """Bytes of a worker's process, and of its device."""
+
+    process: int
+    device: int = 0
+
+    def fits(self, room: "Memory") -> bool:
+        """Whether there is room for so much."""
+        return self.process <= room.process and self.device <= room.device
+
+
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """What a batch asks of a warm worker of another model: `memory` in bytes by class, `claims` with whether it writes to them."""
+    """What a batch asks of a warm worker of another model: `memory` by class, `claims` with whether it writes to them."""
 
     namespace: str
     digest: str
     batch_size: int
     claims: tuple[tuple[str, bool], ...]
-    memory: tuple[tuple[str, int], ...]
+    memory: tuple[tuple[str, Memory], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What warm workers have for guests: `memory_bytes` beside their own model, and mounts with whether they are writable."""
+    """What warm workers have for guests: `memory` beside their own model, and mounts with whether they are writable."""
 
     namespace: str
     batch_size: int
     mounts: tuple[tuple[str, bool], ...]
-    memory_bytes: int
+    memory: Memory
 
     def takes(self, guest: Guest, accelerator: str) -> bool:
         """Whether a guest can stay on such a worker of this class."""
         needed = dict(guest.memory).get(accelerator)
         return (
             needed is not None
-            and needed <= self.memory_bytes
+            and needed.fits(self.memory)
             and guest.namespace == self.namespace
             and guest.batch_size <= self.batch_size
             and mounted(guest.claims, dict(self.mounts))

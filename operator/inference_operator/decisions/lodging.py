@@ -6,14 +6,14 @@ import msgspec
 
 from inference_operator.decisions import admit
 from inference_operator.decisions.backend import chosen
-from inference_operator.decisions.fleet import Guest, Offer, mounted
-from inference_operator.decisions.profile import Subject, find_profile, wanted
+from inference_operator.decisions.fleet import Guest, Memory, Offer, mounted
+from inference_operator.decisions.profile import find_profile, wanted
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Job, Key, Model, Observed
 from inference_operator.domain.conditions import Reason
 from inference_operator.domain.instants import EARLIEST
 from inference_operator.domain.job import Accelerator, Backend, InferenceJobSpec, InferenceJobStatus
-from inference_operator.domain.model import Guests, WarmPool
+from inference_operator.domain.model import Guests, Profile, WarmPool
 from inference_operator.domain.schema import rfc3339
 from inference_operator.manifests.worker import batch_task, claims, images
 from inference_operator.settings import Settings
@@ -100,8 +100,7 @@ def _is_special(spec: InferenceJobSpec) -> bool:
 def guest_of(observed: Observed, settings: Settings) -> Guest | None:
     """What a job would ask of another model's warm worker; None for one that needs a worker of its own.
 
-    Only what was measured is lodged: where the memory of a model is not known, nobody can tell whether there is room for it. Memory
-    of devices is not measured, so classes with a device have no guests.
+    Only what was measured is lodged: where the memory of a model is not known, nobody can tell whether there is room for it.
     """
     spec, model = observed.job.spec, observed.model
     if spec is None or spec.input is None or model is None or _is_special(spec):
@@ -109,33 +108,44 @@ def guest_of(observed: Observed, settings: Settings) -> Guest | None:
     source = admit.source(observed)
     if source.digest is None or source.quantization is not None or chosen(spec.backend, source.format).backend is not Backend.ONNX:
         return None
-    without_device = (c for c in classes(spec.accelerator, settings) if settings.accelerators[c].resource_name is None)
     subject = wanted(source, Backend.ONNX)
-    memory = [(name, _measured_bytes(model, subject, name, spec.batch_size)) for name in without_device]
-    known = tuple((name, size) for name, size in memory if size)
+    known: list[tuple[str, Memory]] = []
+    for name in classes(spec.accelerator, settings):
+        profile = find_profile(model, subject, accelerator=name, batch_size=spec.batch_size)
+        if profile is not None and _is_known(profile, name, settings):
+            known.append((name, _memory(profile)))
     mounts = tuple(sorted(claims(spec, source).items()))
-    return Guest(observed.job.key.namespace, source.digest, spec.batch_size, mounts, known) if known else None
+    return Guest(observed.job.key.namespace, source.digest, spec.batch_size, mounts, tuple(known)) if known else None
 
 
-def offer_of(pool: Pool, accelerator: str, memory_bytes: int | None) -> Offer | None:
-    """What a pool's workers of a class have for guests; None where the pool wants none, or room can't be reckoned."""
+def offer_of(pool: Pool, accelerator: str, memory_bytes: int | None, settings: Settings) -> Offer | None:
+    """What a pool's workers of a class have for guests; None where the pool wants none, or room can't be reckoned.
+
+    `memory_bytes` is what their processes may use. What their devices have left is measured, as what their own model takes.
+    """
     model = pool.like.model
-    if pool.spec.guests is Guests.NONE or memory_bytes is None or model is None:
+    if pool.spec.guests is Guests.NONE or memory_bytes is None or model is None or pool.backend is not Backend.ONNX:
         return None
-    own = _measured_bytes(model, wanted(pool.source, pool.backend), accelerator, pool.spec.batch_size)
-    if not own or pool.backend is not Backend.ONNX:
+    own = find_profile(model, wanted(pool.source, pool.backend), accelerator=accelerator, batch_size=pool.spec.batch_size)
+    if own is None or not _is_known(own, accelerator, settings):
         return None
-    return Offer(model.key.namespace, pool.spec.batch_size, tuple(sorted(pool.mounts.items())), max(0, memory_bytes - own))
+    room = Memory(max(0, memory_bytes - own.memory_bytes), own.device_free_bytes)
+    return Offer(model.key.namespace, pool.spec.batch_size, tuple(sorted(pool.mounts.items())), room)
+
+
+def _is_known(profile: Profile, accelerator: str, settings: Settings) -> bool:
+    """Whether a profile tells all the memory that its model takes on a class: of the device too, where the class has one."""
+    on_device = settings.accelerators[accelerator].resource_name is not None
+    return bool(profile.memory_bytes and (profile.device_bytes or not on_device))
+
+
+def _memory(profile: Profile | None) -> Memory:
+    return Memory(profile.memory_bytes, profile.device_bytes) if profile is not None else Memory(0)
 
 
 def classes(asked: Accelerator, settings: Settings) -> tuple[str, ...]:
     """The accelerator classes that a job may run on."""
     return tuple(settings.accelerators) if asked is Accelerator.AUTO else (asked.value,)
-
-
-def _measured_bytes(model: Model | None, subject: Subject, accelerator: str, batch_size: int) -> int:
-    profile = find_profile(model, subject, accelerator=accelerator, batch_size=batch_size)
-    return profile.memory_bytes if profile is not None else 0
 
 
 def order(observed: Observed, attempt: int, revision: str, accelerator: str) -> TaskOrder:
@@ -146,6 +156,7 @@ def order(observed: Observed, attempt: int, revision: str, accelerator: str) -> 
     assert task is not None, "only batches are handed over"
     source = admit.source(observed)
     subject = wanted(source, chosen(spec.backend, source.format).backend)
+    memory = _memory(find_profile(observed.model, subject, accelerator=accelerator, batch_size=spec.batch_size))
     return TaskOrder(
         namespace=job.key.namespace,
         job=job.key.name,
@@ -156,7 +167,8 @@ def order(observed: Observed, attempt: int, revision: str, accelerator: str) -> 
         model=source,
         batch_size=spec.batch_size,
         task=task,
-        memory_bytes=_measured_bytes(observed.model, subject, accelerator, spec.batch_size),
+        memory_bytes=memory.process,
+        device_bytes=memory.device,
     )
 
 

@@ -256,7 +256,7 @@ def hosts(
     key = pool_key(observed.model.key)
     # Made anew in every pass: pools without guests are not asked what room they have.
     open_ = () if pool.spec.guests is Guests.NONE else settings.accelerators
-    offers = {name: offer_of(pool, name, _memory_bytes(pool, name, settings)) for name in open_}
+    offers = {name: offer_of(pool, name, _memory_bytes(pool, name, settings), settings) for name in open_}
     starts = {o.accelerator: o.estimate.load_seconds for o in options(pool.like, settings)}
     for pod in stand.current:
         if pod.worker is None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from math import log
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -40,6 +41,24 @@ def test_a_first_measurement_is_taken_as_it_is() -> None:
         samples=1,
         observed_time=whole(NOW),
     )
+
+
+def test_memory_of_a_device_is_the_most_that_was_needed_and_what_was_left_last() -> None:
+    def told(model: Model, needs: int, leaves: int) -> InferenceModelStatus | None:
+        facts = msgspec.structs.replace(a_fact(items_per_second=1.0), device_bytes=needs, device_free_bytes=leaves)
+        return learned(model, facts, accelerator="gpu", now=NOW)
+
+    first = told(a_model(), 0, 0)
+    assert first is not None
+    unmeasured = replace(a_model(), status=first)
+    # The same rate is news all the same, once: nobody can be a guest before its need is known.
+    measured_ = told(unmeasured, 500, 8000)
+    assert measured_ is not None and (only(measured_).device_bytes, only(measured_).device_free_bytes) == (500, 8000)
+    known = replace(unmeasured, status=measured_)
+    assert told(known, 400, 7000) is None
+    quicker = msgspec.structs.replace(a_fact(items_per_second=9.0), device_bytes=400)
+    guest = only(learned(known, quicker, accelerator="gpu", now=NOW))
+    assert (guest.device_bytes, guest.device_free_bytes) == (500, 8000)
 
 
 def test_a_further_one_moves_the_profile_a_little() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from inference_operator.decisions.fleet import Guest, Offer
+from inference_operator.decisions.fleet import Guest, Memory, Offer
 from inference_operator.decisions.lodging import guest_of, model_of, offer_of, order, pool_for, pool_key, pool_of, refusal_of, takes
 from inference_operator.domain.cluster import Key, Model
 from inference_operator.domain.conditions import Reason
@@ -188,9 +188,12 @@ def test_an_order_says_what_the_jobs_own_pod_would_have_been_told() -> None:
 HOST = a_pooled_model(guests="SameNamespace", batch_size=32)
 
 
-def a_measured(model: Model, *, megabytes: int = 100, digest: str = DIGEST, backend: Backend = Backend.ONNX) -> Model:
-    profile = Profile(digest=digest, accelerator="cpu", backend=backend, batch_size=8, items_per_second=10, load_seconds=1,
-                      memory_bytes=megabytes * 10**6, observed_time=NOW)  # fmt: skip
+def a_measured(
+    model: Model, *, megabytes: int = 100, digest: str = DIGEST, backend: Backend = Backend.ONNX, on: str = "cpu", device: int = 0
+) -> Model:
+    profile = Profile(digest=digest, accelerator=on, backend=backend, batch_size=8, items_per_second=10, load_seconds=1,
+                      memory_bytes=megabytes * 10**6, device_bytes=device * 10**6, device_free_bytes=8 * device * 10**6,
+                      observed_time=NOW)  # fmt: skip
     return replace(model, status=replace(model.status, profiles=[profile]))
 
 
@@ -200,7 +203,7 @@ OTHER = a_measured(a_model("n", a_version(digest=OTHER_DIGEST)), digest=OTHER_DI
 def test_a_measured_batch_may_be_a_guest() -> None:
     guest = guest_of(observed(a_job(model="n", items=10, batch_size=8), model=OTHER), SETTINGS)
 
-    assert guest == Guest("default", OTHER_DIGEST, 8, (("data", True),), (("cpu", 200_000_000),))
+    assert guest == Guest("default", OTHER_DIGEST, 8, (("data", True),), (("cpu", Memory(200_000_000)),))
 
 
 NO_GUESTS: dict[str, tuple[dict[str, Any], Model]] = {
@@ -208,7 +211,8 @@ NO_GUESTS: dict[str, tuple[dict[str, Any], Model]] = {
     "measured on another backend": ({}, a_measured(OTHER, digest=OTHER_DIGEST, backend=Backend.TRITON)),
     "a file that is not pinned": ({}, a_measured(a_model("n", a_version(digest=None)))),
     "another backend": ({"backend": Backend.TRITON}, OTHER),
-    "a class with a device": ({"accelerator": "gpu"}, OTHER),
+    "another class than was measured": ({"accelerator": "gpu"}, OTHER),
+    "a device whose memory was not": ({"accelerator": "gpu"}, a_measured(OTHER, digest=OTHER_DIGEST, on="gpu")),
     "a node selector": ({"node_selector": {"disk": "fast"}}, OTHER),
     "serves": ({"serve": True}, OTHER),
 }
@@ -221,34 +225,54 @@ def test_who_is_nobodys_guest(why: str) -> None:
     assert guest_of(observed(a_job(model="n", **spec), model=model), SETTINGS) is None
 
 
-def test_a_host_offers_what_its_own_model_leaves() -> None:
-    offer = offer_of(the_pool(a_measured(HOST, megabytes=112)), "cpu", 512_000_000)
+def test_a_batch_whose_device_memory_was_measured_may_be_a_guest_there() -> None:
+    model = a_measured(OTHER, digest=OTHER_DIGEST, megabytes=200, on="gpu", device=500)
+    seen = observed(a_job(model="n", items=10, batch_size=8, accelerator="gpu"), model=model)
+    guest = guest_of(seen, SETTINGS)
 
-    assert offer == Offer("default", 32, (("data", True),), 400_000_000)
+    assert guest is not None and guest.memory == (("gpu", Memory(200_000_000, 500_000_000)),)
+    told = order(seen, 1, "r", "gpu")
+    assert (told.memory_bytes, told.device_bytes) == (200_000_000, 500_000_000)
+
+
+def test_a_host_offers_what_its_own_model_leaves() -> None:
+    offer = offer_of(the_pool(a_measured(HOST, megabytes=112)), "cpu", 512_000_000, SETTINGS)
+
+    assert offer == Offer("default", 32, (("data", True),), Memory(400_000_000))
+
+
+def test_a_host_with_a_device_offers_what_that_has_left_too() -> None:
+    pool = the_pool(a_measured(HOST, megabytes=112, on="gpu", device=500))
+    unmeasured = the_pool(a_measured(HOST, megabytes=112, on="gpu"))
+
+    offer = offer_of(pool, "gpu", 512_000_000, SETTINGS)
+    assert offer is not None and offer.memory == Memory(400_000_000, 4_000_000_000)
+    assert offer_of(unmeasured, "gpu", 512_000_000, SETTINGS) is None
 
 
 def test_a_pool_on_triton_offers_nothing_though_its_own_model_was_measured() -> None:
     model = a_measured(a_pooled_model(guests="SameNamespace", backend=Backend.TRITON), backend=Backend.TRITON)
 
-    assert offer_of(the_pool(model), "cpu", 512_000_000) is None
+    assert offer_of(the_pool(model), "cpu", 512_000_000, SETTINGS) is None
 
 
 @pytest.mark.parametrize("model", [a_measured(MODEL), HOST], ids=["wants none", "never measured"])
 def test_who_offers_nothing(model: Model) -> None:
-    assert offer_of(the_pool(model), "cpu", 512_000_000) is None
-    assert offer_of(the_pool(a_measured(HOST)), "cpu", None) is None
+    assert offer_of(the_pool(model), "cpu", 512_000_000, SETTINGS) is None
+    assert offer_of(the_pool(a_measured(HOST)), "cpu", None, SETTINGS) is None
 
 
-OFFER = Offer("default", 32, (("data", True), ("models", False)), 200)
-GUEST = Guest("default", OTHER_DIGEST, 8, (("data", True),), (("cpu", 200),))
+OFFER = Offer("default", 32, (("data", True), ("models", False)), Memory(200, 50))
+GUEST = Guest("default", OTHER_DIGEST, 8, (("data", True),), (("cpu", Memory(200, 50)),))
 
 
 @pytest.mark.parametrize(
     ("changes", "taken"),
     [
         ({}, True),
-        ({"memory": (("cpu", 201),)}, False),
-        ({"memory": (("gpu", 1),)}, False),
+        ({"memory": (("cpu", Memory(201)),)}, False),
+        ({"memory": (("cpu", Memory(200, 51)),)}, False),
+        ({"memory": (("gpu", Memory(1)),)}, False),
         ({"namespace": "elsewhere"}, False),
         ({"batch_size": 33}, False),
         ({"claims": (("models", False),)}, True),

@@ -1,24 +1,72 @@
-"""Which models a warm worker drops for another: those used longest ago, and only as many as it must."""
+"""Which models a warm worker drops for another: those used longest ago, and only as many as it must; and whom it can't take at all."""
 
+import asyncio
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_worker.guests import to_drop
+from inference_protocol.messages import BatchTask, ModelSource, TaskOrder
+from inference_protocol.reasons import WorkerReason
+from inference_worker.errors import WorkerError
+from inference_worker.guests import Guests, Memory, to_drop
+from inference_worker.model import Loaded
 
-SIZES = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 100))
+SIZES = st.dictionaries(st.sampled_from("abcdefgh"), st.builds(Memory, st.integers(1, 100), st.integers(0, 100)))
+NEEDED = st.builds(Memory, st.integers(1, 400), st.integers(0, 400))
+ROOM = st.builds(Memory, st.integers(400, 800), st.integers(400, 800))
 
 
-@given(held=SIZES, needed=st.integers(1, 400), room=st.integers(400, 800))
-def test_as_few_as_possible_go_the_longest_unused_first(held: dict[str, int], needed: int, room: int) -> None:
+def total(*sizes: Memory) -> Memory:
+    return Memory(sum(size.process for size in sizes), sum(size.device for size in sizes))
+
+
+@given(held=SIZES, needed=NEEDED, room=ROOM)
+def test_as_few_as_possible_go_the_longest_unused_first(held: dict[str, Memory], needed: Memory, room: Memory) -> None:
     dropped = to_drop(held, needed, room)
 
     assert dropped == list(held)[: len(dropped)]
-    kept = sum(size for name, size in held.items() if name not in dropped)
-    assert kept + needed <= room
+    kept = [size for name, size in held.items() if name not in dropped]
+    assert total(needed, *kept).fits(room)
     if dropped:
-        assert kept + held[dropped[-1]] + needed > room
+        assert not total(needed, *kept, held[dropped[-1]]).fits(room)
 
 
 def test_nothing_is_dropped_for_nothing() -> None:
-    assert to_drop({}, 10, 10) == []
-    assert to_drop({"a": 5}, 5, 10) == []
+    assert to_drop({}, Memory(10), Memory(10)) == []
+    assert to_drop({"a": Memory(5, 3)}, Memory(5, 1), Memory(10, 4)) == []
+
+
+@pytest.mark.parametrize("short", [Memory(9, 20), Memory(20, 9)], ids=["of the process", "of the device"])
+def test_either_memory_that_is_short_makes_a_guest_go(short: Memory) -> None:
+    assert to_drop({"a": Memory(5, 5), "b": Memory(1, 1)}, Memory(5, 5), short) == ["a"]
+
+
+async def _never(order: TaskOrder) -> Loaded:
+    raise AssertionError(f"{order.job} is not to be loaded")
+
+
+def refused(memory_bytes: int, device_bytes: int, *, on_device: bool) -> str:
+    source = ModelSource("big", "1", "pvc://data/big.onnx", digest="sha256:" + "a" * 64)
+    task = BatchTask(input_uri="pvc://data/in.npy")
+    order = TaskOrder("n", "job", "uid", 1, "r", "", source, 8, task, memory_bytes, device_bytes)
+    guests = Guests(_never, Memory(100, 50 if on_device else 0), on_device=on_device)
+    with pytest.raises(WorkerError) as caught:
+        asyncio.run(guests.take(order))
+    assert caught.value.reason is WorkerReason.OUT_OF_MEMORY
+    return caught.value.message
+
+
+@pytest.mark.parametrize(("memory_bytes", "device_bytes", "on_device"), [(0, 10, True), (10, 0, True), (0, 0, False)])
+def test_what_was_not_measured_is_not_taken(memory_bytes: int, device_bytes: int, *, on_device: bool) -> None:
+    assert "not known" in refused(memory_bytes, device_bytes, on_device=on_device)
+
+
+def test_what_does_not_fit_is_told_with_what_there_is() -> None:
+    on_cpu = refused(101, 0, on_device=False)
+    on_device = refused(10, 51, on_device=True)
+
+    assert on_cpu.endswith("needs 101 bytes, this worker has 100 bytes beside its own model")
+    assert on_device.endswith(
+        "needs 10 bytes and 51 on its device, this worker has 100 bytes and 50 on its device beside its own model"
+    )

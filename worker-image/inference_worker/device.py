@@ -1,0 +1,64 @@
+"""The memory of the CUDA device that this worker has, by its driver's count of all that use it: as a rule, this worker alone."""
+
+import ctypes
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+_DRIVER = "libcuda.so.1"
+_CPU = "CPUExecutionProvider"
+
+
+class DeviceMemory(NamedTuple):
+    """Bytes."""
+
+    free: int
+    total: int
+
+
+Look = Callable[[], DeviceMemory | None]
+
+
+def looker(providers: tuple[str, ...]) -> Look:
+    """What tells the memory of the device that a worker with these execution providers computes on; for CPUs it tells nothing."""
+    return memory if providers[0] != _CPU else lambda: None
+
+
+def memory() -> DeviceMemory | None:
+    """The device's memory; None where there is no driver, or it gives no answer."""
+    driver = _driver()
+    return driver() if driver is not None else None
+
+
+@functools.cache
+def _driver() -> Look | None:
+    try:
+        return look_by(ctypes.CDLL(_DRIVER))
+    except OSError:
+        return None
+
+
+def look_by(driver: Any) -> Look | None:
+    """A look by a loaded driver; None where it has no device.
+
+    The device's primary context is kept from here on, which is the one that the runtimes use: what it takes itself is not counted
+    for a model that is loaded later.
+    """
+    device, context, before = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
+    if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), 0):
+        return None
+    if driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device):
+        return None
+
+    def look() -> DeviceMemory | None:
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        if driver.cuCtxPushCurrent_v2(context):
+            return None
+        try:
+            return (
+                None if driver.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) else DeviceMemory(free.value, total.value)
+            )
+        finally:
+            driver.cuCtxPopCurrent_v2(ctypes.byref(before))
+
+    return look
