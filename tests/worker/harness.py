@@ -41,6 +41,8 @@ ON_TRITON = os.environ.get("WORKER_TEST_BACKEND") == "triton"
 PROVIDER = os.environ.get("WORKER_TEST_PROVIDER", CPU)
 ON_DEVICE = PROVIDER != CPU
 PROVIDERS = (PROVIDER, CPU) if ON_DEVICE else (CPU,)
+# A runtime for the device lies where the machine has it.
+_ELSEWHERE = os.environ.get("PYTHONPATH", "").split(os.pathsep) if ON_DEVICE else []
 _DEADLINE_SECONDS = 60.0
 QUICK_COMMITS = {"inference_worker.batch.task:_COMMIT_SECONDS": 0.02}
 QUICK_DRAIN = {"inference_worker.__main__:_LINGER_SECONDS": 0.2}
@@ -148,7 +150,7 @@ class Worker:
         self._log = place.root / f"log-{number}"
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(str(REPOSITORY / part) for part in ("protocol", "worker-image", "")),
+            "PYTHONPATH": os.pathsep.join([*(str(REPOSITORY / part) for part in ("protocol", "worker-image", "")), *_ELSEWHERE]),
             "INFERENCE_VOLUME_ROOT": str(place.volumes),
             "INFERENCE_HTTP_PORT": str(self.port),
             "INFERENCE_GRPC_PORT": str(self.grpc_port),
