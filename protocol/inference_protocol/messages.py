@@ -147,8 +147,8 @@ class ModelFacts(_Record, frozen=True):
     """What the worker found out about its model. Throughput is items per second at `batch_size`.
 
     `digest` is the verified file's; `variant` that of the INT8 variant which runs in its place; `backend` is what computed.
-    `device_bytes` is what loading and warming it took of its device's memory, `device_free_bytes` what the device then had left; both
-    are 0 where it runs on CPUs, or where no driver tells.
+    `device_bytes` is what loading and warming it took of its device's memory, `device_free_bytes` what the device then had left;
+    both are 0 where it runs on CPUs, or where no driver tells.
     """
 
     digest: Digest

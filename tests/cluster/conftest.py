@@ -16,12 +16,14 @@ import pytest
 from dev.cluster import ControlPlane, Layout, api_only_control_plane, start_api_only, stop_api_only
 from dev.tools import kubectl as find_kubectl
 from tests.cluster.client import Client, Raw
-from tests.cluster.operators import Installed, install
+from tests.cluster.operators import Installed, install, writes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+# Of one job's status in a whole session; one that is tried again and again has the most.
+MOST_WRITES = 60
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ def installed(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
     made = install(cluster, tmp_path_factory.mktemp("operator"))
     yield made
     made.stop()
+    # Whatever the tests have done to them: no job is written again and again.
+    assert {job: count for job, count in writes_of(cluster).items() if count > MOST_WRITES} == {}
 
 
 def make_namespace(client: Client, **labels: str) -> str:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,6 +60,12 @@ def until(condition: Callable[[], Any], what: str, *, seconds: float = _PATIENCE
             raise TimeoutError(f"waited {seconds:.0f} s for {what}")
         time.sleep(0.05)
     return found
+
+
+def writes_of(cluster: Cluster) -> Counter[tuple[str, str]]:
+    """How often the operator has written the status of each job, by namespace and name."""
+    seen = [e["objectRef"] for e in cluster.audited() if e["user"]["username"] == USER and e["verb"] == "patch"]
+    return Counter((one["namespace"], one["name"]) for one in seen if one["resource"] == "inferencejobs")
 
 
 @dataclass

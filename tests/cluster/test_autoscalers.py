@@ -34,17 +34,22 @@ def path_of(job: Job) -> str:
 
 
 def applied(cluster: Cluster, job: Job) -> Raw:
-    answer = cluster.client.call(
-        "PATCH", path_of(job), autoscaler_of(job, SETTINGS), kind=APPLY, fieldManager=OPERATOR, force="true"
-    )
+    manifest = autoscaler_of(job, SETTINGS)
+    # The job is not there: the garbage collector would take the HPA away as soon as it looks.
+    owners = manifest["metadata"].pop("ownerReferences")
+    answer = cluster.client.call("PATCH", path_of(job), manifest, kind=APPLY, fieldManager=OPERATOR, force="true")
     assert answer.ok, answer.message
-    return answer.body
+    return owned(answer.body, owners)
+
+
+def owned(live: Raw, owners: object) -> Raw:
+    return {**live, "metadata": {**live["metadata"], "ownerReferences": owners}}
 
 
 def edited(cluster: Cluster, job: Job, change: dict[str, Any]) -> Raw:
     answer = cluster.client.call("PATCH", path_of(job), {"spec": change}, kind=MERGE, fieldManager="kubectl-edit")
     assert answer.ok, answer.message
-    return answer.body
+    return owned(answer.body, autoscaler_of(job, SETTINGS)["metadata"]["ownerReferences"])
 
 
 def reasons(job: Job, live: Raw) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from tests.cluster.client import jobs, models, pods
 from tests.cluster.conftest import make_namespace
 from tests.cluster.objects import LATER, a_batch, a_job, a_model, condition, kstatus, reason
-from tests.cluster.operators import FAILURE, SUCCESS, TROUBLE, Installed, until
+from tests.cluster.operators import FAILURE, SUCCESS, TROUBLE, Installed, until, writes_of
 
 if TYPE_CHECKING:
     import subprocess
@@ -217,6 +217,24 @@ def test_a_worker_pod_in_a_restricted_namespace_is_admitted_without_a_warning(
         "label", "ns", space, "--overwrite", "--dry-run=server", "pod-security.kubernetes.io/enforce=restricted"
     )
     assert "violate" not in relabelled.stderr
+
+
+def test_what_others_write_into_a_status_is_no_reason_to_write_for_ever(cluster: Cluster, installed: Installed, space: str) -> None:
+    path = f"{jobs(space)}/job/status"
+    cluster.client.create(jobs(space), a_batch(suspend=True))
+    installed.wait_reason(space, "Suspended", kind="Suspended")
+    stamp = {"status": "True", "reason": "Seen", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    audited = {"apiVersion": "inference.myorg/v1", "kind": "InferenceJob", "metadata": {"name": "job", "namespace": space}}
+    theirs = {**audited, "status": {"conditions": [{"type": "Audited", **stamp}]}}
+    assert cluster.client.apply(path, theirs, manager="auditor").ok
+    cluster.client.merge(path, {"status": {"deadline": {"time": LATER, "outlook": "OnTime"}}})
+
+    until(lambda: "deadline" not in installed.job(space)["status"], "a field that the job has not goes")
+    # Whoever comes later has been looked at: by then the first would have been written again.
+    cluster.client.create(jobs(space), a_batch("later", suspend=True))
+    installed.wait_reason(space, "Suspended", name="later", kind="Suspended")
+    assert condition(installed.job(space), "Audited")["reason"] == "Seen"
+    assert writes_of(cluster)[space, "job"] <= 5
 
 
 def test_pods_and_service_go_with_their_job(cluster: Cluster, installed: Installed, space: str) -> None:

@@ -82,15 +82,22 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """A failure tells how the operator fares: nobody can look at a cluster that is gone."""
     report = yield
     if report.failed and "tests/e2e" in str(item.path) and "kube" in getattr(item, "fixturenames", ()):
-        report.sections += [(f"operator: {what}", text) for what, text in _operator()]
+        try:
+            report.sections += [(f"operator: {what}", text) for what, text in _operator()]
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the tests go on
+            report.sections.append(("operator", f"can't be asked: {error}"))
     return report
 
 
 def _operator() -> Iterator[tuple[str, str]]:
     system = replace(local_kubectl(), namespace=SYSTEM)
-    yield "pods", system.run("get", "pods", "-o", "wide", check=False)
-    yield "ends", system.run("get", "pods", "-o", "jsonpath={.items[*].status.containerStatuses[*].lastState}", check=False)
-    yield "events", system.run("get", "events", "--sort-by=.lastTimestamp", check=False)[-3000:]
-    for pod in system.run("get", "pods", "-l", f"app.kubernetes.io/name={RELEASE}", "-o", "name", check=False).split():
-        yield pod, system.run("logs", pod, "--tail=40", check=False)
-        yield f"{pod} before", system.run("logs", pod, "--previous", "--tail=40", check=False)
+
+    def ask(*arguments: str) -> str:
+        return system.run(*arguments, "--request-timeout=10s", check=False)
+
+    yield "pods", ask("get", "pods", "-o", "wide")
+    yield "ends", ask("get", "pods", "-o", "jsonpath={.items[*].status.containerStatuses[*].lastState}")
+    yield "events", ask("get", "events", "--sort-by=.lastTimestamp")[-3000:]
+    for pod in ask("get", "pods", "-l", f"app.kubernetes.io/name={RELEASE}", "-o", "name").split():
+        yield pod, ask("logs", pod, "--tail=40")
+        yield f"{pod} before", ask("logs", pod, "--previous", "--tail=40")

@@ -94,14 +94,16 @@ def answered_by_one(asked: Plan, *, seconds: float = 5.0) -> float:
 def overload(kube: Kubectl, name: str, folder: Path) -> Iterator[Plan]:
     """More than the job's one worker can answer, for longer than any test waits."""
     asked = plan(kube, name, [], folder)
+    able = max(answered_by_one(asked) for _ in range(2))
     # What one worker has gathered while nobody could start another takes its time, and is answered all the same.
-    wanted = replace(asked, rates=[(_LONG, _BREACH * answered_by_one(asked))], patience_seconds=240.0)
+    wanted = replace(asked, rates=[(_LONG, _BREACH * able)], patience_seconds=240.0)
     file = folder / f"{name}.json"
     wanted.save(file)
     running = subprocess.Popen([sys.executable, "-m", "bench.autoscaling.load", str(file)], cwd=ROOT)
     try:
         wait_for(lambda: len(read(Path(wanted.result))) > 20, "the load runs")
         yield wanted
+        assert running.poll() is None, "the load was over before the test"
     finally:
         running.terminate()
         running.wait(30)

@@ -114,6 +114,10 @@ class SimulatedApi:
         assert path.endswith("/status"), "the operator applies status alone"
         return self._told("apply", at, self.put(at, {**raw, "status": body["status"]}))
 
+    async def merge(self, path: str, body: Raw) -> Raw:
+        """See KubeClient. Nobody else writes a status here."""
+        raise NotImplementedError
+
     async def replace(self, path: str, body: Raw) -> Raw:
         """See KubeClient."""
         raise NotImplementedError

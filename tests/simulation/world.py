@@ -59,6 +59,10 @@ class CrashingApi:
         """See KubeClient."""
         return await self._written(await self._api.apply(path, body))
 
+    async def merge(self, path: str, body: Raw) -> Raw:
+        """See KubeClient."""
+        return await self._written(await self._api.merge(path, body))
+
     async def replace(self, path: str, body: Raw) -> Raw:
         """See KubeClient."""
         return await self._written(await self._api.replace(path, body))

@@ -5,6 +5,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from inference_protocol.messages import WorkerConfig
+
 _DRIVER = "libcuda.so.1"
 _CPU = "CPUExecutionProvider"
 
@@ -19,9 +21,9 @@ class DeviceMemory(NamedTuple):
 Look = Callable[[], DeviceMemory | None]
 
 
-def looker(providers: tuple[str, ...]) -> Look:
-    """What tells the memory of the device that a worker with these execution providers computes on; for CPUs it tells nothing."""
-    return memory if providers[0] != _CPU else lambda: None
+def looker(config: WorkerConfig) -> Look:
+    """What tells the memory of the device that this process computes on; nothing, where it has none or another process computes."""
+    return memory if config.providers[0] != _CPU and config.backend != "triton" else lambda: None
 
 
 def memory() -> DeviceMemory | None:

@@ -37,7 +37,7 @@ class Guests:
         self._load = load
         self._room = room
         self._on_device = on_device
-        self._models: dict[str, tuple[Loaded, TaskOrder]] = {}
+        self._models: dict[str, tuple[Loaded, int, Memory]] = {}
 
     @property
     def digests(self) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ class Guests:
             why = f"{order.model.name} {order.model.version} is not this worker's model, and what it takes in memory is not known"
             raise WorkerError(WorkerReason.OUT_OF_MEMORY, why)
         known = self._models.pop(digest, None)
-        if known is not None and known[1].batch_size >= order.batch_size:
+        if known is not None and known[1] >= order.batch_size:
             self._models[digest] = known
             return known[0]
         if known is not None:
@@ -60,13 +60,14 @@ class Guests:
             wanted = f"{order.model.name} {order.model.version} needs {self._words(needed)}"
             why = f"{wanted}, this worker has {self._words(self._room)} beside its own model"
             raise WorkerError(WorkerReason.OUT_OF_MEMORY, why)
-        for stale in to_drop({d: _needs(o) for d, (_, o) in self._models.items()}, needed, self._room):
+        for stale in to_drop({d: memory for d, (_, _, memory) in self._models.items()}, needed, self._room):
             self._models.pop(stale)[0].engine.close()
         loaded = await self._load(order)
-        # The process has been larger than this model alone makes it, and what the device has left is what others leave.
-        own = msgspec.structs.replace(loaded.facts, memory_bytes=needed.process, device_bytes=needed.device, device_free_bytes=0)
+        # The process has been larger than this model alone makes it; what it takes of the device is known better now.
+        taken = Memory(needed.process, max(needed.device, loaded.facts.device_bytes))
+        own = msgspec.structs.replace(loaded.facts, memory_bytes=taken.process, device_bytes=taken.device, device_free_bytes=0)
         loaded = replace(loaded, facts=own)
-        self._models[digest] = loaded, order
+        self._models[digest] = loaded, order.batch_size, taken
         return loaded
 
     def _words(self, memory: Memory) -> str:

@@ -95,16 +95,19 @@ def load(
     if source.quantization is not None:
         data, variant = _quantized(data, digest, source.quantization, config, root)
     cpus = cpu.usable_cpus()
-    look = device.looker(config.providers)
+    look = device.looker(config)
     before = look()
     engine = open_engine(Opening(data, variant or digest, source, config, threads=cpus, on_hopeless=on_hopeless))
     del data
     loaded = time.perf_counter()
     try:
         warm = warm_up(engine, config.batch_size, cpus=cpus)
-    except EngineUnavailableError as error:
+    except BaseException as error:
+        # At once: the next model may need the memory before the collector comes.
         engine.close()
-        raise WorkerError(WorkerReason.BACKEND_UNREACHABLE, f"while the model was warmed up: {error}") from error
+        if isinstance(error, EngineUnavailableError):
+            raise WorkerError(WorkerReason.BACKEND_UNREACHABLE, f"while the model was warmed up: {error}") from error
+        raise
     after = look()
     facts = ModelFacts(
         digest=digest,

@@ -114,14 +114,14 @@ class Intake:
     def volume(self, raw: Raw, *, gone: bool) -> None:
         """A PersistentVolume concerns those who wait for a place in its claim's namespace."""
         meta = raw["metadata"]
-        name, before = meta["name"], self._store.volumes.get(meta["name"])
+        name, before = meta["name"], self._store.volumes.known.get(meta["name"])
         if before is not None and before.uid == meta["uid"]:
             if not gone and not is_newer(meta["resourceVersion"], before.resource_version):
                 return
         elif gone:
             return
         after = None if gone else parse_volume(raw)
-        for namespace in self._store.put_volume(name, after):
+        for namespace in self._store.volumes.put(name, after):
             for key in self._fleet.waiting(namespace):
                 self._wake(key)
             self._fleet.touch()
@@ -158,7 +158,7 @@ class Intake:
         if (job := self._store.job_key(pod.worker.job_uid)) is not None:
             self._wake(job)
         if pod.worker.pool:
-            for lodger in self._store.lodgers(pod.key):
+            for lodger in self._store.lodgers.on(pod.key):
                 self._wake(lodger)
             if (model := self._store.model_key(pod.worker.job_uid)) is not None:
                 self._wake(pool_key(model))

@@ -78,7 +78,7 @@ class Resync:
         return {Key("", name): node.uid for name, node in self._store.nodes.items()}
 
     def _volumes(self) -> dict[Key, str]:
-        return {Key("", name): volume.uid for name, volume in self._store.volumes.items()}
+        return {Key("", name): volume.uid for name, volume in self._store.volumes.known.items()}
 
     def _pods(self) -> dict[Key, str]:
         return {key: pod.uid for key, pod in self._store.pods.items() if pod.uid}

@@ -44,9 +44,9 @@ class Tasks:
         """Have a task end early; its end is heard as any other, if its job still is there. Raises WorkerUnreachableError."""
         state = await self._workers.stop(address, self._tokens.token(host), TaskQuery(uid=uid, attempt=attempt))
         if self._store.job_key(uid) != job:
-            self._store.forget_stray(host, (uid, attempt))
+            self._store.lodgers.forget_stray(host, (uid, attempt))
             return
-        self._store.mark_stopping(uid, attempt)
+        self._store.lodgers.mark_stopping(uid, attempt)
         self._heard(job, state or TaskState(uid, attempt, "", "Ended", report=_UNKNOWN))
         if state is not None and state.report is None:
             self._have_followed(job, host, address, (uid, attempt))
@@ -60,7 +60,7 @@ class Tasks:
         self._followers[id_] = (address, asyncio.get_running_loop().create_task(self._follow(job, host, address, id_)))
 
     def _heard(self, job: Key, state: TaskState) -> None:
-        if self._store.put_task(state, self._clock.now()):
+        if self._store.lodgers.put_task(state, self._clock.now()):
             self._wake(job)
 
     async def _follow(self, job: Key, host: Key, address: str, id_: TaskId) -> None:
@@ -86,7 +86,7 @@ class Tasks:
                 continue
             if state is None:
                 # It does not know the task: a look at the job orders it anew.
-                self._store.drop_task(*id_)
+                self._store.lodgers.drop_task(*id_)
                 self._wake(job)
                 return
             self._heard(job, state)

@@ -56,13 +56,16 @@ class Telemetry:
             news = self._keep(pod, answer)
             if pod.worker is None:
                 continue
-            if self._store.strays(pod, self._clock.now()) and (model := self._store.model_key(pod.worker.job_uid)) is not None:
+            if (
+                self._store.lodgers.strays(pod, self._clock.now())
+                and (model := self._store.model_key(pod.worker.job_uid)) is not None
+            ):
                 self._wake(pool_key(model))
             if not news:
                 continue
             if (key := self._store.job_key(pod.worker.job_uid)) is not None:
                 self._wake(key)
-            for lodger in self._store.lodgers(pod.key):
+            for lodger in self._store.lodgers.on(pod.key):
                 self._wake(lodger)
         busy: dict[str, float] = {}
         for pod in running:

@@ -48,8 +48,6 @@ def learned(
         load_seconds=_round(load if known is None else _mix(known.load_seconds, load, weight, known.samples)),
         memory_bytes=max(facts.memory_bytes, known.memory_bytes if known is not None else 0),
         device_bytes=max(facts.device_bytes, known.device_bytes if known is not None else 0),
-        # A guest does not tell it: what is left beside it is others' doing.
-        device_free_bytes=facts.device_free_bytes or (known.device_free_bytes if known is not None else 0),
         spread=_round(_spread(known, facts.items_per_second, weight)),
         samples=known.samples + 1 if known is not None else 1,
         observed_time=now.replace(microsecond=0),
@@ -58,7 +56,7 @@ def learned(
         known is not None
         and _near(known.items_per_second, fresh.items_per_second)
         and _near(known.load_seconds, fresh.load_seconds)
-        and bool(known.device_free_bytes) == bool(fresh.device_free_bytes)
+        and _near(known.device_bytes, fresh.device_bytes)
     ):
         return None
     others = [p for p in model.status.profiles if key_of(p) != key]

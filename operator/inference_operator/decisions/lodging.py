@@ -112,31 +112,31 @@ def guest_of(observed: Observed, settings: Settings) -> Guest | None:
     known: list[tuple[str, Memory]] = []
     for name in classes(spec.accelerator, settings):
         profile = find_profile(model, subject, accelerator=name, batch_size=spec.batch_size)
-        if profile is not None and _is_known(profile, name, settings):
+        on_device = settings.accelerators[name].resource_name is not None
+        if profile is not None and _is_known(profile, spec.batch_size, on_device=on_device):
             known.append((name, _memory(profile)))
     mounts = tuple(sorted(claims(spec, source).items()))
     return Guest(observed.job.key.namespace, source.digest, spec.batch_size, mounts, tuple(known)) if known else None
 
 
-def offer_of(pool: Pool, accelerator: str, memory_bytes: int | None, settings: Settings) -> Offer | None:
+def offer_of(pool: Pool, accelerator: str, memory_bytes: int | None) -> Offer | None:
     """What a pool's workers of a class have for guests; None where the pool wants none, or room can't be reckoned.
 
-    `memory_bytes` is what their processes may use. What their devices have left is measured, as what their own model takes.
+    `memory_bytes` is what their processes may use. What a device has left each worker tells of its own.
     """
     model = pool.like.model
     if pool.spec.guests is Guests.NONE or memory_bytes is None or model is None or pool.backend is not Backend.ONNX:
         return None
     own = find_profile(model, wanted(pool.source, pool.backend), accelerator=accelerator, batch_size=pool.spec.batch_size)
-    if own is None or not _is_known(own, accelerator, settings):
+    if own is None or not own.memory_bytes:
         return None
-    room = Memory(max(0, memory_bytes - own.memory_bytes), own.device_free_bytes)
+    room = Memory(max(0, memory_bytes - own.memory_bytes))
     return Offer(model.key.namespace, pool.spec.batch_size, tuple(sorted(pool.mounts.items())), room)
 
 
-def _is_known(profile: Profile, accelerator: str, settings: Settings) -> bool:
-    """Whether a profile tells all the memory that its model takes on a class: of the device too, where the class has one."""
-    on_device = settings.accelerators[accelerator].resource_name is not None
-    return bool(profile.memory_bytes and (profile.device_bytes or not on_device))
+def _is_known(profile: Profile, batch_size: int, *, on_device: bool) -> bool:
+    """Whether a profile tells all the memory that its model takes: of a device too, where what is computed takes most of it."""
+    return bool(profile.memory_bytes) and (not on_device or (profile.device_bytes > 0 and profile.batch_size >= batch_size))
 
 
 def _memory(profile: Profile | None) -> Memory:

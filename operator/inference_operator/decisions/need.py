@@ -107,7 +107,7 @@ def reckoned(model: Model | None) -> object:
     """
     if model is None:
         return None
-    return in_trouble(model), {key_of(p) for p in model.status.profiles}
+    return in_trouble(model), {(key_of(p), p.device_bytes > 0) for p in model.status.profiles}
 
 
 def tenure(observed: Observed, stand: Standing, settings: Settings, now: datetime) -> Tenure | None:

@@ -48,10 +48,19 @@ def _outcome(observed: Observed, stand: Standing, answer: Answer | None, setting
         return suspended(observed, stand)
     if answer is None and need(observed, stand, settings, now) is not None and not _has_news(observed, stand):
         # The scheduler answers within milliseconds; a status that says "not decided yet" would cost a write and tell nothing.
-        return Outcome(silent=True)
+        return _meanwhile(observed, stand, settings, now)
     if spec.input is not None:
         return plan_batch(observed, stand, answer, settings, now)
     return plan_serve(observed, stand, answer, settings, now)
+
+
+def _meanwhile(observed: Observed, stand: Standing, settings: Settings, now: datetime) -> Outcome:
+    """What needs no place is done without waiting for one: a service's workers that go, its Service, and its end."""
+    if stand.replicas is None:
+        return Outcome(silent=True)
+    decided = plan_serve(observed, stand, None, settings, now)
+    over = any(finding.type is ConditionType.SUCCEEDED for finding in decided.findings)
+    return decided if over else replace(decided, silent=True)
 
 
 def _has_news(observed: Observed, stand: Standing) -> bool:

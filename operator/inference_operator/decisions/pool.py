@@ -13,7 +13,7 @@ import msgspec
 from inference_operator.decisions.actions import Action, CreatePod, DeletePod, Plan, StopTask, WriteModelStatus
 from inference_operator.decisions.attempts import backoff_seconds, ending_of, is_running
 from inference_operator.decisions.creation import assumed, placement_at
-from inference_operator.decisions.fleet import Answer, Assignment, Demand, Host, Need
+from inference_operator.decisions.fleet import Answer, Assignment, Demand, Host, Need, Offer
 from inference_operator.decisions.lodging import Pool, offer_of, pool_key, refusal_of
 from inference_operator.decisions.need import nodes_of, options, worker_resources
 from inference_operator.decisions.replicas import PERMANENT_RETRY_SECONDS
@@ -256,7 +256,7 @@ def hosts(
     key = pool_key(observed.model.key)
     # Made anew in every pass: pools without guests are not asked what room they have.
     open_ = () if pool.spec.guests is Guests.NONE else settings.accelerators
-    offers = {name: offer_of(pool, name, _memory_bytes(pool, name, settings), settings) for name in open_}
+    offers = {name: offer_of(pool, name, _memory_bytes(pool, name, settings)) for name in open_}
     starts = {o.accelerator: o.estimate.load_seconds for o in options(pool.like, settings)}
     for pod in stand.current:
         if pod.worker is None:
@@ -275,7 +275,7 @@ def hosts(
                 wait,
                 observed.lodgers.get(pod.key, 0),
                 ready,
-                offers.get(pod.worker.accelerator),
+                _on_its_device(offers.get(pod.worker.accelerator), observed.device_free_bytes.get(pod.key, 0)),
                 observed.guests.get(pod.key, frozenset()),
             )
         )
@@ -284,6 +284,11 @@ def hosts(
             extra = range(pool.spec.max - len(stand.current))
             found.extend(Host(key, None, "", accelerator, load, 0, ready=False) for _ in extra[: demand.count])
     return tuple(found)
+
+
+def _on_its_device(offer: Offer | None, free_bytes: int) -> Offer | None:
+    """The offer of one worker, by what that says its device has left; nothing, where it has none or does not say."""
+    return replace(offer, memory=offer.memory._replace(device=free_bytes)) if offer is not None and free_bytes else offer
 
 
 def _memory_bytes(pool: Pool, accelerator: str, settings: Settings) -> int | None:

@@ -15,7 +15,7 @@ def warmed(option: Option) -> Option:
 
 @dataclass(frozen=True, slots=True)
 class Warm:
-    """Warm workers of one pool and class that are alike: all there or all still to be made, with the same guests loaded."""
+    """Warm workers of one pool and class that are alike: there or still to be made, with the same guests and the same room."""
 
     pool: Key
     accelerator: str
@@ -31,10 +31,10 @@ def has_model(where: Warm | Host, need: Need) -> bool:
 
 def warm_lanes(hosts: Iterable[Host]) -> list[Warm]:
     """The warm workers' lanes. A worker that its pool could add has one in each class, and takes no guests."""
-    found: dict[tuple[Key, str, bool, frozenset[str]], list[Host]] = {}
+    found: dict[tuple[Key, str, bool, frozenset[str], Offer | None], list[Host]] = {}
     for host in sorted(hosts, key=lambda h: (h.pod is None, h.pod or h.pool)):
-        found.setdefault((host.pool, host.accelerator, host.pod is None, host.guests), []).append(host)
+        found.setdefault((host.pool, host.accelerator, host.pod is None, host.guests, host.offer), []).append(host)
     return [
-        Warm(pool, accelerator, None if unmade else alike[0].offer, guests, Lanes([Lane(free=h.wait, host=h) for h in alike]))
-        for (pool, accelerator, unmade, guests), alike in found.items()
+        Warm(pool, accelerator, None if unmade else offer, guests, Lanes([Lane(free=h.wait, host=h) for h in alike]))
+        for (pool, accelerator, unmade, guests, offer), alike in found.items()
     ]

@@ -241,8 +241,8 @@ class PoolObserved:
     """Everything that the decisions about a model's warm pool look at: a snapshot.
 
     `lodgers` counts the tasks on each worker, `busy_seconds` is what they should still take, `idle_seconds` (by uid) how long a
-    worker says that it has had none, `guests` the files of other models that it says it has loaded. `strays` are tasks whose job is
-    gone or has gone on elsewhere, with the worker that has them.
+    worker says that it has had none, `guests` the files of other models that it says it has loaded, `device_free_bytes` what its
+    own model has left of its device. `strays` are tasks whose job is gone or has gone on elsewhere, with the worker that has them.
     """
 
     model: Model
@@ -251,6 +251,7 @@ class PoolObserved:
     busy_seconds: dict[Key, float] = field(default_factory=dict)
     idle_seconds: dict[str, float] = field(default_factory=dict)
     guests: dict[Key, frozenset[str]] = field(default_factory=dict)
+    device_free_bytes: dict[Key, int] = field(default_factory=dict)
     volumes: Mapping[str, Terms] = field(default_factory=dict)
     strays: tuple[tuple[Key, TaskId], ...] = ()
     setback: Setback | None = None

@@ -225,7 +225,6 @@ class Profile:
     load_seconds: Annotated[float, Field(ge=0, description="From process start to warmed up.")]
     memory_bytes: Annotated[int, Field(ge=0, description="Resident memory after warm-up.")] = 0
     device_bytes: Annotated[int, Field(ge=0, description="Memory of the device that it took, warm-up included.")] = 0
-    device_free_bytes: Annotated[int, Field(ge=0, description="What the device then had left for guests.")] = 0
     spread: Annotated[
         float, Field(ge=0, description="How far measurements differ, as the mean distance of their logarithms: 0.1 is about 10 %.")
     ] = 0.0

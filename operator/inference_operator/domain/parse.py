@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from inference_operator.domain import names
 from inference_operator.domain.cluster import Autoscaler, Job, Key, Model, Node, Pod, PodPhase, Taint, Trouble, Worker
+from inference_operator.domain.conditions import ConditionType
 from inference_operator.domain.job import KIND, InferenceJobSpec, InferenceJobStatus, Placement
 from inference_operator.domain.model import KIND as MODEL_KIND
 from inference_operator.domain.model import InferenceModelSpec, InferenceModelStatus
@@ -26,6 +27,7 @@ _JOB_SPEC: TypeAdapter[InferenceJobSpec] = TypeAdapter(InferenceJobSpec)
 _JOB_STATUS: TypeAdapter[InferenceJobStatus] = TypeAdapter(InferenceJobStatus)
 _MODEL_SPEC: TypeAdapter[InferenceModelSpec] = TypeAdapter(InferenceModelSpec)
 _MODEL_STATUS: TypeAdapter[InferenceModelStatus] = TypeAdapter(InferenceModelStatus)
+_OUR_CONDITIONS = frozenset(kind.value for kind in ConditionType)
 _PLACEMENT: TypeAdapter[Placement] = TypeAdapter(Placement)
 _BEGINNING = ("", "ContainerCreating", "PodInitializing")
 _PHASES = {phase.value: phase for phase in PodPhase}
@@ -143,7 +145,7 @@ def parse_job(raw: Raw) -> Job:
     """An InferenceJob. What the types can't read becomes `invalid`, in words for its author."""
     meta = msgspec.convert(raw["metadata"], _Meta)
     spec = _validated(_JOB_SPEC, raw.get("spec") or {})
-    status = _validated(_JOB_STATUS, raw.get("status") or {})
+    status = _validated(_JOB_STATUS, _ours(raw.get("status") or {}))
     return Job(
         key=Key(meta.namespace, meta.name),
         uid=meta.uid,
@@ -159,11 +161,23 @@ def parse_job(raw: Raw) -> Job:
     )
 
 
+def _ours(status: object) -> object:
+    """A status without the conditions of others, who may add theirs: they are neither read nor written."""
+    conditions = status.get("conditions") if isinstance(status, dict) else None
+    if not isinstance(conditions, list) or not isinstance(status, dict) or all(map(_is_our_condition, conditions)):
+        return status
+    return {**status, "conditions": [one for one in conditions if _is_our_condition(one)]}
+
+
+def _is_our_condition(condition: object) -> bool:
+    return not isinstance(condition, dict) or condition.get("type") in _OUR_CONDITIONS
+
+
 def parse_model(raw: Raw) -> Model:
     """An InferenceModel."""
     meta = msgspec.convert(raw["metadata"], _Meta)
     spec = _validated(_MODEL_SPEC, raw.get("spec") or {})
-    status = _validated(_MODEL_STATUS, raw.get("status") or {})
+    status = _validated(_MODEL_STATUS, _ours(raw.get("status") or {}))
     return Model(
         key=Key(meta.namespace, meta.name),
         uid=meta.uid,

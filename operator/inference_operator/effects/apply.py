@@ -34,7 +34,7 @@ from inference_operator.domain.schema import API_VERSION
 from inference_operator.effects import paths
 from inference_operator.effects.events import event_manifest
 from inference_operator.effects.ports import KubeClient, Raw
-from inference_operator.errors import ConflictError, NotFoundError, RefusedError
+from inference_operator.errors import ConflictError, NotFoundError, OperatorError, RefusedError
 from inference_operator.runtime.clock import Clock
 from inference_protocol.messages import TaskOrder
 
@@ -199,7 +199,7 @@ class Applier:
 
     async def _write_status(self, action: WriteStatus) -> None:
         try:
-            written = await self._kube.apply(f"{paths.one_job(action.key)}/status", _status_body(job_api.KIND, action))
+            written = await self._apply_status(f"{paths.one_job(action.key)}/status", _status_body(job_api.KIND, action))
         except NotFoundError:
             # Gone, though no watch has said so yet: looking at it again would find nothing else. Should the answer be wrong, the
             # next list brings it back.
@@ -209,11 +209,26 @@ class Applier:
 
     async def _write_model_status(self, action: WriteModelStatus) -> None:
         try:
-            written = await self._kube.apply(f"{paths.one_model(action.key)}/status", _status_body(model_api.KIND, action))
+            written = await self._apply_status(f"{paths.one_model(action.key)}/status", _status_body(model_api.KIND, action))
         except NotFoundError:
             self._memory.models.pop(action.key, None)
             return
         self._memory.models[action.key] = parse_model(written)
+
+    async def _apply_status(self, path: str, body: Raw) -> Raw:
+        """Apply a status; what somebody else has written into it goes, since an apply takes away only what is ours alone.
+
+        It is written because it is to be another. An answer that it is the same would otherwise come again at every look, for ever.
+        """
+        before = body["metadata"]["resourceVersion"]
+        written = await self._kube.apply(path, body)
+        if written["metadata"]["resourceVersion"] != before:
+            return written
+        theirs = surplus(written.get("status", {}), body["status"])
+        if not theirs:
+            raise OperatorError(f"{path}: it was to change, and stays as it is; this is a fault of the operator")
+        log.warning("%s: what somebody else has written into it is taken away: %s", path, ", ".join(theirs))
+        return await self._kube.merge(path, {"metadata": {"resourceVersion": before}, "status": theirs})
 
     async def _emit(self, action: EmitEvent) -> None:
         try:
@@ -222,6 +237,17 @@ class Applier:
         except (ConflictError, RefusedError, NotFoundError) as error:
             # An event is a courtesy: the condition says the same, so a namespace that is going away may lose it.
             log.warning("%s: event %s is lost: %s", action.key, action.reason, error)
+
+
+def surplus(actual: Raw, wanted: Raw) -> Raw:
+    """The merge patch that takes from a document what another has not. Lists are left: those of a status are replaced or keyed."""
+    found: Raw = {}
+    for name, value in actual.items():
+        if name not in wanted:
+            found[name] = None
+        elif isinstance(value, dict) and isinstance(wanted[name], dict) and (inner := surplus(value, wanted[name])):
+            found[name] = inner
+    return found
 
 
 def _status_body(kind: str, action: WriteStatus | WriteModelStatus) -> Raw:

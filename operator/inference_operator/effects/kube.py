@@ -53,6 +53,12 @@ class Kube:
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         return await self._request("PATCH", path, body=body, query=query, kind="application/apply-patch+yaml")
 
+    async def merge(self, path: str, body: Raw) -> Raw:
+        """See KubeClient."""
+        return await self._request(
+            "PATCH", path, body=body, query={"fieldManager": FIELD_MANAGER}, kind="application/merge-patch+json"
+        )
+
     async def replace(self, path: str, body: Raw) -> Raw:
         """See KubeClient."""
         return await self._request("PUT", path, body=body, query={"fieldManager": FIELD_MANAGER})

@@ -28,6 +28,10 @@ class KubeClient(Protocol):
         """Server-side apply as our field manager, forcing what we own."""
         ...
 
+    async def merge(self, path: str, body: Raw) -> Raw:
+        """JSON merge patch: what is null goes, whoever has written it."""
+        ...
+
     async def replace(self, path: str, body: Raw) -> Raw:
         """PUT with the body's resourceVersion."""
         ...

@@ -117,9 +117,9 @@ def _answered(do: Callable[[Any], Any], request: Any) -> Any:
 
 
 class _Protocol(H2Protocol):
-    """A connection within bounds that grpclib has no setting for. `open_` are all of the server's."""
+    """A connection within bounds that grpclib has no setting for. `open_` are all of the server's, the longest silent first."""
 
-    def __init__(self, made: H2Protocol, open_: set["_Protocol"]) -> None:
+    def __init__(self, made: H2Protocol, open_: dict["_Protocol", None]) -> None:
         super().__init__(made.handler, made.config, made.h2_config)
         self._open = open_
 
@@ -127,32 +127,39 @@ class _Protocol(H2Protocol):
         super().connection_made(transport)
         self.connection._connection.update_settings({SettingCodes.MAX_CONCURRENT_STREAMS: _STREAMS})  # noqa: SLF001
         self.connection.flush()
-        if len(self._open) >= _CONNECTIONS:
-            self._end("%d connections to the scaler are open; one more is ended", _CONNECTIONS)
-        else:
-            self._open.add(self)
+        self._open[self] = None
+        if len(self._open) > _CONNECTIONS:
+            # Who asks nothing goes before who does; KEDA's streams stay.
+            goes = next((one for one in self._open if not one.processor.streams), self)
+            goes.end("more than %d connections to the scaler are open; one that asks nothing is ended", _CONNECTIONS)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._open.discard(self)
+        self._open.pop(self, None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        if self in self._open:
+            # To the end of the line.
+            del self._open[self]
+            self._open[self] = None
         streams = self.processor.streams.values()
         if any(stream.data_received > _REQUEST_BYTES for stream in streams):
-            self._end("a request to the scaler was larger than %d bytes; its connection is ended", _REQUEST_BYTES)
+            self.end("a request to the scaler was larger than %d bytes; its connection is ended", _REQUEST_BYTES)
         elif sum(s.data_received for s in streams if not s.buffer._eof) > _UNFINISHED_BYTES:  # noqa: SLF001
-            self._end("requests to the scaler, none complete, came to %d bytes; their connection is ended", _UNFINISHED_BYTES)
+            self.end("requests to the scaler, none complete, came to %d bytes; their connection is ended", _UNFINISHED_BYTES)
 
-    def _end(self, why: str, bound: int) -> None:
+    def end(self, why: str, bound: int) -> None:
+        """End the connection, and say why."""
         log.warning(why, bound)
+        self._open.pop(self, None)
         self.processor.close(why % bound)
 
 
 class _Server(Server):
     def __init__(self, service: ExternalScaler) -> None:
         super().__init__([service])
-        self._open: set[_Protocol] = set()
+        self._open: dict[_Protocol, None] = {}
 
     def _protocol_factory(self) -> H2Protocol:
         return _Protocol(super()._protocol_factory(), self._open)

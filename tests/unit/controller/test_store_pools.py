@@ -43,19 +43,19 @@ LEAVES = {
 def test_a_worker_has_no_lodger_any_more(how: str) -> None:
     store = a_store(MODEL, HOST, OTHER)
     store.put_job(JOB)
-    assert store.lodgers(HOST.key) == (JOB.key,)
+    assert store.lodgers.on(HOST.key) == (JOB.key,)
     store.put_job(LEAVES[how])
 
-    assert store.lodgers(HOST.key) == ()
+    assert store.lodgers.on(HOST.key) == ()
 
 
 def test_a_deleted_job_leaves_its_worker_and_takes_its_tasks_along() -> None:
     store = a_store(MODEL, HOST)
     store.put_job(JOB)
-    store.put_task(a_task(JOB, MODEL), NOW)
+    store.lodgers.put_task(a_task(JOB, MODEL), NOW)
     store.drop_job(JOB.key, JOB.uid)
 
-    assert (store.lodgers(HOST.key), store.tasks) == ((), {})
+    assert (store.lodgers.on(HOST.key), store.lodgers.tasks) == ((), {})
 
 
 @pytest.mark.parametrize(("ran", "begun"), [(None, -2), (0.5, -0.5), (0.0, 0), (60.0, -2)])
@@ -63,7 +63,7 @@ def test_a_task_begins_with_its_turn_and_never_before_its_order(ran: float | Non
     store = a_store(MODEL, HOST)
     store.put_job(JOB)
     told = a_task(JOB, MODEL, report=a_report())
-    store.put_task(msgspec.structs.replace(told, ran_seconds=ran), whole(NOW))
+    store.lodgers.put_task(msgspec.structs.replace(told, ran_seconds=ran), whole(NOW))
 
     seen = store.observe(JOB.key)
     assert seen is not None
@@ -75,11 +75,11 @@ def test_a_task_begins_with_its_turn_and_never_before_its_order(ran: float | Non
 def test_what_was_told_of_an_end_stands_and_survives_the_worker() -> None:
     store = a_store(MODEL, HOST)
     store.put_job(JOB)
-    assert store.put_task(a_task(JOB, MODEL, report=a_report()), NOW)
-    assert not store.put_task(a_task(JOB, MODEL), NOW)
+    assert store.lodgers.put_task(a_task(JOB, MODEL, report=a_report()), NOW)
+    assert not store.lodgers.put_task(a_task(JOB, MODEL), NOW)
     store.drop_pod(HOST.key, HOST.uid)
 
-    assert len(store.tasks) == 1
+    assert len(store.lodgers.tasks) == 1
 
 
 def test_a_pool_is_seen_with_its_lodgers() -> None:
@@ -102,7 +102,7 @@ def told(store: Store, *tasks: TaskState, at: float = 0.0) -> None:
 
 
 def strays(store: Store, at: float = 0.0) -> tuple[object, ...]:
-    return store.strays(HOST, NOW + timedelta(seconds=at))
+    return store.lodgers.strays(HOST, NOW + timedelta(seconds=at))
 
 
 def test_a_task_is_a_stray_once_its_job_was_seen_to_go() -> None:
@@ -150,7 +150,7 @@ def test_what_was_told_to_stop_is_told_again_if_it_did_not_hear() -> None:
     store = a_store(MODEL, HOST)
     store.put_job(a_lodger(MODEL, OTHER, attempt=2))
     told(store, a_task(JOB, MODEL))
-    store.forget_stray(HOST.key, (JOB.uid, 1))
+    store.lodgers.forget_stray(HOST.key, (JOB.uid, 1))
     assert strays(store) == ()
     told(store, a_task(JOB, MODEL))
 
@@ -174,7 +174,7 @@ def two_ordered(first: Job = JOB, second: Job = SECOND) -> Store:
     store = a_store(MODEL, HOST)
     for later_by, job in enumerate((first, second)):
         store.put_job(job)
-        store.put_task(a_task(job, MODEL, state="Queued"), NOW + timedelta(seconds=later_by))
+        store.lodgers.put_task(a_task(job, MODEL, state="Queued"), NOW + timedelta(seconds=later_by))
     return store
 
 
@@ -193,7 +193,7 @@ def test_the_workers_own_word_on_who_comes_first_goes_before_the_order_in_which_
 def test_who_comes_after_one_that_has_ended_did_not_wait() -> None:
     store = two_ordered()
     told(store, a_task(JOB, MODEL), a_task(SECOND, MODEL, state="Queued"))
-    store.put_task(a_task(JOB, MODEL, report=a_report()), NOW)
+    store.lodgers.put_task(a_task(JOB, MODEL, report=a_report()), NOW)
 
     assert after_its_end(store) == set()
 

@@ -79,7 +79,7 @@ class Scene:
 
     @property
     def known(self) -> TaskState | None:
-        found = self.store.tasks.get((JOB.uid, 1))
+        found = self.store.lodgers.tasks.get((JOB.uid, 1))
         return found[0] if found is not None else None
 
 
@@ -171,13 +171,13 @@ def test_a_stray_is_stopped_and_nobody_waits_for_its_end() -> None:
     async def main(scene: Scene) -> None:
         scene.store.drop_job(JOB.key, JOB.uid)
         scene.store.put_reading(HOST, Reading(Telemetry(ready=True, draining=False, tasks=(RUNS,)), NOW))
-        assert scene.store.strays(HOST, NOW) == ((JOB.uid, 1),)
+        assert scene.store.lodgers.strays(HOST, NOW) == ((JOB.uid, 1),)
         await scene.tasks.stop(pool_key(MODEL.key), HOST.key, "10.0.0.1", JOB.uid, 1)
 
     scene = play(Worker(), main)
 
     assert scene.worker.calls == ["stop 10.0.0.1"]
-    assert (scene.store.strays(HOST, NOW), scene.store.tasks, scene.woken) == ((), {}, [])
+    assert (scene.store.lodgers.strays(HOST, NOW), scene.store.lodgers.tasks, scene.woken) == ((), {}, [])
 
 
 def test_a_stopped_task_is_followed_to_its_end() -> None:

@@ -43,6 +43,9 @@ class FakeKube:
         self._note("apply", path, body)
         return self._put(path, body)
 
+    async def merge(self, path: str, body: Raw) -> Raw:
+        raise NotImplementedError
+
     async def replace(self, path: str, body: Raw) -> Raw:
         self._note("replace", path, body)
         if path not in self.objects:

@@ -133,7 +133,7 @@ def lodged(job: Job, model: Model, host: Pod | None, task: TaskState | None = No
         del store.nodes["node-1"]
     store.put_job(job)
     if task is not None:
-        store.put_task(task, NOW)
+        store.lodgers.put_task(task, NOW)
         if host is not None and task.report is None:
             store.readings[host.uid] = Reading(Telemetry(ready=True, draining=False, tasks=(task,)), NOW)
     found = store.observe(job.key)

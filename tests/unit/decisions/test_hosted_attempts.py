@@ -209,7 +209,7 @@ class Life:
                     self.hear(a_task(self.job, MODEL, attempt=action.order.attempt))
                 case StopTask():
                     self.stopped += 1
-                    self.store.mark_stopping(action.uid, action.attempt)
+                    self.store.lodgers.mark_stopping(action.uid, action.attempt)
         return bool(done.actions)
 
     def rest(self) -> None:
@@ -219,7 +219,7 @@ class Life:
         raise AssertionError("it never comes to rest")
 
     def hear(self, task: TaskState) -> None:
-        self.store.put_task(task, NOW)
+        self.store.lodgers.put_task(task, NOW)
 
     def change(self, **spec: Any) -> None:
         assert self.job.spec is not None

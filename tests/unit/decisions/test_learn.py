@@ -43,22 +43,17 @@ def test_a_first_measurement_is_taken_as_it_is() -> None:
     )
 
 
-def test_memory_of_a_device_is_the_most_that_was_needed_and_what_was_left_last() -> None:
-    def told(model: Model, needs: int, leaves: int) -> InferenceModelStatus | None:
-        facts = msgspec.structs.replace(a_fact(items_per_second=1.0), device_bytes=needs, device_free_bytes=leaves)
+def test_memory_of_a_device_is_the_most_that_was_needed_and_more_of_it_is_news() -> None:
+    def told(model: Model, needs: int) -> InferenceModelStatus | None:
+        facts = msgspec.structs.replace(a_fact(items_per_second=1.0), device_bytes=needs)
         return learned(model, facts, accelerator="gpu", now=NOW)
 
-    first = told(a_model(), 0, 0)
-    assert first is not None
-    unmeasured = replace(a_model(), status=first)
-    # The same rate is news all the same, once: nobody can be a guest before its need is known.
-    measured_ = told(unmeasured, 500, 8000)
-    assert measured_ is not None and (only(measured_).device_bytes, only(measured_).device_free_bytes) == (500, 8000)
-    known = replace(unmeasured, status=measured_)
-    assert told(known, 400, 7000) is None
-    quicker = msgspec.structs.replace(a_fact(items_per_second=9.0), device_bytes=400)
-    guest = only(learned(known, quicker, accelerator="gpu", now=NOW))
-    assert (guest.device_bytes, guest.device_free_bytes) == (500, 8000)
+    known = replace(a_model(), status=told(a_model(), 0) or a_model().status)
+    for needs, now_known in ((500, 500), (400, None), (510, None), (900, 900)):
+        # The rate is the same each time: nobody can be a guest before its need is known.
+        news = told(known, needs)
+        assert (only(news).device_bytes if news is not None else None) == now_known
+        known = replace(known, status=news or known.status)
 
 
 def test_a_further_one_moves_the_profile_a_little() -> None:

@@ -192,8 +192,7 @@ def a_measured(
     model: Model, *, megabytes: int = 100, digest: str = DIGEST, backend: Backend = Backend.ONNX, on: str = "cpu", device: int = 0
 ) -> Model:
     profile = Profile(digest=digest, accelerator=on, backend=backend, batch_size=8, items_per_second=10, load_seconds=1,
-                      memory_bytes=megabytes * 10**6, device_bytes=device * 10**6, device_free_bytes=8 * device * 10**6,
-                      observed_time=NOW)  # fmt: skip
+                      memory_bytes=megabytes * 10**6, device_bytes=device * 10**6, observed_time=NOW)  # fmt: skip
     return replace(model, status=replace(model.status, profiles=[profile]))
 
 
@@ -213,6 +212,10 @@ NO_GUESTS: dict[str, tuple[dict[str, Any], Model]] = {
     "another backend": ({"backend": Backend.TRITON}, OTHER),
     "another class than was measured": ({"accelerator": "gpu"}, OTHER),
     "a device whose memory was not": ({"accelerator": "gpu"}, a_measured(OTHER, digest=OTHER_DIGEST, on="gpu")),
+    "a device, measured with smaller batches": (
+        {"accelerator": "gpu", "batch_size": 9, "items": 10},
+        a_measured(OTHER, digest=OTHER_DIGEST, on="gpu", device=500),
+    ),
     "a node selector": ({"node_selector": {"disk": "fast"}}, OTHER),
     "serves": ({"serve": True}, OTHER),
 }
@@ -236,30 +239,21 @@ def test_a_batch_whose_device_memory_was_measured_may_be_a_guest_there() -> None
 
 
 def test_a_host_offers_what_its_own_model_leaves() -> None:
-    offer = offer_of(the_pool(a_measured(HOST, megabytes=112)), "cpu", 512_000_000, SETTINGS)
+    offer = offer_of(the_pool(a_measured(HOST, megabytes=112)), "cpu", 512_000_000)
 
     assert offer == Offer("default", 32, (("data", True),), Memory(400_000_000))
-
-
-def test_a_host_with_a_device_offers_what_that_has_left_too() -> None:
-    pool = the_pool(a_measured(HOST, megabytes=112, on="gpu", device=500))
-    unmeasured = the_pool(a_measured(HOST, megabytes=112, on="gpu"))
-
-    offer = offer_of(pool, "gpu", 512_000_000, SETTINGS)
-    assert offer is not None and offer.memory == Memory(400_000_000, 4_000_000_000)
-    assert offer_of(unmeasured, "gpu", 512_000_000, SETTINGS) is None
 
 
 def test_a_pool_on_triton_offers_nothing_though_its_own_model_was_measured() -> None:
     model = a_measured(a_pooled_model(guests="SameNamespace", backend=Backend.TRITON), backend=Backend.TRITON)
 
-    assert offer_of(the_pool(model), "cpu", 512_000_000, SETTINGS) is None
+    assert offer_of(the_pool(model), "cpu", 512_000_000) is None
 
 
 @pytest.mark.parametrize("model", [a_measured(MODEL), HOST], ids=["wants none", "never measured"])
 def test_who_offers_nothing(model: Model) -> None:
-    assert offer_of(the_pool(model), "cpu", 512_000_000, SETTINGS) is None
-    assert offer_of(the_pool(a_measured(HOST)), "cpu", None, SETTINGS) is None
+    assert offer_of(the_pool(model), "cpu", 512_000_000) is None
+    assert offer_of(the_pool(a_measured(HOST)), "cpu", None) is None
 
 
 OFFER = Offer("default", 32, (("data", True), ("models", False)), Memory(200, 50))

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from inference_operator.decisions.actions import CreatePod, DeletePod, WriteModelStatus
+from inference_operator.decisions.actions import CreatePod, CreateService, DeletePod, WriteModelStatus
 from inference_operator.domain.cluster import Observed, PodPhase
-from inference_operator.domain.job import InferenceJobStatus, LatencyStatus, Serve
+from inference_operator.domain.job import DeadlinePolicy, InferenceJobStatus, LatencyStatus, Serve
 from tests.builders import NOW, a_fact, a_job, a_load, a_measure, a_model, a_pod, a_profile, a_reading, a_report, observed, whole
 from tests.unit.decisions.situation import LOOKED, full, on
 from tests.unit.decisions.support import Scheduler, after, decide, in_seconds, kinds, settled, status_of
@@ -53,6 +53,23 @@ def test_a_broken_new_revision_takes_no_further_old_worker() -> None:
     broken = a_pod(TWO, 3, phase=FAILED, report=a_report("Failed"), ended_ago=1)
 
     assert deleted(observed(TWO, a_pod(TWO, 2, revision="old"), broken)) == []
+
+
+# Before the scheduler has answered.
+
+
+def test_what_needs_no_place_does_not_wait_for_one_and_nothing_is_written() -> None:
+    lost = a_pod(TWO, 1, node="node-9")
+    decided = decide(replace(observed(TWO, lost, a_pod(TWO, 2), lost=[lost]), has_service=False))
+
+    assert [type(action) for action in decided.actions] == [CreateService, DeletePod]
+
+
+def test_a_firm_deadline_that_has_passed_ends_a_service_without_asking_for_a_place() -> None:
+    job = a_job(serve=True, deadline=NOW, deadline_policy=DeadlinePolicy.FIRM)
+
+    status = status_of(decide(observed(job, a_pod(job, 1, ready=False), a_pod(job, 2, phase=FAILED, report=a_report("Failed")))))
+    assert status.reason == "DeadlineExceeded"
 
 
 # What a worker says of itself.

@@ -13,13 +13,14 @@ from inference_operator.decisions.actions import CreatePod, DeletePod, Plan, Sto
 from inference_operator.decisions.fleet import Demand, Host
 from inference_operator.decisions.pool import hosts, plan_pool, pool_need, standing
 from inference_operator.decisions.replicas import PERMANENT_RETRY_SECONDS
+from inference_operator.decisions.warm import warm_lanes
 from inference_operator.domain.cluster import Model, Pod, PodPhase, PoolObserved, Trouble
 from inference_operator.domain.conditions import Reason
 from inference_operator.domain.job import Backend
 from inference_operator.domain.model import WarmPoolStatus
 from inference_protocol.messages import CONFIG_VARIABLE, WorkerConfig
 from inference_protocol.reasons import WorkerReason
-from tests.builders import NOW, SETTINGS, TOKENS, a_job, a_report, a_setback, no_room
+from tests.builders import NOW, SETTINGS, TOKENS, a_job, a_profile, a_report, a_setback, no_room
 from tests.unit.decisions.pool_support import WITH_TRITON, a_pooled_model, a_view, a_worker, decide_pool, the_pool
 from tests.unit.decisions.support import created_pod, in_seconds, kinds
 
@@ -463,6 +464,19 @@ def test_a_worker_that_answers_takes_tasks_after_those_that_it_has() -> None:
     (host,) = places(a_view(MODEL, worker, tasks={1: 2}, busy={1: 6.5}))
 
     assert (host.pod, host.node, host.ready, host.tasks, host.wait) == (worker.key, "node-1", True, 2, 6.5)
+
+
+def test_room_on_a_device_is_what_each_worker_says_of_its_own() -> None:
+    model = a_pooled_model(guests="SameNamespace")
+    model = replace(model, status=replace(model.status, profiles=[replace(a_profile(), memory_bytes=1)]))
+    large, small, silent = (a_worker(model, n) for n in (1, 2, 3))
+    told = {large.key: 80_000, small.key: 40_000}
+
+    found = places(a_view(model, large, small, silent, device_free_bytes=told))
+    rooms = [host.offer.memory.device if host.offer is not None else None for host in found]
+    assert rooms == [80_000, 40_000, 0]
+    # Whoever has room for another guest is not like the others.
+    assert len(warm_lanes(found)) == 3
 
 
 def test_a_worker_that_starts_takes_tasks_when_it_has_started() -> None:

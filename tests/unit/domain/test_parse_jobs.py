@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_operator.domain.conditions import Condition, Truth
+from inference_operator.domain.conditions import Condition, ConditionType, Truth
 from inference_operator.domain.job import (
     Alternative,
     AttemptOutcome,
@@ -146,7 +146,7 @@ statuses = of(
     conditions=st.lists(
         of(
             Condition,
-            type=texts,
+            type=st.sampled_from([kind.value for kind in ConditionType]),
             status=st.sampled_from(Truth),
             reason=st.text(min_size=1, max_size=9),
             message=texts,
@@ -210,6 +210,15 @@ def test_a_model_status_is_read_back_equal() -> None:
     over_the_wire = json.loads(json.dumps(model_status_document(status)))
 
     assert parse_model(raw_job({"versions": [{"name": "1", "uri": "pvc://c/m"}]}, over_the_wire)).status == status
+
+
+def test_conditions_of_others_are_not_read() -> None:
+    ours = {"type": "Ready", "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    theirs = {**ours, "type": "Audited"}
+    job = parse_job(raw_job(status={"conditions": [theirs, ours]}))
+
+    assert job.unreadable is None
+    assert [one.type for one in job.status.conditions] == ["Ready"]
 
 
 def test_a_status_holds_nothing_that_is_not_set() -> None:

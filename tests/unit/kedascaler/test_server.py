@@ -247,6 +247,7 @@ def call_head(path: str = "/externalscaler.ExternalScaler/IsActive") -> list[tup
         (":authority", "operator"),
         (":path", path),
         ("content-type", "application/grpc"),
+        ("te", "trailers"),
     ]
 
 
@@ -271,29 +272,28 @@ async def test_many_requests_that_never_end_cost_no_more_than_one_does(
     assert await is_active(bench)
 
 
-async def test_connections_are_counted(bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(server, "_CONNECTIONS", 2)
-    open_ = [await asyncio.open_connection("127.0.0.1", bench.scaler.port) for _ in range(2)]
-    for reader, _ in open_:
+async def test_silent_connections_make_room_for_whoever_asks(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server, "_CONNECTIONS", 3)
+    stream = bench.stream()
+    assert (await stream.read()).result
+    silent = [await asyncio.open_connection("127.0.0.1", bench.scaler.port) for _ in range(2)]
+    for reader, _ in silent:
         assert await reader.read(1)
     with caplog.at_level(logging.WARNING):
-        reader, writer = await asyncio.open_connection("127.0.0.1", bench.scaler.port)
+        last, writer = await asyncio.open_connection("127.0.0.1", bench.scaler.port)
+        assert await last.read(1)
         async with asyncio.timeout(20):
-            while await reader.read(4096):
+            while await silent[0][0].read(4096):
                 pass
-    assert "one more is ended" in caplog.text
-    for _, other in (*open_, (reader, writer)):
+    assert "asks nothing" in caplog.text
+    bench.measured(Load(seconds=15.0))
+    # The stream is the oldest, and stays; whoever has just come has not been ended either.
+    assert not (await stream.read()).result
+    assert not last.at_eof() and not silent[1][0].at_eof()
+    for _, other in (*silent, (last, writer)):
         other.close()
-        await other.wait_closed()
-
-    # gRPC's client tries again by itself until there is room.
-    async with asyncio.timeout(20):
-        while True:
-            try:
-                assert await is_active(bench)
-                break
-            except grpc.aio.AioRpcError:
-                await asyncio.sleep(ROUND)
 
 
 def test_an_operator_without_it_pays_nothing_for_it() -> None:

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from inference_worker import device
 from inference_worker.device import DeviceMemory, look_by, looker
+from tests.worker.harness import a_config
 
 
 class Driver:
@@ -55,8 +57,13 @@ def test_a_driver_that_does_not_answer_tells_nothing_and_leaves_no_context(call:
 def test_a_worker_on_cpus_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "memory", lambda: DeviceMemory(1, 1))
 
-    assert looker(("CPUExecutionProvider",))() is None
-    assert looker(("CUDAExecutionProvider", "CPUExecutionProvider"))() == DeviceMemory(1, 1)
+    on_cpu = a_config("pvc://data/m.onnx")
+    on_device = msgspec.structs.replace(on_cpu, providers=("CUDAExecutionProvider", "CPUExecutionProvider"))
+
+    assert looker(msgspec.structs.replace(on_cpu, providers=("CPUExecutionProvider",)))() is None
+    assert looker(on_device)() == DeviceMemory(1, 1)
+    # There it is the server that computes, and its device need not be the one that this container sees.
+    assert looker(msgspec.structs.replace(on_device, backend="triton"))() is None
 
 
 def test_a_driver_that_is_not_there_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -12,12 +13,18 @@ import onnxruntime
 import pytest
 
 from inference_protocol.reasons import WorkerReason
+from inference_worker import model
 from inference_worker.engine import Engine
 from inference_worker.errors import WorkerError
 from inference_worker.onnx_engine import OnnxEngine
 from inference_worker.warmup import warm_up
 from tests.worker import models
-from tests.worker.harness import REPOSITORY
+from tests.worker.harness import REPOSITORY, a_config
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from inference_worker.warmup import Warm
 
 MODEL = models.matmul()
 CPU = "CPUExecutionProvider"
@@ -160,3 +167,24 @@ def test_refused_feeds_are_the_callers_fault_and_broken_runs_are_not() -> None:
     with pytest.raises((ValueError, RuntimeError)):
         gather.run({"i": np.array([99], np.int64)})
     assert gather.run({"i": np.array([9], np.int64)})["y"].tolist() == [9]
+
+
+def test_a_model_that_finds_no_memory_while_it_is_warmed_gives_back_what_it_has_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[str] = []
+    opened = OnnxEngine(MODEL, providers=(CPU,), threads=1)
+    monkeypatch.setattr(opened, "close", lambda: closed.append("closed"))
+
+    def no_memory(*_: object, **__: object) -> Warm:
+        raise WorkerError(WorkerReason.OUT_OF_MEMORY, "no run fits")
+
+    monkeypatch.setattr(model, "open_engine", lambda _: opened)
+    monkeypatch.setattr(model, "warm_up", no_memory)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "m.onnx").write_bytes(MODEL)
+    config = a_config("pvc://data/m.onnx")
+    with pytest.raises(WorkerError, match="no run fits"):
+        model.load(config, config.model, root=tmp_path)
+
+    assert closed == ["closed"]
