@@ -199,7 +199,8 @@ class TaskQuery(_Record, frozen=True):
 class TaskState(_Record, frozen=True):
     """How a task on a warm worker stands. `report` is set once it has ended; one that is `stopping` will end soon.
 
-    `ran_seconds` is how long one that has ended took from its turn on, without the wait for those before it.
+    `ran_seconds` is how long one that has ended took from its turn on, without the wait for those before it, and `ended_seconds`
+    how long ago that was: who asks may have been away.
     """
 
     uid: str
@@ -210,6 +211,7 @@ class TaskState(_Record, frozen=True):
     report: "TerminationReport | None" = None
     stopping: bool = False
     ran_seconds: Amount | None = None
+    ended_seconds: Amount | None = None
 
 
 class Telemetry(_Record, frozen=True):

@@ -111,11 +111,15 @@ def test_a_task_tells_how_long_it_ran_without_its_wait(place: Place) -> None:
     for order in orders:
         assert state(ask(worker, TASKS_PATH, order)).ran_seconds is None
 
-    long, short = (end_of(worker, order).ran_seconds for order in orders)
+    ends = [end_of(worker, order) for order in orders]
+    long, short = (end.ran_seconds for end in ends)
 
     # The short one was ordered at once and waited for all of the long one: together they come to no more than the time that went by.
     assert long and short and short < long
     assert long + short <= time.monotonic() - begun
+    # Asked again, it ended longer ago and has run no longer.
+    again = end_of(worker, orders[0])
+    assert again.ran_seconds == long and (again.ended_seconds or 0) > (ends[0].ended_seconds or 0)
 
 
 def test_ordering_twice_is_ordering_once(place: Place) -> None:

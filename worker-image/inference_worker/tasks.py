@@ -46,7 +46,7 @@ class Errand:
         self.ended = asyncio.Event()
         self.stopped = False
         self._turn: float | None = None
-        self._ran: float | None = None
+        self._over: float | None = None
 
     @property
     def task(self) -> Task | None:
@@ -70,7 +70,8 @@ class Errand:
             progress=task.progress if task is not None else None,
             report=self.report,
             stopping=self.stopped and self.report is None,
-            ran_seconds=self._ran,
+            ran_seconds=self._over - (self._turn or self._over) if self._over is not None else None,
+            ended_seconds=time.monotonic() - self._over if self._over is not None else None,
         )
 
     def start(self) -> None:
@@ -86,7 +87,7 @@ class Errand:
     def end(self, report: TerminationReport) -> None:
         """It is over."""
         self.report = report
-        self._ran = time.monotonic() - self._turn if self._turn is not None else 0.0
+        self._over = time.monotonic()
         self.ended.set()
 
 

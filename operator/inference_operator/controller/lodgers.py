@@ -163,11 +163,12 @@ class Lodgers:
         phase = host.phase
         if report is not None and not host.terminal:
             phase = PodPhase.FAILED if report.outcome == "Failed" else PodPhase.SUCCEEDED
-        ordered = placement.decision_time if placement is not None else host.started
-        started = ordered
+        started = ordered = placement.decision_time if placement is not None else host.started
+        ended = heard
         if state is not None and heard is not None and state.ran_seconds is not None:
-            # What the worker did and drew before its turn came is others'.
-            began = shift(heard, -state.ran_seconds)
+            # What the worker did and drew before its turn came, and since it ended, is others'.
+            ended = shift(heard, -(state.ended_seconds or 0.0))
+            began = shift(ended, -state.ran_seconds)
             started = began if ordered is None else max(ordered, began)
         return replace(
             host,
@@ -179,7 +180,7 @@ class Lodgers:
             report=report if report is not None else host.report if host.terminal else None,
             created=ordered,
             started=started,
-            ended=heard if report is not None else host.ended,
+            ended=ended if report is not None else host.ended,
             lodging=Lodging(state, waited=report is None and self._last_run.get(host.uid, own) != own),
         )
 

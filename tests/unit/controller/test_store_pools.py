@@ -58,18 +58,21 @@ def test_a_deleted_job_leaves_its_worker_and_takes_its_tasks_along() -> None:
     assert (store.lodgers.on(HOST.key), store.lodgers.tasks) == ((), {})
 
 
-@pytest.mark.parametrize(("ran", "begun"), [(None, -2), (0.5, -0.5), (0.0, 0), (60.0, -2)])
-def test_a_task_begins_with_its_turn_and_never_before_its_order(ran: float | None, begun: float) -> None:
+@pytest.mark.parametrize(
+    ("ran", "ago", "begun"), [(None, None, -2), (0.5, 0.0, -0.5), (0.0, None, 0), (0.5, 1.0, -1.5), (60.0, 0.0, -2)]
+)
+def test_a_task_has_its_own_time_and_begins_never_before_its_order(ran: float | None, ago: float | None, begun: float) -> None:
     store = a_store(MODEL, HOST)
     store.put_job(JOB)
     told = a_task(JOB, MODEL, report=a_report())
-    store.lodgers.put_task(msgspec.structs.replace(told, ran_seconds=ran), whole(NOW))
+    store.lodgers.put_task(msgspec.structs.replace(told, ran_seconds=ran, ended_seconds=ago), whole(NOW))
 
     seen = store.observe(JOB.key)
     assert seen is not None
     (pod,) = seen.pods
     assert pod.started == whole(NOW) + timedelta(seconds=begun)
     assert pod.created == whole(NOW - timedelta(seconds=2))
+    assert pod.ended == whole(NOW) - timedelta(seconds=ago or 0)
 
 
 def test_what_was_told_of_an_end_stands_and_survives_the_worker() -> None:
