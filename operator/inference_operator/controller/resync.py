@@ -40,24 +40,30 @@ class Resync:
                 log.warning("resync failed: %s", error)
 
     async def once(self) -> None:
-        """One round over all kinds. Nodes, volumes and pods first: capacity has to be known before anything is placed."""
-        for name, known, take, path, selector in (
-            ("nodes", self._nodes, self._intake.node, paths.nodes(), ""),
-            ("persistentvolumes", self._volumes, self._intake.volume, paths.volumes(), ""),
-            ("pods", self._pods, self._intake.pod, paths.pods(None), ""),
-            ("services", self._services, self._intake.service, paths.services(None), _OURS),
-            ("horizontalpodautoscalers", self._autoscalers, self._intake.autoscaler, paths.autoscalers(None), ""),
-            ("inferencemodels", self._models, self._intake.model, paths.models(None), ""),
-            ("inferencejobs", self._jobs, self._intake.job, paths.jobs(None), ""),
-        ):
-            before = known()
-            listed = await self._kind(name, path, take, selector=selector)
-            for key, uid in ghosts(before, listed):
-                log.info("resync: %s %s is gone", name, key)
-                take(
-                    {"metadata": {"namespace": key.namespace, "name": key.name, "uid": uid, "labels": {names.LABEL_JOB_UID: uid}}},
-                    gone=True,
-                )
+        """One round over all kinds. Nodes, volumes and pods first: capacity has to be known before anything is placed.
+
+        Ghosts are buried together, owners first: a job that has gone with its worker must not be given another one in between.
+        Where a list fails, those of the lists before it are buried all the same.
+        """
+        graves: list[tuple[str, Callable[..., None], list[tuple[Key, str]]]] = []
+        try:
+            for name, known, take, path, selector in (
+                ("nodes", self._nodes, self._intake.node, paths.nodes(), ""),
+                ("persistentvolumes", self._volumes, self._intake.volume, paths.volumes(), ""),
+                ("pods", self._pods, self._intake.pod, paths.pods(None), ""),
+                ("services", self._services, self._intake.service, paths.services(None), _OURS),
+                ("horizontalpodautoscalers", self._autoscalers, self._intake.autoscaler, paths.autoscalers(None), ""),
+                ("inferencemodels", self._models, self._intake.model, paths.models(None), ""),
+                ("inferencejobs", self._jobs, self._intake.job, paths.jobs(None), ""),
+            ):
+                before = known()
+                listed = await self._kind(name, path, take, selector=selector)
+                graves.append((name, take, ghosts(before, listed)))
+        finally:
+            for name, take, gone in reversed(graves):
+                for key, uid in gone:
+                    log.info("resync: %s %s is gone", name, key)
+                    take(_buried(key, uid), gone=True)
 
     async def _kind(self, name: str, path: str, take: Callable[..., None], *, selector: str) -> list[tuple[Key, str]]:
         listed: list[tuple[Key, str]] = []
@@ -94,6 +100,10 @@ class Resync:
 
     def _jobs(self) -> dict[Key, str]:
         return {key: job.uid for key, job in self._store.jobs.items()}
+
+
+def _buried(key: Key, uid: str) -> dict[str, Any]:
+    return {"metadata": {"namespace": key.namespace, "name": key.name, "uid": uid, "labels": {names.LABEL_JOB_UID: uid}}}
 
 
 def _guarded(take: Callable[..., None], raw: dict[str, Any], kind: str) -> None:
