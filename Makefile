@@ -26,7 +26,7 @@ images: cluster ## both images, built and brought to the nodes
 	@$(SYSTEM_PYTHON) -m dev.images
 
 crds: venv ## write crds/ from the Python model
-	$(PYTHON) -m inference_operator.manifests.crd crds charts/inference-operator/files/crds
+	$(PYTHON) -m inference_operator.api.crd crds charts/inference-operator/files/crds
 
 docs: venv ## the reference pages, made from the code
 	$(PYTHON) docs/build.py
@@ -38,15 +38,15 @@ lint: venv ## style, types and import directions
 	.venv/bin/lint-imports
 
 # Cheap before dear: what a pure test can tell should not wait for a cluster.
-TESTS := tests/unit tests/simulation tests/fuzz tests/worker tests/component tests/cluster tests/e2e
+TESTS := tests/unit tests/simulation tests/fuzz tests/process tests/component tests/cluster tests/e2e
 
 test: lint ## every test, on a cluster of its own making
 	$(PYTHON) -m pytest $(TESTS)
 
 test-engines: export INFERENCE_ENGINES = all
 test-engines: venv ## all of what holds for every back end (fetches PyTorch, 5 GB)
-	$(PYTHON) -m pytest -q tests/worker/engines
-	WORKER_TEST_BACKEND=triton $(PYTHON) -m pytest -q tests/worker/reports tests/worker/test_tasks.py
+	$(PYTHON) -m pytest -q tests/process/engines
+	WORKER_TEST_BACKEND=triton $(PYTHON) -m pytest -q tests/process/reports tests/process/test_tasks.py
 	$(PYTHON) -m pytest -q tests/e2e/test_backends.py
 
 test-others: export INFERENCE_OTHERS = all

@@ -20,7 +20,7 @@ NEWEST_PYTHON = (3, 12)
 REQUIREMENTS = Path(__file__).parents[1] / "worker-image" / "requirements-triton.txt"
 
 
-# As manifests/triton.py has it.
+# As workers/triton.py has it.
 _LIKE_THE_OPERATORS = (
     "--model-control-mode=explicit",
     "--http-address=127.0.0.1",

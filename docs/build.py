@@ -10,8 +10,8 @@ import msgspec
 from prometheus_client import CollectorRegistry, Metric
 
 from inference_operator import settings as settings_module
-from inference_operator.domain.conditions import ConditionType, Reason
-from inference_operator.manifests.crd import inference_job_crd, inference_model_crd
+from inference_operator.api.conditions import ConditionType, Reason
+from inference_operator.api.crd import inference_job_crd, inference_model_crd
 from inference_operator.observability import metrics as operator_metrics
 from inference_operator.observability.devices import DeviceCollector
 from inference_operator.observability.jobs import JobCollector

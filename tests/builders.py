@@ -5,10 +5,27 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from inference_operator.decisions.fleet import Answer, Assignment, Need, Obstacle, Option, Tenure, Tolerance, shared_shape
-from inference_operator.decisions.profile import Estimate, Subject
-from inference_operator.decisions.revision import revision as revision_of
-from inference_operator.domain.cluster import (
+from inference_operator.api.conditions import Reason
+from inference_operator.api.job import (
+    Accelerator,
+    Alternative,
+    Backend,
+    CostTerms,
+    DeadlinePolicy,
+    InferenceJobSpec,
+    InferenceJobStatus,
+    Input,
+    Output,
+    Placement,
+    Serve,
+)
+from inference_operator.api.model import InferenceModelSpec, InferenceModelStatus, ModelVersion, Profile
+from inference_operator.api.names import pod_name
+from inference_operator.scheduling.estimate import Estimate, Subject
+from inference_operator.scheduling.types import Answer, Assignment, Need, Obstacle, Option, Tenure, Tolerance, shared_shape
+from inference_operator.settings import Settings
+from inference_operator.state.load import Load, Measure, Steering, Workers
+from inference_operator.state.objects import (
     Autoscaler,
     Job,
     Key,
@@ -23,26 +40,9 @@ from inference_operator.domain.cluster import (
     Trouble,
     Worker,
 )
-from inference_operator.domain.conditions import Reason
-from inference_operator.domain.credentials import TaskKey
-from inference_operator.domain.job import (
-    Accelerator,
-    Alternative,
-    Backend,
-    CostTerms,
-    DeadlinePolicy,
-    InferenceJobSpec,
-    InferenceJobStatus,
-    Input,
-    Output,
-    Placement,
-    Serve,
-)
-from inference_operator.domain.load import Load, Measure, Steering, Workers
-from inference_operator.domain.model import InferenceModelSpec, InferenceModelStatus, ModelVersion, Profile
-from inference_operator.domain.names import pod_name
-from inference_operator.domain.resources import PODS, amounts
-from inference_operator.settings import Settings
+from inference_operator.state.resources import PODS, amounts
+from inference_operator.warmpools.credentials import TaskKey
+from inference_operator.workers.template_hash import revision as revision_of
 from inference_protocol.messages import Latency, ModelFacts, Progress, Telemetry, TerminationReport
 from inference_protocol.reasons import WorkerReason
 

@@ -10,7 +10,7 @@ import numpy as np
 from bench.autoscaling.load import Plan
 from examples.demo.cluster import ROOT, Kubectl, Manifest, wait_for
 from examples.demo.steps import service_address
-from inference_operator.domain.quantity import parse_quantity
+from inference_operator.api.quantity import parse_quantity
 
 # A request takes some 12 ms of a core: a worker with 0.3 of one answers about 24 a second.
 CPU = "300m"

@@ -1,1 +1,1 @@
-"""Whether a learned policy keeps more deadlines than the rule of `decisions/lookahead.py`: training and judging it."""
+"""Whether a learned policy keeps more deadlines than the rule of `scheduling/timeline.py`: training and judging it."""

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from bench.learned.run import WINDOWS, labelled, untrained
-from inference_operator.decisions.features import NAMES
+from inference_operator.shadow.features import NAMES
 
 
 def exported(model: HistGradientBoostingClassifier, threshold: float) -> bytes:

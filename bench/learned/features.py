@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.scheduling.workload import CPUS, GPUS, SimJob
-from inference_operator.decisions.features import RECENT_SECONDS, Scene, Waiting, table
+from inference_operator.shadow.features import RECENT_SECONDS, Scene, Waiting, table
 
 
 @dataclass(frozen=True, slots=True)

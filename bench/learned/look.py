@@ -5,12 +5,12 @@ import time
 from pathlib import Path
 from statistics import median
 
-from inference_operator.controller.shadow import Shadow
-from inference_operator.decisions.fleet import Fleet
-from inference_operator.decisions.schedule import schedule
-from inference_operator.effects.policy import load_policy
 from inference_operator.observability import metrics
+from inference_operator.scheduling.scheduler import schedule
+from inference_operator.scheduling.types import Fleet
 from inference_operator.settings import CostWeights
+from inference_operator.shadow.controller import Shadow
+from inference_operator.shadow.policy import load_policy
 from tests.builders import NOW, a_need, a_node, an_option, somebodys_pod
 
 _SIZES = ((10, 100, 64), (100, 1000, 1000), (1000, 10_000, 10_000))

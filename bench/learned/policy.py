@@ -11,7 +11,7 @@ import numpy as np
 from bench.learned.features import State, rows
 from bench.scheduling.simulate import Ours, Simulation
 from bench.scheduling.workload import CPUS, GPUS, SimJob
-from inference_operator.decisions.fleet import Fleet
+from inference_operator.scheduling.types import Fleet
 
 # Rows in, for each the probability that the job is on time in the optimum.
 Score = Callable[[np.ndarray], np.ndarray]

@@ -20,7 +20,7 @@ from bench.scheduling.figures import paired, summary
 from bench.scheduling.optimum import solve
 from bench.scheduling.simulate import Ours
 from bench.scheduling.workload import SimJob, generate
-from inference_operator.decisions.features import NAMES
+from inference_operator.shadow.features import NAMES
 
 WINDOWS = 300
 _WINDOW_JOBS = 60

@@ -26,7 +26,7 @@ from dev.cache import locked
 from dev.cluster import default_layout
 from dev.console import DevError, say
 from examples.demo.cluster import MANIFESTS
-from inference_operator.domain.schema import API_VERSION
+from inference_operator.api.schema import API_VERSION
 
 Record = dict[str, Any]
 ALONE = 30

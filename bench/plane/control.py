@@ -23,7 +23,7 @@ from bench.report import ROOT
 from dev.cluster import ClientLimits, ControlPlane, Layout, api_only_control_plane, start_api_only, stop_api_only
 from dev.cluster.processes import Processes
 from dev.console import DevError
-from inference_operator.manifests.crd import inference_job_crd, inference_model_crd
+from inference_operator.api.crd import inference_job_crd, inference_model_crd
 
 _MEMORY = Path("/dev/shm")
 _MEMORY_BYTES = 2 << 30

@@ -20,8 +20,8 @@ from bench.plane.player import AGENT as PLAYER
 from bench.plane.player import Life
 from bench.plane.stage import AGENT, LIFTED, Stage, all_done, outcome, stage
 from dev.console import say
-from inference_operator.decisions.board import free_amounts
-from inference_operator.domain.parse import parse_node, parse_pod
+from inference_operator.scheduling.node_capacity import free_amounts
+from inference_operator.state.parse import parse_node, parse_pod
 
 Record = dict[str, Any]
 ACTOR = "inference-operator"

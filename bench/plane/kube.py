@@ -9,10 +9,10 @@ from pathlib import Path
 import aiohttp
 import msgspec
 
-from inference_operator.effects.connection import from_kubeconfig
-from inference_operator.effects.kube import Kube
-from inference_operator.effects.ports import Raw
 from inference_operator.errors import NotFoundError, OperatorError
+from inference_operator.kube.client import Kube
+from inference_operator.kube.connection import from_kubeconfig
+from inference_operator.kube.ports import Raw
 from inference_operator.runtime.bucket import TokenBucket
 
 _WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5)

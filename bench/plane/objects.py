@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from inference_operator.domain.schema import API_VERSION
+from inference_operator.api.schema import API_VERSION
 
 Manifest = dict[str, Any]
 

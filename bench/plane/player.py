@@ -25,7 +25,7 @@ import msgspec
 from bench.plane.kube import Client, client
 from bench.plane.objects import ANNOTATION_WORK, DIGEST, Manifest, Work
 from bench.report import ROOT
-from inference_operator.domain.names import LABEL_JOB, LABEL_JOB_UID
+from inference_operator.api.names import LABEL_JOB, LABEL_JOB_UID
 from inference_operator.errors import NotFoundError, OperatorError
 from inference_protocol.messages import ModelFacts, Progress, TerminationReport, encode_report
 

@@ -21,7 +21,7 @@ from bench.autoscaling.watch import Machine, bins
 from bench.replay.traces import Piece
 from bench.report import Bar, Result, at_least
 from examples.demo.cluster import Kubectl, Manifest
-from inference_operator.manifests.autoscaler import behavior
+from inference_operator.autoscaling.hpa_manifest import behavior
 
 # What a machine of two cores bears: six workers of 0.3 of one are nearly all of it.
 LEAST, MOST = 2, 6

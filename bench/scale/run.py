@@ -15,7 +15,7 @@ from bench.plane.kube import Client, client
 from bench.plane.objects import JOBS as JOBS_PATH
 from bench.plane.objects import rooms
 from bench.report import Result, at_most
-from inference_operator.effects.kube import Kube
+from inference_operator.kube.client import Kube
 
 JOBS = 10_000
 NODES = 100

@@ -11,12 +11,12 @@ from math import inf
 
 from bench.scheduling.peers import Peer
 from bench.scheduling.workload import CPUS, GPUS, SimJob
-from inference_operator.decisions.fleet import Fleet, Need, Option, Tenure, shared_shape
-from inference_operator.decisions.profile import Estimate
-from inference_operator.decisions.schedule import schedule
-from inference_operator.domain.cluster import Key, Node, Pod, PodPhase
-from inference_operator.domain.conditions import Reason
+from inference_operator.api.conditions import Reason
+from inference_operator.scheduling.estimate import Estimate
+from inference_operator.scheduling.scheduler import schedule
+from inference_operator.scheduling.types import Fleet, Need, Option, Tenure, shared_shape
 from inference_operator.settings import CostWeights
+from inference_operator.state.objects import Key, Node, Pod, PodPhase
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 _SLOTS = {"gpu": GPUS, "cpu": CPUS}

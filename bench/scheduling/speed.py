@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bench.report import Bar, at_most
-from inference_operator.decisions.fleet import Fleet, Need, Option, Shape, Tenure, shared_shape
-from inference_operator.decisions.profile import Estimate
-from inference_operator.decisions.schedule import schedule
-from inference_operator.domain.cluster import Key, Node, Pod, PodPhase
 from inference_operator.runtime.collector import paused
+from inference_operator.scheduling.estimate import Estimate
+from inference_operator.scheduling.scheduler import schedule
+from inference_operator.scheduling.types import Fleet, Need, Option, Shape, Tenure, shared_shape
 from inference_operator.settings import CostWeights
+from inference_operator.state.objects import Key, Node, Pod, PodPhase
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 JOBS = (100, 1_000, 10_000, 100_000)

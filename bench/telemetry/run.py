@@ -15,14 +15,14 @@ from typing import Any
 import aiohttp
 
 from bench.report import Bar, Result, at_most
+from inference_operator.api.job import Serve
 from inference_operator.app import GC_THRESHOLDS
-from inference_operator.controller.autoscale import Autoscale
-from inference_operator.controller.store import Store
-from inference_operator.controller.telemetry import Telemetry
-from inference_operator.domain.job import Serve
-from inference_operator.effects.workers import Workers
+from inference_operator.autoscaling.controller import Autoscale
+from inference_operator.controllers.telemetry import Telemetry
+from inference_operator.controllers.worker_client import Workers
 from inference_operator.runtime.clock import SystemClock
 from inference_operator.settings import AutoscalingSettings
+from inference_operator.state.store import Store
 from inference_protocol import messages
 from inference_protocol.sketch import LatencySketch
 from tests.builders import a_job, a_pod

@@ -13,19 +13,19 @@ from typing import Any, cast
 import aiohttp
 import kopf
 
-from inference_operator.controller.handlers import register, watch_settings
-from inference_operator.controller.intake import Intake
-from inference_operator.controller.store import Store
-from inference_operator.domain.cluster import Key
-from inference_operator.effects.connection import Connection, ConnectionConfigError, connect
-from inference_operator.effects.lease import LeadershipLostError
+from inference_operator.controllers.handlers import register, watch_settings
+from inference_operator.controllers.informer import Intake
 from inference_operator.errors import OperatorError, RetryableError
+from inference_operator.kube.connection import Connection, ConnectionConfigError, connect
+from inference_operator.kube.leaderelection import LeadershipLostError
 from inference_operator.observability import logs, metrics
 from inference_operator.observability.health import Health, serve_health
 from inference_operator.parts import Parts, put_together
 from inference_operator.runtime.clock import SystemClock
 from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import ConfigurationError, Settings, load_settings
+from inference_operator.state.objects import Key
+from inference_operator.state.store import Store
 
 log = logging.getLogger(__name__)
 

@@ -9,27 +9,21 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from inference_operator.controller.autoscale import Autoscale
-from inference_operator.controller.fleet import FleetLoop
-from inference_operator.controller.intake import Intake
-from inference_operator.controller.meters import Meters
-from inference_operator.controller.pools import Pools
-from inference_operator.controller.reconcile import Reconciler
-from inference_operator.controller.resync import Resync
-from inference_operator.controller.store import Store
-from inference_operator.controller.tasks import Tasks
-from inference_operator.controller.telemetry import Telemetry
-from inference_operator.decisions.energy import watts
-from inference_operator.domain.cluster import Key
-from inference_operator.domain.load import Measure
-from inference_operator.effects.apply import Applier
-from inference_operator.effects.connection import Connection
-from inference_operator.effects.exporters import Exporters
-from inference_operator.effects.kube import Kube
-from inference_operator.effects.lease import Lease
-from inference_operator.effects.vault import Vault
-from inference_operator.effects.workers import Workers
+from inference_operator.autoscaling.controller import Autoscale
+from inference_operator.controllers.apply import Applier
+from inference_operator.controllers.informer import Intake
+from inference_operator.controllers.reconcile import Reconciler
+from inference_operator.controllers.resync import Resync
+from inference_operator.controllers.scheduling_loop import FleetLoop
+from inference_operator.controllers.telemetry import Telemetry
+from inference_operator.controllers.worker_client import Workers
 from inference_operator.errors import PolicyError
+from inference_operator.kube.client import Kube
+from inference_operator.kube.connection import Connection
+from inference_operator.kube.leaderelection import Lease
+from inference_operator.metering.controller import Meters
+from inference_operator.metering.energy import watts
+from inference_operator.metering.exporters import Exporters
 from inference_operator.observability import metrics
 from inference_operator.observability.devices import DeviceCollector
 from inference_operator.observability.health import Health
@@ -38,11 +32,17 @@ from inference_operator.runtime.bucket import TokenBucket
 from inference_operator.runtime.clock import SystemClock
 from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import Settings
+from inference_operator.state.load import Measure
+from inference_operator.state.objects import Key
+from inference_operator.state.store import Store
+from inference_operator.warmpools.controller import Pools
+from inference_operator.warmpools.task_key import Vault
+from inference_operator.warmpools.tasks import Tasks
 
 if TYPE_CHECKING:
-    from inference_operator.controller.shadow import Shadow
-    from inference_operator.custommetrics.service import CustomMetricsService
-    from inference_operator.kedascaler.server import KedaScaler
+    from inference_operator.autoscaling.keda.server import KedaScaler
+    from inference_operator.autoscaling.metricsapi.service import CustomMetricsService
+    from inference_operator.shadow.controller import Shadow
 
 log = logging.getLogger(__name__)
 
@@ -104,13 +104,13 @@ def put_together(
     metrics_api = None
     if settings.custom_metrics.enabled:
         # Its cryptography takes 19 MB, which only those pay who use it.
-        from inference_operator.custommetrics.service import CustomMetricsService
+        from inference_operator.autoscaling.metricsapi.service import CustomMetricsService
 
         metrics_api = CustomMetricsService(of_metrics, store, queue, clock, settings, namespace)
     keda_scaler = None
     if settings.keda_scaler.enabled:
         # Its gRPC takes 6 MB.
-        from inference_operator.kedascaler.server import KedaScaler
+        from inference_operator.autoscaling.keda.server import KedaScaler
 
         keda_scaler = KedaScaler(store, clock, settings)
     return Parts(
@@ -137,8 +137,8 @@ def shadow(settings: Settings) -> "Shadow | None":
         return None
     try:
         # They need numpy and ONNX Runtime, which only those images have whose owners want this.
-        from inference_operator.controller.shadow import Shadow
-        from inference_operator.effects.policy import load_policy
+        from inference_operator.shadow.controller import Shadow
+        from inference_operator.shadow.policy import load_policy
 
         found = Shadow(load_policy(Path(settings.policy.path)))
     except (ImportError, PolicyError) as error:

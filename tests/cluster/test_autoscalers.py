@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from inference_operator.decisions.actions import ApplyAutoscaler
-from inference_operator.decisions.autoscale import autoscaled, autoscaler_of
-from inference_operator.decisions.outcome import Outcome
-from inference_operator.domain.cluster import MetricsApi, MetricsApiState
-from inference_operator.domain.job import Autoscaling, AutoscalingMode, Serve
-from inference_operator.domain.parse import parse_autoscaler
+from inference_operator.api.job import Autoscaling, AutoscalingMode, Serve
+from inference_operator.autoscaling.hpa import autoscaled, autoscaler_of
+from inference_operator.jobs.outcome import Outcome
+from inference_operator.state.objects import MetricsApi, MetricsApiState
+from inference_operator.state.parse import parse_autoscaler
+from inference_operator.workers.actions import ApplyAutoscaler
 from tests.builders import NOW, SETTINGS, a_job, a_measure, a_pod, observed
 from tests.cluster.client import APPLY, MERGE
 
 if TYPE_CHECKING:
-    from inference_operator.domain.cluster import Job
+    from inference_operator.state.objects import Job
     from tests.cluster.client import Raw
     from tests.cluster.conftest import Cluster
 

@@ -9,7 +9,7 @@ import yaml
 
 from dev.tools import bin_folder, ensure
 from examples.demo.cluster import ROOT
-from inference_operator.manifests.crd import files
+from inference_operator.api.crd import files
 from inference_operator.settings import Metering, Settings
 
 pytestmark = pytest.mark.cluster

@@ -33,9 +33,9 @@ SETTINGS: dict[str, Any] = {
 }
 WATCHED = ("horizontalpodautoscalers", "inferencejobs", "inferencemodels", "nodes", "persistentvolumes", "pods", "services")
 QUICK_LEASE = {
-    "inference_operator.effects.lease:DURATION_SECONDS": 3,
-    "inference_operator.effects.lease:RENEW_DEADLINE_SECONDS": 2.0,
-    "inference_operator.effects.lease:RETRY_SECONDS": 0.2,
+    "inference_operator.kube.leaderelection:DURATION_SECONDS": 3,
+    "inference_operator.kube.leaderelection:RENEW_DEADLINE_SECONDS": 2.0,
+    "inference_operator.kube.leaderelection:RETRY_SECONDS": 0.2,
 }
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from inference_operator.kedascaler import messages
+from inference_operator.autoscaling.keda import messages
 from tests.component.objects import a_model, a_node, a_server
 from tests.component.operators import Operator, Ward
 

@@ -58,7 +58,7 @@ async def test_when_a_leader_dies_the_other_takes_over_after_the_lease_has_expir
 
     await until(lambda: succeeded(server.get("inferencejobs", "job")), "the job's success")
     taken = next(c for c in server.calls("PUT", "/leases/") if c.who == "second")
-    assert taken.time - last >= 0.9 * QUICK_LEASE["inference_operator.effects.lease:DURATION_SECONDS"]
+    assert taken.time - last >= 0.9 * QUICK_LEASE["inference_operator.kube.leaderelection:DURATION_SECONDS"]
     assert len(kubelet.seen) == 1
 
 

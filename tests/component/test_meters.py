@@ -11,20 +11,20 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from inference_operator.controller.fleet import FleetLoop
-from inference_operator.controller.intake import Intake
-from inference_operator.controller.meters import Meters
-from inference_operator.controller.pools import Pools
-from inference_operator.controller.store import Store
-from inference_operator.decisions.energy import energy_status
-from inference_operator.domain.cluster import Key
-from inference_operator.domain.job import EnergySource
-from inference_operator.effects.exporters import Exporters
+from inference_operator.api.job import EnergySource
+from inference_operator.controllers.informer import Intake
+from inference_operator.controllers.scheduling_loop import FleetLoop
+from inference_operator.metering.controller import Meters
+from inference_operator.metering.energy import energy_status
+from inference_operator.metering.exporters import Exporters
 from inference_operator.settings import Metering
+from inference_operator.state.objects import Key
+from inference_operator.state.store import Store
+from inference_operator.warmpools.controller import Pools
 from tests.builders import GPU, NOW, SETTINGS, TOKENS, a_job, a_node, a_pod
 from tests.clock import Clock
 from tests.exporter_text import Gpu, text
-from tests.unit.domain.raw import raw_pod
+from tests.unit.state.raw import raw_pod
 
 WATTS = 120.0
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from inference_operator.domain.names import LABEL_JOB
+from inference_operator.api.names import LABEL_JOB
 from tests.component.api_server import ConnectionCutError
 from tests.component.objects import a_batch, a_model, a_node, succeeded
 from tests.component.operators import QUICK_LEASE, Ward, until
 from tests.component.warm_node import CLAIM, WarmNode, all_ready
-from tests.worker import models
+from tests.process import models
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -19,13 +19,13 @@ import msgspec
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
-from inference_operator.domain import names
+from inference_operator.api import names
 from inference_protocol.messages import CONFIG_VARIABLE, HTTP_PORT, TELEMETRY_PATH, Telemetry, WorkerConfig, encode
 from tests.component.kubelet import node_of, now
 from tests.component.operators import until
-from tests.worker.harness import QUICK_COMMITS, QUICK_DRAIN, REPOSITORY
-from tests.worker.patched import PATCHES_VARIABLE
-from tests.worker.tritons import Triton
+from tests.process.harness import QUICK_COMMITS, QUICK_DRAIN, REPOSITORY
+from tests.process.patched import PATCHES_VARIABLE
+from tests.process.tritons import Triton
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -143,7 +143,7 @@ class WarmNode:
         }
         with log.open("wb") as target:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.worker.patched"], env=environment, stdout=target, stderr=target, cwd=self.folder
+                [sys.executable, "-m", "tests.process.patched"], env=environment, stdout=target, stderr=target, cwd=self.folder
             )
         return Warm(name, address, process, log)
 

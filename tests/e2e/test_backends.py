@@ -15,7 +15,7 @@ from dev.venv import all_engines
 from examples.demo.cluster import load, wait_for
 from examples.demo.steps import answers, ask, client_of
 from examples.models.index import hash_file
-from inference_operator.domain.names import LABEL_ATTEMPT
+from inference_operator.api.names import LABEL_ATTEMPT
 from tests.e2e.conftest import Space
 from tests.e2e.support import (
     Manifest,
@@ -33,7 +33,7 @@ from tests.e2e.support import (
     workers,
 )
 from tests.e2e.test_warm_pool import pool
-from tests.worker import models
+from tests.process import models
 
 pytestmark = pytest.mark.skipif(not all_engines(), reason="INFERENCE_ENGINES=all builds the images of the other back ends")
 # Each has kernels of its own: sums come in another order.

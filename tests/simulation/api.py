@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from inference_operator.domain.schema import rfc3339
+from inference_operator.api.schema import rfc3339
 from inference_operator.errors import ConflictError, NotFoundError, RefusedError, RetryableError
 from tests.simulation.virtual_time import VirtualClock
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from inference_operator.domain import names
-from inference_operator.domain.parse import parse_node, parse_pod
-from inference_operator.domain.resources import shortage, subtract
-from inference_operator.domain.schema import rfc3339
+from inference_operator.api import names
+from inference_operator.api.schema import rfc3339
 from inference_operator.errors import WorkerUnreachableError
+from inference_operator.state.parse import parse_node, parse_pod
+from inference_operator.state.resources import shortage, subtract
 from inference_protocol.messages import (
     CONFIG_VARIABLE,
     Latency,

@@ -4,10 +4,10 @@ import asyncio
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from inference_operator.domain import names
-from inference_operator.domain.power import Device
-from inference_operator.effects.exporters import read_devices
+from inference_operator.api import names
 from inference_operator.errors import ExporterError
+from inference_operator.metering.exporters import read_devices
+from inference_operator.state.power import Device
 from tests.exporter_text import Gpu, text
 from tests.simulation.api import At, Raw, SimulatedApi
 from tests.simulation.virtual_time import START

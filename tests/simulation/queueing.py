@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
 
-from inference_operator.decisions import window
-from inference_operator.decisions.steer import Bounds, Seen, Steering, steer, steering_milliseconds
-from inference_operator.domain.load import History, Sample, Workers
+from inference_operator.autoscaling import window
+from inference_operator.autoscaling.recommender import Bounds, Seen, Steering, steer, steering_milliseconds
+from inference_operator.state.load import History, Sample, Workers
 from inference_protocol.sketch import LatencySketch
 
 TOLERANCE = 0.1

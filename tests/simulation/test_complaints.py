@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from inference_operator.decisions.board import free_amounts
-from inference_operator.decisions.fleet import Answer, Fleet, Need, Tenure
-from inference_operator.decisions.schedule import schedule
-from inference_operator.domain.cluster import Node, Pod, PodPhase
-from inference_operator.domain.conditions import Reason
-from inference_operator.domain.parse import parse_node, parse_pod
+from inference_operator.api.conditions import Reason
+from inference_operator.scheduling.node_capacity import free_amounts
+from inference_operator.scheduling.scheduler import schedule
+from inference_operator.scheduling.types import Answer, Fleet, Need, Tenure
 from inference_operator.settings import CostWeights, Settings
+from inference_operator.state.objects import Node, Pod, PodPhase
+from inference_operator.state.parse import parse_node, parse_pod
 from tests.builders import NOW, a_need, a_node, a_tenants_pod, a_tenure, an_option, somebodys_pod
 from tests.simulation.cluster import Script
 from tests.simulation.world import World, writes_of

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from inference_operator.domain import names
+from inference_operator.api import names
 from tests.simulation.virtual_time import START
 
 TESTDATA = Path(__file__).parent / "testdata"

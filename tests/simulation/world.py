@@ -8,23 +8,23 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from inference_operator.controller.fleet import FleetLoop
-from inference_operator.controller.intake import Intake
-from inference_operator.controller.meters import Meters
-from inference_operator.controller.pools import Pools
-from inference_operator.controller.reconcile import Reconciler
-from inference_operator.controller.resync import Resync
-from inference_operator.controller.store import Store
-from inference_operator.controller.tasks import Tasks
-from inference_operator.controller.telemetry import Telemetry
-from inference_operator.domain import names
-from inference_operator.domain.cluster import Key
-from inference_operator.domain.credentials import TaskKey
-from inference_operator.domain.schema import API_VERSION, rfc3339
-from inference_operator.effects.apply import Applier
-from inference_operator.effects.ports import ExporterClient
+from inference_operator.api import names
+from inference_operator.api.schema import API_VERSION, rfc3339
+from inference_operator.controllers.apply import Applier
+from inference_operator.controllers.informer import Intake
+from inference_operator.controllers.reconcile import Reconciler
+from inference_operator.controllers.resync import Resync
+from inference_operator.controllers.scheduling_loop import FleetLoop
+from inference_operator.controllers.telemetry import Telemetry
+from inference_operator.kube.ports import ExporterClient
+from inference_operator.metering.controller import Meters
 from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import Settings
+from inference_operator.state.objects import Key
+from inference_operator.state.store import Store
+from inference_operator.warmpools.controller import Pools
+from inference_operator.warmpools.credentials import TaskKey
+from inference_operator.warmpools.tasks import Tasks
 from tests.simulation.api import At, Raw, SimulatedApi
 from tests.simulation.cluster import DIGEST, Script, SimulatedCluster
 from tests.simulation.meter import SimulatedExporters

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from inference_operator.domain.parse import parse_job, parse_model
+from inference_operator.state.parse import parse_job, parse_model
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("dev/*.md")])

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from inference_operator.domain.load import Measure
+from inference_operator.state.load import Measure
 
 LABELS = ("namespace", "name")
 Measures = Callable[[], Iterable[tuple[tuple[str, str], Measure]]]

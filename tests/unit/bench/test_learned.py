@@ -13,14 +13,14 @@ from bench.learned.policy import Judged
 from bench.learned.run import untrained
 from bench.scheduling.simulate import Ours, _at
 from bench.scheduling.workload import generate
-from inference_operator.controller.shadow import Shadow
-from inference_operator.decisions.features import NAMES, RECENT_SECONDS, table
-from inference_operator.decisions.fleet import Fleet
-from inference_operator.decisions.schedule import schedule
-from inference_operator.decisions.shadow import Outcome, shown
-from inference_operator.effects.policy import load_policy
 from inference_operator.observability import metrics
+from inference_operator.scheduling.scheduler import schedule
+from inference_operator.scheduling.types import Fleet
 from inference_operator.settings import CostWeights
+from inference_operator.shadow.comparison import Outcome, shown
+from inference_operator.shadow.controller import Shadow
+from inference_operator.shadow.features import NAMES, RECENT_SECONDS, table
+from inference_operator.shadow.policy import load_policy
 from tests.builders import NOW, a_need, a_node, an_option
 
 

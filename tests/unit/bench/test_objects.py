@@ -12,8 +12,8 @@ from bench.plane.objects import ANNOTATION_WORK, Work, batch_job, inference_job,
 from bench.plane.player import Life
 from bench.plane.stage import outcome
 from bench.scheduling.workload import generate
-from inference_operator.decisions.profile import Assumptions, estimate
-from inference_operator.domain.parse import parse_job, parse_model, parse_node
+from inference_operator.scheduling.estimate import Assumptions, estimate
+from inference_operator.state.parse import parse_job, parse_model, parse_node
 from tests.builders import a_subject
 
 WORK = Work({"gpu": 2.0, "cpu": 7.5}, 100)

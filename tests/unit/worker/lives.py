@@ -18,7 +18,7 @@ from inference_worker.serve.inference import Inference
 from inference_worker.serve.routes import Routes
 from inference_worker.tracing import Tracer
 from inference_worker.warmup import Warm, warm_up
-from tests.worker.harness import a_config
+from tests.process.harness import a_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable

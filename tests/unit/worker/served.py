@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from inference_worker.serve.connections import Connections
 from inference_worker.serve.http import HttpProtocol, Request, Response
-from tests.worker.wire import Reply
+from tests.process.wire import Reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable

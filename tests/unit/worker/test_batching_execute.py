@@ -13,10 +13,10 @@ from inference_worker.batching.execute import Execution, Report
 from inference_worker.batching.rows import Layout
 from inference_worker.engine import Cancellation, RunCancelledError
 from inference_worker.onnx_engine import OnnxEngine
+from tests.process import models
+from tests.process.harness import until
 from tests.unit.worker.conftest import STEADY
 from tests.unit.worker.engines import ALONE, ROWS, Formula, Scripted, a_row, spec
-from tests.worker import models
-from tests.worker.harness import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

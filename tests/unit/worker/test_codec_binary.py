@@ -17,9 +17,9 @@ from inference_worker.errors import RequestError
 from inference_worker.onnx_engine import OnnxEngine
 from inference_worker.serve import codec
 from inference_worker.serve.ask import Ask
+from tests.process import models
 from tests.unit.worker.conftest import STEADY
 from tests.unit.worker.test_codec_requests import TEXT, X, a_body, an_input, decode, decode_formed, refusal, spec, texts
-from tests.worker import models
 
 ROW = np.array([1.5, -2], np.float32).tobytes()
 

@@ -7,7 +7,7 @@ import pytest
 
 from inference_worker import device
 from inference_worker.device import DeviceMemory, look_by, looker
-from tests.worker.harness import a_config
+from tests.process.harness import a_config
 
 
 class Driver:

@@ -15,7 +15,7 @@ from inference_worker import fetch
 from inference_worker.errors import WorkerError
 from inference_worker.model import Loaded
 from inference_worker.model import load as load_model
-from tests.worker import models
+from tests.process import models
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from inference_worker import graph_cache as module
 from inference_worker.errors import WorkerError
 from inference_worker.graph_cache import DIRECTORY_VARIABLE, GraphCache, cache_for
 from inference_worker.onnx_engine import OnnxEngine
-from tests.worker import models
+from tests.process import models
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.process.wire import request
 from tests.unit.worker.conftest import STEADY
 from tests.unit.worker.served import Served
-from tests.worker.wire import request
 
 GET = request("GET", "/a")
 CHUNKED = b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from inference_worker.serve import http
+from tests.process.wire import request
 from tests.unit.worker.served import Served
-from tests.worker.wire import request
 
 GET = request("GET", "/a")
 HEAD = b"POST /a HTTP/1.1\r\nHost: x\r\n"

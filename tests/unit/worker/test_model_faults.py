@@ -18,8 +18,8 @@ from inference_worker.engine import Engine
 from inference_worker.errors import WorkerError
 from inference_worker.onnx_engine import OnnxEngine
 from inference_worker.warmup import warm_up
-from tests.worker import models
-from tests.worker.harness import REPOSITORY, a_config
+from tests.process import models
+from tests.process.harness import REPOSITORY, a_config
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,9 +16,9 @@ from inference_protocol.reasons import WorkerReason
 from inference_worker.batch import output as module
 from inference_worker.batch.output import MANIFEST, Output
 from inference_worker.errors import WorkerError
+from tests.process import models
 from tests.unit.worker.test_output import HEADER, TRUTH, answers, go_on, opened, read
 from tests.unit.worker.test_tasks import a_task
-from tests.worker import models
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

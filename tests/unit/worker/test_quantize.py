@@ -19,8 +19,8 @@ from inference_worker.errors import WorkerError
 from inference_worker.onnx_engine import OnnxEngine
 from inference_worker.quantize import Bounds, Fault, QuantizeError, RefusedError, Variant, measure, method, quantize
 from inference_worker.quantize.variant import digest_of, processor
-from tests.worker import models
-from tests.worker.harness import REPOSITORY
+from tests.process import models
+from tests.process.harness import REPOSITORY
 
 if TYPE_CHECKING:
     from pathlib import Path

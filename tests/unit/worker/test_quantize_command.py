@@ -19,8 +19,8 @@ from examples.models.graphs import save
 from inference_worker.quantize import __main__ as command
 from inference_worker.quantize import method
 from inference_worker.quantize.variant import digest_of
+from tests.process.harness import REPOSITORY
 from tests.unit.worker.test_quantize import environment, scrambled
-from tests.worker.harness import REPOSITORY
 
 if TYPE_CHECKING:
     from collections.abc import Callable

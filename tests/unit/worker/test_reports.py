@@ -24,8 +24,8 @@ from inference_protocol.messages import (
 )
 from inference_protocol.reasons import PERMANENT, WorkerReason
 from inference_worker.errors import WorkerError
+from tests.process.harness import REPOSITORY, a_config
 from tests.unit.worker.conftest import STEADY
-from tests.worker.harness import REPOSITORY, a_config
 
 KUBELET_LIMIT_BYTES = 4096
 FACTS = ModelFacts("sha256:" + "f" * 64, "CUDAExecutionProvider", 12.25, 0.75, 65536, 1 << 40, 123456.789)

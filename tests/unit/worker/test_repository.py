@@ -13,10 +13,10 @@ from inference_worker.batching.profile import LatencyProfile
 from inference_worker.errors import WorkerError
 from inference_worker.repository import State
 from inference_worker.warmup import Warm
+from tests.process import models
+from tests.process.wire import infer_json
 from tests.unit.worker.engines import ALONE, Formula, Scripted
 from tests.unit.worker.lives import Asking, a_life, a_sleeping_life, ask, infer, inferring, loading, routes_of
-from tests.worker import models
-from tests.worker.wire import infer_json
 
 if TYPE_CHECKING:
     from inference_worker.engine import Engine

@@ -16,10 +16,10 @@ from inference_worker import metrics
 from inference_worker.__main__ import _run_task
 from inference_worker.batching.profile import LatencyProfile
 from inference_worker.warmup import Warm
+from tests.process import models
+from tests.process.wire import infer_json
 from tests.unit.worker.engines import ROWS, Scripted
 from tests.unit.worker.lives import INFER, a_life, a_sleeping_life, ask, infer, routes_of
-from tests.worker import models
-from tests.worker.wire import infer_json
 
 if TYPE_CHECKING:
     from pathlib import Path

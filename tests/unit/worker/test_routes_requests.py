@@ -14,10 +14,10 @@ from inference_worker.batching import batcher as batcher_module
 from inference_worker.batching.profile import LatencyProfile
 from inference_worker.life import Life
 from inference_worker.warmup import Warm
+from tests.process import models
+from tests.process.wire import infer_json
 from tests.unit.worker.engines import ALONE, ROWS, Formula, Scripted, spec
 from tests.unit.worker.lives import a_life, ask, infer, inferring, routes_of
-from tests.worker import models
-from tests.worker.wire import infer_json
 
 ONE_BY_ONE = Warm(ALONE, LatencyProfile({}), None, inline=False, threads=1)
 ONE = infer_json([[1, 2]])

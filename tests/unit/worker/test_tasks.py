@@ -25,10 +25,10 @@ from inference_worker.batching.rows import Layout
 from inference_worker.errors import WorkerError
 from inference_worker.onnx_engine import OnnxEngine
 from inference_worker.warmup import Warm
+from tests.process import models
+from tests.process.harness import answers_in, spans
 from tests.unit.worker.conftest import STEADY, answering, saying
 from tests.unit.worker.engines import ALONE, FLAT, ROWS, Formula, doubled, spec
-from tests.worker import models
-from tests.worker.harness import answers_in, spans
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,10 +15,10 @@ from inference_worker.batching.profile import LatencyProfile
 from inference_worker.errors import RequestError
 from inference_worker.tracing import ENDPOINTS, Tracer
 from inference_worker.warmup import Warm
+from tests.process import models
+from tests.process.wire import infer_json
 from tests.unit.worker.engines import ALONE, Scripted
 from tests.unit.worker.lives import a_life, infer, inferring, routes_of
-from tests.worker import models
-from tests.worker.wire import infer_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,197 @@
+"""CustomResourceDefinitions from the API's types: `python -m inference_operator.api.crd DIRECTORY...`."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter
+
+from inference_operator.api import job, model
+from inference_operator.api.schema import GROUP, VERSION
+
+Schema = dict[str, Any]
+
+# What a structural schema may hold of what pydantic writes.
+_KEPT = (
+    "type",
+    "description",
+    "enum",
+    "format",
+    "pattern",
+    "minimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "maxProperties",
+    "required",
+    "default",
+)
+
+
+def structural(cls: type) -> Schema:
+    """The type's schema as Kubernetes wants it: no references, no unions with null, every property described."""
+    raw = TypeAdapter(cls).json_schema(by_alias=True, mode="validation")
+    return _lower(raw, raw.get("$defs", {}))
+
+
+def _lower(node: Schema, definitions: dict[str, Schema]) -> Schema:
+    node = _resolve(node, definitions)
+    result: Schema = {key: node[key] for key in _KEPT if key in node}
+    result.update({key: value for key, value in node.items() if key.startswith("x-kubernetes-")})
+    if result.get("default", ...) in (None, {}, []):
+        del result["default"]
+    match node.get("type"):
+        case "object" if "properties" in node:
+            result["properties"] = {name: _lower(child, definitions) for name, child in node["properties"].items()}
+        case "object":
+            result["additionalProperties"] = _lower(node["additionalProperties"], definitions)
+        case "array":
+            result["items"] = _lower(node["items"], definitions)
+        case "integer":
+            # Everything countable fits a double exactly, as the API conventions ask.
+            result["format"] = "int64"
+        case _:
+            pass
+    return result
+
+
+def _resolve(node: Schema, definitions: dict[str, Schema]) -> Schema:
+    """Follow references and drop `| None`, letting what stands at the use override what stands at the definition."""
+    merged = dict(node)
+    while "$ref" in merged or "anyOf" in merged:
+        if "$ref" in merged:
+            inner = definitions[merged.pop("$ref").rsplit("/", 1)[1]]
+        else:
+            (inner,) = [option for option in merged.pop("anyOf") if option.get("type") != "null"]
+        merged = {**inner, **merged}
+    return merged
+
+
+def _crd(*, kind: str, plural: str, short: str, spec: type, status: type, version: Schema) -> Schema:
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": kind,
+                "listKind": f"{kind}List",
+                "plural": plural,
+                "singular": kind.lower(),
+                "shortNames": [short],
+                "categories": ["inference"],
+            },
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "schema": {
+                        "openAPIV3Schema": {
+                            "type": "object",
+                            "description": structural(spec).get("description", ""),
+                            "required": ["spec"],
+                            "properties": {
+                                "apiVersion": {"type": "string"},
+                                "kind": {"type": "string"},
+                                "metadata": {"type": "object"},
+                                "spec": structural(spec),
+                                "status": structural(status),
+                            },
+                        }
+                    },
+                    **version,
+                }
+            ],
+        },
+    }
+
+
+def _column(name: str, path: str, *, kind: str = "string", priority: int = 0, description: str = "") -> Schema:
+    column: Schema = {"name": name, "type": kind, "jsonPath": path}
+    if description:
+        column["description"] = description
+    if priority:
+        column["priority"] = priority
+    return column
+
+
+def inference_job_crd() -> Schema:
+    """The InferenceJob CRD."""
+    return _crd(
+        kind=job.KIND,
+        plural=job.PLURAL,
+        short="ij",
+        spec=job.InferenceJobSpec,
+        status=job.InferenceJobStatus,
+        version={
+            "subresources": {
+                "status": {},
+                "scale": {
+                    "specReplicasPath": ".spec.replicas",
+                    "statusReplicasPath": ".status.replicas",
+                    "labelSelectorPath": ".status.selector",
+                },
+            },
+            "selectableFields": [
+                {"jsonPath": path}
+                for path in (".spec.model", ".spec.accelerator", ".spec.suspend", ".status.phase", ".status.placement.node")
+            ],
+            "additionalPrinterColumns": [
+                _column("Accelerator", ".status.placement.accelerator", description="Accelerator class it runs on"),
+                _column("Reason", ".status.reason", description="How it stands, in one word"),
+                _column("Outlook", ".status.deadline.outlook", description="Whether the deadline will be kept"),
+                _column("Slack", ".status.deadline.slackSeconds", kind="integer", description="Seconds to spare; negative is late"),
+                _column("P95", ".status.latency.p95", kind="number", description="95th percentile of latency, milliseconds"),
+                _column("Node", ".status.placement.node", description="Node it runs on"),
+                _column("Age", ".metadata.creationTimestamp", kind="date"),
+                _column("Model", ".spec.model", priority=1),
+                _column("Provider", ".status.placement.executionProvider", priority=1),
+                _column("Completed", ".status.progress.completed", kind="integer", priority=1),
+                _column("Total", ".status.progress.total", kind="integer", priority=1),
+                # As text: kubectl shows dates as ages, and knows none for what is still to come.
+                _column("Deadline", ".spec.deadline", priority=1),
+            ],
+        },
+    )
+
+
+def inference_model_crd() -> Schema:
+    """The InferenceModel CRD."""
+    return _crd(
+        kind=model.KIND,
+        plural=model.PLURAL,
+        short="im",
+        spec=model.InferenceModelSpec,
+        status=model.InferenceModelStatus,
+        version={
+            "subresources": {"status": {}},
+            "additionalPrinterColumns": [
+                _column("Default", ".spec.defaultVersion"),
+                _column("Versions", ".spec.versions[*].name"),
+                _column("Age", ".metadata.creationTimestamp", kind="date"),
+            ],
+        },
+    )
+
+
+def files() -> dict[str, str]:
+    """File name to YAML text of every CRD."""
+    crds = (inference_job_crd(), inference_model_crd())
+    return {f"{crd['metadata']['name']}.yaml": yaml.safe_dump(crd, sort_keys=False, width=120, allow_unicode=True) for crd in crds}
+
+
+def main() -> None:
+    """Write all CRDs into every directory given."""
+    for target in map(Path, sys.argv[1:]):
+        for name, text in files().items():
+            (target / name).write_text(text)
+
+
+if __name__ == "__main__":
+    main()

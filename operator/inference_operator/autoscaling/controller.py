@@ -1,0 +1,151 @@
+"""After each round of telemetry: every serving job's history, load and steering, kept in the store for whoever asks.
+
+Every replica of the operator does this by itself, the standbys too: each can answer the HPA.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from inference_operator.api.conditions import NO_PLACE, ConditionType, Truth, find
+from inference_operator.api.job import wanted_replicas
+from inference_operator.autoscaling import window
+from inference_operator.autoscaling.recommender import Bounds, Seen, steer
+from inference_operator.runtime.clock import Clock
+from inference_operator.settings import AutoscalingSettings
+from inference_operator.state.load import History, Load, Measure, Sample, Steering, Tick, Workers
+from inference_operator.state.objects import Job, Key, Pod, PodPhase
+from inference_operator.state.store import Store
+from inference_protocol.messages import Telemetry
+
+RECENT_SECONDS = 5.0
+# A worker whose last answer is older counts as unreachable: one lost answer is no outage.
+PATIENCE_ROUNDS = 3
+# What of a latency is worth a look; whether it is worth a write, the plan decides.
+_LATENCY_NEWS = 0.1
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What is kept of one job between rounds."""
+
+    history: History | None = None
+    steering: Steering | None = None
+    # When the job was last woken for its latency, and for which.
+    told: tuple[float, float] = (0.0, 0.0)
+
+
+class Autoscale:
+    """Rounds in, measures out."""
+
+    def __init__(
+        self, store: Store, clock: Clock, wake: Callable[[Key], None], settings: AutoscalingSettings, *, telemetry_seconds: float
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._wake = wake
+        self._settings = settings
+        self._patience = PATIENCE_ROUNDS * telemetry_seconds
+        self._samples: dict[str, Sample] = {}
+        self._memories: dict[str, _Memory] = {}
+
+    def round(self, answers: Mapping[str, Telemetry | None]) -> None:
+        """Take in one round: what each running worker answered, by the pod's uid; None when it did not."""
+        now = self._clock.monotonic()
+        serving = {job.uid: job for job in self._store.jobs.values() if job.spec is not None and job.spec.input is None}
+        samples: dict[str, Sample] = {}
+        for job in serving.values():
+            self._job(job, answers, samples, now)
+        self._samples = samples
+        for gone in self._memories.keys() - serving.keys():
+            del self._memories[gone]
+            self._store.measures.pop(gone, None)
+
+    def _job(self, job: Job, answers: Mapping[str, Telemetry | None], samples: dict[str, Sample], now: float) -> None:
+        pods = [pod for pod in self._store.workers_of(job.uid) if pod.key.namespace == job.key.namespace]
+        memory = self._memories.setdefault(job.uid, _Memory())
+        tick, workers = self._tick(pods, answers, samples, now)
+        keep = self._settings.window_seconds + 2 * RECENT_SECONDS
+        history = window.extended(memory.history, tick, workers, keep_seconds=keep)
+        memory.history = history
+        whole = window.load(history, seconds=self._settings.window_seconds)
+        memory.steering = self._steer(job, memory.steering, history, now)
+        before = self._store.measures.get(job.uid)
+        measure = Measure(now, whole, workers, memory.steering)
+        self._store.measures[job.uid] = measure
+        if _news(before) != _news(measure) or self._latency_moved(memory, whole, now):
+            self._wake(job.key)
+
+    @staticmethod
+    def _latency_moved(memory: _Memory, load: Load, now: float) -> bool:
+        when, p95 = memory.told
+        moved = load.p95 is not None and abs(load.p95 - p95) > _LATENCY_NEWS * p95
+        if not moved or now - when < RECENT_SECONDS:
+            return False
+        memory.told = (now, load.p95 or 0.0)
+        return True
+
+    def _tick(
+        self, pods: list[Pod], answers: Mapping[str, Telemetry | None], samples: dict[str, Sample], now: float
+    ) -> tuple[Tick, Workers]:
+        pairs: list[tuple[Sample, Sample]] = []
+        ready = measured = left_out = unreachable = queued = 0
+        for pod in pods:
+            if not counts_for_hpa(pod):
+                continue
+            ready += 1
+            before, answer = self._samples.get(pod.uid), answers.get(pod.uid)
+            if answer is None:
+                if before is not None and now - before.time <= self._patience:
+                    samples[pod.uid] = before
+                    measured += 1
+                else:
+                    unreachable += 1
+                continue
+            after = samples[pod.uid] = window.sample(answer, now)
+            if before is not None:
+                pairs.append((before, after))
+            if answer.draining or not answer.ready:
+                left_out += 1
+            else:
+                measured += 1
+                queued += answer.queued
+        return window.tick(pairs, now), Workers(ready, measured, left_out, unreachable, queued)
+
+    def _steer(self, job: Job, before: Steering | None, history: History, now: float) -> Steering | None:
+        bounds = bounds_of(job, len([p for p in self._store.workers_of(job.uid) if not p.terminal and not p.deleting]))
+        if bounds is None:
+            return None
+        seconds = self._settings.window_seconds
+        steady = window.load(history, seconds=seconds, since=history.steady_since)
+        recent = window.load(history, seconds=RECENT_SECONDS, since=history.steady_since)
+        return steer(before, Seen(now, history.workers, steady, recent), bounds, window_seconds=seconds)
+
+
+def counts_for_hpa(pod: Pod) -> bool:
+    """Whether the HPA counts the pod: Running and Ready, also while it is being deleted."""
+    return pod.phase is PodPhase.RUNNING and pod.ready
+
+
+def bounds_of(job: Job, placed: int) -> Bounds | None:
+    """What a job allows; None without a latency target. `placed` are its workers that exist."""
+    spec = job.spec
+    if spec is None or spec.serve is None or spec.serve.latency_target_milliseconds is None:
+        return None
+    serve = spec.serve
+    minimum = max(1, serve.min_replicas)
+    found = find(job.status.conditions, ConditionType.PLACED)
+    waits = found is not None and found.status is Truth.FALSE and found.reason in NO_PLACE
+    return Bounds(
+        target_seconds=spec.serve.latency_target_milliseconds / 1e3,
+        minimum=minimum,
+        maximum=serve.max_replicas if serve.max_replicas is not None else max(minimum, wanted_replicas(spec)),
+        asked=spec.replicas,
+        capacity=placed if waits else None,
+    )
+
+
+def _news(measure: Measure | None) -> object:
+    """What of a measure a job's conditions tell."""
+    if measure is None:
+        return None
+    return measure.known, measure.steering is not None and measure.steering.below_floor

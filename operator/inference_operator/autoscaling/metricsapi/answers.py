@@ -1,0 +1,117 @@
+"""The values of metrics, from what the last round of telemetry has found. What is not known is an error, never a number."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from http import HTTPStatus
+
+from inference_operator.autoscaling.controller import counts_for_hpa
+from inference_operator.autoscaling.hpa_manifest import METRIC, SIGNAL, STEERING
+from inference_operator.autoscaling.metricsapi.documents import RESOURCE, StatusError, Value
+from inference_operator.autoscaling.metricsapi.queries import ALL, Query
+from inference_operator.autoscaling.recommender import steering_milliseconds
+from inference_operator.runtime.clock import Clock
+from inference_operator.state.load import Measure
+from inference_operator.state.objects import Job, Key
+from inference_operator.state.store import Store
+
+# Rounds after which a measure is no news any more.
+_STALE_ROUNDS = 5
+_MEASURED = "measured"
+DESIRED = "inference_desired_replicas"
+
+_Number = Callable[[Measure], float]
+
+
+def _desired(measure: Measure) -> float:
+    if measure.steering is None:
+        raise StatusError(HTTPStatus.NOT_FOUND, "the job has no serve.latencyTargetMilliseconds, so no number is wanted")
+    return measure.steering.desired
+
+
+# By name; latencies in milliseconds. No request in the window is no latency: 0.
+METRICS: Mapping[str, _Number] = {
+    METRIC: lambda measure: (measure.load.p95 or 0.0) * 1e3,
+    "inference_latency_p99_ms": lambda measure: (measure.load.p99 or 0.0) * 1e3,
+    "inference_queue_depth": lambda measure: measure.workers.queued,
+    "inference_requests_per_second": lambda measure: measure.load.requests_per_second,
+    DESIRED: _desired,
+}
+
+
+class Answers:
+    """Looks values up in the store."""
+
+    def __init__(self, store: Store, clock: Clock, *, round_seconds: float) -> None:
+        self._store = store
+        self._clock = clock
+        self._stale = _STALE_ROUNDS * round_seconds
+
+    def answer(self, query: Query) -> list[Value]:
+        """All values that a query asks for. Raises StatusError."""
+        if query.resource != RESOURCE or query.metric not in METRICS or not query.namespace:
+            what = f"metric {query.metric} of {query.resource or 'objects'}"
+            raise StatusError(HTTPStatus.NOT_FOUND, f"there is no {what}; InferenceJobs have {', '.join(METRICS)}")
+        if query.name != ALL:
+            return [self._value(self.job(Key(query.namespace, query.name)), query)]
+        return self._of_all(query)
+
+    def job(self, key: Key) -> Job:
+        """The job. Raises StatusError: 404."""
+        job = self._store.jobs.get(key)
+        if job is None:
+            raise StatusError(HTTPStatus.NOT_FOUND, f"there is no InferenceJob {key.name!r} in {key.namespace!r}")
+        return job
+
+    def _of_all(self, query: Query) -> list[Value]:
+        found = []
+        for key, job in sorted(self._store.jobs.items()):
+            if key.namespace != query.namespace or not query.objects.matches(job.labels):
+                continue
+            try:
+                found.append(self._value(job, query))
+            except StatusError:
+                # A list tells what is known; who needs one object asks for it and is told what is wrong.
+                continue
+        return found
+
+    def _value(self, job: Job, query: Query) -> Value:
+        measure = self.measure(job)
+        milli = self._steering(job, measure) if self._steers(query) else round(METRICS[query.metric](measure) * 1e3)
+        return Value(job.key, query.metric, milli, self._measured_at(measure), round(measure.load.seconds))
+
+    def measure(self, job: Job) -> Measure:
+        """What is known of its workers. Raises StatusError: 503, while that is nothing or too old."""
+        measure = self._store.measures.get(job.uid)
+        unavailable = HTTPStatus.SERVICE_UNAVAILABLE
+        if measure is None:
+            raise StatusError(unavailable, f"InferenceJob {job.key} was not measured yet, or does not serve")
+        workers = measure.workers
+        if self._clock.monotonic() - measure.time > self._stale:
+            raise StatusError(unavailable, f"the last look at the workers of InferenceJob {job.key} is too old")
+        if workers.ready and not workers.measured and not workers.left_out:
+            text = f"none of the {workers.ready} ready workers of InferenceJob {job.key} can be reached by the operator"
+            raise StatusError(unavailable, text)
+        if not workers.ready or measure.load.seconds <= 0:
+            raise StatusError(unavailable, f"no worker of InferenceJob {job.key} is ready and measured yet")
+        return measure
+
+    @staticmethod
+    def _steers(query: Query) -> bool:
+        """Which series of the name is meant: the measured one unless only the other matches."""
+        if query.metric != METRIC or query.series.matches({SIGNAL: _MEASURED}):
+            return False
+        if query.series.matches({SIGNAL: STEERING}):
+            return True
+        raise StatusError(HTTPStatus.NOT_FOUND, f"{METRIC} has the series {SIGNAL}={_MEASURED} and {SIGNAL}={STEERING}")
+
+    def _steering(self, job: Job, measure: Measure) -> int:
+        target = job.spec.serve.latency_target_milliseconds if job.spec is not None and job.spec.serve is not None else None
+        if job.spec is None or target is None or measure.steering is None:
+            raise StatusError(HTTPStatus.NOT_FOUND, f"InferenceJob {job.key} has no serve.latencyTargetMilliseconds to steer by")
+        ready = sum(counts_for_hpa(pod) for pod in self._store.workers_of(job.uid))
+        return steering_milliseconds(measure.steering.desired, ready=ready, asked=job.spec.replicas, target_milliseconds=target)
+
+    def _measured_at(self, measure: Measure) -> datetime:
+        """The wall time of a measure, for readers; nothing is decided by it."""
+        age = self._clock.monotonic() - measure.time
+        return datetime.fromtimestamp(self._clock.now().timestamp() - age, tz=self._clock.now().tzinfo)

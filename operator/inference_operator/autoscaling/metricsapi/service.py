@@ -1,0 +1,105 @@
+"""The whole of it as the composition root sees it: `serve` on every replica, `register` on the leader."""
+
+import asyncio
+import logging
+import ssl
+from functools import partial
+
+from inference_operator.autoscaling.metricsapi import certificates
+from inference_operator.autoscaling.metricsapi.answers import Answers
+from inference_operator.autoscaling.metricsapi.authentication import CONFIG_PATH, FrontProxy, Tokens, parse_front_proxy, token_cache
+from inference_operator.autoscaling.metricsapi.authorization import SECONDS, Access
+from inference_operator.autoscaling.metricsapi.cache import TimedCache
+from inference_operator.autoscaling.metricsapi.certificates import Bundle, Certificates
+from inference_operator.autoscaling.metricsapi.registration import Registration
+from inference_operator.autoscaling.metricsapi.server import Front, Server
+from inference_operator.errors import NotFoundError, OperatorError
+from inference_operator.kube.ports import KubeClient
+from inference_operator.runtime.clock import Clock
+from inference_operator.runtime.queue import WorkQueue
+from inference_operator.settings import Settings
+from inference_operator.state.objects import Key, MetricsApi, MetricsApiState
+from inference_operator.state.store import Store
+
+log = logging.getLogger(__name__)
+
+# How soon a new certificate or CA is taken up; and how often is looked while something is still missing.
+LOOK_SECONDS, HURRY_SECONDS = 10.0, 1.0
+
+
+class CustomMetricsService:
+    """Keeps server, certificate and registration right, for ever."""
+
+    def __init__(
+        self, kube: KubeClient, store: Store, queue: WorkQueue[Key], clock: Clock, settings: Settings, namespace: str
+    ) -> None:
+        mine = settings.custom_metrics
+        self._kube, self._store, self._queue, self._clock = kube, store, queue, clock
+        self._certificates = Certificates(
+            kube, namespace=namespace, secret=mine.secret, service=mine.service, makes=mine.issue, owner=mine.owner
+        )
+        self._registration = Registration(kube, namespace=namespace, service=mine.service, owner=mine.owner)
+        tokens = Tokens(kube, token_cache(clock.monotonic))
+        access = Access(kube, TimedCache(clock.monotonic, seconds=SECONDS))
+        answers = Answers(store, clock, round_seconds=settings.telemetry_seconds)
+        self._front = Front(answers, tokens, access)
+        self._port = mine.port
+        self._bundle: Bundle | None = None
+        store.metrics_api = MetricsApi(MetricsApiState.PENDING)
+
+    async def serve(self) -> None:
+        """Serve, looking after certificate and trusted CA."""
+        server = Server(self._front, host="0.0.0.0", port=self._port)  # noqa: S104 -- the aggregator comes from outside the pod
+        self._port = server.port
+        try:
+            while True:
+                try:
+                    await self._look(server)
+                except (OperatorError, ssl.SSLError, ValueError) as error:
+                    log.warning("the metrics API is not up to date: %s", error)
+                await asyncio.sleep(LOOK_SECONDS if self._bundle is not None else HURRY_SECONDS)
+        finally:
+            await server.close()
+
+    async def _look(self, server: Server) -> None:
+        bundle = await self._certificates.current(self._clock.now())
+        if bundle is None:
+            log.info("waiting for the certificate of the metrics API")
+            return
+        proxy = await self._front_proxy()
+        if (bundle, proxy) != (self._bundle, self._front.front_proxy):
+            await server.use(partial(_load, bundle), proxy)
+        self._bundle = bundle
+
+    async def _front_proxy(self) -> FrontProxy | None:
+        try:
+            return parse_front_proxy(await self._kube.get(CONFIG_PATH))
+        except NotFoundError:
+            return None
+
+    async def register(self) -> None:
+        """Claim the API group while it is free, and tell the jobs when that changes."""
+        while True:
+            if self._bundle is not None:
+                try:
+                    self._tell(await self._registration.once(self._bundle.ca))
+                except OperatorError as error:
+                    log.warning("the metrics API can't be registered: %s", error)
+            serving = self._store.metrics_api.state is MetricsApiState.SERVING
+            await asyncio.sleep(LOOK_SECONDS if serving else HURRY_SECONDS)
+
+    def _tell(self, new: MetricsApi) -> None:
+        before, self._store.metrics_api = self._store.metrics_api, new
+        if new == before:
+            return
+        if new.state is MetricsApiState.TAKEN:
+            log.error("custom.metrics.k8s.io is served by %s, and a cluster has one provider: no HPA is made", new.owner)
+        else:
+            log.info("custom.metrics.k8s.io: %s", new.state.value)
+        for key, job in self._store.jobs.items():
+            if job.spec is not None and job.spec.autoscaling is not None:
+                self._queue.add(key)
+
+
+def _load(bundle: Bundle, context: ssl.SSLContext) -> None:
+    certificates.load(context, bundle)

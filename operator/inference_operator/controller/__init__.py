@@ -1,1 +1,0 @@
-"""Glue: events into the store, keys through the queue, decisions into effects."""

@@ -1,0 +1,261 @@
+"""Carry out a plan's actions in order. What the API server answers goes into the store at once, so that the next look sees it."""
+
+import logging
+from typing import Protocol
+
+from inference_operator.api import job as job_api
+from inference_operator.api import model as model_api
+from inference_operator.api import names
+from inference_operator.api.conditions import Reason
+from inference_operator.api.schema import API_VERSION
+from inference_operator.errors import ConflictError, NotFoundError, OperatorError, RefusedError
+from inference_operator.kube import paths
+from inference_operator.kube.events import event_manifest
+from inference_operator.kube.ports import KubeClient, Raw
+from inference_operator.runtime.clock import Clock
+from inference_operator.state.objects import Autoscaler, Job, Key, Model, Pod, Setback
+from inference_operator.state.parse import (
+    model_status_document,
+    parse_autoscaler,
+    parse_job,
+    parse_model,
+    parse_pod,
+    status_document,
+)
+from inference_operator.workers.actions import (
+    Action,
+    ApplyAutoscaler,
+    CreatePod,
+    CreateService,
+    DeleteAutoscaler,
+    DeleteJob,
+    DeletePod,
+    EmitEvent,
+    StartTask,
+    StopTask,
+    WriteModelStatus,
+    WriteStatus,
+)
+from inference_protocol.messages import TaskOrder
+
+log = logging.getLogger(__name__)
+
+
+class Memory(Protocol):
+    """What applying needs of the store."""
+
+    setbacks: dict[Key, Setback]
+    services: dict[str, Key]
+    models: dict[Key, Model]
+    autoscalers: dict[Key, Autoscaler]
+
+    def put_pod(self, pod: Pod) -> bool:
+        """Take in what the API server answered, or what is assumed until it does."""
+        ...
+
+    def drop_pod(self, key: Key, uid: str) -> None:
+        """Drop an assumption."""
+        ...
+
+    def mark_deleting(self, key: Key, uid: str) -> None:
+        """Remember a deletion that the watch has not shown yet."""
+        ...
+
+    def drop_job(self, key: Key, uid: str, *, for_good: bool = True) -> None:
+        """Forget a job that is gone."""
+        ...
+
+    def put_job(self, job: Job) -> bool:
+        """Take in what the API server answered."""
+        ...
+
+
+class Hands(Protocol):
+    """What reaches warm workers."""
+
+    async def start(self, job: Key, host: Key, address: str, order: TaskOrder) -> None:
+        """Hand a task over. Raises RetryableError."""
+        ...
+
+    async def stop(self, job: Key, host: Key, address: str, uid: str, attempt: int) -> None:
+        """Have a task end. Raises RetryableError."""
+        ...
+
+
+class Applier:
+    """Executes actions for one job at a time. Raises RetryableError and ConflictError for the queue to handle."""
+
+    def __init__(self, kube: KubeClient, memory: Memory, hands: Hands, clock: Clock, *, reporter: str) -> None:
+        self._hands = hands
+        self._kube = kube
+        self._memory = memory
+        self._clock = clock
+        self._reporter = reporter
+
+    async def apply(self, key: Key, actions: tuple[Action, ...]) -> None:
+        """Carry out the actions; stop at the first that fails.
+
+        What the API server refuses for good ends the plan too: the rest of it was decided as if the object were there.
+        """
+        for action in actions:
+            refused = await self._one(key, action)
+            if refused is not None:
+                log.warning("%s: %s: %s", key, refused.reason, refused.message)
+                self._memory.setbacks[key] = refused
+                return
+
+    async def _one(self, key: Key, action: Action) -> Setback | None:
+        match action:
+            case CreatePod():
+                return await self._create_pod(key, action)
+            case DeletePod():
+                log.info("%s: delete pod %s: %s", key, action.key.name, action.why)
+                await self._kube.delete(paths.pod(action.key), uid=action.uid)
+                self._memory.mark_deleting(action.key, action.uid)
+            case StartTask():
+                log.info("%s: attempt %d on warm worker %s", key, action.order.attempt, action.host.name)
+                await self._hands.start(key, action.host, action.address, action.order)
+            case StopTask():
+                log.info("%s: stop attempt %d on %s: %s", key, action.attempt, action.host.name, action.why)
+                await self._hands.stop(key, action.host, action.address, action.uid, action.attempt)
+            case CreateService():
+                return await self._create_service(key, action)
+            case DeleteJob():
+                log.info("%s: delete: %s", key, action.why)
+                await self._kube.delete(paths.one_job(action.key), uid=action.uid)
+                self._memory.drop_job(action.key, action.uid)
+            case ApplyAutoscaler():
+                return await self._apply_autoscaler(key, action)
+            case DeleteAutoscaler():
+                log.info("%s: delete HPA: %s", key, action.why)
+                await self._kube.delete(paths.one_autoscaler(action.key), uid=action.uid)
+                self._memory.autoscalers.pop(action.key, None)
+            case WriteStatus():
+                await self._write_status(action)
+            case WriteModelStatus():
+                await self._write_model_status(action)
+            case EmitEvent():
+                await self._emit(action)
+        return None
+
+    async def _create_pod(self, key: Key, action: CreatePod) -> Setback | None:
+        # Assumed before the call: a scheduling pass meanwhile must see the place as taken.
+        self._memory.put_pod(action.assumed)
+        try:
+            created = await self._create_or_adopt(paths.pods(key.namespace), action.manifest)
+        except BaseException as error:
+            self._memory.drop_pod(action.assumed.key, "")
+            if isinstance(error, RefusedError):
+                return self._setback(key, error)
+            raise
+        self._memory.setbacks.pop(key, None)
+        self._memory.put_pod(parse_pod(created))
+        placed = action.assumed.worker.placement if action.assumed.worker is not None else None
+        log.info("%s: pod %s on %s", key, action.assumed.key.name, placed.node if placed is not None else "?")
+        return None
+
+    async def _create_service(self, key: Key, action: CreateService) -> Setback | None:
+        try:
+            created = await self._create_or_adopt(paths.services(key.namespace), action.manifest)
+        except RefusedError as error:
+            return self._setback(key, error)
+        self._memory.setbacks.pop(key, None)
+        self._memory.services[created["metadata"]["labels"][names.LABEL_JOB_UID]] = Key(key.namespace, created["metadata"]["name"])
+        return None
+
+    async def _apply_autoscaler(self, key: Key, action: ApplyAutoscaler) -> Setback | None:
+        """Created first, and only then applied: an apply would take over an HPA of somebody else that has just come."""
+        log.info("%s: HPA: %s", key, action.why)
+        try:
+            if action.uid is None:
+                await self._create_or_adopt(paths.autoscalers(key.namespace), action.manifest)
+            metadata = {**action.manifest["metadata"], **({"uid": action.uid} if action.uid is not None else {})}
+            made = await self._kube.apply(paths.one_autoscaler(key), {**action.manifest, "metadata": metadata})
+        except RefusedError as error:
+            return self._setback(key, error)
+        self._memory.autoscalers[key] = parse_autoscaler(made)
+        return None
+
+    async def _create_or_adopt(self, path: str, manifest: Raw) -> Raw:
+        """Create an object; one of this name that is ours already is what was wanted. Raises RefusedError for somebody else's."""
+        try:
+            return await self._kube.create(path, manifest)
+        except ConflictError:
+            name = manifest["metadata"]["name"]
+            found = await self._kube.get(f"{path}/{name}")
+            if names.owner_uid(found["metadata"].get("labels", {})) == names.owner_uid(manifest["metadata"]["labels"]):
+                return found
+            text = f"a {manifest['kind']} {name!r} of somebody else exists; delete it or rename the job"
+            raise RefusedError(409, Reason.NAME_TAKEN, text) from None
+
+    def _setback(self, key: Key, error: RefusedError) -> Setback:
+        before = self._memory.setbacks.get(key)
+        reason = Reason.POD_REFUSED
+        if error.reason == Reason.NAME_TAKEN:
+            reason = Reason.NAME_TAKEN
+        elif "exceeded quota" in error.message:
+            reason = Reason.QUOTA_EXCEEDED
+        return Setback(reason, error.message, self._clock.now(), before.count + 1 if before is not None else 0)
+
+    async def _write_status(self, action: WriteStatus) -> None:
+        try:
+            written = await self._apply_status(f"{paths.one_job(action.key)}/status", _status_body(job_api.KIND, action))
+        except NotFoundError:
+            # Gone, though no watch has said so yet: looking at it again would find nothing else. Should the answer be wrong, the
+            # next list brings it back.
+            self._memory.drop_job(action.key, action.uid, for_good=False)
+            return
+        self._memory.put_job(parse_job(written))
+
+    async def _write_model_status(self, action: WriteModelStatus) -> None:
+        try:
+            written = await self._apply_status(f"{paths.one_model(action.key)}/status", _status_body(model_api.KIND, action))
+        except NotFoundError:
+            self._memory.models.pop(action.key, None)
+            return
+        self._memory.models[action.key] = parse_model(written)
+
+    async def _apply_status(self, path: str, body: Raw) -> Raw:
+        """Apply a status; what somebody else has written into it goes, since an apply takes away only what is ours alone.
+
+        It is written because it is to be another. An answer that it is the same would otherwise come again at every look, for ever.
+        """
+        before = body["metadata"]["resourceVersion"]
+        written = await self._kube.apply(path, body)
+        if written["metadata"]["resourceVersion"] != before:
+            return written
+        theirs = surplus(written.get("status", {}), body["status"])
+        if not theirs:
+            raise OperatorError(f"{path}: it was to change, and stays as it is; this is a fault of the operator")
+        log.warning("%s: what somebody else has written into it is taken away: %s", path, ", ".join(theirs))
+        return await self._kube.merge(path, {"metadata": {"resourceVersion": before}, "status": theirs})
+
+    async def _emit(self, action: EmitEvent) -> None:
+        try:
+            manifest = event_manifest(action, now=self._clock.now(), reporter=self._reporter)
+            await self._kube.create(paths.events(action.key.namespace), manifest)
+        except (ConflictError, RefusedError, NotFoundError) as error:
+            # An event is a courtesy: the condition says the same, so a namespace that is going away may lose it.
+            log.warning("%s: event %s is lost: %s", action.key, action.reason, error)
+
+
+def surplus(actual: Raw, wanted: Raw) -> Raw:
+    """The merge patch that takes from a document what another has not. Lists are left: those of a status are replaced or keyed."""
+    found: Raw = {}
+    for name, value in actual.items():
+        if name not in wanted:
+            found[name] = None
+        elif isinstance(value, dict) and isinstance(wanted[name], dict) and (inner := surplus(value, wanted[name])):
+            found[name] = inner
+    return found
+
+
+def _status_body(kind: str, action: WriteStatus | WriteModelStatus) -> Raw:
+    """What is applied, with the version that it was decided on.
+
+    An object of the same name that came after it is then a conflict, not a victim (the status subresource does not compare uids),
+    and of two measurements that meet, the second looks again instead of taking the first one's place.
+    """
+    document = status_document(action.status) if isinstance(action, WriteStatus) else model_status_document(action.status)
+    meta = {"name": action.key.name, "namespace": action.key.namespace, "uid": action.uid, "resourceVersion": action.version}
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": meta, "status": document}

@@ -1,0 +1,77 @@
+"""kopf as informer host: its watches feed the intake, and nothing else of it is used (docs/adr/0001).
+
+Handlers never call the API and never raise: kopf would neither retry them nor tell anyone.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import kopf
+
+from inference_operator.api import job, model, names
+from inference_operator.api.schema import GROUP, VERSION
+from inference_operator.controllers.informer import Intake
+from inference_operator.kube.connection import Connection
+
+log = logging.getLogger(__name__)
+
+_Take = Callable[..., None]
+
+
+def register(registry: kopf.OperatorRegistry, intake: Intake, connection: Connection, heard: Callable[[str], None]) -> None:
+    """Register one event handler a kind, and the log-in. `heard` is told each kind that speaks."""
+
+    @kopf.on.login(registry=registry)
+    async def login(**_: Any) -> kopf.ConnectionInfo:
+        return kopf.ConnectionInfo(
+            server=connection.server,
+            ca_path=connection.ca_path,
+            ca_data=connection.ca_data,
+            insecure=connection.tls is None,
+            token=connection.bearer(),
+            certificate_path=connection.certificate_path,
+            private_key_path=connection.key_path,
+        )
+
+    def listen(take: _Take, kind: str, *where: str) -> None:
+        @kopf.on.event(*where, registry=registry, id=f"take-{kind}")
+        async def on_event(event: Any, **_: Any) -> None:
+            heard(kind)
+            try:
+                take(event["object"], gone=event["type"] == "DELETED")
+            except Exception:
+                log.exception("a %s could not be taken in", kind)
+
+    listen(intake.job, job.PLURAL, GROUP, VERSION, job.PLURAL)
+    listen(intake.model, model.PLURAL, GROUP, VERSION, model.PLURAL)
+    listen(intake.pod, "pods", "", "v1", "pods")
+    listen(intake.node, "nodes", "", "v1", "nodes")
+    listen(intake.volume, "persistentvolumes", "", "v1", "persistentvolumes")
+    listen(intake.service, "services", "", "v1", "services")
+    listen(intake.autoscaler, "horizontalpodautoscalers", "autoscaling", "v2", "horizontalpodautoscalers")
+
+
+def watch_settings() -> kopf.OperatorSettings:
+    """Kopf's settings: quiet, server-side filtered, and quick to notice a dead stream."""
+    settings = kopf.OperatorSettings()
+    settings.peering.standalone = True
+    settings.scanning.disabled = True
+    settings.posting.enabled = False
+    settings.process.ultimate_exiting_timeout = 30
+    settings.watching.chunk_size = 500
+    settings.watching.server_timeout = 300
+    settings.watching.connect_timeout = 10
+    settings.watching.reconnect_backoff = 1.0
+    settings.watching.label_selectors["services"] = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}"
+    # An idle worker task an object lives this long: at ten thousand objects five seconds of them are 50 MB.
+    settings.queueing.idle_timeout = 0.5
+    settings.execution.max_workers = 4
+    settings.networking.request_timeout = 30
+    settings.networking.connect_timeout = 5
+    settings.networking.enforce_retry_after = True
+    # The default waits up to 21 s between tries: after an outage the watches would stay blind that much longer. And when the last
+    # try has failed the process ends, and lists everything anew: an API server that starts slowly is no reason for that.
+    settings.networking.error_backoffs = (1, 2, 4, 8, 8, 8, 8)
+    settings.persistence.finalizer = f"{names.DOMAIN}/unused"
+    return settings

@@ -1,0 +1,227 @@
+"""From raw objects to the store, and from each change to the jobs that it concerns."""
+
+from collections.abc import Callable
+from typing import Any
+
+from inference_operator.api import names
+from inference_operator.controllers.scheduling_loop import FleetLoop
+from inference_operator.jobs.demand import reckoned
+from inference_operator.settings import Metering
+from inference_operator.state.objects import Autoscaler, Key, Model, Node, Pod
+from inference_operator.state.parse import (
+    parse_autoscaler,
+    parse_exporter,
+    parse_job,
+    parse_model,
+    parse_node,
+    parse_pod,
+    parse_volume,
+)
+from inference_operator.state.pool_key import pool_key
+from inference_operator.state.store import Store, is_newer
+
+Raw = dict[str, Any]
+_METERING = Metering()
+
+
+class Intake:
+    """One method a kind: `gone` says that the object was deleted."""
+
+    def __init__(
+        self,
+        store: Store,
+        fleet: FleetLoop,
+        wake: Callable[[Key], None],
+        namespaces: tuple[str, ...] = (),
+        metering: Metering = _METERING,
+    ) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._wake = wake
+        # Namespaces whose jobs and models are ours to serve; none means all.
+        self._namespaces = frozenset(namespaces)
+        self._metering = metering
+
+    def _is_served(self, key: Key) -> bool:
+        return not self._namespaces or key.namespace in self._namespaces
+
+    def job(self, raw: Raw, *, gone: bool) -> None:
+        """An InferenceJob."""
+        key = _key(raw)
+        if not self._is_served(key):
+            return
+        if gone:
+            self._store.drop_job(key, raw["metadata"]["uid"])
+            self._wake(key)
+            return
+        job = parse_job(raw)
+        if self._store.put_job(job):
+            self._wake(job.key)
+
+    def model(self, raw: Raw, *, gone: bool) -> None:
+        """An InferenceModel concerns the jobs that name it, and its pool; what is merely told of it, those that wait."""
+        key = _key(raw)
+        if not self._is_served(key):
+            return
+        before = self._store.models.get(key)
+        model = None if gone else parse_model(raw)
+        if model is None:
+            if before is not None and before.uid != raw["metadata"]["uid"]:
+                # The news of a deletion that was followed by a new object of the same name.
+                return
+            self._store.models.pop(key, None)
+        else:
+            if before is not None and before.uid == model.uid and not is_newer(model.resource_version, before.resource_version):
+                return
+            if before == model:
+                return
+            self._store.models[key] = model
+        if _wish(before) != _wish(model):
+            for job in self._store.jobs_of(key):
+                self._wake(job)
+            # Its pool may be there for jobs on other models.
+            self._fleet.touch()
+        elif reckoned(before) != reckoned(model):
+            for job in filter(self._fleet.waits, self._store.jobs_of(key)):
+                self._wake(job)
+        self._wake(pool_key(key))
+
+    def node(self, raw: Raw, *, gone: bool) -> None:
+        """A node concerns the fleet."""
+        name = raw["metadata"]["name"]
+        before = self._store.nodes.get(name)
+        if gone and before is not None and before.uid not in ("", raw["metadata"].get("uid", before.uid)):
+            return
+        node = None if gone else parse_node(raw)
+        if (
+            node is not None
+            and before is not None
+            and before.uid == node.uid
+            and not is_newer(node.resource_version, before.resource_version)
+        ):
+            return
+        if node is None:
+            self._store.nodes.pop(name, None)
+        else:
+            self._store.nodes[name] = node
+        if _substance(before) == _substance(node):
+            return
+        self._fleet.touch()
+        if _works(before) != _works(node):
+            for pod in self._store.workers_on(name):
+                self._wake_owner(pod)
+
+    def volume(self, raw: Raw, *, gone: bool) -> None:
+        """A PersistentVolume concerns those who wait for a place in its claim's namespace."""
+        meta = raw["metadata"]
+        name, before = meta["name"], self._store.volumes.known.get(meta["name"])
+        if before is not None and before.uid == meta["uid"]:
+            if not gone and not is_newer(meta["resourceVersion"], before.resource_version):
+                return
+        elif gone:
+            return
+        after = None if gone else parse_volume(raw)
+        for namespace in self._store.volumes.put(name, after):
+            for key in self._fleet.waiting(namespace):
+                self._wake(key)
+            self._fleet.touch()
+
+    def pod(self, raw: Raw, *, gone: bool) -> None:
+        """A pod concerns its job when it is a worker, and the fleet when it takes or frees room."""
+        key = _key(raw)
+        before = self._store.pods.get(key)
+        if gone:
+            self._store.drop_pod(key, raw["metadata"]["uid"])
+            pod = before
+        else:
+            pod = parse_pod(raw)
+            if not self._store.put_pod(pod):
+                return
+        self._exporter(key, raw, gone=gone)
+        if pod is not None:
+            self._wake_owner(pod)
+        if _taken(before) != (None if gone else _taken(pod)) or _opens(before) != (None if gone else _opens(pod)):
+            self._fleet.touch()
+
+    def _exporter(self, key: Key, raw: Raw, *, gone: bool) -> None:
+        """A pod that may be a meter."""
+        wanted = self._metering.enabled and (not self._metering.namespaces or key.namespace in self._metering.namespaces)
+        found = parse_exporter(raw, self._metering.pod_labels) if wanted and not gone else None
+        if found is None:
+            self._store.exporters.pop(key, None)
+        else:
+            self._store.exporters[key] = found
+
+    def _wake_owner(self, pod: Pod) -> None:
+        if pod.worker is None:
+            return
+        if (job := self._store.job_key(pod.worker.job_uid)) is not None:
+            self._wake(job)
+        if pod.worker.pool:
+            for lodger in self._store.lodgers.on(pod.key):
+                self._wake(lodger)
+            if (model := self._store.model_key(pod.worker.job_uid)) is not None:
+                self._wake(pool_key(model))
+
+    def service(self, raw: Raw, *, gone: bool) -> None:
+        """A Service of ours."""
+        uid = raw["metadata"].get("labels", {}).get(names.LABEL_JOB_UID)
+        if uid is None:
+            return
+        if gone:
+            self._store.services.pop(uid, None)
+        else:
+            self._store.services[uid] = _key(raw)
+        if gone and (job := self._store.job_key(uid)) is not None:
+            self._wake(job)
+
+    def autoscaler(self, raw: Raw, *, gone: bool) -> None:
+        """An HPA concerns the InferenceJob that it scales, and the one that has its name."""
+        key = _key(raw)
+        before = self._store.autoscalers.get(key)
+        after = None if gone else parse_autoscaler(raw)
+        if after is None:
+            if before is None or before.uid != raw["metadata"]["uid"]:
+                return
+            del self._store.autoscalers[key]
+        elif before is not None and before.uid == after.uid and not is_newer(after.resource_version, before.resource_version):
+            return
+        else:
+            self._store.autoscalers[key] = after
+        if _scaling(before) != _scaling(after):
+            for job in {a.target for a in (before, after) if a is not None and a.target is not None} | {key}:
+                if job in self._store.jobs:
+                    self._wake(job)
+
+
+def _key(raw: Raw) -> Key:
+    return Key(raw["metadata"].get("namespace", ""), raw["metadata"]["name"])
+
+
+def _wish(model: Model | None) -> object:
+    """What its author says of a model."""
+    return None if model is None else (model.uid, model.spec, model.invalid)
+
+
+def _substance(node: Node | None) -> object:
+    return None if node is None else (node.labels, node.taints, node.allocatable, node.ready, node.unschedulable, node.reachable)
+
+
+def _works(node: Node | None) -> object:
+    """Whether a node can be counted on to run and to end what it has."""
+    return node is not None and (node.reachable, node.ready)
+
+
+def _taken(pod: Pod | None) -> object:
+    """What a pod takes, and where; None when it takes nothing."""
+    return None if pod is None or pod.terminal else (pod.node, pod.requests)
+
+
+def _opens(pod: Pod | None) -> object:
+    """Whether a warm worker takes tasks; None for every other pod."""
+    return (pod.ready, pod.deleting) if pod is not None and pod.worker is not None and pod.worker.pool else None
+
+
+def _scaling(found: Autoscaler | None) -> object:
+    """What of an HPA matters: not its status, which changes all the time."""
+    return None if found is None else (found.uid, found.target, found.job_uid, found.revision, found.spec)

@@ -1,0 +1,114 @@
+"""A complete list of every kind, at the start and from time to time: it heals what a watch has lost.
+
+kopf does not report deletions that happened while its stream was down (docs/adr/0001), so what a list lacks is dropped here.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from inference_operator.api import names
+from inference_operator.controllers.informer import Intake
+from inference_operator.errors import OperatorError
+from inference_operator.kube import paths
+from inference_operator.kube.ports import KubeClient
+from inference_operator.state.objects import Key
+from inference_operator.state.store import Store, ghosts
+
+log = logging.getLogger(__name__)
+
+_OURS = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}"
+
+
+class Resync:
+    """Lists, takes in, and buries ghosts."""
+
+    def __init__(self, kube: KubeClient, store: Store, intake: Intake, heard: Callable[[str], None]) -> None:
+        self._kube = kube
+        self._store = store
+        self._intake = intake
+        self._heard = heard
+
+    async def run(self, seconds: float) -> None:
+        """Resync for ever; a failed round is tried again in the next."""
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                await self.once()
+            except OperatorError as error:
+                log.warning("resync failed: %s", error)
+
+    async def once(self) -> None:
+        """One round over all kinds. Nodes, volumes and pods first: capacity has to be known before anything is placed.
+
+        Ghosts are buried together, owners first: a job that has gone with its worker must not be given another one in between.
+        Where a list fails, those of the lists before it are buried all the same.
+        """
+        graves: list[tuple[str, Callable[..., None], list[tuple[Key, str]]]] = []
+        try:
+            for name, known, take, path, selector in (
+                ("nodes", self._nodes, self._intake.node, paths.nodes(), ""),
+                ("persistentvolumes", self._volumes, self._intake.volume, paths.volumes(), ""),
+                ("pods", self._pods, self._intake.pod, paths.pods(None), ""),
+                ("services", self._services, self._intake.service, paths.services(None), _OURS),
+                ("horizontalpodautoscalers", self._autoscalers, self._intake.autoscaler, paths.autoscalers(None), ""),
+                ("inferencemodels", self._models, self._intake.model, paths.models(None), ""),
+                ("inferencejobs", self._jobs, self._intake.job, paths.jobs(None), ""),
+            ):
+                before = known()
+                listed = await self._kind(name, path, take, selector=selector)
+                graves.append((name, take, ghosts(before, listed)))
+        finally:
+            for name, take, gone in reversed(graves):
+                for key, uid in gone:
+                    log.info("resync: %s %s is gone", name, key)
+                    take(_buried(key, uid), gone=True)
+
+    async def _kind(self, name: str, path: str, take: Callable[..., None], *, selector: str) -> list[tuple[Key, str]]:
+        listed: list[tuple[Key, str]] = []
+        async for page in self._kube.list_pages(path, selector=selector):
+            for raw in page:
+                meta: dict[str, Any] = raw["metadata"]
+                uid = meta.get("labels", {}).get(names.LABEL_JOB_UID, "") if name == "services" else meta["uid"]
+                listed.append((Key(meta.get("namespace", ""), meta["name"]), uid))
+                _guarded(take, raw, name)
+            # A page of five hundred objects takes tens of milliseconds; probes and leases must not wait for twenty of them.
+            await asyncio.sleep(0)
+        self._heard(name)
+        return listed
+
+    # Only what was known before the list began can be a ghost: the rest came after.
+
+    def _nodes(self) -> dict[Key, str]:
+        return {Key("", name): node.uid for name, node in self._store.nodes.items()}
+
+    def _volumes(self) -> dict[Key, str]:
+        return {Key("", name): volume.uid for name, volume in self._store.volumes.known.items()}
+
+    def _pods(self) -> dict[Key, str]:
+        return {key: pod.uid for key, pod in self._store.pods.items() if pod.uid}
+
+    def _services(self) -> dict[Key, str]:
+        return {key: uid for uid, key in self._store.services.items()}
+
+    def _models(self) -> dict[Key, str]:
+        return {key: model.uid for key, model in self._store.models.items()}
+
+    def _autoscalers(self) -> dict[Key, str]:
+        return {key: found.uid for key, found in self._store.autoscalers.items()}
+
+    def _jobs(self) -> dict[Key, str]:
+        return {key: job.uid for key, job in self._store.jobs.items()}
+
+
+def _buried(key: Key, uid: str) -> dict[str, Any]:
+    return {"metadata": {"namespace": key.namespace, "name": key.name, "uid": uid, "labels": {names.LABEL_JOB_UID: uid}}}
+
+
+def _guarded(take: Callable[..., None], raw: dict[str, Any], kind: str) -> None:
+    """An object that we can't read must not hide the others."""
+    try:
+        take(raw, gone=False)
+    except Exception:
+        log.exception("a %s could not be taken in", kind)

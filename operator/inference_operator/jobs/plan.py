@@ -1,0 +1,147 @@
+"""What to do and what to say about one job: the whole decision, as a plan that can be printed and compared."""
+
+from dataclasses import replace
+from datetime import datetime
+
+from inference_operator.api.conditions import Condition, ConditionType, Reason, Truth, dated, find, is_true
+from inference_operator.api.instants import shift
+from inference_operator.api.job import AttemptOutcome, InferenceJobStatus, Outlook
+from inference_operator.autoscaling.hpa import autoscaled, removed
+from inference_operator.jobs.batch import plan_batch
+from inference_operator.jobs.demand import Standing, need
+from inference_operator.jobs.outcome import Outcome, refused, stop_all, suspended
+from inference_operator.jobs.serve import plan_serve
+from inference_operator.scheduling.types import Answer
+from inference_operator.settings import Settings
+from inference_operator.state.finished import is_finished
+from inference_operator.state.objects import Observed
+from inference_operator.workers.actions import Action, DeleteJob, EmitEvent, Plan, WriteStatus
+
+
+def plan(observed: Observed, stand: Standing, answer: Answer | None, settings: Settings, now: datetime) -> Plan:
+    """Decide. `answer` is the scheduler's, and None before it has spoken."""
+    job = observed.job
+    if job.deleting:
+        # Owner references do the rest: nothing here may hold a deletion up.
+        return Plan()
+    if job.unreadable is not None:
+        return Plan()
+    if is_finished(job):
+        return _after_the_end(observed, now)
+    if answer is not None and (answer.uid, answer.revision) != (job.uid, stand.revision):
+        answer = None
+    outcome = autoscaled(_outcome(observed, stand, answer, settings, now), observed, settings, now)
+    if outcome.silent:
+        return Plan(outcome.actions, outcome.recheck)
+    status = _settle(outcome, observed, now)
+    actions: list[Action] = list(outcome.actions)
+    if status != job.status:
+        actions.append(WriteStatus(job.key, job.uid, status, job.resource_version))
+        actions.extend(_events(observed, status))
+    return Plan(tuple(actions), outcome.recheck)
+
+
+def _outcome(observed: Observed, stand: Standing, answer: Answer | None, settings: Settings, now: datetime) -> Outcome:
+    spec = observed.job.spec
+    if stand.refusal is not None or spec is None:
+        return refused(observed, stand)
+    if spec.suspend:
+        return suspended(observed, stand)
+    if answer is None and need(observed, stand, settings, now) is not None and not _has_news(observed, stand):
+        # The scheduler answers within milliseconds; a status that says "not decided yet" would cost a write and tell nothing.
+        return _meanwhile(observed, stand, settings, now)
+    if spec.input is not None:
+        return plan_batch(observed, stand, answer, settings, now)
+    return plan_serve(observed, stand, answer, settings, now)
+
+
+def _meanwhile(observed: Observed, stand: Standing, settings: Settings, now: datetime) -> Outcome:
+    """What needs no place is done without waiting for one: a service's workers that go, its Service, and its end."""
+    if stand.replicas is None:
+        return Outcome(silent=True)
+    decided = plan_serve(observed, stand, None, settings, now)
+    over = any(finding.type is ConditionType.SUCCEEDED for finding in decided.findings)
+    return decided if over else replace(decided, silent=True)
+
+
+def _has_news(observed: Observed, stand: Standing) -> bool:
+    """Whether an attempt ended and no status tells it yet: the next one must not begin before that is written."""
+    state, told = stand.attempts, observed.job.status.last_attempt
+    if state is None:
+        return False
+    untold = told is None or told.number != state.number or told.outcome is AttemptOutcome.RUNNING
+    return state.ending is not None and untold
+
+
+def _settle(outcome: Outcome, observed: Observed, now: datetime) -> InferenceJobStatus:
+    """The status to be: findings dated, and what would only make noise kept as it was."""
+    before = observed.job.status
+    conditions = dated(outcome.findings, before=before.conditions, generation=observed.job.generation, now=now)
+    if _outlook(before) == _outlook(outcome.status):
+        conditions = tuple(_calm(c, before.conditions) for c in conditions)
+    kinds = (ConditionType.READY, ConditionType.SUSPENDED, ConditionType.SUCCEEDED)
+    summary = next((found for kind in kinds if (found := find(conditions, kind)) is not None), None)
+    return replace(
+        outcome.status,
+        observed_generation=observed.job.generation,
+        phase=outcome.phase,
+        reason=summary.reason if summary is not None else None,
+        conditions=list(conditions),
+    )
+
+
+def _outlook(status: InferenceJobStatus) -> Outlook | None:
+    return status.deadline.outlook if status.deadline is not None else None
+
+
+# Reasons whose message counts things that move all the time: while reason and outlook stand, so does the message.
+_CALM = frozenset({Reason.NO_FREE_CAPACITY, Reason.NO_NODE_FITS})
+
+
+def _calm(condition: Condition, before: list[Condition]) -> Condition:
+    old = next((c for c in before if c.type == condition.type), None)
+    if old is None or condition.reason not in _CALM or (old.status, old.reason) != (condition.status, condition.reason):
+        return condition
+    return replace(condition, message=old.message)
+
+
+def _after_the_end(observed: Observed, now: datetime) -> Plan:
+    """Free what is still held, keep the generation current, and delete the job when its time is up."""
+    job = observed.job
+    actions: list[Action] = [*stop_all(observed, "the job has ended"), *removed(observed, "the job has ended")]
+    if job.status.observed_generation != job.generation:
+        conditions = [replace(condition, observed_generation=job.generation) for condition in job.status.conditions]
+        status = replace(job.status, observed_generation=job.generation, conditions=conditions)
+        actions.append(WriteStatus(job.key, job.uid, status, job.resource_version))
+    ttl = job.spec.ttl_seconds_after_finished if job.spec is not None else None
+    # A service's completion time is when it was first ready; what counts here is when it ended.
+    batch = job.spec is not None and job.spec.input is not None
+    ended = (job.status.completion_time if batch else None) or _ended_since(job.status)
+    if ttl is None or ended is None:
+        return Plan(tuple(actions))
+    due = shift(ended, ttl)
+    if now >= due:
+        return Plan((*actions, DeleteJob(job.key, job.uid, f"finished {ttl} s ago, as ttlSecondsAfterFinished says")))
+    return Plan(tuple(actions), due)
+
+
+def _ended_since(status: InferenceJobStatus) -> datetime | None:
+    succeeded = find(status.conditions, ConditionType.SUCCEEDED)
+    return succeeded.last_transition_time if succeeded is not None else None
+
+
+def _events(observed: Observed, status: InferenceJobStatus) -> list[EmitEvent]:
+    """An event for each turn for the worse; success speaks through the status alone."""
+    job = observed.job
+    before, after = job.status.last_attempt, status.last_attempt
+    events = []
+    failed_before = before is not None and after is not None and (before.number, before.outcome) == (after.number, after.outcome)
+    stalled = find(status.conditions, ConditionType.STALLED)
+    stalled_anew = (
+        stalled is not None and stalled.status is Truth.TRUE and not is_true(job.status.conditions, ConditionType.STALLED)
+    )
+    if stalled is not None and stalled_anew:
+        events.append(EmitEvent(job.key, job.uid, stalled.reason, stalled.message))
+    elif after is not None and after.outcome is AttemptOutcome.FAILED and not failed_before:
+        events.append(EmitEvent(job.key, job.uid, "AttemptFailed", f"attempt {after.number}: {after.reason}: {after.message}"))
+    return events

@@ -1,0 +1,95 @@
+"""How a serving job's workers stand, and how many it should have."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from inference_operator.api.instants import shift
+from inference_operator.api.job import AttemptOutcome, wanted_replicas
+from inference_operator.settings import Settings
+from inference_operator.state.objects import Observed, Pod
+from inference_operator.workers.attempts import Ending, backoff_seconds, ending_of, is_running
+
+# A fault that will not go away by itself is looked at again now and then: a missing model may have been uploaded since.
+PERMANENT_RETRY_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """A serving job's workers. `current` have the newest revision, `stale` an older one; both live. `failed` ended by a fault."""
+
+    wanted: int
+    current: tuple[Pod, ...]
+    stale: tuple[Pod, ...]
+    failed: tuple[Pod, ...]
+    ended: tuple[Pod, ...]
+    fault: Ending | None
+    retry: datetime | None
+    next_number: int
+
+    @property
+    def ready(self) -> tuple[Pod, ...]:
+        """Workers of the newest revision that answer."""
+        return tuple(pod for pod in self.current if is_running(pod))
+
+    @property
+    def serving(self) -> tuple[Pod, ...]:
+        """Workers of any revision that answer."""
+        return tuple(pod for pod in (*self.current, *self.stale) if is_running(pod))
+
+    @property
+    def missing(self) -> int:
+        """Workers that have still to be placed."""
+        return max(0, self.wanted - len(self.current))
+
+    @property
+    def may_make_room(self) -> bool:
+        """Whether an old worker may go before its successor has a place: one at a time, and only while all others answer."""
+        complete = len(self.current) + len(self.stale) >= self.wanted and len(self.ready) == len(self.current)
+        return bool(self.missing and self.stale and complete and not self.superfluous)
+
+    @property
+    def superfluous(self) -> tuple[Pod, ...]:
+        """Workers to take away: old revisions as new ones become ready, then the newest current ones over the number."""
+        keep_stale = max(0, self.wanted - len(self.ready))
+        ranked = sorted(self.stale, key=lambda pod: (not is_running(pod), pod.number))
+        over = sorted(self.current, key=lambda pod: (not is_running(pod), pod.number))[self.wanted :]
+        return (*ranked[keep_stale:], *over)
+
+
+def replicas(observed: Observed, revision: str, settings: Settings, now: datetime) -> Replicas:
+    """Sort the job's pods."""
+    spec = observed.job.spec
+    assert spec is not None, "only admitted jobs have replicas"
+    pods = sorted(observed.pods, key=lambda pod: pod.number)
+    live = [pod for pod in pods if not pod.terminal and not pod.deleting and pod.uid not in observed.lost]
+    current = tuple(pod for pod in live if pod.worker is not None and pod.worker.revision == revision)
+    stale = tuple(pod for pod in live if pod not in current)
+    ended = tuple(pod for pod in pods if pod.terminal and not pod.deleting)
+    faults = [(pod, ending) for pod in ended if _is_of(pod, revision) and (ending := ending_of(pod, revision)) is not None]
+    failed = tuple(pod for pod, ending in faults if ending.outcome is AttemptOutcome.FAILED)
+    last = max(((p, e) for p, e in faults if p in failed), key=lambda pair: pair[0].number, default=None)
+    ready_since = [pod for pod in current if is_running(pod) and last is not None and pod.number > last[0].number]
+    fault = last[1] if last is not None and not ready_since else None
+    return Replicas(
+        wanted=wanted_replicas(spec),
+        current=current,
+        stale=stale,
+        failed=failed,
+        ended=ended,
+        fault=fault,
+        retry=_retry(last[0], fault, observed, settings, now) if fault is not None and last is not None else None,
+        next_number=max([pod.number for pod in pods] + [observed.job.status.attempts]) + 1,
+    )
+
+
+def _retry(pod: Pod, fault: Ending, observed: Observed, settings: Settings, now: datetime) -> datetime:
+    ended = pod.ended or now
+    if fault.permanent:
+        return shift(ended, PERMANENT_RETRY_SECONDS)
+    status = observed.job.status
+    counted = status.last_attempt is not None and status.last_attempt.number >= pod.number
+    return shift(ended, backoff_seconds(status.failed_attempts + (not counted), settings))
+
+
+def _is_of(pod: Pod, revision: str) -> bool:
+    return pod.worker is not None and pod.worker.revision == revision

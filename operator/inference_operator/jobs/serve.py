@@ -1,0 +1,257 @@
+"""The plan of a serving job: keep workers, replace old revisions without a gap, end when told."""
+
+from dataclasses import replace
+from datetime import datetime
+
+from inference_operator.api import names
+from inference_operator.api.conditions import AnyReason, ConditionType, Finding, Reason, Truth
+from inference_operator.api.instants import shift
+from inference_operator.api.job import (
+    AttemptOutcome,
+    AttemptStatus,
+    DeadlinePolicy,
+    DeadlineStatus,
+    InferenceJobStatus,
+    LatencyStatus,
+)
+from inference_operator.api.schema import rfc3339
+from inference_operator.jobs.demand import Standing, need, setback_retry
+from inference_operator.jobs.outcome import ACCEPTED, Outcome, failed, stop_all
+from inference_operator.jobs.replicas import Replicas
+from inference_operator.jobs.status import (
+    deadline_status,
+    facts_of,
+    model_status,
+    placement_status,
+    queue_status,
+    waiting_deadline,
+    waiting_words,
+    window_status,
+)
+from inference_operator.scheduling.types import Answer, Obstacle
+from inference_operator.settings import Settings
+from inference_operator.state.objects import Observed
+from inference_operator.workers.actions import Action, CreatePod, CreateService, DeletePod, WriteModelStatus
+from inference_operator.workers.attempts import is_running
+from inference_operator.workers.creation import create_worker
+from inference_operator.workers.pod_problems import out_of_reach, trouble_of
+from inference_operator.workers.profiles import learned
+from inference_operator.workers.service import endpoint, service
+from inference_operator.workers.source import model_source
+from inference_protocol.reasons import WorkerReason
+
+# Latency under load never stands still: it is written when it moved by a quarter, or across the target, and at most this often.
+_LATENCY_SECONDS = 15
+_LATENCY_NEWS = 0.25
+# So much of a worker's words goes into a condition.
+_TOLD = 1000
+
+
+def plan_serve(observed: Observed, stand: Standing, answer: Answer | None, settings: Settings, now: datetime) -> Outcome:
+    """Decide about one serving job that is admitted, not suspended and not finished."""
+    state, spec = stand.replicas, observed.job.spec
+    assert state is not None and spec is not None
+    until = spec.serve.until if spec.serve is not None else None
+    if until is not None and until <= now:
+        return _ended(observed, state, until, now)
+    if (
+        spec.deadline_policy is DeadlinePolicy.FIRM
+        and spec.deadline is not None
+        and state.wanted
+        and _first_ready(observed, state, now) is None
+        and now >= spec.deadline
+    ):
+        text = f"was not ready by the deadline {rfc3339(spec.deadline)}, and deadlinePolicy is Firm"
+        return Outcome(
+            stop_all(observed, text), failed(Reason.DEADLINE_EXCEEDED, text), _stopped(_status(observed, state, now)), "Failed"
+        )
+    actions = _actions(observed, stand, state, answer, settings, now)
+    placing = any(isinstance(action, CreatePod) for action in actions)
+    obstacle = answer.obstacle if answer is not None and state.missing and not placing else None
+    status = _status(observed, state, now, obstacle)
+    findings, phase = _findings(observed, state, obstacle, status, placing=placing)
+    wakes = (until, state.retry, _future(spec.deadline, now), setback_retry(observed, settings) if observed.setback else None)
+    return Outcome(actions, findings, status, phase, min(filter(None, wakes), default=None))
+
+
+def _actions(
+    observed: Observed, stand: Standing, state: Replicas, answer: Answer | None, settings: Settings, now: datetime
+) -> tuple[Action, ...]:
+    actions: list[Action] = []
+    held_up = observed.setback is not None and setback_retry(observed, settings) > now
+    if not observed.has_service and not held_up:
+        actions.append(CreateService(service(observed.job), "the job has no Service"))
+    if answer is not None and need(observed, stand, settings, now) is not None:
+        for offset, assignment in enumerate(answer.assignments[: state.missing]):
+            number = state.next_number + offset
+            actions.append(create_worker(observed, assignment, number=number, revision=stand.revision, settings=settings, now=now))
+    actions.extend(DeletePod(pod.key, pod.uid, "not wanted any more") for pod in state.superfluous)
+    if answer is not None and answer.obstacle is not None and not answer.assignments and state.may_make_room:
+        # A roll-out needs room beside the old workers; where there is none, one of them makes room.
+        oldest = state.stale[0]
+        actions.append(DeletePod(oldest.key, oldest.uid, "makes room for its successor: no node has room for both"))
+    gone = [pod for pod in observed.pods if pod.uid in observed.lost and not pod.terminal and not pod.deleting]
+    actions.extend(DeletePod(pod.key, pod.uid, f"node {pod.node} is out of reach") for pod in gone)
+    # The newest ended pod keeps the last words; older ones only fill the list.
+    actions.extend(DeletePod(pod.key, pod.uid, "ended, and not the newest") for pod in state.ended[:-1])
+    for pod in state.ready[:1]:
+        status = learned(
+            observed.model,
+            facts_of(pod, observed.readings),
+            accelerator=pod.worker.accelerator if pod.worker else "",
+            now=now,
+            since=pod.started or now,
+        )
+        if status is not None and observed.model is not None:
+            actions.append(WriteModelStatus(observed.model.key, observed.model.uid, status, observed.model.resource_version))
+    return tuple(actions)
+
+
+def _ended(observed: Observed, state: Replicas, until: datetime, now: datetime) -> Outcome:
+    text = f"served until {rfc3339(until)}, as spec.serve.until says"
+    findings = (
+        ACCEPTED,
+        # No Ready: it does not answer, and it is where its author wants it. kstatus reads that as current.
+        Finding(ConditionType.SUCCEEDED, Truth.TRUE, Reason.ENDED, text),
+    )
+    return Outcome(stop_all(observed, text), findings, _stopped(_status(observed, state, now)), "Succeeded")
+
+
+def _stopped(status: InferenceJobStatus) -> InferenceJobStatus:
+    return replace(status, replicas=0, ready_replicas=0)
+
+
+def _findings(
+    observed: Observed, state: Replicas, obstacle: Obstacle | None, status: InferenceJobStatus, *, placing: bool
+) -> tuple[tuple[Finding, ...], str]:
+    ready, wanted = len(state.ready), state.wanted
+    placed = Finding(ConditionType.PLACED, Truth.TRUE, Reason.PLACED, f"{len(state.current)} of {wanted} workers have a place")
+    if not wanted:
+        text = "no worker is wanted; set replicas above zero to serve again"
+        return (ACCEPTED, Finding(ConditionType.READY, Truth.TRUE, Reason.SCALED_TO_ZERO, text)), "ScaledToZero"
+    if ready >= wanted and not state.stale:
+        text = f"{ready} of {wanted} workers answer at {status.endpoint}{out_of_reach(observed)}"
+        return (ACCEPTED, placed, Finding(ConditionType.READY, Truth.TRUE, Reason.SERVING, text)), "Serving"
+    reason, text, permanent = _why_not_ready(observed, state, obstacle)
+    serving = len(state.serving)
+    if serving:
+        text = f"{serving} workers answer; {text}"
+    enough = serving >= wanted
+    truth = Truth.TRUE if enough else Truth.FALSE
+    where = placed if not state.missing or placing else Finding(ConditionType.PLACED, Truth.FALSE, reason, text)
+    if permanent and not serving:
+        stalled = Finding(ConditionType.STALLED, Truth.TRUE, reason, text)
+        return (ACCEPTED, where, Finding(ConditionType.READY, Truth.FALSE, reason, text), stalled), "Failed"
+    moving = Finding(ConditionType.RECONCILING, Truth.TRUE, reason, text)
+    phase = "Serving" if serving else "Starting" if reason is Reason.STARTING else "Waiting"
+    return (ACCEPTED, where, Finding(ConditionType.READY, truth, reason, text), moving), phase
+
+
+def _why_not_ready(observed: Observed, state: Replicas, obstacle: Obstacle | None) -> tuple[AnyReason, str, bool]:
+    """Reason, message, and whether it can't go away by itself."""
+    if state.fault is not None:
+        when = f"; tried again at {rfc3339(state.retry)}" if state.retry is not None else ""
+        return state.fault.reason, f"{state.fault.message}{when}", state.fault.permanent
+    for pod in state.current:
+        if (trouble := trouble_of(pod)) is not None:
+            return *trouble, False
+        reading = observed.readings.get(pod.uid)
+        if not pod.ready and reading is not None and reading.telemetry.trouble is not None:
+            return WorkerReason.BACKEND_UNREACHABLE, reading.telemetry.trouble[:_TOLD], False
+    if observed.setback is not None:
+        return observed.setback.reason, observed.setback.message, False
+    if obstacle is not None:
+        return obstacle.reason, f"{waiting_words(obstacle)}{out_of_reach(observed)}", obstacle.final
+    return Reason.STARTING, f"{len(state.ready)} of {state.wanted} workers are ready{out_of_reach(observed)}", False
+
+
+def _status(observed: Observed, state: Replicas, now: datetime, obstacle: Obstacle | None = None) -> InferenceJobStatus:
+    before, spec, job = observed.job.status, observed.job.spec, observed.job
+    assert spec is not None
+    newest = max(state.current, key=lambda p: p.number, default=None)
+    facts = facts_of(newest, observed.readings)
+    completed = _first_ready(observed, state, now)
+    failure = _last_failure(state, before.last_attempt)
+    failures = before.failed_attempts + (failure is not before.last_attempt)
+    return replace(
+        before,
+        attempts=max([p.number for p in observed.pods] + [before.attempts]),
+        failed_attempts=0 if state.fault is None and state.ready else failures,
+        last_attempt=failure,
+        placement=placement_status(newest, facts, before.placement),
+        model=model_status(model_source(observed), facts, before.model, asked=spec.backend),
+        latency=_latency(observed, now),
+        start_time=before.start_time or min((p.created for p in state.current if p.created is not None), default=None),
+        completion_time=completed,
+        deadline=_deadline(spec.deadline, state, completed, obstacle, before.deadline, now),
+        queue=queue_status(obstacle, before.queue, now),
+        replicas=len(state.current) + len(state.stale),
+        ready_replicas=len(state.serving),
+        selector=",".join(f"{k}={v}" for k, v in names.selector(job.uid).items()),
+        endpoint=endpoint(job),
+    )
+
+
+def _deadline(
+    deadline: datetime | None,
+    state: Replicas,
+    completed: datetime | None,
+    obstacle: Obstacle | None,
+    before: DeadlineStatus | None,
+    now: datetime,
+) -> DeadlineStatus | None:
+    """When the wanted workers should all be ready: as soon as the last of them, which may still wait for room."""
+    if obstacle is not None and completed is None:
+        return waiting_deadline(deadline, obstacle, before, now)
+    return deadline_status(deadline, estimated=_estimate(state), completed=completed, before=before, now=now)
+
+
+def _last_failure(state: Replicas, before: AttemptStatus | None) -> AttemptStatus | None:
+    """The newest worker that failed; its number tells whether it was counted already."""
+    newest = state.failed[-1] if state.failed else None
+    if newest is None or newest.worker is None or state.fault is None:
+        return before
+    if before is not None and before.number >= newest.worker.number:
+        return before
+    return AttemptStatus(
+        number=newest.worker.number,
+        pod=newest.key.name,
+        outcome=AttemptOutcome.FAILED,
+        reason=state.fault.reason.value,
+        message=state.fault.message[:4096],
+        end_time=newest.ended.replace(microsecond=0) if newest.ended is not None else None,
+    )
+
+
+def _first_ready(observed: Observed, state: Replicas, now: datetime) -> datetime | None:
+    """When the wanted workers were first all ready; remembered from then on."""
+    before = observed.job.status.completion_time
+    if before is not None:
+        return before
+    return now.replace(microsecond=0) if state.wanted and len(state.ready) >= state.wanted else None
+
+
+def _estimate(state: Replicas) -> datetime | None:
+    """When the slowest of the starting workers should be ready, where its load time was measured."""
+    starting = [
+        p.worker.placement for p in state.current if not is_running(p) and p.worker is not None and p.worker.placement is not None
+    ]
+    if not starting or state.missing or any(p.cost.estimated for p in starting):
+        return None
+    return max(shift(p.decision_time, p.cost.latency_seconds) for p in starting)
+
+
+def _latency(observed: Observed, now: datetime) -> LatencyStatus | None:
+    before, measure, spec = observed.job.status.latency, observed.measure, observed.job.spec
+    fresh = window_status(measure.load, now) if measure is not None else None
+    if before is None or fresh is None:
+        return before if fresh is None else fresh
+    target = spec.serve.latency_target_milliseconds if spec is not None and spec.serve is not None else None
+    crossed = target is not None and (before.p95 > target) != (fresh.p95 > target)
+    moved = abs(fresh.p95 - before.p95) > _LATENCY_NEWS * before.p95
+    old = (now - before.observed_time).total_seconds() >= _LATENCY_SECONDS
+    return fresh if old and (moved or crossed) else before
+
+
+def _future(instant: datetime | None, now: datetime) -> datetime | None:
+    return shift(instant, 1) if instant is not None and instant > now else None

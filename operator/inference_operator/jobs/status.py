@@ -1,0 +1,181 @@
+"""Status parts that batch and serving jobs share: deadline, placement, latency, model."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from inference_operator.api.instants import shift, whole_second
+from inference_operator.api.job import Backend, DeadlineStatus, LatencyStatus, ModelStatus, Outlook, Placement, QueueStatus
+from inference_operator.api.schema import rfc3339
+from inference_operator.scheduling.types import Obstacle
+from inference_operator.state.load import Load
+from inference_operator.state.objects import Observed, Pod, Reading
+from inference_operator.workers.backend import chosen
+from inference_protocol.messages import ModelFacts, ModelSource
+from inference_protocol.sketch import LatencySketch, merged
+
+# An estimate this near to the deadline is a coin's toss.
+_MARGIN = 0.1
+# An expected start that moved by less than this share of the wait is no news.
+_QUEUE_NEWS = 0.5
+
+
+def deadline_status(
+    deadline: datetime | None,
+    *,
+    estimated: datetime | None,
+    completed: datetime | None,
+    before: DeadlineStatus | None,
+    now: datetime,
+) -> DeadlineStatus | None:
+    """How the job stands to its deadline.
+
+    `completed` is when the work really ended well. An estimate that moved little keeps its old value, so that the status is not
+    written for nothing.
+    """
+    if deadline is None:
+        return None
+    end = completed or _settled(estimated, before, deadline, now)
+    end = end.replace(microsecond=0) if end is not None else None
+    if completed is not None:
+        outlook = Outlook.MET if completed <= deadline else Outlook.MISSED
+    elif now > deadline:
+        outlook = Outlook.MISSED
+    elif estimated is None:
+        outlook = Outlook.UNKNOWN
+    else:
+        # Work that has outrun its estimate by so much may well take as much again.
+        likely = estimated if estimated >= now else shift(now, (now - estimated).total_seconds())
+        safe = shift(likely, (likely - now).total_seconds() * _MARGIN)
+        outlook = Outlook.ON_TIME if safe <= deadline else Outlook.AT_RISK
+    return DeadlineStatus(
+        time=deadline,
+        estimated_completion_time=end,
+        slack_seconds=int((deadline.replace(microsecond=0) - end).total_seconds()) if end is not None else None,
+        outlook=outlook,
+    )
+
+
+def _settled(estimated: datetime | None, before: DeadlineStatus | None, deadline: datetime, now: datetime) -> datetime | None:
+    old = before.estimated_completion_time if before is not None and before.time == deadline else None
+    if estimated is None or old is None:
+        return estimated
+    tolerance = max(timedelta(seconds=5), abs(estimated - now) * _MARGIN)
+    return old if abs(old - estimated) <= tolerance else estimated
+
+
+def queue_status(obstacle: Obstacle | None, before: QueueStatus | None, now: datetime) -> QueueStatus | None:
+    """Where a job stands in the queue. While the expected start has moved little the old answer stands, position and all.
+
+    Every job that leaves the queue moves all behind it: ten thousand of them must not be written for that.
+    """
+    if obstacle is None or obstacle.position is None:
+        return None
+    start = obstacle.start
+    fresh = QueueStatus(position=obstacle.position, expected_start_time=start.replace(microsecond=0) if start is not None else None)
+    if before is None or (before.expected_start_time is None) != (start is None):
+        return fresh
+    if before.expected_start_time is None or start is None:
+        return before
+    tolerance = max(timedelta(seconds=60), abs(start - now) * _QUEUE_NEWS)
+    return before if abs(before.expected_start_time - start) <= tolerance else fresh
+
+
+def waiting_deadline(
+    deadline: datetime | None, obstacle: Obstacle, before: DeadlineStatus | None, now: datetime
+) -> DeadlineStatus | None:
+    """What waiting for room means for the deadline."""
+    due = deadline_status(deadline, estimated=obstacle.done or obstacle.possible, completed=None, before=before, now=now)
+    if due is not None and obstacle.start_by is not None and due.outlook is Outlook.UNKNOWN:
+        # Nobody knows when a place will be free for it, but those before it are known to leave it none in time.
+        return replace(due, outlook=Outlook.AT_RISK)
+    return due
+
+
+def waiting_words(obstacle: Obstacle) -> str:
+    """An obstacle's message with what is the job's own: when it should start, or by when it would have to."""
+    if obstacle.start_by is not None:
+        later = f"A deadline of {rfc3339(whole_second(obstacle.possible))} or later" if obstacle.possible else "A later deadline"
+        return (
+            f"{obstacle.message}; those before it leave no time for it: it will be late unless a place is free by "
+            f"{rfc3339(obstacle.start_by)}. {later}, a higher priority, less work or another node would help"
+        )
+    if obstacle.start is not None:
+        return (
+            f"{obstacle.message}; expected to start at {rfc3339(obstacle.start)}, as number {obstacle.position} of those that wait"
+        )
+    return obstacle.message
+
+
+def facts_of(pod: Pod | None, readings: Mapping[str, Reading]) -> ModelFacts | None:
+    """What a worker has said about its model: at its end, else when it was last asked."""
+    if pod is None:
+        return None
+    if pod.report is not None and pod.report.model is not None:
+        return pod.report.model
+    reading = readings.get(pod.uid)
+    return reading.telemetry.model if reading is not None else None
+
+
+def placement_status(pod: Pod | None, facts: ModelFacts | None, before: Placement | None) -> Placement | None:
+    """Where the work runs: as decided when the pod was made, with the provider that the worker really found."""
+    placed = pod.worker.placement if pod is not None and pod.worker is not None else None
+    if placed is None:
+        return before
+    known = before.execution_provider if before is not None and before.pod == placed.pod else None
+    return replace(placed, execution_provider=facts.provider if facts is not None else known)
+
+
+def model_status(
+    source: ModelSource, facts: ModelFacts | None, before: ModelStatus | None, *, asked: Backend = Backend.AUTO
+) -> ModelStatus:
+    """Which model ran: what was asked for, and the digest that the worker found. `asked` is the job's back end."""
+    choice = chosen(asked, source.format)
+    known = before if before is not None and (before.name, before.version) == (source.name, source.version) else None
+    digest = facts.digest if facts is not None else known.digest if known is not None else None
+    variant = facts.variant if facts is not None else known.variant_digest if known is not None else None
+    return ModelStatus(
+        name=source.name,
+        version=source.version,
+        digest=digest,
+        verified=digest is not None and source.digest == digest,
+        variant_digest=variant if source.quantization is not None else None,
+        backend=choice.backend,
+        backend_reason=choice.reason,
+    )
+
+
+def latency_status(observed: Observed, pods: tuple[Pod, ...], before: LatencyStatus | None) -> LatencyStatus | None:
+    """Quantiles over all workers' sketches: merged first, since the mean of percentiles is none."""
+    found = [reading for pod in pods if (reading := observed.readings.get(pod.uid)) is not None]
+    whole = merged(LatencySketch(r.telemetry.sketch) for r in found)
+    quantiles = [whole.quantile(q) for q in (0.5, 0.95, 0.99)]
+    p50, p95, p99 = (round_milliseconds(q * 1e3) if q is not None else None for q in quantiles)
+    if p50 is None or p95 is None or p99 is None:
+        return before
+    return LatencyStatus(
+        p50=p50,
+        p95=p95,
+        p99=p99,
+        count=whole.total,
+        observed_time=max(r.time for r in found).replace(microsecond=0),
+    )
+
+
+def window_status(load: Load, now: datetime) -> LatencyStatus | None:
+    """A window's quantiles; None without requests in it."""
+    if load.p50 is None or load.p95 is None or load.p99 is None:
+        return None
+    return LatencyStatus(
+        p50=round_milliseconds(load.p50 * 1e3),
+        p95=round_milliseconds(load.p95 * 1e3),
+        p99=round_milliseconds(load.p99 * 1e3),
+        count=load.count,
+        window_seconds=round(load.seconds),
+        observed_time=now.replace(microsecond=0),
+    )
+
+
+def round_milliseconds(value: float) -> float:
+    """Three significant digits: more would be noise, and would make equal answers look different."""
+    return float(f"{value:.3g}")

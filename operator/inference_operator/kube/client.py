@@ -1,0 +1,124 @@
+"""The API server over aiohttp: server-side apply, one rate limit, and the one border where HTTP turns into our errors."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from inference_operator.api.names import FIELD_MANAGER
+from inference_operator.errors import ConflictError, NotFoundError, RefusedError, RetryableError
+from inference_operator.kube.connection import Connection
+from inference_operator.kube.ports import Raw
+from inference_operator.runtime.bucket import TokenBucket
+
+_PAGE = 500
+_TIMEOUT = aiohttp.ClientTimeout(total=30, connect=5)
+
+
+class Kube:
+    """A KubeClient."""
+
+    def __init__(self, connection: Connection, session: aiohttp.ClientSession, bucket: TokenBucket) -> None:
+        self._connection = connection
+        self._session = session
+        self._bucket = bucket
+
+    async def get(self, path: str) -> Raw:
+        """See KubeClient."""
+        return await self._request("GET", path)
+
+    async def list_pages(self, path: str, *, selector: str = "") -> AsyncIterator[list[Raw]]:
+        """See KubeClient. A page token that has expired is a RetryableError: list again from the start."""
+        token = ""
+        while True:
+            query = {
+                "limit": str(_PAGE),
+                **({"continue": token} if token else {}),
+                **({"labelSelector": selector} if selector else {}),
+            }
+            page = await self._request("GET", path, query=query)
+            yield page["items"]
+            token = page["metadata"].get("continue", "")
+            if not token:
+                return
+
+    async def create(self, path: str, body: Raw) -> Raw:
+        """See KubeClient. A name that is taken is a ConflictError."""
+        return await self._request("POST", path, body=body, query={"fieldManager": FIELD_MANAGER})
+
+    async def apply(self, path: str, body: Raw) -> Raw:
+        """See KubeClient."""
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        return await self._request("PATCH", path, body=body, query=query, kind="application/apply-patch+yaml")
+
+    async def merge(self, path: str, body: Raw) -> Raw:
+        """See KubeClient."""
+        return await self._request(
+            "PATCH", path, body=body, query={"fieldManager": FIELD_MANAGER}, kind="application/merge-patch+json"
+        )
+
+    async def replace(self, path: str, body: Raw) -> Raw:
+        """See KubeClient."""
+        return await self._request("PUT", path, body=body, query={"fieldManager": FIELD_MANAGER})
+
+    async def delete(self, path: str, *, uid: str) -> None:
+        """See KubeClient. Another object under the same name is left alone."""
+        body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+        try:
+            await self._request("DELETE", path, body=body)
+        except (NotFoundError, ConflictError):
+            return
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Raw | None = None,
+        query: dict[str, str] | None = None,
+        kind: str = "application/json",
+    ) -> Raw:
+        await self._bucket.take()
+        headers = {"Accept": "application/json", "Content-Type": kind}
+        if token := self._connection.bearer():
+            headers["Authorization"] = f"Bearer {token}"
+        try:
+            async with self._session.request(
+                method,
+                self._connection.server + path,
+                params=query,
+                data=msgspec.json.encode(body) if body is not None else None,
+                headers=headers,
+                ssl=self._connection.tls or False,
+                timeout=_TIMEOUT,
+            ) as response:
+                data = await response.read()
+                if response.status < 300:
+                    decoded: Raw = msgspec.json.decode(data)
+                    return decoded
+                raise _error(response.status, data, response.headers.get("Retry-After"), f"{method} {path}")
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise RetryableError(f"{method} {path}: {error or type(error).__name__}") from error
+
+
+def _error(status: int, data: bytes, retry_after: str | None, what: str) -> Exception:
+    reason, message = "", data[:500].decode(errors="replace")
+    try:
+        document: dict[str, Any] = json.loads(data)
+        reason, message = str(document.get("reason", "")), str(document.get("message", message))
+    except ValueError:
+        pass
+    text = f"{what}: {status} {message}"
+    if status == 404:
+        return NotFoundError(text)
+    if status in (409, 412):
+        return ConflictError(text)
+    if status in (408, 410, 425, 429) or status >= 500:
+        after = float(retry_after) if retry_after is not None and retry_after.isdigit() else None
+        return RetryableError(text, after_seconds=after)
+    if status == 401:
+        # Tokens rotate: the next request reads the new one.
+        return RetryableError(text)
+    return RefusedError(status, reason, message)

@@ -1,0 +1,82 @@
+"""Paths of the API."""
+
+from inference_operator.api import job, model
+from inference_operator.api.schema import API_VERSION
+from inference_operator.state.objects import Key
+
+
+def namespaced(namespace: str | None, plural: str, *, core: bool = False) -> str:
+    """A collection: of one namespace, or of all."""
+    root = "/api/v1" if core else f"/apis/{API_VERSION}"
+    return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
+
+
+def pods(namespace: str | None) -> str:
+    """Pods."""
+    return namespaced(namespace, "pods", core=True)
+
+
+def pod(key: Key) -> str:
+    """One pod."""
+    return f"{pods(key.namespace)}/{key.name}"
+
+
+def services(namespace: str | None) -> str:
+    """Services."""
+    return namespaced(namespace, "services", core=True)
+
+
+def nodes() -> str:
+    """Nodes."""
+    return "/api/v1/nodes"
+
+
+def volumes() -> str:
+    """PersistentVolumes."""
+    return "/api/v1/persistentvolumes"
+
+
+def jobs(namespace: str | None) -> str:
+    """InferenceJobs."""
+    return namespaced(namespace, job.PLURAL)
+
+
+def one_job(key: Key) -> str:
+    """One InferenceJob."""
+    return f"{jobs(key.namespace)}/{key.name}"
+
+
+def models(namespace: str | None) -> str:
+    """InferenceModels."""
+    return namespaced(namespace, model.PLURAL)
+
+
+def one_model(key: Key) -> str:
+    """One InferenceModel."""
+    return f"{models(key.namespace)}/{key.name}"
+
+
+def events(namespace: str) -> str:
+    """Events."""
+    return f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+
+
+def lease(namespace: str, name: str) -> str:
+    """One Lease."""
+    return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
+
+
+def leases(namespace: str) -> str:
+    """Leases."""
+    return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+
+
+def autoscalers(namespace: str | None) -> str:
+    """HorizontalPodAutoscalers."""
+    root = "/apis/autoscaling/v2"
+    return f"{root}/namespaces/{namespace}/horizontalpodautoscalers" if namespace else f"{root}/horizontalpodautoscalers"
+
+
+def one_autoscaler(key: Key) -> str:
+    """One HorizontalPodAutoscaler."""
+    return f"{autoscalers(key.namespace)}/{key.name}"

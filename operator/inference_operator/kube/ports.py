@@ -1,0 +1,69 @@
+"""The operator's view of the outside: small protocols, so that tests can stand in for the world."""
+
+from collections.abc import AsyncIterator
+from typing import Any, Protocol
+
+from inference_operator.state.power import Device
+from inference_protocol.messages import TaskOrder, TaskQuery, TaskState, Telemetry
+
+Raw = dict[str, Any]
+
+
+class KubeClient(Protocol):
+    """The verbs that we need of the API server. Every method raises the errors of `inference_operator.errors`."""
+
+    async def get(self, path: str) -> Raw:
+        """GET one object."""
+        ...
+
+    def list_pages(self, path: str, *, selector: str = "") -> AsyncIterator[list[Raw]]:
+        """GET a collection, page by page."""
+        ...
+
+    async def create(self, path: str, body: Raw) -> Raw:
+        """POST into a collection."""
+        ...
+
+    async def apply(self, path: str, body: Raw) -> Raw:
+        """Server-side apply as our field manager, forcing what we own."""
+        ...
+
+    async def merge(self, path: str, body: Raw) -> Raw:
+        """JSON merge patch: what is null goes, whoever has written it."""
+        ...
+
+    async def replace(self, path: str, body: Raw) -> Raw:
+        """PUT with the body's resourceVersion."""
+        ...
+
+    async def delete(self, path: str, *, uid: str) -> None:
+        """DELETE this very object; one that is gone already is fine."""
+        ...
+
+
+class WorkerClient(Protocol):
+    """What the operator asks of a worker pod."""
+
+    async def telemetry(self, address: str) -> Telemetry | None:
+        """How the worker stands; None when it can't be reached."""
+        ...
+
+    async def order(self, address: str, token: str, order: TaskOrder) -> TaskState:
+        """Hand a task over, or hear how it stands. Raises WorkerUnreachableError."""
+        ...
+
+    async def wait(self, address: str, token: str, query: TaskQuery) -> TaskState | None:
+        """Wait for a task's end, or the query's seconds; None for a task that is not known there. Raises WorkerUnreachableError."""
+        ...
+
+    async def stop(self, address: str, token: str, query: TaskQuery) -> TaskState | None:
+        """Have a task end; None for one that is not known there. Raises WorkerUnreachableError."""
+        ...
+
+
+class ExporterClient(Protocol):
+    """What the operator asks of a meter."""
+
+    async def devices(self, address: str) -> tuple[Device, ...]:
+        """The devices of its node. Raises ExporterError."""
+        ...

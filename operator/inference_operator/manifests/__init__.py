@@ -1,1 +1,0 @@
-"""Pure builders: domain values in, Kubernetes objects (plain dicts) out."""

@@ -1,0 +1,102 @@
+"""What work has cost: by the devices' own counters where they were watched all along, else by the declared watts of the class."""
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from itertools import pairwise
+
+from inference_operator.api.job import EnergySource, EnergyStatus, ProgressStatus
+from inference_operator.settings import Settings
+from inference_operator.state.objects import Pod
+from inference_operator.state.power import Drawn, PowerSample
+
+# So much of an attempt must lie between two samples of each of its devices to count as measured.
+_COVERED = 0.9
+# Old samples are thinned out to gaps of this share of their age: a week of them, one each ten seconds, is some hundred and fifty.
+_SPARSE = 0.1
+# Now and then, since it takes a look at all of them.
+_THINNED_EVERY = 16
+
+
+def taken_in(drawn: Drawn, sample: PowerSample) -> Drawn:
+    """One more sample. A counter that fell has begun anew, and what it said before is nothing to reckon from."""
+    if drawn and (sample.joules < drawn[-1].joules or sample.time <= drawn[-1].time):
+        return (sample,)
+    if not drawn or len(drawn) % _THINNED_EVERY:
+        return (*drawn, sample)
+    kept = [drawn[0]]
+    for here, after in pairwise((*drawn[1:], sample)):
+        if after.time - kept[-1].time > _SPARSE * (sample.time - after.time):
+            kept.append(here)
+    return (*kept, sample)
+
+
+def joules_between(drawn: Drawn, begin: datetime, end: datetime) -> float | None:
+    """What a device drew in a time; None when too little of it was watched. The rest is taken to have drawn as much a second."""
+    if len(drawn) < 2 or end <= begin:
+        return None
+    first, last = max(begin, drawn[0].time), min(end, drawn[-1].time)
+    covered, whole = (last - first).total_seconds(), (end - begin).total_seconds()
+    if covered < _COVERED * whole:
+        return None
+    return (_counter_at(drawn, last) - _counter_at(drawn, first)) * whole / covered
+
+
+def _counter_at(drawn: Drawn, time: datetime) -> float:
+    """Between two samples the draw is taken to be even."""
+    after = bisect_left(drawn, time, key=lambda sample: sample.time)
+    if after == 0:
+        return drawn[0].joules
+    low, high = drawn[after - 1], drawn[after]
+    share = (time - low.time) / (high.time - low.time)
+    return low.joules + share * (high.joules - low.joules)
+
+
+def measured_joules(meters: Mapping[str, Drawn], devices: int, begin: datetime, end: datetime) -> float | None:
+    """What all the `devices` of a worker drew in a time; None unless each of them was watched."""
+    if not devices or len(meters) != devices:
+        return None
+    found = [joules_between(drawn, begin, end) for drawn in meters.values()]
+    return sum(joules for joules in found if joules is not None) if None not in found else None
+
+
+def watts(meters: Mapping[str, Drawn]) -> float | None:
+    """What a worker's devices draw together, by the newest two samples of each; None before there are."""
+    if not meters or any(len(drawn) < 2 for drawn in meters.values()):
+        return None
+    return sum(_watts(*drawn[-2:]) for drawn in meters.values())
+
+
+def _watts(before: PowerSample, after: PowerSample) -> float:
+    return (after.joules - before.joules) / (after.time - before.time).total_seconds()
+
+
+def energy_status(
+    pod: Pod,
+    meters: Mapping[str, Drawn],
+    before: EnergyStatus | None,
+    progress: ProgressStatus | None,
+    settings: Settings,
+    ended: datetime,
+) -> EnergyStatus | None:
+    """The energy so far with that of an attempt that has just ended. It is Measured only if that of every attempt was."""
+    accelerator = settings.accelerators.get(pod.worker.accelerator) if pod.worker is not None else None
+    if accelerator is None or pod.started is None:
+        return before
+    devices = pod.requests.get(settings.metering.resource_name, 0)
+    measured = measured_joules(meters, devices, pod.started, ended)
+    unmeasured_before = pod.number > 1 if before is None else before.source is not EnergySource.MEASURED
+    modelled = accelerator.watts_busy * max(0.0, (ended - pod.started).total_seconds())
+    joules = (modelled if measured is None else measured) + (before.joules if before is not None else 0.0)
+    items = progress.completed if progress is not None else 0
+    return EnergyStatus(
+        joules=round(joules, 3),
+        joules_per_item=float(f"{joules / items:.4g}") if items else None,
+        source=EnergySource.MODELLED if measured is None or unmeasured_before else EnergySource.MEASURED,
+    )
+
+
+def untold(before: EnergyStatus | None) -> EnergyStatus | None:
+    """The same when an attempt is gone of which nobody knows what it cost: no sum of measurements is whole any more."""
+    return replace(before, source=EnergySource.MODELLED) if before is not None else None

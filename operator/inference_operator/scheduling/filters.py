@@ -1,0 +1,116 @@
+"""Where one worker could go: filters that give a reason for every node they reject, and the cost of those that are left."""
+
+from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime
+
+from inference_operator.api.instants import shift
+from inference_operator.api.job import CostTerms
+from inference_operator.scheduling.types import Option, Shape, Tenure, Tolerance
+from inference_operator.settings import CostWeights
+from inference_operator.state.objects import Node, Taint
+from inference_operator.state.resources import Amounts, format_amount, shortage
+from inference_operator.state.topology import described, reaches
+
+
+def unfit(node: Node, shape: Shape) -> str | None:
+    """Why a node can never take a worker of this shape, however empty it is; None when it can."""
+    if not node.ready:
+        return "the node is not ready"
+    if node.unschedulable:
+        return "the node is cordoned"
+    for key, value in shape.node_selector:
+        if node.labels.get(key) != value:
+            return f"label {key}={value} is wanted"
+    for taint in node.taints:
+        if taint.effect in ("NoSchedule", "NoExecute") and not any(tolerates(t, taint) for t in shape.tolerations):
+            return f"taint {taint.key} is not tolerated"
+    for claim, terms in shape.volumes:
+        if not reaches(terms, node.name, node.labels):
+            return f"the volume of claim {claim} can be mounted only where {described(terms)}"
+    short = shortage(shape.amounts, node.allocatable)
+    if short is not None:
+        wanted = format_amount(short, shape.wants[short])
+        return f"{wanted} {short} is wanted, the whole node has {format_amount(short, node.allocatable.get(short, 0))}"
+    return None
+
+
+def tolerates(toleration: Tolerance, taint: Taint) -> bool:
+    """Whether a toleration covers a taint (core/v1's rule)."""
+    # The API writes "any" as an empty string or leaves it out.
+    if toleration.effect not in (None, "", taint.effect):
+        return False
+    if not toleration.key:
+        return toleration.operator == "Exists"
+    return toleration.key == taint.key and (toleration.operator == "Exists" or (toleration.value or "") == taint.value)
+
+
+def full(node: Node, free: Amounts, shape: Shape) -> str | None:
+    """Why a fit node has no room now; None when it has."""
+    found = lack(node, free, shape)
+    return None if found is None else lacking(*found, shape)
+
+
+def lack(node: Node, free: Amounts, shape: Shape) -> tuple[str, int, int] | None:
+    """The first resource of which a node has too little left, with what is free of it and what the node has; None with room."""
+    short = shortage(shape.amounts, free)
+    return None if short is None else (short, max(0, free.get(short, 0)), node.allocatable.get(short, 0))
+
+
+def lacking(name: str, left: int, whole: int, shape: Shape) -> str:
+    """The same in words."""
+    wanted = format_amount(name, shape.wants[name])
+    return f"{format_amount(name, left)} of {format_amount(name, whole)} {name} is free, {wanted} is wanted"
+
+
+def frees(tenure: Tenure, free: Amounts, shape: Shape) -> bool:
+    """Whether a node would have room for the shape once this tenure has left."""
+    given = tenure.shape.wants
+    return all(free.get(name, 0) + given.get(name, 0) >= amount for name, amount in shape.amounts)
+
+
+def pressure(node: Node, free: Mapping[str, float], shape: Shape) -> float:
+    """How full the node's scarcest resource would be with this worker, 0..1: the tie-breaker that spreads load.
+
+    Devices that strangers use count as taken in `free`, which may come to more than there are.
+    """
+    fullest = 0.0
+    whole = node.allocatable
+    for name, amount in shape.amounts:
+        if amount and (has := whole.get(name)):
+            fullest = max(fullest, 1 - (free.get(name, 0) - amount) / has)
+    return fullest
+
+
+def total_cost(option: Option, weights: CostWeights, haste: float = 1.0) -> float:
+    """Haste * latency + alpha * energy + beta * switch, in seconds, on this class."""
+    seconds = option.estimate.total_seconds
+    return haste * seconds + weights.alpha * option.watts * seconds + weights.beta * option.estimate.load_seconds
+
+
+def cost(option: Option, weights: CostWeights, haste: float = 1.0) -> CostTerms:
+    """The same cost, with its terms."""
+    seconds = option.estimate.total_seconds
+    return CostTerms(
+        total=round(total_cost(option, weights, haste), 3),
+        latency_seconds=round(seconds, 3),
+        energy_joules=round(option.watts * seconds, 1),
+        switch_seconds=round(option.estimate.load_seconds, 3),
+        estimated=not option.estimate.measured,
+    )
+
+
+def completion(option: Option, now: datetime) -> datetime:
+    """When a worker that starts now on this class would be done."""
+    return shift(now, option.estimate.total_seconds)
+
+
+def in_time(option: Option, deadline: datetime | None, now: datetime) -> bool:
+    """Whether this class would meet the deadline; always, where there is none."""
+    return deadline is None or completion(option, now) <= deadline
+
+
+def summary(reasons: Counter[str], limit: int = 4) -> str:
+    """How many nodes are rejected for which reason: '2 of 3 nodes: taint x is not tolerated'."""
+    of = reasons.total()
+    return "; ".join(f"{count} of {of} nodes: {reason}" for reason, count in reasons.most_common(limit))

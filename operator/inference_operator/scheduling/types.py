@@ -1,0 +1,304 @@
+"""What the fleet-wide decision looks at, and what it answers."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from math import inf
+from typing import NamedTuple, Protocol
+from weakref import WeakValueDictionary
+
+from inference_operator.api.conditions import Reason
+from inference_operator.api.instants import EARLIEST, shift
+from inference_operator.api.job import Alternative, CostTerms
+from inference_operator.scheduling.estimate import Estimate
+from inference_operator.state.objects import Key, Node, Pod
+from inference_operator.state.topology import Terms
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """A toleration, hashable."""
+
+    key: str | None
+    operator: str
+    value: str | None
+    effect: str | None
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Shape:
+    """What a worker takes and where it may go. Needs of one shape fit the same nodes, so each shape is looked at once.
+
+    Made by `shared_shape`: equal shapes are one object, which a pass looks up ten thousand times without comparing anything.
+    """
+
+    amounts: tuple[tuple[str, int], ...]
+    node_selector: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[Tolerance, ...] = ()
+    # Claims whose volumes can't be mounted everywhere, and where they can.
+    volumes: tuple[tuple[str, Terms], ...] = ()
+    # The amounts by name.
+    wants: Mapping[str, int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "wants", dict(self.amounts))
+
+
+_shapes: WeakValueDictionary[object, Shape] = WeakValueDictionary()
+
+
+def shared_shape(
+    amounts: tuple[tuple[str, int], ...],
+    node_selector: tuple[tuple[str, str], ...] = (),
+    tolerations: tuple[Tolerance, ...] = (),
+    volumes: tuple[tuple[str, Terms], ...] = (),
+) -> Shape:
+    """The one object for a shape, as long as anyone has it."""
+    what = (amounts, node_selector, tolerations, volumes)
+    found = _shapes.get(what)
+    if found is None:
+        found = _shapes[what] = Shape(*what)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One accelerator class that a need may be met on."""
+
+    accelerator: str
+    shape: Shape
+    estimate: Estimate
+    watts: float
+
+
+class Memory(NamedTuple):
+    """Bytes of a worker's process, and of its device."""
+
+    process: int
+    device: int = 0
+
+    def fits(self, room: "Memory") -> bool:
+        """Whether there is room for so much."""
+        return self.process <= room.process and self.device <= room.device
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """What a batch asks of a warm worker of another model: `memory` by class, `claims` with whether it writes to them."""
+
+    namespace: str
+    digest: str
+    batch_size: int
+    claims: tuple[tuple[str, bool], ...]
+    memory: tuple[tuple[str, Memory], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What warm workers have for guests: `memory` beside their own model, and mounts with whether they are writable."""
+
+    namespace: str
+    batch_size: int
+    mounts: tuple[tuple[str, bool], ...]
+    memory: Memory
+
+    def takes(self, guest: Guest, accelerator: str) -> bool:
+        """Whether a guest can stay on such a worker of this class."""
+        needed = dict(guest.memory).get(accelerator)
+        return (
+            needed is not None
+            and needed.fits(self.memory)
+            and guest.namespace == self.namespace
+            and guest.batch_size <= self.batch_size
+            and mounted(guest.claims, dict(self.mounts))
+        )
+
+
+def mounted(claims: Iterable[tuple[str, bool]], mounts: Mapping[str, bool]) -> bool:
+    """Whether all claims are mounted, and writable where they are written to."""
+    return all(claim in mounts and mounts[claim] >= writes for claim, writes in claims)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Workers that one job wants placed. `slots` are alike; `options` is never empty.
+
+    What `holds` its places has no end (a service).
+    """
+
+    key: Key
+    uid: str
+    revision: str
+    slots: int
+    options: tuple[Option, ...]
+    created: datetime
+    priority: int = 0
+    deadline: datetime | None = None
+    firm: bool = False
+    holds: bool = False
+    # The warm pool that it can run in. Work without a deadline waits for it; other work may get a worker of its own to be in time.
+    pool: Key | None = None
+    # Set where it could also run on a warm worker of another model, which has to load its model first.
+    guest: Guest | None = None
+    # The nodes of the workers that it has: a service's next one goes elsewhere if it can, and to another zone first.
+    beside: tuple[str, ...] = ()
+    # What it takes at least, wherever it goes; 0 as long as any of its classes is not measured.
+    least_seconds: float = field(init=False, repr=False, compare=False)
+    # When time alone may change its answer: at the deadline, and at the last moment to start for it on each class.
+    turns: tuple[datetime, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        estimates = [option.estimate for option in self.options]
+        least = min(e.total_seconds for e in estimates) if all(e.measured for e in estimates) else 0.0
+        object.__setattr__(self, "least_seconds", least)
+        starts = [] if self.deadline is None else [self.deadline, *[shift(self.deadline, -e.total_seconds) for e in estimates]]
+        object.__setattr__(self, "turns", tuple(starts))
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Jobs that wait for a pool's workers: how many, and the priority of the most important."""
+
+    count: int = 0
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A warm worker as a place for tasks, free in `wait` seconds. Without a `pod` it is one that its pool could still add."""
+
+    pool: Key
+    pod: Key | None
+    node: str
+    accelerator: str
+    wait: float
+    tasks: int
+    ready: bool
+    # What it has for guests, if it takes any, and the files of those that it has loaded.
+    offer: Offer | None = None
+    guests: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Tenure:
+    """A batch at its place, where it will be done at `end`. It could go on elsewhere or later from what it has committed.
+
+    A tenure that is not `movable` is told so that others know when its place will be free.
+    """
+
+    key: Key
+    uid: str
+    revision: str
+    node: str
+    shape: Shape
+    begun: datetime
+    end: datetime
+    priority: int = 0
+    deadline: datetime | None = None
+    movable: bool = True
+    # From being told to go until the place is free: the batch that runs is finished and committed first.
+    leaving_seconds: float = 1.0
+    # What going on later costs: the model has to be loaded again.
+    resuming_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How a node is used beyond what its pods ask for.
+
+    `strangers` counts devices of `resource` that are in use though no pod has them, `busy` our workers that compute.
+    """
+
+    resource: str = ""
+    strangers: float = 0.0
+    busy: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The snapshot: nodes, the pods that hold something on them, all needs, and the work that could make room."""
+
+    nodes: tuple[Node, ...]
+    pods: tuple[Pod, ...]
+    needs: tuple[Need, ...]
+    tenures: tuple[Tenure, ...] = ()
+    hosts: tuple[Host, ...] = ()
+    # By node, where there is anything to say.
+    usage: Mapping[str, Usage] = field(default_factory=dict)
+
+
+class Grounds(Protocol):
+    """Why a place was chosen."""
+
+    def cost(self) -> CostTerms:
+        """What it costs there."""
+        ...
+
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """The best places not taken, with the reasons."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A place for one worker, and why this one. The grounds are no part of what it is: the same place is the same assignment."""
+
+    accelerator: str
+    node: str
+    grounds: Grounds = field(compare=False, repr=False)
+    # The warm worker that takes it; none for a worker that has to be made.
+    host: Key | None = None
+
+
+class Obstacle(NamedTuple):
+    """Why a need is not met, or not wholly. `final` means that it never can be.
+
+    `start` and `done` are when it is expected to start and end; None where nothing that is known will free a place for it.
+    `position` counts those who wait by that, from one. Work that the others leave no time for has to find a place by `start_by`,
+    or it is late. `possible` is the earliest deadline that could be met.
+    """
+
+    reason: Reason
+    message: str
+    final: bool = False
+    possible: datetime | None = None
+    position: int | None = None
+    start_by: datetime | None = None
+    # Expected to start so many seconds after `now` and to take so many: a date is made when somebody asks for it.
+    now: datetime = EARLIEST
+    starts: float = inf
+    takes: float = 0.0
+
+    @property
+    def start(self) -> datetime | None:
+        """When it is expected to start."""
+        return None if self.starts == inf else shift(self.now, self.starts)
+
+    @property
+    def done(self) -> datetime | None:
+        """When it is expected to be done."""
+        return None if self.starts == inf else shift(self.now, self.starts + self.takes)
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """Make room: for whom, and why that is worth it."""
+
+    beneficiary: Key
+    message: str
+
+
+class Answer(NamedTuple):
+    """What one need gets, or what a tenure has to do.
+
+    `revision` is theirs, so that an answer to an old question is not taken for one to a new one.
+    """
+
+    uid: str
+    revision: str
+    assignments: tuple[Assignment, ...] = ()
+    obstacle: Obstacle | None = None
+    eviction: Eviction | None = None
+
+
+Answers = Mapping[Key, Answer]

@@ -1,0 +1,1 @@
+"""The cluster as the operator sees it: frozen objects, their parsing, the store and its indexes."""

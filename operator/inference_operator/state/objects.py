@@ -1,0 +1,258 @@
+"""The cluster as the operator sees it: nodes, pods and jobs, cut down to what decisions need."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+from inference_operator.api.conditions import Reason
+from inference_operator.api.job import InferenceJobSpec, InferenceJobStatus, Placement
+from inference_operator.api.model import InferenceModelSpec, InferenceModelStatus
+from inference_operator.state.load import Measure
+from inference_operator.state.power import Drawn
+from inference_operator.state.resources import Amounts
+from inference_operator.state.topology import Terms
+from inference_protocol.messages import TaskState, Telemetry, TerminationReport
+
+TaskId = tuple[str, int]
+"""A task on a warm worker: its job's uid, and which attempt it is."""
+
+
+class Key(NamedTuple):
+    """An object's namespace and name."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """An InferenceJob. `invalid` says what the API server let through and we can't read."""
+
+    key: Key
+    uid: str
+    generation: int
+    resource_version: str
+    created: datetime
+    deleting: bool
+    spec: InferenceJobSpec | None
+    status: InferenceJobStatus
+    invalid: str | None = None
+    # A status that we can't read was written by a version that knew more: acting on half of it could undo the other half.
+    unreadable: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """An InferenceModel."""
+
+    key: Key
+    uid: str
+    generation: int
+    resource_version: str
+    spec: InferenceModelSpec | None
+    status: InferenceModelStatus
+    invalid: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A node's taint."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node: what it can hold, and whether it takes pods."""
+
+    name: str
+    resource_version: str
+    labels: dict[str, str]
+    taints: tuple[Taint, ...]
+    allocatable: Amounts
+    ready: bool
+    unschedulable: bool
+    uid: str = ""
+    # False once the control plane has lost touch with it (Ready is Unknown): what runs there can't be counted on.
+    reachable: bool = True
+
+
+class PodPhase(StrEnum):
+    """A pod's phase in core/v1."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """What only our own pods have. `job_uid` is the owner's: a job's, or for a worker of a warm pool (`pool`) its model's."""
+
+    job_uid: str
+    number: int
+    revision: str
+    accelerator: str
+    placement: Placement | None
+    pool: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a pod does not get on, in the kubelet's or the scheduler's words."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod: what it takes on its node, and, if it is a worker, how it stands."""
+
+    key: Key
+    uid: str
+    resource_version: str
+    node: str | None
+    requests: Amounts
+    phase: PodPhase
+    deleting: bool
+    ready: bool = False
+    address: str | None = None
+    worker: Worker | None = None
+    trouble: Trouble | None = None
+    report: TerminationReport | None = None
+    exit_code: int | None = None
+    created: datetime | None = None
+    started: datetime | None = None
+    ended: datetime | None = None
+    # Set in the stand-in for a pod of a job whose attempt runs on a warm worker: all else is the worker's, as seen from the job.
+    lodging: "Lodging | None" = None
+
+    @property
+    def number(self) -> int:
+        """The attempt or replica that it is, counted from one; zero for pods that are no workers."""
+        return self.worker.number if self.worker is not None else 0
+
+    @property
+    def terminal(self) -> bool:
+        """Whether it holds nothing on its node any more."""
+        return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Lodging:
+    """An attempt on a warm worker. `state` is None until the worker has said how it stands, which ordering it makes it do.
+
+    `waited` says that the worker has ended while it ran another task, as far as is known.
+    """
+
+    state: TaskState | None
+    waited: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One telemetry answer of a worker, with the time it was read."""
+
+    telemetry: Telemetry
+    time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Setback:
+    """The API server refused to make something for a job: in whose words, when, and how often in a row."""
+
+    reason: Reason
+    message: str
+    time: datetime
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Autoscaler:
+    """A HorizontalPodAutoscaler.
+
+    `job_uid` is that of the InferenceJob for which this operator made it, None for somebody else's; `revision` says of what it was
+    made; `scaled_object` is the KEDA object behind it, if any. `spec` is only told of our own: others' is none of our business.
+    """
+
+    key: Key
+    uid: str
+    resource_version: str
+    # The InferenceJob that it scales; None for other kinds, which are none of our business.
+    target: Key | None
+    job_uid: str | None = None
+    revision: str = ""
+    scaled_object: str | None = None
+    spec: Mapping[str, object] = field(default_factory=dict)
+
+
+class MetricsApiState(StrEnum):
+    """Whether the HPA gets its metrics from us."""
+
+    DISABLED = "Disabled"
+    PENDING = "Pending"
+    SERVING = "Serving"
+    TAKEN = "Taken"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsApi:
+    """How our custom metrics API stands. `owner` names who has it when `state` is TAKEN."""
+
+    state: MetricsApiState
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Everything that the decisions about one job look at: a snapshot."""
+
+    job: Job
+    model: Model | None
+    pods: tuple[Pod, ...]
+    has_service: bool = False
+    setback: Setback | None = None
+    # Uids of pods whose node is gone or out of reach. They may never end, so nothing waits for them.
+    lost: frozenset[str] = frozenset()
+    readings: dict[str, Reading] = field(default_factory=dict)
+    # What the devices of these pods have drawn, by the pods' and the devices' uids.
+    meters: Mapping[str, Mapping[str, Drawn]] = field(default_factory=dict)
+    measure: Measure | None = None
+    # HPAs that scale this job, and one that has the name that ours would have.
+    autoscalers: tuple[Autoscaler, ...] = ()
+    metrics_api: MetricsApi = field(default_factory=lambda: MetricsApi(MetricsApiState.DISABLED))
+    # The claims of the job's namespace whose volumes can't be mounted everywhere, and where they can.
+    volumes: Mapping[str, Terms] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolObserved:
+    """Everything that the decisions about a model's warm pool look at: a snapshot.
+
+    `lodgers` counts the tasks on each worker, `busy_seconds` is what they should still take, `idle_seconds` (by uid) how long a
+    worker says that it has had none, `guests` the files of other models that it says it has loaded, `device_free_bytes` what its
+    own model has left of its device. `strays` are tasks whose job is gone or has gone on elsewhere, with the worker that has them.
+    """
+
+    model: Model
+    pods: tuple[Pod, ...]
+    lodgers: dict[Key, int] = field(default_factory=dict)
+    busy_seconds: dict[Key, float] = field(default_factory=dict)
+    idle_seconds: dict[str, float] = field(default_factory=dict)
+    guests: dict[Key, frozenset[str]] = field(default_factory=dict)
+    device_free_bytes: dict[Key, int] = field(default_factory=dict)
+    volumes: Mapping[str, Terms] = field(default_factory=dict)
+    strays: tuple[tuple[Key, TaskId], ...] = ()
+    setback: Setback | None = None
+    lost: frozenset[str] = frozenset()

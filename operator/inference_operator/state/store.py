@@ -1,0 +1,318 @@
+"""The operator's view of the cluster: what the watches and our own writes have shown, indexed by job.
+
+Only the newest version of an object counts, so a watch that lags behind our own write can't turn the view back. Bodies are
+cut down to domain values on the way in: ten thousand raw objects would not fit.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from inference_operator.state.finished import is_finished
+from inference_operator.state.load import Measure
+from inference_operator.state.objects import (
+    Autoscaler,
+    Job,
+    Key,
+    MetricsApi,
+    MetricsApiState,
+    Model,
+    Node,
+    Observed,
+    Pod,
+    PoolObserved,
+    Reading,
+    Setback,
+    Worker,
+)
+from inference_operator.state.pool_key import pool_key
+from inference_operator.state.power import Drawn, Exporter
+from inference_operator.state.task_index import NEWS_TAKE, Lodgers
+from inference_operator.state.volumes import Volumes
+
+# An assumed pod that the API server never showed is dropped after this: the write was lost.
+_ASSUMED_FOR = NEWS_TAKE
+
+
+def is_newer(new: str, old: str) -> bool:
+    """Compare resource versions. They are opaque by contract, numbers in fact; what can't be compared counts as newer."""
+    if new.isdigit() and old.isdigit():
+        return int(new) >= int(old)
+    return True
+
+
+class Store:
+    """Jobs, models, nodes, pods, services, and what the operator itself remembers. One event loop; no locks."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[Key, Job] = {}
+        self.models: dict[Key, Model] = {}
+        self.nodes: dict[str, Node] = {}
+        self.pods: dict[Key, Pod] = {}
+        # Services by their job's uid.
+        self.services: dict[str, Key] = {}
+        self.readings: dict[str, Reading] = {}
+        self.setbacks: dict[Key, Setback] = {}
+        # Measures of serving jobs by their uid.
+        self.measures: dict[str, Measure] = {}
+        self.autoscalers: dict[Key, Autoscaler] = {}
+        self.volumes = Volumes()
+        self.metrics_api = MetricsApi(MetricsApiState.DISABLED)
+        self.exporters: dict[Key, Exporter] = {}
+        # What the devices of a worker have drawn, by its pod's uid and theirs.
+        self.meters: dict[str, dict[str, Drawn]] = {}
+        # How nodes are used beyond what their pods ask for: by strangers, as meters tell, and by our workers, as they tell.
+        self.strangers: dict[str, float] = {}
+        self.busy: dict[str, float] = {}
+        self._pods_of: dict[str, set[Key]] = {}
+        self._jobs_of: dict[Key, set[Key]] = {}
+        self._keys_by_uid: dict[str, Key] = {}
+        self._gone: dict[str, None] = {}
+        self.lodgers = Lodgers(self.jobs, self._keys_by_uid, self._gone, self.pods, self.readings)
+
+    # jobs
+
+    def put_job(self, job: Job) -> bool:
+        """Take a job in; False when nothing changed or it is older than what is known."""
+        old = self.jobs.get(job.key)
+        if job.uid in self._gone:
+            return False
+        if old is not None and old.uid == job.uid and (not is_newer(job.resource_version, old.resource_version) or old == job):
+            return False
+        self._unlink(old)
+        if old is not None and old.uid != job.uid:
+            self.setbacks.pop(job.key, None)
+        self.jobs[job.key] = job
+        self._keys_by_uid[job.uid] = job.key
+        self.lodgers.link(job)
+        if job.spec is not None:
+            self._jobs_of.setdefault(Key(job.key.namespace, job.spec.model), set()).add(job.key)
+        return True
+
+    def drop_job(self, key: Key, uid: str, *, for_good: bool = True) -> None:
+        """The job is gone; for good, unless that is only what one answer said."""
+        if for_good:
+            self._bury(uid)
+        old = self.jobs.get(key)
+        if old is None or old.uid != uid:
+            return
+        self._unlink(old)
+        del self.jobs[key]
+        self.setbacks.pop(key, None)
+        self.lodgers.drop_tasks_of(old)
+
+    def _unlink(self, job: Job | None) -> None:
+        if job is None:
+            return
+        self._keys_by_uid.pop(job.uid, None)
+        self.lodgers.unlink(job)
+        if job.spec is not None and (users := self._jobs_of.get(Key(job.key.namespace, job.spec.model))) is not None:
+            users.discard(job.key)
+            if not users:
+                del self._jobs_of[Key(job.key.namespace, job.spec.model)]
+
+    def jobs_of(self, model: Key) -> tuple[Key, ...]:
+        """The jobs that name a model."""
+        return tuple(self._jobs_of.get(model, ()))
+
+    def job_key(self, uid: str) -> Key | None:
+        """The key of a job by its uid."""
+        return self._keys_by_uid.get(uid)
+
+    def model_key(self, uid: str) -> Key | None:
+        """The key of a model by its uid."""
+        return next((key for key, model in self.models.items() if model.uid == uid), None)
+
+    # pods
+
+    def put_pod(self, pod: Pod) -> bool:
+        """Take a pod in; False when it is older than what is known."""
+        old = self.pods.get(pod.key)
+        if pod.uid and pod.uid in self._gone:
+            return False
+        if (
+            old is not None
+            and old.uid == pod.uid
+            and pod.uid
+            and (pod == old or not is_newer(pod.resource_version, old.resource_version))
+        ):
+            return False
+        if old is not None:
+            self._forget_pod(old)
+            if old.uid not in ("", pod.uid):
+                self.lodgers.host_replaced(old.key)
+        self.pods[pod.key] = pod
+        self.lodgers.host_seen(pod)
+        if pod.worker is not None:
+            self._pods_of.setdefault(pod.worker.job_uid, set()).add(pod.key)
+        return True
+
+    def drop_pod(self, key: Key, uid: str) -> None:
+        """The pod is gone. An assumed pod (no uid yet) goes by its key alone."""
+        old = self.pods.get(key)
+        if uid:
+            self._bury(uid)
+        if old is None or (uid and old.uid and old.uid != uid):
+            return
+        self._forget_pod(old)
+        self.lodgers.host_replaced(key)
+        del self.pods[key]
+        self.readings.pop(old.uid, None)
+        self.meters.pop(old.uid, None)
+        self.lodgers.host_gone(old.uid)
+
+    def mark_deleting(self, key: Key, uid: str) -> None:
+        """We have deleted the pod: until the watch says so too, nobody needs to delete it again."""
+        pod = self.pods.get(key)
+        if pod is not None and pod.uid == uid:
+            self.pods[key] = replace(pod, deleting=True)
+
+    def _forget_pod(self, pod: Pod) -> None:
+        if pod.worker is None:
+            return
+        keys = self._pods_of.get(pod.worker.job_uid)
+        if keys is not None:
+            keys.discard(pod.key)
+            if not keys:
+                del self._pods_of[pod.worker.job_uid]
+
+    def put_reading(self, pod: Pod, reading: Reading) -> None:
+        """Take in a worker's answer."""
+        self.lodgers.heard(pod, reading)
+        self.readings[pod.uid] = reading
+
+    def drop_stale_assumptions(self, now: datetime) -> tuple[str, ...]:
+        """Drop assumed pods that never appeared; returns the uids of their jobs."""
+        lost = [p for p in self.pods.values() if not p.uid and p.created is not None and now - p.created > _ASSUMED_FOR]
+        for pod in lost:
+            self.drop_pod(pod.key, "")
+        return tuple(pod.worker.job_uid for pod in lost if pod.worker is not None)
+
+    def workers_on(self, node: str) -> tuple[Pod, ...]:
+        """The worker pods on one node."""
+        keys = (key for keys in self._pods_of.values() for key in keys)
+        return tuple(pod for key in keys if (pod := self.pods[key]).node == node)
+
+    def leaked(self, now: datetime) -> tuple[Pod, ...]:
+        """Workers that live though their owner is unknown or finished, and that nobody has told to stop for a while."""
+        models = {model.uid for model in self.models.values()}
+        return tuple(
+            pod
+            for keys in self._pods_of.values()
+            for key in keys
+            if _holds(pod := self.pods[key], now) and pod.worker is not None and not self._is_wanted(pod.worker, models)
+        )
+
+    def _is_wanted(self, worker: Worker, models: set[str]) -> bool:
+        if worker.pool:
+            return worker.job_uid in models
+        key = self._keys_by_uid.get(worker.job_uid)
+        return key is not None and not is_finished(self.jobs[key])
+
+    def _is_lost(self, pod: Pod) -> bool:
+        if pod.node is None:
+            return False
+        node = self.nodes.get(pod.node)
+        # What a node that is not ready was told to end it may never end, or never say so.
+        return node is None or not node.reachable or (pod.deleting and not node.ready)
+
+    def workers_of(self, uid: str) -> tuple[Pod, ...]:
+        """The worker pods of one job."""
+        return tuple(self.pods[key] for key in self._pods_of.get(uid, ()))
+
+    def autoscalers_of(self, key: Key) -> tuple[Autoscaler, ...]:
+        """The HPAs that scale a job, and whichever has the name that ours would have."""
+        found = (a for a in self.autoscalers.values() if a.key.namespace == key.namespace)
+        return tuple(sorted((a for a in found if key in (a.target, a.key)), key=lambda a: a.key))
+
+    # replacing by a list
+
+    def _bury(self, uid: str) -> None:
+        """Remember that an object is gone: an event that was under way must not bring it back."""
+        self._gone[uid] = None
+        if len(self._gone) > 20_000:
+            for old in list(self._gone)[:10_000]:
+                del self._gone[old]
+
+    # views
+
+    def observe(self, key: Key) -> Observed | None:
+        """A snapshot of one job and of all that belongs to it."""
+        job = self.jobs.get(key)
+        if job is None:
+            return None
+        model = self.models.get(Key(key.namespace, job.spec.model)) if job.spec is not None else None
+        # A uid in a label of another namespace is a forgery: owners and what they own share theirs.
+        pods = tuple(pod for pod in self.workers_of(job.uid) if pod.key.namespace == key.namespace)
+        readings = {pod.uid: self.readings[pod.uid] for pod in pods if pod.uid in self.readings}
+        if (lodger := self.lodgers.view(job)) is not None:
+            pods = (*pods, lodger)
+            host = self.pods[lodger.key].worker
+            own = model is not None and host is not None and host.job_uid == model.uid
+            if (reading := self.lodgers.reading(lodger, job, own=own)) is not None:
+                readings[lodger.uid] = reading
+        return Observed(
+            job=job,
+            model=model,
+            pods=pods,
+            has_service=job.uid in self.services,
+            setback=self.setbacks.get(key),
+            lost=frozenset(pod.uid for pod in pods if self._is_lost(pod)),
+            readings=readings,
+            meters={pod.uid: dict(self.meters[pod.uid]) for pod in pods if pod.uid in self.meters},
+            measure=self.measures.get(job.uid),
+            autoscalers=self.autoscalers_of(key),
+            metrics_api=self.metrics_api,
+            volumes=self.volumes.terms(key.namespace),
+        )
+
+    def observe_pool(self, key: Key, now: datetime) -> PoolObserved | None:
+        """A snapshot of one model's warm pool."""
+        model = self.models.get(key)
+        if model is None:
+            return None
+        pods = tuple(pod for pod in self.workers_of(model.uid) if pod.key.namespace == key.namespace)
+        lodgers = {pod.key: [self.jobs[job] for job in self.lodgers.on(pod.key) if job in self.jobs] for pod in pods}
+        return PoolObserved(
+            model=model,
+            pods=pods,
+            lodgers={pod: len(jobs) for pod, jobs in lodgers.items()},
+            busy_seconds={pod: sum(_left(job, now) for job in jobs) for pod, jobs in lodgers.items()},
+            idle_seconds={
+                pod.uid: reading.telemetry.idle_seconds
+                for pod in pods
+                if (reading := self.readings.get(pod.uid)) is not None and reading.telemetry.idle_seconds is not None
+            },
+            guests={pod.key: frozenset(r.telemetry.guests) for pod in pods if (r := self.readings.get(pod.uid)) is not None},
+            device_free_bytes={
+                pod.key: facts.device_free_bytes
+                for pod in pods
+                if (r := self.readings.get(pod.uid)) is not None and (facts := r.telemetry.model) is not None
+            },
+            volumes=self.volumes.terms(key.namespace),
+            strays=tuple((pod.key, id_) for pod in pods for id_ in self.lodgers.strays(pod, now)),
+            setback=self.setbacks.get(pool_key(key)),
+            lost=frozenset(pod.uid for pod in pods if self._is_lost(pod)),
+        )
+
+
+def _holds(pod: Pod, now: datetime) -> bool:
+    """Whether a pod holds a place and has done so for longer than news take."""
+    return not pod.terminal and not pod.deleting and (pod.created is None or now - pod.created > _ASSUMED_FOR)
+
+
+def _left(job: Job, now: datetime) -> float:
+    """What a task should still take, seconds: as placement expected it; a twentieth once that is over."""
+    placement = job.status.placement
+    if placement is None:
+        return 0.0
+    whole = placement.cost.latency_seconds
+    # Decision times are whole seconds: within the first, nothing is known to have gone by.
+    gone = max((now - placement.decision_time).total_seconds() - 1.0, 0.0)
+    return max(whole - gone, 0.05 * whole)
+
+
+def ghosts(known: Mapping[Key, str], listed: Iterable[tuple[Key, str]]) -> list[tuple[Key, str]]:
+    """What the view still holds though a complete list no longer has it (kopf reports no deletion that it missed)."""
+    present = dict(listed)
+    return [(key, uid) for key, uid in known.items() if present.get(key) != uid]

@@ -1,0 +1,218 @@
+"""Tasks on warm workers: which jobs lodge where, what workers have said of their tasks, and which of these nobody waits for."""
+
+from collections.abc import Container, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import msgspec
+
+from inference_operator.api.instants import shift
+from inference_operator.api.job import AttemptOutcome, AttemptStatus
+from inference_operator.state.finished import is_finished
+from inference_operator.state.objects import Job, Key, Lodging, Pod, PodPhase, Reading, TaskId, Worker
+from inference_protocol.messages import TaskState
+
+# What is unknown for longer than this is not merely news that are still under way.
+NEWS_TAKE = timedelta(seconds=30)
+
+
+class Lodgers:
+    """Looks at the store's jobs, their keys by uid, the uids of what is gone for good, pods and readings; keeps the rest itself."""
+
+    def __init__(
+        self,
+        jobs: Mapping[Key, Job],
+        keys: Mapping[str, Key],
+        gone: Container[str],
+        pods: Mapping[Key, Pod],
+        readings: Mapping[str, Reading],
+    ) -> None:
+        self._jobs, self._keys, self._gone = jobs, keys, gone
+        self._pods, self._readings = pods, readings
+        # What warm workers have said of tasks, with the time it was heard, by job's uid and attempt.
+        self.tasks: dict[TaskId, tuple[TaskState, datetime]] = {}
+        # Tasks that a worker was told to stop, as pods are marked that we have deleted.
+        self._stopping: set[TaskId] = set()
+        # Tasks that a worker's last reading told of and no job owned then, with the time when that was first so, by the pod's uid.
+        self._unowned: dict[str, dict[TaskId, datetime]] = {}
+        # What a warm worker ran when it ended, as far as is known, by its pod's uid.
+        self._last_run: dict[str, TaskId] = {}
+        # Jobs whose newest attempt runs, by the pod that runs it.
+        self._on: dict[Key, set[Key]] = {}
+
+    # who lodges where
+
+    def on(self, pod: Key) -> tuple[Key, ...]:
+        """The jobs whose newest attempt a pod runs."""
+        return tuple(self._on.get(pod, ()))
+
+    def link(self, job: Job) -> None:
+        """A job is known as it is now."""
+        if (pod := _at_work(job)) is not None:
+            self._on.setdefault(pod, set()).add(job.key)
+
+    def unlink(self, job: Job) -> None:
+        """It is not, any more."""
+        if (pod := _at_work(job)) is not None and (there := self._on.get(pod)) is not None:
+            there.discard(job.key)
+            if not there:
+                del self._on[pod]
+
+    # what is said of tasks
+
+    def put_task(self, state: TaskState, now: datetime) -> bool:
+        """Take in what a worker says of a task; False when it is nothing new."""
+        id_ = (state.uid, state.attempt)
+        before = self.tasks.get(id_)
+        if before is not None and (before[0] == state or before[0].report is not None):
+            return False
+        self.tasks[id_] = (state, now)
+        return True
+
+    def drop_task(self, uid: str, attempt: int) -> None:
+        """A worker does not know the task."""
+        self.tasks.pop((uid, attempt), None)
+        self._stopping.discard((uid, attempt))
+
+    def drop_tasks_of(self, job: Job) -> None:
+        """The job is gone."""
+        for id_ in [id_ for id_ in self.tasks if id_[0] == job.uid] if job.status.attempts else ():
+            self.drop_task(*id_)
+
+    def mark_stopping(self, uid: str, attempt: int) -> None:
+        """A worker was told to stop the task: until it says that it has, nobody needs to tell it again."""
+        self._stopping.add((uid, attempt))
+
+    # their hosts
+
+    def host_seen(self, pod: Pod) -> None:
+        """A warm worker that has ended: what it ran then is remembered."""
+        if pod.worker is not None and pod.worker.pool and pod.terminal and (running := self._at_its_turn(pod)) is not None:
+            self._last_run.setdefault(pod.uid, running)
+
+    def host_replaced(self, host: Key) -> None:
+        """What a worker has said of tasks that it has not ended says nothing of one that comes after it under its name."""
+        for job in self.on(host):
+            attempt = self._jobs[job].status.last_attempt
+            id_ = (self._jobs[job].uid, attempt.number if attempt is not None else 0)
+            known = self.tasks.get(id_)
+            if known is not None and known[0].report is None:
+                self.drop_task(*id_)
+
+    def host_gone(self, uid: str) -> None:
+        """Nothing of this pod will be asked any more."""
+        self._unowned.pop(uid, None)
+        self._last_run.pop(uid, None)
+
+    def _at_its_turn(self, host: Pod) -> TaskId | None:
+        """The task that a worker runs, which takes one after the other as they come; None when nothing is known of any.
+
+        First come those that its last reading told of, in their order, then those that were ordered since.
+        """
+        reading = self._readings.get(host.uid)
+        told = [(t.uid, t.attempt) for t in reading.telemetry.tasks] if reading is not None else []
+        newest = [(job.uid, job.status.attempts) for job in (self._jobs[key] for key in self.on(host.key))]
+        ordered = sorted((id_ for id_ in newest if id_ in self.tasks), key=lambda id_: self.tasks[id_][1])
+        known = ((id_, self.tasks.get(id_)) for id_ in (*told, *ordered))
+        return next((id_ for id_, heard in known if heard is None or heard[0].report is None), None)
+
+    # tasks that nobody waits for
+
+    def heard(self, pod: Pod, reading: Reading) -> None:
+        """Note which of a worker's tasks no job owns: looked for later, one that has ended would seem so."""
+        before = self._unowned.pop(pod.uid, {})
+        unowned = [(t.uid, t.attempt) for t in reading.telemetry.tasks if not (t.stopping or self._is_owned(t))]
+        if unowned:
+            self._unowned[pod.uid] = {id_: before.get(id_, reading.time) for id_ in unowned}
+
+    def strays(self, pod: Pod, now: datetime) -> tuple[TaskId, ...]:
+        """A worker's tasks that nobody waits for: their job has gone or gone on, or is unknown for longer than news take."""
+        return tuple(id_ for id_, since in self._unowned.get(pod.uid, {}).items() if self._is_stray(id_, since, now))
+
+    def forget_stray(self, host: Key, id_: TaskId) -> None:
+        """A worker was told to stop it: its next answer says whether it has heard."""
+        if (pod := self._pods.get(host)) is not None:
+            self._unowned.get(pod.uid, {}).pop(id_, None)
+
+    def _is_owned(self, task: TaskState) -> bool:
+        key = self._keys.get(task.uid)
+        return key is not None and task.attempt >= self._jobs[key].status.attempts
+
+    def _is_stray(self, id_: TaskId, since: datetime, now: datetime) -> bool:
+        uid, attempt = id_
+        if (key := self._keys.get(uid)) is not None:
+            return attempt < self._jobs[key].status.attempts
+        return uid in self._gone or now - since > NEWS_TAKE
+
+    # views
+
+    def view(self, job: Job) -> Pod | None:
+        """The warm worker that has the job's newest attempt, as if it were the attempt's own pod."""
+        attempt = job.status.last_attempt
+        host = self._pods.get(Key(job.key.namespace, attempt.pod)) if attempt is not None else None
+        if attempt is None or host is None or host.worker is None or not host.worker.pool:
+            return None
+        own = (job.uid, attempt.number)
+        known = self.tasks.get(own)
+        state, heard = known if known is not None else (None, None)
+        if attempt.outcome is not AttemptOutcome.RUNNING and not _may_go_on(attempt, host, state):
+            return None
+        stopping = own in self._stopping or (state is not None and state.stopping)
+        placement = job.status.placement
+        report = state.report if state is not None else None
+        phase = host.phase
+        if report is not None and not host.terminal:
+            phase = PodPhase.FAILED if report.outcome == "Failed" else PodPhase.SUCCEEDED
+        started = ordered = placement.decision_time if placement is not None else host.started
+        ended = heard
+        if state is not None and heard is not None and state.ran_seconds is not None:
+            # What the worker did and drew before its turn came, and since it ended, is others'.
+            ended = shift(heard, -(state.ended_seconds or 0.0))
+            began = shift(ended, -state.ran_seconds)
+            started = began if ordered is None else max(ordered, began)
+        return replace(
+            host,
+            phase=phase,
+            deleting=host.deleting or stopping,
+            # An order that was heard is not yet work that goes on: that is what the worker's telemetry tells.
+            ready=host.ready and self._works_on(host, job.uid, attempt.number),
+            worker=Worker(job.uid, attempt.number, state.revision if state is not None else "", host.worker.accelerator, placement),
+            report=report if report is not None else host.report if host.terminal else None,
+            created=ordered,
+            started=started,
+            ended=ended if report is not None else host.ended,
+            lodging=Lodging(state, waited=report is None and self._last_run.get(host.uid, own) != own),
+        )
+
+    def reading(self, host: Pod, job: Job, *, own: bool) -> Reading | None:
+        """A warm worker's reading as a job's: its progress, nothing of the others', and the worker's model if that is its `own`."""
+        reading = self._readings.get(host.uid)
+        if reading is None:
+            return None
+        id_ = (job.uid, host.number)
+        progress = next((task.progress for task in reading.telemetry.tasks if (task.uid, task.attempt) == id_), None)
+        model = reading.telemetry.model if own else None
+        return replace(reading, telemetry=msgspec.structs.replace(reading.telemetry, progress=progress, model=model, sketch={}))
+
+    def _works_on(self, host: Pod, uid: str, attempt: int) -> bool:
+        reading = self._readings.get(host.uid)
+        tasks = reading.telemetry.tasks if reading is not None else ()
+        return any((task.uid, task.attempt) == (uid, attempt) and task.state == "Running" for task in tasks)
+
+
+def _at_work(job: Job) -> Key | None:
+    """The pod that runs a job's newest attempt; None too for a job that wants nothing any more, whatever its status remembers."""
+    attempt = job.status.last_attempt
+    if attempt is None or attempt.outcome is not AttemptOutcome.RUNNING or job.spec is None:
+        return None
+    if job.spec.suspend or is_finished(job):
+        return None
+    return Key(job.key.namespace, attempt.pod)
+
+
+def _may_go_on(attempt: AttemptStatus, host: Pod, state: TaskState | None) -> bool:
+    """Whether a warm worker may still have an attempt that was cut short: until it says that it has not."""
+    if attempt.outcome is not AttemptOutcome.DISRUPTED or (state is not None and state.report is not None):
+        return False
+    # Another worker that came under the name of the one that is gone never had it.
+    return host.created is None or attempt.end_time is None or host.created <= attempt.end_time

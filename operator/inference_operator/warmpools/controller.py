@@ -1,0 +1,76 @@
+"""One model's warm pool from view to deed, and the pools as the scheduler sees them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from inference_operator.runtime.clock import Clock
+from inference_operator.scheduling.types import Answer, Demand, Host, Need
+from inference_operator.settings import Settings
+from inference_operator.state.objects import Key, Model, PoolObserved
+from inference_operator.state.pool_key import pool_key
+from inference_operator.state.store import Store
+from inference_operator.warmpools.credentials import Tokens
+from inference_operator.warmpools.eligibility import Pool, pool_of
+from inference_operator.warmpools.pool import Standing, hosts, plan_pool, pool_need, standing
+from inference_operator.workers.actions import CreatePod, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at a model's pool, with what it wants placed; made once for all that is decided by it."""
+
+    observed: PoolObserved
+    pool: Pool | None
+    stand: Standing
+    demand: Demand
+    need: Need | None
+    now: datetime
+
+
+class Pools:
+    """All warm pools. Holds nothing: what a pool is follows from the store."""
+
+    def __init__(self, store: Store, settings: Settings, clock: Clock, tokens: Tokens) -> None:
+        self._store = store
+        self._settings = settings
+        self._clock = clock
+        self._tokens = tokens
+
+    def models(self) -> list[Key]:
+        """The models that have a pool, or workers of one that they had."""
+        found = self._store.models.items()
+        return [key for key, model in found if _has_pool(model) or self._store.workers_of(model.uid)]
+
+    def look(self, model: Key, demand: Demand) -> Look | None:
+        """How a pool stands now; None when its model is gone."""
+        now = self._clock.now()
+        observed = self._store.observe_pool(model, now)
+        if observed is None:
+            return None
+        pool = pool_of(observed.model, self._settings)
+        stand = standing(observed, pool, demand, self._settings, now)
+        return Look(observed, pool, stand, demand, pool_need(observed, pool, stand, demand, self._settings, now), now)
+
+    def plan(self, look: Look, answer: Answer | None) -> Plan:
+        """What to do about a pool."""
+        return plan_pool(look.observed, look.pool, look.stand, answer, self._settings, self._tokens, look.now)
+
+    def hosts(self, looks: Iterable[Look], blocked: Iterable[Key]) -> tuple[Host, ...]:
+        """The pools' workers as places for tasks. Pools that found no room are `blocked`: they will not grow soon."""
+        full = frozenset(blocked)
+        found: list[Host] = []
+        for look in looks:
+            if look.pool is not None:
+                is_full = pool_key(look.observed.model.key) in full
+                found += hosts(look.observed, look.pool, look.stand, look.demand, self._settings, look.now, blocked=is_full)
+        return tuple(found)
+
+
+def _has_pool(model: Model) -> bool:
+    return model.spec is not None and model.spec.warm_pool is not None
+
+
+def makes_pods(plan: Plan) -> bool:
+    """Whether a plan takes places."""
+    return any(isinstance(action, CreatePod) for action in plan.actions)

@@ -1,0 +1,136 @@
+"""What a plan may ask for: frozen, printable, idempotent, each with its reason and its precondition."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from inference_operator.api.job import InferenceJobStatus
+from inference_operator.api.model import InferenceModelStatus
+from inference_operator.state.objects import Key, Pod
+from inference_protocol.messages import TaskOrder
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePod:
+    """Create a worker. `assumed` stands for it in the store until the API server's answer is there."""
+
+    manifest: dict[str, Any]
+    assumed: Pod
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """Delete this very pod (by uid); the worker drains within its grace."""
+
+    key: Key
+    uid: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartTask:
+    """Have a warm worker run an attempt, or say how it stands if it has it already."""
+
+    host: Key
+    address: str
+    order: TaskOrder
+
+
+@dataclass(frozen=True, slots=True)
+class StopTask:
+    """Have a warm worker commit what it has of an attempt, and end it."""
+
+    host: Key
+    address: str
+    uid: str
+    attempt: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateService:
+    """Create the job's Service."""
+
+    manifest: dict[str, Any]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteJob:
+    """Delete this very job (by uid)."""
+
+    key: Key
+    uid: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStatus:
+    """Replace the job's status, as far as we own it. `version` is the resource version that this was decided on."""
+
+    key: Key
+    uid: str
+    status: InferenceJobStatus
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteModelStatus:
+    """Replace the model's status. `version` is the resource version that this was decided on."""
+
+    key: Key
+    uid: str
+    status: InferenceModelStatus
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyAutoscaler:
+    """Make the job's HPA, or bring ours (`uid`) to what it should be."""
+
+    manifest: dict[str, Any]
+    uid: str | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteAutoscaler:
+    """Delete this very HPA (by uid), which is ours."""
+
+    key: Key
+    uid: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class EmitEvent:
+    """Tell about a turn for the worse, where `kubectl describe` shows it."""
+
+    key: Key
+    uid: str
+    reason: str
+    message: str
+
+
+Action = (
+    CreatePod
+    | DeletePod
+    | StartTask
+    | StopTask
+    | CreateService
+    | DeleteJob
+    | WriteStatus
+    | WriteModelStatus
+    | ApplyAutoscaler
+    | DeleteAutoscaler
+    | EmitEvent
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Actions in order, and when to look again though nothing happens."""
+
+    actions: tuple[Action, ...] = ()
+    recheck: datetime | None = None

@@ -1,0 +1,182 @@
+"""How a batch's attempts stand: from its pods and what the status remembers of pods that are gone."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from inference_operator.api.conditions import AnyReason, Reason
+from inference_operator.api.instants import shift
+from inference_operator.api.job import AttemptOutcome
+from inference_operator.settings import Settings
+from inference_operator.state.objects import Observed, Pod, PodPhase
+from inference_operator.workers.pod_problems import trouble_of
+from inference_protocol.reasons import PERMANENT, WorkerReason
+
+# What the kubelet or the control plane writes when a pod ends through no fault of its worker.
+_DISRUPTIONS = frozenset(
+    {"Evicted", "NodeLost", "NodeShutdown", "NodeAffinity", "Preempting", "Shutdown", "Terminated", "UnexpectedAdmissionError",
+     "OutOfcpu", "OutOfmemory", "OutOfpods", "DeletionByTaintManager", "TerminationByKubelet"}
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How one pod ended."""
+
+    outcome: AttemptOutcome
+    reason: AnyReason
+    message: str
+
+    @property
+    def permanent(self) -> bool:
+        """Whether another attempt would meet the same fault."""
+        return self.reason in PERMANENT
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """How a batch stands. `pod` is the newest attempt's, live or ended; `ending` is set once that attempt is over.
+
+    `outdated` says that it worked on what is no longer asked for, so that its progress is nobody's.
+    """
+
+    number: int
+    failed: int
+    pod: Pod | None
+    ending: Ending | None
+    ended: datetime | None
+    outdated: bool = False
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the work is done."""
+        return self.ending is not None and self.ending.outcome is AttemptOutcome.SUCCEEDED
+
+
+def attempts(observed: Observed, revision: str, now: datetime, *, start_timeout_seconds: float = float("inf")) -> Attempts:
+    """Judge the newest attempt. Each failure counts once, however often it is looked at and whoever looks."""
+    status = observed.job.status
+    newest = max(observed.pods, key=lambda pod: pod.number, default=None)
+    remembered = status.last_attempt
+    number = max(newest.number if newest else 0, status.attempts)
+    if not number:
+        return Attempts(0, 0, None, None, None)
+    unheard = newest is not None and newest.lodging is not None and newest.lodging.state is None
+    outdated = newest is not None and newest.worker is not None and newest.worker.revision != revision and not unheard
+    if remembered is not None and remembered.number == number and remembered.outcome is not AttemptOutcome.RUNNING:
+        reason = _reason_of(remembered.reason)
+        ending = Ending(remembered.outcome, reason, remembered.message or "")
+        return Attempts(number, status.failed_attempts, newest, ending, remembered.end_time, outdated)
+    if newest is None or newest.number < number:
+        gone = Ending(AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, "the worker pod is gone: deleted, or its node was lost")
+        return Attempts(number, status.failed_attempts, None, gone, now)
+    found = ending_of(newest, revision, lost=newest.uid in observed.lost)
+    found = found or _not_started(newest, now, start_timeout_seconds)
+    if found is None:
+        return Attempts(number, status.failed_attempts, newest, None, None)
+    failed = status.failed_attempts + (found.outcome is AttemptOutcome.FAILED)
+    return Attempts(number, failed, newest, found, newest.ended or now, outdated)
+
+
+def _not_started(pod: Pod, now: datetime, timeout_seconds: float) -> Ending | None:
+    """A pod whose container has not started in time is a failed attempt, whatever keeps it."""
+    if pod.started is not None or pod.created is None or (now - pod.created).total_seconds() < timeout_seconds:
+        return None
+    trouble = trouble_of(pod)
+    reason, words = trouble if trouble is not None else (Reason.STARTING, "the kubelet says no reason")
+    return Ending(AttemptOutcome.FAILED, reason, f"could not start within {timeout_seconds:.0f} s: {words}")
+
+
+def ending_of(pod: Pod, revision: str, *, lost: bool = False) -> Ending | None:
+    """How a pod ended; None while it may still come to something."""
+    unheard = pod.lodging is not None and pod.lodging.state is None
+    if pod.worker is not None and pod.worker.revision != revision and not unheard:
+        # Whatever it came to, it was the answer to another question.
+        return Ending(
+            AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, "the spec has changed; the work starts again with the new one"
+        )
+    if pod.terminal and pod.lodging is not None and pod.lodging.waited:
+        return Ending(AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, "its worker ended while it ran another task")
+    report = pod.report
+    if pod.terminal and report is not None:
+        match report.outcome:
+            case "Succeeded":
+                return Ending(AttemptOutcome.SUCCEEDED, Reason.SUCCEEDED, report.message)
+            case "Drained":
+                return Ending(AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, report.message)
+            case "Failed":
+                return Ending(AttemptOutcome.FAILED, report.reason or WorkerReason.INTERNAL, report.message)
+    trouble = pod.trouble
+    if pod.terminal:
+        reason = trouble.reason if trouble else ""
+        if reason == "OOMKilled":
+            text = "the kernel killed the worker for memory; raise resources.limits.memory, or lower batchSize"
+            return Ending(AttemptOutcome.FAILED, WorkerReason.OUT_OF_MEMORY, text)
+        if pod.deleting:
+            return Ending(AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, "the worker was told to stop")
+        if reason in _DISRUPTIONS:
+            return Ending(
+                AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, f"{reason}: {trouble.message if trouble else ''}".rstrip(": ")
+            )
+        code = f"exit code {pod.exit_code}" if pod.exit_code is not None else "no exit code"
+        said = f": {trouble.message[-500:]}" if trouble and trouble.message else ""
+        return Ending(AttemptOutcome.FAILED, WorkerReason.INTERNAL, f"the worker ended with {code} and left no report{said}")
+    if lost:
+        return Ending(AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, f"node {pod.node} is out of reach; the work goes on elsewhere")
+    if pod.deleting:
+        return Ending(AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, "the worker was told to stop")
+    return None
+
+
+def backoff_seconds(failures: int, settings: Settings) -> float:
+    """How long to wait after so many failures in a row: doubling, up to the limit."""
+    if failures <= 0:
+        return 0.0
+    return min(settings.backoff_seconds * 2.0 ** min(failures - 1, 30), settings.backoff_limit_seconds)
+
+
+def retry_time(state: Attempts, settings: Settings) -> datetime | None:
+    """When the next attempt may start; None while one is under way or before the first."""
+    if state.ending is None or state.ended is None:
+        return None
+    if state.ending.outcome is not AttemptOutcome.DISRUPTED:
+        return shift(state.ended, backoff_seconds(state.failed, settings))
+    if state.ending.reason is Reason.PREEMPTED:
+        # It did nothing wrong, and its budget bounds how often this happens.
+        return state.ended
+    # The first disruption costs no time. A node that turns every pod away must not get them as fast as we can make them.
+    return shift(state.ended, backoff_seconds(state.number - state.failed - 1, settings))
+
+
+def _reason_of(text: str | None) -> AnyReason:
+    for kind in (Reason, WorkerReason):
+        try:
+            return kind(text or "")
+        except ValueError:
+            continue
+    return WorkerReason.INTERNAL
+
+
+def is_running(pod: Pod | None) -> bool:
+    """Whether the pod's worker has the model and works."""
+    return pod is not None and pod.phase is PodPhase.RUNNING and pod.ready and not pod.deleting
+
+
+def expected_end(observed: Observed, state: Attempts) -> datetime | None:
+    """When the running attempt will be done: from its own pace, else from what placement expected."""
+    pod = state.pod
+    if pod is None or state.ending is not None:
+        return None
+    reading = observed.readings.get(pod.uid)
+    progress = reading.telemetry.progress if reading is not None else None
+    if reading is not None and progress is not None and pod.started is not None:
+        done = progress.completed - progress.resumed
+        facts = reading.telemetry.model
+        idle = facts.load_seconds + facts.warmup_seconds if facts is not None else 0.0
+        took = (reading.time - pod.started).total_seconds() - idle
+        if done > 0 and took > 0:
+            left = (progress.total - progress.completed) * took / done
+            return shift(reading.time, left)
+    placement = pod.worker.placement if pod.worker is not None else None
+    if placement is None or placement.cost.estimated:
+        return None
+    return shift(placement.decision_time, placement.cost.latency_seconds)

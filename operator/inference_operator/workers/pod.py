@@ -1,0 +1,336 @@
+"""The worker pod: placed by node affinity, restricted, without Kubernetes credentials."""
+
+from typing import Any
+
+from inference_operator.api import names
+from inference_operator.api.job import KIND, Backend, InferenceJobSpec, ModelControl, Placement, PodTemplate, Resources
+from inference_operator.api.model import KIND as MODEL_KIND
+from inference_operator.api.schema import API_VERSION, rfc3339
+from inference_operator.settings import AcceleratorClass, Settings
+from inference_operator.state.objects import Job, Model
+from inference_operator.state.parse import placement_text
+from inference_operator.workers import triton
+from inference_protocol.messages import (
+    CONFIG_VARIABLE,
+    GRPC_PORT,
+    HTTP_PORT,
+    TRITON_REPOSITORY,
+    VOLUME_ROOT,
+    BatchTask,
+    ModelSource,
+    TritonServer,
+    WorkerConfig,
+    encode,
+)
+from inference_protocol.messages import Backend as BackendName
+from inference_protocol.uris import PvcUri, is_uri, parse_uri
+
+Manifest = dict[str, Any]
+
+_PROBE_SECONDS = 5
+_BACKENDS: dict[Backend, BackendName] = {
+    Backend.ONNX: "onnx",
+    Backend.TORCHSCRIPT: "torchscript",
+    Backend.TRITON: "triton",
+}
+# Distroless's nonroot: any number works, one that volumes can be prepared for is kinder.
+USER = 65532
+
+
+def worker_pod(
+    job: Job,
+    source: ModelSource,
+    resources: Resources,
+    placement: Placement,
+    *,
+    number: int,
+    revision: str,
+    settings: Settings,
+    backend: Backend = Backend.ONNX,
+) -> Manifest:
+    """The pod of one attempt or replica. `placement.pod` is its name, `backend` what was chosen."""
+    accelerator = settings.accelerators[placement.accelerator]
+    assert job.spec is not None, "only admitted jobs get pods"
+    config = worker_config(job, source, accelerator, number=number, settings=settings, backend=backend)
+    labels = {
+        names.LABEL_JOB: names.label_value(job.key.name),
+        names.LABEL_JOB_UID: job.uid,
+        **_labels(placement, number, revision),
+    }
+    mounts = claims(job.spec, source)
+    return pod(job, config, resources, placement, owner=owner_reference(job), labels=labels, mounts=mounts, settings=settings)
+
+
+def pool_pod(
+    model: Model,
+    like: Job,
+    config: WorkerConfig,
+    resources: Resources,
+    placement: Placement,
+    *,
+    number: int,
+    revision: str,
+    mounts: dict[str, bool],
+    settings: Settings,
+) -> Manifest:
+    """The pod of a warm worker: `like` that of a job which asks for nothing special, but owned by the model."""
+    labels = {
+        names.LABEL_MODEL: names.label_value(model.key.name),
+        names.LABEL_MODEL_UID: model.uid,
+        **_labels(placement, number, revision),
+    }
+    owner = owner_reference(model, kind=MODEL_KIND)
+    return pod(like, config, resources, placement, owner=owner, labels=labels, mounts=mounts, settings=settings)
+
+
+def pod(
+    job: Job,
+    config: WorkerConfig,
+    resources: Resources,
+    placement: Placement,
+    *,
+    owner: Manifest,
+    labels: dict[str, str],
+    mounts: dict[str, bool],
+    settings: Settings,
+) -> Manifest:
+    """A worker pod with this configuration. `mounts` are claims, and whether they are written to."""
+    spec = job.spec
+    assert spec is not None, "only admitted jobs get pods"
+    template = spec.template or PodTemplate()
+    accelerator = settings.accelerators[placement.accelerator]
+    with_triton = config.triton is not None
+    own = triton.front_resources(resources) if with_triton else resources
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": placement.pod,
+            "namespace": job.key.namespace,
+            "labels": {**template.labels, **labels},
+            "annotations": {**template.annotations, names.ANNOTATION_PLACEMENT: placement_text(placement)},
+            "ownerReferences": [owner],
+        },
+        "spec": _without_empty(
+            {
+                "restartPolicy": "Never",
+                "automountServiceAccountToken": False,
+                "enableServiceLinks": False,
+                "terminationGracePeriodSeconds": settings.termination_grace_seconds,
+                "priorityClassName": template.priority_class_name,
+                "runtimeClassName": template.runtime_class_name,
+                "imagePullSecrets": [{"name": name} for name in template.image_pull_secrets],
+                "nodeSelector": {**accelerator.node_selector, **spec.node_selector},
+                "affinity": _on_node(placement.node),
+                "tolerations": _tolerations(spec, accelerator),
+                "securityContext": {
+                    "runAsNonRoot": True,
+                    "runAsUser": USER,
+                    "runAsGroup": USER,
+                    "fsGroup": USER,
+                    "fsGroupChangePolicy": "OnRootMismatch",
+                    "seccompProfile": {"type": "RuntimeDefault"},
+                },
+                "initContainers": [triton.sidecar(resources, settings)] if with_triton else [],
+                "containers": [_container(job, config, own, template, mounts, settings)],
+                "volumes": [*_volumes(mounts), *(triton.volumes() if with_triton else ())],
+            }
+        ),
+    }
+
+
+def owner_reference(owner: Job | Model, *, kind: str = KIND) -> Manifest:
+    """Ties an object's life to its owner's: deletion is the garbage collector's, so it never hangs on us."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": kind,
+        "name": owner.key.name,
+        "uid": owner.uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
+
+
+def _labels(placement: Placement, number: int, revision: str) -> dict[str, str]:
+    return {
+        names.LABEL_NAME: names.WORKER_NAME,
+        names.LABEL_MANAGED_BY: names.MANAGED_BY,
+        names.LABEL_ATTEMPT: str(number),
+        names.LABEL_REVISION: revision,
+        names.LABEL_ACCELERATOR: placement.accelerator,
+    }
+
+
+def _on_node(node: str) -> Manifest:
+    # Affinity and not spec.nodeName: taints, quotas and the bind stay kube-scheduler's, and it says why when it can't.
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+
+
+def _tolerations(spec: InferenceJobSpec, accelerator: AcceleratorClass) -> list[Manifest]:
+    of_class = [
+        _without_empty({"key": t.key, "operator": t.operator, "value": t.value, "effect": t.effect})
+        for t in accelerator.tolerations
+    ]
+    of_job = [
+        _without_empty(
+            {
+                "key": t.key,
+                "operator": t.operator,
+                "value": t.value,
+                "effect": t.effect,
+                "tolerationSeconds": t.toleration_seconds,
+            }
+        )
+        for t in spec.tolerations
+    ]
+    return [*of_class, *of_job]
+
+
+def _container(
+    job: Job,
+    config: WorkerConfig,
+    resources: Resources,
+    template: PodTemplate,
+    mounts: dict[str, bool],
+    settings: Settings,
+) -> Manifest:
+    own = {"name": CONFIG_VARIABLE, "value": encode(config).decode()}
+    return {
+        "name": names.CONTAINER,
+        "image": worker_image(settings, Backend(config.backend)),
+        "imagePullPolicy": settings.image_pull_policy,
+        # The configuration last, so that a user's variable of its name does not win; everything else is the user's to change.
+        "env": [
+            *_tracing(job, settings),
+            *({"name": e.name, "value": e.value} for e in template.env if e.name != CONFIG_VARIABLE),
+            own,
+        ],
+        "ports": [{"name": "http", "containerPort": HTTP_PORT}, {"name": "grpc", "containerPort": GRPC_PORT}],
+        "resources": {"requests": resources.requests, "limits": resources.limits},
+        "readinessProbe": {
+            "httpGet": {"path": "/v2/health/ready", "port": "http"},
+            # Python and the runtime take a second to start: an earlier probe only makes a warning event.
+            "initialDelaySeconds": 1,
+            "periodSeconds": 1,
+            # The first "not ready" counts. A worker that has more to do than its CPU can is slow to say anything, and still serves.
+            "failureThreshold": 1,
+            "timeoutSeconds": _PROBE_SECONDS,
+        },
+        "livenessProbe": {
+            "httpGet": {"path": "/v2/health/live", "port": "http"},
+            "periodSeconds": 10,
+            "failureThreshold": 6,
+            "timeoutSeconds": _PROBE_SECONDS,
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+            *([triton.mount()] if config.triton is not None else ()),
+            *(
+                {"name": f"claim-{i}", "mountPath": f"{VOLUME_ROOT}/{claim}", "readOnly": not writable}
+                for i, (claim, writable) in enumerate(mounts.items())
+            ),
+        ],
+    }
+
+
+def _tracing(job: Job, settings: Settings) -> list[Manifest]:
+    tracing = settings.tracing
+    if not tracing.endpoint:
+        return []
+    attributes = f"k8s.namespace.name={job.key.namespace},inference.job={job.key.name}"
+    return [
+        {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": tracing.endpoint},
+        {"name": "OTEL_TRACES_SAMPLER_ARG", "value": str(tracing.ratio)},
+        {"name": "OTEL_RESOURCE_ATTRIBUTES", "value": attributes},
+    ]
+
+
+def worker_image(settings: Settings, backend: Backend) -> str:
+    """The image of the worker itself."""
+    return settings.backends.torchscript.image if backend is Backend.TORCHSCRIPT else settings.worker_image
+
+
+def images(settings: Settings, backend: Backend) -> list[str]:
+    """All that a worker's pod is made of besides the job's own words."""
+    beside = [settings.backends.triton.image, settings.backends.triton.platform] if backend is Backend.TRITON else []
+    return [worker_image(settings, backend), *beside]
+
+
+def worker_config(
+    job: Job,
+    source: ModelSource,
+    accelerator: AcceleratorClass,
+    *,
+    number: int,
+    settings: Settings,
+    backend: Backend = Backend.ONNX,
+) -> WorkerConfig:
+    """What the worker is told."""
+    spec = job.spec
+    assert spec is not None
+    return WorkerConfig(
+        namespace=job.key.namespace,
+        job=job.key.name,
+        uid=job.uid,
+        attempt=number,
+        model=source,
+        providers=accelerator.execution_providers,
+        batch_size=spec.batch_size,
+        created=rfc3339(job.created),
+        task=batch_task(spec),
+        drain_seconds=max(1.0, settings.termination_grace_seconds - 5.0),
+        model_control="explicit" if spec.serve is not None and spec.serve.model_control is ModelControl.EXPLICIT else "none",
+        backend=_BACKENDS[backend],
+        triton=TritonServer(settings.backends.triton.platform, TRITON_REPOSITORY) if backend is Backend.TRITON else None,
+    )
+
+
+def batch_task(spec: InferenceJobSpec) -> BatchTask | None:
+    """What a batch job's worker is to run; None for a job that serves."""
+    if spec.input is None:
+        return None
+    return BatchTask(
+        input_uri=spec.input.uri,
+        input_data=spec.input.data,
+        input_format=spec.input.format.value,
+        input_digest=spec.input.digest,
+        allow_non_finite=spec.input.allow_non_finite,
+        output_uri=spec.output.uri if spec.output is not None else None,
+    )
+
+
+def claims(spec: InferenceJobSpec, source: ModelSource) -> dict[str, bool]:
+    """The PersistentVolumeClaims that a worker mounts, and whether it writes there."""
+    found: dict[str, bool] = {}
+    given = spec.input.uri if spec.input is not None else None
+    rows = source.quantization
+    read = (rows.evaluation_uri, rows.calibration_uri, rows.labels_uri) if rows is not None else ()
+    for text, writes in (
+        *((uri, False) for uri in (source.uri, given, *read)),
+        (spec.output.uri if spec.output else None, True),
+    ):
+        if text is None or not is_uri(text):
+            continue
+        uri = parse_uri(text)
+        if isinstance(uri, PvcUri):
+            found[uri.claim] = found.get(uri.claim, False) or writes
+    return found
+
+
+def _volumes(mounts: dict[str, bool]) -> list[Manifest]:
+    tmp: Manifest = {"name": "tmp", "emptyDir": {"sizeLimit": "2Gi"}}
+    mounted = [
+        {"name": f"claim-{i}", "persistentVolumeClaim": {"claimName": claim, "readOnly": not writable}}
+        for i, (claim, writable) in enumerate(mounts.items())
+    ]
+    return [tmp, *mounted]
+
+
+def _without_empty(manifest: Manifest) -> Manifest:
+    return {key: value for key, value in manifest.items() if value not in (None, {}, [])}

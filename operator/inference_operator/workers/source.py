@@ -1,0 +1,81 @@
+"""The model that a job's workers load."""
+
+from pathlib import PurePosixPath
+from urllib.parse import urlsplit
+
+from inference_operator.api.job import InferenceJobSpec
+from inference_operator.api.model import ModelVersion, QuantizationMethod, QuantizationSpec, SignatureSpec, TensorSpec
+from inference_operator.state.objects import Observed
+from inference_protocol.messages import ModelSignature, ModelSource, Quantization, TensorSignature
+from inference_protocol.uris import is_uri
+
+
+def locations(spec: InferenceJobSpec) -> tuple[str, ...]:
+    """Every URI that a job names."""
+    model = (spec.model,) if is_uri(spec.model) else ()
+    given = (spec.input.uri,) if spec.input is not None and spec.input.uri is not None else ()
+    return (*model, *given, *((spec.output.uri,) if spec.output is not None else ()))
+
+
+def pinned_version(observed: Observed, spec: InferenceJobSpec) -> ModelVersion | None:
+    """The version of the InferenceModel that the job asks for; None for a model by URI and for a version that does not exist."""
+    if observed.model is None or observed.model.spec is None:
+        return None
+    versions = observed.model.spec.versions
+    wanted = spec.model_version or _pinned(observed, spec) or observed.model.spec.default_version
+    if wanted is None:
+        return versions[-1]
+    return next((v for v in versions if v.name == wanted), None)
+
+
+def _pinned(observed: Observed, spec: InferenceJobSpec) -> str | None:
+    """A batch that has begun stays with the version that it began with: a new default must not throw its work away."""
+    ran = observed.job.status.model
+    if spec.input is None or ran is None or not observed.job.status.attempts or ran.name != spec.model:
+        return None
+    known = (
+        {v.name for v in observed.model.spec.versions} if observed.model is not None and observed.model.spec is not None else set()
+    )
+    return ran.version if ran.version in known else None
+
+
+def model_source(observed: Observed) -> ModelSource:
+    """The model file that an admitted job runs."""
+    spec = observed.job.spec
+    assert spec is not None, "only admitted jobs have a source"
+    version = pinned_version(observed, spec)
+    if version is None:
+        name = PurePosixPath(urlsplit(spec.model).path).stem or "model"
+        return ModelSource(name=name[:253], version="1", uri=spec.model, digest=spec.model_digest)
+    return ModelSource(
+        name=spec.model,
+        version=version.name,
+        uri=version.uri,
+        digest=spec.model_digest or version.digest,
+        format=version.format,
+        quantization=_quantization(version.quantization),
+        signature=_signature(version.signature),
+    )
+
+
+def _signature(given: SignatureSpec | None) -> ModelSignature | None:
+    if given is None:
+        return None
+    return ModelSignature(inputs=_tensors(given.inputs), outputs=_tensors(given.outputs))
+
+
+def _tensors(given: list[TensorSpec]) -> tuple[TensorSignature, ...]:
+    return tuple(TensorSignature(t.name, t.datatype.value, tuple(t.shape)) for t in given)
+
+
+def _quantization(wanted: QuantizationSpec | None) -> Quantization | None:
+    if wanted is None:
+        return None
+    return Quantization(
+        method="static" if wanted.method is QuantizationMethod.STATIC else "dynamic",
+        evaluation_uri=wanted.evaluation,
+        calibration_uri=wanted.calibration,
+        labels_uri=wanted.labels,
+        max_drop=wanted.max_drop,
+        min_agreement=wanted.min_agreement,
+    )

@@ -1,0 +1,51 @@
+"""The worker with some of its constants replaced: `python -m tests.process.patched`, in a process of its own.
+
+PATCHES is a JSON object of "module:attribute" to a value; waits that are seconds in a cluster need not be seconds here.
+"die before sync" is the number of the fsync that the process does not live to see.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import signal
+
+DIE_BEFORE_SYNC = "die before sync"
+PATCHES_VARIABLE = "PATCHES"
+
+
+def die_before_sync(number: int) -> None:
+    """End this process as the kernel would for lack of memory, in front of its fsync of this number (from 1)."""
+    real, left = os.fsync, number
+
+    def fsync(descriptor: int) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        real(descriptor)
+
+    os.fsync = fsync
+
+
+def main() -> int:
+    from inference_worker import __main__ as worker
+
+    patches = json.loads(os.environ[PATCHES_VARIABLE])
+    if number := patches.pop(DIE_BEFORE_SYNC, 0):
+        die_before_sync(number)
+    for target, value in patches.items():
+        module, attribute = target.split(":")
+        owner = importlib.import_module(module)
+        if not hasattr(owner, attribute):
+            raise AttributeError(f"{target} is gone: bring the tests up to date")
+        setattr(owner, attribute, value)
+    return worker.main()
+
+
+if __name__ == "__main__":
+    code = main()
+    logging.shutdown()
+    os._exit(code)

@@ -1,0 +1,181 @@
+"""The CRDs: as generated, and as the API server and its users need them."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inference_operator.api.crd import files, inference_job_crd, inference_model_crd
+
+Schema = dict[str, Any]
+
+CRDS = {"InferenceJob": inference_job_crd(), "InferenceModel": inference_model_crd()}
+DIRECTORY = Path(__file__).parents[3] / "crds"
+
+every_crd = pytest.mark.parametrize("kind", CRDS)
+
+
+def version(kind: str) -> Schema:
+    (only,) = CRDS[kind]["spec"]["versions"]
+    found: Schema = only
+    return found
+
+
+def root(kind: str) -> Schema:
+    schema: Schema = version(kind)["schema"]["openAPIV3Schema"]
+    return schema
+
+
+def walk(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
+    """Every schema inside spec and status, with its path."""
+    yield path, schema
+    for name, child in schema.get("properties", {}).items():
+        yield from walk(child, f"{path}.{name}")
+    if "items" in schema:
+        yield from walk(schema["items"], f"{path}[]")
+    if "additionalProperties" in schema:
+        yield from walk(schema["additionalProperties"], f"{path}{{}}")
+
+
+def fields(kind: str) -> list[tuple[str, Schema]]:
+    parts = root(kind)["properties"]
+    return [entry for part in ("spec", "status") for entry in walk(parts[part], part)]
+
+
+def resolve(kind: str, path: str) -> Schema:
+    schema = root(kind)
+    for step in path.removeprefix(".").split("."):
+        name, index = step.removesuffix("[*]"), step.endswith("[*]")
+        schema = schema["properties"][name]
+        schema = schema["items"] if index else schema
+    return schema
+
+
+def test_the_files_are_what_the_types_say() -> None:
+    written = {path.name: path.read_text() for path in DIRECTORY.glob("*.yaml")}
+
+    assert written == files(), "run: make crds"
+
+
+@every_crd
+def test_every_list_map_and_string_is_bounded(kind: str) -> None:
+    for path, schema in fields(kind):
+        match schema["type"]:
+            case "string":
+                assert "maxLength" in schema or "enum" in schema or schema.get("format") == "date-time", path
+            case "array":
+                assert "maxItems" in schema, path
+            case "object" if "additionalProperties" in schema:
+                assert "maxProperties" in schema, path
+            case _:
+                pass
+
+
+@every_crd
+def test_every_property_is_described(kind: str) -> None:
+    for path, schema in fields(kind):
+        if not path.endswith(("[]", "{}")):
+            assert schema.get("description"), path
+    assert root(kind)["description"]
+
+
+@every_crd
+def test_every_schema_is_structural(kind: str) -> None:
+    for path, schema in fields(kind):
+        assert schema["type"] in ("string", "integer", "number", "boolean", "object", "array"), path
+        assert not {"$ref", "anyOf", "oneOf", "allOf", "const", "title", "nullable"} & set(schema), path
+        assert schema["type"] != "object" or ("properties" in schema) != ("additionalProperties" in schema), path
+        assert set(schema.get("required", [])) <= set(schema.get("properties", {})), path
+        assert schema["type"] != "integer" or schema["format"] == "int64", path
+
+
+@every_crd
+def test_every_list_says_how_it_is_merged(kind: str) -> None:
+    for path, schema in fields(kind):
+        if schema["type"] != "array":
+            continue
+        assert schema.get("x-kubernetes-list-type") in ("atomic", "set", "map"), path
+        if schema["x-kubernetes-list-type"] == "map":
+            item = schema["items"]
+            for key in schema["x-kubernetes-list-map-keys"]:
+                assert key in item["required"] or "default" in item["properties"][key], f"{path}: {key} may be absent"
+
+
+def rules(kind: str) -> list[tuple[str, Schema, Schema]]:
+    return [(path, schema, rule) for path, schema in fields(kind) for rule in schema.get("x-kubernetes-validations", [])]
+
+
+@every_crd
+def test_every_rule_tells_in_one_line_what_is_wrong(kind: str) -> None:
+    for path, _, rule in rules(kind):
+        assert rule["message"] and "\n" not in rule["message"], path
+
+
+@every_crd
+def test_every_rule_is_about_fields_that_exist(kind: str) -> None:
+    for path, schema, rule in rules(kind):
+        named = re.findall(r"\b(?:self|oldSelf)\.(\w+)\b(?!\()", rule["rule"])
+        assert set(named) <= set(schema.get("properties", {})), f"{path}: {rule['rule']}"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param("spec"),
+        "spec.input",
+    ],
+)
+def test_a_name_is_not_taken_for_an_address(path: str) -> None:
+    for where, _, rule in rules("InferenceJob"):
+        if where == path and "model" in rule["rule"]:
+            assert "startsWith('http')" not in rule["rule"]
+
+
+@every_crd
+def test_columns_and_selectable_fields_are_there(kind: str) -> None:
+    for column in version(kind)["additionalPrinterColumns"]:
+        if not column["jsonPath"].startswith(".metadata."):
+            found = resolve(kind, column["jsonPath"])
+            assert column["type"] in (found["type"], "date"), column
+    selectable = version(kind).get("selectableFields", [])
+    assert len(selectable) <= 8
+    assert all(resolve(kind, field["jsonPath"])["type"] in ("string", "boolean", "integer") for field in selectable)
+
+
+def test_the_scale_subresource_has_its_fields_and_a_default() -> None:
+    scale = version("InferenceJob")["subresources"]["scale"]
+
+    assert resolve("InferenceJob", scale["specReplicasPath"])["default"] == 1
+    assert resolve("InferenceJob", scale["statusReplicasPath"])["type"] == "integer"
+    assert resolve("InferenceJob", scale["labelSelectorPath"])["type"] == "string"
+
+
+@every_crd
+def test_the_status_is_a_subresource_and_one_version_is_stored(kind: str) -> None:
+    assert version(kind)["subresources"]["status"] == {}
+    assert version(kind)["served"] and version(kind)["storage"]
+    assert root(kind)["required"] == ["spec"]
+
+
+@every_crd
+def test_a_crd_fits_kubectls_annotation(kind: str) -> None:
+    assert len(json.dumps(CRDS[kind])) < 200 * 1024
+
+
+def test_defaults_are_those_that_users_expect() -> None:
+    spec = root("InferenceJob")["properties"]["spec"]["properties"]
+
+    assert {name: schema["default"] for name, schema in spec.items() if "default" in schema} == {
+        "accelerator": "auto",
+        "deadlinePolicy": "Soft",
+        "priority": 0,
+        "batchSize": 1,
+        "backend": "auto",
+        "replicas": 1,
+        "suspend": False,
+        "maxAttempts": 3,
+    }
+    assert root("InferenceJob")["properties"]["spec"]["required"] == ["model"]

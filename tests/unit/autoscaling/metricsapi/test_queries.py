@@ -1,0 +1,56 @@
+"""Paths: of the group, of a version, of one object, of all, of the namespace itself, of cluster-scoped objects."""
+
+import pytest
+
+from inference_operator.autoscaling.metricsapi.documents import StatusError
+from inference_operator.autoscaling.metricsapi.queries import ALL, Discovery, Query, parse
+
+HEAD = ("apis", "custom.metrics.k8s.io", "v1beta2")
+JOBS = "inferencejobs.inference.myorg"
+
+
+def test_discovery() -> None:
+    assert parse(HEAD[:2], {}) == Discovery("/apis/custom.metrics.k8s.io")
+    assert parse(HEAD, {}) == Discovery("/apis/custom.metrics.k8s.io/v1beta2", "v1beta2")
+
+
+def test_one_object_and_all() -> None:
+    one = parse((*HEAD, "namespaces", "n", JOBS, "j", "m"), {})
+    everything = parse((*HEAD, "namespaces", "n", JOBS, "*", "m"), {"labelSelector": "a=b", "metricLabelSelector": "signal"})
+
+    assert isinstance(one, Query) and (one.namespace, one.resource, one.name, one.metric) == ("n", JOBS, "j", "m")
+    assert isinstance(everything, Query) and everything.name == ALL
+    assert everything.objects.matches({"a": "b"}) and not everything.objects.matches({})
+    assert not everything.series.matches({})
+
+
+def test_the_namespace_itself_and_cluster_scoped_objects() -> None:
+    namespace, node = parse((*HEAD, "namespaces", "n", "metrics", "m"), {}), parse((*HEAD, "nodes", "x", "m"), {})
+
+    assert isinstance(namespace, Query) and (namespace.resource, namespace.name, namespace.namespace) == ("namespaces", "n", "n")
+    assert isinstance(node, Query) and (node.resource, node.name, node.namespace) == ("nodes", "x", "")
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [(), ("",), ("apis",), ("apis", "other"), (*HEAD[:2], "v1"), (*HEAD, "namespaces"), ("openapi", "v2"), (*HEAD, *"abcdef")],
+)
+def test_other_paths_are_not_found(parts: tuple[str, ...]) -> None:
+    with pytest.raises(StatusError) as caught:
+        parse(parts, {})
+    assert caught.value.document()["reason"] == "NotFound"
+
+
+@pytest.mark.parametrize("key", ["labelSelector", "metricLabelSelector"])
+def test_a_bad_selector_is_a_bad_request(key: str) -> None:
+    with pytest.raises(StatusError) as caught:
+        parse((*HEAD, "namespaces", "n", JOBS, "j", "m"), {key: "a in"})
+    assert caught.value.document() | {"message": ""} == {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": "",
+        "reason": "BadRequest",
+        "code": 400,
+    }

@@ -1,0 +1,386 @@
+"""From events to the store: who is woken by what, and what an event out of order must not do."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from inference_operator.api import names
+from inference_operator.controllers.informer import Intake
+from inference_operator.controllers.scheduling_loop import FleetLoop
+from inference_operator.state.objects import Key
+from inference_operator.state.pool_key import pool_key
+from inference_operator.state.store import Store
+from inference_operator.warmpools.controller import Pools
+from tests.builders import SETTINGS, TOKENS, a_job, a_need, a_node
+from tests.simulation.virtual_time import VirtualClock
+from tests.unit.state.raw import Raw, meta, raw_worker
+
+KEY = Key("default", "job")
+
+
+@dataclass
+class Taken:
+    """An intake, what it fills, and whom it woke."""
+
+    store: Store = field(default_factory=Store)
+    woken: list[Key] = field(default_factory=list)
+    touched: int = 0
+
+    def __post_init__(self) -> None:
+        self.fleet = FleetLoop(self.store, Pools(self.store, SETTINGS, VirtualClock(), TOKENS), SETTINGS, VirtualClock(), self.wake)
+        self.fleet.want(a_need().key, a_need())
+        self.fleet._changed.clear()
+        self.intake = Intake(self.store, self.fleet, self.wake)
+
+    def wake(self, key: Key, *, urgent: bool = False) -> None:
+        self.woken.append(key)
+
+    def schedules_again(self) -> bool:
+        changed = self.fleet._changed.is_set()
+        self.fleet._changed.clear()
+        return changed
+
+    def news(self) -> list[Key]:
+        woken, self.woken = self.woken, []
+        return woken
+
+
+def a_raw_job(version: int = 1, **spec: Any) -> Raw:
+    return {"metadata": meta("job", resourceVersion=str(version)), "spec": {"model": "m", **spec}}
+
+
+def a_raw_model(version: int = 1, *, uid: str = "uid-of-m", **spec: Any) -> Raw:
+    versions = [{"name": "1", "uri": "pvc://models/m.onnx"}]
+    return {"metadata": meta("m", resourceVersion=str(version), uid=uid), "spec": {"versions": versions, **spec}}
+
+
+def a_raw_node(*, status: str = "True", cpu: str = "4", version: int = 1, **spec: Any) -> Raw:
+    conditions = [{"type": "Ready", "status": status}]
+    return {
+        "metadata": meta("node-1", resourceVersion=str(version)),
+        "spec": spec,
+        "status": {"allocatable": {"cpu": cpu}, "conditions": conditions},
+    }
+
+
+def a_raw_worker(version: int = 1, **how: Any) -> Raw:
+    pod = raw_worker(**how)
+    pod["metadata"]["resourceVersion"] = str(version)
+    pod["spec"]["nodeName"] = "node-1"
+    return pod
+
+
+def test_a_job_wakes_itself_once_a_version() -> None:
+    seen = Taken()
+    for version in (1, 1, 2, 1):
+        seen.intake.job(a_raw_job(version), gone=False)
+
+    assert seen.news() == [KEY, KEY]
+
+
+def test_a_job_that_is_gone_is_woken_to_be_forgotten() -> None:
+    seen = Taken()
+    seen.intake.job(a_raw_job(), gone=False)
+    seen.intake.job(a_raw_job(), gone=True)
+
+    assert seen.news() == [KEY, KEY]
+    assert seen.store.jobs == {}
+
+
+def test_a_model_wakes_the_jobs_that_name_it() -> None:
+    seen = Taken()
+    seen.intake.job(a_raw_job(), gone=False)
+    seen.news()
+    pool = pool_key(Key("default", "m"))
+    seen.intake.model(a_raw_model(), gone=False)
+    assert seen.news() == [KEY, pool]
+    seen.intake.model(a_raw_model(), gone=False)
+    assert seen.news() == []
+    seen.intake.model(a_raw_model(), gone=True)
+    assert seen.news() == [KEY, pool]
+
+
+def test_what_is_told_of_a_model_concerns_its_pool_and_the_jobs_that_wait() -> None:
+    seen = Taken()
+    for name in ("job", "waits"):
+        raw = a_raw_job()
+        seen.intake.job({**raw, "metadata": {**raw["metadata"], "name": name, "uid": f"uid-of-{name}"}}, gone=False)
+    seen.intake.model(a_raw_model(), gone=False)
+    seen.fleet.want(Key("default", "waits"), a_need("waits"))
+    seen.fleet._changed.clear()
+    seen.news()
+    seen.intake.model({**a_raw_model(2), "status": {"warmPool": {"workers": 1, "ready": 1}}}, gone=False)
+    assert seen.news() == [pool_key(Key("default", "m"))]
+    seen.intake.model({**a_raw_model(3), "status": {"warmPool": {"message": "ModelNotFound: no such file"}}}, gone=False)
+
+    waiting, pool = Key("default", "waits"), pool_key(Key("default", "m"))
+    assert (seen.news(), seen.schedules_again()) == ([waiting, pool], False)
+
+
+def test_an_older_version_of_a_model_is_not_taken_in() -> None:
+    seen = Taken()
+    seen.intake.model(a_raw_model(9, defaultVersion="1"), gone=False)
+    seen.intake.model(a_raw_model(8), gone=False)
+
+    assert seen.store.models[Key("default", "m")].resource_version == "9"
+
+
+def test_a_late_farewell_of_a_model_does_not_take_its_successor_along() -> None:
+    seen = Taken()
+    seen.intake.model(a_raw_model(9, uid="next"), gone=False)
+    seen.intake.model(a_raw_model(8, uid="first"), gone=True)
+
+    assert Key("default", "m") in seen.store.models
+
+
+def test_a_late_farewell_of_a_node_does_not_take_its_successor_along() -> None:
+    seen = Taken()
+    new = a_raw_node()
+    new["metadata"]["uid"] = "next"
+    seen.intake.node(new, gone=False)
+    seen.intake.node(a_raw_node(), gone=True)
+
+    assert "node-1" in seen.store.nodes
+
+
+# Pods and nodes: capacity.
+
+
+def test_a_worker_wakes_its_job_and_takes_room() -> None:
+    seen = Taken()
+    job = a_raw_job()
+    job["metadata"]["uid"] = "uid-of-job"
+    seen.intake.job(job, gone=False)
+    seen.news()
+
+    seen.intake.pod(a_raw_worker(1, phase="Pending"), gone=False)
+    assert (seen.news(), seen.schedules_again()) == ([KEY], True)
+    seen.intake.pod(a_raw_worker(2, phase="Running"), gone=False)
+    assert (seen.news(), seen.schedules_again()) == ([KEY], False)
+    seen.intake.pod(a_raw_worker(1, phase="Pending"), gone=False)
+    assert (seen.news(), seen.schedules_again()) == ([], False)
+    seen.intake.pod(a_raw_worker(3, phase="Succeeded"), gone=False)
+    assert (seen.news(), seen.schedules_again()) == ([KEY], True)
+    seen.intake.pod(a_raw_worker(3, phase="Succeeded"), gone=True)
+    assert (seen.news(), seen.schedules_again()) == ([KEY], False)
+
+
+def test_somebodys_pod_takes_room_and_wakes_nobody() -> None:
+    seen = Taken()
+    seen.intake.pod(a_raw_worker(labels={names.LABEL_MANAGED_BY: "helm"}), gone=False)
+
+    assert (seen.news(), seen.schedules_again()) == ([], True)
+
+
+def test_a_node_is_scheduled_on_again_when_its_substance_changes() -> None:
+    seen = Taken()
+    changes = [a_raw_node(version=1), a_raw_node(version=2), a_raw_node(cpu="8", version=3)]
+    changes.append(a_raw_node(cpu="8", unschedulable=True, version=4))
+    again = []
+    for raw in changes:
+        seen.intake.node(raw, gone=False)
+        again.append(seen.schedules_again())
+    seen.intake.node(changes[-1], gone=True)
+
+    assert again == [True, False, True, True]
+    assert seen.schedules_again()
+    assert seen.store.nodes == {}
+
+
+@pytest.mark.parametrize("status", ["Unknown", "False"])
+def test_a_node_that_can_not_be_counted_on_wakes_the_jobs_on_it(status: str) -> None:
+    seen = Taken()
+    job = a_raw_job()
+    job["metadata"]["uid"] = "uid-of-job"
+    seen.intake.node(a_raw_node(), gone=False)
+    seen.intake.job(job, gone=False)
+    seen.intake.pod(a_raw_worker(phase="Running"), gone=False)
+    seen.news()
+
+    seen.intake.node(a_raw_node(status=status, version=2), gone=False)
+
+    assert seen.news() == [KEY]
+    assert bool(seen.store.observe(KEY).lost) == (status == "Unknown")  # type: ignore[union-attr]
+
+
+# Services.
+
+
+def a_raw_service(uid: str = "uid-of-job") -> Raw:
+    return {"metadata": meta("job", labels={names.LABEL_JOB_UID: uid, names.LABEL_MANAGED_BY: names.MANAGED_BY})}
+
+
+def test_a_service_that_is_gone_wakes_its_job() -> None:
+    seen = Taken()
+    seen.store.put_job(a_job())
+    seen.intake.service(a_raw_service(), gone=False)
+    assert (seen.news(), seen.store.services) == ([], {"uid-of-job": KEY})
+    seen.intake.service(a_raw_service(), gone=True)
+    assert (seen.news(), seen.store.services) == ([KEY], {})
+
+
+def test_a_service_without_our_label_is_nobodys() -> None:
+    seen = Taken()
+    seen.intake.service({"metadata": meta("x")}, gone=False)
+
+    assert seen.store.services == {}
+
+
+def test_nodes_of_builders_and_of_the_api_are_alike() -> None:
+    seen = Taken()
+    seen.intake.node(a_raw_node(cpu="8"), gone=False)
+
+    assert seen.store.nodes["node-1"].allocatable["cpu"] == a_node(cpu="8").allocatable["cpu"]
+
+
+# HPAs concern the job that they scale, and the one whose name they have.
+
+
+def a_raw_autoscaler(version: int = 1, *, target: str = "job", uid: str = "uid-of-hpa", name: str = "hpa") -> Raw:
+    reference = {"kind": "InferenceJob", "apiVersion": "inference.myorg/v1", "name": target}
+    return {
+        "metadata": meta(name, resourceVersion=str(version), uid=uid),
+        "spec": {"scaleTargetRef": reference},
+        "status": {"currentReplicas": version},
+    }
+
+
+def test_an_hpa_wakes_the_job_that_it_scales() -> None:
+    taken = Taken()
+    taken.intake.job(a_raw_job(), gone=False)
+    taken.news()
+    taken.intake.autoscaler(a_raw_autoscaler(), gone=False)
+    assert taken.news() == [KEY]
+    assert [a.key.name for a in taken.store.autoscalers_of(KEY)] == ["hpa"]
+
+    taken.intake.autoscaler(a_raw_autoscaler(2), gone=False)
+    assert taken.news() == []
+
+    taken.intake.autoscaler(a_raw_autoscaler(3, target="other"), gone=False)
+    assert taken.news() == [KEY]
+    assert taken.store.autoscalers_of(KEY) == ()
+
+
+def test_an_edit_of_our_hpa_wakes_its_job_and_of_anothers_does_not() -> None:
+    taken = Taken()
+    taken.intake.job(a_raw_job(), gone=False)
+    owner = {"kind": "InferenceJob", "name": "job", "uid": "uid-of-job", "controller": True}
+    labels = {names.LABEL_JOB_UID: "uid-of-job", names.LABEL_MANAGED_BY: names.MANAGED_BY}
+    woken = []
+    for version, (ours, most) in enumerate([(True, 4), (True, 4), (True, 40), (False, 4), (False, 40)], start=1):
+        raw = a_raw_autoscaler(version, uid="ours" if ours else "mine", name="job" if ours else "mine")
+        raw["metadata"] |= {"labels": labels, "ownerReferences": [owner]} if ours else {}
+        raw["spec"]["maxReplicas"] = most
+        taken.news()
+        taken.intake.autoscaler(raw, gone=False)
+        woken.append(taken.news() == [KEY])
+
+    assert woken == [True, False, True, True, False]
+
+
+def test_an_hpa_wakes_the_job_of_its_name() -> None:
+    taken = Taken()
+    taken.intake.job(a_raw_job(), gone=False)
+    taken.news()
+    taken.intake.autoscaler(a_raw_autoscaler(name="job", target="other"), gone=False)
+
+    assert taken.news() == [KEY]
+    assert len(taken.store.autoscalers_of(KEY)) == 1
+
+
+def test_an_hpa_that_is_gone_wakes_its_job_and_another_of_its_name_stays() -> None:
+    taken = Taken()
+    taken.intake.job(a_raw_job(), gone=False)
+    taken.intake.autoscaler(a_raw_autoscaler(2, uid="new"), gone=False)
+    taken.news()
+    taken.intake.autoscaler(a_raw_autoscaler(1, uid="old"), gone=True)
+    assert taken.news() == []
+    taken.intake.autoscaler(a_raw_autoscaler(2, uid="new"), gone=True)
+
+    assert taken.news() == [KEY]
+    assert taken.store.autoscalers == {}
+
+
+def test_an_older_hpa_does_not_turn_the_view_back() -> None:
+    taken = Taken()
+    taken.intake.job(a_raw_job(), gone=False)
+    taken.intake.autoscaler(a_raw_autoscaler(5, target="other"), gone=False)
+    taken.intake.autoscaler(a_raw_autoscaler(4), gone=False)
+
+    assert taken.store.autoscalers_of(KEY) == ()
+
+
+def a_raw_volume(version: int = 1, *, zone: str = "b", uid: str = "uid-of-pv", phase: str = "Bound") -> Raw:
+    term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}
+    return {
+        "metadata": meta("pv", resourceVersion=str(version), uid=uid),
+        "spec": {
+            "claimRef": {"namespace": "default", "name": "data"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+        },
+        "status": {"phase": phase},
+    }
+
+
+def zones(taken: Taken) -> object:
+    seen = taken.store.observe(KEY)
+    assert seen is not None
+    return {claim: terms[0][0].values for claim, terms in seen.volumes.items()}
+
+
+def test_a_volume_wakes_those_who_wait_in_its_claims_namespace_when_it_says_something_new() -> None:
+    taken = Taken()
+    taken.intake.job(a_raw_job(), gone=False)
+    taken.fleet.want(KEY, a_need("job"))
+    elsewhere = Key("elsewhere", "job")
+    taken.fleet.want(elsewhere, replace(a_need("job"), key=elsewhere))
+    taken.news()
+
+    taken.intake.volume(a_raw_volume(), gone=False)
+
+    assert set(taken.news()) == {KEY, a_need().key}
+    assert taken.schedules_again()
+    assert zones(taken) == {"data": ("b",)}
+    taken.intake.volume(a_raw_volume(2), gone=False)
+    assert taken.news() == []
+
+
+def test_a_volume_that_is_released_holds_nobody_back() -> None:
+    taken = Taken()
+    taken.intake.job(a_raw_job(), gone=False)
+    taken.intake.volume(a_raw_volume(), gone=False)
+    taken.news()
+
+    taken.intake.volume(a_raw_volume(2, phase="Released"), gone=False)
+
+    assert taken.news() == [a_need().key]
+    assert zones(taken) == {}
+
+
+def test_older_news_of_a_volume_and_a_late_farewell_change_nothing() -> None:
+    taken = Taken()
+    taken.intake.job(a_raw_job(), gone=False)
+    taken.intake.volume(a_raw_volume(5), gone=False)
+    taken.news()
+
+    taken.intake.volume(a_raw_volume(4, zone="a"), gone=False)
+    taken.intake.volume(a_raw_volume(6, uid="of one before"), gone=True)
+
+    assert taken.news() == []
+    assert zones(taken) == {"data": ("b",)}
+    taken.intake.volume(a_raw_volume(5), gone=True)
+    assert zones(taken) == {}
+
+
+def test_a_claim_that_was_bound_anew_keeps_what_its_new_volume_says() -> None:
+    taken = Taken()
+    taken.intake.job(a_raw_job(), gone=False)
+    taken.intake.volume(a_raw_volume(), gone=False)
+    second = a_raw_volume(zone="a", uid="uid-of-second")
+    second["metadata"]["name"] = "second"
+    taken.intake.volume(second, gone=False)
+
+    taken.intake.volume(a_raw_volume(2, phase="Released"), gone=False)
+
+    assert zones(taken) == {"data": ("a",)}

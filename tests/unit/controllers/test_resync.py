@@ -1,0 +1,62 @@
+"""A complete list of all kinds: what it lacks is dropped, owners before what they own, and after every list."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from inference_operator.controllers.resync import Resync
+from inference_operator.errors import RetryableError
+from inference_operator.state.store import Store
+from tests.builders import a_job, a_node, a_pod
+
+JOB = a_job(serve=True)
+POD = a_pod(JOB)
+
+
+class Bench:
+    """A view of a node, a job and its worker, and an API server that has none of them any more."""
+
+    def __init__(self, fails: str = "") -> None:
+        self.done: list[str] = []
+        self.store = Store()
+        self.store.nodes["node-1"] = a_node("node-1")
+        self.store.put_job(JOB)
+        self.store.put_pod(POD)
+        self.store.services[JOB.uid] = JOB.key
+        kinds = ("job", "model", "node", "pod", "service", "volume", "autoscaler")
+        intake = Mock(**{kind: self._take(kind) for kind in kinds})
+        self.resync = Resync(Mock(list_pages=self._pages), self.store, intake, lambda _: None)
+        self._fails = fails
+
+    async def _pages(self, path: str, *, selector: str = "") -> AsyncIterator[list[dict[str, Any]]]:
+        kind = path.rsplit("/", 1)[1]
+        if kind == self._fails:
+            raise RetryableError(kind)
+        self.done.append(f"list {kind}")
+        yield []
+
+    def _take(self, kind: str) -> Any:
+        def take(raw: dict[str, Any], *, gone: bool) -> None:
+            assert gone
+            self.done.append(f"bury {kind} {raw['metadata']['name']}")
+
+        return take
+
+
+async def test_nothing_is_buried_before_every_kind_was_listed_and_owners_go_first() -> None:
+    bench = Bench()
+    await bench.resync.once()
+
+    lists, burials = bench.done[:7], bench.done[7:]
+    assert lists[0] == "list nodes" and lists[-1] == "list inferencejobs"
+    assert burials == [f"bury job {JOB.key.name}", f"bury service {JOB.key.name}", f"bury pod {POD.key.name}", "bury node node-1"]
+
+
+async def test_where_a_list_fails_the_ghosts_of_those_before_it_go_all_the_same() -> None:
+    bench = Bench("services")
+    with pytest.raises(RetryableError):
+        await bench.resync.once()
+
+    assert bench.done[-2:] == [f"bury pod {POD.key.name}", "bury node node-1"]

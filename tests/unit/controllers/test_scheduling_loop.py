@@ -1,0 +1,253 @@
+"""The fleet-wide loop: when it decides, whom it wakes, and that an answer is used only once. In virtual time."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from inference_operator.controllers.scheduling_loop import FleetLoop
+from inference_operator.scheduling.estimate import Estimate
+from inference_operator.scheduling.types import Answer, Need
+from inference_operator.state.objects import Key
+from inference_operator.state.store import Store
+from inference_operator.warmpools.controller import Pools
+from tests.builders import SETTINGS, TOKENS, a_need, a_node, an_option, somebodys_pod
+from tests.simulation.virtual_time import START, VirtualClock, run
+
+
+@dataclass
+class Fleet:
+    """A fleet loop over a store that tests fill, with the wakes that it gave and when."""
+
+    store: Store = field(default_factory=Store)
+    wakes: list[tuple[float, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.loop = FleetLoop(self.store, Pools(self.store, SETTINGS, VirtualClock(), TOKENS), SETTINGS, VirtualClock(), self.wake)
+        self.room(1)
+
+    def room(self, cores: int) -> None:
+        self.store.nodes["node-1"] = a_node(cpu=str(cores))
+        self.loop.touch()
+
+    def wake(self, key: Key, *, urgent: bool = False) -> None:
+        self.wakes.append((round(asyncio.get_running_loop().time(), 2), key.name + ("!" if urgent else "")))
+
+    def want(self, need: Need | None, name: str | None = None) -> None:
+        self.loop.want(need.key if need is not None else Key("default", str(name)), need)
+
+    def answer(self, need: Need) -> Answer | None:
+        return self.loop.answer(need.key)
+
+
+def a_fresh_need(name: str = "n", *, deadline_in: float | None = None, seconds: float = 30.0, slots: int = 1) -> Need:
+    """A need in the loop's own time."""
+    deadline = START + timedelta(seconds=deadline_in) if deadline_in is not None else None
+    return replace(a_need(name, an_option(seconds=seconds), slots=slots), created=START, deadline=deadline)
+
+
+def with_loop(fleet: Fleet, main: Coroutine[Any, Any, None]) -> None:
+    async def both() -> None:
+        task = asyncio.create_task(fleet.loop.run())
+        try:
+            await main
+        finally:
+            task.cancel()
+            (outcome,) = await asyncio.gather(task, return_exceptions=True)
+        assert isinstance(outcome, asyncio.CancelledError), f"the loop ended: {outcome!r}"
+
+    run(both())
+
+
+# When.
+
+
+def test_a_want_is_answered_after_the_interval_and_wakes_its_job() -> None:
+    fleet = Fleet()
+
+    async def main() -> None:
+        fleet.want(a_fresh_need())
+        await asyncio.sleep(1)
+
+        assert fleet.wakes == [(0.05, "n!")]
+
+    with_loop(fleet, main())
+
+
+def test_a_burst_is_decided_together() -> None:
+    fleet = Fleet()
+
+    async def main() -> None:
+        for n in range(5):
+            fleet.want(a_fresh_need(f"n{n}"))
+        await asyncio.sleep(1)
+
+        assert sorted(fleet.wakes) == [(0.05, "n0!"), *((0.05, f"n{n}") for n in range(1, 5))]
+
+    with_loop(fleet, main())
+
+
+def test_nothing_new_wakes_nobody() -> None:
+    fleet = Fleet()
+
+    async def main() -> None:
+        fleet.want(a_fresh_need())
+        await asyncio.sleep(1)
+        fleet.want(a_fresh_need())
+        fleet.loop.touch()
+        await asyncio.sleep(100)
+
+        assert len(fleet.wakes) == 1
+
+    with_loop(fleet, main())
+
+
+def test_room_that_appears_wakes_who_waits() -> None:
+    fleet = Fleet()
+
+    async def main() -> None:
+        fleet.store.put_pod(somebodys_pod(cpu="1"))
+        fleet.want(a_fresh_need())
+        await asyncio.sleep(10)
+        fleet.room(2)
+        await asyncio.sleep(1)
+
+        assert fleet.wakes == [(0.05, "n"), (10.05, "n!")]
+
+    with_loop(fleet, main())
+
+
+def test_moving_counts_wake_nobody() -> None:
+    fleet = Fleet()
+
+    async def main() -> None:
+        fleet.store.put_pod(somebodys_pod(cpu="1"))
+        fleet.want(a_fresh_need())
+        await asyncio.sleep(10)
+        fleet.store.nodes["node-2"] = replace(a_node("node-2", cpu="500m"))
+        fleet.loop.touch()
+        await asyncio.sleep(1)
+
+        assert fleet.wakes == [(0.05, "n")]
+
+    with_loop(fleet, main())
+
+
+def test_time_alone_brings_a_new_decision_when_work_becomes_late() -> None:
+    fleet = Fleet()
+
+    async def main() -> None:
+        fleet.store.put_pod(somebodys_pod(cpu="1"))
+        firm = replace(a_fresh_need(deadline_in=100, seconds=30), firm=True)
+        fleet.want(firm)
+        await asyncio.sleep(69)
+        assert len(fleet.wakes) == 1
+        await asyncio.sleep(2)
+        answer = fleet.answer(firm)
+
+        assert len(fleet.wakes) == 2
+        assert answer is not None and answer.obstacle is not None and answer.obstacle.final
+
+    with_loop(fleet, main())
+
+
+# An answer is used only once.
+
+
+def test_what_is_not_wanted_any_more_has_no_answer() -> None:
+    fleet = Fleet()
+
+    async def main() -> None:
+        need = a_fresh_need()
+        fleet.want(need)
+        await asyncio.sleep(1)
+        fleet.want(None, "n")
+
+        assert fleet.answer(need) is None
+
+    with_loop(fleet, main())
+
+
+def test_places_that_were_given_are_not_given_again_for_the_rest() -> None:
+    fleet = Fleet()
+
+    async def main() -> None:
+        fleet.room(2)
+        fleet.want(a_fresh_need(slots=3))
+        await asyncio.sleep(1)
+        answer = fleet.answer(a_fresh_need())
+        assert answer is not None and len(answer.assignments) == 2
+        # Two workers were created; the job now wants one more, and looks before the next pass.
+        rest = a_fresh_need(slots=1)
+        fleet.want(rest)
+        left = fleet.answer(rest)
+
+        assert left is None or left.assignments == ()
+
+    with_loop(fleet, main())
+
+
+def test_a_need_that_changed_is_answered_anew() -> None:
+    fleet = Fleet()
+
+    async def main() -> None:
+        fleet.want(a_fresh_need())
+        await asyncio.sleep(1)
+        changed = replace(a_fresh_need(), revision="r2")
+        fleet.want(changed)
+        await asyncio.sleep(1)
+        answer = fleet.answer(changed)
+
+        assert answer is not None and answer.revision == "r2"
+        assert len(fleet.wakes) == 2
+
+    with_loop(fleet, main())
+
+
+# What users can come up with must not end the loop: without it the whole operator ends.
+
+
+def an_ancient_deadline() -> Need:
+    return replace(a_fresh_need(), deadline=datetime(1, 1, 1, tzinfo=UTC))
+
+
+def a_deadline_at_the_end_of_time() -> Need:
+    return replace(a_fresh_need(), deadline=datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
+
+
+def work_of_ages() -> Need:
+    option = replace(an_option(), estimate=Estimate(2.0, 1e13, measured=True))
+    return replace(a_need("n", option), created=START, deadline=START + timedelta(seconds=60))
+
+
+@pytest.mark.parametrize(
+    "need",
+    [
+        pytest.param(
+            an_ancient_deadline(),
+            id="deadline: 0001-01-01T00:00:00Z",
+        ),
+        pytest.param(a_deadline_at_the_end_of_time(), id="deadline: 9999-12-31T23:59:59Z"),
+        pytest.param(
+            work_of_ages(),
+            id="input.items: 9007199254740992",
+        ),
+    ],
+)
+def test_no_need_ends_the_loop(need: Need) -> None:
+    fleet = Fleet()
+
+    async def main() -> None:
+        fleet.room(2)
+        fleet.want(need)
+        await asyncio.sleep(1)
+        fleet.want(a_fresh_need("other"))
+        await asyncio.sleep(1)
+
+        answer = fleet.answer(a_fresh_need("other"))
+        assert answer is not None and answer.assignments
+
+    with_loop(fleet, main())

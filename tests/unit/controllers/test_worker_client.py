@@ -1,0 +1,101 @@
+"""The client of warm workers against a real HTTP server that answers badly."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from inference_operator.controllers import worker_client
+from inference_operator.controllers.worker_client import Workers
+from inference_operator.errors import WorkerUnreachableError
+from inference_protocol.messages import TASK_WAIT_PATH, TASKS_PATH, TaskQuery, TaskState, encode
+from tests.unit.warmpools.test_tasks import ORDER
+
+STATE = TaskState(ORDER.uid, 1, "r", "Running")
+QUERY = TaskQuery(uid=ORDER.uid, attempt=1)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+async def asked(handler: Handler, patch: pytest.MonkeyPatch, ask: Callable[[Workers], Awaitable[object]]) -> object:
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handler)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    patch.setattr(worker_client, "HTTP_PORT", runner.addresses[0][1])
+    try:
+        async with aiohttp.ClientSession() as session:
+            return await ask(Workers(session))
+    finally:
+        await runner.cleanup()
+
+
+def says(status: int, body: bytes = b"") -> Handler:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(status=status, body=body)
+
+    return answer
+
+
+def test_an_order_carries_the_token_and_is_answered_with_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        right = (request.path, request.headers["Authorization"]) == (TASKS_PATH, "Bearer secret")
+        return web.Response(body=encode(STATE)) if right and await request.read() == encode(ORDER) else web.Response(status=400)
+
+    assert asyncio.run(asked(answer, monkeypatch, lambda w: w.order("127.0.0.1", "secret", ORDER))) == STATE
+
+
+def test_a_task_that_is_not_known_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asyncio.run(asked(says(404), monkeypatch, lambda w: w.wait("127.0.0.1", "t", QUERY))) is None
+    assert asyncio.run(asked(says(404), monkeypatch, lambda w: w.stop("127.0.0.1", "t", QUERY))) is None
+
+
+BAD = {
+    "another token": (says(401, b"no"), "answered 401: no"),
+    "loading": (says(503, b"the model is still loading"), "still loading"),
+    "no JSON": (says(200, b"<html>"), "DecodeError"),
+    "another shape": (says(200, b"{}"), "ValidationError"),
+    "not UTF-8": (says(500, b"\xff\xfe"), "answered 500"),
+}
+
+
+@pytest.mark.parametrize("how", BAD)
+def test_what_is_no_answer_is_unreachable_and_says_why(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    handler, words = BAD[how]
+    for ask in (
+        lambda w: w.order("127.0.0.1", "t", ORDER),
+        lambda w: w.wait("127.0.0.1", "t", QUERY),
+        lambda w: w.stop("127.0.0.1", "t", QUERY),
+    ):
+        with pytest.raises(WorkerUnreachableError, match=words):
+            asyncio.run(asked(handler, monkeypatch, ask))
+
+
+def test_a_worker_that_takes_no_tasks_is_unreachable_for_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(WorkerUnreachableError, match="takes no tasks"):
+        asyncio.run(asked(says(404), monkeypatch, lambda w: w.order("127.0.0.1", "t", ORDER)))
+
+
+def test_a_worker_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(request: web.Request) -> web.Response:
+        assert request.path == TASK_WAIT_PATH
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(worker_client, "_ORDER_SECONDS", 0.05)
+    with pytest.raises(WorkerUnreachableError, match="TimeoutError"):
+        asyncio.run(asked(never, monkeypatch, lambda w: w.wait("127.0.0.1", "t", QUERY)))
+
+
+@pytest.mark.parametrize("address", ["", "127.0.0.1", "::1"])
+def test_nobody_there_is_unreachable(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask() -> None:
+        async with aiohttp.ClientSession() as session:
+            await Workers(session).order(address, "t", ORDER)
+
+    monkeypatch.setattr(worker_client, "HTTP_PORT", 1)
+    with pytest.raises(WorkerUnreachableError):
+        asyncio.run(ask())

@@ -1,0 +1,229 @@
+"""Serving jobs: what a plan must get right beyond the table of situations."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from inference_operator.api.job import DeadlinePolicy, InferenceJobStatus, LatencyStatus, Serve
+from inference_operator.state.objects import Observed, PodPhase
+from inference_operator.workers.actions import CreatePod, CreateService, DeletePod, WriteModelStatus
+from tests.builders import NOW, a_fact, a_job, a_load, a_measure, a_model, a_pod, a_profile, a_reading, a_report, observed, whole
+from tests.unit.jobs.situation import LOOKED, full, on
+from tests.unit.scheduling.support import Scheduler, after, decide, in_seconds, kinds, settled, status_of
+
+PENDING, FAILED = PodPhase.PENDING, PodPhase.FAILED
+
+
+def deleted(seen: Observed) -> list[int]:
+    """The numbers of the workers that a plan deletes."""
+    by_uid = {pod.uid: pod.worker.number for pod in seen.pods if pod.worker is not None}
+    return [by_uid[a.uid] for a in decide(seen, full()).actions if isinstance(a, DeletePod)]
+
+
+# Roll-outs without spare room: one old worker at a time makes room, and never before its successor answers.
+
+TWO = a_job(serve=True, replicas=2, status=LOOKED)
+
+
+def test_without_room_one_old_worker_makes_room() -> None:
+    assert deleted(observed(TWO, a_pod(TWO, 1, revision="old"), a_pod(TWO, 2, revision="old"))) == [1]
+
+
+def test_no_other_old_worker_goes_while_one_is_leaving() -> None:
+    seen = observed(TWO, a_pod(TWO, 1, revision="old", deleting=True), a_pod(TWO, 2, revision="old"))
+
+    assert deleted(seen) == []
+
+
+def test_no_other_old_worker_goes_before_the_new_one_answers() -> None:
+    seen = observed(TWO, a_pod(TWO, 2, revision="old"), a_pod(TWO, 3, phase=PENDING))
+
+    assert deleted(seen) == []
+
+
+def test_the_next_old_worker_goes_once_the_new_one_answers() -> None:
+    seen = observed(TWO, a_pod(TWO, 2, revision="old"), a_pod(TWO, 3))
+
+    assert deleted(seen) == [2]
+
+
+def test_a_broken_new_revision_takes_no_further_old_worker() -> None:
+    broken = a_pod(TWO, 3, phase=FAILED, report=a_report("Failed"), ended_ago=1)
+
+    assert deleted(observed(TWO, a_pod(TWO, 2, revision="old"), broken)) == []
+
+
+# Before the scheduler has answered.
+
+
+def test_what_needs_no_place_does_not_wait_for_one_and_nothing_is_written() -> None:
+    lost = a_pod(TWO, 1, node="node-9")
+    decided = decide(replace(observed(TWO, lost, a_pod(TWO, 2), lost=[lost]), has_service=False))
+
+    assert [type(action) for action in decided.actions] == [CreateService, DeletePod]
+
+
+def test_a_firm_deadline_that_has_passed_ends_a_service_without_asking_for_a_place() -> None:
+    job = a_job(serve=True, deadline=NOW, deadline_policy=DeadlinePolicy.FIRM)
+
+    status = status_of(decide(observed(job, a_pod(job, 1, ready=False), a_pod(job, 2, phase=FAILED, report=a_report("Failed")))))
+    assert status.reason == "DeadlineExceeded"
+
+
+# What a worker says of itself.
+
+
+def test_why_a_worker_lost_ready_is_told_in_its_own_words() -> None:
+    pod = a_pod(TWO, 1, ready=False)
+    status = status_of(decide(observed(TWO, pod, a_pod(TWO, 2), readings={pod.uid: a_reading(trouble="Triton is away")})))
+
+    ready = next(c for c in status.conditions if c.type == "Ready")
+    assert (ready.reason, ready.message) == ("BackendUnreachable", "1 workers answer; Triton is away")
+
+
+def test_trouble_that_is_over_is_not_told() -> None:
+    pod = a_pod(TWO, 1)
+    status = status_of(decide(observed(TWO, pod, a_pod(TWO, 2), readings={pod.uid: a_reading(trouble="Triton is away")})))
+
+    assert next(c for c in status.conditions if c.type == "Ready").reason == "Serving"
+
+
+# Numbers.
+
+
+@pytest.mark.parametrize("scheduler", [on("node-2"), full(), None], ids=["there is room elsewhere", "there is none", "it is whole"])
+def test_that_a_node_is_out_of_reach_is_said_for_as_long_as_it_is(scheduler: Scheduler | None) -> None:
+    job = a_job(serve=Serve(min_replicas=1), status=LOOKED)
+    lost = a_pod(job, 1, node="node-9")
+    others = () if scheduler is not None else (a_pod(job, 2),)
+    status = status_of(decide(observed(job, lost, *others, lost=[lost]), scheduler))
+
+    assert [c.message for c in status.conditions if c.type == "Ready" and "; node node-9 is out of reach" in c.message]
+
+
+def test_only_what_is_missing_is_created() -> None:
+    seen = observed(TWO, a_pod(TWO, 1))
+    created = [a for a in decide(seen, on("a", "b", "c")).actions if isinstance(a, CreatePod)]
+
+    assert [a.assumed.worker.number for a in created if a.assumed.worker is not None] == [2]
+
+
+def test_ended_workers_are_cleared_away_but_for_the_newest() -> None:
+    ended = [a_pod(TWO, n, phase=FAILED, report=a_report("Failed"), ended_ago=60) for n in (1, 2, 3)]
+    done = decide(observed(TWO, *ended, a_pod(TWO, 4), a_pod(TWO, 5)))
+
+    assert [a.uid for a in done.actions if isinstance(a, DeletePod)] == [ended[0].uid, ended[1].uid]
+
+
+def test_the_scale_subresource_finds_its_numbers() -> None:
+    status = status_of(decide(observed(TWO, a_pod(TWO, 1), a_pod(TWO, 2, phase=PENDING))))
+
+    assert (status.replicas, status.ready_replicas) == (2, 1)
+    assert status.selector == f"inference.myorg/job-uid={TWO.uid}"
+    assert status.endpoint == "http://job.default.svc:8000"
+
+
+# Deadline and end.
+
+
+def test_the_first_time_that_all_answer_is_kept() -> None:
+    job = a_job(serve=True, deadline_in=60, status=LOOKED)
+    seen = settled(observed(job, a_pod(job)))
+
+    later = decide(replace(seen, pods=(a_pod(job, phase=PENDING),)), now=in_seconds(90))
+
+    assert seen.job.status.completion_time == whole(NOW)
+    assert status_of(later).completion_time == whole(NOW)
+    assert status_of(later).deadline == seen.job.status.deadline
+
+
+def test_a_firm_job_that_is_scaled_to_zero_does_not_fail_at_its_deadline() -> None:
+    job = a_job(serve=Serve(min_replicas=0), replicas=0, deadline_in=10, firm=True, status=replace(LOOKED, start_time=NOW))
+    seen = settled(observed(job))
+
+    assert status_of(decide(seen, now=in_seconds(11)), seen).phase != "Failed"
+
+
+def an_ended_job(**spec: Any) -> Observed:
+    job = a_job(serve=Serve(until=whole(NOW)), status=replace(LOOKED, completion_time=whole(NOW - timedelta(hours=10))), **spec)
+    seen = observed(job, a_pod(job))
+    return after(seen, decide(seen))
+
+
+def test_a_job_that_has_ended_has_no_workers() -> None:
+    status = an_ended_job().job.status
+
+    assert (status.replicas, status.ready_replicas) == (0, 0)
+
+
+def test_time_to_live_counts_from_the_end_of_serving() -> None:
+    seen = an_ended_job(ttl_seconds_after_finished=600)
+
+    assert "DeleteJob" not in kinds(decide(seen))
+
+
+# Measurements.
+
+
+def measured(rate: float) -> Observed:
+    job = a_job(model="m", serve=True, status=LOOKED)
+    model = a_model(profiles=[a_profile("cpu", items_per_second=100.0)])
+    pod = a_pod(job, model=model)
+    return observed(job, pod, model=model, readings={pod.uid: a_reading(model=a_fact(items_per_second=rate))})
+
+
+def test_one_measurement_is_learned_once() -> None:
+    seen = measured(200.0)
+    first = decide(seen)
+    assert any(isinstance(a, WriteModelStatus) for a in first.actions)
+
+    assert not any(isinstance(a, WriteModelStatus) for a in decide(after(seen, first)).actions)
+
+
+def test_a_measurement_that_says_nothing_new_is_not_written() -> None:
+    assert not any(isinstance(a, WriteModelStatus) for a in decide(measured(104.0)).actions)
+
+
+def with_latency(before: LatencyStatus | None, p95: float, *, target: int | None = None) -> LatencyStatus | None:
+    job = a_job(serve=Serve(latency_target_milliseconds=target), status=replace(LOOKED, latency=before))
+    seen = observed(job, a_pod(job), measure=a_measure(a_load(p95 / 1e3)))
+    return status_of(decide(seen), seen).latency
+
+
+def known_latency(p95: float, *, ago: float, count: int = 1) -> LatencyStatus:
+    return LatencyStatus(p50=1.0, p95=p95, p99=99.0, count=count, observed_time=whole(NOW - timedelta(seconds=ago)))
+
+
+def test_latency_is_written_when_it_has_moved_and_not_too_often() -> None:
+    fresh = with_latency(None, 10.0)
+    assert fresh is not None
+    assert (fresh.count, fresh.p95, fresh.window_seconds) == (100, 10.0, 15)
+
+    assert with_latency(known_latency(20.0, ago=60), 10.0) == fresh
+    recent, near = known_latency(20.0, ago=5), known_latency(11.0, ago=60)
+    assert with_latency(recent, 10.0) == recent
+    assert with_latency(near, 10.0) == near
+
+
+def test_latency_is_written_when_it_crosses_the_target() -> None:
+    near = known_latency(11.0, ago=60)
+
+    assert with_latency(near, 9.5, target=10) == with_latency(None, 9.5)
+    assert with_latency(near, 10.5, target=10) == near
+
+
+def test_a_window_without_requests_leaves_the_last_latency() -> None:
+    before = known_latency(11.0, ago=60)
+    job = a_job(serve=True, status=replace(LOOKED, latency=before))
+    seen = observed(job, a_pod(job), measure=a_measure(a_load(None)))
+
+    assert status_of(decide(seen), seen).latency == before
+
+
+def test_status_of_a_suspended_job_has_no_workers() -> None:
+    job = a_job(serve=True, suspend=True, status=InferenceJobStatus(observed_generation=1, replicas=2, ready_replicas=2))
+    status = status_of(decide(observed(job, a_pod(job))))
+
+    assert (status.replicas, status.ready_replicas, status.phase) == (0, 0, "Suspended")

@@ -1,0 +1,169 @@
+"""Workers of a serving job: how many there should be, which are old, which are too many, and what has failed."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inference_operator.api.job import InferenceJobStatus, Serve, wanted_replicas
+from inference_operator.jobs.replicas import PERMANENT_RETRY_SECONDS, Replicas, replicas
+from inference_operator.state.objects import Job, Pod, PodPhase, Trouble
+from inference_operator.workers.template_hash import revision
+from inference_protocol.reasons import WorkerReason
+from tests.builders import NOW, SETTINGS, a_job, a_pod, a_report, observed
+
+FAILED = PodPhase.FAILED
+
+
+def a_service(replicas: int = 2, *, attempts: int = 0, failed_attempts: int = 0) -> Job:
+    status = InferenceJobStatus(attempts=attempts, failed_attempts=failed_attempts)
+    return a_job(serve=True, replicas=replicas, status=status)
+
+
+def sorted_out(job: Job, *pods: Pod) -> Replicas:
+    seen = observed(job, *pods)
+    return replicas(seen, revision(seen, SETTINGS), SETTINGS, NOW)
+
+
+def numbers(pods: tuple[Pod, ...]) -> list[int]:
+    return [pod.worker.number for pod in pods if pod.worker is not None]
+
+
+@pytest.mark.parametrize(
+    ("asked", "serve", "wanted"),
+    [
+        (3, None, 3),
+        (0, None, 1),
+        (0, Serve(min_replicas=0), 0),
+        (1, Serve(min_replicas=2), 2),
+        (9, Serve(max_replicas=4), 4),
+        (5, Serve(min_replicas=0, max_replicas=9), 5),
+    ],
+)
+def test_replicas_stay_within_the_bounds_of_serve(asked: int, serve: Serve | None, wanted: int) -> None:
+    spec = a_job(serve=serve or True, replicas=asked).spec
+    assert spec is not None
+    assert wanted_replicas(spec) == wanted
+
+
+def test_a_new_job_misses_all_its_workers() -> None:
+    state = sorted_out(a_service(3))
+
+    assert (state.missing, state.next_number) == (3, 1)
+
+
+def test_workers_are_sorted_by_their_state() -> None:
+    job = a_service(2)
+    state = sorted_out(
+        job,
+        a_pod(job, 5, deleting=True),
+        a_pod(job, 4, phase=FAILED, report=a_report("Failed")),
+        a_pod(job, 3, phase=PodPhase.PENDING),
+        a_pod(job, 2),
+        a_pod(job, 1, revision="old"),
+    )
+
+    assert numbers(state.current) == [2, 3]
+    assert numbers(state.stale) == [1]
+    assert numbers(state.failed) == [4]
+    assert numbers(state.ready) == [2]
+    assert numbers(state.serving) == [2, 1]
+    assert (state.missing, state.next_number) == (0, 6)
+
+
+def test_numbers_are_never_used_twice() -> None:
+    assert sorted_out(a_service(1, attempts=7)).next_number == 8
+
+
+# Too many.
+
+
+def test_scaling_down_takes_the_newest_and_those_that_do_not_answer_first() -> None:
+    job = a_service(2)
+    four = (a_pod(job, 1), a_pod(job, 2, phase=PodPhase.PENDING), a_pod(job, 3), a_pod(job, 4))
+
+    assert sorted(numbers(sorted_out(job, *four).superfluous)) == [2, 4]
+
+
+def test_scaling_to_zero_takes_all() -> None:
+    job = a_job(serve=Serve(min_replicas=0), replicas=0)
+
+    assert numbers(sorted_out(job, a_pod(job, 1), a_pod(job, 2, revision="old")).superfluous) == [2, 1]
+
+
+@pytest.mark.parametrize(("ready", "superfluous"), [(0, []), (1, [2]), (2, [1, 2])])
+def test_old_workers_go_as_new_ones_answer(ready: int, superfluous: list[int]) -> None:
+    job = a_service(2)
+    old = [a_pod(job, n, revision="old") for n in (1, 2)]
+    new = [a_pod(job, n, phase=PodPhase.RUNNING if n <= 2 + ready else PodPhase.PENDING) for n in (3, 4)]
+
+    assert sorted(numbers(sorted_out(job, *old, *new).superfluous)) == superfluous
+
+
+def test_an_old_worker_that_does_not_answer_goes_first() -> None:
+    job = a_service(2)
+    old = [a_pod(job, 1, revision="old", phase=PodPhase.PENDING), a_pod(job, 2, revision="old")]
+
+    assert numbers(sorted_out(job, *old, a_pod(job, 3)).superfluous) == [1]
+
+
+answering = st.lists(st.tuples(st.sampled_from(["old", None]), st.booleans()), max_size=8)
+
+
+@given(answering, st.integers(1, 4))
+def test_what_is_taken_away_never_leaves_fewer_answering_than_wanted(states: list[tuple[str | None, bool]], wanted: int) -> None:
+    job = a_service(wanted)
+    pods = [
+        a_pod(job, n, revision=old, phase=PodPhase.RUNNING if runs else PodPhase.PENDING)
+        for n, (old, runs) in enumerate(states, start=1)
+    ]
+    state = sorted_out(job, *pods)
+    left = [pod for pod in state.serving if pod not in state.superfluous]
+
+    assert len(left) >= min(wanted, len(state.serving))
+
+
+# Faults.
+
+
+def a_failure(job: Job, number: int, reason: WorkerReason = WorkerReason.INTERNAL) -> Pod:
+    return a_pod(job, number, phase=FAILED, report=a_report("Failed", reason=reason), ended_ago=1)
+
+
+def test_a_fault_is_the_newest_failure_of_the_present_revision() -> None:
+    job = a_service(1)
+    old = a_pod(job, 3, phase=FAILED, report=a_report("Failed"), revision="old")
+
+    state = sorted_out(job, a_failure(job, 1), a_failure(job, 2, WorkerReason.OUT_OF_MEMORY), old)
+
+    assert state.fault is not None and state.fault.reason is WorkerReason.OUT_OF_MEMORY
+
+
+def test_a_fault_is_over_once_a_later_worker_answers() -> None:
+    job = a_service(1)
+
+    assert sorted_out(job, a_failure(job, 1), a_pod(job, 2)).fault is None
+    assert sorted_out(job, a_pod(job, 1), a_failure(job, 2)).fault is not None
+
+
+def test_a_drained_or_evicted_worker_is_no_fault() -> None:
+    job = a_service(1)
+    drained = a_pod(job, 1, phase=PodPhase.SUCCEEDED, report=a_report("Drained"))
+    evicted = a_pod(job, 2, phase=FAILED, trouble=Trouble("Evicted", ""))
+
+    state = sorted_out(job, drained, evicted)
+
+    assert state.fault is None and state.failed == ()
+    assert numbers(state.ended) == [1, 2]
+
+
+def test_a_fault_is_tried_again_after_its_backoff_and_a_permanent_one_now_and_then() -> None:
+    job = a_service(1, failed_attempts=3)
+    pod = a_failure(job, 1)
+    assert pod.ended is not None
+
+    assert sorted_out(job, pod).retry == pod.ended + timedelta(seconds=16)
+    assert sorted_out(job, a_failure(job, 1, WorkerReason.MODEL_NOT_FOUND)).retry == pod.ended + timedelta(
+        seconds=PERMANENT_RETRY_SECONDS
+    )

@@ -1,0 +1,39 @@
+"""The series of jobs on /metrics: what is known of those that are there."""
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from inference_operator.observability.jobs import JobCollector
+from inference_operator.state.load import Measure, Steering, Workers
+from tests.builders import a_load
+
+
+def text(*measures: tuple[str, Measure]) -> str:
+    registry = CollectorRegistry()
+    registry.register(JobCollector(lambda: [(("ns", name), measure) for name, measure in measures]))
+    return generate_latest(registry).decode()
+
+
+def test_every_job_has_its_series() -> None:
+    shown = text(("a", Measure(0.0, a_load(0.25, count=30), Workers(2, 2, queued=3), Steering(4))))
+
+    for line in (
+        'inference_latency_ms{name="a",namespace="ns"} 250.0',
+        'inference_latency_p99_ms{name="a",namespace="ns"} 300.0',
+        'inference_queue_depth{name="a",namespace="ns"} 3.0',
+        'inference_requests_per_second{name="a",namespace="ns"} 2.0',
+        'inference_desired_replicas{name="a",namespace="ns"} 4.0',
+        'inference_ready_workers{name="a",namespace="ns"} 2.0',
+        'inference_unreachable_workers{name="a",namespace="ns"} 0.0',
+    ):
+        assert line in shown
+
+
+def test_what_is_not_known_has_no_sample() -> None:
+    shown = text(("gone", Measure(0.0, a_load(None), Workers(2, 0, unreachable=2))))
+
+    assert "inference_latency_ms{" not in shown
+    assert 'inference_unreachable_workers{name="gone",namespace="ns"} 2.0' in shown
+
+
+def test_a_job_that_is_gone_has_no_series() -> None:
+    assert "{" not in text()

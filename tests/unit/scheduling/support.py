@@ -1,0 +1,147 @@
+"""How the tests look at plans: as the reconciler does, with what it does carried out on the snapshot."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from inference_operator.api.conditions import Condition
+from inference_operator.api.job import InferenceJobStatus
+from inference_operator.api.schema import rfc3339
+from inference_operator.jobs.demand import need, standing
+from inference_operator.jobs.plan import plan
+from inference_operator.scheduling.types import Answer, Need
+from inference_operator.settings import Settings
+from inference_operator.state.objects import Job, Observed, Pod
+from inference_operator.state.parse import parse_autoscaler, parse_job, parse_pod, status_document
+from inference_operator.workers.actions import (
+    Action,
+    ApplyAutoscaler,
+    CreatePod,
+    CreateService,
+    DeleteAutoscaler,
+    DeleteJob,
+    DeletePod,
+    Plan,
+    WriteModelStatus,
+    WriteStatus,
+)
+from tests.builders import NOW, SETTINGS
+
+Scheduler = Callable[[Need], Answer]
+
+
+def wanted(seen: Observed, *, now: datetime = NOW, settings: Settings = SETTINGS) -> Need | None:
+    """What the job wants from the fleet."""
+    return need(seen, standing(seen, settings, now), settings, now)
+
+
+def decide(seen: Observed, scheduler: Scheduler | None = None, *, now: datetime = NOW, settings: Settings = SETTINGS) -> Plan:
+    """One look, as in `Reconciler.reconcile`. Without a scheduler there is no answer yet."""
+    stand = standing(seen, settings, now)
+    asked = need(seen, stand, settings, now)
+    answer = scheduler(asked) if asked is not None and scheduler is not None else None
+    return plan(seen, stand, answer, settings, now)
+
+
+def after(seen: Observed, done: Plan, *, now: datetime = NOW) -> Observed:
+    """The snapshot once the plan's actions are carried out and have come back from the API server."""
+    for action in done.actions:
+        seen = _apply(seen, action, now)
+    return seen
+
+
+def _apply(seen: Observed, action: Action, now: datetime) -> Observed:
+    match action:
+        case WriteStatus():
+            return replace(seen, job=rewritten(seen.job, action.status))
+        case CreatePod():
+            return replace(seen, pods=(*seen.pods, created_pod(action, now)))
+        case DeletePod():
+            pods = tuple(replace(pod, deleting=True) if pod.uid == action.uid else pod for pod in seen.pods)
+            return replace(seen, pods=pods)
+        case CreateService():
+            return replace(seen, has_service=True)
+        case WriteModelStatus():
+            assert seen.model is not None
+            return replace(seen, model=replace(seen.model, status=action.status))
+        case ApplyAutoscaler():
+            made = parse_autoscaler({**action.manifest, "metadata": {**action.manifest["metadata"], "uid": action.uid or "new"}})
+            return replace(seen, autoscalers=(*(a for a in seen.autoscalers if a.key != made.key), made))
+        case DeleteAutoscaler():
+            return replace(seen, autoscalers=tuple(a for a in seen.autoscalers if a.uid != action.uid))
+        case DeleteJob():
+            return replace(seen, job=replace(seen.job, deleting=True))
+        case _:
+            return seen
+
+
+def rewritten(job: Job, status: InferenceJobStatus) -> Job:
+    """The job after its status went to the API server and came back."""
+    document = json.loads(json.dumps(status_document(status)))
+    meta = {"name": job.key.name, "namespace": job.key.namespace, "uid": job.uid}
+    return replace(job, status=parse_job({"metadata": meta, "spec": {"model": "m"}, "status": document}).status)
+
+
+def created_pod(action: CreatePod, now: datetime) -> Pod:
+    """The pod as the API server would show it."""
+    manifest = json.loads(json.dumps(action.manifest))
+    manifest["metadata"] |= {
+        "uid": f"uid-of-{manifest['metadata']['name']}",
+        "resourceVersion": "9",
+        "creationTimestamp": rfc3339(now),
+    }
+    manifest["status"] = {"phase": "Pending"}
+    return parse_pod(manifest)
+
+
+def settled(seen: Observed, scheduler: Scheduler | None = None, *, now: datetime = NOW, rounds: int = 2) -> Observed:
+    """The snapshot once the job has nothing to say any more; fails when that takes more than `rounds` looks."""
+    for _ in range(rounds):
+        done = decide(seen, scheduler, now=now)
+        if not done.actions:
+            return seen
+        seen = after(seen, done, now=now)
+    left = decide(seen, scheduler, now=now).actions
+    assert not left, f"still at it after {rounds} looks: {[type(action).__name__ for action in left]}"
+    return seen
+
+
+def status_of(done: Plan, before: Observed | None = None) -> InferenceJobStatus:
+    """The status that a plan writes; the one before where it writes none."""
+    written = [action.status for action in done.actions if isinstance(action, WriteStatus)]
+    if not written:
+        assert before is not None, "the plan writes no status"
+        return before.job.status
+    return written[-1]
+
+
+def kinds(done: Plan) -> tuple[str, ...]:
+    """The names of a plan's actions, in order."""
+    return tuple(type(action).__name__ for action in done.actions)
+
+
+def facts(conditions: list[Condition]) -> dict[str, tuple[str, str]]:
+    """Type to status and reason."""
+    return {c.type: (c.status.value, c.reason) for c in conditions}
+
+
+def in_seconds(seconds: float) -> datetime:
+    """An instant from now."""
+    return NOW + timedelta(seconds=seconds)
+
+
+def kstatus(job: Job) -> str:
+    """The verdict of sigs.k8s.io/cli-utils' kstatus on a custom kind, which `helm --wait`, Flux and kpt go by."""
+    if job.deleting:
+        return "Terminating"
+    status = job.status
+    if status.observed_generation and status.observed_generation != job.generation:
+        return "InProgress"
+    for condition in status.conditions:
+        if condition.type == "Reconciling" and condition.status == "True":
+            return "InProgress"
+        if condition.type == "Stalled" and condition.status == "True":
+            return "Failed"
+    ready = next((c for c in status.conditions if c.type == "Ready"), None)
+    return "Current" if ready is None or ready.status == "True" else "InProgress"

@@ -1,0 +1,140 @@
+"""Where a worker could go: the filters say what kube-scheduler would say, and the cost is what it is said to be."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inference_operator.scheduling import filters
+from inference_operator.scheduling.types import Tolerance
+from inference_operator.settings import CostWeights
+from inference_operator.state.objects import Node, Taint
+from tests.builders import NOW, a_node, an_option
+from tests.unit.scheduling.support import in_seconds
+
+SHAPE = an_option(cpu="1").shape
+
+
+@pytest.mark.parametrize(
+    ("node", "reason"),
+    [
+        (a_node(), None),
+        (a_node(ready=False), "the node is not ready"),
+        (a_node(cordoned=True), "the node is cordoned"),
+        (a_node(cpu="500m"), "1 cpu is wanted, the whole node has 0.5"),
+        (a_node(memory="256Mi"), "512Mi memory is wanted, the whole node has 256Mi"),
+        (a_node(pods=0), "1 pods is wanted, the whole node has 0"),
+        (a_node(taints=[Taint("k", "v", "NoSchedule")]), "taint k is not tolerated"),
+        (a_node(taints=[Taint("k", "v", "NoExecute")]), "taint k is not tolerated"),
+        (a_node(taints=[Taint("k", "v", "PreferNoSchedule")]), None),
+    ],
+)
+def test_a_node_is_unfit_for_a_reason(node: Node, reason: str | None) -> None:
+    assert filters.unfit(node, SHAPE) == reason
+
+
+def test_a_resource_that_a_node_does_not_have_is_short() -> None:
+    assert filters.unfit(a_node(), an_option(gpu=1).shape) == "1 nvidia.com/gpu is wanted, the whole node has 0"
+
+
+@pytest.mark.parametrize(
+    ("labels", "fits"), [({}, False), ({"zone": "a"}, True), ({"zone": "b"}, False), ({"zone": "a", "x": "y"}, True)]
+)
+def test_selected_labels_must_be_there(labels: dict[str, str], fits: bool) -> None:  # noqa: FBT001
+    shape = an_option(node_selector={"zone": "a"}).shape
+
+    assert (filters.unfit(a_node(labels=labels), shape) is None) == fits
+
+
+def test_every_taint_needs_its_toleration() -> None:
+    node = a_node(taints=[Taint("a", "", "NoSchedule"), Taint("b", "", "NoSchedule")])
+    one, both = [Tolerance("a", "Exists", None, None)], [Tolerance(k, "Exists", None, None) for k in "ab"]
+
+    assert filters.unfit(node, an_option(tolerations=one).shape) == "taint b is not tolerated"
+    assert filters.unfit(node, an_option(tolerations=both).shape) is None
+
+
+# Tolerations, against core/v1.
+
+
+def tolerates_taint(toleration: Tolerance, taint: Taint) -> bool:
+    """k8s.io/api/core/v1 Toleration.ToleratesTaint, word for word."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    match toleration.operator:
+        case "" | "Equal":
+            return (toleration.value or "") == taint.value
+        case "Exists":
+            return True
+        case _:
+            return False
+
+
+effects = st.sampled_from(["NoSchedule", "NoExecute", "PreferNoSchedule"])
+words = st.sampled_from(["", "a", "b"])
+taints = st.builds(Taint, st.sampled_from(["a", "b"]), words, effects)
+tolerations = st.builds(
+    Tolerance, st.sampled_from([None, "a", "b"]), st.sampled_from(["Equal", "Exists"]), st.none() | words, st.none() | effects
+)
+
+
+@given(tolerations.filter(lambda t: t.key is not None or t.operator == "Exists"), taints)
+def test_a_toleration_covers_what_core_v1_says(toleration: Tolerance, taint: Taint) -> None:
+    assert filters.tolerates(toleration, taint) == tolerates_taint(toleration, taint)
+
+
+@pytest.mark.parametrize("toleration", [Tolerance("", "Exists", None, None), Tolerance("a", "Exists", None, "")])
+def test_empty_is_as_good_as_none(toleration: Tolerance) -> None:
+    assert filters.tolerates(toleration, Taint("a", "", "NoSchedule"))
+
+
+# Room and cost.
+
+
+def test_a_full_node_says_what_is_free() -> None:
+    node = a_node(cpu="4")
+
+    assert filters.full(node, node.allocatable, SHAPE) is None
+    assert filters.full(node, {**node.allocatable, "cpu": 250}, SHAPE) == "0.25 of 4 cpu is free, 1 is wanted"
+    assert filters.full(node, {**node.allocatable, "cpu": -500}, SHAPE) == "0 of 4 cpu is free, 1 is wanted"
+
+
+amounts = st.integers(0, 4000)
+
+
+@given(amounts, amounts)
+def test_the_emptier_node_has_less_pressure(free: int, other: int) -> None:
+    node = a_node(cpu="4")
+    here, there = (filters.pressure(node, {**node.allocatable, "cpu": cpu}, SHAPE) for cpu in (free, other))
+
+    assert here >= there or free >= other
+
+
+def test_cost_is_latency_and_energy_and_switching() -> None:
+    terms = filters.cost(an_option(seconds=30, watts=100), CostWeights(alpha=0.001, beta=0.5))
+
+    assert (terms.latency_seconds, terms.energy_joules, terms.switch_seconds) == (30, 3000, 2)
+    assert (
+        terms.total
+        == 30 + 0.001 * 3000 + 0.5 * 2
+        == filters.total_cost(an_option(seconds=30, watts=100), CostWeights(alpha=0.001, beta=0.5))
+    )
+    assert not terms.estimated
+
+
+def test_a_class_is_in_time_up_to_the_very_deadline() -> None:
+    option = an_option(seconds=30)
+
+    assert filters.in_time(option, in_seconds(30), NOW)
+    assert not filters.in_time(option, in_seconds(29.999), NOW)
+    assert filters.in_time(option, None, NOW)
+
+
+def test_rejections_are_counted_by_reason() -> None:
+    text = filters.summary(Counter(["taint x", "full", "taint x"]))
+
+    assert text == "2 of 3 nodes: taint x; 1 of 3 nodes: full"
+    assert filters.summary(Counter()) == ""

@@ -1,0 +1,279 @@
+"""Who may lodge on warm workers: a batch on the same file that asks for nothing which they have not."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from inference_operator.api.conditions import Reason
+from inference_operator.api.job import Backend, Input, Output, PodTemplate, Resources, Toleration
+from inference_operator.api.model import AcceleratorResources, ModelVersion, Profile, WarmPoolStatus
+from inference_operator.scheduling.types import Guest, Memory, Offer
+from inference_operator.state.objects import Key, Model
+from inference_operator.state.pool_key import model_of, pool_key
+from inference_operator.warmpools.eligibility import guest_of, offer_of, order, pool_for, pool_of, refusal_of, takes
+from tests.builders import DIGEST, NOW, OTHER_DIGEST, SETTINGS, a_job, a_model, a_version, observed
+from tests.unit.scheduling.support import wanted
+from tests.unit.warmpools.pool_support import WITH_TRITON, a_pooled_model, the_pool
+
+MODEL = a_pooled_model()
+
+
+def test_a_plain_batch_waits_for_its_models_pool() -> None:
+    seen = observed(a_job(model="m", items=10), model=MODEL)
+    need = wanted(seen)
+
+    assert pool_for(seen, SETTINGS) == pool_key(MODEL.key)
+    assert need is not None
+    assert need.pool == pool_key(MODEL.key)
+
+
+FITS: dict[str, dict[str, Any]] = {
+    "answers in place": {},
+    "the largest batch": {"batch_size": 32},
+    "the class of the pool": {"accelerator": "cpu"},
+    "the backend of the workers": {"backend": Backend.ONNX},
+    "reads and writes a claim of the pool": {"items": 10},
+    "urgent, due and firm": {"priority": 7, "deadline_in": 60, "firm": True},
+}
+
+
+@pytest.mark.parametrize("why", FITS)
+def test_who_may_lodge(why: str) -> None:
+    assert takes(the_pool(MODEL), observed(a_job(**{"model": "m", **FITS[why]}), model=MODEL))
+
+
+ELSEWHERE = Output(uri="pvc://other/out")
+REFUSED: dict[str, dict[str, Any]] = {
+    "a larger batch": {"batch_size": 33},
+    "a node selector": {"node_selector": {"disk": "fast"}},
+    "a toleration": {"tolerations": [Toleration(key="k")]},
+    "resources": {"resources": Resources(requests={"cpu": "1"})},
+    "a pod template": {"template": PodTemplate(labels={"team": "a"})},
+    "another class": {"accelerator": "gpu"},
+    "another backend": {"backend": Backend.TRITON},
+    "reads a claim that the pool does not mount": {"input": Input(uri="pvc://other/in.npy"), "output": Output(uri="pvc://data/o")},
+    "writes a claim that the pool does not mount": {"input": Input(uri="pvc://data/in.npy"), "output": ELSEWHERE},
+    "serves": {"serve": True},
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_who_gets_a_pod_of_its_own(why: str) -> None:
+    job = a_job(**{"model": "m", **REFUSED[why]})
+
+    assert not takes(the_pool(MODEL), observed(job, model=MODEL))
+    assert pool_for(observed(job, model=MODEL), SETTINGS) is None
+
+
+@pytest.mark.parametrize(("backend", "taken"), [(Backend.TRITON, True), (Backend.ONNX, False), (Backend.AUTO, False)])
+def test_a_pool_on_triton_takes_the_jobs_that_ask_for_triton(backend: Backend, taken: object) -> None:
+    model = a_pooled_model(backend=Backend.TRITON)
+    seen = observed(a_job(model="m", backend=backend), model=model)
+
+    assert takes(the_pool(model), seen) is taken
+    assert (pool_for(seen, WITH_TRITON) is not None) is taken
+    assert pool_for(seen, SETTINGS) is None
+
+
+def test_a_claim_that_is_only_read_by_the_pool_is_not_written_to() -> None:
+    model = a_pooled_model(a_version(uri="pvc://models/m.onnx"), claims=[])
+    reads = a_job(model="m", input=Input(uri="pvc://models/in.npy"))
+    writes = a_job(model="m", output=Output(uri="pvc://models/out"))
+
+    assert the_pool(model).mounts == {"models": False}
+    assert takes(the_pool(model), observed(reads, model=model))
+    assert not takes(the_pool(model), observed(writes, model=model))
+
+
+def test_a_claim_of_the_pool_is_written_to_though_the_model_lies_there() -> None:
+    model = a_pooled_model(a_version(uri="pvc://models/m.onnx"), claims=["models"])
+
+    assert takes(the_pool(model), observed(a_job(model="m", output=Output(uri="pvc://models/out")), model=model))
+
+
+def test_another_version_gets_its_own_pod() -> None:
+    model = a_pooled_model(a_version("1", digest=OTHER_DIGEST), a_version("2"))
+
+    assert takes(the_pool(model), observed(a_job(model="m", model_version="2"), model=model))
+    assert takes(the_pool(model), observed(a_job(model="m"), model=model))
+    assert not takes(the_pool(model), observed(a_job(model="m", model_version="1"), model=model))
+
+
+def test_a_pool_on_any_class_takes_jobs_for_any_class() -> None:
+    model = a_pooled_model(accelerator="auto")
+
+    assert takes(the_pool(model), observed(a_job(model="m", accelerator="cpu"), model=model))
+    assert takes(the_pool(model), observed(a_job(model="m", gpu=1), model=model))
+
+
+TROUBLE = "ModelNotFound: no such file"
+TOLD = {
+    "no word yet": (None, True),
+    "well": (WarmPoolStatus(workers=1, ready=1), True),
+    "starting": (WarmPoolStatus(workers=1), True),
+    "in trouble, but one answers": (WarmPoolStatus(workers=2, ready=1, message=TROUBLE), True),
+    "in trouble": (WarmPoolStatus(workers=1, message=TROUBLE), False),
+}
+
+
+@pytest.mark.parametrize("how", TOLD)
+def test_a_job_does_not_wait_for_a_pool_in_trouble(how: str) -> None:
+    told, waits = TOLD[how]
+    model = a_pooled_model(told=told)
+
+    assert (pool_for(observed(a_job(model="m"), model=model), SETTINGS) is not None) == waits
+
+
+def test_a_model_without_a_pool_has_none() -> None:
+    assert pool_of(a_model(), SETTINGS) is None
+    assert pool_of(a_model(invalid="unreadable"), SETTINGS) is None
+    assert pool_for(observed(a_job()), SETTINGS) is None
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (a_pooled_model(a_version(file_format="torchscript")), "backends.torchscript.image"),
+        (a_pooled_model(backend=Backend.TRITON), "backends.triton.image"),
+        (a_pooled_model(a_version(file_format="torchscript"), backend=Backend.TRITON), "back end triton takes onnx files"),
+    ],
+    ids=["no PyTorch", "no Triton", "not Triton's"],
+)
+def test_a_model_that_no_worker_can_hold_has_no_pool_and_it_is_told_why(model: Model, words: str) -> None:
+    refused = refusal_of(model, SETTINGS)
+
+    assert pool_of(model, SETTINGS) is None
+    assert refused is not None and refused.reason is Reason.BACKEND_UNAVAILABLE and words in refused.message
+
+
+def test_what_workers_are_made_of_is_their_revision_and_bounds_are_not() -> None:
+    def revision(*versions: ModelVersion, **pool: Any) -> str:
+        return the_pool(a_pooled_model(*versions, **pool)).revision
+
+    cores = [AcceleratorResources(accelerator="cpu", resources=Resources(requests={"cpu": "2"}))]
+    made_anew = {
+        revision(batch_size=8),
+        revision(accelerator="auto"),
+        revision(claims=["data", "more"]),
+        revision(a_version(digest=OTHER_DIGEST)),
+        revision(resources=cores),
+        revision(backend=Backend.TRITON),
+    }
+
+    assert len(made_anew) == 6
+    assert revision(backend=Backend.ONNX) == revision()
+    assert revision() not in made_anew
+    assert revision(min=1, max=9, idle_seconds=7) == revision()
+    assert revision(claims=["a", "data"]) == revision(claims=["data", "a"])
+
+
+def test_a_pools_key_is_no_jobs() -> None:
+    key = Key("team", "m")
+
+    assert model_of(pool_key(key)) == key
+    assert model_of(key) is None
+
+
+def test_an_order_says_what_the_jobs_own_pod_would_have_been_told() -> None:
+    job = a_job("j", model="m", items=10, batch_size=8)
+    told = order(observed(job, model=MODEL), attempt=3, revision="r", accelerator="cpu")
+
+    assert (told.namespace, told.job, told.uid, told.attempt, told.revision) == ("default", "j", job.uid, 3, "r")
+    assert (told.batch_size, told.model) == (8, the_pool(MODEL).source)
+    assert (told.task.input_uri, told.task.output_uri) == ("pvc://data/in.npy", "pvc://data/out")
+
+
+# Guests: jobs on warm workers of other models.
+
+HOST = a_pooled_model(guests="SameNamespace", batch_size=32)
+
+
+def a_measured(
+    model: Model, *, megabytes: int = 100, digest: str = DIGEST, backend: Backend = Backend.ONNX, on: str = "cpu", device: int = 0
+) -> Model:
+    profile = Profile(digest=digest, accelerator=on, backend=backend, batch_size=8, items_per_second=10, load_seconds=1,
+                      memory_bytes=megabytes * 10**6, device_bytes=device * 10**6, observed_time=NOW)  # fmt: skip
+    return replace(model, status=replace(model.status, profiles=[profile]))
+
+
+OTHER = a_measured(a_model("n", a_version(digest=OTHER_DIGEST)), digest=OTHER_DIGEST, megabytes=200)
+
+
+def test_a_measured_batch_may_be_a_guest() -> None:
+    guest = guest_of(observed(a_job(model="n", items=10, batch_size=8), model=OTHER), SETTINGS)
+
+    assert guest == Guest("default", OTHER_DIGEST, 8, (("data", True),), (("cpu", Memory(200_000_000)),))
+
+
+NO_GUESTS: dict[str, tuple[dict[str, Any], Model]] = {
+    "never measured": ({}, a_model("n", a_version(digest=OTHER_DIGEST))),
+    "measured on another backend": ({}, a_measured(OTHER, digest=OTHER_DIGEST, backend=Backend.TRITON)),
+    "a file that is not pinned": ({}, a_measured(a_model("n", a_version(digest=None)))),
+    "another backend": ({"backend": Backend.TRITON}, OTHER),
+    "another class than was measured": ({"accelerator": "gpu"}, OTHER),
+    "a device whose memory was not": ({"accelerator": "gpu"}, a_measured(OTHER, digest=OTHER_DIGEST, on="gpu")),
+    "a device, measured with smaller batches": (
+        {"accelerator": "gpu", "batch_size": 9, "items": 10},
+        a_measured(OTHER, digest=OTHER_DIGEST, on="gpu", device=500),
+    ),
+    "a node selector": ({"node_selector": {"disk": "fast"}}, OTHER),
+    "serves": ({"serve": True}, OTHER),
+}
+
+
+@pytest.mark.parametrize("why", NO_GUESTS)
+def test_who_is_nobodys_guest(why: str) -> None:
+    spec, model = NO_GUESTS[why]
+
+    assert guest_of(observed(a_job(model="n", **spec), model=model), SETTINGS) is None
+
+
+def test_a_batch_whose_device_memory_was_measured_may_be_a_guest_there() -> None:
+    model = a_measured(OTHER, digest=OTHER_DIGEST, megabytes=200, on="gpu", device=500)
+    seen = observed(a_job(model="n", items=10, batch_size=8, accelerator="gpu"), model=model)
+    guest = guest_of(seen, SETTINGS)
+
+    assert guest is not None and guest.memory == (("gpu", Memory(200_000_000, 500_000_000)),)
+    told = order(seen, 1, "r", "gpu")
+    assert (told.memory_bytes, told.device_bytes) == (200_000_000, 500_000_000)
+
+
+def test_a_host_offers_what_its_own_model_leaves() -> None:
+    offer = offer_of(the_pool(a_measured(HOST, megabytes=112)), "cpu", 512_000_000)
+
+    assert offer == Offer("default", 32, (("data", True),), Memory(400_000_000))
+
+
+def test_a_pool_on_triton_offers_nothing_though_its_own_model_was_measured() -> None:
+    model = a_measured(a_pooled_model(guests="SameNamespace", backend=Backend.TRITON), backend=Backend.TRITON)
+
+    assert offer_of(the_pool(model), "cpu", 512_000_000) is None
+
+
+@pytest.mark.parametrize("model", [a_measured(MODEL), HOST], ids=["wants none", "never measured"])
+def test_who_offers_nothing(model: Model) -> None:
+    assert offer_of(the_pool(model), "cpu", 512_000_000) is None
+    assert offer_of(the_pool(a_measured(HOST)), "cpu", None) is None
+
+
+OFFER = Offer("default", 32, (("data", True), ("models", False)), Memory(200, 50))
+GUEST = Guest("default", OTHER_DIGEST, 8, (("data", True),), (("cpu", Memory(200, 50)),))
+
+
+@pytest.mark.parametrize(
+    ("changes", "taken"),
+    [
+        ({}, True),
+        ({"memory": (("cpu", Memory(201)),)}, False),
+        ({"memory": (("cpu", Memory(200, 51)),)}, False),
+        ({"memory": (("gpu", Memory(1)),)}, False),
+        ({"namespace": "elsewhere"}, False),
+        ({"batch_size": 33}, False),
+        ({"claims": (("models", False),)}, True),
+        ({"claims": (("models", True),)}, False),
+        ({"claims": (("unknown", False),)}, False),
+    ],
+)
+def test_what_a_host_takes(changes: dict[str, Any], taken: object) -> None:
+    assert OFFER.takes(replace(GUEST, **changes), "cpu") is taken

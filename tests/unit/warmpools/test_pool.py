@@ -1,0 +1,512 @@
+"""A warm pool: as many workers as can be used, within its bounds; which of them go, and when."""
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from inference_operator.api.conditions import Reason
+from inference_operator.api.job import Backend
+from inference_operator.api.model import WarmPoolStatus
+from inference_operator.jobs.replicas import PERMANENT_RETRY_SECONDS
+from inference_operator.scheduling.types import Demand, Host
+from inference_operator.scheduling.warm_workers import warm_lanes
+from inference_operator.state.objects import Model, Pod, PodPhase, PoolObserved, Trouble
+from inference_operator.warmpools.pool import hosts, plan_pool, pool_need, standing
+from inference_operator.workers.actions import CreatePod, DeletePod, Plan, StopTask, WriteModelStatus
+from inference_protocol.messages import CONFIG_VARIABLE, WorkerConfig
+from inference_protocol.reasons import WorkerReason
+from tests.builders import NOW, SETTINGS, TOKENS, a_job, a_profile, a_report, a_setback, no_room
+from tests.unit.scheduling.support import created_pod, in_seconds, kinds
+from tests.unit.warmpools.pool_support import WITH_TRITON, a_pooled_model, a_view, a_worker, decide_pool, the_pool
+
+FAILED, PENDING, SUCCEEDED = PodPhase.FAILED, PodPhase.PENDING, PodPhase.SUCCEEDED
+BROKEN = a_report("Failed", reason=WorkerReason.INTERNAL, message="it broke")
+MISSING = a_report("Failed", reason=WorkerReason.MODEL_NOT_FOUND, message="no such file")
+
+
+def gone(done: Plan) -> set[int]:
+    """The numbers of the workers that are let go."""
+    return {int(action.key.name.rpartition("-")[2]) for action in done.actions if isinstance(action, DeletePod)}
+
+
+def made(done: Plan) -> list[int]:
+    return [action.assumed.number for action in done.actions if isinstance(action, CreatePod)]
+
+
+def told(done: Plan) -> WarmPoolStatus | None:
+    (status,) = [action.status for action in done.actions if isinstance(action, WriteModelStatus)]
+    return status.warm_pool
+
+
+# How many.
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "waiting", "tasks", "wanted"),
+    [(0, 4, 0, 0, 0), (2, 4, 0, 0, 2), (2, 4, 1, 0, 2), (0, 4, 3, 0, 3), (0, 4, 2, 1, 3), (0, 4, 20, 0, 4), (1, 1, 20, 5, 1)],
+)
+def test_as_many_as_can_be_used_within_the_bounds(least: int, most: int, waiting: int, tasks: int, wanted: int) -> None:
+    model = a_pooled_model(min=least, max=most)
+    seen = a_view(model, a_worker(model), tasks={1: tasks})
+
+    assert standing(seen, the_pool(model), Demand(waiting), SETTINGS, NOW).wanted == wanted
+
+
+def test_what_is_missing_is_made_and_belongs_to_the_model() -> None:
+    model = a_pooled_model(min=2)
+    done = decide_pool(a_view(model))
+    created = [action for action in done.actions if isinstance(action, CreatePod)]
+
+    assert made(done) == [1, 2]
+    for action in created:
+        pod = created_pod(action, NOW)
+        assert pod.worker is not None
+        assert pod.worker.pool
+        assert (pod.worker.job_uid, pod.worker.revision) == (model.uid, the_pool(model).revision)
+        assert action.manifest["metadata"]["ownerReferences"][0]["uid"] == model.uid
+        assert action.assumed.worker is not None
+        assert action.assumed.worker.job_uid == pod.worker.job_uid
+
+
+def test_workers_on_triton_have_a_tritonserver_beside_them_and_their_place_is_reckoned_with_it() -> None:
+    seen = a_view(a_pooled_model(min=1, backend=Backend.TRITON))
+    (action,) = [a for a in decide_pool(seen, settings=WITH_TRITON).actions if isinstance(a, CreatePod)]
+    shown = created_pod(action, NOW)
+
+    (beside,) = action.manifest["spec"]["initContainers"]
+    (config,) = [e["value"] for e in action.manifest["spec"]["containers"][0]["env"] if e["name"] == CONFIG_VARIABLE]
+    told_worker = msgspec.json.decode(config, type=WorkerConfig)
+    assert (beside["image"], beside["restartPolicy"]) == ("triton", "Always")
+    assert told_worker.backend == "triton" and told_worker.triton is not None and told_worker.task_token_digest
+    assert action.assumed.requests == shown.requests
+
+
+def test_a_pool_that_no_worker_can_hold_says_why_and_has_none() -> None:
+    done = decide_pool(a_view(a_pooled_model(min=1, backend=Backend.TRITON)))
+    status = told(done)
+
+    assert not made(done)
+    assert status is not None and status.message is not None
+    assert status.message.startswith("BackendUnavailable: ") and "backends.triton.image" in status.message
+
+
+def test_only_as_many_are_made_as_there_is_room_for() -> None:
+    assert made(decide_pool(a_view(a_pooled_model(min=3)), room=1)) == [1]
+
+
+def test_each_worker_is_told_the_digest_of_its_own_token_and_never_the_token() -> None:
+    done = decide_pool(a_view(a_pooled_model(min=2)))
+    texts = {action.assumed.key: str(action.manifest) for action in done.actions if isinstance(action, CreatePod)}
+
+    assert len(texts) == 2
+    for pod, text in texts.items():
+        assert TOKENS.digest(pod) in text
+        for other in texts:
+            assert TOKENS.token(other) not in text
+            assert (TOKENS.digest(other) in text) == (other == pod)
+
+
+def test_a_place_that_was_given_for_another_revision_is_not_taken() -> None:
+    before, model = a_pooled_model(min=1, batch_size=8), a_pooled_model(min=1)
+    stand = standing(a_view(before), the_pool(before), Demand(), SETTINGS, NOW)
+    need = pool_need(a_view(before), the_pool(before), stand, Demand(), SETTINGS, NOW)
+    assert need is not None
+    seen = a_view(model)
+    stand = standing(seen, the_pool(model), Demand(), SETTINGS, NOW)
+
+    assert made(plan_pool(seen, the_pool(model), stand, no_room(need), SETTINGS, TOKENS, NOW)) == []
+
+
+STATES: dict[str, dict[str, Any]] = {
+    "running": {},
+    "failed": {"phase": FAILED, "report": BROKEN},
+    "deleted": {"deleting": True},
+    "stale": {"revision": "old"},
+}
+
+
+@given(st.dictionaries(st.integers(1, 30), st.sampled_from(sorted(STATES)), max_size=8), st.integers(0, 8))
+def test_names_never_collide(there: dict[int, str], waiting: int) -> None:
+    model = a_pooled_model(max=10)
+    workers = [a_worker(model, number, **STATES[how]) for number, how in there.items()]
+    done = decide_pool(a_view(model, *workers), waiting=waiting, now=in_seconds(10_000))
+
+    names = [pod.key for pod in workers] + [action.assumed.key for action in done.actions if isinstance(action, CreatePod)]
+    assert len(names) == len(set(names))
+
+
+def test_a_worker_is_never_named_as_a_pod_of_a_job_with_the_models_name() -> None:
+    model = a_pooled_model(min=1)
+    (created,) = [action for action in decide_pool(a_view(model)).actions if isinstance(action, CreatePod)]
+    done = decide_pool(a_view(replace(model, uid=a_job("m").uid)))
+    (other,) = [action for action in done.actions if isinstance(action, CreatePod)]
+
+    assert created.assumed.key != other.assumed.key
+
+
+# Which go.
+
+
+def test_idle_workers_over_the_minimum_go_after_their_time() -> None:
+    model = a_pooled_model(min=1, idle_seconds=60)
+    workers = [a_worker(model, number) for number in (1, 2, 3)]
+
+    assert gone(decide_pool(a_view(model, *workers, idle={1: 99, 2: 60, 3: 59.9}))) == {2}
+    assert gone(decide_pool(a_view(model, *workers, idle={1: 99, 2: 99, 3: 99}))) == {2, 3}
+
+
+def test_a_worker_that_has_not_said_how_long_it_was_idle_stays() -> None:
+    model = a_pooled_model(min=0)
+
+    assert gone(decide_pool(a_view(model, a_worker(model)))) == set()
+
+
+def test_workers_that_could_be_used_stay_however_long_they_were_idle() -> None:
+    model = a_pooled_model(min=0, idle_seconds=60)
+    workers = [a_worker(model, number) for number in (1, 2, 3)]
+
+    assert len(gone(decide_pool(a_view(model, *workers, idle={1: 99, 2: 99, 3: 99}), waiting=2))) == 1
+
+
+@given(
+    least=st.integers(0, 4),
+    idle=st.lists(st.sampled_from([0.0, 59.0, 60.0, 900.0]), max_size=6),
+    tasks=st.dictionaries(st.integers(1, 6), st.integers(1, 3)),
+    waiting=st.integers(0, 5),
+)
+@example(least=0, idle=[900.0, 900.0], tasks={}, waiting=1)
+def test_the_floor_is_kept_and_nobody_with_tasks_goes(least: int, idle: list[float], tasks: dict[int, int], waiting: int) -> None:
+    model = a_pooled_model(min=least, max=6, idle_seconds=60)
+    workers = [a_worker(model, number) for number in range(1, len(idle) + 1)]
+    tasks = {number: count for number, count in tasks.items() if number <= len(workers)}
+    seen = a_view(model, *workers, tasks=tasks, idle=dict(enumerate(idle, 1)))
+    done = decide_pool(seen, waiting=waiting)
+    wanted = min(max(least, waiting + sum(tasks.values())), 6)
+
+    assert gone(done).isdisjoint(tasks)
+    assert len(workers) - len(gone(done)) + len(made(done)) >= wanted
+    assert not (gone(done) and made(done))
+
+
+def test_a_worker_of_an_older_revision_ends_what_it_does_and_is_replaced() -> None:
+    model = a_pooled_model(min=2)
+    old = [a_worker(model, number, revision="old") for number in (1, 2)]
+    done = decide_pool(a_view(model, *old, tasks={2: 1}))
+
+    assert gone(done) == {1}
+    assert made(done) == [3, 4]
+
+
+def test_a_task_that_nobody_waits_for_is_stopped() -> None:
+    worker = a_worker(MODEL)
+    for model in (MODEL, without_pool(MODEL)):
+        seen = a_view(model, worker, tasks={1: 1}, strays=((worker.key, ("gone", 3)),))
+        (stop,) = [action for action in decide_pool(seen).actions if isinstance(action, StopTask)]
+
+        assert (stop.host, stop.address, stop.uid, stop.attempt) == (worker.key, worker.address, "gone", 3)
+
+
+@pytest.mark.parametrize("how", [{"deleting": True}, {"phase": FAILED}, {"address": None}], ids=str)
+def test_who_can_not_be_told_to_stop_it_is_not_told(how: dict[str, Any]) -> None:
+    worker = replace(a_worker(MODEL), **how)
+
+    assert "StopTask" not in kinds(decide_pool(a_view(MODEL, worker, strays=((worker.key, ("gone", 3)),))))
+
+
+def without_pool(model: Model) -> Model:
+    assert model.spec is not None
+    return replace(model, spec=replace(model.spec, warm_pool=None))
+
+
+def test_without_a_pool_all_go_once_they_have_no_tasks() -> None:
+    model = a_pooled_model(told=WarmPoolStatus(workers=2, ready=2))
+    workers = [a_worker(model, number) for number in (1, 2)]
+    done = decide_pool(a_view(without_pool(model), *workers, tasks={2: 1}))
+
+    assert gone(done) == {1}
+    assert told(done) is None
+
+
+def test_when_time_alone_changes_something_it_is_looked_at_again() -> None:
+    model = a_pooled_model(min=0, idle_seconds=60)
+
+    assert decide_pool(a_view(model, a_worker(model), idle={1: 20.0})).recheck == in_seconds(41)
+    assert decide_pool(a_view(model, a_worker(model), idle={1: 20.0}), waiting=1).recheck == in_seconds(41)
+    assert decide_pool(a_view(model, a_worker(model), tasks={1: 1}, idle={1: 20.0})).recheck == in_seconds(61)
+    assert decide_pool(a_view(a_pooled_model(min=1), a_worker(model), idle={1: 20.0})).recheck is None
+
+
+# Failures.
+
+
+def failed(model: Model, *numbers: int, report: Any = BROKEN) -> list[Pod]:
+    return [a_worker(model, number, phase=FAILED, report=report) for number in numbers]
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_failed_workers_back_off(count: int) -> None:
+    model = a_pooled_model(min=1)
+    seen = a_view(model, *failed(model, *range(1, count + 1)))
+    stand = standing(seen, the_pool(model), Demand(), SETTINGS, NOW)
+    assert stand.retry is not None
+    waited = SETTINGS.backoff_seconds * 2 ** (count - 1) - 1
+
+    assert (stand.retry - NOW).total_seconds() == pytest.approx(waited, abs=1)
+    assert made(decide_pool(seen)) == []
+    assert made(decide_pool(seen, now=stand.retry)) == [count + 1]
+
+
+def test_the_pause_grows_though_the_failures_in_between_are_gone() -> None:
+    model = a_pooled_model(min=1)
+
+    def retry(*numbers: int) -> object:
+        return standing(a_view(model, *failed(model, *numbers)), the_pool(model), Demand(), SETTINGS, NOW).retry
+
+    assert retry(3, 6) == retry(3, 4, 5, 6)
+
+
+def test_a_pool_from_zero_is_open_again_once_its_pause_is_over() -> None:
+    model = a_pooled_model(told=WarmPoolStatus(message="WorkerFailed: it broke"))
+    seen = a_view(model, *failed(model, 1))
+    pause = in_seconds(SETTINGS.backoff_seconds)
+
+    assert decide_pool(seen).recheck is not None
+    assert places(seen, waiting=1) == []
+    assert told(decide_pool(seen, now=pause)) == WarmPoolStatus()
+    assert len(places(seen, waiting=1, now=pause)) == 1
+    assert made(decide_pool(seen, waiting=1, now=pause)) == [2]
+    assert gone(decide_pool(seen, waiting=1, now=pause)) == set()
+
+
+def test_a_pool_that_tries_by_itself_keeps_jobs_away_until_a_worker_answers() -> None:
+    model = a_pooled_model(min=1, told=WarmPoolStatus(workers=1, message="WorkerFailed: it broke"))
+    starts = a_view(model, *failed(model, 1), a_worker(model, 2, phase=PENDING))
+
+    assert "WriteModelStatus" not in kinds(decide_pool(starts, now=in_seconds(900)))
+
+
+@pytest.mark.parametrize("least", [0, 1])
+def test_a_change_of_the_model_ends_the_fault_of_what_it_was(least: int) -> None:
+    before = a_pooled_model(min=least, told=WarmPoolStatus(message="WorkerFailed: it broke"))
+    after = a_pooled_model(min=least, batch_size=8, told=WarmPoolStatus(message="WorkerFailed: it broke"))
+    done = decide_pool(a_view(after, *failed(before, 1)), room=least)
+
+    assert told(done) == WarmPoolStatus()
+    assert made(done) == [2] * least
+    assert gone(done) == {1}
+
+
+def test_a_fault_that_stays_is_not_tried_again_soon() -> None:
+    model = a_pooled_model(min=1)
+    seen = a_view(model, *failed(model, 1, report=MISSING))
+
+    assert made(decide_pool(seen, now=in_seconds(PERMANENT_RETRY_SECONDS - 5))) == []
+    assert made(decide_pool(seen, now=in_seconds(PERMANENT_RETRY_SECONDS))) == [2]
+
+
+def test_a_worker_that_answers_ends_the_fault_before_it() -> None:
+    model = a_pooled_model(min=2)
+    done = decide_pool(a_view(model, *failed(model, 1), a_worker(model, 2)))
+
+    assert made(done) == [3]
+    assert gone(done) == {1}
+    assert told(done) == WarmPoolStatus(workers=1, ready=1)
+
+
+def test_one_that_answers_and_is_older_does_not() -> None:
+    model = a_pooled_model(min=2)
+    done = decide_pool(a_view(model, a_worker(model, 1), *failed(model, 2)))
+
+    assert made(done) == []
+
+
+def test_the_newest_that_failed_keeps_its_last_words_and_the_first_tells_with_it_how_many_did() -> None:
+    model = a_pooled_model(min=1)
+    done = decide_pool(a_view(model, *failed(model, 2, 10, 9)))
+
+    assert gone(done) == {9}
+    assert told(done) == WarmPoolStatus(message="WorkerFailed: it broke")
+
+
+def test_a_worker_that_was_drained_is_replaced_at_once() -> None:
+    model = a_pooled_model(min=1)
+
+    assert made(decide_pool(a_view(model, a_worker(model, phase=SUCCEEDED, report=a_report("Drained"))))) == [2]
+
+
+def test_workers_out_of_reach_are_replaced() -> None:
+    model = a_pooled_model(min=1)
+    worker = a_worker(model)
+
+    assert made(decide_pool(a_view(model, worker, lost=frozenset({worker.uid})))) == [2]
+
+
+def test_what_the_api_server_refused_is_tried_again_later() -> None:
+    model = a_pooled_model(min=1)
+    seen = a_view(model, setback=a_setback())
+
+    assert made(decide_pool(seen)) == []
+    assert decide_pool(seen).recheck == in_seconds(SETTINGS.backoff_limit_seconds)
+    assert made(decide_pool(seen, now=in_seconds(SETTINGS.backoff_limit_seconds))) == [1]
+
+
+def test_what_was_refused_after_a_failure_is_not_tried_again_at_once() -> None:
+    model = a_pooled_model(min=1)
+    seen = a_view(model, *failed(model, 1), setback=a_setback(ago=-10))
+
+    assert made(decide_pool(seen, now=in_seconds(20))) == []
+    assert made(decide_pool(seen, now=in_seconds(10 + SETTINGS.backoff_limit_seconds))) == [2]
+
+
+@pytest.mark.parametrize("waiting", [0, 1])
+def test_what_was_refused_keeps_jobs_away_until_it_is_tried_again_whether_they_wait_or_not(waiting: int) -> None:
+    model = a_pooled_model(told=WarmPoolStatus(message="QuotaExceeded: exceeded quota: q"))
+    seen = a_view(model, setback=a_setback())
+    later = in_seconds(SETTINGS.backoff_limit_seconds)
+
+    assert decide_pool(seen, waiting=waiting).actions == ()
+    assert told(decide_pool(seen, waiting=waiting, now=later)) == WarmPoolStatus()
+
+
+def test_a_pool_that_answers_tells_of_a_failure_until_the_next_try() -> None:
+    model = a_pooled_model(min=1)
+    seen = a_view(model, a_worker(model, 1), *failed(model, 2))
+    done = told(decide_pool(seen, waiting=1))
+
+    assert done is not None
+    assert done.message == "WorkerFailed: it broke"
+    assert told(decide_pool(seen, waiting=1, now=in_seconds(SETTINGS.backoff_seconds))) == WarmPoolStatus(workers=1, ready=1)
+
+
+# What is said.
+
+
+def status_after(seen: PoolObserved, **how: Any) -> PoolObserved:
+    done = decide_pool(seen, **how)
+    model = seen.model
+    for action in done.actions:
+        if isinstance(action, WriteModelStatus):
+            model = replace(model, status=action.status)
+    return replace(seen, model=model)
+
+
+MODEL = a_pooled_model(min=1)
+VIEWS = {
+    "none yet": a_view(MODEL),
+    "well": a_view(MODEL, a_worker(MODEL)),
+    "starting": a_view(MODEL, a_worker(MODEL, phase=PENDING)),
+    "no image": a_view(MODEL, a_worker(MODEL, phase=PENDING, trouble=Trouble("ErrImagePull", "no such image"))),
+    "failed": a_view(MODEL, *failed(MODEL, 1)),
+    "refused": a_view(MODEL, setback=a_setback()),
+}
+SAYS = {
+    "none yet": WarmPoolStatus(),
+    "well": WarmPoolStatus(workers=1, ready=1),
+    "starting": WarmPoolStatus(workers=1),
+    "no image": WarmPoolStatus(workers=1, message="ImageUnavailable: the worker's image can't be had: no such image; check the"
+                               " chart's worker.image and its pull secret"),
+    "failed": WarmPoolStatus(message="WorkerFailed: it broke"),
+    "refused": WarmPoolStatus(message="QuotaExceeded: exceeded quota: q"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", VIEWS)
+def test_what_is_said_is_said_once(how: str) -> None:
+    assert told(decide_pool(VIEWS[how], room=0)) == SAYS[how]
+    assert "WriteModelStatus" not in kinds(decide_pool(status_after(VIEWS[how], room=0), room=0))
+
+
+def test_why_there_is_no_room_is_said_and_moving_counts_are_not_said_again() -> None:
+    seen = a_view(MODEL)
+    pool = the_pool(MODEL)
+    stand = standing(seen, pool, Demand(), SETTINGS, NOW)
+    need = pool_need(seen, pool, stand, Demand(), SETTINGS, NOW)
+    assert need is not None
+    first = plan_pool(seen, pool, stand, no_room(need, "waits for room: 3 of 4 nodes"), SETTINGS, TOKENS, NOW)
+    said = told(first)
+    assert said is not None
+    again = replace(seen, model=replace(MODEL, status=replace(MODEL.status, warm_pool=said)))
+
+    assert said.message == "NoFreeCapacity: waits for room: 3 of 4 nodes"
+    assert plan_pool(again, pool, stand, no_room(need, "waits for room: 2 of 4 nodes"), SETTINGS, TOKENS, NOW).actions == ()
+    changed = no_room(need, "no node is large enough", reason=Reason.NO_NODE_FITS)
+    assert told(plan_pool(again, pool, stand, changed, SETTINGS, TOKENS, NOW)) == WarmPoolStatus(
+        message="NoNodeFits: no node is large enough"
+    )
+
+
+# What the scheduler hears.
+
+
+def test_workers_are_as_urgent_as_the_job_that_waits_for_them() -> None:
+    seen, pool = a_view(MODEL), the_pool(MODEL)
+    demand = Demand(3, priority=7)
+    need = pool_need(seen, pool, standing(seen, pool, demand, SETTINGS, NOW), demand, SETTINGS, NOW)
+    assert need is not None
+
+    assert (need.priority, need.slots, need.holds, need.pool) == (7, 3, True, None)
+    assert (need.uid, need.revision) == (MODEL.uid, pool.revision)
+
+
+def places(seen: PoolObserved, waiting: int = 0, *, blocked: bool = False, now: datetime = NOW) -> list[Host]:
+    pool, demand = the_pool(seen.model), Demand(waiting)
+    stand = standing(seen, pool, demand, SETTINGS, now)
+    return list(hosts(seen, pool, stand, demand, SETTINGS, now, blocked=blocked))
+
+
+def test_a_worker_that_answers_takes_tasks_after_those_that_it_has() -> None:
+    worker = a_worker(MODEL)
+    (host,) = places(a_view(MODEL, worker, tasks={1: 2}, busy={1: 6.5}))
+
+    assert (host.pod, host.node, host.ready, host.tasks, host.wait) == (worker.key, "node-1", True, 2, 6.5)
+
+
+def test_room_on_a_device_is_what_each_worker_says_of_its_own() -> None:
+    model = a_pooled_model(guests="SameNamespace")
+    model = replace(model, status=replace(model.status, profiles=[replace(a_profile(), memory_bytes=1)]))
+    large, small, silent = (a_worker(model, n) for n in (1, 2, 3))
+    told = {large.key: 80_000, small.key: 40_000}
+
+    found = places(a_view(model, large, small, silent, device_free_bytes=told))
+    rooms = [host.offer.memory.device if host.offer is not None else None for host in found]
+    assert rooms == [80_000, 40_000, 0]
+    # Whoever has room for another guest is not like the others.
+    assert len(warm_lanes(found)) == 3
+
+
+def test_a_worker_that_starts_takes_tasks_when_it_has_started() -> None:
+    (host,) = places(a_view(MODEL, a_worker(MODEL, phase=PENDING, created_ago=1)))
+
+    assert not host.ready
+    assert 0 < host.wait < SETTINGS.assumed_load_seconds
+
+
+def test_one_that_takes_longer_than_thought_is_still_awaited() -> None:
+    (host,) = places(a_view(MODEL, a_worker(MODEL, phase=PENDING, created_ago=1e6)))
+
+    assert host.wait > 0
+
+
+def test_workers_that_could_be_added_are_places_too_as_far_as_jobs_wait() -> None:
+    model = a_pooled_model(max=3)
+
+    assert [host.pod for host in places(a_view(model), waiting=2)] == [None, None]
+    assert [host.pod for host in places(a_view(model), waiting=9)] == [None] * 3
+    assert len(places(a_view(model, a_worker(model)), waiting=9)) == 3
+
+
+def test_a_pool_that_found_no_room_or_fails_promises_none() -> None:
+    model = a_pooled_model(max=3)
+
+    assert places(a_view(model), waiting=2, blocked=True) == []
+    assert places(a_view(model, *failed(model, 1)), waiting=2) == []
+
+
+@pytest.mark.parametrize("how", ["failed", "deleted", "stale"])
+def test_workers_that_go_are_no_places(how: str) -> None:
+    assert places(a_view(MODEL, a_worker(MODEL, **STATES[how]))) == []
