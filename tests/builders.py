@@ -1,14 +1,12 @@
 """Objects for tests, with good defaults: a test names only what matters to it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from inference_operator.api.conditions import Reason
 from inference_operator.api.job import (
     Accelerator,
-    Alternative,
     Backend,
     CostTerms,
     DeadlinePolicy,
@@ -22,11 +20,22 @@ from inference_operator.api.job import (
 from inference_operator.api.model import InferenceModelSpec, InferenceModelStatus, ModelVersion, Profile
 from inference_operator.api.names import pod_name
 from inference_operator.scheduling.estimate import Estimate, Subject
-from inference_operator.scheduling.types import Answer, Assignment, Need, Obstacle, Option, Tenure, Tolerance, shared_shape
+from inference_operator.scheduling.types import (
+    Assignment,
+    Decision,
+    Explanation,
+    Option,
+    PendingReason,
+    PlacementRequest,
+    RunningWork,
+    Tolerance,
+    pod_requirements,
+)
 from inference_operator.settings import Settings
-from inference_operator.state.load import Load, Measure, Steering, Workers
+from inference_operator.state.load import Load, Recommendation, ScalingMetrics, Workers
 from inference_operator.state.objects import (
     Autoscaler,
+    CreateFailure,
     Job,
     Key,
     Model,
@@ -34,10 +43,9 @@ from inference_operator.state.objects import (
     Observed,
     Pod,
     PodPhase,
+    PodProblem,
     Reading,
-    Setback,
     Taint,
-    Trouble,
     Worker,
 )
 from inference_operator.state.resources import PODS, amounts
@@ -190,7 +198,7 @@ def a_pod(
     model: Model | None = None,
     report: TerminationReport | None = None,
     exit_code: int | None = None,
-    trouble: Trouble | None = None,
+    problem: PodProblem | None = None,
     deleting: bool = False,
     created_ago: float = 8.0,
     ended_ago: float = 1.0,
@@ -222,7 +230,7 @@ def a_pod(
         ready=phase is PodPhase.RUNNING if ready is None else ready,
         address="10.0.0.1" if phase is PodPhase.RUNNING else None,
         worker=Worker(job.uid, number, revision, accelerator, placement),
-        trouble=trouble,
+        problem=problem,
         report=report,
         exit_code=exit_code if exit_code is not None else 0 if report is not None else None,
         created=created,
@@ -296,12 +304,12 @@ def a_reading(
     model: ModelFacts | None = None,
     sketch: dict[int, int] | None = None,
     ago: float = 0.5,
-    trouble: str | None = None,
+    problem: str | None = None,
 ) -> Reading:
     """A telemetry answer; `progress` is (completed, total)."""
     telemetry = Telemetry(
-        ready=trouble is None,
-        trouble=trouble,
+        ready=problem is None,
+        problem=problem,
         draining=False,
         model=model,
         progress=Progress(total=progress[1], completed=progress[0]) if progress else None,
@@ -315,7 +323,7 @@ def observed(
     *pods: Pod,
     model: Model | None = None,
     has_service: bool = True,
-    setback: Setback | None = None,
+    create_failure: CreateFailure | None = None,
     lost: Sequence[Pod] = (),
     readings: dict[str, Reading] | None = None,
     **more: Any,
@@ -326,7 +334,7 @@ def observed(
         model=model,
         pods=pods,
         has_service=has_service,
-        setback=setback,
+        create_failure=create_failure,
         lost=frozenset(pod.uid for pod in lost),
         readings=readings or {},
         **more,
@@ -350,12 +358,12 @@ def a_load(
     return Load(seconds=seconds, busy=busy, demand=busy if demand is None else demand, **given)
 
 
-def a_measure(
-    load: Load | None = None, *, ready: int = 1, measured: int | None = None, steering: Steering | None = None
-) -> Measure:
+def some_scaling_metrics(
+    load: Load | None = None, *, ready: int = 1, measured: int | None = None, recommendation: Recommendation | None = None
+) -> ScalingMetrics:
     """What the newest round has found."""
     workers = Workers(ready=ready, measured=ready if measured is None else measured)
-    return Measure(0.0, load if load is not None else a_load(0.01), workers, steering)
+    return ScalingMetrics(0.0, load if load is not None else a_load(0.01), workers, recommendation)
 
 
 def an_autoscaler(
@@ -366,11 +374,11 @@ def an_autoscaler(
     return Autoscaler(Key("default", name), f"uid-of-hpa-{name}", "1", scaled, job_uid, revision, **more)
 
 
-def a_setback(
+def a_create_failure(
     message: str = "exceeded quota: q", *, reason: Reason = Reason.QUOTA_EXCEEDED, ago: float = 0.0, count: int = 0
-) -> Setback:
+) -> CreateFailure:
     """A refusal of the API server."""
-    return Setback(reason, message, NOW - timedelta(seconds=ago), count)
+    return CreateFailure(reason, message, NOW - timedelta(seconds=ago), count)
 
 
 def an_option(
@@ -388,13 +396,15 @@ def an_option(
     taken = {**amounts({"cpu": cpu, "memory": "512Mi"} | ({GPU: str(gpu)} if gpu else {})), PODS: 1}
     return Option(
         accelerator=accelerator,
-        shape=shared_shape(tuple(sorted(taken.items())), tuple(sorted((node_selector or {}).items())), tuple(tolerations)),
+        requirements=pod_requirements(
+            tuple(sorted(taken.items())), tuple(sorted((node_selector or {}).items())), tuple(tolerations)
+        ),
         estimate=Estimate(load_seconds=2.0, work_seconds=seconds - 2.0, measured=measured),
         watts=watts if watts is not None else 300.0 if gpu else 15.0,
     )
 
 
-def a_need(
+def a_request(
     name: str = "n",
     *options: Option,
     slots: int = 1,
@@ -402,9 +412,9 @@ def a_need(
     priority: int = 0,
     firm: bool = False,
     created_ago: float = 10.0,
-) -> Need:
+) -> PlacementRequest:
     """Workers that a job wants, by default one on one core for 30 seconds."""
-    return Need(
+    return PlacementRequest(
         key=Key("default", name),
         uid=f"uid-of-{name}",
         revision="r",
@@ -417,7 +427,7 @@ def a_need(
     )
 
 
-def a_tenure(
+def a_running_work(
     name: str = "t",
     *,
     node: str = "node-1",
@@ -429,14 +439,14 @@ def a_tenure(
     movable: bool = True,
     leaving: float = 1.0,
     resuming: float = 2.0,
-) -> Tenure:
+) -> RunningWork:
     """A batch at its place, by default on one core and for a hundred seconds more; `a_tenants_pod` is what it holds there."""
-    return Tenure(
+    return RunningWork(
         key=Key("default", name),
         uid=f"uid-of-{name}",
         revision="r",
         node=node,
-        shape=(option or an_option()).shape,
+        requirements=(option or an_option()).requirements,
         begun=NOW - timedelta(seconds=begun_ago),
         end=NOW + timedelta(seconds=left),
         priority=priority,
@@ -447,42 +457,43 @@ def a_tenure(
     )
 
 
-def a_tenants_pod(tenure: Tenure) -> Pod:
-    """The worker of a tenure, as far as capacity goes."""
+def a_tenants_pod(running_work: RunningWork) -> Pod:
+    """The worker of running work, as far as capacity goes."""
     return Pod(
-        key=Key("default", f"{tenure.key.name}-1"),
-        uid=f"uid-of-{tenure.key.name}-1",
+        key=Key("default", f"{running_work.key.name}-1"),
+        uid=f"uid-of-{running_work.key.name}-1",
         resource_version="1",
-        node=tenure.node,
-        requests=dict(tenure.shape.amounts),
+        node=running_work.node,
+        requests=dict(running_work.requirements.amounts),
         phase=PodPhase.RUNNING,
         deleting=False,
     )
 
 
 def placed_on(
-    need: Need, *nodes: str, accelerator: str = "cpu", seconds: float | None = None, obstacle: Obstacle | None = None
-) -> Answer:
+    placement_request: PlacementRequest,
+    *nodes: str,
+    accelerator: str = "cpu",
+    seconds: float | None = None,
+    pending: PendingReason | None = None,
+) -> Decision:
     """The scheduler gives these nodes. `seconds` is a measured estimate."""
-    grounds = GivenGrounds(cost_terms(seconds=seconds or 33.0, estimated=seconds is None))
-    return Answer(need.uid, need.revision, tuple(Assignment(accelerator, node, grounds) for node in nodes), obstacle)
-
-
-@dataclass(frozen=True)
-class GivenGrounds:
-    """Grounds that a test gives."""
-
-    terms: CostTerms
-
-    def cost(self) -> CostTerms:
-        return self.terms
-
-    def alternatives(self) -> tuple[Alternative, ...]:
-        return ()
+    explanation = Explanation(cost_terms(seconds=seconds or 33.0, estimated=seconds is None))
+    return Decision(
+        placement_request.uid,
+        placement_request.revision,
+        tuple(Assignment(accelerator, node) for node in nodes),
+        pending,
+        explanations=(explanation,) * len(nodes),
+    )
 
 
 def no_room(
-    need: Need, message: str = "waits for room", *, reason: Reason = Reason.NO_FREE_CAPACITY, final: bool = False
-) -> Answer:
+    placement_request: PlacementRequest,
+    message: str = "waits for room",
+    *,
+    reason: Reason = Reason.NO_FREE_CAPACITY,
+    final: bool = False,
+) -> Decision:
     """The scheduler gives nothing."""
-    return Answer(need.uid, need.revision, obstacle=Obstacle(reason, message, final=final))
+    return Decision(placement_request.uid, placement_request.revision, pending=PendingReason(reason, message, final=final))

@@ -13,9 +13,9 @@ import onnx
 from onnx import numpy_helper
 
 from inference_protocol.messages import ModelSignature, TensorSignature
-from inference_worker.engine import Engine, Tensors
-from inference_worker.onnx_engine import OnnxEngine
-from inference_worker.torchscript_engine import TorchScriptEngine
+from inference_worker.engines.engine import Engine, Tensors
+from inference_worker.engines.onnx import OnnxEngine
+from inference_worker.engines.torchscript import TorchScriptEngine
 from inference_worker.warmup import warm_up
 
 CUDA = "CUDAExecutionProvider"

@@ -18,10 +18,10 @@ from inference_protocol.reasons import WorkerReason
 from inference_worker.batching.execute import Execution
 from inference_worker.batching.memory import MemoryCeilings
 from inference_worker.device import memory
-from inference_worker.engine import Cancellation, RunCancelledError, Tensor
+from inference_worker.engines.engine import Cancellation, RunCancelledError, Tensor
+from inference_worker.engines.onnx import OnnxEngine
 from inference_worker.errors import WorkerError
 from inference_worker.model import padding
-from inference_worker.onnx_engine import OnnxEngine
 from inference_worker.warmup import Warm, warm_up
 
 SIDE = 224
@@ -65,7 +65,7 @@ def run(rounds: int) -> Result:  # noqa: ARG001 -- every benchmark takes it; a d
             ),
             at_least("gpu.memory", "rows answered of 2,048 with 3 GiB free", record["rowsAnswered"], 2048),
             at_most(
-                "gpu.guests",
+                "gpu.colocated",
                 "most of the device's memory that a model took beside others over what it took alone",
                 max(record["besideOthersMebibytes"]) / record["aloneMebibytes"],
                 # Devices hand out memory in pieces of two mebibytes.

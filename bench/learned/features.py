@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.scheduling.workload import CPUS, GPUS, SimJob
-from inference_operator.shadow.features import RECENT_SECONDS, Scene, Waiting, table
+from inference_operator.shadow.features import RECENT_SECONDS, Scene, WaitingJob, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ def rows(state: State) -> tuple[list[int], np.ndarray]:
     free = GPUS - len(state.ends["gpu"])
     scene = Scene(
         waiting=[
-            Waiting(job.believed_gpu * share, job.believed_cpu * share, job.deadline - state.now)
+            WaitingJob(job.believed_gpu * share, job.believed_cpu * share, job.deadline - state.now)
             for job, share in (state.waiting[number] for number in numbers)
         ],
         gpus=GPUS,

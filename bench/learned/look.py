@@ -11,7 +11,7 @@ from inference_operator.scheduling.types import Fleet
 from inference_operator.settings import CostWeights
 from inference_operator.shadow.controller import Shadow
 from inference_operator.shadow.policy import load_policy
-from tests.builders import NOW, a_need, a_node, an_option, somebodys_pod
+from tests.builders import NOW, a_node, a_request, an_option, somebodys_pod
 
 _SIZES = ((10, 100, 64), (100, 1000, 1000), (1000, 10_000, 10_000))
 _LOOKS = 30
@@ -23,11 +23,11 @@ def main(path: Path) -> None:
     before = _memory_mib()
     policy = load_policy(path)
     print(f"ONNX Runtime and the policy: {_memory_mib() - before:.0f} MiB")
-    for nodes, pods, needs in _SIZES:
+    for nodes, pods, requests in _SIZES:
         fleet = Fleet(
             tuple(a_node(f"n{number}", cpu="16", gpu=number % 2) for number in range(nodes)),
             tuple(somebodys_pod(f"p{number}", node=f"n{number % nodes}", cpu="1") for number in range(pods)),
-            tuple(a_need(f"j{number}", *_OPTIONS, deadline_in=100 + number) for number in range(needs)),
+            tuple(a_request(f"j{number}", *_OPTIONS, deadline_in=100 + number) for number in range(requests)),
         )
         answers = schedule(fleet, CostWeights(), NOW)
         whole: list[float] = []
@@ -41,7 +41,7 @@ def main(path: Path) -> None:
         dict(answers)
         copying = time.perf_counter() - began
         print(
-            f"{nodes} nodes, {needs} jobs: a look {median(whole) * 1e3:.1f} ms, of which the policy {median(own) * 1e3:.2f} "
+            f"{nodes} nodes, {requests} jobs: a look {median(whole) * 1e3:.1f} ms, of which the policy {median(own) * 1e3:.2f} "
             f"(worst {max(own) * 1e3:.2f}); a pass is kept {copying * 1e3:.2f} ms"
         )
 

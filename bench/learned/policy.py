@@ -70,8 +70,8 @@ class Judged(Simulation):
             return fleet
         numbers, table = rows(self.state(self._now))
         scores = dict(zip(numbers, self._veto.score(table), strict=True))
-        kept = tuple(need for need in fleet.needs if scores[int(need.key.name)] >= self._veto.threshold)
-        return replace(fleet, needs=kept) if kept else fleet
+        kept = tuple(request for request in fleet.requests if scores[int(request.key.name)] >= self._veto.threshold)
+        return replace(fleet, requests=kept) if kept else fleet
 
     def _contended(self) -> bool:
         free = GPUS + CPUS - len(self._running)

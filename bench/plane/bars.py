@@ -79,5 +79,5 @@ def _kills(records: Sequence[Record]) -> Iterator[Bar]:
         ("attemptsWithoutCause", "attempts that no eviction explains"),
     ):
         yield at_most(f"kills.{key}", what, max(record[key] for record in found), 0)
-    most = max(record["evictionsOfOneJobAtMost"] for record in found)
-    yield at_most("kills.evictions", "evictions of one job at most", most, Settings().evictions_per_job)
+    most = max(record["preemptionsOfOneJobAtMost"] for record in found)
+    yield at_most("kills.preemptions", "preemptions of one job at most", most, Settings().preemptions_per_job)

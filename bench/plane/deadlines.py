@@ -85,16 +85,16 @@ async def _run(side: str, seed: int, jobs: list[SimJob]) -> Record:
         "seed": seed,
         "tickSeconds": TICK_SECONDS,
         "simulated": simulated(jobs, Ours()),
-        "simulatedAsHere": simulated([delayed(job, record["overheadSeconds"]) for job in jobs], Ours(evictions_per_job=0)),
+        "simulatedAsHere": simulated([delayed(job, record["overheadSeconds"]) for job in jobs], Ours(preemptions_per_job=0)),
     }
 
 
 def simulated(jobs: list[SimJob], policy: Ours) -> float:
     """The share on time that `schedule()` reaches in the simulation.
 
-    There a start and an eviction cost nothing. Here a start takes a while that nobody reckons with, and the operator allows two
+    There a start and a preemption cost nothing. Here a start takes a while that nobody reckons with, and the operator allows two
     seconds for a worker to leave: of jobs that run for two, none is worth that. So the second simulation has such starts and no
-    evictions; with longer ticks (BENCH_TICK_SECONDS) the two come together.
+    preemptions; with longer ticks (BENCH_TICK_SECONDS) the two come together.
     """
     return round(Simulation(jobs).run(policy).on_time, 4)
 
@@ -121,7 +121,7 @@ class FirmJobs:
     async def finish(self, seconds: float) -> int:
         """Wait for the last word on every job. How often one made room for another."""
         ended = await all_done(self._at.kube, JOBS, seconds=seconds)
-        return sum(job["status"].get("evictions", 0) for job in ended)
+        return sum(job["status"].get("preemptions", 0) for job in ended)
 
 
 class QueuedJobs:
@@ -178,7 +178,7 @@ async def _play(at: Stage, side: str, jobs: list[SimJob], party: FirmJobs | Queu
             group.create_task(_at(zero + job.arrival * TICK_SECONDS, lambda job=job: party.submit(job, zero)))  # type: ignore[misc]
     last = zero + max(job.deadline for job in jobs) * TICK_SECONDS
     await _sleep_until(last)
-    evictions = await party.finish(60)
+    preemptions = await party.finish(60)
     # Some writes follow the end, and belong to it.
     await asyncio.sleep(1)
     seconds = time.time() - begun
@@ -192,7 +192,7 @@ async def _play(at: Stage, side: str, jobs: list[SimJob], party: FirmJobs | Queu
         "jobs": len(jobs),
         "onTime": round(met / len(jobs), 4),
         "done": len(ends),
-        "evictions": evictions,
+        "preemptions": preemptions,
         "stopped": sum(life.outcome == "Drained" for life in lives),
         "overheadSeconds": round(overhead(requests, lives), 3),
         "seconds": round(seconds, 1),

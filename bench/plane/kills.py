@@ -104,12 +104,12 @@ async def _judge(at: Stage, mark: int, ended: list[Manifest]) -> Record:
         "leakedMilliCpu": sum(_CPUS * 1000 - amounts["cpu"] for amounts in free.values()),
         # By those that were played: the log does not call a request a success whose caller was killed while it was carried out.
         "podsMade": len({life.pod for life in lives}),
-        # Every attempt beyond the first must have been made room for by an eviction.
+        # Every attempt beyond the first must have been made room for by a preemption.
         "attemptsWithoutCause": sum(max(0, job["status"]["attempts"] - 1 - stopped[job["metadata"]["name"]]) for job in ended),
         "failedAttempts": sum(job["status"].get("failedAttempts", 0) for job in ended),
         "doubled": doubled(lives),
-        "evictionsOfOneJobAtMost": max(stopped.values(), default=0),
-        "evictions": sum(stopped.values()),
+        "preemptionsOfOneJobAtMost": max(stopped.values(), default=0),
+        "preemptions": sum(stopped.values()),
         "loadAverage": round(os.getloadavg()[0], 2),
         **lag(requests, lives),
         **per_job(requests, len(ended), without=(AGENT, PLAYER)),

@@ -29,18 +29,18 @@ def scale_down(seeds: range) -> tuple[list[dict[str, Any]], list[Bar]]:
     accelerator = Settings().accelerators["gpu"]
     cells: list[dict[str, Any]] = []
     for idle in (None, *IDLE_SECONDS):
-        held, days = [], []
+        running_unit, days = [], []
         for seed in seeds:
             arrivals, seconds = a_day(seed)
             always = spend(arrivals, seconds, None, busy=accelerator.watts_busy, resting=accelerator.watts_idle)
             day = spend(arrivals, seconds, idle, busy=accelerator.watts_busy, resting=accelerator.watts_idle)
-            held.append(1 - day.joules / always.joules)
+            running_unit.append(1 - day.joules / always.joules)
             days.append(day)
         cells.append(
             {
                 "idleSeconds": "held all day" if idle is None else idle,
                 "megajoules": summary([day.joules / 1e6 for day in days], 2),
-                "saved": summary(held),
+                "saved": summary(running_unit),
                 "coldStarts": summary([day.cold for day in days]),
             }
         )

@@ -38,7 +38,7 @@ def solve(jobs: Sequence[SimJob], *, whole: bool, limit_seconds: float = 60.0) -
     width = count
     per_interval: dict[tuple[int, int], list[int]] = {}
     per_job_interval: list[tuple[list[int], float]] = []
-    work: list[list[tuple[int, float]]] = [[] for _ in jobs]
+    unit: list[list[tuple[int, float]]] = [[] for _ in jobs]
     for j, job in enumerate(jobs):
         first, last = np.searchsorted(points, (job.arrival, job.deadline))
         for k in range(first, last):
@@ -47,7 +47,7 @@ def solve(jobs: Sequence[SimJob], *, whole: bool, limit_seconds: float = 60.0) -
             per_job_interval.append((pair, lengths[k]))
             for klass, (variable, time) in enumerate(zip(pair, (job.on_gpu, job.on_cpu), strict=True)):
                 per_interval.setdefault((klass, k), []).append(variable)
-                work[j].append((variable, 1 / time))
+                unit[j].append((variable, 1 / time))
 
     def constrain(terms: Sequence[tuple[int, float]], least: float, most: float) -> None:
         row = len(upper)
@@ -63,8 +63,8 @@ def solve(jobs: Sequence[SimJob], *, whole: bool, limit_seconds: float = 60.0) -
     for pair, length in per_job_interval:
         constrain([(v, 1.0) for v in pair], 0, length)
     for j in range(count):
-        constrain([*work[j], (j, -1.0)], 0, np.inf)
-    matrix = coo_matrix((values, (rows, columns)), shape=(len(upper), width)).tocsr()
+        constrain([*unit[j], (j, -1.0)], 0, np.inf)
+    matrix = coo_matrix((values, (rows, columns)), requirements=(len(upper), width)).tocsr()
     goal = np.concatenate([-np.ones(count), np.zeros(width - count)])
     integral = np.concatenate([np.full(count, float(whole)), np.zeros(width - count)])
     top = np.concatenate([np.ones(count), np.full(width - count, np.inf)])

@@ -56,7 +56,7 @@ def _ends(seeds: range) -> list[Bar]:
 
 def _least_joules(job: SimJob) -> float:
     left = job.deadline - job.arrival
-    return min(WATTS[klass] * ticks for klass, ticks in (("gpu", job.on_gpu), ("cpu", job.on_cpu)) if ticks <= left)
+    return min(WATTS[klass] * intervals for klass, intervals in (("gpu", job.on_gpu), ("cpu", job.on_cpu)) if intervals <= left)
 
 
 def _thrift(outcomes: list[Outcome]) -> list[float]:

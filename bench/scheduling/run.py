@@ -28,7 +28,7 @@ def run(rounds: int) -> Result:
     cells: list[dict[str, Any]] = []
     bars: list[Bar] = []
     for name in os.environ.get("BENCH_PARTS", " ".join(PARTS)).split():
-        found, held = PARTS[name](rounds)
+        found, running_unit = PARTS[name](rounds)
         cells += [{"part": name, **cell} for cell in found]
-        bars += held
+        bars += running_unit
     return Result(cells, bars)

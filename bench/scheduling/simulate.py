@@ -1,7 +1,7 @@
 """A discrete-event simulation of one small fleet. It is a simulation: devices are counters and time is a number.
 
 Both kinds of policy run in it: a peer picks from its queue; ours is the operator's own `schedule()`, given the snapshot that the
-operator would have, and taken at its word, evictions included. Evicted work keeps what it has done, and pays for starting again.
+operator would have, and taken at its word, preemptions included. Evicted work keeps what it has done, and pays for starting again.
 """
 
 from collections.abc import Sequence
@@ -14,16 +14,16 @@ from bench.scheduling.workload import CPUS, GPUS, SimJob
 from inference_operator.api.conditions import Reason
 from inference_operator.scheduling.estimate import Estimate
 from inference_operator.scheduling.scheduler import schedule
-from inference_operator.scheduling.types import Fleet, Need, Option, Tenure, shared_shape
+from inference_operator.scheduling.types import Fleet, Option, PlacementRequest, RunningWork, pod_requirements
 from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Key, Node, Pod, PodPhase
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 _SLOTS = {"gpu": GPUS, "cpu": CPUS}
-_SHAPES = {"gpu": shared_shape((("gpu", 1),)), "cpu": shared_shape((("cpu", 1),))}
+_SHAPES = {"gpu": pod_requirements((("gpu", 1),)), "cpu": pod_requirements((("cpu", 1),))}
 _NODES = tuple(Node(name, "1", {}, (), {name: amount}, ready=True, unschedulable=False) for name, amount in _SLOTS.items())
 WATTS = {"gpu": 300.0, "cpu": 15.0}
-# What going on after an eviction costs, in ticks.
+# What going on after a preemption costs, in ticks.
 RESUME_TICKS = 2.0
 EVICTIONS_PER_JOB = 3
 
@@ -34,12 +34,12 @@ class Ours:
 
     weights: CostWeights = field(default_factory=CostWeights)
     spread: float = 0.0
-    evictions_per_job: int = EVICTIONS_PER_JOB
+    preemptions_per_job: int = EVICTIONS_PER_JOB
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a workload: the share of jobs on time, the energy its declared watts come to, and evictions per job.
+    """What became of a workload: the share of jobs on time, the energy its declared watts come to, and preemptions per job.
 
     `wasted` is the share of busy time that went into what was not on time; `turnaround` the mean ticks from arrival to end of what
     was; `on_gpu` the share of starts on a GPU.
@@ -47,7 +47,7 @@ class Outcome:
 
     on_time: float
     joules: float
-    evictions: float
+    preemptions: float
     wasted: float
     turnaround: float
     on_gpu: float
@@ -73,7 +73,7 @@ class Simulation:
         # The share of each waiting job's work that is left.
         self._waiting: dict[int, float] = {}
         self._running: dict[int, _Run] = {}
-        self._evictions: dict[int, int] = {}
+        self._preemptions: dict[int, int] = {}
         self._met = 0
         self._busy_ticks = {"gpu": 0.0, "cpu": 0.0}
         self._wasted_ticks = 0.0
@@ -96,8 +96,8 @@ class Simulation:
         total = sum(self._busy_ticks.values())
         return Outcome(
             self._met / len(self._jobs),
-            sum(WATTS[klass] * ticks for klass, ticks in self._busy_ticks.items()),
-            sum(self._evictions.values()) / len(self._jobs),
+            sum(WATTS[klass] * intervals for klass, intervals in self._busy_ticks.items()),
+            sum(self._preemptions.values()) / len(self._jobs),
             self._wasted_ticks / total if total else 0.0,
             self._turnaround_ticks / max(self._met, 1),
             self._starts["gpu"] / max(sum(self._starts.values()), 1),
@@ -138,16 +138,16 @@ class Simulation:
     def _dispatch_ours(self, ours: Ours, now: float) -> None:
         # What was evicted leaves at once, so a second look gives its place away.
         for _ in range(2):
-            answers = schedule(self._fleet(ours), ours.weights, _at(now))
-            for key, answer in answers.items():
+            decisions = schedule(self._fleet(ours), ours.weights, _at(now))
+            for key, decision in decisions.items():
                 number = int(key.name)
-                if answer.eviction is not None:
-                    self._evict(number, now)
-                elif answer.assignments:
-                    self._start(self._jobs[number], answer.assignments[0].accelerator, now)
-                elif answer.obstacle is not None and answer.obstacle.reason is Reason.DEADLINE_INFEASIBLE:
+                if decision.preemption is not None:
+                    self._preempt(number, now)
+                elif decision.assignments:
+                    self._start(self._jobs[number], decision.assignments[0].accelerator, now)
+                elif decision.pending is not None and decision.pending.reason is Reason.DEADLINE_INFEASIBLE:
                     del self._waiting[number]
-            if not any(answer.eviction for answer in answers.values()):
+            if not any(decision.preemption for decision in decisions.values()):
                 break
 
     def _fleet(self, ours: Ours) -> Fleet:
@@ -155,56 +155,56 @@ class Simulation:
             Pod(Key("sim", str(n)), str(n), "1", run.klass, {run.klass: 1}, PodPhase.RUNNING, deleting=False)
             for n, run in self._running.items()
         )
-        needs = tuple(self._need(self._jobs[number], share, ours) for number, share in self._waiting.items())
-        return Fleet(_NODES, pods, needs, tuple(self._tenure(number, run, ours) for number, run in self._running.items()))
+        requests = tuple(self._request(self._jobs[number], share, ours) for number, share in self._waiting.items())
+        return Fleet(_NODES, pods, requests, tuple(self._tenure(number, run, ours) for number, run in self._running.items()))
 
-    def _need(self, job: SimJob, share: float, ours: Ours) -> Need:
-        return Need(
+    def _request(self, job: SimJob, share: float, ours: Ours) -> PlacementRequest:
+        return PlacementRequest(
             key=Key("sim", str(job.number)),
             uid=str(job.number),
             revision="",
             slots=1,
-            options=_options(job, share, ours, load=RESUME_TICKS if job.number in self._evictions else 0.0),
+            options=_options(job, share, ours, load=RESUME_TICKS if job.number in self._preemptions else 0.0),
             created=_at(job.arrival),
             deadline=_at(job.deadline),
             firm=True,
         )
 
-    def _tenure(self, number: int, run: _Run, ours: Ours) -> Tenure:
+    def _tenure(self, number: int, run: _Run, ours: Ours) -> RunningWork:
         job = self._jobs[number]
-        return Tenure(
+        return RunningWork(
             key=Key("sim", str(number)),
             uid=str(number),
             revision="",
             node=run.klass,
-            shape=_SHAPES[run.klass],
+            requirements=_SHAPES[run.klass],
             begun=_at(run.begun),
             end=_at(run.begun + run.load + run.share * _believed(job, run.klass)),
             deadline=_at(job.deadline),
-            movable=self._evictions.get(number, 0) < ours.evictions_per_job,
+            movable=self._preemptions.get(number, 0) < ours.preemptions_per_job,
             leaving_seconds=0.0,
             resuming_seconds=RESUME_TICKS,
         )
 
-    def _evict(self, number: int, now: float) -> None:
+    def _preempt(self, number: int, now: float) -> None:
         run, job = self._running[number], self._jobs[number]
         self._leave(number, run, now)
         done = max(0.0, now - run.begun - run.load) / _really(job, run.klass)
         self._waiting[number] = max(run.share - done, 1e-6)
-        self._evictions[number] = self._evictions.get(number, 0) + 1
+        self._preemptions[number] = self._preemptions.get(number, 0) + 1
 
     def _free(self, klass: str) -> int:
         return _SLOTS[klass] - sum(run.klass == klass for run in self._running.values())
 
     def _start(self, job: SimJob, klass: str, now: float) -> None:
         share = self._waiting.pop(job.number)
-        load = RESUME_TICKS if job.number in self._evictions else 0.0
+        load = RESUME_TICKS if job.number in self._preemptions else 0.0
         self._starts[klass] += 1
         self._running[job.number] = _Run(klass, now, load, share, now + load + share * _really(job, klass))
 
 
-def _at(ticks: float) -> datetime:
-    return EPOCH + timedelta(seconds=ticks)
+def _at(intervals: float) -> datetime:
+    return EPOCH + timedelta(seconds=intervals)
 
 
 def _believed(job: SimJob, klass: str) -> float:

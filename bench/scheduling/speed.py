@@ -11,7 +11,7 @@ from bench.report import Bar, at_most
 from inference_operator.runtime.collector import paused
 from inference_operator.scheduling.estimate import Estimate
 from inference_operator.scheduling.scheduler import schedule
-from inference_operator.scheduling.types import Fleet, Need, Option, Shape, Tenure, shared_shape
+from inference_operator.scheduling.types import Fleet, Option, PlacementRequest, PodRequirements, RunningWork, pod_requirements
 from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Key, Node, Pod, PodPhase
 
@@ -37,7 +37,7 @@ def passes(rounds: int) -> tuple[list[dict[str, Any]], list[Bar]]:
 
 def _cell(jobs: int, nodes: int, rounds: int) -> dict[str, Any]:
     fleet = a_fleet(jobs, nodes)
-    answers = schedule(fleet, CostWeights(), NOW)
+    decisions = schedule(fleet, CostWeights(), NOW)
     wall, process = [], []
     for _ in range(rounds):
         began, used = time.perf_counter(), time.process_time()
@@ -45,10 +45,10 @@ def _cell(jobs: int, nodes: int, rounds: int) -> dict[str, Any]:
             schedule(fleet, CostWeights(), NOW)
         wall.append(1000 * (time.perf_counter() - began))
         process.append(1000 * (time.process_time() - used))
-    placed = sum(bool(answers[need.key].assignments) for need in fleet.needs)
+    placed = sum(bool(decisions[request.key].assignments) for request in fleet.requests)
     return {
-        "jobs": jobs, "nodes": nodes, "rounds": rounds, "placed": placed, "tenures": len(fleet.tenures),
-        "evictions": sum(answer.eviction is not None for answer in answers.values()),
+        "jobs": jobs, "nodes": nodes, "rounds": rounds, "placed": placed, "tenures": len(fleet.running),
+        "preemptions": sum(decision.preemption is not None for decision in decisions.values()),
         "wallMilliseconds": round(statistics.median(wall), 2),
         "processMilliseconds": round(statistics.median(process), 2),
         "slowestWallMilliseconds": round(max(wall), 2),
@@ -60,9 +60,9 @@ def _cell(jobs: int, nodes: int, rounds: int) -> dict[str, Any]:
 def a_fleet(jobs: int, nodes: int, seed: int = 0) -> Fleet:
     """Room for half of the needs, and a running batch on every node that could make room for some of the others."""
     dice = random.Random(seed)
-    shapes = [_shape(cpu) for cpu in (1000, 1000, 1000, 2000)]
+    requirements = [_shape(cpu) for cpu in (1000, 1000, 1000, 2000)]
     total = 1000 * max(1, jobs * 5 // 8)
-    made, pods, tenures = [], [], []
+    made, pods, running = [], [], []
     for number in range(nodes):
         name = f"node-{number:04}"
         # A batch runs on the first core; of the others so many are free that half of the needs find room.
@@ -71,28 +71,28 @@ def a_fleet(jobs: int, nodes: int, seed: int = 0) -> Fleet:
         key = Key("bench", f"held-{number:04}")
         pods.append(Pod(key, key.name, "1", name, {"cpu": 1000, "pods": 1}, PodPhase.RUNNING, deleting=False))
         left, slack = dice.uniform(10, 600), dice.uniform(-10, 900)
-        tenures.append(
-            Tenure(
-                key, key.name, "1", name, shapes[0], NOW - timedelta(seconds=60), NOW + timedelta(seconds=left),
+        running.append(
+            RunningWork(
+                key, key.name, "1", name, requirements[0], NOW - timedelta(seconds=60), NOW + timedelta(seconds=left),
                 priority=dice.choice((0, 0, 1)), deadline=NOW + timedelta(seconds=left + slack), resuming_seconds=5.0,
             )
         )  # fmt: skip
-    needs = tuple(_need(number, shapes, dice) for number in range(jobs))
-    return Fleet(tuple(made), tuple(pods), needs, tuple(tenures))
+    requests = tuple(_request(number, requirements, dice) for number in range(jobs))
+    return Fleet(tuple(made), tuple(pods), requests, tuple(running))
 
 
-def _need(number: int, shapes: list[Shape], dice: random.Random) -> Need:
+def _request(number: int, requirements: list[PodRequirements], dice: random.Random) -> PlacementRequest:
     key = Key("bench", f"job-{number:06}")
     seconds = dice.lognormvariate(3.5, 0.8)
-    on_cpu = Option("cpu", dice.choice(shapes), Estimate(5.0, seconds, measured=True), 15.0)
+    on_cpu = Option("cpu", dice.choice(requirements), Estimate(5.0, seconds, measured=True), 15.0)
     on_gpu = Option("gpu", _shape(500, gpu=1), Estimate(10.0, seconds / 4, measured=True), 300.0)
     options = dice.choice(((on_cpu,), (on_cpu,), (on_cpu, on_gpu)))
     deadline = None if dice.random() < 0.3 else NOW + timedelta(seconds=dice.uniform(1.2, 8) * seconds)
-    return Need(
+    return PlacementRequest(
         key, key.name, "1", 1, options, NOW - timedelta(seconds=dice.uniform(0, 600)),
         priority=dice.choice((0, 0, 0, 1, 2)), deadline=deadline, firm=dice.random() < 0.3,
     )  # fmt: skip
 
 
-def _shape(cpu: int, gpu: int = 0) -> Shape:
-    return shared_shape(tuple(sorted({"cpu": cpu, "pods": 1, **({"gpu": gpu} if gpu else {})}.items())))
+def _shape(cpu: int, gpu: int = 0) -> PodRequirements:
+    return pod_requirements(tuple(sorted({"cpu": cpu, "pods": 1, **({"gpu": gpu} if gpu else {})}.items())))

@@ -25,11 +25,11 @@ def windows(trace: str, *, size: int, load: float, error: float = 0.0) -> Iterat
     with (Path(__file__).parent / f"azure_llm_2023_{trace}.csv").open() as file:
         rows = [(float(row["seconds"]), int(row["prompt"]), int(row["generated"])) for row in csv.DictReader(file)]
     seconds, prompt, generated = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
-    work = generated + _PROMPT_SHARE * prompt
-    ticks = np.maximum(1.0, np.rint(work * _MEDIAN_TICKS / np.median(work)))
+    unit = generated + _PROMPT_SHARE * prompt
+    intervals = np.maximum(1.0, np.rint(unit * _MEDIAN_TICKS / np.median(unit)))
     for seed, first in enumerate(range(0, len(rows) - size + 1, size)):
         part = slice(first, first + size)
-        yield _jobs(seed, seconds[part] - seconds[first], ticks[part], load=load, error=error)
+        yield _jobs(seed, seconds[part] - seconds[first], intervals[part], load=load, error=error)
 
 
 def _jobs(seed: int, seconds: np.ndarray, on_gpu: np.ndarray, *, load: float, error: float) -> list[SimJob]:

@@ -16,7 +16,7 @@ def run(rounds: int) -> Result:
         _round(name, period, signal=signal, seeds=rounds or len(_SEEDS))
         for name in SERVICES
         for period in (5.0, 15.0)
-        for signal in (Signal.STEERING, Signal.P95)
+        for signal in (Signal.RECOMMENDED, Signal.P95)
     ]
     ours, plain = ([r for r in found if r["signal"] == signal] for signal in ("STEERING", "P95"))
     return Result(found, [*_bars(ours), _against(ours, plain)])

@@ -63,7 +63,7 @@ async def _measure(size: int) -> dict[str, Any]:
     autoscale = Autoscale(store, clock, lambda _: None, AutoscalingSettings(), telemetry_seconds=1.0)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         telemetry = Telemetry(store, Workers(session), clock, lambda _: None, seconds=1.0, after_round=autoscale.round)
-        while not (store.measures and all(m.workers.measured == _PODS_A_JOB for m in store.measures.values())):
+        while not (store.scaling_metrics and all(m.workers.measured == _PODS_A_JOB for m in store.scaling_metrics.values())):
             await telemetry.round()
         cpu, wall = time.process_time(), time.monotonic()
         for _ in range(_ROUNDS):

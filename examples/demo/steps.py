@@ -70,8 +70,8 @@ def answers(folder: Path, output: str) -> dict[str, Array]:
     """All parts of a batch's output, joined, as its manifest lists them."""
     where = folder / "out" / output
     manifest = json.loads((where / "manifest.json").read_text())
-    parts = [np.load(where / part["file"]) for part in manifest["parts"]]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0].files}
+    chunks = [np.load(where / chunk["file"]) for chunk in manifest["chunks"]]
+    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0].files}
 
 
 def digits_batch(kube: Kubectl, folder: Path) -> Row:

@@ -14,7 +14,7 @@ import aiohttp
 import kopf
 
 from inference_operator.controllers.handlers import register, watch_settings
-from inference_operator.controllers.informer import Intake
+from inference_operator.controllers.informer import InformerHandlers
 from inference_operator.errors import OperatorError, RetryableError
 from inference_operator.kube.connection import Connection, ConnectionConfigError, connect
 from inference_operator.kube.leaderelection import LeadershipLostError
@@ -66,9 +66,9 @@ async def _live(parts: Parts, group: asyncio.TaskGroup, settings: Settings, conn
     stop = asyncio.Event()
     group.create_task(_until_stopped(stop))
     await _until_done("the first list", parts.resync.once)
-    await _until_done("the key for warm workers", parts.vault.open)
+    await _until_done("the key for warm workers", parts.task_key_secret.open)
     # After the first lists, so that the two do not share a core; kopf lists again, so nothing falls in between.
-    group.create_task(_watch(parts.intake, connection, parts.health, identity, stop))
+    group.create_task(_watch(parts.informer, connection, parts.health, identity, stop))
     parts.health.synced = True
     store = parts.store
     log.info("synced: %d jobs, %d models, %d nodes, %d pods", len(store.jobs), len(store.models), len(store.nodes), len(store.pods))
@@ -105,9 +105,9 @@ async def _until_done(what: str, do: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(2)
 
 
-async def _watch(intake: Intake, connection: Connection, health: Health, identity: str, stop: asyncio.Event) -> None:
+async def _watch(informer: InformerHandlers, connection: Connection, health: Health, identity: str, stop: asyncio.Event) -> None:
     registry = kopf.OperatorRegistry()
-    register(registry, intake, connection, health.heard)
+    register(registry, informer, connection, health.heard)
     ready = asyncio.Event()
     # kopf takes the signals for itself when it starts; once it is ready they are ours again.
     signals = asyncio.create_task(_take_signals(ready, stop))

@@ -11,7 +11,7 @@ import aiohttp
 
 from inference_operator.autoscaling.controller import Autoscale
 from inference_operator.controllers.apply import Applier
-from inference_operator.controllers.informer import Intake
+from inference_operator.controllers.informer import InformerHandlers
 from inference_operator.controllers.reconcile import Reconciler
 from inference_operator.controllers.resync import Resync
 from inference_operator.controllers.scheduling_loop import FleetLoop
@@ -32,11 +32,11 @@ from inference_operator.runtime.bucket import TokenBucket
 from inference_operator.runtime.clock import SystemClock
 from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import Settings
-from inference_operator.state.load import Measure
+from inference_operator.state.load import ScalingMetrics
 from inference_operator.state.objects import Key
 from inference_operator.state.store import Store
 from inference_operator.warmpools.controller import Pools
-from inference_operator.warmpools.task_key import Vault
+from inference_operator.warmpools.task_key import TaskKeySecret
 from inference_operator.warmpools.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -56,12 +56,12 @@ class Parts:
     queue: WorkQueue[Key]
     health: Health
     lease: Lease
-    vault: Vault
+    task_key_secret: TaskKeySecret
     fleet: FleetLoop
     telemetry: Telemetry
     meters: Meters
     reconciler: Reconciler
-    intake: Intake
+    informer: InformerHandlers
     resync: Resync
     metrics_api: "CustomMetricsService | None"
     keda_scaler: "KedaScaler | None"
@@ -91,14 +91,14 @@ def put_together(
         Kube(connection, api, TokenBucket(rate, burst, clock.monotonic))
         for rate, burst in ((settings.requests_per_second, settings.burst), (10, 10), (20, 40))
     )
-    vault, workers = Vault(kube, namespace, settings.task_key_name), Workers(pods)
-    pools = Pools(store, settings, clock, vault)
+    task_key_secret, workers = TaskKeySecret(kube, namespace, settings.task_key_name), Workers(pods)
+    pools = Pools(store, settings, clock, task_key_secret)
     fleet = FleetLoop(store, pools, settings, clock, queue.add, shadow(settings))
     autoscale = Autoscale(store, clock, queue.add, settings.autoscaling, telemetry_seconds=settings.telemetry_seconds)
     telemetry = Telemetry(store, workers, clock, queue.add, seconds=settings.telemetry_seconds, after_round=autoscale.round)
-    applier = Applier(kube, store, Tasks(store, workers, clock, vault, queue.add), clock, reporter=identity)
-    intake = Intake(store, fleet, queue.add, settings.namespaces, settings.metering)
-    metrics.REGISTRY.register(JobCollector(partial(_measures, store)))
+    applier = Applier(kube, store, Tasks(store, workers, clock, task_key_secret, queue.add), clock, reporter=identity)
+    informer = InformerHandlers(store, fleet, queue.add, settings.namespaces, settings.metering)
+    metrics.REGISTRY.register(JobCollector(partial(_scaling_metrics, store)))
     declared = {name: accelerator.watts_busy for name, accelerator in settings.accelerators.items()}
     metrics.REGISTRY.register(DeviceCollector(declared, partial(_watts, store)))
     metrics_api = None
@@ -119,13 +119,13 @@ def put_together(
         queue=queue,
         health=health,
         lease=Lease(of_lease, clock, namespace=namespace, name=settings.lease_name, identity=identity),
-        vault=vault,
+        task_key_secret=task_key_secret,
         fleet=fleet,
         telemetry=telemetry,
         meters=Meters(store, Exporters(pods, settings.metering.port), clock, settings.metering),
         reconciler=Reconciler(store, queue, fleet, pools, telemetry, applier, settings, clock),
-        intake=intake,
-        resync=Resync(kube, store, intake, health.heard),
+        informer=informer,
+        resync=Resync(kube, store, informer, health.heard),
         metrics_api=metrics_api,
         keda_scaler=keda_scaler,
     )
@@ -155,7 +155,7 @@ def _watts(store: Store) -> Iterator[tuple[str, float]]:
             yield pod.worker.accelerator, drawn
 
 
-def _measures(store: Store) -> Iterator[tuple[tuple[str, str], Measure]]:
+def _scaling_metrics(store: Store) -> Iterator[tuple[tuple[str, str], ScalingMetrics]]:
     for key, job in store.jobs.items():
-        if (measure := store.measures.get(job.uid)) is not None:
-            yield (key.namespace, key.name), measure
+        if (scaling_metrics := store.scaling_metrics.get(job.uid)) is not None:
+            yield (key.namespace, key.name), scaling_metrics

@@ -184,7 +184,7 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     # Namespaces to watch; empty is all.
     namespaces: tuple[str, ...] = ()
     # How often one job at most is asked to make room for others; after that it keeps its place.
-    evictions_per_job: int = 3
+    preemptions_per_job: int = 3
     # Concurrent reconciles. They wait for the API server, so more than the cores is right.
     workers: int = 16
     # At most one scheduling pass in this time; a burst of events is decided together.

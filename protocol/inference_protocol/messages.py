@@ -220,7 +220,7 @@ class Telemetry(_Record, frozen=True):
     `busy_seconds`, since the start too, is the time in which the runners computed, as a share of all of them: a worker whose every
     runner computes all the time gains one second a second.
     A warm worker tells the tasks that have not ended, how long it has had none, and the files of the models that it has loaded
-    beside its own. `trouble` is why nothing can be computed now.
+    beside its own. `problem` is why nothing can be computed now.
     """
 
     ready: bool
@@ -235,8 +235,8 @@ class Telemetry(_Record, frozen=True):
     busy_seconds: Amount = 0.0
     tasks: tuple[TaskState, ...] = ()
     idle_seconds: Amount | None = None
-    guests: tuple[Digest, ...] = ()
-    trouble: str | None = None
+    colocated: tuple[Digest, ...] = ()
+    problem: str | None = None
 
 
 class TerminationReport(_Record, frozen=True):

@@ -12,7 +12,7 @@ from inference_operator.jobs.outcome import Outcome
 from inference_operator.state.objects import MetricsApi, MetricsApiState
 from inference_operator.state.parse import parse_autoscaler
 from inference_operator.workers.actions import ApplyAutoscaler
-from tests.builders import NOW, SETTINGS, a_job, a_measure, a_pod, observed
+from tests.builders import NOW, SETTINGS, a_job, a_pod, observed, some_scaling_metrics
 from tests.cluster.client import APPLY, MERGE
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def edited(cluster: Cluster, job: Job, change: dict[str, Any]) -> Raw:
 
 def reasons(job: Job, live: Raw) -> list[str]:
     """Why the operator would write the HPA that it sees."""
-    seen = observed(job, a_pod(job), autoscalers=(parse_autoscaler(live),), metrics_api=SERVING, measure=a_measure())
+    seen = observed(job, a_pod(job), autoscalers=(parse_autoscaler(live),), metrics_api=SERVING, measure=some_scaling_metrics())
     actions = autoscaled(Outcome(), seen, SETTINGS, NOW).actions
     return [action.why for action in actions if isinstance(action, ApplyAutoscaler)]
 

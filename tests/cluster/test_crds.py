@@ -97,7 +97,7 @@ def test_nested_defaults_are_stored_too(cluster: Cluster, namespace: str) -> Non
     assert job["spec"]["autoscaling"] == {"mode": "None"}
     assert job["spec"]["tolerations"] == [{"key": "gpu", "operator": "Equal"}]
     assert batch["spec"]["input"] | {"data": ""} == {"data": "", "format": "auto", "allowNonFinite": False}
-    pool = {"min": 0, "max": 1, "idleSeconds": 300, "accelerator": "auto", "backend": "auto", "batchSize": 32, "guests": "None"}
+    pool = {"min": 0, "max": 1, "idleSeconds": 300, "accelerator": "auto", "backend": "auto", "batchSize": 32, "sharing": "None"}
     assert model["spec"]["warmPool"] == pool
     assert model["spec"]["versions"][0]["format"] == "onnx"
 

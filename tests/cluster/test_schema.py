@@ -305,9 +305,9 @@ MODELS: list[Case] = [
         {"warmPool": {"min": 2, "max": 2}},
     ),
     (
-        "guests of Triton",
-        {"warmPool": {"guests": "SameNamespace", "backend": "triton"}},
-        "guests need backend onnx: what a model takes in another server's memory is not known before it is there",
+        "sharing with Triton",
+        {"warmPool": {"sharing": "SameNamespace", "backend": "triton"}},
+        "sharing needs backend onnx: what a model takes in another server's memory is not known before it is there",
         {"warmPool": {"backend": "triton"}},
     ),
     ("warm workers below", {"warmPool": {"min": -1}}, "greater than or equal to 0", {"warmPool": {"min": 0}}),

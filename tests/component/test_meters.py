@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from inference_operator.api.job import EnergySource
-from inference_operator.controllers.informer import Intake
+from inference_operator.controllers.informer import InformerHandlers
 from inference_operator.controllers.scheduling_loop import FleetLoop
 from inference_operator.metering.controller import Meters
 from inference_operator.metering.energy import energy_status
@@ -57,14 +57,14 @@ class Site:
     def __post_init__(self) -> None:
         metering = Metering(port=self.port, namespaces=())
         fleet = FleetLoop(self.store, Pools(self.store, SETTINGS, self.clock, TOKENS), SETTINGS, self.clock, lambda *_, **__: None)
-        self.intake = Intake(self.store, fleet, lambda _: None, metering=metering)
+        self.informer = InformerHandlers(self.store, fleet, lambda _: None, metering=metering)
         self.meters = Meters(self.store, Exporters(self.session, self.port), self.clock, metering)
         self.store.nodes["gpu-1"] = a_node("gpu-1", gpu=2)
         job = a_job(gpu=1)
         pod = a_pod(job, node="gpu-1", accelerator="gpu")
         self.pod = replace(pod, requests={**pod.requests, GPU: 1}, started=NOW)
         self.store.put_pod(self.pod)
-        self.intake.pod(exporter_pod(), gone=False)
+        self.informer.pod(exporter_pod(), gone=False)
 
     async def watch(self, seconds: float) -> None:
         """Rounds at the usual pace."""
@@ -107,7 +107,7 @@ async def test_a_batch_is_told_what_its_device_drew(site: Site) -> None:
 async def test_a_device_that_a_stranger_uses_is_seen(site: Site) -> None:
     await site.watch(10)
 
-    assert site.store.strangers == {"gpu-1": 0.7}
+    assert site.store.unmanaged_usage == {"gpu-1": 0.7}
 
 
 async def test_an_exporter_that_breaks_leaves_what_it_said_and_is_asked_again(site: Site) -> None:
@@ -116,12 +116,12 @@ async def test_an_exporter_that_breaks_leaves_what_it_said_and_is_asked_again(si
     site.exporter.broken = True
     await site.watch(50)
     assert site.store.meters[site.pod.uid] == known
-    assert site.store.strangers == {}
+    assert site.store.unmanaged_usage == {}
 
     site.exporter.broken = False
     await site.watch(50)
 
-    assert site.store.strangers == {"gpu-1": 0.7}
+    assert site.store.unmanaged_usage == {"gpu-1": 0.7}
     # What was drawn in between is in the counter.
     energy = energy_status(site.pod, site.store.meters[site.pod.uid], None, None, SETTINGS, NOW + timedelta(seconds=280))
     assert energy is not None and energy.source is EnergySource.MEASURED
@@ -129,7 +129,7 @@ async def test_an_exporter_that_breaks_leaves_what_it_said_and_is_asked_again(si
 
 
 async def test_an_exporter_that_is_gone_is_not_asked(site: Site) -> None:
-    site.intake.pod(exporter_pod(), gone=True)
+    site.informer.pod(exporter_pod(), gone=True)
     await site.watch(50)
 
     assert site.store.exporters == {}
@@ -150,13 +150,13 @@ async def test_an_exporter_that_is_gone_is_not_asked(site: Site) -> None:
 async def test_what_is_no_exporter(site: Site, change: dict[str, object]) -> None:
     metering = change.get("metering", Metering())
     assert isinstance(metering, Metering)
-    intake = Intake(site.store, site.intake._fleet, lambda _: None, metering=metering)
+    informer = InformerHandlers(site.store, site.informer._fleet, lambda _: None, metering=metering)
     pod = exporter_pod()
     pod["metadata"]["resourceVersion"] = "8"  # type: ignore[index]
     if "labels" in change:
         pod["metadata"]["labels"] = change["labels"]  # type: ignore[index]
     pod["status"] = change.get("status", pod["status"])
 
-    intake.pod(pod, gone=False)
+    informer.pod(pod, gone=False)
 
     assert Key("default", "pod") not in site.store.exporters

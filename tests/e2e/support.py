@@ -53,13 +53,13 @@ def truth_of_slow_batches(folder: Path, *, repeat: int = 4) -> np.ndarray:
 
 def assert_every_item_answered_once(folder: Path, name: str, truth: np.ndarray) -> None:
     where = folder / "out" / name
-    parts = [json.loads(line) for line in (where / "manifest.jsonl").read_text().splitlines()[1:]]
-    ranges = [(part["start"], part["end"]) for part in parts]
+    chunks = [json.loads(line) for line in (where / "manifest.jsonl").read_text().splitlines()[1:]]
+    ranges = [(chunk["start"], chunk["end"]) for chunk in chunks]
     assert ranges[0][0] == 0
     assert ranges[-1][1] == len(truth)
     assert all(left[1] == right[0] for left, right in itertools.pairwise(ranges))
-    assert parts == json.loads((where / "manifest.json").read_text())["parts"]
-    told = np.concatenate([next(iter(np.load(where / part["file"]).values())) for part in parts])
+    assert chunks == json.loads((where / "manifest.json").read_text())["chunks"]
+    told = np.concatenate([next(iter(np.load(where / chunk["file"]).values())) for chunk in chunks])
     np.testing.assert_allclose(told, truth, atol=1e-5)
 
 

@@ -65,11 +65,11 @@ def answered(space: Space, name: str) -> list[tuple[int, int]]:
     """The spans of items that are answered, those that adjoin as one; the files hold as many answers as the manifest says."""
     where = space.folder / "out" / name
     whole: list[tuple[int, int]] = []
-    for part in map(json.loads, (where / "manifest.jsonl").read_text().splitlines()[1:]):
-        rows = next(iter(np.load(where / part["file"]).values()))
-        assert len(rows) == part["end"] - part["start"]
-        if whole and whole[-1][1] == part["start"]:
-            whole[-1] = (whole[-1][0], part["end"])
+    for chunk in map(json.loads, (where / "manifest.jsonl").read_text().splitlines()[1:]):
+        rows = next(iter(np.load(where / chunk["file"]).values()))
+        assert len(rows) == chunk["end"] - chunk["start"]
+        if whole and whole[-1][1] == chunk["start"]:
+            whole[-1] = (whole[-1][0], chunk["end"])
         else:
-            whole.append((part["start"], part["end"]))
+            whole.append((chunk["start"], chunk["end"]))
     return whole

@@ -62,8 +62,8 @@ def test_a_pool_starts_from_zero_and_goes_back_to_it(warm: Space) -> None:
     wait_for(lambda: not pool(warm, "magika"), "the pool is given back")
 
 
-def test_a_job_on_another_model_is_a_guest_once_its_memory_is_known(warm: Space) -> None:
-    keep_warm(warm, "digits", min=1, max=2, guests="SameNamespace")
+def test_a_job_on_another_model_is_a_colocated_model_once_its_memory_is_known(warm: Space) -> None:
+    keep_warm(warm, "digits", min=1, max=2, colocated="SameNamespace")
     model = warm.kube.get("inferencemodel", "magika")
     spec = {"versions": model["spec"]["versions"]}
     warm.kube.apply({"apiVersion": model["apiVersion"], "kind": model["kind"], "metadata": {"name": "files"}, "spec": spec})
@@ -73,13 +73,13 @@ def test_a_job_on_another_model_is_a_guest_once_its_memory_is_known(warm: Space)
     assert workers(warm.kube, "alone")
     wait_for(lambda: "profiles" in warm.kube.get("inferencemodel", "files").get("status", {}), "what the model takes")
 
-    warm.kube.apply(a_batch("guest", **how))
-    job = warm.kube.wait("guest", "Succeeded")
+    warm.kube.apply(a_batch("other", **how))
+    job = warm.kube.wait("other", "Succeeded")
 
     assert job["status"]["placement"]["pod"] in {pod["metadata"]["name"] for pod in pool(warm, "digits")}
-    assert not workers(warm.kube, "guest")
-    alone, guest = (next(iter(answers(warm.folder, name).values())).tolist() for name in ("alone", "guest"))
-    assert alone == guest
+    assert not workers(warm.kube, "other")
+    alone, colocated = (next(iter(answers(warm.folder, name).values())).tolist() for name in ("alone", "other"))
+    assert alone == colocated
 
 
 def test_a_killed_operator_finds_the_task_again(warm: Space) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from inference_worker.datatypes import NUMPY
-from inference_worker.engine import TensorSpec
+from inference_worker.engines.engine import TensorSpec
 from inference_worker.errors import RequestError
 from inference_worker.serve import codec, grpc_codec
 from inference_worker.serve.ask import Ask, Signature

@@ -150,7 +150,7 @@ class Worker:
         self._log = place.root / f"log-{number}"
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([*(str(REPOSITORY / part) for part in ("protocol", "worker-image", "")), *_ELSEWHERE]),
+            "PYTHONPATH": os.pathsep.join([*(str(REPOSITORY / chunk) for chunk in ("protocol", "worker-image", "")), *_ELSEWHERE]),
             "INFERENCE_VOLUME_ROOT": str(place.volumes),
             "INFERENCE_HTTP_PORT": str(self.port),
             "INFERENCE_GRPC_PORT": str(self.grpc_port),
@@ -214,8 +214,8 @@ def a_config(model_uri: str, *, task: BatchTask | None = None, **changes: Any) -
 def answers_in(directory: Path) -> dict[str, np.ndarray]:
     """All answers of a finished output, by its summary: what a user's program would read."""
     summary = json.loads((directory / "manifest.json").read_bytes())
-    parts = [dict(np.load(directory / part["file"])) for part in summary["parts"]]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    chunks = [dict(np.load(directory / chunk["file"])) for chunk in summary["chunks"]]
+    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
 
 def committed(directory: Path) -> int:
@@ -228,5 +228,5 @@ def committed(directory: Path) -> int:
 
 def spans(directory: Path) -> Iterator[tuple[int, int]]:
     for line in (directory / "manifest.jsonl").read_text().splitlines()[1:]:
-        part = json.loads(line)
-        yield part["start"], part["end"]
+        chunk = json.loads(line)
+        yield chunk["start"], chunk["end"]

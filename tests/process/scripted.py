@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inference_worker import life
-from inference_worker.engine import Cancellation, RunCancelledError, Tensor, Tensors
-from inference_worker.onnx_engine import OnnxEngine
-from inference_worker.triton.engine import TritonEngine
+from inference_worker import worker_state
+from inference_worker.engines.engine import Cancellation, RunCancelledError, Tensor, Tensors
+from inference_worker.engines.onnx import OnnxEngine
+from inference_worker.engines.triton.engine import TritonEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ SCRIPT: dict[str, Any] = {}
 # finds: behind Triton two may pay.
 IN_A_THREAD = {"inference_worker.warmup:_INLINE_SECONDS": 0.0, "inference_worker.warmup:_CONCURRENT_WORTH": 1e9}
 
-_load = life.load
+_load = worker_state.load
 
 
 class Orders:
@@ -84,7 +84,7 @@ def scripted(run: Run) -> Run:
     return by_script
 
 
-def load(*args: Any, **more: Any) -> life.Loaded:
+def load(*args: Any, **more: Any) -> worker_state.Loaded:
     """`hold_load` keeps a model from being loaded, `fail_load` breaks it in a way that nobody thought of."""
     while SCRIPT and _ordered("hold_load"):
         time.sleep(0.001)
@@ -99,4 +99,4 @@ def _ordered(order: str) -> bool:
 
 OnnxEngine.run = scripted(OnnxEngine.run)
 TritonEngine.run = scripted(TritonEngine.run)
-life.load = load
+worker_state.load = load

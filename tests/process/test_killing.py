@@ -65,7 +65,7 @@ def test_a_batch_that_is_killed_again_and_again_ends_in_the_truth(place: Place) 
 # 40 batches of 100 items, committed by eights: five parts, each with a sync of its file and one of its line.
 COMMIT_BYTES = {
     "inference_worker.batch.task:_COMMIT_BYTES": 8 * 100 * WIDTH * 4,
-    "inference_worker.batch.pipeline:_BLOCK_BATCHES": 1,
+    "inference_worker.batch.pipeline:_SEGMENT_BATCHES": 1,
 }
 
 

@@ -283,10 +283,10 @@ def test_orders_survive_the_round_trip_of_their_encoding(place: Place) -> None:
 
 # Guests: tasks on other models.
 
-GUESTS = pytest.mark.skipif(ON_TRITON, reason="workers in front of Triton take no guests, see the test of that")
+COLOCATION = pytest.mark.skipif(ON_TRITON, reason="workers in front of Triton take no co-located models, see the test of that")
 
 
-def a_guest_order(
+def a_colocated_order(
     place: Place, name: str, model: bytes, *, megabytes: int = 100, device_megabytes: int = 100, batch_size: int = 8
 ) -> TaskOrder:
     """An order on a model of its own, whose file has the name of the job."""
@@ -297,10 +297,10 @@ def a_guest_order(
     return an_order(place, name, rows=10, model=source, memory_bytes=megabytes << 20, batch_size=batch_size, **device)
 
 
-@GUESTS
+@COLOCATION
 def test_another_model_is_loaded_once_and_its_tasks_are_done_by_it(place: Place) -> None:
     worker = a_warm_worker(place)
-    order = a_guest_order(place, "guest", models.slow(width=16, steps=2))
+    order = a_colocated_order(place, "other", models.slow(width=16, steps=2))
     again = msgspec.structs.replace(
         order, uid="again", task=msgspec.structs.replace(order.task, output_uri=f"pvc://{CLAIM}/out/again")
     )
@@ -316,41 +316,41 @@ def test_another_model_is_loaded_once_and_its_tasks_are_done_by_it(place: Place)
     # Measured by one load, whose cost the second did not pay again.
     assert first.model.load_seconds == second.model.load_seconds
     assert first.model.memory_bytes == order.memory_bytes
-    assert telemetry(worker).guests == (order.model.digest,)
+    assert telemetry(worker).colocated == (order.model.digest,)
     assert telemetry(worker).model != first.model
 
 
-@GUESTS
-def test_where_memory_is_short_the_longest_unused_guest_goes(place: Place) -> None:
+@COLOCATION
+def test_where_memory_is_short_the_longest_unused_colocated_model_goes(place: Place) -> None:
     room = usable_memory_bytes()
     worker = a_warm_worker(place)
     own = telemetry(worker).model
     assert own is not None
     half = (room - own.memory_bytes) // 2 >> 20
-    orders = [a_guest_order(place, f"guest-{i}", models.slow(width=16, steps=2 + i), megabytes=half) for i in range(3)]
+    orders = [a_colocated_order(place, f"other-{i}", models.slow(width=16, steps=2 + i), megabytes=half) for i in range(3)]
     for order in orders:
         ask(worker, TASKS_PATH, order)
         ended = end_of(worker, order).report
         assert ended is not None and ended.outcome == "Succeeded"
 
-    assert set(telemetry(worker).guests) == {order.model.digest for order in orders[1:]}
+    assert set(telemetry(worker).colocated) == {order.model.digest for order in orders[1:]}
 
 
-@GUESTS
+@COLOCATION
 @pytest.mark.skipif(not ON_DEVICE, reason="WORKER_TEST_PROVIDER names the provider of a device that is here")
-def test_where_the_devices_memory_is_short_the_longest_unused_guest_goes(place: Place) -> None:
+def test_where_the_devices_memory_is_short_the_longest_unused_colocated_model_goes(place: Place) -> None:
     worker = a_warm_worker(place)
     own = telemetry(worker).model
     assert own is not None and own.device_bytes and own.device_free_bytes > own.device_bytes
     half = own.device_free_bytes // 2 >> 20
-    orders = [a_guest_order(place, f"guest-{i}", models.slow(width=16, steps=2 + i), device_megabytes=half) for i in range(3)]
+    orders = [a_colocated_order(place, f"other-{i}", models.slow(width=16, steps=2 + i), device_megabytes=half) for i in range(3)]
     for order in orders:
         ask(worker, TASKS_PATH, order)
         ended = end_of(worker, order).report
         assert ended is not None and ended.outcome == "Succeeded" and ended.model is not None
         assert (ended.model.device_bytes, ended.model.device_free_bytes) == (order.device_bytes, 0)
 
-    assert set(telemetry(worker).guests) == {order.model.digest for order in orders[1:]}
+    assert set(telemetry(worker).colocated) == {order.model.digest for order in orders[1:]}
 
 
 def test_a_worker_on_cpus_tells_of_no_device(shared_place: Place) -> None:
@@ -361,11 +361,11 @@ def test_a_worker_on_cpus_tells_of_no_device(shared_place: Place) -> None:
     assert facts is not None and (facts.device_bytes, facts.device_free_bytes) == (0, 0)
 
 
-@GUESTS
-def test_a_guest_that_can_not_fit_is_refused_and_harms_nobody(place: Place) -> None:
+@COLOCATION
+def test_a_colocated_model_that_can_not_fit_is_refused_and_harms_nobody(place: Place) -> None:
     worker = a_warm_worker(place)
-    small = a_guest_order(place, "small", models.slow(width=16, steps=2))
-    large = a_guest_order(place, "large", models.slow(width=16, steps=3), megabytes=usable_memory_bytes() >> 20)
+    small = a_colocated_order(place, "small", models.slow(width=16, steps=2))
+    large = a_colocated_order(place, "large", models.slow(width=16, steps=3), megabytes=usable_memory_bytes() >> 20)
     for order in (small, large):
         ask(worker, TASKS_PATH, order)
         end_of(worker, order)
@@ -373,26 +373,26 @@ def test_a_guest_that_can_not_fit_is_refused_and_harms_nobody(place: Place) -> N
     refused = end_of(worker, large).report
 
     assert refused is not None and refused.reason is WorkerReason.OUT_OF_MEMORY and "beside its own model" in refused.message
-    assert telemetry(worker).guests == (small.model.digest,)
+    assert telemetry(worker).colocated == (small.model.digest,)
 
 
-@GUESTS
-def test_a_guest_with_a_larger_batch_is_loaded_anew(place: Place) -> None:
+@COLOCATION
+def test_a_colocated_model_with_a_larger_batch_is_loaded_anew(place: Place) -> None:
     worker = a_warm_worker(place)
-    small = a_guest_order(place, "guest", models.slow(width=16, steps=2), batch_size=2)
+    small = a_colocated_order(place, "other", models.slow(width=16, steps=2), batch_size=2)
     large = msgspec.structs.replace(small, attempt=2, batch_size=8)
     for order in (small, large):
         ask(worker, TASKS_PATH, order)
         ended = end_of(worker, order).report
         assert ended is not None and ended.model is not None and ended.model.batch_size == order.batch_size
 
-    assert telemetry(worker).guests == (small.model.digest,)
+    assert telemetry(worker).colocated == (small.model.digest,)
 
 
-@GUESTS
-def test_a_corrupt_guest_fails_alone(place: Place) -> None:
+@COLOCATION
+def test_a_corrupt_colocated_model_fails_alone(place: Place) -> None:
     worker = a_warm_worker(place)
-    bad, good = a_guest_order(place, "bad", b"no model"), an_order(place, "good")
+    bad, good = a_colocated_order(place, "bad", b"no model"), an_order(place, "good")
     ask(worker, TASKS_PATH, bad)
     ask(worker, TASKS_PATH, good)
 
@@ -400,4 +400,4 @@ def test_a_corrupt_guest_fails_alone(place: Place) -> None:
 
     assert failed is not None and (failed.outcome, failed.reason) == ("Failed", WorkerReason.MODEL_CORRUPT)
     assert fine is not None and fine.outcome == "Succeeded"
-    assert telemetry(worker).guests == ()
+    assert telemetry(worker).colocated == ()

@@ -246,8 +246,8 @@ class SimulatedCluster:
         task = config_of(raw).task is not None
         warm = self._warm.get(address)
         if warm is not None:
-            facts, guests = self._facts(raw), tuple(warm.guests)
-            return Telemetry(True, False, facts, tasks=warm.open, idle_seconds=warm.idle_seconds, guests=guests)
+            facts, colocated = self._facts(raw), tuple(warm.colocated)
+            return Telemetry(True, False, facts, tasks=warm.open, idle_seconds=warm.idle_seconds, colocated=colocated)
         return Telemetry(
             ready=True,
             draining=False,

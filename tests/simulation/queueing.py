@@ -11,7 +11,7 @@ from enum import Enum
 from itertools import pairwise
 
 from inference_operator.autoscaling import window
-from inference_operator.autoscaling.recommender import Bounds, Seen, Steering, steer, steering_milliseconds
+from inference_operator.autoscaling.recommender import Bounds, Observation, Recommendation, recommend, recommended_milliseconds
 from inference_operator.state.load import History, Sample, Workers
 from inference_protocol.sketch import LatencySketch
 
@@ -21,7 +21,7 @@ TOLERANCE = 0.1
 class Signal(Enum):
     """What the HPA goes by: the operator's number, or what the control law is measured against."""
 
-    STEERING = "the operator's number"
+    RECOMMENDED = "the operator's number"
     P95 = "the plain p95"
     CPU = "CPU of the workers"
     KEDA_P95 = "the plain p95 by way of Prometheus and KEDA"
@@ -100,7 +100,7 @@ class Service:
     restarts: tuple[float, ...] = ()
     capacity: int | None = None
     asked: int = 1
-    signal: Signal = Signal.STEERING
+    signal: Signal = Signal.RECOMMENDED
     # What goes through Prometheus or metrics-server is as old as their last look.
     scrape_seconds: int = 15
     cpu_target: float = 0.6
@@ -110,7 +110,7 @@ class Service:
         dice = random.Random(self.seed)
         servers = [Server(0.0) for _ in range(self.asked)]
         history: History | None = None
-        state: Steering | None = None
+        state: Recommendation | None = None
         asked, moments, wishes = self.asked, [], []
         told = _Told(self.asked, None, 0.0)
         due = _next(dice, 0.0, self.rate)
@@ -135,15 +135,15 @@ class Service:
                     pairs.append((server.before, after))
                 server.before = after
             workers = Workers(len(ready), len(ready), 0, 0, queued)
-            history = window.extended(history, window.tick(pairs, now), workers, keep_seconds=self.window_seconds + 10)
+            history = window.extended(history, window.interval(pairs, now), workers, keep_seconds=self.window_seconds + 10)
             waits = self.capacity is not None and asked > self.capacity
             bounds = Bounds(self.target, self.minimum, self.maximum, asked, len(servers) if waits else None)
             steady = window.load(history, seconds=self.window_seconds, since=history.steady_since)
             recent = window.load(history, seconds=5.0, since=history.steady_since)
-            state = steer(state, Seen(now, workers, steady, recent), bounds, window_seconds=self.window_seconds)
+            state = recommend(state, Observation(now, workers, steady, recent), bounds, window_seconds=self.window_seconds)
             whole = window.load(history, seconds=self.window_seconds)
             moments.append(Moment(now, asked, len(ready), state.desired, whole.p95))
-            if self.signal in (Signal.STEERING, Signal.P95) or second % self.scrape_seconds == 0:
+            if self.signal in (Signal.RECOMMENDED, Signal.P95) or second % self.scrape_seconds == 0:
                 told = _Told(state.desired, whole.p95, whole.busy / len(ready) if ready else 0.0)
             if second % int(self.hpa_seconds) == 0:
                 asked = self._hpa(asked, told, len(ready), wishes, now)
@@ -153,9 +153,9 @@ class Service:
     def _hpa(self, asked: int, told: _Told, ready: int, wishes: list[tuple[float, int]], now: float) -> int:
         """As kube-controller-manager does it, for the kind of metric that the signal is."""
         match self.signal:
-            case Signal.STEERING:
+            case Signal.RECOMMENDED:
                 target = round(self.target * 1000)
-                milli = steering_milliseconds(told.desired, ready=ready, asked=asked, target_milliseconds=target)
+                milli = recommended_milliseconds(told.desired, ready=ready, asked=asked, target_milliseconds=target)
                 ratio = milli / (target * 1000)
             case Signal.P95 | Signal.KEDA_P95:
                 ratio = round((told.p95 or 0.0) * 1e6) / round(self.target * 1e6)

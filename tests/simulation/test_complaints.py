@@ -11,11 +11,11 @@ import pytest
 from inference_operator.api.conditions import Reason
 from inference_operator.scheduling.node_capacity import free_amounts
 from inference_operator.scheduling.scheduler import schedule
-from inference_operator.scheduling.types import Answer, Fleet, Need, Tenure
+from inference_operator.scheduling.types import Decision, Fleet, PlacementRequest, RunningWork
 from inference_operator.settings import CostWeights, Settings
 from inference_operator.state.objects import Node, Pod, PodPhase
 from inference_operator.state.parse import parse_node, parse_pod
-from tests.builders import NOW, a_need, a_node, a_tenants_pod, a_tenure, an_option, somebodys_pod
+from tests.builders import NOW, a_node, a_request, a_running_work, a_tenants_pod, an_option, somebodys_pod
 from tests.simulation.cluster import Script
 from tests.simulation.world import World, writes_of
 
@@ -24,31 +24,31 @@ ON_GPU = an_option("gpu", gpu=1)
 GPU_NODE = a_node("gpu-1", gpu=1)
 
 
-def answers(
-    *needs: Need,
+def decisions(
+    *requests: PlacementRequest,
     nodes: tuple[Node, ...] = (GPU_NODE,),
     pods: tuple[Pod, ...] = (),
-    tenures: tuple[Tenure, ...] = (),
+    running: tuple[RunningWork, ...] = (),
     weights: CostWeights | None = None,
-) -> dict[str, Answer]:
-    held = tuple(a_tenants_pod(tenure) for tenure in tenures)
-    found = schedule(Fleet(nodes, (*pods, *held), needs, tenures), weights or CostWeights(), NOW)
-    return {key.name: answer for key, answer in found.items()}
+) -> dict[str, Decision]:
+    held = tuple(a_tenants_pod(running_work) for running_work in running)
+    found = schedule(Fleet(nodes, (*pods, *held), requests, running), weights or CostWeights(), NOW)
+    return {key.name: decision for key, decision in found.items()}
 
 
 def test_the_wait_does_not_depend_on_the_depth_of_the_queue() -> None:
     """kueue#14477: one job is taken from a queue in each cycle, so that 536 jobs wait an hour beside free quota."""
-    found = answers(*(a_need(f"n{i:03}") for i in range(536)), nodes=tuple(a_node(f"node-{i}") for i in range(67)))
+    found = decisions(*(a_request(f"n{i:03}") for i in range(536)), nodes=tuple(a_node(f"node-{i}") for i in range(67)))
 
-    assert all(answer.assignments for answer in found.values())
+    assert all(decision.assignments for decision in found.values())
 
 
 def test_a_job_that_fits_is_not_hidden_behind_a_thousand_that_do_not() -> None:
     """kueue#9715: the CPU job that could start stands behind a thousand others and is never reached."""
-    ahead = [a_need(f"gpu-{i:04}", ON_GPU, deadline_in=500, priority=9, created_ago=99) for i in range(1000)]
-    found = answers(*ahead, a_need("cpu", created_ago=1), pods=(somebodys_pod(node="gpu-1", gpu=1),))
+    ahead = [a_request(f"gpu-{i:04}", ON_GPU, deadline_in=500, priority=9, created_ago=99) for i in range(1000)]
+    found = decisions(*ahead, a_request("cpu", created_ago=1), pods=(somebodys_pod(node="gpu-1", gpu=1),))
 
-    assert [name for name, answer in found.items() if answer.assignments] == ["cpu"]
+    assert [name for name, decision in found.items() if decision.assignments] == ["cpu"]
 
 
 def a_queue_and_much_ado() -> World:
@@ -85,7 +85,7 @@ def test_one_pass_answers_a_burst() -> None:
     assert len(moments) <= 2
 
 
-def an_eviction(seed: int | None = None) -> World:
+def a_preemption(seed: int | None = None) -> World:
     world = World(seed=seed, scripts={f"long-{n}": Script(work=100.0, items=100, resumes=True) for n in range(4)})
     world.node("gpu-1", gpu=1)
     world.model(seconds={"gpu": 30.0})
@@ -98,11 +98,11 @@ def an_eviction(seed: int | None = None) -> World:
 @pytest.mark.parametrize("seed", range(4))
 def test_room_that_was_made_is_taken_by_the_one_it_was_made_for(seed: int) -> None:
     """kueue#13662, #13797: victims are admitted again before the preemptor has started, without end."""
-    world = an_eviction(seed)
+    world = a_preemption(seed)
     made = [line.split()[2] for line in world.trace.lines if "is created for gpu-1" in line]
 
     assert made[1] == "urgent"
-    assert sum(world.status(f"long-{number}").get("evictions", 0) for number in range(4)) == 1
+    assert sum(world.status(f"long-{number}").get("preemptions", 0) for number in range(4)) == 1
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -116,21 +116,21 @@ def test_making_room_ends(seed: int) -> None:
         # Each is more urgent than all before it.
         world.job(f"job-{number}", at=0.1 + 8 * number, accelerator="gpu", items=60, deadline_at=700.0 - 60 * number)
     world.run(until=800)
-    evictions = [world.status(f"job-{number}").get("evictions", 0) for number in range(8)]
+    preemptions = [world.status(f"job-{number}").get("preemptions", 0) for number in range(8)]
 
     assert {gist[0] for gist in world.final().values()} == {"Succeeded"}
-    assert sum(evictions) <= 8
-    assert max(evictions) <= Settings().evictions_per_job
+    assert sum(preemptions) <= 8
+    assert max(preemptions) <= Settings().preemptions_per_job
 
 
 def test_nobody_makes_room_for_a_job_that_fits_nowhere() -> None:
     """kueue#6947, #6929: one impossible workload triggers endless preemption of the others."""
-    running = a_tenure(node="gpu-1", option=ON_GPU)
-    found = answers(a_need("giant", an_option("gpu", gpu=8), priority=1000, deadline_in=60), tenures=(running,))
+    running = a_running_work(node="gpu-1", option=ON_GPU)
+    found = decisions(a_request("giant", an_option("gpu", gpu=8), priority=1000, deadline_in=60), running=(running,))
 
-    obstacle = found["giant"].obstacle
+    pending = found["giant"].pending
     assert list(found) == ["giant"]
-    assert obstacle is not None and obstacle.reason is Reason.NO_NODE_FITS
+    assert pending is not None and pending.reason is Reason.NO_NODE_FITS
 
 
 def test_a_worker_that_ends_while_it_is_told_to_leave_blocks_nothing() -> None:
@@ -158,7 +158,7 @@ def test_when_all_is_done_all_is_free() -> None:
     nodes = [parse_node(raw) for raw in world.api.all("nodes").values()]
     pods = [parse_pod(raw) for raw in world.api.all("pods").values()]
 
-    assert world.status("long")["evictions"] == 1
+    assert world.status("long")["preemptions"] == 1
     assert free_amounts(nodes, pods) == {node.name: dict(node.allocatable) for node in nodes}
 
 
@@ -195,14 +195,14 @@ def test_a_device_is_free_when_its_worker_has_gone_and_not_when_it_is_told_to() 
     leaving = replace(somebodys_pod(node="gpu-1", gpu=1), deleting=True)
     gone = replace(leaving, phase=PodPhase.FAILED)
 
-    assert not answers(a_need("n", ON_GPU), pods=(leaving,))["n"].assignments
-    assert answers(a_need("n", ON_GPU), pods=(gone,))["n"].assignments
+    assert not decisions(a_request("n", ON_GPU), pods=(leaving,))["n"].assignments
+    assert decisions(a_request("n", ON_GPU), pods=(gone,))["n"].assignments
 
 
 def test_a_head_that_waits_for_one_class_blocks_no_other() -> None:
     """kueue#8309, #8393: strict order blocks other flavours, none starves large jobs."""
-    head = a_need("head", ON_GPU, priority=9, deadline_in=500)
-    found = answers(head, a_need("cpu", deadline_in=900), pods=(somebodys_pod(node="gpu-1", gpu=1),))
+    head = a_request("head", ON_GPU, priority=9, deadline_in=500)
+    found = decisions(head, a_request("cpu", deadline_in=900), pods=(somebodys_pod(node="gpu-1", gpu=1),))
 
     assert not found["head"].assignments
     assert found["cpu"].assignments
@@ -264,17 +264,17 @@ def test_small_late_comers_do_not_starve_a_large_early_one() -> None:
 
 def test_who_waits_holds_nothing() -> None:
     """volcano#5006, #5794: a group that can't be scheduled holds quota."""
-    waits = a_need("waits", an_option(cpu="8"), priority=9)
-    found = answers(waits, a_need("small"), nodes=(a_node(cpu="8"),), pods=(somebodys_pod(cpu="1"),))
+    waits = a_request("waits", an_option(cpu="8"), priority=9)
+    found = decisions(waits, a_request("small"), nodes=(a_node(cpu="8"),), pods=(somebodys_pod(cpu="1"),))
 
     assert not found["waits"].assignments
     assert found["small"].assignments
 
 
-def test_nobody_is_evicted_while_another_node_has_room() -> None:
+def test_nobody_is_preempted_while_another_node_has_room() -> None:
     """volcano#3291, #3567: preemption ignores free nodes."""
-    running = a_tenure(node="gpu-1", option=ON_GPU, left=500)
-    found = answers(a_need("urgent", ON_GPU, deadline_in=40), nodes=(GPU_NODE, a_node("gpu-2", gpu=1)), tenures=(running,))
+    running = a_running_work(node="gpu-1", option=ON_GPU, left=500)
+    found = decisions(a_request("urgent", ON_GPU, deadline_in=40), nodes=(GPU_NODE, a_node("gpu-2", gpu=1)), running=(running,))
 
     assert [a.node for a in found["urgent"].assignments] == ["gpu-2"]
     assert "t" not in found
@@ -305,11 +305,11 @@ def test_a_deadline_covers_the_time_in_the_queue() -> None:
 
 def test_energy_decides_among_places_that_are_in_time() -> None:
     """KAI-Scheduler#1717: energy is wanted as a signal for placement."""
-    both = a_need("n", an_option("cpu", seconds=40), an_option("gpu", seconds=12, gpu=1), deadline_in=60)
+    both = a_request("n", an_option("cpu", seconds=40), an_option("gpu", seconds=12, gpu=1), deadline_in=60)
 
-    assert answers(both)["n"].assignments[0].accelerator == "cpu"
+    assert decisions(both)["n"].assignments[0].accelerator == "cpu"
     unweighted = CostWeights(alpha=0.0, beta=0.0, early=1.0)
-    assert answers(both, weights=unweighted)["n"].assignments[0].accelerator == "gpu"
+    assert decisions(both, weights=unweighted)["n"].assignments[0].accelerator == "gpu"
 
 
 # The table.

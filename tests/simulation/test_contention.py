@@ -39,7 +39,7 @@ def test_three_gpu_jobs_on_two_gpus_and_a_late_urgent_one() -> None:
     world = two_gpus_and_an_urgent_job()
 
     assert {name: gist[1] for name, gist in world.final().items()} == dict.fromkeys(("patient", "tight", "third", "urgent"), "Met")
-    assert [world.status(name).get("evictions", 0) for name in ("patient", "tight")] == [1, 0]
+    assert [world.status(name).get("preemptions", 0) for name in ("patient", "tight")] == [1, 0]
     world.trace.check("three gpu jobs on two gpus and a late urgent one")
 
 
@@ -95,7 +95,7 @@ def test_a_high_priority_late_comer() -> None:
     world = a_high_priority_late_comer()
 
     assert world.status("boss")["startTime"] < world.status("waits")["startTime"]
-    assert world.status("runs").get("evictions", 0) == 0
+    assert world.status("runs").get("preemptions", 0) == 0
     world.trace.check("a high priority late comer")
 
 

@@ -24,7 +24,7 @@ def test_one_gpu_a_long_job_and_a_late_urgent_one() -> None:
     world = an_urgent_job_comes_late()
 
     assert {name: gist[1] for name, gist in world.final().items()} == {"long": "Met", "urgent": "Met"}
-    assert world.status("long")["evictions"] == 1
+    assert world.status("long")["preemptions"] == 1
     world.trace.check("one gpu a long job and a late urgent one")
 
 
@@ -34,9 +34,9 @@ def test_the_order_of_events_does_not_change_who_makes_room(seed: int) -> None:
 
 
 def test_without_a_budget_nobody_makes_room() -> None:
-    world = an_urgent_job_comes_late(settings=Settings(workers=4, evictions_per_job=0))
+    world = an_urgent_job_comes_late(settings=Settings(workers=4, preemptions_per_job=0))
 
-    assert world.status("long").get("evictions", 0) == 0
+    assert world.status("long").get("preemptions", 0) == 0
     assert {name: gist[1] for name, gist in world.final().items()} == {"long": "Met", "urgent": "Missed"}
 
 
@@ -51,9 +51,9 @@ def two_urgent_jobs_after_each_other(**settings: int) -> World:
 
 
 def test_no_job_is_asked_more_often_than_its_budget_allows() -> None:
-    world = two_urgent_jobs_after_each_other(evictions_per_job=1)
+    world = two_urgent_jobs_after_each_other(preemptions_per_job=1)
 
-    assert world.status("long")["evictions"] == 1
+    assert world.status("long")["preemptions"] == 1
     assert world.status("long")["phase"] == "Succeeded"
 
 
@@ -62,7 +62,7 @@ def test_who_made_room_goes_on_from_what_it_had_committed() -> None:
 
     assert world.status("long")["phase"] == "Succeeded"
     assert world.status("long")["progress"]["completed"] == 60
-    assert world.created("long") == world.status("long")["evictions"] + 1
+    assert world.created("long") == world.status("long")["preemptions"] + 1
 
 
 def test_making_room_costs_few_writes() -> None:
@@ -74,7 +74,7 @@ def test_making_room_costs_few_writes() -> None:
 
 
 @pytest.mark.parametrize("writes", range(1, 24))
-def test_an_operator_that_dies_at_any_write_evicts_nobody_twice_for_one_job(writes: int) -> None:
+def test_an_operator_that_dies_at_any_write_preempts_nobody_twice_for_one_job(writes: int) -> None:
     world = World(scripts={"long": Script(work=100.0, items=100, resumes=True)}, crash_after=(writes,))
     world.node("gpu-1", gpu=1)
     world.model(seconds={"gpu": 30.0})
@@ -82,6 +82,6 @@ def test_an_operator_that_dies_at_any_write_evicts_nobody_twice_for_one_job(writ
     world.job("urgent", at=20.0, accelerator="gpu", deadline_at=75)
     world.run(until=300)
 
-    assert world.status("long")["evictions"] <= 1
+    assert world.status("long")["preemptions"] <= 1
     assert {name: gist[1] for name, gist in world.final().items()} == {"long": "Met", "urgent": "Met"}
     assert all(most <= 1 for most in world.most_workers.values())

@@ -197,15 +197,15 @@ def test_a_pool_that_failed_is_tried_again_when_its_time_has_come() -> None:
 
 
 def a_world_with_guests(*, memory: str = "512Mi", **scripts: Script) -> World:
-    """A warm worker of `m` that takes guests, and a measured model `n` without one."""
+    """A warm worker of `m` that takes co-located models, and a measured model `n` without one."""
     world = World(scripts=dict(scripts))
     world.node("cpu-1")
-    world.model(seconds={"cpu": 1.0}, pool={"min": 1, "max": 1, "guests": "SameNamespace"}, memory=memory)
+    world.model(seconds={"cpu": 1.0}, pool={"min": 1, "max": 1, "sharing": "SameNamespace"}, memory=memory)
     world.model("n", seconds={"cpu": 1.0}, digest="sha256:" + "b" * 64)
     return world
 
 
-def test_a_job_on_another_model_is_a_guest_and_the_next_one_finds_its_model_loaded() -> None:
+def test_a_job_on_another_model_is_a_colocated_model_and_the_next_one_finds_its_model_loaded() -> None:
     world = a_world_with_guests(first=Script(work=1.0), second=Script(work=1.0), own=Script(work=1.0))
     world.job("first", at=10, model="n", accelerator="cpu")
     world.job("second", at=20, model="n", accelerator="cpu")
@@ -216,10 +216,10 @@ def test_a_job_on_another_model_is_a_guest_and_the_next_one_finds_its_model_load
     assert [world.created(name) for name in ("first", "second", "own")] == [0, 0, 0]
     costs = {name: world.status(name)["placement"]["cost"]["switchSeconds"] for name in ("first", "second", "own")}
     assert costs == {"first": 3.0, "second": 0.0, "own": 0.0}
-    world.trace.check("a job on another model is a guest")
+    world.trace.check("a job on another model is co-located")
 
 
-def test_a_guest_that_does_not_fit_gets_a_worker_of_its_own() -> None:
+def test_a_colocated_model_that_does_not_fit_gets_a_worker_of_its_own() -> None:
     world = a_world_with_guests(memory="150M", job=Script(work=1.0))
     world.job("job", at=10, model="n", accelerator="cpu")
     world.run(until=60)
@@ -228,7 +228,7 @@ def test_a_guest_that_does_not_fit_gets_a_worker_of_its_own() -> None:
     assert world.created("job") == 1
 
 
-def test_a_guest_whose_deadline_the_host_can_not_meet_gets_a_worker_of_its_own() -> None:
+def test_a_colocated_model_whose_deadline_the_host_can_not_meet_gets_a_worker_of_its_own() -> None:
     world = a_world_with_guests(long=Script(work=60.0), due=Script(work=1.0))
     world.job("long", at=10, accelerator="cpu", items=1800)
     world.job("due", at=12, model="n", accelerator="cpu", deadline_at=30)
@@ -239,7 +239,7 @@ def test_a_guest_whose_deadline_the_host_can_not_meet_gets_a_worker_of_its_own()
     assert world.status("due")["deadline"]["outlook"] == "Met"
 
 
-def test_a_guest_that_failed_is_tried_again_on_a_worker_of_its_own() -> None:
+def test_a_colocated_model_that_failed_is_tried_again_on_a_worker_of_its_own() -> None:
     world = a_world_with_guests(job=Script(work=1.0, outcomes=("OutOfMemory", "Succeeded")))
     world.job("job", at=10, model="n", accelerator="cpu")
     world.run(until=120)

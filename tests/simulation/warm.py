@@ -72,7 +72,7 @@ class WarmWorker:
     ) -> None:
         self._name = name
         self._model = model
-        self.guests: list[str] = []
+        self.colocated: list[str] = []
         self._ledger = ledger
         self._script = script
         self._say = say
@@ -154,10 +154,10 @@ class WarmWorker:
         self._ledger.begin(order.job, self._name)
         self._say(order.job, f"task {order.attempt} begins on {self._name}")
         left = script.work * (1 - self._ledger.committed.get(order.job, 0) / script.items)
-        if (digest := order.model.digest) is not None and digest not in (self._model.digest, *self.guests):
-            assert order.memory_bytes, "a guest whose size nobody knows"
+        if (digest := order.model.digest) is not None and digest not in (self._model.digest, *self.colocated):
+            assert order.memory_bytes, "a co-located model whose size nobody knows"
             self._say(order.job, f"its model is loaded on {self._name}")
-            self.guests.append(digest)
+            self.colocated.append(digest)
             left += GUEST_LOAD_SECONDS
         self._restart_timer(left, script.outcome(order.attempt))
 

@@ -11,7 +11,7 @@ from typing import Any
 from inference_operator.api import names
 from inference_operator.api.schema import API_VERSION, rfc3339
 from inference_operator.controllers.apply import Applier
-from inference_operator.controllers.informer import Intake
+from inference_operator.controllers.informer import InformerHandlers
 from inference_operator.controllers.reconcile import Reconciler
 from inference_operator.controllers.resync import Resync
 from inference_operator.controllers.scheduling_loop import FleetLoop
@@ -72,13 +72,13 @@ class CrashingApi:
         await self._api.delete(path, uid=uid)
         await self._written({})
 
-    async def _written(self, answer: Raw) -> Raw:
+    async def _written(self, decision: Raw) -> Raw:
         if self._left is not None:
             self._left -= 1
             if self._left <= 0:
                 self.dead.set()
                 await asyncio.Event().wait()
-        return answer
+        return decision
 
 
 class Operator:
@@ -104,17 +104,17 @@ class Operator:
         tasks = Tasks(self.store, cluster, clock, tokens, self.queue.add)
         applier = Applier(self.kube, self.store, tasks, clock, reporter="simulation")
         self._reconciler = Reconciler(self.store, self.queue, self.fleet, pools, self._telemetry, applier, settings, clock)
-        self._intake = Intake(self.store, self.fleet, self.queue.add, metering=settings.metering)
+        self._informer = InformerHandlers(self.store, self.fleet, self.queue.add, metering=settings.metering)
         self._meters = Meters(self.store, exporters, clock, settings.metering) if exporters is not None else None
-        self._resync = Resync(self.kube, self.store, self._intake, lambda _: None)
+        self._resync = Resync(self.kube, self.store, self._informer, lambda _: None)
 
     def _take(self, event: str, plural: str, raw: Raw) -> None:
         take: dict[str, Callable[..., None]] = {
-            "inferencejobs": self._intake.job,
-            "inferencemodels": self._intake.model,
-            "pods": self._intake.pod,
-            "nodes": self._intake.node,
-            "services": self._intake.service,
+            "inferencejobs": self._informer.job,
+            "inferencemodels": self._informer.model,
+            "pods": self._informer.pod,
+            "nodes": self._informer.node,
+            "services": self._informer.service,
         }
         if plural in take:
             take[plural](raw, gone=event == "DELETED")

@@ -23,12 +23,12 @@ from inference_protocol.reasons import WorkerReason
 from inference_worker.allocator import keep_freed_memory
 from inference_worker.batch.task import Task
 from inference_worker.errors import WorkerError
-from inference_worker.life import Life
-from inference_worker.serve.fronts import Fronts, Ports, listen
 from inference_worker.serve.inference import Inference
+from inference_worker.serve.listeners import Listeners, Ports, listen
 from inference_worker.tasks import report_of
 from inference_worker.threads import in_thread
 from inference_worker.tracing import Tracer
+from inference_worker.worker_state import WorkerState
 
 log = logging.getLogger("inference_worker")
 
@@ -39,13 +39,13 @@ _LINGER_SECONDS = 2.0
 _REFUSAL_SECONDS = 2.0
 
 
-async def serve(life: Life, stop: asyncio.Event, ports: Ports) -> TerminationReport:
+async def serve(state: WorkerState, stop: asyncio.Event, ports: Ports) -> TerminationReport:
     """Serve from the first moment (probes tell the truth), load the model, then run the task or wait for the end."""
     tracer = Tracer()
-    fronts = await listen(life, Inference(tracer), ports)
-    life.fault = asyncio.get_running_loop().create_future()
+    listeners = await listen(state, Inference(tracer), ports)
+    state.fault = asyncio.get_running_loop().create_future()
     try:
-        model = await life.repository.load(life.config.model.name)
+        model = await state.repository.load(state.config.model.name)
         facts = model.facts
         log.info("ready: %s on %s after %.2f s", model.name, model.engine.provider, facts.load_seconds + facts.warmup_seconds)
         if why := model.warm.layout.why:
@@ -53,14 +53,14 @@ async def serve(life: Life, stop: asyncio.Event, ports: Ports) -> TerminationRep
         # What is there now stays: the collector need not walk through it again and again while requests come and go.
         gc.collect()
         gc.freeze()
-        if life.config.task is not None:
-            return await _run_task(life, stop)
-        if life.config.task_token_digest:
-            return await _take_tasks(life, stop, life.fault)
-        await _until(stop, life.fault)
-        return await _drain(life, fronts)
+        if state.config.task is not None:
+            return await _run_task(state, stop)
+        if state.config.task_token_digest:
+            return await _take_tasks(state, stop, state.fault)
+        await _until(stop, state.fault)
+        return await _drain(state, listeners)
     finally:
-        fronts.close()
+        listeners.close()
         tracer.close()
 
 
@@ -73,49 +73,49 @@ async def _until(stop: asyncio.Event, fault: asyncio.Future[WorkerError]) -> Non
         raise fault.result()
 
 
-async def _drain(life: Life, fronts: Fronts) -> TerminationReport:
+async def _drain(state: WorkerState, listeners: Listeners) -> TerminationReport:
     """Not ready any more, but still answering: first to all who come, then to those who are there."""
-    life.draining = True
-    fronts.announce_end()
+    state.draining = True
+    listeners.announce_end()
     await asyncio.sleep(_LINGER_SECONDS)
-    fronts.close()
-    late = await fronts.drained(life.config.drain_seconds)
+    listeners.close()
+    late = await listeners.drained(state.config.drain_seconds)
     if late:
         # Whoever still waits is told so, which is more than a closed connection tells.
-        life.repository.close()
-        await fronts.drained(_REFUSAL_SECONDS)
-        text = f"told to stop; {late} callers still waited after {life.config.drain_seconds:g} s and were refused"
-        return TerminationReport("Drained", text, model=life.facts)
-    return TerminationReport("Drained", "told to stop; every request that was received is answered", model=life.facts)
+        state.repository.close()
+        await listeners.drained(_REFUSAL_SECONDS)
+        text = f"told to stop; {late} callers still waited after {state.config.drain_seconds:g} s and were refused"
+        return TerminationReport("Drained", text, model=state.facts)
+    return TerminationReport("Drained", "told to stop; every request that was received is answered", model=state.facts)
 
 
-async def _run_task(life: Life, stop: asyncio.Event) -> TerminationReport:
-    model = life.model
-    assert life.config.task is not None and model is not None
-    task = Task(life.config, life.config.task, model.engine, model.warm, digest=model.facts.digest, root=life.root)
-    life.task = task
+async def _run_task(state: WorkerState, stop: asyncio.Event) -> TerminationReport:
+    model = state.model
+    assert state.config.task is not None and model is not None
+    task = Task(state.config, state.config.task, model.engine, model.warm, digest=model.facts.digest, root=state.root)
+    state.task = task
     running = asyncio.create_task(in_thread(task.run, name="task"))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
-    life.draining = stop.is_set()
+    state.draining = stop.is_set()
     task.stop()
     inline = await running
-    return report_of(task, inline, life.facts)
+    return report_of(task, inline, state.facts)
 
 
-async def _take_tasks(life: Life, stop: asyncio.Event, fault: asyncio.Future[WorkerError]) -> TerminationReport:
+async def _take_tasks(state: WorkerState, stop: asyncio.Event, fault: asyncio.Future[WorkerError]) -> TerminationReport:
     """Do what is ordered until told to stop; ends are told for a moment longer, so that whoever waits for them hears of them."""
-    tasks = life.take_tasks()
+    tasks = state.take_tasks()
     doing = asyncio.create_task(tasks.run())
     try:
         await _until(stop, fault)
-        life.draining = True
+        state.draining = True
         await tasks.close()
         await asyncio.sleep(_LINGER_SECONDS)
     finally:
         doing.cancel()
-    return TerminationReport("Drained", "told to stop; what was under way is committed", model=life.facts)
+    return TerminationReport("Drained", "told to stop; what was under way is committed", model=state.facts)
 
 
 def _configure() -> WorkerConfig:
@@ -128,15 +128,15 @@ def _configure() -> WorkerConfig:
         raise WorkerError(WorkerReason.INTERNAL, f"{CONFIG_VARIABLE}: {error}") from error
 
 
-async def _main(life: Life, ports: Ports) -> TerminationReport:
+async def _main(state: WorkerState, ports: Ports) -> TerminationReport:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    working = asyncio.create_task(serve(life, stop, ports))
+    working = asyncio.create_task(serve(state, stop, ports))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    if not working.done() and not life.loaded:
+    if not working.done() and not state.loaded:
         # Told to stop while loading: there is nothing to drain, and loading can't be interrupted.
         return TerminationReport("Drained", "told to stop before the model was loaded")
     return await working
@@ -144,10 +144,10 @@ async def _main(life: Life, ports: Ports) -> TerminationReport:
 
 def run(root: Path, ports: Ports) -> tuple[TerminationReport, int]:
     """Run the worker to its end: its last words and its exit code. A failed one still tells what it had found out."""
-    life: Life | None = None
+    state: WorkerState | None = None
     try:
-        life = Life(_configure(), root=root)
-        return uvloop.run(_main(life, ports)), 0
+        state = WorkerState(_configure(), root=root)
+        return uvloop.run(_main(state, ports)), 0
     except WorkerError as error:
         log.error("%s: %s", error.reason, error.message)
         reason, message = error.reason, error.message
@@ -155,8 +155,8 @@ def run(root: Path, ports: Ports) -> tuple[TerminationReport, int]:
     except Exception as error:
         log.exception("the worker failed")
         reason, message, code = WorkerReason.INTERNAL, f"{type(error).__name__}: {error}", _EXIT_RETRY
-    facts = life.facts if life is not None else None
-    progress = life.task.progress if life is not None and life.task is not None else None
+    facts = state.facts if state is not None else None
+    progress = state.task.progress if state is not None and state.task is not None else None
     return TerminationReport("Failed", message, reason=reason, model=facts, progress=progress), code
 
 

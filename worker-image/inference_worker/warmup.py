@@ -16,7 +16,7 @@ from inference_protocol.reasons import WorkerReason
 from inference_worker import datatypes
 from inference_worker.batching.profile import LatencyProfile
 from inference_worker.batching.rows import Bucket, Layout, layout_of
-from inference_worker.engine import Engine, Tensor, Tensors, TensorSpec, on_cpu, zeros_of
+from inference_worker.engines.engine import Engine, Tensor, Tensors, TensorSpec, on_cpu, zeros_of
 from inference_worker.errors import WorkerError
 
 _ROUNDS = 3

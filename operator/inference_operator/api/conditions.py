@@ -102,7 +102,7 @@ class Condition:
     observed_generation: Annotated[int, Field(ge=0, description="The spec's generation that this speaks about.")] = 0
 
 
-class Finding(NamedTuple):
+class UndatedCondition(NamedTuple):
     """A condition before it is dated."""
 
     type: ConditionType
@@ -111,11 +111,13 @@ class Finding(NamedTuple):
     message: str
 
 
-def dated(findings: Iterable[Finding], *, before: Sequence[Condition], generation: int, now: datetime) -> tuple[Condition, ...]:
+def dated(
+    conditions: Iterable[UndatedCondition], *, before: Sequence[Condition], generation: int, now: datetime
+) -> tuple[Condition, ...]:
     """Date findings: a transition time moves only when the status flips, so that equal answers stay equal."""
     old = {c.type: c for c in before}
     result = []
-    for kind, status, reason, message in findings:
+    for kind, status, reason, message in conditions:
         previous = old.get(kind)
         kept = previous is not None and previous.status == status
         result.append(

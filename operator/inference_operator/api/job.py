@@ -91,7 +91,7 @@ class EnergySource(StrEnum):
 
 
 class AttemptOutcome(StrEnum):
-    """How an attempt stands. A disrupted one (node lost, evicted, moved) does not count against maxAttempts."""
+    """How an attempt stands. A disrupted one (node lost, preempted, moved) does not count against maxAttempts."""
 
     RUNNING = "Running"
     SUCCEEDED = "Succeeded"
@@ -450,7 +450,7 @@ class InferenceJobStatus:
     model: Annotated[ModelStatus | None, Field(description="Which model really ran.")] = None
     attempts: Annotated[int, Field(ge=0, description="Attempts that were started.")] = 0
     failed_attempts: Annotated[int, Field(ge=0, description="Attempts that failed by their own fault.")] = 0
-    evictions: Annotated[int, Field(ge=0, description="How often it made room for more urgent work.")] = 0
+    preemptions: Annotated[int, Field(ge=0, description="How often it made room for more urgent work.")] = 0
     last_attempt: Annotated[AttemptStatus | None, Field(description="The newest attempt of a batch.")] = None
     output: Annotated[OutputStatus | None, Field(description="Where the answers are.")] = None
     start_time: Annotated[Instant | None, Field(description="When the first worker was placed.")] = None

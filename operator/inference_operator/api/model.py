@@ -107,7 +107,7 @@ class ModelVersion:
     signature: Annotated[SignatureSpec | None, Field(description="What a torchscript file takes and gives.")] = None
 
 
-class Guests(StrEnum):
+class Sharing(StrEnum):
     """Whose jobs a warm pool takes beside those of its own model."""
 
     NONE = "None"
@@ -117,8 +117,8 @@ class Guests(StrEnum):
 @api_type(
     Rule("self.max >= self.min", "max must not be below min"),
     Rule(
-        "self.?guests.orValue('None') == 'None' || self.?backend.orValue('auto') in ['auto', 'onnx']",
-        "guests need backend onnx: what a model takes in another server's memory is not known before it is there",
+        "self.?sharing.orValue('None') == 'None' || self.?backend.orValue('auto') in ['auto', 'onnx']",
+        "sharing needs backend onnx: what a model takes in another server's memory is not known before it is there",
     ),
 )
 class WarmPool:
@@ -150,13 +150,13 @@ class WarmPool:
             json_schema_extra={"x-kubernetes-list-type": "set"},
         ),
     ] = Field(default_factory=list)
-    guests: Annotated[
-        Guests,
+    sharing: Annotated[
+        Sharing,
         Field(
             description="SameNamespace lets these workers load other models of the namespace too, within their memory; whichever "
             "was used longest ago goes first."
         ),
-    ] = Guests.NONE
+    ] = Sharing.NONE
 
 
 @api_type()

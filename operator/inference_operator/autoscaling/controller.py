@@ -1,4 +1,4 @@
-"""After each round of telemetry: every serving job's history, load and steering, kept in the store for whoever asks.
+"""After each round of telemetry: every serving job's history, load and recommendation, kept in the store for whoever asks.
 
 Every replica of the operator does this by itself, the standbys too: each can answer the HPA.
 """
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from inference_operator.api.conditions import NO_PLACE, ConditionType, Truth, find
 from inference_operator.api.job import wanted_replicas
 from inference_operator.autoscaling import window
-from inference_operator.autoscaling.recommender import Bounds, Seen, steer
+from inference_operator.autoscaling.recommender import Bounds, Observation, recommend
 from inference_operator.runtime.clock import Clock
 from inference_operator.settings import AutoscalingSettings
-from inference_operator.state.load import History, Load, Measure, Sample, Steering, Tick, Workers
+from inference_operator.state.load import History, Interval, Load, Recommendation, Sample, ScalingMetrics, Workers
 from inference_operator.state.objects import Job, Key, Pod, PodPhase
 from inference_operator.state.store import Store
 from inference_protocol.messages import Telemetry
@@ -29,7 +29,7 @@ class _Memory:
     """What is kept of one job between rounds."""
 
     history: History | None = None
-    steering: Steering | None = None
+    recommendation: Recommendation | None = None
     # When the job was last woken for its latency, and for which.
     told: tuple[float, float] = (0.0, 0.0)
 
@@ -58,21 +58,21 @@ class Autoscale:
         self._samples = samples
         for gone in self._memories.keys() - serving.keys():
             del self._memories[gone]
-            self._store.measures.pop(gone, None)
+            self._store.scaling_metrics.pop(gone, None)
 
     def _job(self, job: Job, answers: Mapping[str, Telemetry | None], samples: dict[str, Sample], now: float) -> None:
         pods = [pod for pod in self._store.workers_of(job.uid) if pod.key.namespace == job.key.namespace]
         memory = self._memories.setdefault(job.uid, _Memory())
-        tick, workers = self._tick(pods, answers, samples, now)
+        interval, workers = self._interval(pods, answers, samples, now)
         keep = self._settings.window_seconds + 2 * RECENT_SECONDS
-        history = window.extended(memory.history, tick, workers, keep_seconds=keep)
+        history = window.extended(memory.history, interval, workers, keep_seconds=keep)
         memory.history = history
         whole = window.load(history, seconds=self._settings.window_seconds)
-        memory.steering = self._steer(job, memory.steering, history, now)
-        before = self._store.measures.get(job.uid)
-        measure = Measure(now, whole, workers, memory.steering)
-        self._store.measures[job.uid] = measure
-        if _news(before) != _news(measure) or self._latency_moved(memory, whole, now):
+        memory.recommendation = self._recommend(job, memory.recommendation, history, now)
+        before = self._store.scaling_metrics.get(job.uid)
+        scaling_metrics = ScalingMetrics(now, whole, workers, memory.recommendation)
+        self._store.scaling_metrics[job.uid] = scaling_metrics
+        if _news(before) != _news(scaling_metrics) or self._latency_moved(memory, whole, now):
             self._wake(job.key)
 
     @staticmethod
@@ -84,9 +84,9 @@ class Autoscale:
         memory.told = (now, load.p95 or 0.0)
         return True
 
-    def _tick(
+    def _interval(
         self, pods: list[Pod], answers: Mapping[str, Telemetry | None], samples: dict[str, Sample], now: float
-    ) -> tuple[Tick, Workers]:
+    ) -> tuple[Interval, Workers]:
         pairs: list[tuple[Sample, Sample]] = []
         ready = measured = left_out = unreachable = queued = 0
         for pod in pods:
@@ -109,16 +109,16 @@ class Autoscale:
             else:
                 measured += 1
                 queued += answer.queued
-        return window.tick(pairs, now), Workers(ready, measured, left_out, unreachable, queued)
+        return window.interval(pairs, now), Workers(ready, measured, left_out, unreachable, queued)
 
-    def _steer(self, job: Job, before: Steering | None, history: History, now: float) -> Steering | None:
+    def _recommend(self, job: Job, before: Recommendation | None, history: History, now: float) -> Recommendation | None:
         bounds = bounds_of(job, len([p for p in self._store.workers_of(job.uid) if not p.terminal and not p.deleting]))
         if bounds is None:
             return None
         seconds = self._settings.window_seconds
         steady = window.load(history, seconds=seconds, since=history.steady_since)
         recent = window.load(history, seconds=RECENT_SECONDS, since=history.steady_since)
-        return steer(before, Seen(now, history.workers, steady, recent), bounds, window_seconds=seconds)
+        return recommend(before, Observation(now, history.workers, steady, recent), bounds, window_seconds=seconds)
 
 
 def counts_for_hpa(pod: Pod) -> bool:
@@ -144,8 +144,8 @@ def bounds_of(job: Job, placed: int) -> Bounds | None:
     )
 
 
-def _news(measure: Measure | None) -> object:
+def _news(scaling_metrics: ScalingMetrics | None) -> object:
     """What of a measure a job's conditions tell."""
-    if measure is None:
+    if scaling_metrics is None:
         return None
-    return measure.known, measure.steering is not None and measure.steering.below_floor
+    return scaling_metrics.known, scaling_metrics.recommendation is not None and scaling_metrics.recommendation.below_floor

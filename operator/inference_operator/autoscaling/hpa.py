@@ -5,10 +5,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from inference_operator.api import names
-from inference_operator.api.conditions import NO_PLACE, ConditionType, Finding, Reason, Truth
+from inference_operator.api.conditions import NO_PLACE, ConditionType, Reason, Truth, UndatedCondition
 from inference_operator.api.job import AutoscalingMode, InferenceJobSpec, Serve
 from inference_operator.autoscaling.hpa_manifest import autoscaler
-from inference_operator.jobs.demand import setback_retry
+from inference_operator.jobs.demand import create_retry_time
 from inference_operator.jobs.outcome import Outcome
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Autoscaler, Job, MetricsApiState, Observed
@@ -23,17 +23,17 @@ def autoscaled(outcome: Outcome, observed: Observed, settings: Settings, now: da
     if spec is None or outcome.silent:
         return outcome
     if mode is not AutoscalingMode.HPA or spec.input is not None:
-        finding = _left_to(observed) if mode is AutoscalingMode.EXTERNAL else None
-        return _with(outcome, removed(observed, f"autoscaling.mode is {mode.value}"), finding)
+        condition = _left_to(observed) if mode is AutoscalingMode.EXTERNAL else None
+        return _with(outcome, removed(observed, f"autoscaling.mode is {mode.value}"), condition)
     if spec.suspend or outcome.phase in ("Failed", "Succeeded"):
         # An HPA without workers can only complain.
         return _with(outcome, removed(observed, "the job has no workers"), None)
-    obstacle = next((found for check in _OBSTACLES if (found := check(observed, spec)) is not None), None)
-    if obstacle is not None:
-        keeps = obstacle.reason in _PASSING and _ours(observed) is not None
-        actions = () if keeps else removed(observed, obstacle.message)
-        return _with(outcome, actions, _following(outcome, observed, spec) if keeps else obstacle)
-    held_up = observed.setback is not None and setback_retry(observed, settings) > now
+    pending = next((found for check in _OBSTACLES if (found := check(observed, spec)) is not None), None)
+    if pending is not None:
+        keeps = pending.reason in _PASSING and _ours(observed) is not None
+        actions = () if keeps else removed(observed, pending.message)
+        return _with(outcome, actions, _following(outcome, observed, spec) if keeps else pending)
+    held_up = observed.create_failure is not None and create_retry_time(observed, settings) > now
     return _with(outcome, () if held_up else _applied(observed, settings), _following(outcome, observed, spec))
 
 
@@ -41,13 +41,13 @@ def autoscaled(outcome: Outcome, observed: Observed, settings: Settings, now: da
 _PASSING = frozenset({Reason.NO_METRIC_YET})
 
 
-def _no_target(observed: Observed, spec: InferenceJobSpec) -> Finding | None:  # noqa: ARG001 -- checks share a form
+def _no_target(observed: Observed, spec: InferenceJobSpec) -> UndatedCondition | None:  # noqa: ARG001 -- checks share a form
     if _serve(spec).latency_target_milliseconds is not None:
         return None
     return _not(Reason.LATENCY_TARGET_MISSING, "set serve.latencyTargetMilliseconds: the HPA scales by it")
 
 
-def _no_range(observed: Observed, spec: InferenceJobSpec) -> Finding | None:  # noqa: ARG001
+def _no_range(observed: Observed, spec: InferenceJobSpec) -> UndatedCondition | None:  # noqa: ARG001
     serve = _serve(spec)
     if serve.max_replicas is None:
         return _not(Reason.NO_RANGE, "set serve.maxReplicas: without it there is nothing to scale to")
@@ -57,7 +57,7 @@ def _no_range(observed: Observed, spec: InferenceJobSpec) -> Finding | None:  # 
     return None
 
 
-def _other(observed: Observed, spec: InferenceJobSpec) -> Finding | None:  # noqa: ARG001
+def _other(observed: Observed, spec: InferenceJobSpec) -> UndatedCondition | None:  # noqa: ARG001
     found = next((a for a in observed.autoscalers if not _is_ours(a, observed)), None)
     if found is None:
         return None
@@ -69,7 +69,7 @@ def _other(observed: Observed, spec: InferenceJobSpec) -> Finding | None:  # noq
     return _not(Reason.OTHER_AUTOSCALER, text)
 
 
-def _no_api(observed: Observed, spec: InferenceJobSpec) -> Finding | None:  # noqa: ARG001
+def _no_api(observed: Observed, spec: InferenceJobSpec) -> UndatedCondition | None:  # noqa: ARG001
     api = observed.metrics_api
     match api.state:
         case MetricsApiState.DISABLED:
@@ -86,8 +86,8 @@ def _no_api(observed: Observed, spec: InferenceJobSpec) -> Finding | None:  # no
     return None
 
 
-def _no_metric(observed: Observed, spec: InferenceJobSpec) -> Finding | None:  # noqa: ARG001
-    if observed.measure is not None and observed.measure.known:
+def _no_metric(observed: Observed, spec: InferenceJobSpec) -> UndatedCondition | None:  # noqa: ARG001
+    if observed.scaling_metrics is not None and observed.scaling_metrics.known:
         return None
     return _not(Reason.NO_METRIC_YET, "no worker was measured yet; the HPA is made once the metric answers")
 
@@ -95,27 +95,27 @@ def _no_metric(observed: Observed, spec: InferenceJobSpec) -> Finding | None:  #
 _OBSTACLES = (_no_target, _no_range, _other, _no_api, _no_metric)
 
 
-def _following(outcome: Outcome, observed: Observed, spec: InferenceJobSpec) -> Finding:
-    serve, measure = _serve(spec), observed.measure
-    steering = measure.steering if measure is not None else None
+def _following(outcome: Outcome, observed: Observed, spec: InferenceJobSpec) -> UndatedCondition:
+    serve, scaling_metrics = _serve(spec), observed.scaling_metrics
+    recommendation = scaling_metrics.recommendation if scaling_metrics is not None else None
     target = serve.latency_target_milliseconds
-    if steering is not None and steering.below_floor:
+    if recommendation is not None and recommendation.below_floor:
         text = (
             f"the model alone takes longer than the target of {target} ms, so more workers would not help; "
             "raise serve.latencyTargetMilliseconds, or take a quicker accelerator"
         )
-        return Finding(ConditionType.AUTOSCALED, Truth.TRUE, Reason.LATENCY_TARGET_BELOW_FLOOR, text)
-    if any(f.type is ConditionType.PLACED and f.reason in NO_PLACE for f in outcome.findings):
+        return UndatedCondition(ConditionType.AUTOSCALED, Truth.TRUE, Reason.LATENCY_TARGET_BELOW_FLOOR, text)
+    if any(f.type is ConditionType.PLACED and f.reason in NO_PLACE for f in outcome.conditions):
         text = "more workers are wanted than there is place for; one waits, and more are asked for when it has found its place"
-        return Finding(ConditionType.AUTOSCALED, Truth.TRUE, Reason.CAPACITY_LIMITED, text)
+        return UndatedCondition(ConditionType.AUTOSCALED, Truth.TRUE, Reason.CAPACITY_LIMITED, text)
     text = f"an HPA keeps the 95th percentile at {target} ms with {max(1, serve.min_replicas)} to {serve.max_replicas} workers"
-    return Finding(ConditionType.AUTOSCALED, Truth.TRUE, Reason.FOLLOWING_LATENCY, text)
+    return UndatedCondition(ConditionType.AUTOSCALED, Truth.TRUE, Reason.FOLLOWING_LATENCY, text)
 
 
-def _left_to(observed: Observed) -> Finding:
+def _left_to(observed: Observed) -> UndatedCondition:
     names_ = ", ".join(repr(a.key.name) for a in observed.autoscalers if not _is_ours(a, observed))
     text = f"spec.replicas is left to {f'HPA {names_}' if names_ else 'an autoscaler of yours'}"
-    return Finding(ConditionType.AUTOSCALED, Truth.TRUE, Reason.LEFT_TO_OTHERS, text)
+    return UndatedCondition(ConditionType.AUTOSCALED, Truth.TRUE, Reason.LEFT_TO_OTHERS, text)
 
 
 def autoscaler_of(job: Job, settings: Settings) -> Manifest:
@@ -170,10 +170,10 @@ def _serve(spec: InferenceJobSpec) -> Serve:
     return spec.serve or Serve()
 
 
-def _not(reason: Reason, text: str) -> Finding:
-    return Finding(ConditionType.AUTOSCALED, Truth.FALSE, reason, text)
+def _not(reason: Reason, text: str) -> UndatedCondition:
+    return UndatedCondition(ConditionType.AUTOSCALED, Truth.FALSE, reason, text)
 
 
-def _with(outcome: Outcome, actions: tuple[Action, ...], finding: Finding | None) -> Outcome:
-    more = (finding,) if finding is not None else ()
-    return replace(outcome, actions=(*outcome.actions, *actions), findings=(*outcome.findings, *more))
+def _with(outcome: Outcome, actions: tuple[Action, ...], condition: UndatedCondition | None) -> Outcome:
+    more = (condition,) if condition is not None else ()
+    return replace(outcome, actions=(*outcome.actions, *actions), conditions=(*outcome.conditions, *more))

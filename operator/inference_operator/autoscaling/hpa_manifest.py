@@ -11,7 +11,7 @@ API = "autoscaling/v2"
 KIND = "HorizontalPodAutoscaler"
 METRIC = "inference_latency_ms"
 # Which of the two series that go by the metric's name: the plain p95, or the number of workers put into the HPA's arithmetic.
-SIGNAL, STEERING = "signal", "steering"
+SIGNAL, RECOMMENDED = "signal", "recommended"
 
 
 def autoscaler(job: Job, *, minimum: int, maximum: int, target_milliseconds: int, scale_down_seconds: int) -> Manifest:
@@ -20,7 +20,7 @@ def autoscaler(job: Job, *, minimum: int, maximum: int, target_milliseconds: int
         "type": "Object",
         "object": {
             "describedObject": _reference(job),
-            "metric": {"name": METRIC, "selector": {"matchLabels": {SIGNAL: STEERING}}},
+            "metric": {"name": METRIC, "selector": {"matchLabels": {SIGNAL: RECOMMENDED}}},
             "target": {"type": "Value", "value": format_quantity(target_milliseconds)},
         },
     }

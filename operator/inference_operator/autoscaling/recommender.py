@@ -1,7 +1,7 @@
-"""How many workers a latency target takes: the control law behind the HPA.
+"""Recommend how many workers a latency target takes: the control law behind the HPA.
 
-Latency alone can't steer: it has a floor, no slope far from saturation, and no proportion near it. So the number follows from
-the load (workers' worth of computing over the utilisation that the target allows), and the latency corrects it:
+Latency alone can't set the number of replicas: it has a floor, no slope far from saturation, and no proportion near it. So the
+number follows from the load (workers' worth of computing over the utilisation that the target allows), and the latency corrects it:
 
 * The utilisation that the target allows is learned from what is seen. A queue's wait grows like u / (1 - u) above a floor
   (Kleinrock, "Queueing Systems", vol. 1): one window with its p95, its floor and its utilisation gives the factor, and the factor
@@ -17,7 +17,7 @@ until it has learned, only a breach takes it up, and it goes down one worker at 
 import math
 from dataclasses import dataclass, replace
 
-from inference_operator.state.load import START_UTILISATION, Load, Steering, Why, Workers
+from inference_operator.state.load import START_UTILISATION, Load, Recommendation, Why, Workers
 
 _LOWEST_UTILISATION, _HIGHEST_UTILISATION = 0.15, 0.85
 # The p95 is held this far below the target: at the target itself half of all windows would break it.
@@ -54,7 +54,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Observation:
     """What telemetry shows: `steady` is the window since as many workers answer as now, `recent` the newest few seconds of it."""
 
     time: float
@@ -63,9 +63,9 @@ class Seen:
     recent: Load
 
 
-def steer(before: Steering | None, seen: Seen, bounds: Bounds, *, window_seconds: float) -> Steering:
+def recommend(before: Recommendation | None, seen: Observation, bounds: Bounds, *, window_seconds: float) -> Recommendation:
     """One step."""
-    state = before or Steering(_within(bounds.asked, bounds))
+    state = before or Recommendation(_within(bounds.asked, bounds))
     ready = seen.workers.ready
     if not seen.workers.measured or not ready or seen.steady.seconds <= 0:
         # Nothing is known, so nothing is wanted: neither a start nor an outage must move the number.
@@ -80,7 +80,7 @@ def steer(before: Steering | None, seen: Seen, bounds: Bounds, *, window_seconds
     return replace(state, desired=desired, why=why, ready=ready)
 
 
-def _learned(state: Steering, seen: Seen, bounds: Bounds) -> Steering:
+def _learned(state: Recommendation, seen: Observation, bounds: Bounds) -> Recommendation:
     """Correct the utilisation by the newest window, if it can tell something."""
     load, ready = seen.steady, seen.workers.ready
     used = load.busy / ready
@@ -107,7 +107,7 @@ def _learned(state: Steering, seen: Seen, bounds: Bounds) -> Steering:
     return replace(state, utilisation=state.utilisation + rate * (allowed - state.utilisation), learned=True)
 
 
-def _breached(state: Steering, seen: Seen, bounds: Bounds) -> Steering:
+def _breached(state: Recommendation, seen: Observation, bounds: Bounds) -> Recommendation:
     """Note since when the target is broken with this number of workers, and whether more of them could help at all."""
     load, ready = seen.steady, seen.workers.ready
     since = state.breach_since if state.ready == ready else None
@@ -124,7 +124,7 @@ def _breached(state: Steering, seen: Seen, bounds: Bounds) -> Steering:
     return replace(state, breach_since=since, below_floor=below)
 
 
-def _passes(seen: Seen, bounds: Bounds) -> bool:
+def _passes(seen: Observation, bounds: Bounds) -> bool:
     """Whether a breach goes by itself: an old queue is being worked off, or only the older part of the window remembers it."""
     return _newest_within(seen.recent, bounds) or seen.steady.busy > (1 + _STEADY) * seen.steady.demand
 
@@ -133,7 +133,7 @@ def _newest_within(recent: Load, bounds: Bounds) -> bool:
     return recent.count >= _FEW and recent.p95 is not None and recent.p95 <= _CLEARED * bounds.target_seconds
 
 
-def _wish(state: Steering, seen: Seen, bounds: Bounds, window_seconds: float) -> tuple[int, Why]:
+def _wish(state: Recommendation, seen: Observation, bounds: Bounds, window_seconds: float) -> tuple[int, Why]:
     load, recent, ready = seen.steady, seen.recent, seen.workers.ready
     whole = load.seconds >= 0.9 * window_seconds
     if not load.count and not recent.count and not seen.workers.queued:
@@ -165,7 +165,7 @@ def _wish(state: Steering, seen: Seen, bounds: Bounds, window_seconds: float) ->
     return bounds.asked, why
 
 
-def _overdue(seen: Seen, bounds: Bounds) -> float:
+def _overdue(seen: Observation, bounds: Bounds) -> float:
     """Workers' worth of computing that works off in time what has gathered beyond what the target allows to wait."""
     recent = seen.recent
     if not recent.requests_per_second:
@@ -189,7 +189,7 @@ def _within(number: int, bounds: Bounds) -> int:
 _TOLERANCE = 0.1
 
 
-def steering_milliseconds(desired: int, *, ready: int, asked: int, target_milliseconds: int) -> int:
+def recommended_milliseconds(desired: int, *, ready: int, asked: int, target_milliseconds: int) -> int:
     """The metric, in thousandths of a millisecond, with which the HPA comes to `desired`.
 
     The HPA takes ceil(value / target * ready), and keeps what is asked for while value / target is within a tenth of 1. A rise that

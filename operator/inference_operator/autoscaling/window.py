@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from inference_operator.state.load import History, Load, Sample, Tick, Workers
+from inference_operator.state.load import History, Interval, Load, Sample, Workers
 from inference_protocol.messages import Telemetry
 from inference_protocol.sketch import LatencySketch, added
 
@@ -21,7 +21,7 @@ def sample(telemetry: Telemetry, time: float) -> Sample:
     )
 
 
-def tick(pairs: Iterable[tuple[Sample, Sample]], time: float) -> Tick:
+def interval(pairs: Iterable[tuple[Sample, Sample]], time: float) -> Interval:
     """What was added between two samples of each worker (the earlier one first). A worker that has begun anew adds all it has."""
     whole = LatencySketch()
     seconds = busy = 0.0
@@ -40,14 +40,14 @@ def tick(pairs: Iterable[tuple[Sample, Sample]], time: float) -> Tick:
         busy += min(span, max(0.0, after.busy_seconds - before.busy_seconds))
         answered += done
         arrived += done + after.outstanding - before.outstanding
-    return Tick(time, seconds, whole.counts, busy, arrived, answered)
+    return Interval(time, seconds, whole.counts, busy, arrived, answered)
 
 
-def extended(before: History | None, new: Tick, workers: Workers, *, keep_seconds: float) -> History:
+def extended(before: History | None, new: Interval, workers: Workers, *, keep_seconds: float) -> History:
     """A history with one tick more, and without those that are too old."""
     if before is None:
         return History((new,), workers, new.time, new.time)
-    kept = tuple(t for t in before.ticks if new.time - t.time < keep_seconds)
+    kept = tuple(t for t in before.intervals if new.time - t.time < keep_seconds)
     steady = before.steady_since if workers.ready == before.workers.ready else new.time
     return History((*kept, new), workers, steady, new.time)
 
@@ -55,14 +55,14 @@ def extended(before: History | None, new: Tick, workers: Workers, *, keep_second
 def load(history: History, *, seconds: float, since: float = 0.0) -> Load:
     """The load of the last `seconds`, but not before `since`."""
     # A history that is younger than the window begins with its first tick, which adds nothing: there was no earlier one.
-    begin = max(history.time - seconds, since, history.ticks[0].time)
-    ticks = [t for t in history.ticks if t.time > begin and t.seconds > 0]
-    if not ticks:
+    begin = max(history.time - seconds, since, history.intervals[0].time)
+    intervals = [t for t in history.intervals if t.time > begin and t.seconds > 0]
+    if not intervals:
         return Load()
     span = history.time - begin
-    whole = _merged(t.counts for t in ticks)
-    busy = sum(t.busy for t in ticks) / span
-    arrived, answered = max(0, sum(t.arrived for t in ticks)), sum(t.answered for t in ticks)
+    whole = _merged(t.counts for t in intervals)
+    busy = sum(t.busy for t in intervals) / span
+    arrived, answered = max(0, sum(t.arrived for t in intervals)), sum(t.answered for t in intervals)
     return Load(
         seconds=span,
         count=whole.total,

@@ -13,7 +13,7 @@ from inference_operator.kube import paths
 from inference_operator.kube.events import event_manifest
 from inference_operator.kube.ports import KubeClient, Raw
 from inference_operator.runtime.clock import Clock
-from inference_operator.state.objects import Autoscaler, Job, Key, Model, Pod, Setback
+from inference_operator.state.objects import Autoscaler, CreateFailure, Job, Key, Model, Pod
 from inference_operator.state.parse import (
     model_status_document,
     parse_autoscaler,
@@ -41,10 +41,10 @@ from inference_protocol.messages import TaskOrder
 log = logging.getLogger(__name__)
 
 
-class Memory(Protocol):
+class StateCache(Protocol):
     """What applying needs of the store."""
 
-    setbacks: dict[Key, Setback]
+    create_failures: dict[Key, CreateFailure]
     services: dict[str, Key]
     models: dict[Key, Model]
     autoscalers: dict[Key, Autoscaler]
@@ -70,14 +70,14 @@ class Memory(Protocol):
         ...
 
 
-class Hands(Protocol):
+class TaskClient(Protocol):
     """What reaches warm workers."""
 
-    async def start(self, job: Key, host: Key, address: str, order: TaskOrder) -> None:
+    async def start(self, job: Key, warm_worker: Key, address: str, order: TaskOrder) -> None:
         """Hand a task over. Raises RetryableError."""
         ...
 
-    async def stop(self, job: Key, host: Key, address: str, uid: str, attempt: int) -> None:
+    async def stop(self, job: Key, warm_worker: Key, address: str, uid: str, attempt: int) -> None:
         """Have a task end. Raises RetryableError."""
         ...
 
@@ -85,10 +85,10 @@ class Hands(Protocol):
 class Applier:
     """Executes actions for one job at a time. Raises RetryableError and ConflictError for the queue to handle."""
 
-    def __init__(self, kube: KubeClient, memory: Memory, hands: Hands, clock: Clock, *, reporter: str) -> None:
-        self._hands = hands
+    def __init__(self, kube: KubeClient, cache: StateCache, task_client: TaskClient, clock: Clock, *, reporter: str) -> None:
+        self._task_client = task_client
         self._kube = kube
-        self._memory = memory
+        self._cache = cache
         self._clock = clock
         self._reporter = reporter
 
@@ -101,35 +101,35 @@ class Applier:
             refused = await self._one(key, action)
             if refused is not None:
                 log.warning("%s: %s: %s", key, refused.reason, refused.message)
-                self._memory.setbacks[key] = refused
+                self._cache.create_failures[key] = refused
                 return
 
-    async def _one(self, key: Key, action: Action) -> Setback | None:
+    async def _one(self, key: Key, action: Action) -> CreateFailure | None:
         match action:
             case CreatePod():
                 return await self._create_pod(key, action)
             case DeletePod():
                 log.info("%s: delete pod %s: %s", key, action.key.name, action.why)
                 await self._kube.delete(paths.pod(action.key), uid=action.uid)
-                self._memory.mark_deleting(action.key, action.uid)
+                self._cache.mark_deleting(action.key, action.uid)
             case StartTask():
-                log.info("%s: attempt %d on warm worker %s", key, action.order.attempt, action.host.name)
-                await self._hands.start(key, action.host, action.address, action.order)
+                log.info("%s: attempt %d on warm worker %s", key, action.order.attempt, action.warm_worker.name)
+                await self._task_client.start(key, action.warm_worker, action.address, action.order)
             case StopTask():
-                log.info("%s: stop attempt %d on %s: %s", key, action.attempt, action.host.name, action.why)
-                await self._hands.stop(key, action.host, action.address, action.uid, action.attempt)
+                log.info("%s: stop attempt %d on %s: %s", key, action.attempt, action.warm_worker.name, action.why)
+                await self._task_client.stop(key, action.warm_worker, action.address, action.uid, action.attempt)
             case CreateService():
                 return await self._create_service(key, action)
             case DeleteJob():
                 log.info("%s: delete: %s", key, action.why)
                 await self._kube.delete(paths.one_job(action.key), uid=action.uid)
-                self._memory.drop_job(action.key, action.uid)
+                self._cache.drop_job(action.key, action.uid)
             case ApplyAutoscaler():
                 return await self._apply_autoscaler(key, action)
             case DeleteAutoscaler():
                 log.info("%s: delete HPA: %s", key, action.why)
                 await self._kube.delete(paths.one_autoscaler(action.key), uid=action.uid)
-                self._memory.autoscalers.pop(action.key, None)
+                self._cache.autoscalers.pop(action.key, None)
             case WriteStatus():
                 await self._write_status(action)
             case WriteModelStatus():
@@ -138,32 +138,32 @@ class Applier:
                 await self._emit(action)
         return None
 
-    async def _create_pod(self, key: Key, action: CreatePod) -> Setback | None:
+    async def _create_pod(self, key: Key, action: CreatePod) -> CreateFailure | None:
         # Assumed before the call: a scheduling pass meanwhile must see the place as taken.
-        self._memory.put_pod(action.assumed)
+        self._cache.put_pod(action.assumed)
         try:
             created = await self._create_or_adopt(paths.pods(key.namespace), action.manifest)
         except BaseException as error:
-            self._memory.drop_pod(action.assumed.key, "")
+            self._cache.drop_pod(action.assumed.key, "")
             if isinstance(error, RefusedError):
-                return self._setback(key, error)
+                return self._create_failure(key, error)
             raise
-        self._memory.setbacks.pop(key, None)
-        self._memory.put_pod(parse_pod(created))
+        self._cache.create_failures.pop(key, None)
+        self._cache.put_pod(parse_pod(created))
         placed = action.assumed.worker.placement if action.assumed.worker is not None else None
         log.info("%s: pod %s on %s", key, action.assumed.key.name, placed.node if placed is not None else "?")
         return None
 
-    async def _create_service(self, key: Key, action: CreateService) -> Setback | None:
+    async def _create_service(self, key: Key, action: CreateService) -> CreateFailure | None:
         try:
             created = await self._create_or_adopt(paths.services(key.namespace), action.manifest)
         except RefusedError as error:
-            return self._setback(key, error)
-        self._memory.setbacks.pop(key, None)
-        self._memory.services[created["metadata"]["labels"][names.LABEL_JOB_UID]] = Key(key.namespace, created["metadata"]["name"])
+            return self._create_failure(key, error)
+        self._cache.create_failures.pop(key, None)
+        self._cache.services[created["metadata"]["labels"][names.LABEL_JOB_UID]] = Key(key.namespace, created["metadata"]["name"])
         return None
 
-    async def _apply_autoscaler(self, key: Key, action: ApplyAutoscaler) -> Setback | None:
+    async def _apply_autoscaler(self, key: Key, action: ApplyAutoscaler) -> CreateFailure | None:
         """Created first, and only then applied: an apply would take over an HPA of somebody else that has just come."""
         log.info("%s: HPA: %s", key, action.why)
         try:
@@ -172,8 +172,8 @@ class Applier:
             metadata = {**action.manifest["metadata"], **({"uid": action.uid} if action.uid is not None else {})}
             made = await self._kube.apply(paths.one_autoscaler(key), {**action.manifest, "metadata": metadata})
         except RefusedError as error:
-            return self._setback(key, error)
-        self._memory.autoscalers[key] = parse_autoscaler(made)
+            return self._create_failure(key, error)
+        self._cache.autoscalers[key] = parse_autoscaler(made)
         return None
 
     async def _create_or_adopt(self, path: str, manifest: Raw) -> Raw:
@@ -188,14 +188,14 @@ class Applier:
             text = f"a {manifest['kind']} {name!r} of somebody else exists; delete it or rename the job"
             raise RefusedError(409, Reason.NAME_TAKEN, text) from None
 
-    def _setback(self, key: Key, error: RefusedError) -> Setback:
-        before = self._memory.setbacks.get(key)
+    def _create_failure(self, key: Key, error: RefusedError) -> CreateFailure:
+        before = self._cache.create_failures.get(key)
         reason = Reason.POD_REFUSED
         if error.reason == Reason.NAME_TAKEN:
             reason = Reason.NAME_TAKEN
         elif "exceeded quota" in error.message:
             reason = Reason.QUOTA_EXCEEDED
-        return Setback(reason, error.message, self._clock.now(), before.count + 1 if before is not None else 0)
+        return CreateFailure(reason, error.message, self._clock.now(), before.count + 1 if before is not None else 0)
 
     async def _write_status(self, action: WriteStatus) -> None:
         try:
@@ -203,17 +203,17 @@ class Applier:
         except NotFoundError:
             # Gone, though no watch has said so yet: looking at it again would find nothing else. Should the answer be wrong, the
             # next list brings it back.
-            self._memory.drop_job(action.key, action.uid, for_good=False)
+            self._cache.drop_job(action.key, action.uid, for_good=False)
             return
-        self._memory.put_job(parse_job(written))
+        self._cache.put_job(parse_job(written))
 
     async def _write_model_status(self, action: WriteModelStatus) -> None:
         try:
             written = await self._apply_status(f"{paths.one_model(action.key)}/status", _status_body(model_api.KIND, action))
         except NotFoundError:
-            self._memory.models.pop(action.key, None)
+            self._cache.models.pop(action.key, None)
             return
-        self._memory.models[action.key] = parse_model(written)
+        self._cache.models[action.key] = parse_model(written)
 
     async def _apply_status(self, path: str, body: Raw) -> Raw:
         """Apply a status; what somebody else has written into it goes, since an apply takes away only what is ours alone.

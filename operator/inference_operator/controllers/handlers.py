@@ -1,4 +1,4 @@
-"""kopf as informer host: its watches feed the intake, and nothing else of it is used (docs/adr/0001).
+"""kopf as informer host: its watches feed the informer handlers, and nothing else of it is used (docs/adr/0001).
 
 Handlers never call the API and never raise: kopf would neither retry them nor tell anyone.
 """
@@ -11,7 +11,7 @@ import kopf
 
 from inference_operator.api import job, model, names
 from inference_operator.api.schema import GROUP, VERSION
-from inference_operator.controllers.informer import Intake
+from inference_operator.controllers.informer import InformerHandlers
 from inference_operator.kube.connection import Connection
 
 log = logging.getLogger(__name__)
@@ -19,7 +19,9 @@ log = logging.getLogger(__name__)
 _Take = Callable[..., None]
 
 
-def register(registry: kopf.OperatorRegistry, intake: Intake, connection: Connection, heard: Callable[[str], None]) -> None:
+def register(
+    registry: kopf.OperatorRegistry, informer: InformerHandlers, connection: Connection, heard: Callable[[str], None]
+) -> None:
     """Register one event handler a kind, and the log-in. `heard` is told each kind that speaks."""
 
     @kopf.on.login(registry=registry)
@@ -43,13 +45,13 @@ def register(registry: kopf.OperatorRegistry, intake: Intake, connection: Connec
             except Exception:
                 log.exception("a %s could not be taken in", kind)
 
-    listen(intake.job, job.PLURAL, GROUP, VERSION, job.PLURAL)
-    listen(intake.model, model.PLURAL, GROUP, VERSION, model.PLURAL)
-    listen(intake.pod, "pods", "", "v1", "pods")
-    listen(intake.node, "nodes", "", "v1", "nodes")
-    listen(intake.volume, "persistentvolumes", "", "v1", "persistentvolumes")
-    listen(intake.service, "services", "", "v1", "services")
-    listen(intake.autoscaler, "horizontalpodautoscalers", "autoscaling", "v2", "horizontalpodautoscalers")
+    listen(informer.job, job.PLURAL, GROUP, VERSION, job.PLURAL)
+    listen(informer.model, model.PLURAL, GROUP, VERSION, model.PLURAL)
+    listen(informer.pod, "pods", "", "v1", "pods")
+    listen(informer.node, "nodes", "", "v1", "nodes")
+    listen(informer.volume, "persistentvolumes", "", "v1", "persistentvolumes")
+    listen(informer.service, "services", "", "v1", "services")
+    listen(informer.autoscaler, "horizontalpodautoscalers", "autoscaling", "v2", "horizontalpodautoscalers")
 
 
 def watch_settings() -> kopf.OperatorSettings:

@@ -24,7 +24,7 @@ Raw = dict[str, Any]
 _METERING = Metering()
 
 
-class Intake:
+class InformerHandlers:
     """One method a kind: `gone` says that the object was deleted."""
 
     def __init__(
@@ -158,8 +158,8 @@ class Intake:
         if (job := self._store.job_key(pod.worker.job_uid)) is not None:
             self._wake(job)
         if pod.worker.pool:
-            for lodger in self._store.lodgers.on(pod.key):
-                self._wake(lodger)
+            for hosted in self._store.task_index.on(pod.key):
+                self._wake(hosted)
             if (model := self._store.model_key(pod.worker.job_uid)) is not None:
                 self._wake(pool_key(model))
 

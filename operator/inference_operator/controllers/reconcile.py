@@ -7,7 +7,7 @@ from inference_operator.controllers.apply import Applier
 from inference_operator.controllers.scheduling_loop import FleetLoop
 from inference_operator.controllers.telemetry import Telemetry
 from inference_operator.errors import ConflictError, NotFoundError, OperatorError, RetryableError
-from inference_operator.jobs.demand import need, reckoned, standing, tenure
+from inference_operator.jobs.demand import job_state, placement_request, reckoned, running_work
 from inference_operator.jobs.plan import plan
 from inference_operator.observability import metrics
 from inference_operator.runtime.clock import Clock
@@ -92,11 +92,11 @@ class Reconciler:
         if await self._telemetry.fill(observed.pods):
             observed = self._store.observe(key) or observed
         now = self._clock.now()
-        stand = standing(observed, self._settings, now)
-        wanted = need(observed, stand, self._settings, now)
+        state = job_state(observed, self._settings, now)
+        wanted = placement_request(observed, state, self._settings, now)
         self._fleet.want(key, wanted)
-        self._fleet.hold(key, tenure(observed, stand, self._settings, now))
-        decided = plan(observed, stand, self._fleet.answer(key), self._settings, now)
+        self._fleet.hold(key, running_work(observed, state, self._settings, now))
+        decided = plan(observed, state, self._fleet.decision(key), self._settings, now)
         # A time that has passed already was decided with: looking again at once would look for ever.
         if decided.recheck is not None and decided.recheck > now:
             self._queue.add_after(key, (decided.recheck - now).total_seconds())
@@ -105,7 +105,7 @@ class Reconciler:
                 await self._applier.apply(key, decided.actions)
             finally:
                 # A place was taken, or assumed and given back: whoever waited beside it has to be answered anew.
-                hosted = any(pod.lodging is not None for pod in observed.pods)
+                hosted = any(pod.hosted_task is not None for pod in observed.pods)
                 if makes_pods(decided) or hosted:
                     self._fleet.touch()
                 if hosted and observed.model is not None:
@@ -119,10 +119,10 @@ class Reconciler:
     async def _reconcile_pool(self, key: Key, model: Key) -> None:
         """Bring one model's warm pool closer to what its jobs want."""
         look = self._pools.look(model, self._fleet.demand(key))
-        self._fleet.want(key, look.need if look is not None else None)
+        self._fleet.want(key, look.placement_request if look is not None else None)
         if look is None:
             return
-        decided = self._pools.plan(look, self._fleet.answer(key))
+        decided = self._pools.plan(look, self._fleet.decision(key))
         if decided.recheck is not None:
             self._queue.add_after(key, max((decided.recheck - self._clock.now()).total_seconds(), 0.1))
         if decided.actions:

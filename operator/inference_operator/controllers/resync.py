@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 from inference_operator.api import names
-from inference_operator.controllers.informer import Intake
+from inference_operator.controllers.informer import InformerHandlers
 from inference_operator.errors import OperatorError
 from inference_operator.kube import paths
 from inference_operator.kube.ports import KubeClient
 from inference_operator.state.objects import Key
-from inference_operator.state.store import Store, ghosts
+from inference_operator.state.store import Store, stale_objects
 
 log = logging.getLogger(__name__)
 
@@ -22,12 +22,12 @@ _OURS = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}"
 
 
 class Resync:
-    """Lists, takes in, and buries ghosts."""
+    """Lists, takes in, and buries stale objects."""
 
-    def __init__(self, kube: KubeClient, store: Store, intake: Intake, heard: Callable[[str], None]) -> None:
+    def __init__(self, kube: KubeClient, store: Store, informer: InformerHandlers, heard: Callable[[str], None]) -> None:
         self._kube = kube
         self._store = store
-        self._intake = intake
+        self._informer = informer
         self._heard = heard
 
     async def run(self, seconds: float) -> None:
@@ -42,25 +42,25 @@ class Resync:
     async def once(self) -> None:
         """One round over all kinds. Nodes, volumes and pods first: capacity has to be known before anything is placed.
 
-        Ghosts are buried together, owners first: a job that has gone with its worker must not be given another one in between.
-        Where a list fails, those of the lists before it are buried all the same.
+        Stale objects are dropped together, owners first: a job that has gone with its worker must not be given another one in
+        between. Where a list fails, those of the lists before it are dropped all the same.
         """
-        graves: list[tuple[str, Callable[..., None], list[tuple[Key, str]]]] = []
+        tombstones: list[tuple[str, Callable[..., None], list[tuple[Key, str]]]] = []
         try:
             for name, known, take, path, selector in (
-                ("nodes", self._nodes, self._intake.node, paths.nodes(), ""),
-                ("persistentvolumes", self._volumes, self._intake.volume, paths.volumes(), ""),
-                ("pods", self._pods, self._intake.pod, paths.pods(None), ""),
-                ("services", self._services, self._intake.service, paths.services(None), _OURS),
-                ("horizontalpodautoscalers", self._autoscalers, self._intake.autoscaler, paths.autoscalers(None), ""),
-                ("inferencemodels", self._models, self._intake.model, paths.models(None), ""),
-                ("inferencejobs", self._jobs, self._intake.job, paths.jobs(None), ""),
+                ("nodes", self._nodes, self._informer.node, paths.nodes(), ""),
+                ("persistentvolumes", self._volumes, self._informer.volume, paths.volumes(), ""),
+                ("pods", self._pods, self._informer.pod, paths.pods(None), ""),
+                ("services", self._services, self._informer.service, paths.services(None), _OURS),
+                ("horizontalpodautoscalers", self._autoscalers, self._informer.autoscaler, paths.autoscalers(None), ""),
+                ("inferencemodels", self._models, self._informer.model, paths.models(None), ""),
+                ("inferencejobs", self._jobs, self._informer.job, paths.jobs(None), ""),
             ):
                 before = known()
                 listed = await self._kind(name, path, take, selector=selector)
-                graves.append((name, take, ghosts(before, listed)))
+                tombstones.append((name, take, stale_objects(before, listed)))
         finally:
-            for name, take, gone in reversed(graves):
+            for name, take, gone in reversed(tombstones):
                 for key, uid in gone:
                     log.info("resync: %s %s is gone", name, key)
                     take(_buried(key, uid), gone=True)
@@ -78,7 +78,7 @@ class Resync:
         self._heard(name)
         return listed
 
-    # Only what was known before the list began can be a ghost: the rest came after.
+    # Only what was known before the list began can be stale: the rest came after.
 
     def _nodes(self) -> dict[Key, str]:
         return {Key("", name): node.uid for name, node in self._store.nodes.items()}

@@ -10,8 +10,9 @@ from inference_operator.metering.usage import usage
 from inference_operator.observability import metrics
 from inference_operator.runtime.clock import Clock
 from inference_operator.runtime.collector import paused
+from inference_operator.scheduling.schedule import Schedule
 from inference_operator.scheduling.scheduler import schedule
-from inference_operator.scheduling.types import Answer, Demand, Fleet, Need, Tenure
+from inference_operator.scheduling.types import Decision, Fleet, PlacementRequest, PoolDemand, RunningWork
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Key
 from inference_operator.state.pool_key import model_of, pool_key
@@ -32,7 +33,7 @@ class Wake(Protocol):
 class Watcher(Protocol):
     """Is told of each pass, and has no say in it."""
 
-    def watch(self, fleet: Fleet, answers: Mapping[Key, Answer], now: datetime) -> None:
+    def watch(self, fleet: Fleet, decisions: Mapping[Key, Decision], now: datetime) -> None:
         """What a pass looked at and what it answered."""
         ...
 
@@ -49,47 +50,48 @@ class FleetLoop:
         self._clock = clock
         self._wake = wake
         self._watcher = watcher
-        self._needs: dict[Key, Need] = {}
-        self._tenures: dict[Key, Tenure] = {}
-        self._demands: dict[Key, Demand] = {}
-        self._answers: dict[Key, Answer] = {}
+        self._requests: dict[Key, PlacementRequest] = {}
+        self._running: dict[Key, RunningWork] = {}
+        self._demands: dict[Key, PoolDemand] = {}
+        self._decisions: dict[Key, Decision] = {}
+        self._schedule: Schedule | None = None
         self._changed = asyncio.Event()
 
-    def want(self, key: Key, need: Need | None) -> None:
+    def want(self, key: Key, placement_request: PlacementRequest | None) -> None:
         """Say what a job wants now."""
-        if self._needs.get(key) == need:
+        if self._requests.get(key) == placement_request:
             return
         # The old answer spoke to another need: a place that was given once must not be taken twice.
-        self._answers.pop(key, None)
-        if need is None:
-            self._needs.pop(key, None)
+        self._decisions.pop(key, None)
+        if placement_request is None:
+            self._requests.pop(key, None)
         else:
-            self._needs[key] = need
+            self._requests[key] = placement_request
         self._changed.set()
 
-    def hold(self, key: Key, tenure: Tenure | None) -> None:
+    def hold(self, key: Key, running_work: RunningWork | None) -> None:
         """Say which place a job's work has. That alone is no reason to decide anew: what waits is told of by needs."""
-        if tenure is None:
-            self._tenures.pop(key, None)
+        if running_work is None:
+            self._running.pop(key, None)
         else:
-            self._tenures[key] = tenure
+            self._running[key] = running_work
 
     def touch(self) -> None:
         """Capacity has changed."""
-        if self._needs:
+        if self._requests:
             self._changed.set()
 
     def waits(self, key: Key) -> bool:
         """Whether a job wants a place."""
-        return key in self._needs
+        return key in self._requests
 
     def waiting(self, namespace: str) -> tuple[Key, ...]:
         """Who wants places in a namespace: jobs and pools."""
-        return tuple(key for key in self._needs if key.namespace == namespace)
+        return tuple(key for key in self._requests if key.namespace == namespace)
 
-    def answer(self, key: Key) -> Answer | None:
+    def decision(self, key: Key) -> Decision | None:
         """The newest answer to a job's need."""
-        return self._answers.get(key)
+        return self._schedule.explained(key) if self._schedule is not None and key in self._decisions else None
 
     async def run(self) -> None:
         """Schedule for ever."""
@@ -112,70 +114,72 @@ class FleetLoop:
     def decide(self) -> None:
         """One pass."""
         looks = self._ask_pools()
-        blocked = [key for key, answer in self._answers.items() if model_of(key) and answer.obstacle and not answer.assignments]
+        blocked = [
+            key for key, decision in self._decisions.items() if model_of(key) and decision.pending and not decision.assignments
+        ]
         fleet = Fleet(
             tuple(self._store.nodes.values()),
             tuple(self._store.pods.values()),
-            tuple(self._needs.values()),
-            tuple(self._tenures.values()),
-            self._pools.hosts(looks, blocked),
-            usage(self._store.strangers, self._store.busy, self._settings.metering.resource_name),
+            tuple(self._requests.values()),
+            tuple(self._running.values()),
+            self._pools.warm_workers(looks, blocked),
+            usage(self._store.unmanaged_usage, self._store.busy, self._settings.metering.resource_name),
         )
         now = self._clock.now()
         with metrics.scheduling_seconds.time(), paused():
-            answers = schedule(fleet, self._settings.cost, now)
+            self._schedule = decisions = schedule(fleet, self._settings.cost, now)
         if self._watcher is not None:
-            self._watcher.watch(fleet, answers, now)
-        metrics.needs.set(len(fleet.needs))
-        before, self._answers = self._answers, answers
-        for key, answer in answers.items():
+            self._watcher.watch(fleet, decisions, now)
+        metrics.placement_requests.set(len(fleet.requests))
+        before, self._decisions = self._decisions, dict(decisions)
+        for key, decision in decisions.items():
             old = before.get(key)
-            if old is None or _news(answer) != _news(old):
-                metrics.evictions_total.inc(answer.eviction is not None)
+            if old is None or _news(decision) != _news(old):
+                metrics.preemptions_total.inc(decision.preemption is not None)
                 # A place that was given must be taken before anybody is told to wait: devices idle until then.
-                self._wake(key, urgent=bool(answer.assignments or answer.eviction))
+                self._wake(key, urgent=bool(decision.assignments or decision.preemption))
 
-    def demand(self, pool: Key) -> Demand:
+    def demand(self, pool: Key) -> PoolDemand:
         """The jobs that wait for a pool's workers."""
-        return self._demands.get(pool, Demand())
+        return self._demands.get(pool, PoolDemand())
 
     def _ask_pools(self) -> list[Look]:
         """What the pools want follows from the jobs that wait for them."""
-        before, self._demands = self._demands, _demands(self._needs.values())
+        before, self._demands = self._demands, _demands(self._requests.values())
         looks = []
         for model in self._pools.models():
             key = pool_key(model)
             demand = self.demand(key)
             look = self._pools.look(model, demand)
-            self.want(key, look.need if look is not None else None)
+            self.want(key, look.placement_request if look is not None else None)
             looks += [look] if look is not None else []
-            if demand != before.get(key, Demand()):
+            if demand != before.get(key, PoolDemand()):
                 self._wake(key)
         return looks
 
     def _pause(self) -> float | None:
         """Seconds until time alone may change an answer: a deadline, or the last moment to start for one."""
         now = self._clock.now()
-        turns = [turn for need in self._needs.values() for turn in need.turns if turn > now]
+        turns = [turn for placement_request in self._requests.values() for turn in placement_request.turns if turn > now]
         return (min(turns) - now).total_seconds() + 0.01 if turns else None
 
 
-def _demands(needs: Iterable[Need]) -> dict[Key, Demand]:
-    found: dict[Key, Demand] = {}
-    for need in needs:
-        if need.pool is not None:
-            known = found.get(need.pool, Demand(0, need.priority))
-            found[need.pool] = Demand(known.count + 1, max(known.priority, need.priority))
+def _demands(requests: Iterable[PlacementRequest]) -> dict[Key, PoolDemand]:
+    found: dict[Key, PoolDemand] = {}
+    for placement_request in requests:
+        if placement_request.pool is not None:
+            known = found.get(placement_request.pool, PoolDemand(0, placement_request.priority))
+            found[placement_request.pool] = PoolDemand(known.count + 1, max(known.priority, placement_request.priority))
     return found
 
 
-def _news(answer: Answer) -> object:
-    """What of an answer is worth waking a job for. Counts in an obstacle's words change with every pod and are not."""
-    obstacle = answer.obstacle
+def _news(decision: Decision) -> object:
+    """What of an answer is worth waking a job for. Counts in an pending reason's words change with every pod and are not."""
+    pending = decision.pending
     return (
-        answer.uid,
-        answer.revision,
-        answer.assignments,
-        answer.eviction,
-        None if obstacle is None else (obstacle.reason, obstacle.final, obstacle.start_by is None),
+        decision.uid,
+        decision.revision,
+        decision.assignments,
+        decision.preemption,
+        None if pending is None else (pending.reason, pending.final, pending.start_by is None),
     )

@@ -57,7 +57,7 @@ class Telemetry:
             if pod.worker is None:
                 continue
             if (
-                self._store.lodgers.strays(pod, self._clock.now())
+                self._store.task_index.orphaned_tasks(pod, self._clock.now())
                 and (model := self._store.model_key(pod.worker.job_uid)) is not None
             ):
                 self._wake(pool_key(model))
@@ -65,8 +65,8 @@ class Telemetry:
                 continue
             if (key := self._store.job_key(pod.worker.job_uid)) is not None:
                 self._wake(key)
-            for lodger in self._store.lodgers.on(pod.key):
-                self._wake(lodger)
+            for hosted in self._store.task_index.on(pod.key):
+                self._wake(hosted)
         busy: dict[str, float] = {}
         for pod in running:
             if pod.node is not None:
@@ -106,4 +106,4 @@ def _answers(pod: Pod) -> bool:
 def _substance(answer: TelemetryRecord) -> object:
     """What a job's status could tell of it. What a service's counts tell, its window does (`autoscaling/controller.py`)."""
     batch = (answer.progress, answer.sketch) if answer.progress is not None else None
-    return answer.ready, answer.draining, answer.model, answer.tasks, answer.trouble, batch
+    return answer.ready, answer.draining, answer.model, answer.tasks, answer.problem, batch

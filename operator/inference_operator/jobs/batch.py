@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import datetime
 
-from inference_operator.api.conditions import AnyReason, ConditionType, Finding, Reason, Truth
+from inference_operator.api.conditions import AnyReason, ConditionType, Reason, Truth, UndatedCondition
 from inference_operator.api.instants import shift
 from inference_operator.api.job import (
     AttemptOutcome,
@@ -18,7 +18,7 @@ from inference_operator.api.job import (
 )
 from inference_operator.api.schema import rfc3339
 from inference_operator.jobs import demand
-from inference_operator.jobs.demand import Standing, is_lost, setback_retry
+from inference_operator.jobs.demand import JobState, create_retry_time, is_lost
 from inference_operator.jobs.outcome import ACCEPTED, UNFINISHED, Outcome, failed, stop_all, waiting
 from inference_operator.jobs.status import (
     deadline_status,
@@ -33,14 +33,14 @@ from inference_operator.jobs.status import (
 )
 from inference_operator.metering.energy import energy_status, untold
 from inference_operator.scheduling.estimate import find_profile, measured
-from inference_operator.scheduling.types import Answer, Eviction, Obstacle
+from inference_operator.scheduling.types import Decision, PendingReason, Preemption
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Observed, Pod
 from inference_operator.warmpools.eligibility import order
 from inference_operator.workers.actions import Action, DeletePod, StartTask, StopTask, WriteModelStatus
 from inference_operator.workers.attempts import Attempts, expected_end, is_running, retry_time
 from inference_operator.workers.creation import create_worker, placement_at
-from inference_operator.workers.pod_problems import out_of_reach, trouble_of
+from inference_operator.workers.pod_problems import out_of_reach, problem_of
 from inference_operator.workers.profiles import learned
 from inference_operator.workers.source import model_source
 
@@ -48,9 +48,9 @@ from inference_operator.workers.source import model_source
 _LONG_RUN_SECONDS = 30
 
 
-def plan_batch(observed: Observed, stand: Standing, answer: Answer | None, settings: Settings, now: datetime) -> Outcome:
+def plan_batch(observed: Observed, job_state: JobState, decision: Decision | None, settings: Settings, now: datetime) -> Outcome:
     """Decide about one batch job that is admitted, not suspended and not finished."""
-    state = stand.attempts
+    state = job_state.attempts
     spec = observed.job.spec
     assert state is not None and spec is not None
     if state.succeeded:
@@ -60,10 +60,10 @@ def plan_batch(observed: Observed, stand: Standing, answer: Answer | None, setti
     if spec.deadline_policy is DeadlinePolicy.FIRM and spec.deadline is not None and now >= spec.deadline:
         return _too_late(observed, state, spec.deadline, settings, now)
     if state.number and state.ending is None:
-        if answer is not None and answer.eviction is not None:
-            return _evicted(observed, state, answer.eviction, settings, now)
-        return _under_way(observed, stand, state, settings, now)
-    return _next_attempt(observed, stand, state, answer, settings, now)
+        if decision is not None and decision.preemption is not None:
+            return _preempted(observed, state, decision.preemption, settings, now)
+        return _under_way(observed, job_state, state, settings, now)
+    return _next_attempt(observed, job_state, state, decision, settings, now)
 
 
 def _succeeded(observed: Observed, state: Attempts, settings: Settings, now: datetime) -> Outcome:
@@ -71,11 +71,11 @@ def _succeeded(observed: Observed, state: Attempts, settings: Settings, now: dat
     status = _status(observed, state, settings, now, completed=state.ended or now)
     total = status.progress.total if status.progress is not None else 0
     text = f"all {total} items are answered"
-    findings = (
+    conditions = (
         ACCEPTED,
         _placed(status),
-        Finding(ConditionType.READY, Truth.TRUE, Reason.SUCCEEDED, text),
-        Finding(ConditionType.SUCCEEDED, Truth.TRUE, Reason.SUCCEEDED, text),
+        UndatedCondition(ConditionType.READY, Truth.TRUE, Reason.SUCCEEDED, text),
+        UndatedCondition(ConditionType.SUCCEEDED, Truth.TRUE, Reason.SUCCEEDED, text),
     )
     actions: list[Action] = list(stop_all(observed, "the work is done"))
     if state.pod is not None and report is not None:
@@ -89,7 +89,7 @@ def _succeeded(observed: Observed, state: Attempts, settings: Settings, now: dat
         )
         if profile is not None and observed.model is not None:
             actions.append(WriteModelStatus(observed.model.key, observed.model.uid, profile, observed.model.resource_version))
-    return Outcome(tuple(actions), findings, status, "Succeeded")
+    return Outcome(tuple(actions), conditions, status, "Succeeded")
 
 
 def _lost(observed: Observed, state: Attempts, settings: Settings, now: datetime) -> Outcome:
@@ -110,28 +110,28 @@ def _too_late(observed: Observed, state: Attempts, deadline: datetime, settings:
     return Outcome(actions, failed(Reason.DEADLINE_EXCEEDED, text), status, "Failed")
 
 
-def _under_way(observed: Observed, stand: Standing, state: Attempts, settings: Settings, now: datetime) -> Outcome:
+def _under_way(observed: Observed, job_state: JobState, state: Attempts, settings: Settings, now: datetime) -> Outcome:
     """The newest attempt lives: it starts, runs, or can't start."""
     pod, spec = state.pod, observed.job.spec
     assert pod is not None and spec is not None
     status = _status(observed, state, settings, now)
-    begin = (*_begin(observed, stand, pod), *_probed(observed, pod, now))
+    begin = (*_begin(observed, job_state, pod), *_probed(observed, pod, now))
     firm_end = spec.deadline if spec.deadline_policy is DeadlinePolicy.FIRM else None
     watch = min(filter(None, (firm_end, _passing(spec.deadline, now))), default=None)
     if is_running(pod):
         text = f"attempt {state.number} runs on {pod.node}{out_of_reach(observed)}"
-        ready = Finding(ConditionType.READY, Truth.FALSE, Reason.RUNNING, text)
-        moving = Finding(ConditionType.RECONCILING, Truth.TRUE, Reason.RUNNING, text)
+        ready = UndatedCondition(ConditionType.READY, Truth.FALSE, Reason.RUNNING, text)
+        moving = UndatedCondition(ConditionType.RECONCILING, Truth.TRUE, Reason.RUNNING, text)
         return Outcome(begin, (ACCEPTED, _placed(status), ready, UNFINISHED, moving), status, "Running", watch)
     give_up = shift(pod.created or now, settings.start_timeout_seconds) if pod.started is None else None
-    trouble = trouble_of(pod)
-    if trouble is not None:
-        reason, text = trouble
-        findings = (*waiting(ConditionType.PLACED, reason, text), UNFINISHED)
-        return Outcome((), findings, status, "Waiting", min(filter(None, (watch, give_up)), default=None))
+    problem = problem_of(pod)
+    if problem is not None:
+        reason, text = problem
+        conditions = (*waiting(ConditionType.PLACED, reason, text), UNFINISHED)
+        return Outcome((), conditions, status, "Waiting", min(filter(None, (watch, give_up)), default=None))
     text = f"attempt {state.number} starts on {status.placement.node if status.placement else pod.node}{out_of_reach(observed)}"
-    ready = Finding(ConditionType.READY, Truth.FALSE, Reason.STARTING, text)
-    moving = Finding(ConditionType.RECONCILING, Truth.TRUE, Reason.STARTING, text)
+    ready = UndatedCondition(ConditionType.READY, Truth.FALSE, Reason.STARTING, text)
+    moving = UndatedCondition(ConditionType.RECONCILING, Truth.TRUE, Reason.STARTING, text)
     return Outcome(
         begin,
         (ACCEPTED, _placed(status), ready, UNFINISHED, moving),
@@ -141,11 +141,11 @@ def _under_way(observed: Observed, stand: Standing, state: Attempts, settings: S
     )
 
 
-def _begin(observed: Observed, stand: Standing, pod: Pod) -> tuple[Action, ...]:
+def _begin(observed: Observed, job_state: JobState, pod: Pod) -> tuple[Action, ...]:
     """The order to a warm worker that has not said yet how the attempt stands: it may never have heard of it."""
-    if pod.lodging is None or pod.lodging.state is not None or pod.address is None or pod.worker is None:
+    if pod.hosted_task is None or pod.hosted_task.state is not None or pod.address is None or pod.worker is None:
         return ()
-    return (StartTask(pod.key, pod.address, order(observed, pod.number, stand.revision, pod.worker.accelerator)),)
+    return (StartTask(pod.key, pod.address, order(observed, pod.number, job_state.revision, pod.worker.accelerator)),)
 
 
 def _probed(observed: Observed, pod: Pod, now: datetime) -> tuple[Action, ...]:
@@ -160,7 +160,7 @@ def _probed(observed: Observed, pod: Pod, now: datetime) -> tuple[Action, ...]:
     return (WriteModelStatus(model.key, model.uid, status, model.resource_version),) if status is not None else ()
 
 
-def _evicted(observed: Observed, state: Attempts, eviction: Eviction, settings: Settings, now: datetime) -> Outcome:
+def _preempted(observed: Observed, state: Attempts, preemption: Preemption, settings: Settings, now: datetime) -> Outcome:
     """The attempt has to make room. It is told by its status first: an attempt that counts as ended is stopped by the next look.
 
     Counted before it is done, it is counted once, whoever is killed in between.
@@ -173,7 +173,7 @@ def _evicted(observed: Observed, state: Attempts, eviction: Eviction, settings: 
         pod=pod.key.name,
         outcome=AttemptOutcome.DISRUPTED,
         reason=Reason.PREEMPTED.value,
-        message=eviction.message[:4096],
+        message=preemption.message[:4096],
         end_time=now.replace(microsecond=0),
     )
     deadline = deadline_status(
@@ -181,12 +181,12 @@ def _evicted(observed: Observed, state: Attempts, eviction: Eviction, settings: 
     )
     meters = observed.meters.get(pod.uid, {})
     spent = energy_status(pod, meters, status.energy, status.progress, settings, now)
-    status = replace(status, last_attempt=ended, evictions=status.evictions + 1, deadline=deadline, energy=spent)
-    return Outcome((), (*waiting(ConditionType.PLACED, Reason.PREEMPTED, eviction.message), UNFINISHED), status, "Waiting")
+    status = replace(status, last_attempt=ended, preemptions=status.preemptions + 1, deadline=deadline, energy=spent)
+    return Outcome((), (*waiting(ConditionType.PLACED, Reason.PREEMPTED, preemption.message), UNFINISHED), status, "Waiting")
 
 
 def _next_attempt(
-    observed: Observed, stand: Standing, state: Attempts, answer: Answer | None, settings: Settings, now: datetime
+    observed: Observed, job_state: JobState, state: Attempts, decision: Decision | None, settings: Settings, now: datetime
 ) -> Outcome:
     """No attempt lives: place the next one, or say what it waits for."""
     stale = stop_all(observed, state.ending.message if state.ending is not None else "not wanted any more")
@@ -194,38 +194,40 @@ def _next_attempt(
     spec = observed.job.spec
     assert spec is not None
     wake = _passing(spec.deadline, now)
-    if answer is not None and answer.assignments and demand.need(observed, stand, settings, now) is not None:
-        given, number = answer.assignments[0], state.number + 1
+    if decision is not None and decision.assignments and demand.placement_request(observed, job_state, settings, now) is not None:
+        given, why, number = decision.assignments[0], decision.explanations[0], state.number + 1
         ending = _before_the_next(observed)
-        if given.host is not None:
-            return _placing(observed, placement_at(given, given.host.name, now), number, status, now, ending)
-        creation = create_worker(observed, given, number=number, revision=stand.revision, settings=settings, now=now)
+        if given.warm_worker is not None:
+            return _placing(observed, placement_at(given, why, given.warm_worker.name, now), number, status, now, ending)
+        creation = create_worker(observed, given, why, number=number, revision=job_state.revision, settings=settings, now=now)
         made = creation.assumed.worker
         assert made is not None and made.placement is not None
         return _placing(observed, made.placement, number, status, now, (*ending, creation))
-    reason, text, recheck, final = _why_waiting(observed, state, answer, settings, now)
-    obstacle = answer.obstacle if answer is not None and answer.obstacle is not None and answer.obstacle.reason is reason else None
-    status = _queued(status, observed, obstacle, now)
+    reason, text, recheck, final = _why_waiting(observed, state, decision, settings, now)
+    pending = (
+        decision.pending if decision is not None and decision.pending is not None and decision.pending.reason is reason else None
+    )
+    status = _queued(status, observed, pending, now)
     if final:
         ended = replace(status, completion_time=now.replace(microsecond=0))
         return Outcome(stale, failed(reason, text), ended, "Failed")
-    findings = (*waiting(ConditionType.PLACED, reason, text), UNFINISHED)
-    return Outcome(stale, findings, status, "Waiting", min(filter(None, (recheck, wake)), default=None))
+    conditions = (*waiting(ConditionType.PLACED, reason, text), UNFINISHED)
+    return Outcome(stale, conditions, status, "Waiting", min(filter(None, (recheck, wake)), default=None))
 
 
-def _queued(status: InferenceJobStatus, observed: Observed, obstacle: Obstacle | None, now: datetime) -> InferenceJobStatus:
+def _queued(status: InferenceJobStatus, observed: Observed, pending: PendingReason | None, now: datetime) -> InferenceJobStatus:
     """The status of a job that waits for room: its place in the queue, and what that means for its deadline."""
     before, spec = observed.job.status, observed.job.spec
     assert spec is not None
-    status = replace(status, queue=queue_status(obstacle, before.queue, now))
-    if obstacle is None or obstacle.position is None:
+    status = replace(status, queue=queue_status(pending, before.queue, now))
+    if pending is None or pending.position is None:
         return status
-    return replace(status, deadline=waiting_deadline(spec.deadline, obstacle, before.deadline, now))
+    return replace(status, deadline=waiting_deadline(spec.deadline, pending, before.deadline, now))
 
 
 def _before_the_next(observed: Observed) -> tuple[DeletePod | StopTask, ...]:
     """Lost workers are told to stop should they come back; of the ended ones the newest keeps its last words."""
-    mine = (pod for pod in observed.pods if pod.terminal and not pod.deleting and pod.lodging is None)
+    mine = (pod for pod in observed.pods if pod.terminal and not pod.deleting and pod.hosted_task is None)
     ended = sorted(mine, key=lambda pod: pod.number)
     older = tuple(DeletePod(pod.key, pod.uid, "ended, and not the newest") for pod in ended[:-1])
     return (*stop_all(observed, "a later attempt takes over"), *older)
@@ -247,18 +249,18 @@ def _placing(
         start_time=started,
         deadline=deadline_status(observed.job.spec.deadline, estimated=estimated, completed=None, before=None, now=now),
     )
-    findings = (
+    conditions = (
         ACCEPTED,
         _placed(status),
-        Finding(ConditionType.READY, Truth.FALSE, Reason.STARTING, text),
+        UndatedCondition(ConditionType.READY, Truth.FALSE, Reason.STARTING, text),
         UNFINISHED,
-        Finding(ConditionType.RECONCILING, Truth.TRUE, Reason.STARTING, text),
+        UndatedCondition(ConditionType.RECONCILING, Truth.TRUE, Reason.STARTING, text),
     )
-    return Outcome(actions, findings, status, "Starting")
+    return Outcome(actions, conditions, status, "Starting")
 
 
 def _why_waiting(
-    observed: Observed, state: Attempts, answer: Answer | None, settings: Settings, now: datetime
+    observed: Observed, state: Attempts, decision: Decision | None, settings: Settings, now: datetime
 ) -> tuple[AnyReason, str, datetime | None, bool]:
     """Reason, message, when to look again, and whether it is for good."""
     retry = retry_time(state, settings)
@@ -273,18 +275,18 @@ def _why_waiting(
         return Reason.PREEMPTED, state.ending.message, None, False
     if ending is not None:
         return Reason.PENDING, f"worker {ending.key.name} of the attempt before is still ending", None, False
-    if observed.setback is not None:
-        return observed.setback.reason, observed.setback.message, setback_retry(observed, settings), False
-    if answer is not None and answer.obstacle is not None:
-        obstacle = answer.obstacle
-        return obstacle.reason, waiting_words(obstacle), None, obstacle.final
+    if observed.create_failure is not None:
+        return observed.create_failure.reason, observed.create_failure.message, create_retry_time(observed, settings), False
+    if decision is not None and decision.pending is not None:
+        pending = decision.pending
+        return pending.reason, waiting_words(pending), None, pending.final
     return Reason.PENDING, "the scheduler has not decided yet", None, False
 
 
-def _placed(status: InferenceJobStatus) -> Finding:
+def _placed(status: InferenceJobStatus) -> UndatedCondition:
     where = status.placement
     text = f"{where.accelerator} on node {where.node}" if where is not None else "placed"
-    return Finding(ConditionType.PLACED, Truth.TRUE, Reason.PLACED, text)
+    return UndatedCondition(ConditionType.PLACED, Truth.TRUE, Reason.PLACED, text)
 
 
 def _passing(deadline: datetime | None, now: datetime) -> datetime | None:
@@ -299,7 +301,7 @@ def _status(
     before, spec = observed.job.status, observed.job.spec
     assert spec is not None
     facts = facts_of(state.pod, observed.readings)
-    if state.pod is not None and state.pod.lodging is not None and state.pod.report is None and not is_running(state.pod):
+    if state.pod is not None and state.pod.hosted_task is not None and state.pod.report is None and not is_running(state.pod):
         # What a warm worker says of itself is said together with what it makes of the task: that saves a write.
         facts = None
     progress = _progress(observed, state, now)

@@ -9,11 +9,11 @@ from inference_operator.jobs import admission
 from inference_operator.jobs.replicas import Replicas, replicas
 from inference_operator.jobs.status import facts_of
 from inference_operator.scheduling.estimate import key_of
-from inference_operator.scheduling.types import Need, Tenure
+from inference_operator.scheduling.types import PlacementRequest, RunningWork
 from inference_operator.settings import Settings
 from inference_operator.state.finished import is_finished
 from inference_operator.state.objects import Model, Observed
-from inference_operator.warmpools.eligibility import guest_of, in_trouble, pool_for
+from inference_operator.warmpools.eligibility import colocated_model_of, is_failing, pool_for
 from inference_operator.workers.attempts import Attempts, attempts, expected_end, is_running, retry_time
 from inference_operator.workers.options import _bound, _option, _planned_node, nodes_of, options
 from inference_operator.workers.template_hash import revision
@@ -23,7 +23,7 @@ _STOPPING_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class JobState:
     """How a job stands: admitted or not, and its attempts (batch) or replicas (serve)."""
 
     refusal: admission.Refusal | None
@@ -32,37 +32,39 @@ class Standing:
     replicas: Replicas | None = None
 
 
-def standing(observed: Observed, settings: Settings, now: datetime) -> Standing:
+def job_state(observed: Observed, settings: Settings, now: datetime) -> JobState:
     """Judge one job by what is observed of it."""
     refused = admission.refusal(observed, settings, now)
     spec = observed.job.spec
     if refused is not None or spec is None:
-        return Standing(refused)
+        return JobState(refused)
     current = revision(observed, settings)
     if spec.input is not None:
         state = attempts(observed, current, now, start_timeout_seconds=settings.start_timeout_seconds)
-        return Standing(None, current, attempts=state)
-    return Standing(None, current, replicas=replicas(observed, current, settings, now))
+        return JobState(None, current, attempts=state)
+    return JobState(None, current, replicas=replicas(observed, current, settings, now))
 
 
-def need(observed: Observed, stand: Standing, settings: Settings, now: datetime) -> Need | None:
+def placement_request(observed: Observed, job_state: JobState, settings: Settings, now: datetime) -> PlacementRequest | None:
     """The workers that the job wants placed now; None when it wants none."""
     job, spec = observed.job, observed.job.spec
-    if spec is None or stand.refusal or job.unreadable or job.deleting or spec.suspend or is_finished(job):
+    if spec is None or job_state.refusal or job.unreadable or job.deleting or spec.suspend or is_finished(job):
         return None
-    if observed.setback is not None and setback_retry(observed, settings) > now:
+    if observed.create_failure is not None and create_retry_time(observed, settings) > now:
         return None
     slots = (
-        _batch_slots(observed, stand.attempts, spec, settings, now) if stand.attempts else _serve_slots(stand.replicas, spec, now)
+        _batch_slots(observed, job_state.attempts, spec, settings, now)
+        if job_state.attempts
+        else _serve_slots(job_state.replicas, spec, now)
     )
     if not slots:
         return None
     # A service that was ready once has met its deadline or missed it; workers that it wants later are neither late nor refused.
     was_ready = spec.input is None and job.status.completion_time is not None
-    return Need(
+    return PlacementRequest(
         key=job.key,
         uid=job.uid,
-        revision=stand.revision,
+        revision=job_state.revision,
         slots=slots,
         options=options(observed, settings),
         created=job.created,
@@ -72,8 +74,10 @@ def need(observed: Observed, stand: Standing, settings: Settings, now: datetime)
         holds=spec.input is None,
         pool=pool_for(observed, settings) if spec.input is not None else None,
         # Whatever an attempt failed of, company does not make the next one better.
-        guest=guest_of(observed, settings) if stand.attempts is not None and not stand.attempts.failed else None,
-        beside=nodes_of(stand.replicas.current) if stand.replicas is not None else (),
+        colocated=colocated_model_of(observed, settings)
+        if job_state.attempts is not None and not job_state.attempts.failed
+        else None,
+        beside=nodes_of(job_state.replicas.current) if job_state.replicas is not None else (),
     )
 
 
@@ -84,18 +88,18 @@ def reckoned(model: Model | None) -> object:
     """
     if model is None:
         return None
-    return in_trouble(model), {(key_of(p), p.device_bytes > 0) for p in model.status.profiles}
+    return is_failing(model), {(key_of(p), p.device_bytes > 0) for p in model.status.profiles}
 
 
-def tenure(observed: Observed, stand: Standing, settings: Settings, now: datetime) -> Tenure | None:
+def running_work(observed: Observed, job_state: JobState, settings: Settings, now: datetime) -> RunningWork | None:
     """The place that a batch holds, and whether it may be asked to give it up; None for all that hold none, or for good."""
-    job, spec, state = observed.job, observed.job.spec, stand.attempts
+    job, spec, state = observed.job, observed.job.spec, job_state.attempts
     if spec is None or state is None or state.pod is None or job.deleting:
         return None
     pod, worker = state.pod, state.pod.worker
     # A task on a warm worker holds no place of its own.
     if (
-        pod.lodging is not None
+        pod.hosted_task is not None
         or pod.terminal
         or pod.uid in observed.lost
         or worker is None
@@ -113,12 +117,12 @@ def tenure(observed: Observed, stand: Standing, settings: Settings, now: datetim
     facts = facts_of(pod, observed.readings)
     batch_seconds = facts.batch_size / facts.items_per_second if facts is not None and facts.items_per_second else 0.0
     leaving = _STOPPING_SECONDS + batch_seconds
-    return Tenure(
+    return RunningWork(
         key=job.key,
         uid=job.uid,
-        revision=stand.revision,
+        revision=job_state.revision,
         node=node,
-        shape=option.shape,
+        requirements=option.requirements,
         begun=begun,
         end=shift(now, leaving) if leaves else end,
         priority=spec.priority,
@@ -128,18 +132,18 @@ def tenure(observed: Observed, stand: Standing, settings: Settings, now: datetim
         and not leaves
         and not spec.suspend
         and spec.output is not None
-        and job.status.evictions < settings.evictions_per_job,
+        and job.status.preemptions < settings.preemptions_per_job,
         leaving_seconds=leaving,
         resuming_seconds=option.estimate.load_seconds,
     )
 
 
-def setback_retry(observed: Observed, settings: Settings) -> datetime:
+def create_retry_time(observed: Observed, settings: Settings) -> datetime:
     """When what the API server refused is tried again."""
-    setback = observed.setback
-    assert setback is not None
-    wait = min(settings.backoff_seconds * 2.0 ** min(setback.count, 20), settings.backoff_limit_seconds)
-    return shift(setback.time, wait)
+    create_failure = observed.create_failure
+    assert create_failure is not None
+    wait = min(settings.backoff_seconds * 2.0 ** min(create_failure.count, 20), settings.backoff_limit_seconds)
+    return shift(create_failure.time, wait)
 
 
 def _batch_slots(observed: Observed, state: Attempts, spec: InferenceJobSpec, settings: Settings, now: datetime) -> int:

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from inference_operator.api.conditions import AnyReason, ConditionType, Finding, Reason, Truth
+from inference_operator.api.conditions import AnyReason, ConditionType, Reason, Truth, UndatedCondition
 from inference_operator.api.job import DeadlineStatus, InferenceJobStatus, Outlook
 from inference_operator.jobs import admission
-from inference_operator.jobs.demand import Standing
+from inference_operator.jobs.demand import JobState
 from inference_operator.jobs.status import deadline_status, model_status
 from inference_operator.state.objects import Observed, Pod
 from inference_operator.workers.actions import Action, DeletePod, StopTask
@@ -18,57 +18,57 @@ class Outcome:
     """Actions, findings, and the status they stand in. A silent outcome leaves the status as it is."""
 
     actions: tuple[Action, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    conditions: tuple[UndatedCondition, ...] = ()
     status: InferenceJobStatus = field(default_factory=InferenceJobStatus)
     phase: str = ""
     recheck: datetime | None = None
     silent: bool = False
 
 
-ACCEPTED = Finding(ConditionType.ACCEPTED, Truth.TRUE, Reason.ACCEPTED, "the job is valid and its model is known")
+ACCEPTED = UndatedCondition(ConditionType.ACCEPTED, Truth.TRUE, Reason.ACCEPTED, "the job is valid and its model is known")
 
 
-def waiting(kind: ConditionType, reason: AnyReason, message: str) -> tuple[Finding, ...]:
+def waiting(kind: ConditionType, reason: AnyReason, message: str) -> tuple[UndatedCondition, ...]:
     """Findings of work that has no place yet; `kind` is Accepted or Placed, whichever is in the way."""
     head = (ACCEPTED,) if kind is ConditionType.PLACED else ()
     return (
         *head,
-        Finding(kind, Truth.FALSE, reason, message),
-        Finding(ConditionType.READY, Truth.FALSE, reason, message),
-        Finding(ConditionType.RECONCILING, Truth.TRUE, reason, message),
+        UndatedCondition(kind, Truth.FALSE, reason, message),
+        UndatedCondition(ConditionType.READY, Truth.FALSE, reason, message),
+        UndatedCondition(ConditionType.RECONCILING, Truth.TRUE, reason, message),
     )
 
 
-def failed(reason: AnyReason, message: str, *, accepted: bool = True) -> tuple[Finding, ...]:
+def failed(reason: AnyReason, message: str, *, accepted: bool = True) -> tuple[UndatedCondition, ...]:
     """Findings of a job that will not come to anything. Stalled is what kstatus reads as failed."""
     return (
-        *((ACCEPTED,) if accepted else (Finding(ConditionType.ACCEPTED, Truth.FALSE, reason, message),)),
-        Finding(ConditionType.READY, Truth.FALSE, reason, message),
-        Finding(ConditionType.SUCCEEDED, Truth.FALSE, reason, message),
-        Finding(ConditionType.STALLED, Truth.TRUE, reason, message),
+        *((ACCEPTED,) if accepted else (UndatedCondition(ConditionType.ACCEPTED, Truth.FALSE, reason, message),)),
+        UndatedCondition(ConditionType.READY, Truth.FALSE, reason, message),
+        UndatedCondition(ConditionType.SUCCEEDED, Truth.FALSE, reason, message),
+        UndatedCondition(ConditionType.STALLED, Truth.TRUE, reason, message),
     )
 
 
 # Succeeded, while it is open. What the job waits for stands in Ready and Placed, and moves there.
-UNFINISHED = Finding(ConditionType.SUCCEEDED, Truth.UNKNOWN, Reason.RUNNING, "the work is not done yet")
+UNFINISHED = UndatedCondition(ConditionType.SUCCEEDED, Truth.UNKNOWN, Reason.RUNNING, "the work is not done yet")
 
 
 def stop_all(observed: Observed, why: str) -> tuple[DeletePod | StopTask, ...]:
     """Stop every worker that lives; of a warm one only the job's own task, unless nobody could tell it."""
     live = (pod for pod in observed.pods if not pod.terminal and not pod.deleting)
-    return tuple(stop(pod, why) for pod in live if pod.lodging is None or pod.uid not in observed.lost)
+    return tuple(stop(pod, why) for pod in live if pod.hosted_task is None or pod.uid not in observed.lost)
 
 
 def stop(pod: Pod, why: str) -> DeletePod | StopTask:
     """Stop one worker, or the task that a warm one has of the job."""
-    if pod.lodging is None or pod.worker is None:
+    if pod.hosted_task is None or pod.worker is None:
         return DeletePod(pod.key, pod.uid, why)
     return StopTask(pod.key, pod.address or "", pod.worker.job_uid, pod.number, why)
 
 
-def refused(observed: Observed, stand: Standing) -> Outcome:
+def refused(observed: Observed, job_state: JobState) -> Outcome:
     """A job that may not run: for good, or until what it misses turns up."""
-    refusal = stand.refusal
+    refusal = job_state.refusal
     assert refusal is not None
     status = replace(observed.job.status, deadline=_unstarted_deadline(observed, refusal))
     if refusal.final:
@@ -86,14 +86,14 @@ def _unstarted_deadline(observed: Observed, refusal: admission.Refusal) -> Deadl
     return DeadlineStatus(time=spec.deadline, outlook=Outlook.MISSED if missed else Outlook.UNKNOWN)
 
 
-def suspended(observed: Observed, stand: Standing) -> Outcome:
+def suspended(observed: Observed, job_state: JobState) -> Outcome:
     """A job that its user has stopped: no worker, and no condition that asks for patience or alarm."""
     job = observed.job
     assert job.spec is not None
     live = stop_all(observed, "the job is suspended")
     text = "the job is suspended by spec.suspend; its committed work is kept"
-    findings = (ACCEPTED, Finding(ConditionType.SUSPENDED, Truth.TRUE, Reason.SUSPENDED, text))
-    number = stand.attempts.number if stand.attempts is not None else job.status.attempts
+    conditions = (ACCEPTED, UndatedCondition(ConditionType.SUSPENDED, Truth.TRUE, Reason.SUSPENDED, text))
+    number = job_state.attempts.number if job_state.attempts is not None else job.status.attempts
     status = replace(
         job.status,
         attempts=number,
@@ -102,7 +102,7 @@ def suspended(observed: Observed, stand: Standing) -> Outcome:
         replicas=0,
         ready_replicas=0,
     )
-    return Outcome(live, findings, status, "Suspended")
+    return Outcome(live, conditions, status, "Suspended")
 
 
 def _before(observed: Observed) -> datetime:

@@ -8,18 +8,18 @@ from inference_operator.api.instants import shift
 from inference_operator.api.job import AttemptOutcome, InferenceJobStatus, Outlook
 from inference_operator.autoscaling.hpa import autoscaled, removed
 from inference_operator.jobs.batch import plan_batch
-from inference_operator.jobs.demand import Standing, need
+from inference_operator.jobs.demand import JobState, placement_request
 from inference_operator.jobs.outcome import Outcome, refused, stop_all, suspended
 from inference_operator.jobs.serve import plan_serve
-from inference_operator.scheduling.types import Answer
+from inference_operator.scheduling.types import Decision
 from inference_operator.settings import Settings
 from inference_operator.state.finished import is_finished
 from inference_operator.state.objects import Observed
 from inference_operator.workers.actions import Action, DeleteJob, EmitEvent, Plan, WriteStatus
 
 
-def plan(observed: Observed, stand: Standing, answer: Answer | None, settings: Settings, now: datetime) -> Plan:
-    """Decide. `answer` is the scheduler's, and None before it has spoken."""
+def plan(observed: Observed, job_state: JobState, decision: Decision | None, settings: Settings, now: datetime) -> Plan:
+    """Decide. `decision` is the scheduler's, and None before it has spoken."""
     job = observed.job
     if job.deleting:
         # Owner references do the rest: nothing here may hold a deletion up.
@@ -28,9 +28,9 @@ def plan(observed: Observed, stand: Standing, answer: Answer | None, settings: S
         return Plan()
     if is_finished(job):
         return _after_the_end(observed, now)
-    if answer is not None and (answer.uid, answer.revision) != (job.uid, stand.revision):
-        answer = None
-    outcome = autoscaled(_outcome(observed, stand, answer, settings, now), observed, settings, now)
+    if decision is not None and (decision.uid, decision.revision) != (job.uid, job_state.revision):
+        decision = None
+    outcome = autoscaled(_outcome(observed, job_state, decision, settings, now), observed, settings, now)
     if outcome.silent:
         return Plan(outcome.actions, outcome.recheck)
     status = _settle(outcome, observed, now)
@@ -41,32 +41,36 @@ def plan(observed: Observed, stand: Standing, answer: Answer | None, settings: S
     return Plan(tuple(actions), outcome.recheck)
 
 
-def _outcome(observed: Observed, stand: Standing, answer: Answer | None, settings: Settings, now: datetime) -> Outcome:
+def _outcome(observed: Observed, job_state: JobState, decision: Decision | None, settings: Settings, now: datetime) -> Outcome:
     spec = observed.job.spec
-    if stand.refusal is not None or spec is None:
-        return refused(observed, stand)
+    if job_state.refusal is not None or spec is None:
+        return refused(observed, job_state)
     if spec.suspend:
-        return suspended(observed, stand)
-    if answer is None and need(observed, stand, settings, now) is not None and not _has_news(observed, stand):
+        return suspended(observed, job_state)
+    if (
+        decision is None
+        and placement_request(observed, job_state, settings, now) is not None
+        and not _has_news(observed, job_state)
+    ):
         # The scheduler answers within milliseconds; a status that says "not decided yet" would cost a write and tell nothing.
-        return _meanwhile(observed, stand, settings, now)
+        return _meanwhile(observed, job_state, settings, now)
     if spec.input is not None:
-        return plan_batch(observed, stand, answer, settings, now)
-    return plan_serve(observed, stand, answer, settings, now)
+        return plan_batch(observed, job_state, decision, settings, now)
+    return plan_serve(observed, job_state, decision, settings, now)
 
 
-def _meanwhile(observed: Observed, stand: Standing, settings: Settings, now: datetime) -> Outcome:
+def _meanwhile(observed: Observed, job_state: JobState, settings: Settings, now: datetime) -> Outcome:
     """What needs no place is done without waiting for one: a service's workers that go, its Service, and its end."""
-    if stand.replicas is None:
+    if job_state.replicas is None:
         return Outcome(silent=True)
-    decided = plan_serve(observed, stand, None, settings, now)
-    over = any(finding.type is ConditionType.SUCCEEDED for finding in decided.findings)
+    decided = plan_serve(observed, job_state, None, settings, now)
+    over = any(condition.type is ConditionType.SUCCEEDED for condition in decided.conditions)
     return decided if over else replace(decided, silent=True)
 
 
-def _has_news(observed: Observed, stand: Standing) -> bool:
+def _has_news(observed: Observed, job_state: JobState) -> bool:
     """Whether an attempt ended and no status tells it yet: the next one must not begin before that is written."""
-    state, told = stand.attempts, observed.job.status.last_attempt
+    state, told = job_state.attempts, observed.job.status.last_attempt
     if state is None:
         return False
     untold = told is None or told.number != state.number or told.outcome is AttemptOutcome.RUNNING
@@ -76,7 +80,7 @@ def _has_news(observed: Observed, stand: Standing) -> bool:
 def _settle(outcome: Outcome, observed: Observed, now: datetime) -> InferenceJobStatus:
     """The status to be: findings dated, and what would only make noise kept as it was."""
     before = observed.job.status
-    conditions = dated(outcome.findings, before=before.conditions, generation=observed.job.generation, now=now)
+    conditions = dated(outcome.conditions, before=before.conditions, generation=observed.job.generation, now=now)
     if _outlook(before) == _outlook(outcome.status):
         conditions = tuple(_calm(c, before.conditions) for c in conditions)
     kinds = (ConditionType.READY, ConditionType.SUSPENDED, ConditionType.SUCCEEDED)

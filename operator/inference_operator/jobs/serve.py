@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from inference_operator.api import names
-from inference_operator.api.conditions import AnyReason, ConditionType, Finding, Reason, Truth
+from inference_operator.api.conditions import AnyReason, ConditionType, Reason, Truth, UndatedCondition
 from inference_operator.api.instants import shift
 from inference_operator.api.job import (
     AttemptOutcome,
@@ -15,7 +15,7 @@ from inference_operator.api.job import (
     LatencyStatus,
 )
 from inference_operator.api.schema import rfc3339
-from inference_operator.jobs.demand import Standing, need, setback_retry
+from inference_operator.jobs.demand import JobState, create_retry_time, placement_request
 from inference_operator.jobs.outcome import ACCEPTED, Outcome, failed, stop_all
 from inference_operator.jobs.replicas import Replicas
 from inference_operator.jobs.status import (
@@ -28,13 +28,13 @@ from inference_operator.jobs.status import (
     waiting_words,
     window_status,
 )
-from inference_operator.scheduling.types import Answer, Obstacle
+from inference_operator.scheduling.types import Decision, PendingReason
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Observed
 from inference_operator.workers.actions import Action, CreatePod, CreateService, DeletePod, WriteModelStatus
 from inference_operator.workers.attempts import is_running
 from inference_operator.workers.creation import create_worker
-from inference_operator.workers.pod_problems import out_of_reach, trouble_of
+from inference_operator.workers.pod_problems import out_of_reach, problem_of
 from inference_operator.workers.profiles import learned
 from inference_operator.workers.service import endpoint, service
 from inference_operator.workers.source import model_source
@@ -47,9 +47,9 @@ _LATENCY_NEWS = 0.25
 _TOLD = 1000
 
 
-def plan_serve(observed: Observed, stand: Standing, answer: Answer | None, settings: Settings, now: datetime) -> Outcome:
+def plan_serve(observed: Observed, job_state: JobState, decision: Decision | None, settings: Settings, now: datetime) -> Outcome:
     """Decide about one serving job that is admitted, not suspended and not finished."""
-    state, spec = stand.replicas, observed.job.spec
+    state, spec = job_state.replicas, observed.job.spec
     assert state is not None and spec is not None
     until = spec.serve.until if spec.serve is not None else None
     if until is not None and until <= now:
@@ -65,28 +65,35 @@ def plan_serve(observed: Observed, stand: Standing, answer: Answer | None, setti
         return Outcome(
             stop_all(observed, text), failed(Reason.DEADLINE_EXCEEDED, text), _stopped(_status(observed, state, now)), "Failed"
         )
-    actions = _actions(observed, stand, state, answer, settings, now)
+    actions = _actions(observed, job_state, state, decision, settings, now)
     placing = any(isinstance(action, CreatePod) for action in actions)
-    obstacle = answer.obstacle if answer is not None and state.missing and not placing else None
-    status = _status(observed, state, now, obstacle)
-    findings, phase = _findings(observed, state, obstacle, status, placing=placing)
-    wakes = (until, state.retry, _future(spec.deadline, now), setback_retry(observed, settings) if observed.setback else None)
-    return Outcome(actions, findings, status, phase, min(filter(None, wakes), default=None))
+    pending = decision.pending if decision is not None and state.missing and not placing else None
+    status = _status(observed, state, now, pending)
+    conditions, phase = _conditions(observed, state, pending, status, placing=placing)
+    wakes = (
+        until,
+        state.retry,
+        _future(spec.deadline, now),
+        create_retry_time(observed, settings) if observed.create_failure else None,
+    )
+    return Outcome(actions, conditions, status, phase, min(filter(None, wakes), default=None))
 
 
 def _actions(
-    observed: Observed, stand: Standing, state: Replicas, answer: Answer | None, settings: Settings, now: datetime
+    observed: Observed, job_state: JobState, state: Replicas, decision: Decision | None, settings: Settings, now: datetime
 ) -> tuple[Action, ...]:
     actions: list[Action] = []
-    held_up = observed.setback is not None and setback_retry(observed, settings) > now
+    held_up = observed.create_failure is not None and create_retry_time(observed, settings) > now
     if not observed.has_service and not held_up:
         actions.append(CreateService(service(observed.job), "the job has no Service"))
-    if answer is not None and need(observed, stand, settings, now) is not None:
-        for offset, assignment in enumerate(answer.assignments[: state.missing]):
+    if decision is not None and placement_request(observed, job_state, settings, now) is not None:
+        for offset, (given, why) in enumerate(decision.explained[: state.missing]):
             number = state.next_number + offset
-            actions.append(create_worker(observed, assignment, number=number, revision=stand.revision, settings=settings, now=now))
+            actions.append(
+                create_worker(observed, given, why, number=number, revision=job_state.revision, settings=settings, now=now)
+            )
     actions.extend(DeletePod(pod.key, pod.uid, "not wanted any more") for pod in state.superfluous)
-    if answer is not None and answer.obstacle is not None and not answer.assignments and state.may_make_room:
+    if decision is not None and decision.pending is not None and not decision.assignments and state.may_make_room:
         # A roll-out needs room beside the old workers; where there is none, one of them makes room.
         oldest = state.stale[0]
         actions.append(DeletePod(oldest.key, oldest.uid, "makes room for its successor: no node has room for both"))
@@ -109,63 +116,65 @@ def _actions(
 
 def _ended(observed: Observed, state: Replicas, until: datetime, now: datetime) -> Outcome:
     text = f"served until {rfc3339(until)}, as spec.serve.until says"
-    findings = (
+    conditions = (
         ACCEPTED,
         # No Ready: it does not answer, and it is where its author wants it. kstatus reads that as current.
-        Finding(ConditionType.SUCCEEDED, Truth.TRUE, Reason.ENDED, text),
+        UndatedCondition(ConditionType.SUCCEEDED, Truth.TRUE, Reason.ENDED, text),
     )
-    return Outcome(stop_all(observed, text), findings, _stopped(_status(observed, state, now)), "Succeeded")
+    return Outcome(stop_all(observed, text), conditions, _stopped(_status(observed, state, now)), "Succeeded")
 
 
 def _stopped(status: InferenceJobStatus) -> InferenceJobStatus:
     return replace(status, replicas=0, ready_replicas=0)
 
 
-def _findings(
-    observed: Observed, state: Replicas, obstacle: Obstacle | None, status: InferenceJobStatus, *, placing: bool
-) -> tuple[tuple[Finding, ...], str]:
+def _conditions(
+    observed: Observed, state: Replicas, pending: PendingReason | None, status: InferenceJobStatus, *, placing: bool
+) -> tuple[tuple[UndatedCondition, ...], str]:
     ready, wanted = len(state.ready), state.wanted
-    placed = Finding(ConditionType.PLACED, Truth.TRUE, Reason.PLACED, f"{len(state.current)} of {wanted} workers have a place")
+    placed = UndatedCondition(
+        ConditionType.PLACED, Truth.TRUE, Reason.PLACED, f"{len(state.current)} of {wanted} workers have a place"
+    )
     if not wanted:
         text = "no worker is wanted; set replicas above zero to serve again"
-        return (ACCEPTED, Finding(ConditionType.READY, Truth.TRUE, Reason.SCALED_TO_ZERO, text)), "ScaledToZero"
+        return (ACCEPTED, UndatedCondition(ConditionType.READY, Truth.TRUE, Reason.SCALED_TO_ZERO, text)), "ScaledToZero"
     if ready >= wanted and not state.stale:
         text = f"{ready} of {wanted} workers answer at {status.endpoint}{out_of_reach(observed)}"
-        return (ACCEPTED, placed, Finding(ConditionType.READY, Truth.TRUE, Reason.SERVING, text)), "Serving"
-    reason, text, permanent = _why_not_ready(observed, state, obstacle)
+        return (ACCEPTED, placed, UndatedCondition(ConditionType.READY, Truth.TRUE, Reason.SERVING, text)), "Serving"
+    reason, text, permanent = _why_not_ready(observed, state, pending)
     serving = len(state.serving)
     if serving:
         text = f"{serving} workers answer; {text}"
     enough = serving >= wanted
     truth = Truth.TRUE if enough else Truth.FALSE
-    where = placed if not state.missing or placing else Finding(ConditionType.PLACED, Truth.FALSE, reason, text)
+    where = placed if not state.missing or placing else UndatedCondition(ConditionType.PLACED, Truth.FALSE, reason, text)
     if permanent and not serving:
-        stalled = Finding(ConditionType.STALLED, Truth.TRUE, reason, text)
-        return (ACCEPTED, where, Finding(ConditionType.READY, Truth.FALSE, reason, text), stalled), "Failed"
-    moving = Finding(ConditionType.RECONCILING, Truth.TRUE, reason, text)
+        stalled = UndatedCondition(ConditionType.STALLED, Truth.TRUE, reason, text)
+        return (ACCEPTED, where, UndatedCondition(ConditionType.READY, Truth.FALSE, reason, text), stalled), "Failed"
+    moving = UndatedCondition(ConditionType.RECONCILING, Truth.TRUE, reason, text)
     phase = "Serving" if serving else "Starting" if reason is Reason.STARTING else "Waiting"
-    return (ACCEPTED, where, Finding(ConditionType.READY, truth, reason, text), moving), phase
+    return (ACCEPTED, where, UndatedCondition(ConditionType.READY, truth, reason, text), moving), phase
 
 
-def _why_not_ready(observed: Observed, state: Replicas, obstacle: Obstacle | None) -> tuple[AnyReason, str, bool]:
+def _why_not_ready(observed: Observed, state: Replicas, pending: PendingReason | None) -> tuple[AnyReason, str, bool]:
     """Reason, message, and whether it can't go away by itself."""
     if state.fault is not None:
         when = f"; tried again at {rfc3339(state.retry)}" if state.retry is not None else ""
         return state.fault.reason, f"{state.fault.message}{when}", state.fault.permanent
     for pod in state.current:
-        if (trouble := trouble_of(pod)) is not None:
-            return *trouble, False
+        if (problem := problem_of(pod)) is not None:
+            return *problem, False
         reading = observed.readings.get(pod.uid)
-        if not pod.ready and reading is not None and reading.telemetry.trouble is not None:
-            return WorkerReason.BACKEND_UNREACHABLE, reading.telemetry.trouble[:_TOLD], False
-    if observed.setback is not None:
-        return observed.setback.reason, observed.setback.message, False
-    if obstacle is not None:
-        return obstacle.reason, f"{waiting_words(obstacle)}{out_of_reach(observed)}", obstacle.final
+        if not pod.ready and reading is not None and reading.telemetry.problem is not None:
+            return WorkerReason.BACKEND_UNREACHABLE, reading.telemetry.problem[:_TOLD], False
+    if observed.create_failure is not None:
+        return observed.create_failure.reason, observed.create_failure.message, False
+    if pending is not None:
+        return pending.reason, f"{waiting_words(pending)}{out_of_reach(observed)}", pending.final
     return Reason.STARTING, f"{len(state.ready)} of {state.wanted} workers are ready{out_of_reach(observed)}", False
 
 
-def _status(observed: Observed, state: Replicas, now: datetime, obstacle: Obstacle | None = None) -> InferenceJobStatus:
+def _status(observed: Observed, state: Replicas, now: datetime, pending: PendingReason | None = None) -> InferenceJobStatus:
     before, spec, job = observed.job.status, observed.job.spec, observed.job
     assert spec is not None
     newest = max(state.current, key=lambda p: p.number, default=None)
@@ -183,8 +192,8 @@ def _status(observed: Observed, state: Replicas, now: datetime, obstacle: Obstac
         latency=_latency(observed, now),
         start_time=before.start_time or min((p.created for p in state.current if p.created is not None), default=None),
         completion_time=completed,
-        deadline=_deadline(spec.deadline, state, completed, obstacle, before.deadline, now),
-        queue=queue_status(obstacle, before.queue, now),
+        deadline=_deadline(spec.deadline, state, completed, pending, before.deadline, now),
+        queue=queue_status(pending, before.queue, now),
         replicas=len(state.current) + len(state.stale),
         ready_replicas=len(state.serving),
         selector=",".join(f"{k}={v}" for k, v in names.selector(job.uid).items()),
@@ -196,13 +205,13 @@ def _deadline(
     deadline: datetime | None,
     state: Replicas,
     completed: datetime | None,
-    obstacle: Obstacle | None,
+    pending: PendingReason | None,
     before: DeadlineStatus | None,
     now: datetime,
 ) -> DeadlineStatus | None:
     """When the wanted workers should all be ready: as soon as the last of them, which may still wait for room."""
-    if obstacle is not None and completed is None:
-        return waiting_deadline(deadline, obstacle, before, now)
+    if pending is not None and completed is None:
+        return waiting_deadline(deadline, pending, before, now)
     return deadline_status(deadline, estimated=_estimate(state), completed=completed, before=before, now=now)
 
 
@@ -242,8 +251,8 @@ def _estimate(state: Replicas) -> datetime | None:
 
 
 def _latency(observed: Observed, now: datetime) -> LatencyStatus | None:
-    before, measure, spec = observed.job.status.latency, observed.measure, observed.job.spec
-    fresh = window_status(measure.load, now) if measure is not None else None
+    before, scaling_metrics, spec = observed.job.status.latency, observed.scaling_metrics, observed.job.spec
+    fresh = window_status(scaling_metrics.load, now) if scaling_metrics is not None else None
     if before is None or fresh is None:
         return before if fresh is None else fresh
     target = spec.serve.latency_target_milliseconds if spec is not None and spec.serve is not None else None

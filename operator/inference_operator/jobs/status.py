@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from inference_operator.api.instants import shift, whole_second
 from inference_operator.api.job import Backend, DeadlineStatus, LatencyStatus, ModelStatus, Outlook, Placement, QueueStatus
 from inference_operator.api.schema import rfc3339
-from inference_operator.scheduling.types import Obstacle
+from inference_operator.scheduling.types import PendingReason
 from inference_operator.state.load import Load
 from inference_operator.state.objects import Observed, Pod, Reading
 from inference_operator.workers.backend import chosen
@@ -64,15 +64,15 @@ def _settled(estimated: datetime | None, before: DeadlineStatus | None, deadline
     return old if abs(old - estimated) <= tolerance else estimated
 
 
-def queue_status(obstacle: Obstacle | None, before: QueueStatus | None, now: datetime) -> QueueStatus | None:
+def queue_status(pending: PendingReason | None, before: QueueStatus | None, now: datetime) -> QueueStatus | None:
     """Where a job stands in the queue. While the expected start has moved little the old answer stands, position and all.
 
     Every job that leaves the queue moves all behind it: ten thousand of them must not be written for that.
     """
-    if obstacle is None or obstacle.position is None:
+    if pending is None or pending.position is None:
         return None
-    start = obstacle.start
-    fresh = QueueStatus(position=obstacle.position, expected_start_time=start.replace(microsecond=0) if start is not None else None)
+    start = pending.start
+    fresh = QueueStatus(position=pending.position, expected_start_time=start.replace(microsecond=0) if start is not None else None)
     if before is None or (before.expected_start_time is None) != (start is None):
         return fresh
     if before.expected_start_time is None or start is None:
@@ -82,29 +82,27 @@ def queue_status(obstacle: Obstacle | None, before: QueueStatus | None, now: dat
 
 
 def waiting_deadline(
-    deadline: datetime | None, obstacle: Obstacle, before: DeadlineStatus | None, now: datetime
+    deadline: datetime | None, pending: PendingReason, before: DeadlineStatus | None, now: datetime
 ) -> DeadlineStatus | None:
     """What waiting for room means for the deadline."""
-    due = deadline_status(deadline, estimated=obstacle.done or obstacle.possible, completed=None, before=before, now=now)
-    if due is not None and obstacle.start_by is not None and due.outlook is Outlook.UNKNOWN:
+    due = deadline_status(deadline, estimated=pending.done or pending.possible, completed=None, before=before, now=now)
+    if due is not None and pending.start_by is not None and due.outlook is Outlook.UNKNOWN:
         # Nobody knows when a place will be free for it, but those before it are known to leave it none in time.
         return replace(due, outlook=Outlook.AT_RISK)
     return due
 
 
-def waiting_words(obstacle: Obstacle) -> str:
-    """An obstacle's message with what is the job's own: when it should start, or by when it would have to."""
-    if obstacle.start_by is not None:
-        later = f"A deadline of {rfc3339(whole_second(obstacle.possible))} or later" if obstacle.possible else "A later deadline"
+def waiting_words(pending: PendingReason) -> str:
+    """An pending reason's message with what is the job's own: when it should start, or by when it would have to."""
+    if pending.start_by is not None:
+        later = f"A deadline of {rfc3339(whole_second(pending.possible))} or later" if pending.possible else "A later deadline"
         return (
-            f"{obstacle.message}; those before it leave no time for it: it will be late unless a place is free by "
-            f"{rfc3339(obstacle.start_by)}. {later}, a higher priority, less work or another node would help"
+            f"{pending.message}; those before it leave no time for it: it will be late unless a place is free by "
+            f"{rfc3339(pending.start_by)}. {later}, a higher priority, less work or another node would help"
         )
-    if obstacle.start is not None:
-        return (
-            f"{obstacle.message}; expected to start at {rfc3339(obstacle.start)}, as number {obstacle.position} of those that wait"
-        )
-    return obstacle.message
+    if pending.start is not None:
+        return f"{pending.message}; expected to start at {rfc3339(pending.start)}, as number {pending.position} of those that wait"
+    return pending.message
 
 
 def facts_of(pod: Pod | None, readings: Mapping[str, Reading]) -> ModelFacts | None:

@@ -9,7 +9,7 @@ from datetime import datetime
 from inference_operator.errors import ExporterError
 from inference_operator.kube.ports import ExporterClient
 from inference_operator.metering.energy import taken_in
-from inference_operator.metering.usage import strangers
+from inference_operator.metering.usage import unmanaged_usage
 from inference_operator.observability import metrics
 from inference_operator.runtime.clock import Clock
 from inference_operator.settings import Metering
@@ -61,7 +61,9 @@ class Meters:
             (node, device.uuid): device.joules for node, devices in found.items() for device in devices if device.joules is not None
         }
         held = self._held(found)
-        self._store.strangers = {node: value for node, devices in found.items() if (value := strangers(devices, held[node]))}
+        self._store.unmanaged_usage = {
+            node: value for node, devices in found.items() if (value := unmanaged_usage(devices, held[node]))
+        }
 
     async def _ask(self, key: Key, exporter: Exporter) -> tuple[tuple[Device, ...], datetime] | None:
         """Its devices, and when it told them: a round may take as long as its slowest exporter."""

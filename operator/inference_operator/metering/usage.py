@@ -1,4 +1,4 @@
-"""How nodes are used beyond what their pods ask for: by strangers to Kubernetes, and by workers that compute rather than wait."""
+"""How nodes are used beyond what their pods ask for: unmanaged usage, and workers that compute."""
 
 from collections.abc import Iterable, Mapping
 
@@ -7,7 +7,7 @@ from inference_operator.state.objects import Reading
 from inference_operator.state.power import Device
 
 
-def strangers(devices: Iterable[Device], held: int) -> float:
+def unmanaged_usage(devices: Iterable[Device], held: int) -> float:
     """How many of a node's devices are in use though no pod has them, by their utilisation; `held` are with pods by their requests.
 
     A meter may not know all pods' devices, or not map any. Then the busiest that it gives to nobody are taken to be theirs.
@@ -29,10 +29,10 @@ def busy_share(before: Reading | None, after: Reading) -> float:
     return min(1.0, max(0.0, now.busy_seconds - before.telemetry.busy_seconds) / seconds)
 
 
-def usage(strangers: Mapping[str, float], busy: Mapping[str, float], resource: str) -> dict[str, Usage]:
+def usage(unmanaged_usage: Mapping[str, float], busy: Mapping[str, float], resource: str) -> dict[str, Usage]:
     """Both together, of the nodes of which there is anything to say."""
-    nodes = strangers.keys() | busy.keys()
-    return {node: Usage(resource, strangers.get(node, 0.0), _rough(busy.get(node, 0.0))) for node in nodes}
+    nodes = unmanaged_usage.keys() | busy.keys()
+    return {node: Usage(resource, unmanaged_usage.get(node, 0.0), _rough(busy.get(node, 0.0))) for node in nodes}
 
 
 def _rough(value: float) -> float:

@@ -6,10 +6,10 @@ from typing import NamedTuple
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from inference_operator.state.load import Measure
+from inference_operator.state.load import ScalingMetrics
 
 LABELS = ("namespace", "name")
-Measures = Callable[[], Iterable[tuple[tuple[str, str], Measure]]]
+Measures = Callable[[], Iterable[tuple[tuple[str, str], ScalingMetrics]]]
 
 
 class _Series(NamedTuple):
@@ -27,34 +27,34 @@ UNREACHABLE = _Series("inference_unreachable_workers", "Ready workers of a job t
 
 
 class JobCollector(Collector):
-    """Reads `measures` ((namespace, name), measure) at each scrape. Values that are not known have no sample."""
+    """Reads `scaling_metrics` ((namespace, name), measure) at each scrape. Values that are not known have no sample."""
 
-    def __init__(self, measures: Measures) -> None:
-        self._measures = measures
+    def __init__(self, scaling_metrics: Measures) -> None:
+        self._scaling_metrics = scaling_metrics
 
     def collect(self) -> Iterator[Metric]:
         """All series."""
-        found = list(self._measures())
+        found = list(self._scaling_metrics())
         for series, value in _VALUES:
             family = GaugeMetricFamily(series.name, series.text, labels=LABELS)
-            for labels, measure in found:
-                number = value(measure)
+            for labels, scaling_metrics in found:
+                number = value(scaling_metrics)
                 if number is not None:
                     family.add_metric(labels, number)
             yield family
 
 
-def _known(measure: Measure, value: float | None) -> float | None:
+def _known(scaling_metrics: ScalingMetrics, value: float | None) -> float | None:
     """What was measured of workers that can be reached; the rest is not known, and 0 would be a lie."""
-    return (value or 0.0) if measure.known else None
+    return (value or 0.0) if scaling_metrics.known else None
 
 
-_VALUES: tuple[tuple[_Series, Callable[[Measure], float | None]], ...] = (
+_VALUES: tuple[tuple[_Series, Callable[[ScalingMetrics], float | None]], ...] = (
     (LATENCY, lambda m: _known(m, (m.load.p95 or 0.0) * 1e3)),
     (LATENCY_P99, lambda m: _known(m, (m.load.p99 or 0.0) * 1e3)),
     (QUEUE, lambda m: _known(m, m.workers.queued)),
     (RATE, lambda m: _known(m, m.load.requests_per_second)),
-    (DESIRED, lambda m: _known(m, m.steering.desired) if m.steering is not None else None),
+    (DESIRED, lambda m: _known(m, m.recommendation.desired) if m.recommendation is not None else None),
     (READY, lambda m: m.workers.ready),
     (UNREACHABLE, lambda m: m.workers.unreachable),
 )

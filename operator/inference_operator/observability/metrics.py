@@ -13,8 +13,8 @@ scheduling_errors_total = Counter("inference_operator_scheduling_errors_total", 
 scheduling_seconds = Histogram(
     "inference_operator_scheduling_seconds", "One pass over the fleet.", buckets=_SECONDS, registry=REGISTRY
 )
-needs = Gauge("inference_operator_needs", "Jobs that want a place.", registry=REGISTRY)
-evictions_total = Counter("inference_operator_evictions_total", "Batches asked to make room for others.", registry=REGISTRY)
+placement_requests = Gauge("inference_operator_placement_requests", "Jobs that want a place.", registry=REGISTRY)
+preemptions_total = Counter("inference_operator_preemptions_total", "Batches asked to make room for others.", registry=REGISTRY)
 policy_loaded = Gauge("inference_policy_loaded", "1 while a learned policy is asked beside each pass.", registry=REGISTRY)
 policy_decisions_total = Counter(
     "inference_policy_decisions_total",

@@ -1,4 +1,4 @@
-"""A keyed work queue: each key at most once, one worker a key at a time, two lanes, delayed adds, backoff by key.
+"""A keyed work queue: each key at most once, one worker a key at a time, two timelines, delayed adds, backoff by key.
 
 The rules are client-go's workqueue (k8s.io/client-go/util/workqueue): a key that is added while it is being worked on is worked on
 once more afterwards, so that no change is missed and none is handled twice at a time.
@@ -76,10 +76,10 @@ class WorkQueue(Generic[K]):
         """The next key; the caller must call `done` with it."""
         while True:
             self._promote()
-            lane = self._urgent or self._ready
-            if lane:
-                key = next(iter(lane))
-                del lane[key]
+            line = self._urgent or self._ready
+            if line:
+                key = next(iter(line))
+                del line[key]
                 self._busy.add(key)
                 if self._urgent or self._ready:
                     self._wake.set()

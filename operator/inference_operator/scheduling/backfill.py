@@ -9,8 +9,8 @@ reservations instead of one.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from inference_operator.scheduling.node_capacity import Slot
-from inference_operator.scheduling.types import Shape
+from inference_operator.scheduling.node_capacity import NodeInfo
+from inference_operator.scheduling.types import PodRequirements
 from inference_operator.state.resources import Amounts, add, shortage, subtract
 
 
@@ -18,50 +18,54 @@ from inference_operator.state.resources import Amounts, add, shortage, subtract
 class Reservation:
     """Room on a node from `at` on, in seconds from now. `spare` is what is left beside it then; it is used up."""
 
-    slot: Slot
+    node_info: NodeInfo
     at: float
     rank: int
     spare: dict[str, int]
 
-    def admits(self, shape: Shape, seconds: float, rank: int) -> bool:
+    def admits(self, requirements: PodRequirements, seconds: float, rank: int) -> bool:
         """Whether work may start here now that takes so long."""
-        return rank <= self.rank or seconds <= self.at or shortage(shape.amounts, self.spare) is None
+        return rank <= self.rank or seconds <= self.at or shortage(requirements.amounts, self.spare) is None
 
-    def admitted(self, shape: Shape, seconds: float, rank: int) -> None:
+    def admitted(self, requirements: PodRequirements, seconds: float, rank: int) -> None:
         """It has started."""
         if rank > self.rank and seconds > self.at:
-            subtract(self.spare, shape.amounts)
+            subtract(self.spare, requirements.amounts)
 
 
 # What work on a node frees, and after how many seconds, in this order.
 Ends = Sequence[tuple[float, Amounts]]
 
 
-def reserve(shape: Shape, rank: int, slots: Iterable[Slot], ends: Mapping[str, Ends], latest: float) -> Reservation | None:
+def reserve(
+    requirements: PodRequirements, rank: int, slots: Iterable[NodeInfo], ends: Mapping[str, Ends], latest: float
+) -> Reservation | None:
     """Room for a shape where it is free soonest, `latest` seconds from now at the latest; None where it never will be."""
-    best: tuple[float, Slot] | None = None
-    for slot in slots:
-        found = ends.get(slot.node.name)
+    best: tuple[float, NodeInfo] | None = None
+    for node_info in slots:
+        found = ends.get(node_info.node.name)
         # Most nodes are passed over here: nothing ends there sooner than the best has room.
         if not found or (best is not None and found[0][0] >= best[0]):
             continue
-        at = _free_at(shape, slot, found)
+        at = _free_at(requirements, node_info, found)
         if at is not None and at <= latest and (best is None or at < best[0]):
-            best = at, slot
+            best = at, node_info
     if best is None:
         return None
-    at, slot = best
-    spare = dict(slot.free)
-    for end, freed in ends[slot.node.name]:
+    at, node_info = best
+    spare = dict(node_info.free)
+    for end, freed in ends[node_info.node.name]:
         if end <= at:
             add(spare, freed)
-    subtract(spare, shape.amounts)
-    return Reservation(slot, at, rank, spare)
+    subtract(spare, requirements.amounts)
+    return Reservation(node_info, at, rank, spare)
 
 
-def _free_at(shape: Shape, slot: Slot, ends: Ends) -> float | None:
+def _free_at(requirements: PodRequirements, node_info: NodeInfo, ends: Ends) -> float | None:
     """After how many seconds a shape has room on a node."""
-    short = {name: amount - slot.free.get(name, 0) for name, amount in shape.amounts if amount > slot.free.get(name, 0)}
+    short = {
+        name: amount - node_info.free.get(name, 0) for name, amount in requirements.amounts if amount > node_info.free.get(name, 0)
+    }
     for at, freed in ends:
         short = {name: left for name, amount in short.items() if (left := amount - freed.get(name, 0)) > 0}
         if not short:

@@ -6,31 +6,31 @@ from datetime import datetime
 
 from inference_operator.api.instants import shift
 from inference_operator.api.job import CostTerms
-from inference_operator.scheduling.types import Option, Shape, Tenure, Tolerance
+from inference_operator.scheduling.types import Option, PodRequirements, RunningWork, Tolerance
 from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Node, Taint
 from inference_operator.state.resources import Amounts, format_amount, shortage
 from inference_operator.state.topology import described, reaches
 
 
-def unfit(node: Node, shape: Shape) -> str | None:
+def unfit(node: Node, requirements: PodRequirements) -> str | None:
     """Why a node can never take a worker of this shape, however empty it is; None when it can."""
     if not node.ready:
         return "the node is not ready"
     if node.unschedulable:
         return "the node is cordoned"
-    for key, value in shape.node_selector:
+    for key, value in requirements.node_selector:
         if node.labels.get(key) != value:
             return f"label {key}={value} is wanted"
     for taint in node.taints:
-        if taint.effect in ("NoSchedule", "NoExecute") and not any(tolerates(t, taint) for t in shape.tolerations):
+        if taint.effect in ("NoSchedule", "NoExecute") and not any(tolerates(t, taint) for t in requirements.tolerations):
             return f"taint {taint.key} is not tolerated"
-    for claim, terms in shape.volumes:
+    for claim, terms in requirements.volumes:
         if not reaches(terms, node.name, node.labels):
             return f"the volume of claim {claim} can be mounted only where {described(terms)}"
-    short = shortage(shape.amounts, node.allocatable)
+    short = shortage(requirements.amounts, node.allocatable)
     if short is not None:
-        wanted = format_amount(short, shape.wants[short])
+        wanted = format_amount(short, requirements.wants[short])
         return f"{wanted} {short} is wanted, the whole node has {format_amount(short, node.allocatable.get(short, 0))}"
     return None
 
@@ -45,54 +45,54 @@ def tolerates(toleration: Tolerance, taint: Taint) -> bool:
     return toleration.key == taint.key and (toleration.operator == "Exists" or (toleration.value or "") == taint.value)
 
 
-def full(node: Node, free: Amounts, shape: Shape) -> str | None:
+def full(node: Node, free: Amounts, requirements: PodRequirements) -> str | None:
     """Why a fit node has no room now; None when it has."""
-    found = lack(node, free, shape)
-    return None if found is None else lacking(*found, shape)
+    found = lack(node, free, requirements)
+    return None if found is None else lacking(*found, requirements)
 
 
-def lack(node: Node, free: Amounts, shape: Shape) -> tuple[str, int, int] | None:
+def lack(node: Node, free: Amounts, requirements: PodRequirements) -> tuple[str, int, int] | None:
     """The first resource of which a node has too little left, with what is free of it and what the node has; None with room."""
-    short = shortage(shape.amounts, free)
+    short = shortage(requirements.amounts, free)
     return None if short is None else (short, max(0, free.get(short, 0)), node.allocatable.get(short, 0))
 
 
-def lacking(name: str, left: int, whole: int, shape: Shape) -> str:
+def lacking(name: str, left: int, whole: int, requirements: PodRequirements) -> str:
     """The same in words."""
-    wanted = format_amount(name, shape.wants[name])
+    wanted = format_amount(name, requirements.wants[name])
     return f"{format_amount(name, left)} of {format_amount(name, whole)} {name} is free, {wanted} is wanted"
 
 
-def frees(tenure: Tenure, free: Amounts, shape: Shape) -> bool:
-    """Whether a node would have room for the shape once this tenure has left."""
-    given = tenure.shape.wants
-    return all(free.get(name, 0) + given.get(name, 0) >= amount for name, amount in shape.amounts)
+def frees(running_work: RunningWork, free: Amounts, requirements: PodRequirements) -> bool:
+    """Whether a node would have room for the shape once this running work has left."""
+    given = running_work.requirements.wants
+    return all(free.get(name, 0) + given.get(name, 0) >= amount for name, amount in requirements.amounts)
 
 
-def pressure(node: Node, free: Mapping[str, float], shape: Shape) -> float:
+def pressure(node: Node, free: Mapping[str, float], requirements: PodRequirements) -> float:
     """How full the node's scarcest resource would be with this worker, 0..1: the tie-breaker that spreads load.
 
-    Devices that strangers use count as taken in `free`, which may come to more than there are.
+    Devices that unmanaged users use count as taken in `free`, which may come to more than there are.
     """
     fullest = 0.0
     whole = node.allocatable
-    for name, amount in shape.amounts:
+    for name, amount in requirements.amounts:
         if amount and (has := whole.get(name)):
             fullest = max(fullest, 1 - (free.get(name, 0) - amount) / has)
     return fullest
 
 
-def total_cost(option: Option, weights: CostWeights, haste: float = 1.0) -> float:
-    """Haste * latency + alpha * energy + beta * switch, in seconds, on this class."""
+def total_cost(option: Option, weights: CostWeights, delay_weight: float = 1.0) -> float:
+    """Delay weight * latency + alpha * energy + beta * switch, in seconds, on this class."""
     seconds = option.estimate.total_seconds
-    return haste * seconds + weights.alpha * option.watts * seconds + weights.beta * option.estimate.load_seconds
+    return delay_weight * seconds + weights.alpha * option.watts * seconds + weights.beta * option.estimate.load_seconds
 
 
-def cost(option: Option, weights: CostWeights, haste: float = 1.0) -> CostTerms:
+def cost(option: Option, weights: CostWeights, delay_weight: float = 1.0) -> CostTerms:
     """The same cost, with its terms."""
     seconds = option.estimate.total_seconds
     return CostTerms(
-        total=round(total_cost(option, weights, haste), 3),
+        total=round(total_cost(option, weights, delay_weight), 3),
         latency_seconds=round(seconds, 3),
         energy_joules=round(option.watts * seconds, 1),
         switch_seconds=round(option.estimate.load_seconds, 3),

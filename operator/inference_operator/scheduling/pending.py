@@ -11,83 +11,89 @@ from math import inf
 from inference_operator.api.conditions import Reason
 from inference_operator.api.instants import shift
 from inference_operator.scheduling import filters
-from inference_operator.scheduling.node_capacity import Board
-from inference_operator.scheduling.timeline import Work, done_behind_all
-from inference_operator.scheduling.types import Host, Need, Obstacle, Shape
+from inference_operator.scheduling.node_capacity import NodeCapacity
+from inference_operator.scheduling.timeline import SchedulingUnit, done_behind_all
+from inference_operator.scheduling.types import PendingReason, PlacementRequest, PodRequirements, WarmWorker
 from inference_operator.state.objects import Key
 
 # A class that is asked for, and whether it would be in time.
-_Asked = tuple[str, Shape, bool]
+_Asked = tuple[str, PodRequirements, bool]
 _HAS_ROOM = "has room, for work that goes before"
 
 
-class Waiting:
-    """The obstacles of one pass, over the board as it leaves it."""
+class PendingReasons:
+    """The pending reasons of one pass, over the node capacity as it leaves it."""
 
-    def __init__(self, board: Board, hosts: Sequence[Host], now: datetime) -> None:
-        self._board, self._hosts, self._now = board, hosts, now
-        self._obstacles: dict[tuple[_Asked, ...] | Key, Obstacle] = {}
-        self._rejections: dict[Shape, str] = {}
+    def __init__(self, capacity: NodeCapacity, warm_workers: Sequence[WarmWorker], now: datetime) -> None:
+        self._capacity, self._warm_workers, self._now = capacity, warm_workers, now
+        self._pending: dict[tuple[_Asked, ...] | Key, PendingReason] = {}
+        self._rejections: dict[PodRequirements, str] = {}
 
-    def obstacle(self, need: Need, work: Work, left: float, position: int) -> Obstacle:
-        """Why `work`, a need's first that does not start, waits. `left` is the seconds to its deadline."""
-        # Work that is to be a guest waits for its host, as a pool's own does.
-        pool = work.lane.host.pool if work.lane is not None and work.lane.host is not None else need.pool
-        shared = self._for_node(need, left) if pool is None else self._for_host(pool)
+    def pending(self, request: PlacementRequest, unit: SchedulingUnit, left: float, position: int) -> PendingReason:
+        """Why `unit`, a need's first that does not start, waits. `left` is the seconds to its deadline."""
+        # Work that is to be a co-located model waits for its host, as a pool's own does.
+        pool = (
+            unit.timeline.warm_worker.pool if unit.timeline is not None and unit.timeline.warm_worker is not None else request.pool
+        )
+        shared = self._for_node(request, left) if pool is None else self._for_warm_worker(pool)
         if shared.reason is Reason.NO_NODE_FITS:
             return shared
         start_by = possible = None
-        if work.lane is None and left != inf:
-            start_by = shift(self._now, left - min(o.estimate.total_seconds for o in need.options))
-            behind = done_behind_all(work)
+        if unit.timeline is None and left != inf:
+            start_by = shift(self._now, left - min(o.estimate.total_seconds for o in request.options))
+            behind = done_behind_all(unit)
             possible = shift(self._now, behind) if behind < inf else None
-        takes = work.choice.seconds if work.choice is not None else 0.0
-        return Obstacle(shared.reason, shared.message, False, possible, position, start_by, self._now, work.start, takes)
+        takes = unit.candidate.seconds if unit.candidate is not None else 0.0
+        return PendingReason(shared.reason, shared.message, False, possible, position, start_by, self._now, unit.start, takes)
 
-    def _for_node(self, need: Need, left: float) -> Obstacle:
-        asked = tuple([(o.accelerator, o.shape, not o.estimate.measured or o.estimate.total_seconds <= left) for o in need.options])
-        found = self._obstacles.get(asked)
+    def _for_node(self, request: PlacementRequest, left: float) -> PendingReason:
+        asked = tuple(
+            [(o.accelerator, o.requirements, not o.estimate.measured or o.estimate.total_seconds <= left) for o in request.options]
+        )
+        found = self._pending.get(asked)
         if found is None:
-            found = self._obstacles[asked] = self._no_room(asked)
+            found = self._pending[asked] = self._no_room(asked)
         return found
 
-    def _for_host(self, pool: Key) -> Obstacle:
-        found = self._obstacles.get(pool)
+    def _for_warm_worker(self, pool: Key) -> PendingReason:
+        found = self._pending.get(pool)
         if found is None:
-            found = self._obstacles[pool] = no_host(pool, self._hosts)
+            found = self._pending[pool] = no_warm_worker(pool, self._warm_workers)
         return found
 
-    def _no_room(self, asked: Iterable[_Asked]) -> Obstacle:
+    def _no_room(self, asked: Iterable[_Asked]) -> PendingReason:
         """Why none of the asked has room: for good, or just now."""
         words = []
         fits = False
-        for accelerator, shape, timely in asked:
-            fits = fits or bool(self._board.fit(shape))
-            words.append(f"{accelerator}: {self._rejected(shape) if timely else 'would be done there after the deadline'}")
+        for accelerator, requirements, timely in asked:
+            fits = fits or bool(self._capacity.fit(requirements))
+            words.append(f"{accelerator}: {self._rejected(requirements) if timely else 'would be done there after the deadline'}")
         text = "; ".join(words)
         if not fits:
             text = f"no node could hold a worker even when empty ({text}); ask for less, or add a node"
-            return Obstacle(Reason.NO_NODE_FITS, text)
-        return Obstacle(Reason.NO_FREE_CAPACITY, f"waits for room: {text}")
+            return PendingReason(Reason.NO_NODE_FITS, text)
+        return PendingReason(Reason.NO_FREE_CAPACITY, f"waits for room: {text}")
 
-    def _rejected(self, shape: Shape) -> str:
+    def _rejected(self, requirements: PodRequirements) -> str:
         """How many nodes reject a shape, by reason."""
-        found = self._rejections.get(shape)
+        found = self._rejections.get(requirements)
         if found is None:
             # A thousand nodes are as full as one another in a few ways: each is put into words once.
-            lacks = Counter(filters.lack(slot.node, slot.free, shape) for slot in self._board.fit(shape))
+            lacks = Counter(
+                filters.lack(node_info.node, node_info.free, requirements) for node_info in self._capacity.fit(requirements)
+            )
             counts: Counter[str] = Counter()
             for lack, number in lacks.items():
-                counts[_HAS_ROOM if lack is None else filters.lacking(*lack, shape)] += number
-            counts.update(reason for _, reason in self._board.unfit(shape))
-            found = self._rejections[shape] = filters.summary(counts) or "the cluster has no nodes"
+                counts[_HAS_ROOM if lack is None else filters.lacking(*lack, requirements)] += number
+            counts.update(reason for _, reason in self._capacity.unfit(requirements))
+            found = self._rejections[requirements] = filters.summary(counts) or "the cluster has no nodes"
         return found
 
 
-def no_host(pool: Key, hosts: Iterable[Host]) -> Obstacle:
+def no_warm_worker(pool: Key, warm_workers: Iterable[WarmWorker]) -> PendingReason:
     """Why no warm worker of a pool takes it now."""
-    mine = [host for host in hosts if host.pool == pool]
-    ready = sum(host.ready for host in mine)
-    starting = sum(host.pod is not None and not host.ready for host in mine)
+    mine = [warm_worker for warm_worker in warm_workers if warm_worker.pool == pool]
+    ready = sum(warm_worker.ready for warm_worker in mine)
+    starting = sum(warm_worker.pod is not None and not warm_worker.ready for warm_worker in mine)
     text = f"waits for a warm worker of {pool.name}: {ready} are busy, {starting} are starting"
-    return Obstacle(Reason.NO_FREE_CAPACITY, text if mine else f"{text}; none can be added (see the model's status.warmPool)")
+    return PendingReason(Reason.NO_FREE_CAPACITY, text if mine else f"{text}; none can be added (see the model's status.warmPool)")

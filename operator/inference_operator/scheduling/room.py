@@ -6,9 +6,9 @@ from math import inf
 
 from inference_operator.scheduling import filters
 from inference_operator.scheduling.backfill import Ends, Reservation, reserve
-from inference_operator.scheduling.node_capacity import Board, Slot
-from inference_operator.scheduling.timeline import Held, Lane, Lanes
-from inference_operator.scheduling.types import Need, Shape, Tenure
+from inference_operator.scheduling.node_capacity import NodeCapacity, NodeInfo
+from inference_operator.scheduling.timeline import RunningUnit, Timeline, Timelines
+from inference_operator.scheduling.types import PlacementRequest, PodRequirements, RunningWork
 from inference_operator.state.resources import Amounts
 
 # Room is kept for so many at a time: each makes others wait.
@@ -16,70 +16,85 @@ _RESERVATIONS = 4
 
 
 class Room:
-    """The board, who is on it, and reservations by node."""
+    """The node capacity, who is on it, and reservations by node."""
 
-    def __init__(self, board: Board, held: Sequence[tuple[Tenure, Held]]) -> None:
-        self._board = board
-        self._held = held
+    def __init__(self, capacity: NodeCapacity, running_unit: Sequence[tuple[RunningWork, RunningUnit]]) -> None:
+        self._capacity = capacity
+        self._running_units = running_unit
         self._reserved: dict[str, Reservation] = {}
         # Shapes without any room left: in a pass it only becomes less.
-        self.exhausted: set[Shape] = set()
+        self.exhausted: set[PodRequirements] = set()
 
-    def lanes(self, shape: Shape, limit: int) -> Lanes:
-        """A lane for each worker that fits now, up to a limit, and for each tenure that would free a place."""
-        lanes: list[Lane] = []
-        if self._held:
-            fit = {slot.node.name: slot for slot in self._board.fit(shape)}
-            for tenure, held in self._held:
-                slot = fit.get(tenure.node)
-                if slot is not None and filters.frees(tenure, slot.free, shape):
-                    lanes.append(Lane(held, held.remaining))
-        return Lanes(lanes, self._board.openings(shape, limit))
+    def timelines(self, requirements: PodRequirements, limit: int) -> Timelines:
+        """A timeline for each worker that fits now, up to a limit, and for each running work that would free a place."""
+        timelines: list[Timeline] = []
+        if self._running_units:
+            fit = {node_info.node.name: node_info for node_info in self._capacity.fit(requirements)}
+            for running_work, running_unit in self._running_units:
+                node_info = fit.get(running_work.node)
+                if node_info is not None and filters.frees(running_work, node_info.free, requirements):
+                    timelines.append(Timeline(running_unit, running_unit.remaining))
+        return Timelines(timelines, self._capacity.openings(requirements, limit))
 
-    def reserve(self, needs: Iterable[tuple[int, Need, float]], lanes: dict[Shape, Lanes]) -> None:
+    def reserve(self, requests: Iterable[tuple[int, PlacementRequest, float]], timelines: dict[PodRequirements, Timelines]) -> None:
         """Keep room for the first few that need the room of several others, who would never leave it at one time.
 
-        `needs` that are not late, each with its rank and the seconds to its deadline.
+        `requests` that are not late, each with its rank and the seconds to its deadline.
         """
-        if not self._held:
+        if not self._running_units:
             return
-        full = {shape for shape in lanes if not self._board.openings(shape, 1)}
+        full = {requirements for requirements in timelines if not self._capacity.openings(requirements, 1)}
         if not full:
             return
         ends: dict[str, list[tuple[float, Amounts]]] = {}
-        for tenure, held in sorted(self._held, key=lambda one: one[1].remaining):
-            ends.setdefault(tenure.node, []).append((held.remaining, tenure.shape.wants))
-        without_room = (one for one in needs if one[1].pool is None and full.issuperset([o.shape for o in one[1].options]))
-        for rank, need, left in islice(without_room, _RESERVATIONS):
-            self._keep(rank, need, left, ends, lanes)
+        for running_work, running_unit in sorted(self._running_units, key=lambda one: one[1].remaining):
+            ends.setdefault(running_work.node, []).append((running_unit.remaining, running_work.requirements.wants))
+        without_room = (
+            one for one in requests if one[1].pool is None and full.issuperset([o.requirements for o in one[1].options])
+        )
+        for rank, request, left in islice(without_room, _RESERVATIONS):
+            self._keep(rank, request, left, ends, timelines)
 
-    def _keep(self, rank: int, need: Need, left: float, ends: Mapping[str, Ends], lanes: dict[Shape, Lanes]) -> None:
+    def _keep(
+        self,
+        rank: int,
+        request: PlacementRequest,
+        left: float,
+        ends: Mapping[str, Ends],
+        timelines: dict[PodRequirements, Timelines],
+    ) -> None:
         """Reserve a node for a need on the class where it would find one soonest, if that is in time."""
         found: list[tuple[float, int, Reservation]] = []
-        for number, option in enumerate(need.options):
+        for number, option in enumerate(request.options):
             latest = left - option.estimate.cautious_seconds if option.estimate.measured else inf
-            slots = (slot for slot in self._board.fit(option.shape) if slot.node.name not in self._reserved)
-            if (kept := reserve(option.shape, rank, slots, ends, latest)) is not None:
+            slots = (
+                node_info for node_info in self._capacity.fit(option.requirements) if node_info.node.name not in self._reserved
+            )
+            if (kept := reserve(option.requirements, rank, slots, ends, latest)) is not None:
                 found.append((kept.at, number, kept))
         if found:
             at, number, kept = min(found, key=lambda one: one[:2])
-            self._reserved[kept.slot.node.name] = kept
-            shape = need.options[number].shape
-            if not lanes[shape].lanes:
-                lanes[shape].add(Lane(free=at, opens=at))
+            self._reserved[kept.node_info.node.name] = kept
+            requirements = request.options[number].requirements
+            if not timelines[requirements].timelines:
+                timelines[requirements].add(Timeline(free=at, opens=at))
 
-    def take(self, shape: Shape, seconds: float, rank: int, beside: Sequence[str]) -> Slot | None:
-        """A node for work that takes so long, taken off the board, on which nobody else's reservation is in its way.
+    def take(self, requirements: PodRequirements, seconds: float, rank: int, beside: Sequence[str]) -> NodeInfo | None:
+        """A node for work that takes so long, taken off the node capacity, on which nobody else's reservation is in its way.
 
         `beside` are the nodes of workers that it should stay away from.
         """
-        barred = [name for name, kept in self._reserved.items() if not kept.admits(shape, seconds, rank)] if self._reserved else ()
-        slot = self._board.apart(shape, beside, barred) if beside else self._board.roomiest(shape, barred)
-        if slot is None:
+        barred = (
+            [name for name, kept in self._reserved.items() if not kept.admits(requirements, seconds, rank)]
+            if self._reserved
+            else ()
+        )
+        node_info = self._capacity.apart(requirements, beside, barred) if beside else self._capacity.roomiest(requirements, barred)
+        if node_info is None:
             if not barred:
-                self.exhausted.add(shape)
+                self.exhausted.add(requirements)
             return None
-        self._board.take(slot, shape)
-        if (kept := self._reserved.get(slot.node.name)) is not None:
-            kept.admitted(shape, seconds, rank)
-        return slot
+        self._capacity.take(node_info, requirements)
+        if (kept := self._reserved.get(node_info.node.name)) is not None:
+            kept.admitted(requirements, seconds, rank)
+        return node_info

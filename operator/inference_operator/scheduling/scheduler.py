@@ -1,12 +1,12 @@
-"""Fleet-wide scheduling: which needs get which places now, and which work makes room for them.
+"""Decide fleet-wide which placement requests get which places now, and which running work makes room for them.
 
-Earliest deadline first inside priority bands, among the work that can still be on time; work that is late comes after all of it,
-so that it never makes anything else late. Work that can't be on time is told so before it touches a device. `lookahead` plans all
-that is known and says what starts now and on which class: the cheapest of those that meet the deadline, where a second that is
-early counts for little. The board gives what starts now a node, beside the room that `reserve` keeps for large work.
+Earliest deadline first inside priority bands, among the work that can still be on time. Late work comes after all of it, so that it
+never makes anything else late. Work that can't be on time is shed before it touches a device. `timeline` schedules all known work
+ahead and says what starts now and on which class: the cheapest of those that meet the deadline, where a second that is early counts
+for little. `node_capacity` gives what starts now a node, beside the room that `backfill` keeps for large work.
 
-Pure and deterministic: one snapshot, one answer. All that wait for the same shapes share one look at the nodes, and reasons for a
-place are put into words when the worker is made, so that a job that waits costs next to nothing.
+Pure and deterministic: one snapshot, one schedule. All requests with the same requirements share one look at the nodes, and
+explanations are made when a worker is created, so that a job that waits costs next to nothing.
 """
 
 from collections import Counter
@@ -16,12 +16,23 @@ from datetime import datetime
 from math import inf
 
 from inference_operator.scheduling import explanation, filters
-from inference_operator.scheduling.node_capacity import Board
-from inference_operator.scheduling.pending import Waiting
+from inference_operator.scheduling.node_capacity import NodeCapacity
+from inference_operator.scheduling.pending import PendingReasons
 from inference_operator.scheduling.room import Room
-from inference_operator.scheduling.timeline import Choice, Held, Lanes, Work, look_ahead
-from inference_operator.scheduling.types import Answer, Assignment, Fleet, Guest, Host, Need, Option, Shape, Tenure
-from inference_operator.scheduling.warm_workers import Warm, has_model, warm_lanes, warmed
+from inference_operator.scheduling.schedule import Schedule
+from inference_operator.scheduling.timeline import Candidate, RunningUnit, SchedulingUnit, Timelines, schedule_ahead
+from inference_operator.scheduling.types import (
+    Assignment,
+    ColocatedModel,
+    Decision,
+    Fleet,
+    Option,
+    PlacementRequest,
+    PodRequirements,
+    RunningWork,
+    WarmWorker,
+)
+from inference_operator.scheduling.warm_workers import WarmTimelines, has_model, warm_timelines, warmed
 from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Key
 
@@ -35,227 +46,249 @@ _OVERDUE = 0.05
 _OVERDUE_SECONDS = 0.01
 
 
-def schedule(fleet: Fleet, weights: CostWeights, now: datetime) -> dict[Key, Answer]:
-    """Answer every need, and the tenures that have to make room."""
+def schedule(fleet: Fleet, weights: CostWeights, now: datetime) -> Schedule:
+    """Decide every placement request, and which running work has to make room."""
     run = _Pass(fleet, weights, now)
-    found = run.answers()
+    found = run.schedule()
     run.forget()
     return found
 
 
-def is_late(need: Need, now: datetime) -> bool:
+def is_late(request: PlacementRequest, now: datetime) -> bool:
     """Whether no place could be in time any more. Mere assumptions don't make work late: only measurements and the clock do."""
-    return _late(need, _left(need, now))
+    return _late(request, _left(request, now))
 
 
-def _left(need: Need, now: datetime) -> float:
+def _left(request: PlacementRequest, now: datetime) -> float:
     """Seconds until the deadline; endless without one."""
-    return inf if need.deadline is None else (need.deadline - now).total_seconds()
+    return inf if request.deadline is None else (request.deadline - now).total_seconds()
 
 
-def _late(need: Need, left: float) -> bool:
-    return left <= 0 or left < need.least_seconds
+def _late(request: PlacementRequest, left: float) -> bool:
+    return left <= 0 or left < request.least_seconds
 
 
 @dataclass(slots=True)
 class _Asked:
     """A need in one pass: the seconds to its deadline, endless for one that is late already, and its part of the plan."""
 
-    need: Need
+    request: PlacementRequest
     late: bool
     left: float
     band: int
-    works: Sequence[Work] = ()
+    units: Sequence[SchedulingUnit] = ()
 
 
 def _bands(fleet: Fleet) -> dict[tuple[bool, int], int]:
     """Bands of (late, priority downwards), numbered in their order: they are compared often."""
-    priorities = {need.priority for need in fleet.needs} | {tenure.priority for tenure in fleet.tenures}
+    priorities = {request.priority for request in fleet.requests} | {running_work.priority for running_work in fleet.running}
     return {band: number for number, band in enumerate(sorted((late, -p) for late in (False, True) for p in priorities))}
 
 
 class _Pass:
-    """One pass over the fleet: the board that is used up, and the plan of what starts when."""
+    """One pass over the fleet: the node capacity that is used up, and the plan of what starts when."""
 
     def __init__(self, fleet: Fleet, weights: CostWeights, now: datetime) -> None:
-        self._board = Board(fleet.nodes, fleet.pods, fleet.usage)
+        self._capacity = NodeCapacity(fleet.nodes, fleet.pods, fleet.usage)
         self._weights = weights
         self._now = now
-        tenures = sorted(fleet.tenures, key=lambda tenure: tenure.key)
+        running = sorted(fleet.running, key=lambda running_work: running_work.key)
         bands = _bands(fleet)
-        self._held = [(tenure, self._hold(tenure, bands[False, -tenure.priority])) for tenure in tenures]
-        self._room = Room(self._board, self._held)
-        self._waiting = Waiting(self._board, fleet.hosts, now)
-        self._wanted = sum([need.slots for need in fleet.needs])
-        self._lanes: dict[Shape, Lanes] = {}
-        self._warm = warm_lanes(fleet.hosts)
-        self._welcome: dict[tuple[Key | None, Guest | None], tuple[Warm, ...]] = {}
-        self._given: Counter[Key] = Counter({host.pod: host.tasks for host in fleet.hosts if host.pod is not None})
-        self._asked = self._ranked(fleet.needs, bands)
+        self._running_units = [
+            (running_work, self._hold(running_work, bands[False, -running_work.priority])) for running_work in running
+        ]
+        self._room = Room(self._capacity, self._running_units)
+        self._waiting = PendingReasons(self._capacity, fleet.warm_workers, now)
+        self._wanted = sum([request.slots for request in fleet.requests])
+        self._timelines: dict[PodRequirements, Timelines] = {}
+        self._warm = warm_timelines(fleet.warm_workers)
+        self._welcome: dict[tuple[Key | None, ColocatedModel | None], tuple[WarmTimelines, ...]] = {}
+        self._given: Counter[Key] = Counter(
+            {warm_worker.pod: warm_worker.tasks for warm_worker in fleet.warm_workers if warm_worker.pod is not None}
+        )
+        self._made_of: dict[Key, tuple[PlacementRequest, list[explanation.Chosen]]] = {}
+        self._asked = self._ranked(fleet.requests, bands)
         self._plan()
 
     # the plan
 
-    def _ranked(self, needs: Iterable[Need], bands: Mapping[tuple[bool, int], int]) -> list[_Asked]:
+    def _ranked(self, requests: Iterable[PlacementRequest], bands: Mapping[tuple[bool, int], int]) -> list[_Asked]:
         """By rank: on time before late, high priority before low, early deadlines before late ones, old before new.
 
         All that the plan wants to know of a need is read here, in the order in which needs lie in memory: by rank they lie all over
         it, and ten thousand of them are more than a cache holds.
         """
         found: list[tuple[float, datetime, Key, _Asked]] = []
-        for need in needs:
-            left = _left(need, self._now)
-            late = _late(need, left)
-            asked = _Asked(need, late, inf if late else left, bands[late, -need.priority])
-            if not (need.firm and late):
-                asked.works = self._works(need, asked.left, asked.band)
-            found.append((left, need.created, need.key, asked))
+        for request in requests:
+            left = _left(request, self._now)
+            late = _late(request, left)
+            asked = _Asked(request, late, inf if late else left, bands[late, -request.priority])
+            if not (request.firm and late):
+                asked.units = self._units(request, asked.left, asked.band)
+            found.append((left, request.created, request.key, asked))
         found.sort()
         # Two plain sorts take half as long as one by all.
         return sorted([one[3] for one in found], key=lambda asked: asked.band)
 
-    def _works(self, need: Need, left: float, band: int) -> list[Work]:
+    def _units(self, request: PlacementRequest, left: float, band: int) -> list[SchedulingUnit]:
         timed = left != inf
-        haste = self._weights.early if timed else 1.0
-        choices = self._warm_choices(need, haste) if need.pool is not None or need.guest is not None else []
+        delay_weight = self._weights.early if timed else 1.0
+        candidates = (
+            self._warm_candidates(request, delay_weight) if request.pool is not None or request.colocated is not None else []
+        )
         # Without a deadline a job waits for the pool; with one it may have a worker of its own to be in time.
-        if need.pool is None or timed:
-            for number, option in enumerate(need.options):
-                lanes = self._lanes.get(option.shape)
-                if lanes is None:
-                    lanes = self._lanes[option.shape] = self._room.lanes(option.shape, self._wanted)
-                choices.append(self._choice(lanes, option, number, haste))
-        return [Work(need.key, left, band, choices, need.holds, haste) for _ in range(need.slots)]
+        if request.pool is None or timed:
+            for number, option in enumerate(request.options):
+                timelines = self._timelines.get(option.requirements)
+                if timelines is None:
+                    timelines = self._timelines[option.requirements] = self._room.timelines(option.requirements, self._wanted)
+                candidates.append(self._candidate(timelines, option, number, delay_weight))
+        return [SchedulingUnit(request.key, left, band, candidates, request.holds, delay_weight) for _ in range(request.slots)]
 
-    def _choice(self, lanes: Lanes, option: Option, number: int, haste: float) -> Choice:
+    def _candidate(self, timelines: Timelines, option: Option, number: int, delay_weight: float) -> Candidate:
         estimate = option.estimate
-        return Choice(lanes, estimate.cautious_seconds, filters.total_cost(option, self._weights, haste), estimate.measured, number)
+        return Candidate(
+            timelines, estimate.cautious_seconds, filters.total_cost(option, self._weights, delay_weight), estimate.measured, number
+        )
 
-    def _hold(self, tenure: Tenure, band: int) -> Held:
-        """A tenure as the plan sees it."""
-        overdue = max(_OVERDUE * (self._now - tenure.begun).total_seconds(), _OVERDUE_SECONDS)
-        remaining = max((tenure.end - self._now).total_seconds(), overdue)
-        slack = inf if tenure.deadline is None else (tenure.deadline - self._now).total_seconds() - remaining
+    def _hold(self, running_work: RunningWork, band: int) -> RunningUnit:
+        """Running work as the plan sees it."""
+        overdue = max(_OVERDUE * (self._now - running_work.begun).total_seconds(), _OVERDUE_SECONDS)
+        remaining = max((running_work.end - self._now).total_seconds(), overdue)
+        slack = inf if running_work.deadline is None else (running_work.deadline - self._now).total_seconds() - remaining
         # Leaving and coming back must not take longer than what is left.
-        movable = tenure.movable and remaining > tenure.leaving_seconds + tenure.resuming_seconds
-        return Held(
-            tenure.key,
+        movable = running_work.movable and remaining > running_work.leaving_seconds + running_work.resuming_seconds
+        return RunningUnit(
+            running_work.key,
             remaining,
             slack,
             band,
             movable=movable,
-            leaving=tenure.leaving_seconds,
-            resuming=tenure.resuming_seconds,
+            leaving=running_work.leaving_seconds,
+            resuming=running_work.resuming_seconds,
         )
 
     def _plan(self) -> None:
-        self._room.reserve(((rank, a.need, a.left) for rank, a in enumerate(self._asked) if not a.late), self._lanes)
-        works = [work for asked in self._asked for work in asked.works]
-        look_ahead(works, (*self._lanes.values(), *(warm.lanes for warm in self._warm)))
+        self._room.reserve(((rank, a.request, a.left) for rank, a in enumerate(self._asked) if not a.late), self._timelines)
+        units = [unit for asked in self._asked for unit in asked.units]
+        schedule_ahead(units, (*self._timelines.values(), *(warm.timelines for warm in self._warm)))
 
-    def _warm_choices(self, need: Need, haste: float) -> list[Choice]:
+    def _warm_candidates(self, request: PlacementRequest, delay_weight: float) -> list[Candidate]:
         found = []
-        for warm in self._warm_for(need.pool, need.guest):
-            for number, option in enumerate(need.options):
+        for warm in self._warm_for(request.pool, request.colocated):
+            for number, option in enumerate(request.options):
                 if option.accelerator == warm.accelerator:
-                    there = warmed(option) if has_model(warm, need) else option
-                    found.append(self._choice(warm.lanes, there, number, haste))
+                    there = warmed(option) if has_model(warm, request) else option
+                    found.append(self._candidate(warm.timelines, there, number, delay_weight))
         return found
 
-    def _warm_for(self, pool: Key | None, guest: Guest | None) -> tuple[Warm, ...]:
-        """The warm workers of a job's own pool, and those that would take it as a guest; looked up once for all that are alike."""
-        found = self._welcome.get((pool, guest))
+    def _warm_for(self, pool: Key | None, colocated: ColocatedModel | None) -> tuple[WarmTimelines, ...]:
+        """The warm workers of a job's own pool, and those that would load its model beside theirs; looked up once for all alike."""
+        found = self._welcome.get((pool, colocated))
         if found is None:
             found = tuple(
                 warm
                 for warm in self._warm
-                if warm.pool == pool or (guest is not None and warm.offer is not None and warm.offer.takes(guest, warm.accelerator))
+                if warm.pool == pool
+                or (colocated is not None and warm.offer is not None and warm.offer.takes(colocated, warm.accelerator))
             )
-            self._welcome[pool, guest] = found
+            self._welcome[pool, colocated] = found
         return found
 
     # answers
 
-    def answers(self) -> dict[Key, Answer]:
-        """One for each need, one for each tenure that is to leave."""
-        found: dict[Key, Answer] = {}
-        waiting: list[tuple[float, int, _Asked, tuple[Assignment, ...], Work]] = []
+    def schedule(self) -> Schedule:
+        """A decision for each request, and for each running work that is to leave."""
+        found: dict[Key, Decision] = {}
+        waiting: list[tuple[float, int, _Asked, tuple[Assignment, ...], SchedulingUnit]] = []
         for rank, asked in enumerate(self._asked):
-            need = asked.need
-            if need.firm and asked.late:
-                found[need.key] = Answer(need.uid, need.revision, obstacle=explanation.infeasible(need, self._now))
+            request = asked.request
+            if request.firm and asked.late:
+                found[request.key] = Decision(request.uid, request.revision, pending=explanation.infeasible(request, self._now))
                 continue
             given, left = self._assign_all(asked, rank)
             if left is None:
-                found[need.key] = Answer(need.uid, need.revision, given)
+                found[request.key] = Decision(request.uid, request.revision, given)
             else:
                 waiting.append((left.start, rank, asked, given, left))
         waiting.sort()
         position = 1
-        for _, _, asked, given, work in waiting:
-            need = asked.need
-            obstacle = self._waiting.obstacle(need, work, asked.left, position)
-            position += obstacle.position is not None
-            found[need.key] = Answer(need.uid, need.revision, given, obstacle)
-        for tenure, held in self._held:
-            if held.evicted_for is not None:
-                reason = explanation.eviction(tenure, held.evicted_for.key)
-                found[tenure.key] = Answer(tenure.uid, tenure.revision, eviction=reason)
-        return found
+        for _, _, asked, given, unit in waiting:
+            request = asked.request
+            pending = self._waiting.pending(request, unit, asked.left, position)
+            position += pending.position is not None
+            found[request.key] = Decision(request.uid, request.revision, given, pending)
+        for running_work, running_unit in self._running_units:
+            if running_unit.preempted_for is not None:
+                reason = explanation.preemption(running_work, running_unit.preempted_for.key)
+                found[running_work.key] = Decision(running_work.uid, running_work.revision, preemption=reason)
+        made_of = {key: (request, tuple(chosen)) for key, (request, chosen) in self._made_of.items()}
+        return Schedule(found, made_of, self._capacity, self._weights, self._now)
 
     def forget(self) -> None:
         """Undo the references in a circle: ten thousand works would stay until the collector comes, which is rare."""
         for asked in self._asked:
-            for work in asked.works:
-                work.lane = None
+            for unit in asked.units:
+                unit.timeline = None
 
-    def _assign_all(self, asked: _Asked, rank: int) -> tuple[tuple[Assignment, ...], Work | None]:
+    def _assign_all(self, asked: _Asked, rank: int) -> tuple[tuple[Assignment, ...], SchedulingUnit | None]:
         """Places for as many of the need's workers as start now, and the first that does not."""
         given: tuple[Assignment, ...] = ()
-        for work in asked.works:
-            assignment = self._assign(asked.need, rank, work, given)
+        for unit in asked.units:
+            assignment = self._assign(asked.request, rank, unit, given)
             if assignment is None:
-                return given, work
+                return given, unit
             given = (*given, assignment)
         return given, None
 
-    def _assign(self, need: Need, rank: int, work: Work, given: Sequence[Assignment]) -> Assignment | None:
-        """A node for what starts now, taken off the board; None when it starts later, or the room is gone after all."""
-        if work.choice is None or work.lane is None:
+    def _assign(self, request: PlacementRequest, rank: int, unit: SchedulingUnit, given: Sequence[Assignment]) -> Assignment | None:
+        """A node for what starts now, taken off the node capacity; None when it starts later, or the room is gone after all."""
+        if unit.candidate is None or unit.timeline is None:
             return None
-        if work.lane.host is not None:
-            return self._hand_over(need, work, work.lane.host)
-        if work.start > _NOW_SECONDS:
+        if unit.timeline.warm_worker is not None:
+            return self._hand_over(request, unit, unit.timeline.warm_worker)
+        if unit.start > _NOW_SECONDS:
             return None
-        beside = (*need.beside, *[one.node for one in given]) if need.holds else ()
-        assignment = self._take(need, rank, work, work.choice, beside)
-        if assignment is not None or len(work.choices) == 1:
+        beside = (*request.beside, *[one.node for one in given]) if request.holds else ()
+        assignment = self._take(request, rank, unit, unit.candidate, beside)
+        if assignment is not None or len(unit.candidates) == 1:
             return assignment
-        # Workers of another shape have taken what the lane promised. Another class may have room, and be in time too.
-        for choice in sorted(work.choices, key=lambda c: c.cost):
-            if not choice.lanes.hosted and (not choice.sure or choice.seconds <= work.due):
-                assignment = self._take(need, rank, work, choice, beside)
+        # Workers of another shape have taken what the timeline promised. Another class may have room, and be in time too.
+        for candidate in sorted(unit.candidates, key=lambda c: c.cost):
+            if not candidate.timelines.warm and (not candidate.sure or candidate.seconds <= unit.due):
+                assignment = self._take(request, rank, unit, candidate, beside)
                 if assignment is not None:
                     return assignment
         return None
 
-    def _take(self, need: Need, rank: int, work: Work, choice: Choice, beside: Sequence[str]) -> Assignment | None:
-        option = need.options[choice.number]
-        if option.shape in self._room.exhausted:
+    def _take(
+        self, request: PlacementRequest, rank: int, unit: SchedulingUnit, candidate: Candidate, beside: Sequence[str]
+    ) -> Assignment | None:
+        option = request.options[candidate.number]
+        if option.requirements in self._room.exhausted:
             return None
-        slot = self._room.take(option.shape, inf if need.holds else choice.seconds, rank, beside)
-        if slot is None:
+        node_info = self._room.take(option.requirements, inf if request.holds else candidate.seconds, rank, beside)
+        if node_info is None:
             return None
-        grounds = explanation.Choosing(self._board, need, option, slot, self._weights, work.haste, self._now)
-        return Assignment(option.accelerator, slot.node.name, grounds)
+        self._note(request, explanation.Chosen(option, node_info, unit.delay_weight))
+        return Assignment(option.accelerator, node_info.node.name)
 
-    def _hand_over(self, need: Need, work: Work, host: Host) -> Assignment | None:
+    def _hand_over(self, request: PlacementRequest, unit: SchedulingUnit, warm_worker: WarmWorker) -> Assignment | None:
         """A warm worker that is free, or will be in a moment."""
-        assert work.choice is not None
-        if not host.ready or host.pod is None or work.start > _AHEAD_SECONDS or self._given[host.pod] >= _AHEAD_TASKS:
+        assert unit.candidate is not None
+        if (
+            not warm_worker.ready
+            or warm_worker.pod is None
+            or unit.start > _AHEAD_SECONDS
+            or self._given[warm_worker.pod] >= _AHEAD_TASKS
+        ):
             return None
-        self._given[host.pod] += 1
-        option = need.options[work.choice.number]
-        there = warmed(option) if has_model(host, need) else option
-        grounds = explanation.Choosing(self._board, need, there, None, self._weights, work.haste, self._now)
-        return Assignment(option.accelerator, host.node, grounds, host.pod)
+        self._given[warm_worker.pod] += 1
+        option = request.options[unit.candidate.number]
+        there = warmed(option) if has_model(warm_worker, request) else option
+        self._note(request, explanation.Chosen(there, None, unit.delay_weight))
+        return Assignment(option.accelerator, warm_worker.node, warm_worker.pod)
+
+    def _note(self, request: PlacementRequest, chosen: explanation.Chosen) -> None:
+        """Keep what an explanation is made of, should anybody ask for it."""
+        self._made_of.setdefault(request.key, (request, []))[1].append(chosen)

@@ -1,17 +1,17 @@
-"""Looking ahead: which of the known work can be on time together, what starts now, and what has to make room for it.
+"""Schedule ahead: which of the known work can be on time together, what starts now, and what has to make room for it.
 
-Each shape of worker has lanes, one for each worker of that shape that fits. Work is put on lanes in the order of its rank, earliest
-deadline first, where it is on time at the least cost. Work that would be late takes the place of the longest planned work that
-is longer than itself: that is Moore's rule for one machine (Moore 1968, "An n job, one machine sequencing algorithm for minimizing
-the number of late jobs"), used lane by lane. Each of the two would cost one late job, and the longer one frees more.
+All workers with the same requirements that fit have a timeline each. Units are put on timelines in the order of their rank,
+earliest deadline first, where they are on time at the least cost. A unit that would be late takes the place of the longest planned
+unit that is longer than itself: Moore's rule for one machine (Moore 1968, "An n job, one machine sequencing algorithm for
+minimizing the number of late jobs"), used timeline by timeline. Either way one job is late, and the longer one frees more.
 
-Work that has a place already (a tenure) stands at the head of its lane. It is asked to leave only for work that is on time no
-other way, and only when it will be on time itself afterwards, or is late in any case; what it has done is kept. So each eviction
-adds a job that is on time and takes none away, and since jobs are finite, evictions come to an end. Where estimates are wrong, a
-budget for each job bounds them.
+Work that runs already stands at the head of its timeline. It is preempted only for work that is on time no other way, and only
+when it is on time itself afterwards, or is late in any case; what it has done is kept. So each preemption adds a job that is on
+time and takes none away, and since jobs are finite, preemptions come to an end. Where estimates are wrong, a budget for each job
+bounds them.
 
-A plan is advice about time: room is counted again when a place is taken, so lanes may promise more than nodes hold. Times are
-seconds from now, in floats, for ten thousand works are planned in every pass.
+A plan is advice about time: room is counted again when a place is taken, so timelines may promise more than nodes hold. Times are
+seconds from now, in floats, for ten thousand units are planned in every pass.
 """
 
 import heapq
@@ -19,15 +19,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from inference_operator.scheduling.types import Host
+from inference_operator.scheduling.types import WarmWorker
 from inference_operator.state.objects import Key
 
-# How many of the longest planned works, or of the tenures, are looked at, for one in whose place the new one is on time.
+# How many of the longest planned works, or of the running work, are looked at, for one in whose place the new one is on time.
 _TRIES = 4
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class RunningUnit:
     """Work that has a place: what it still needs there, and its slack (due less what it needs).
 
     `leaving` is how long it keeps the place once told to go, `resuming` what going on later costs it.
@@ -40,7 +40,7 @@ class Held:
     movable: bool = False
     leaving: float = 0.0
     resuming: float = 0.0
-    evicted_for: "Work | None" = None
+    preempted_for: "SchedulingUnit | None" = None
 
     @property
     def returning(self) -> float:
@@ -49,132 +49,136 @@ class Held:
 
 
 @dataclass(slots=True, eq=False)
-class Lane:
+class Timeline:
     """One worker's time. `free` is when all that is on it will be done; `version` counts how often that has moved."""
 
-    tenure: Held | None = None
+    running_work: RunningUnit | None = None
     free: float = 0.0
-    works: list["Work"] = field(default_factory=list)
+    units: list["SchedulingUnit"] = field(default_factory=list)
     number: int = 0
     version: int = 0
-    # The warm worker whose time this is, for a lane that is one.
-    host: Host | None = None
-    # When the place will be there, for one that is kept for work which needs the room of several tenures.
+    # The warm worker whose time this is, for a timeline that is one.
+    warm_worker: WarmWorker | None = None
+    # When the place will be there, for one that is kept for work which needs the room of several running work.
     opens: float = 0.0
 
 
-class Lanes:
-    """All lanes of one shape, indexed lazily: an entry that has become wrong is dropped when it comes up.
+class Timelines:
+    """All timelines of one shape, indexed lazily: an entry that has become wrong is dropped when it comes up.
 
-    `openings` more lanes are free now; each is made when somebody is to be put on it.
+    `openings` more timelines are free now; each is made when somebody is to be put on it.
     """
 
-    def __init__(self, lanes: Iterable[Lane], openings: int = 0) -> None:
-        self.lanes: list[Lane] = []
+    def __init__(self, timelines: Iterable[Timeline], openings: int = 0) -> None:
+        self.timelines: list[Timeline] = []
         self._by_free: list[tuple[float, int, int]] = []
-        for lane in lanes:
-            self.add(lane)
+        for timeline in timelines:
+            self.add(timeline)
         # Whether these are warm workers.
-        self.hosted = any(lane.host is not None for lane in self.lanes)
+        self.warm = any(timeline.warm_worker is not None for timeline in self.timelines)
         self._openings = openings
-        # The lane that was opened last, as long as nobody is on it: it is in no order yet.
-        self._opened: Lane | None = None
+        # The timeline that was opened last, as long as nobody is on it: it is in no order yet.
+        self._opened: Timeline | None = None
         # What was planned since the last look stands aside: mostly nobody has to be displaced, and the order is not asked for.
-        self._by_length: list[tuple[float, int, Work]] = []
-        self._planned: list[tuple[float, int, Work]] = []
+        self._by_length: list[tuple[float, int, SchedulingUnit]] = []
+        self._planned: list[tuple[float, int, SchedulingUnit]] = []
         # Low priority first, then the most slack.
-        tenured = [(lane.tenure, lane.number) for lane in self.lanes if lane.tenure is not None and lane.tenure.movable]
-        self._by_slack = [(-tenure.band, -tenure.slack, number) for tenure, number in tenured]
+        movable = [
+            (timeline.running_work, timeline.number)
+            for timeline in self.timelines
+            if timeline.running_work is not None and timeline.running_work.movable
+        ]
+        self._by_slack = [(-running_work.band, -running_work.slack, number) for running_work, number in movable]
         heapq.heapify(self._by_slack)
 
-    def add(self, lane: Lane) -> None:
+    def add(self, timeline: Timeline) -> None:
         """One more."""
-        lane.number = len(self.lanes)
-        self.lanes.append(lane)
-        heapq.heappush(self._by_free, (lane.free, lane.number, lane.version))
+        timeline.number = len(self.timelines)
+        self.timelines.append(timeline)
+        heapq.heappush(self._by_free, (timeline.free, timeline.number, timeline.version))
 
-    def earliest(self) -> Lane | None:
-        """The lane that is free first; None when there is none."""
+    def earliest(self) -> Timeline | None:
+        """The timeline that is free first; None when there is none."""
         heap = self._by_free
         while heap:
             free, number, version = heap[0]
-            lane = self.lanes[number]
-            if lane.version != version:
+            timeline = self.timelines[number]
+            if timeline.version != version:
                 heapq.heappop(heap)
             elif free > 0 and self._openings:
                 break
             else:
-                return lane
+                return timeline
         if self._opened is None and self._openings:
-            self._opened = Lane(number=len(self.lanes))
+            self._opened = Timeline(number=len(self.timelines))
         return self._opened
 
-    def moved(self, lane: Lane) -> None:
-        """Index a lane anew whose end has moved."""
+    def moved(self, timeline: Timeline) -> None:
+        """Index a timeline anew whose end has moved."""
         heap = self._by_free
-        if lane is self._opened:
-            self.lanes.append(lane)
+        if timeline is self._opened:
+            self.timelines.append(timeline)
             self._opened = None
             self._openings -= 1
-            heapq.heappush(heap, (lane.free, lane.number, lane.version))
+            heapq.heappush(heap, (timeline.free, timeline.number, timeline.version))
             return
-        lane.version += 1
-        entry = (lane.free, lane.number, lane.version)
+        timeline.version += 1
+        entry = (timeline.free, timeline.number, timeline.version)
         # Mostly it is the one that was free first: its old entry goes at once.
-        if heap and heap[0][1] == lane.number:
+        if heap and heap[0][1] == timeline.number:
             heapq.heapreplace(heap, entry)
         else:
             heapq.heappush(heap, entry)
 
-    def planned(self, work: "Work", seconds: float) -> None:
+    def planned(self, unit: "SchedulingUnit", seconds: float) -> None:
         """Index a work that may be displaced."""
-        self._planned.append((-seconds, work.number, work))
+        self._planned.append((-seconds, unit.number, unit))
 
-    def longest(self, band: int, seconds: float, due: float) -> "Work | None":
+    def longest(self, band: int, seconds: float, due: float) -> "SchedulingUnit | None":
         """The longest planned work of a band that is longer than `seconds`, and whose place in time is early enough."""
         for planned in self._planned:
             heapq.heappush(self._by_length, planned)
         self._planned.clear()
         heap = self._by_length
-        seen: list[tuple[float, int, Work]] = []
+        seen: list[tuple[float, int, SchedulingUnit]] = []
         found = None
         while heap and len(seen) < _TRIES and -heap[0][0] > seconds:
             entry = heapq.heappop(heap)
-            length, work = -entry[0], entry[2]
-            if work.choice is None or work.lane is None or work.choice.lanes is not self:
+            length, unit = -entry[0], entry[2]
+            if unit.candidate is None or unit.timeline is None or unit.candidate.timelines is not self:
                 continue
             seen.append(entry)
-            if work.band == band and work.lane.free - length + seconds <= due:
-                found = work
+            if unit.band == band and unit.timeline.free - length + seconds <= due:
+                found = unit
                 break
         for entry in seen:
             heapq.heappush(heap, entry)
         return found
 
-    def easiest(self, band: int) -> list[tuple[Lane, Held]]:
-        """Lanes whose tenures may leave for a work of this band: a few, low priority and much slack first."""
+    def easiest(self, band: int) -> list[tuple[Timeline, RunningUnit]]:
+        """Timelines whose running work may leave for a work of this band: a few, low priority and much slack first."""
         heap = self._by_slack
         seen: list[tuple[int, float, int]] = []
-        found: list[tuple[Lane, Held]] = []
+        found: list[tuple[Timeline, RunningUnit]] = []
         while heap and len(seen) < _TRIES and -heap[0][0] >= band:
             entry = heapq.heappop(heap)
-            lane = self.lanes[entry[2]]
-            if lane.tenure is not None and lane.tenure.evicted_for is None and not lane.works:
+            timeline = self.timelines[entry[2]]
+            if timeline.running_work is not None and timeline.running_work.preempted_for is None and not timeline.units:
                 seen.append(entry)
-                found.append((lane, lane.tenure))
+                found.append((timeline, timeline.running_work))
         for entry in seen:
             heapq.heappush(heap, entry)
         return found
 
 
 @dataclass(slots=True, eq=False)
-class Choice:
+class Candidate:
     """One way to do a work: how long it takes, and what it costs, in seconds of the cost function.
 
     `sure` is False where nothing measured stands behind `seconds`: mere assumptions make nobody late.
     """
 
-    lanes: Lanes
+    timelines: Timelines
     seconds: float
     cost: float
     sure: bool = True
@@ -182,127 +186,127 @@ class Choice:
 
 
 @dataclass(slots=True, eq=False)
-class Work:
+class SchedulingUnit:
     """One worker wanted, due in `due` seconds. What `holds` its place has no end (a service).
 
-    The plan is `lane`, `choice` and `start`; without a lane the work is late as things stand.
+    The plan is `timeline`, `candidate` and `start`; without a timeline the work is late as things stand.
     """
 
     key: Key
     due: float
     band: int
-    choices: Sequence[Choice]
+    candidates: Sequence[Candidate]
     holds: bool = False
     # What a second of waiting costs, in seconds of the cost function.
-    haste: float = 1.0
-    lane: Lane | None = None
-    choice: Choice | None = None
+    delay_weight: float = 1.0
+    timeline: Timeline | None = None
+    candidate: Candidate | None = None
     start: float = inf
-    # The rank, which `look_ahead` sets.
+    # The rank, which `schedule_ahead` sets.
     number: int = 0
 
 
-def look_ahead(works: Sequence[Work], lanes: Iterable[Lanes]) -> None:
+def schedule_ahead(units: Sequence[SchedulingUnit], timelines: Iterable[Timelines]) -> None:
     """Plan works, given in the order of their rank."""
-    for number, work in enumerate(works):
-        work.number = number
+    for number, unit in enumerate(units):
+        unit.number = number
         # Who finds nothing has still displaced nobody, and may yet profit from what others leave.
-        _ = _settle(work) or _displace(work) or _evict(work)
-    left = [work for work in works if work.lane is None and work.choices]
-    for work in sorted(left, key=lambda w: (w.band, min(c.seconds for c in w.choices), w.number)):
-        _ = _settle(work) or _evict(work)
-    for each in lanes:
-        for lane in each.lanes:
-            if lane.works:
-                _date(lane)
+        _ = _settle(unit) or _displace(unit) or _preempt(unit)
+    left = [unit for unit in units if unit.timeline is None and unit.candidates]
+    for unit in sorted(left, key=lambda w: (w.band, min(c.seconds for c in w.candidates), w.number)):
+        _ = _settle(unit) or _preempt(unit)
+    for each in timelines:
+        for timeline in each.timelines:
+            if timeline.units:
+                _date(timeline)
 
 
-def _settle(work: Work) -> bool:
+def _settle(unit: SchedulingUnit) -> bool:
     """Put a work behind what is planned, where it is on time at the least cost."""
     best: tuple[float, float] | None = None
-    place: tuple[Choice, Lane] | None = None
-    for choice in work.choices:
-        lane = choice.lanes.earliest()
-        if lane is None or lane.free == inf:
+    place: tuple[Candidate, Timeline] | None = None
+    for candidate in unit.candidates:
+        timeline = candidate.timelines.earliest()
+        if timeline is None or timeline.free == inf:
             continue
-        if choice.sure and lane.free + choice.seconds > work.due:
+        if candidate.sure and timeline.free + candidate.seconds > unit.due:
             continue
-        rank = (choice.cost + work.haste * lane.free, lane.free)
+        rank = (candidate.cost + unit.delay_weight * timeline.free, timeline.free)
         if best is None or rank < best:
-            best, place = rank, (choice, lane)
+            best, place = rank, (candidate, timeline)
     if place is None:
         return False
-    _put(work, *place)
+    _put(unit, *place)
     return True
 
 
-def _put(work: Work, choice: Choice, lane: Lane) -> None:
-    work.lane, work.choice = lane, choice
-    lane.works.append(work)
-    lane.free = inf if work.holds else lane.free + choice.seconds
-    choice.lanes.moved(lane)
-    if not work.holds:
-        choice.lanes.planned(work, choice.seconds)
+def _put(unit: SchedulingUnit, candidate: Candidate, timeline: Timeline) -> None:
+    unit.timeline, unit.candidate = timeline, candidate
+    timeline.units.append(unit)
+    timeline.free = inf if unit.holds else timeline.free + candidate.seconds
+    candidate.timelines.moved(timeline)
+    if not unit.holds:
+        candidate.timelines.planned(unit, candidate.seconds)
 
 
-def _displace(work: Work) -> bool:
+def _displace(unit: SchedulingUnit) -> bool:
     """Take the place of the longest work that may be displaced; it is put elsewhere if it is on time there."""
-    if work.due == inf:
+    if unit.due == inf:
         return False
-    best: tuple[float, Choice, Work] | None = None
-    for choice in work.choices:
-        other = choice.lanes.longest(work.band, choice.seconds, work.due)
-        if other is not None and other.choice is not None:
-            gain = other.choice.seconds - choice.seconds
+    best: tuple[float, Candidate, SchedulingUnit] | None = None
+    for candidate in unit.candidates:
+        other = candidate.timelines.longest(unit.band, candidate.seconds, unit.due)
+        if other is not None and other.candidate is not None:
+            gain = other.candidate.seconds - candidate.seconds
             if best is None or gain > best[0]:
-                best = (gain, choice, other)
+                best = (gain, candidate, other)
     if best is None:
         return False
-    _, choice, other = best
-    lane, given_up = other.lane, other.choice
-    assert lane is not None and given_up is not None
-    lane.works.remove(other)
-    lane.free -= given_up.seconds
-    other.lane = other.choice = None
-    _put(work, choice, lane)
+    _, candidate, other = best
+    timeline, given_up = other.timeline, other.candidate
+    assert timeline is not None and given_up is not None
+    timeline.units.remove(other)
+    timeline.free -= given_up.seconds
+    other.timeline = other.candidate = None
+    _put(unit, candidate, timeline)
     _settle(other)
     return True
 
 
-def _evict(work: Work) -> bool:
-    """Ask the tenure with the most slack to leave, where that puts this work on time and keeps the tenure so."""
-    if work.due == inf:
+def _preempt(unit: SchedulingUnit) -> bool:
+    """Ask the running work with the most slack to leave, where that puts this work on time and keeps the running work so."""
+    if unit.due == inf:
         return False
-    for choice in sorted(work.choices, key=lambda c: c.cost):
-        for lane, tenure in choice.lanes.easiest(work.band):
-            done = tenure.leaving + choice.seconds
-            lost = tenure.slack < 0
-            delayed = tenure.slack < (inf if work.holds else done + tenure.resuming)
-            if done > work.due or (delayed and not lost):
+    for candidate in sorted(unit.candidates, key=lambda c: c.cost):
+        for timeline, running_work in candidate.timelines.easiest(unit.band):
+            done = running_work.leaving + candidate.seconds
+            lost = running_work.slack < 0
+            delayed = running_work.slack < (inf if unit.holds else done + running_work.resuming)
+            if done > unit.due or (delayed and not lost):
                 continue
-            tenure.evicted_for = work
-            work.lane, work.choice = lane, choice
-            lane.works.append(work)
-            lane.free = inf if work.holds else done + tenure.returning
-            choice.lanes.moved(lane)
+            running_work.preempted_for = unit
+            unit.timeline, unit.candidate = timeline, candidate
+            timeline.units.append(unit)
+            timeline.free = inf if unit.holds else done + running_work.returning
+            candidate.timelines.moved(timeline)
             return True
     return False
 
 
-def _date(lane: Lane) -> None:
-    """Set the starts of all that is on a lane."""
-    time = lane.host.wait if lane.host is not None else lane.opens
-    if (tenure := lane.tenure) is not None:
-        time = tenure.remaining if tenure.evicted_for is None else tenure.leaving
-    for work in lane.works:
-        assert work.choice is not None
-        work.start = time
-        time += inf if work.holds else work.choice.seconds
-        if tenure is not None and tenure.evicted_for is work:
-            time += tenure.returning
+def _date(timeline: Timeline) -> None:
+    """Set the starts of all that is on a timeline."""
+    time = timeline.warm_worker.wait if timeline.warm_worker is not None else timeline.opens
+    if (running_work := timeline.running_work) is not None:
+        time = running_work.remaining if running_work.preempted_for is None else running_work.leaving
+    for unit in timeline.units:
+        assert unit.candidate is not None
+        unit.start = time
+        time += inf if unit.holds else unit.candidate.seconds
+        if running_work is not None and running_work.preempted_for is unit:
+            time += running_work.returning
 
 
-def done_behind_all(work: Work) -> float:
-    """When a work that has no lane would be done, put behind all that is planned; never where no lane comes free."""
-    lanes = ((choice, choice.lanes.earliest()) for choice in work.choices)
-    return min((lane.free + choice.seconds for choice, lane in lanes if lane is not None), default=inf)
+def done_behind_all(unit: SchedulingUnit) -> float:
+    """When a work that has no timeline would be done, put behind all that is planned; never where no timeline comes free."""
+    timelines = ((candidate, candidate.timelines.earliest()) for candidate in unit.candidates)
+    return min((timeline.free + candidate.seconds for candidate, timeline in timelines if timeline is not None), default=inf)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from inference_operator.api.conditions import Reason
@@ -26,10 +26,10 @@ class Tolerance:
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Shape:
+class PodRequirements:
     """What a worker takes and where it may go. Needs of one shape fit the same nodes, so each shape is looked at once.
 
-    Made by `shared_shape`: equal shapes are one object, which a pass looks up ten thousand times without comparing anything.
+    Made by `pod_requirements`: equal shapes are one object, which a pass looks up ten thousand times without comparing anything.
     """
 
     amounts: tuple[tuple[str, int], ...]
@@ -44,20 +44,20 @@ class Shape:
         object.__setattr__(self, "wants", dict(self.amounts))
 
 
-_shapes: WeakValueDictionary[object, Shape] = WeakValueDictionary()
+_interned: WeakValueDictionary[object, PodRequirements] = WeakValueDictionary()
 
 
-def shared_shape(
+def pod_requirements(
     amounts: tuple[tuple[str, int], ...],
     node_selector: tuple[tuple[str, str], ...] = (),
     tolerations: tuple[Tolerance, ...] = (),
     volumes: tuple[tuple[str, Terms], ...] = (),
-) -> Shape:
+) -> PodRequirements:
     """The one object for a shape, as long as anyone has it."""
     what = (amounts, node_selector, tolerations, volumes)
-    found = _shapes.get(what)
+    found = _interned.get(what)
     if found is None:
-        found = _shapes[what] = Shape(*what)
+        found = _interned[what] = PodRequirements(*what)
     return found
 
 
@@ -66,51 +66,51 @@ class Option:
     """One accelerator class that a need may be met on."""
 
     accelerator: str
-    shape: Shape
+    requirements: PodRequirements
     estimate: Estimate
     watts: float
 
 
-class Memory(NamedTuple):
+class ModelMemory(NamedTuple):
     """Bytes of a worker's process, and of its device."""
 
     process: int
     device: int = 0
 
-    def fits(self, room: "Memory") -> bool:
+    def fits(self, room: "ModelMemory") -> bool:
         """Whether there is room for so much."""
         return self.process <= room.process and self.device <= room.device
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
+class ColocatedModel:
     """What a batch asks of a warm worker of another model: `memory` by class, `claims` with whether it writes to them."""
 
     namespace: str
     digest: str
     batch_size: int
     claims: tuple[tuple[str, bool], ...]
-    memory: tuple[tuple[str, Memory], ...]
+    memory: tuple[tuple[str, ModelMemory], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What warm workers have for guests: `memory` beside their own model, and mounts with whether they are writable."""
+    """What warm workers have for co-located models: `memory` beside their own model, and mounts with whether they are writable."""
 
     namespace: str
     batch_size: int
     mounts: tuple[tuple[str, bool], ...]
-    memory: Memory
+    memory: ModelMemory
 
-    def takes(self, guest: Guest, accelerator: str) -> bool:
-        """Whether a guest can stay on such a worker of this class."""
-        needed = dict(guest.memory).get(accelerator)
+    def takes(self, colocated: ColocatedModel, accelerator: str) -> bool:
+        """Whether a co-located model can stay on such a worker of this class."""
+        needed = dict(colocated.memory).get(accelerator)
         return (
             needed is not None
             and needed.fits(self.memory)
-            and guest.namespace == self.namespace
-            and guest.batch_size <= self.batch_size
-            and mounted(guest.claims, dict(self.mounts))
+            and colocated.namespace == self.namespace
+            and colocated.batch_size <= self.batch_size
+            and mounted(colocated.claims, dict(self.mounts))
         )
 
 
@@ -120,7 +120,7 @@ def mounted(claims: Iterable[tuple[str, bool]], mounts: Mapping[str, bool]) -> b
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class PlacementRequest:
     """Workers that one job wants placed. `slots` are alike; `options` is never empty.
 
     What `holds` its places has no end (a service).
@@ -139,7 +139,7 @@ class Need:
     # The warm pool that it can run in. Work without a deadline waits for it; other work may get a worker of its own to be in time.
     pool: Key | None = None
     # Set where it could also run on a warm worker of another model, which has to load its model first.
-    guest: Guest | None = None
+    colocated: ColocatedModel | None = None
     # The nodes of the workers that it has: a service's next one goes elsewhere if it can, and to another zone first.
     beside: tuple[str, ...] = ()
     # What it takes at least, wherever it goes; 0 as long as any of its classes is not measured.
@@ -156,7 +156,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class PoolDemand:
     """Jobs that wait for a pool's workers: how many, and the priority of the most important."""
 
     count: int = 0
@@ -164,7 +164,7 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class WarmWorker:
     """A warm worker as a place for tasks, free in `wait` seconds. Without a `pod` it is one that its pool could still add."""
 
     pool: Key
@@ -174,23 +174,23 @@ class Host:
     wait: float
     tasks: int
     ready: bool
-    # What it has for guests, if it takes any, and the files of those that it has loaded.
+    # What it has for co-located models, if it takes any, and the files of those that it has loaded.
     offer: Offer | None = None
-    guests: frozenset[str] = frozenset()
+    colocated: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Tenure:
+class RunningWork:
     """A batch at its place, where it will be done at `end`. It could go on elsewhere or later from what it has committed.
 
-    A tenure that is not `movable` is told so that others know when its place will be free.
+    Running work that is not `movable` is told so that others know when its place will be free.
     """
 
     key: Key
     uid: str
     revision: str
     node: str
-    shape: Shape
+    requirements: PodRequirements
     begun: datetime
     end: datetime
     priority: int = 0
@@ -206,11 +206,11 @@ class Tenure:
 class Usage:
     """How a node is used beyond what its pods ask for.
 
-    `strangers` counts devices of `resource` that are in use though no pod has them, `busy` our workers that compute.
+    `unmanaged_usage` counts devices of `resource` that are in use though no pod has them, `busy` our workers that compute.
     """
 
     resource: str = ""
-    strangers: float = 0.0
+    unmanaged_usage: float = 0.0
     busy: float = 0.0
 
 
@@ -220,37 +220,31 @@ class Fleet:
 
     nodes: tuple[Node, ...]
     pods: tuple[Pod, ...]
-    needs: tuple[Need, ...]
-    tenures: tuple[Tenure, ...] = ()
-    hosts: tuple[Host, ...] = ()
+    requests: tuple[PlacementRequest, ...]
+    running: tuple[RunningWork, ...] = ()
+    warm_workers: tuple[WarmWorker, ...] = ()
     # By node, where there is anything to say.
     usage: Mapping[str, Usage] = field(default_factory=dict)
 
 
-class Grounds(Protocol):
-    """Why a place was chosen."""
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a place was chosen: what it costs there, and the best places not taken, with the reasons."""
 
-    def cost(self) -> CostTerms:
-        """What it costs there."""
-        ...
-
-    def alternatives(self) -> tuple[Alternative, ...]:
-        """The best places not taken, with the reasons."""
-        ...
+    cost: CostTerms
+    alternatives: tuple[Alternative, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A place for one worker, and why this one. The grounds are no part of what it is: the same place is the same assignment."""
+    """A place for one worker. `warm_worker` takes it; None for a worker that has to be created."""
 
     accelerator: str
     node: str
-    grounds: Grounds = field(compare=False, repr=False)
-    # The warm worker that takes it; none for a worker that has to be made.
-    host: Key | None = None
+    warm_worker: Key | None = None
 
 
-class Obstacle(NamedTuple):
+class PendingReason(NamedTuple):
     """Why a need is not met, or not wholly. `final` means that it never can be.
 
     `start` and `done` are when it is expected to start and end; None where nothing that is known will free a place for it.
@@ -281,24 +275,28 @@ class Obstacle(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Eviction:
+class Preemption:
     """Make room: for whom, and why that is worth it."""
 
     beneficiary: Key
     message: str
 
 
-class Answer(NamedTuple):
-    """What one need gets, or what a tenure has to do.
+class Decision(NamedTuple):
+    """What one placement request gets, or what running work has to do.
 
-    `revision` is theirs, so that an answer to an old question is not taken for one to a new one.
+    `revision` is theirs, so that a decision about an old request is not taken for one about a new one.
     """
 
     uid: str
     revision: str
     assignments: tuple[Assignment, ...] = ()
-    obstacle: Obstacle | None = None
-    eviction: Eviction | None = None
+    pending: PendingReason | None = None
+    preemption: Preemption | None = None
+    # One for each assignment, once somebody asked for them (see `Schedule.explained`).
+    explanations: tuple[Explanation, ...] = ()
 
-
-Answers = Mapping[Key, Answer]
+    @property
+    def explained(self) -> tuple[tuple[Assignment, Explanation], ...]:
+        """The assignments, each with its explanation. Raises ValueError for a decision that was not explained."""
+        return tuple(zip(self.assignments, self.explanations, strict=True))

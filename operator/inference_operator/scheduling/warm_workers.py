@@ -1,10 +1,10 @@
-"""Warm workers as the scheduler sees them: their time in lanes, and whose model they have."""
+"""Warm workers as the scheduler sees them: their time in timelines, and whose model they have."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from inference_operator.scheduling.timeline import Lane, Lanes
-from inference_operator.scheduling.types import Host, Need, Offer, Option
+from inference_operator.scheduling.timeline import Timeline, Timelines
+from inference_operator.scheduling.types import Offer, Option, PlacementRequest, WarmWorker
 from inference_operator.state.objects import Key
 
 
@@ -14,27 +14,35 @@ def warmed(option: Option) -> Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Warm:
-    """Warm workers of one pool and class that are alike: there or still to be made, with the same guests and the same room."""
+class WarmTimelines:
+    """Warm workers of one pool and class that are alike: there or still to be made, with the same co-located models and room."""
 
     pool: Key
     accelerator: str
     offer: Offer | None
-    guests: frozenset[str]
-    lanes: Lanes
+    colocated: frozenset[str]
+    timelines: Timelines
 
 
-def has_model(where: Warm | Host, need: Need) -> bool:
+def has_model(where: WarmTimelines | WarmWorker, request: PlacementRequest) -> bool:
     """Whether a need's model is loaded there."""
-    return where.pool == need.pool or (need.guest is not None and need.guest.digest in where.guests)
+    return where.pool == request.pool or (request.colocated is not None and request.colocated.digest in where.colocated)
 
 
-def warm_lanes(hosts: Iterable[Host]) -> list[Warm]:
-    """The warm workers' lanes. A worker that its pool could add has one in each class, and takes no guests."""
-    found: dict[tuple[Key, str, bool, frozenset[str], Offer | None], list[Host]] = {}
-    for host in sorted(hosts, key=lambda h: (h.pod is None, h.pod or h.pool)):
-        found.setdefault((host.pool, host.accelerator, host.pod is None, host.guests, host.offer), []).append(host)
+def warm_timelines(warm_workers: Iterable[WarmWorker]) -> list[WarmTimelines]:
+    """The warm workers' timelines. A worker that its pool could add has one in each class, and takes no co-located models."""
+    found: dict[tuple[Key, str, bool, frozenset[str], Offer | None], list[WarmWorker]] = {}
+    for warm_worker in sorted(warm_workers, key=lambda h: (h.pod is None, h.pod or h.pool)):
+        found.setdefault(
+            (warm_worker.pool, warm_worker.accelerator, warm_worker.pod is None, warm_worker.colocated, warm_worker.offer), []
+        ).append(warm_worker)
     return [
-        Warm(pool, accelerator, None if unmade else offer, guests, Lanes([Lane(free=h.wait, host=h) for h in alike]))
-        for (pool, accelerator, unmade, guests, offer), alike in found.items()
+        WarmTimelines(
+            pool,
+            accelerator,
+            None if unmade else offer,
+            colocated,
+            Timelines([Timeline(free=h.wait, warm_worker=h) for h in alike]),
+        )
+        for (pool, accelerator, unmade, colocated, offer), alike in found.items()
     ]

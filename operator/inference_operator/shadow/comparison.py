@@ -10,17 +10,17 @@ from enum import StrEnum
 from heapq import nsmallest
 
 from inference_operator.scheduling import filters
-from inference_operator.scheduling.node_capacity import Board
+from inference_operator.scheduling.node_capacity import NodeCapacity
 from inference_operator.scheduling.scheduler import is_late
-from inference_operator.scheduling.types import Answer, Fleet, Need, Option
-from inference_operator.shadow.features import Scene, Waiting
+from inference_operator.scheduling.types import Decision, Fleet, Option, PlacementRequest
+from inference_operator.shadow.features import Scene, WaitingJob
 from inference_operator.state.objects import Key
 
 # The first in rank that are shown, and the most that are counted as free.
 MOST = 64
 
 
-class Outcome(StrEnum):
+class Verdict(StrEnum):
     """How the policy stands to what was decided about one job."""
 
     AGREES = "agrees"
@@ -29,29 +29,41 @@ class Outcome(StrEnum):
     SKIPPED = "skipped"
 
 
-def shown(fleet: Fleet, now: datetime, lately: int) -> tuple[tuple[Need, ...], Scene | None]:
+def shown(fleet: Fleet, now: datetime, lately: int) -> tuple[tuple[PlacementRequest, ...], Scene | None]:
     """The first jobs in rank of the kind that it was trained on: batches with a deadline that could run on either class.
 
     So many jobs have come `lately`, those that run by now with them.
     """
-    able = (need for need in fleet.needs if not need.holds and need.deadline is not None and _on(need, "gpu") and _on(need, "cpu"))
-    needs = tuple(
-        nsmallest(MOST, able, key=lambda need: (is_late(need, now), -need.priority, need.deadline, need.created, need.key))
+    able = (
+        request
+        for request in fleet.requests
+        if not request.holds and request.deadline is not None and _on(request, "gpu") and _on(request, "cpu")
     )
-    return needs, _scene(fleet, needs, now, lately) if needs else None
+    requests = tuple(
+        nsmallest(
+            MOST,
+            able,
+            key=lambda request: (is_late(request, now), -request.priority, request.deadline, request.created, request.key),
+        )
+    )
+    return requests, _scene(fleet, requests, now, lately) if requests else None
 
 
-def _scene(fleet: Fleet, needs: Sequence[Need], now: datetime, lately: int) -> Scene:
-    gpu, cpu = (_option(needs[0], class_).shape for class_ in ("gpu", "cpu"))
-    board = Board(fleet.nodes, fleet.pods)
-    free = board.openings(gpu, MOST)
+def _scene(fleet: Fleet, requests: Sequence[PlacementRequest], now: datetime, lately: int) -> Scene:
+    gpu, cpu = (_option(requests[0], class_).requirements for class_ in ("gpu", "cpu"))
+    capacity = NodeCapacity(fleet.nodes, fleet.pods)
+    free = capacity.openings(gpu, MOST)
     devices = gpu.wants.keys() - cpu.wants.keys()
-    ends = [(tenure.end - now).total_seconds() for tenure in fleet.tenures if devices & tenure.shape.wants.keys()]
+    ends = [
+        (running_work.end - now).total_seconds()
+        for running_work in fleet.running
+        if devices & running_work.requirements.wants.keys()
+    ]
     return Scene(
-        waiting=tuple(_waiting(need, now) for need in needs),
+        waiting=tuple(_waiting(request, now) for request in requests),
         gpus=max(1, free + len(ends)),
         free_gpus=free,
-        free_cpus=board.openings(cpu, MOST),
+        free_cpus=capacity.openings(cpu, MOST),
         gpu_wait=0.0 if free else max(0.0, min(ends, default=0.0)),
         lately=lately,
     )
@@ -60,35 +72,37 @@ def _scene(fleet: Fleet, needs: Sequence[Need], now: datetime, lately: int) -> S
 def vetoed(scene: Scene, scores: Sequence[float], threshold: float) -> tuple[bool, ...]:
     """Who would be held back, in the order of the scene: only while more wait than have room, and never all."""
     contended = len(scene.waiting) > max(scene.free_gpus + scene.free_cpus, 1)
-    held = tuple(contended and score < threshold for score in scores)
-    return held if not all(held) else (False,) * len(held)
+    running_unit = tuple(contended and score < threshold for score in scores)
+    return running_unit if not all(running_unit) else (False,) * len(running_unit)
 
 
-def compare(needs: Sequence[Need], answers: Mapping[Key, Answer], held: Sequence[bool], now: datetime) -> tuple[Outcome, ...]:
+def compare(
+    requests: Sequence[PlacementRequest], decisions: Mapping[Key, Decision], running_unit: Sequence[bool], now: datetime
+) -> tuple[Verdict, ...]:
     """The outcome for each need, in rank. Places that the policy would not give go to the next that would be in time there."""
-    given = [answer.assignments if (answer := answers.get(need.key)) is not None else () for need in needs]
-    free = [places[0].accelerator for places, hold in zip(given, held, strict=True) if places and hold]
+    given = [decision.assignments if (decision := decisions.get(request.key)) is not None else () for request in requests]
+    free = [places[0].accelerator for places, hold in zip(given, running_unit, strict=True) if places and hold]
     found = []
-    for need, places, hold in zip(needs, given, held, strict=True):
-        outcome = Outcome.WOULD_HOLD if places and hold else Outcome.AGREES
+    for request, places, hold in zip(requests, given, running_unit, strict=True):
+        outcome = Verdict.WOULD_HOLD if places and hold else Verdict.AGREES
         if not places and not hold:
-            class_ = next((class_ for class_ in free if filters.in_time(_option(need, class_), need.deadline, now)), None)
+            class_ = next((class_ for class_ in free if filters.in_time(_option(request, class_), request.deadline, now)), None)
             if class_ is not None:
                 free.remove(class_)
-                outcome = Outcome.WOULD_START
+                outcome = Verdict.WOULD_START
         found.append(outcome)
     return tuple(found)
 
 
-def _waiting(need: Need, now: datetime) -> Waiting:
-    gpu, cpu = (_option(need, class_).estimate.total_seconds for class_ in ("gpu", "cpu"))
-    assert need.deadline is not None
-    return Waiting(gpu, cpu, (need.deadline - now).total_seconds())
+def _waiting(request: PlacementRequest, now: datetime) -> WaitingJob:
+    gpu, cpu = (_option(request, class_).estimate.total_seconds for class_ in ("gpu", "cpu"))
+    assert request.deadline is not None
+    return WaitingJob(gpu, cpu, (request.deadline - now).total_seconds())
 
 
-def _on(need: Need, class_: str) -> bool:
-    return any(option.accelerator == class_ for option in need.options)
+def _on(request: PlacementRequest, class_: str) -> bool:
+    return any(option.accelerator == class_ for option in request.options)
 
 
-def _option(need: Need, class_: str) -> Option:
-    return next(option for option in need.options if option.accelerator == class_)
+def _option(request: PlacementRequest, class_: str) -> Option:
+    return next(option for option in request.options if option.accelerator == class_)

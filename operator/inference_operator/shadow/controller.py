@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from inference_operator.observability import metrics
-from inference_operator.scheduling.types import Answer, Fleet
-from inference_operator.shadow.comparison import MOST, Outcome, compare, shown, vetoed
+from inference_operator.scheduling.types import Decision, Fleet
+from inference_operator.shadow.comparison import MOST, Verdict, compare, shown, vetoed
 from inference_operator.shadow.features import RECENT_SECONDS, Table, table
 from inference_operator.state.objects import Key
 
@@ -50,51 +50,51 @@ class Shadow:
         # When the jobs came that came lately, those that have their place by now with them.
         self._came: dict[Key, datetime] = {}
 
-    def watch(self, fleet: Fleet, answers: Mapping[Key, Answer], now: datetime) -> None:
+    def watch(self, fleet: Fleet, decisions: Mapping[Key, Decision], now: datetime) -> None:
         """A pass has given these answers. They are copied, not kept."""
-        if not fleet.needs:
+        if not fleet.requests:
             return
         if self._looking or self._clock() < self._rests_until:
-            _count([Outcome.SKIPPED] * min(len(fleet.needs), MOST))
+            _count([Verdict.SKIPPED] * min(len(fleet.requests), MOST))
             return
         self._looking = True
-        copied = dict(answers)
+        copied = dict(decisions)
         self._submit(lambda: self._look(fleet, copied, now))
 
-    def _look(self, fleet: Fleet, answers: Mapping[Key, Answer], now: datetime) -> None:
+    def _look(self, fleet: Fleet, decisions: Mapping[Key, Decision], now: datetime) -> None:
         began = self._clock()
         try:
-            outcomes = self._outcomes(fleet, answers, now)
+            outcomes = self._outcomes(fleet, decisions, now)
         except Exception as error:  # noqa: BLE001 -- whatever it is, it is nobody else's
             # Said once, since it would be said twenty times a second.
             log.log(logging.DEBUG if self._failed else logging.WARNING, "the policy was not asked: %s", error)
             self._failed = True
-            outcomes = [Outcome.SKIPPED] * min(len(fleet.needs), MOST)
+            outcomes = [Verdict.SKIPPED] * min(len(fleet.requests), MOST)
         _count(outcomes)
         ended = self._clock()
         self._rests_until = ended + (ended - began) / _SHARE
         self._looking = False
 
-    def _outcomes(self, fleet: Fleet, answers: Mapping[Key, Answer], now: datetime) -> list[Outcome]:
+    def _outcomes(self, fleet: Fleet, decisions: Mapping[Key, Decision], now: datetime) -> list[Verdict]:
         recent = now - timedelta(seconds=RECENT_SECONDS)
-        came = {**self._came, **{need.key: need.created for need in fleet.needs if need.created >= recent}}
+        came = {**self._came, **{request.key: request.created for request in fleet.requests if request.created >= recent}}
         self._came = {key: created for key, created in came.items() if created >= recent}
-        needs, scene = shown(fleet, now, len(self._came))
+        requests, scene = shown(fleet, now, len(self._came))
         if scene is None:
             return []
         began = self._clock()
         scores = self._policy.scores(table(scene))
-        outcomes = list(compare(needs, answers, vetoed(scene, scores, self._policy.threshold), now))
+        outcomes = list(compare(requests, decisions, vetoed(scene, scores, self._policy.threshold), now))
         took = self._clock() - began
         metrics.policy_seconds.observe(took)
         if took > BUDGET_SECONDS:
-            return [Outcome.SKIPPED] * len(needs)
-        for need, outcome, score in zip(needs, outcomes, scores, strict=True):
-            if outcome is not Outcome.AGREES:
-                log.debug("policy: %s %s (%.3f)", need.key, outcome.value, score)
+            return [Verdict.SKIPPED] * len(requests)
+        for request, outcome, score in zip(requests, outcomes, scores, strict=True):
+            if outcome is not Verdict.AGREES:
+                log.debug("policy: %s %s (%.3f)", request.key, outcome.value, score)
         return outcomes
 
 
-def _count(outcomes: list[Outcome]) -> None:
+def _count(outcomes: list[Verdict]) -> None:
     for outcome in outcomes:
         metrics.policy_decisions_total.labels(outcome.value).inc()

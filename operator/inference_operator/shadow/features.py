@@ -24,7 +24,7 @@ Table = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingJob:
     """One job: how long it takes on either class, and how long until its deadline."""
 
     gpu: float
@@ -36,7 +36,7 @@ class Waiting:
 class Scene:
     """The fleet at an instant: `gpus` in all, how many workers find a free device of either class, how long until a GPU is free."""
 
-    waiting: Sequence[Waiting]
+    waiting: Sequence[WaitingJob]
     gpus: int
     free_gpus: int
     free_cpus: int

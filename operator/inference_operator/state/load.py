@@ -23,7 +23,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class Interval:
     """What one round of questions has added to the last, over all measured workers of a job.
 
     `busy` and `seconds` are summed over the workers: their quotient is the mean share of time in which one computed. `arrived` may
@@ -76,7 +76,7 @@ class Load:
 class History:
     """A job's ticks, oldest first, and since when as many workers answer as now."""
 
-    ticks: tuple[Tick, ...] = ()
+    intervals: tuple[Interval, ...] = ()
     workers: Workers = field(default_factory=Workers)
     steady_since: float = 0.0
     time: float = 0.0
@@ -95,7 +95,7 @@ class Why(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Steering:
+class Recommendation:
     """The state between steps, and the number of workers that comes of it."""
 
     desired: int
@@ -108,13 +108,13 @@ class Steering:
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
-    """What was found out in the newest round: the whole window's load, the workers, and where to steer (None without a target)."""
+class ScalingMetrics:
+    """What the newest round found: the whole window's load, the workers, and the recommendation (None without a target)."""
 
     time: float
     load: Load
     workers: Workers
-    steering: Steering | None = None
+    recommendation: Recommendation | None = None
 
     @property
     def known(self) -> bool:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from inference_operator.api.conditions import Reason
 from inference_operator.api.job import InferenceJobSpec, InferenceJobStatus, Placement
 from inference_operator.api.model import InferenceModelSpec, InferenceModelStatus
-from inference_operator.state.load import Measure
+from inference_operator.state.load import ScalingMetrics
 from inference_operator.state.power import Drawn
 from inference_operator.state.resources import Amounts
 from inference_operator.state.topology import Terms
@@ -108,7 +108,7 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class PodProblem:
     """Why a pod does not get on, in the kubelet's or the scheduler's words."""
 
     reason: str
@@ -129,14 +129,14 @@ class Pod:
     ready: bool = False
     address: str | None = None
     worker: Worker | None = None
-    trouble: Trouble | None = None
+    problem: PodProblem | None = None
     report: TerminationReport | None = None
     exit_code: int | None = None
     created: datetime | None = None
     started: datetime | None = None
     ended: datetime | None = None
     # Set in the stand-in for a pod of a job whose attempt runs on a warm worker: all else is the worker's, as seen from the job.
-    lodging: "Lodging | None" = None
+    hosted_task: "HostedTask | None" = None
 
     @property
     def number(self) -> int:
@@ -150,7 +150,7 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True)
-class Lodging:
+class HostedTask:
     """An attempt on a warm worker. `state` is None until the worker has said how it stands, which ordering it makes it do.
 
     `waited` says that the worker has ended while it ran another task, as far as is known.
@@ -169,7 +169,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Setback:
+class CreateFailure:
     """The API server refused to make something for a job: in whose words, when, and how often in a row."""
 
     reason: Reason
@@ -222,13 +222,13 @@ class Observed:
     model: Model | None
     pods: tuple[Pod, ...]
     has_service: bool = False
-    setback: Setback | None = None
+    create_failure: CreateFailure | None = None
     # Uids of pods whose node is gone or out of reach. They may never end, so nothing waits for them.
     lost: frozenset[str] = frozenset()
     readings: dict[str, Reading] = field(default_factory=dict)
     # What the devices of these pods have drawn, by the pods' and the devices' uids.
     meters: Mapping[str, Mapping[str, Drawn]] = field(default_factory=dict)
-    measure: Measure | None = None
+    scaling_metrics: ScalingMetrics | None = None
     # HPAs that scale this job, and one that has the name that ours would have.
     autoscalers: tuple[Autoscaler, ...] = ()
     metrics_api: MetricsApi = field(default_factory=lambda: MetricsApi(MetricsApiState.DISABLED))
@@ -240,19 +240,19 @@ class Observed:
 class PoolObserved:
     """Everything that the decisions about a model's warm pool look at: a snapshot.
 
-    `lodgers` counts the tasks on each worker, `busy_seconds` is what they should still take, `idle_seconds` (by uid) how long a
-    worker says that it has had none, `guests` the files of other models that it says it has loaded, `device_free_bytes` what its
-    own model has left of its device. `strays` are tasks whose job is gone or has gone on elsewhere, with the worker that has them.
+    `tasks` counts the tasks on each worker, `busy_seconds` is what they should still take, `idle_seconds` (by uid) how long a
+    worker says that it has had none, `colocated` the files of other models that it says it has loaded, `device_free_bytes` what its
+    own model has left of its device. `orphaned_tasks` are those whose job is gone or has gone on elsewhere, with their worker.
     """
 
     model: Model
     pods: tuple[Pod, ...]
-    lodgers: dict[Key, int] = field(default_factory=dict)
+    tasks: dict[Key, int] = field(default_factory=dict)
     busy_seconds: dict[Key, float] = field(default_factory=dict)
     idle_seconds: dict[str, float] = field(default_factory=dict)
-    guests: dict[Key, frozenset[str]] = field(default_factory=dict)
+    colocated: dict[Key, frozenset[str]] = field(default_factory=dict)
     device_free_bytes: dict[Key, int] = field(default_factory=dict)
     volumes: Mapping[str, Terms] = field(default_factory=dict)
-    strays: tuple[tuple[Key, TaskId], ...] = ()
-    setback: Setback | None = None
+    orphaned_tasks: tuple[tuple[Key, TaskId], ...] = ()
+    create_failure: CreateFailure | None = None
     lost: frozenset[str] = frozenset()

@@ -14,10 +14,10 @@ from inference_operator.api.job import KIND, InferenceJobSpec, InferenceJobStatu
 from inference_operator.api.model import KIND as MODEL_KIND
 from inference_operator.api.model import InferenceModelSpec, InferenceModelStatus
 from inference_operator.api.schema import GROUP
-from inference_operator.state.objects import Autoscaler, Job, Key, Model, Node, Pod, PodPhase, Taint, Trouble, Worker
+from inference_operator.state.objects import Autoscaler, Job, Key, Model, Node, Pod, PodPhase, PodProblem, Taint, Worker
 from inference_operator.state.power import Exporter
 from inference_operator.state.resources import PODS, add, amounts
-from inference_operator.state.topology import Requirement, Volume
+from inference_operator.state.topology import NodeSelectorRequirement, Volume
 from inference_protocol.messages import decode_report
 
 Raw = Mapping[str, Any]
@@ -271,7 +271,7 @@ def parse_volume(raw: Raw) -> Volume | None:
     if found.status.phase != "Bound" or claim is None or affinity is None or affinity.required is None:
         return None
     terms = tuple(
-        tuple(Requirement(r.key, r.operator, r.values) for r in (*term.match_expressions, *term.match_fields))
+        tuple(NodeSelectorRequirement(r.key, r.operator, r.values) for r in (*term.match_expressions, *term.match_fields))
         for term in affinity.required.node_selector_terms
     )
     return Volume(found.metadata.uid, found.metadata.resource_version, claim.namespace, claim.name, terms)
@@ -331,7 +331,7 @@ def parse_pod(raw: Raw) -> Pod:
         ready=any(c.type == "Ready" and c.status == "True" for c in status.conditions),
         address=status.pod_ip,
         worker=_worker(meta),
-        trouble=_trouble(status, state),
+        problem=_trouble(status, state),
         report=decode_report(ended.message) if ended else None,
         exit_code=ended.exit_code if ended else None,
         started=started,
@@ -374,21 +374,21 @@ def _worker(meta: _Meta) -> Worker:
     )
 
 
-def _trouble(status: _PodStatus, state: _State) -> Trouble | None:
+def _trouble(status: _PodStatus, state: _State) -> PodProblem | None:
     """The first thing that keeps a pod from running, or that ended it."""
     if status.reason:
-        return Trouble(status.reason, status.message)
+        return PodProblem(status.reason, status.message)
     if state.terminated is not None and state.terminated.exit_code != 0:
-        return Trouble(state.terminated.reason or "Error", state.terminated.message)
+        return PodProblem(state.terminated.reason or "Error", state.terminated.message)
     if state.waiting is not None and state.waiting.reason not in _BEGINNING:
-        return Trouble(state.waiting.reason, state.waiting.message)
+        return PodProblem(state.waiting.reason, state.waiting.message)
     for sidecar in status.init_container_statuses:
         # While the worker runs, what its sidecar is at is the worker's to tell.
         if state.running is None and (waits := sidecar.state.waiting) is not None and waits.reason not in _BEGINNING:
-            return Trouble(waits.reason, waits.message)
+            return PodProblem(waits.reason, waits.message)
     for condition in status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
-            return Trouble(condition.reason, condition.message)
+            return PodProblem(condition.reason, condition.message)
     return None
 
 

@@ -9,9 +9,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from inference_operator.state.finished import is_finished
-from inference_operator.state.load import Measure
+from inference_operator.state.load import ScalingMetrics
 from inference_operator.state.objects import (
     Autoscaler,
+    CreateFailure,
     Job,
     Key,
     MetricsApi,
@@ -22,12 +23,11 @@ from inference_operator.state.objects import (
     Pod,
     PoolObserved,
     Reading,
-    Setback,
     Worker,
 )
 from inference_operator.state.pool_key import pool_key
 from inference_operator.state.power import Drawn, Exporter
-from inference_operator.state.task_index import NEWS_TAKE, Lodgers
+from inference_operator.state.task_index import NEWS_TAKE, TaskIndex
 from inference_operator.state.volumes import Volumes
 
 # An assumed pod that the API server never showed is dropped after this: the write was lost.
@@ -52,39 +52,39 @@ class Store:
         # Services by their job's uid.
         self.services: dict[str, Key] = {}
         self.readings: dict[str, Reading] = {}
-        self.setbacks: dict[Key, Setback] = {}
+        self.create_failures: dict[Key, CreateFailure] = {}
         # Measures of serving jobs by their uid.
-        self.measures: dict[str, Measure] = {}
+        self.scaling_metrics: dict[str, ScalingMetrics] = {}
         self.autoscalers: dict[Key, Autoscaler] = {}
         self.volumes = Volumes()
         self.metrics_api = MetricsApi(MetricsApiState.DISABLED)
         self.exporters: dict[Key, Exporter] = {}
         # What the devices of a worker have drawn, by its pod's uid and theirs.
         self.meters: dict[str, dict[str, Drawn]] = {}
-        # How nodes are used beyond what their pods ask for: by strangers, as meters tell, and by our workers, as they tell.
-        self.strangers: dict[str, float] = {}
+        # How nodes are used beyond what their pods ask for: by unmanaged users, as meters tell, and by our workers, as they tell.
+        self.unmanaged_usage: dict[str, float] = {}
         self.busy: dict[str, float] = {}
         self._pods_of: dict[str, set[Key]] = {}
         self._jobs_of: dict[Key, set[Key]] = {}
         self._keys_by_uid: dict[str, Key] = {}
-        self._gone: dict[str, None] = {}
-        self.lodgers = Lodgers(self.jobs, self._keys_by_uid, self._gone, self.pods, self.readings)
+        self._tombstones: dict[str, None] = {}
+        self.task_index = TaskIndex(self.jobs, self._keys_by_uid, self._tombstones, self.pods, self.readings)
 
     # jobs
 
     def put_job(self, job: Job) -> bool:
         """Take a job in; False when nothing changed or it is older than what is known."""
         old = self.jobs.get(job.key)
-        if job.uid in self._gone:
+        if job.uid in self._tombstones:
             return False
         if old is not None and old.uid == job.uid and (not is_newer(job.resource_version, old.resource_version) or old == job):
             return False
         self._unlink(old)
         if old is not None and old.uid != job.uid:
-            self.setbacks.pop(job.key, None)
+            self.create_failures.pop(job.key, None)
         self.jobs[job.key] = job
         self._keys_by_uid[job.uid] = job.key
-        self.lodgers.link(job)
+        self.task_index.link(job)
         if job.spec is not None:
             self._jobs_of.setdefault(Key(job.key.namespace, job.spec.model), set()).add(job.key)
         return True
@@ -92,20 +92,20 @@ class Store:
     def drop_job(self, key: Key, uid: str, *, for_good: bool = True) -> None:
         """The job is gone; for good, unless that is only what one answer said."""
         if for_good:
-            self._bury(uid)
+            self._add_tombstone(uid)
         old = self.jobs.get(key)
         if old is None or old.uid != uid:
             return
         self._unlink(old)
         del self.jobs[key]
-        self.setbacks.pop(key, None)
-        self.lodgers.drop_tasks_of(old)
+        self.create_failures.pop(key, None)
+        self.task_index.drop_tasks_of(old)
 
     def _unlink(self, job: Job | None) -> None:
         if job is None:
             return
         self._keys_by_uid.pop(job.uid, None)
-        self.lodgers.unlink(job)
+        self.task_index.unlink(job)
         if job.spec is not None and (users := self._jobs_of.get(Key(job.key.namespace, job.spec.model))) is not None:
             users.discard(job.key)
             if not users:
@@ -128,7 +128,7 @@ class Store:
     def put_pod(self, pod: Pod) -> bool:
         """Take a pod in; False when it is older than what is known."""
         old = self.pods.get(pod.key)
-        if pod.uid and pod.uid in self._gone:
+        if pod.uid and pod.uid in self._tombstones:
             return False
         if (
             old is not None
@@ -140,9 +140,9 @@ class Store:
         if old is not None:
             self._forget_pod(old)
             if old.uid not in ("", pod.uid):
-                self.lodgers.host_replaced(old.key)
+                self.task_index.worker_replaced(old.key)
         self.pods[pod.key] = pod
-        self.lodgers.host_seen(pod)
+        self.task_index.worker_seen(pod)
         if pod.worker is not None:
             self._pods_of.setdefault(pod.worker.job_uid, set()).add(pod.key)
         return True
@@ -151,15 +151,15 @@ class Store:
         """The pod is gone. An assumed pod (no uid yet) goes by its key alone."""
         old = self.pods.get(key)
         if uid:
-            self._bury(uid)
+            self._add_tombstone(uid)
         if old is None or (uid and old.uid and old.uid != uid):
             return
         self._forget_pod(old)
-        self.lodgers.host_replaced(key)
+        self.task_index.worker_replaced(key)
         del self.pods[key]
         self.readings.pop(old.uid, None)
         self.meters.pop(old.uid, None)
-        self.lodgers.host_gone(old.uid)
+        self.task_index.worker_gone(old.uid)
 
     def mark_deleting(self, key: Key, uid: str) -> None:
         """We have deleted the pod: until the watch says so too, nobody needs to delete it again."""
@@ -178,7 +178,7 @@ class Store:
 
     def put_reading(self, pod: Pod, reading: Reading) -> None:
         """Take in a worker's answer."""
-        self.lodgers.heard(pod, reading)
+        self.task_index.heard(pod, reading)
         self.readings[pod.uid] = reading
 
     def drop_stale_assumptions(self, now: datetime) -> tuple[str, ...]:
@@ -227,12 +227,12 @@ class Store:
 
     # replacing by a list
 
-    def _bury(self, uid: str) -> None:
+    def _add_tombstone(self, uid: str) -> None:
         """Remember that an object is gone: an event that was under way must not bring it back."""
-        self._gone[uid] = None
-        if len(self._gone) > 20_000:
-            for old in list(self._gone)[:10_000]:
-                del self._gone[old]
+        self._tombstones[uid] = None
+        if len(self._tombstones) > 20_000:
+            for old in list(self._tombstones)[:10_000]:
+                del self._tombstones[old]
 
     # views
 
@@ -245,22 +245,22 @@ class Store:
         # A uid in a label of another namespace is a forgery: owners and what they own share theirs.
         pods = tuple(pod for pod in self.workers_of(job.uid) if pod.key.namespace == key.namespace)
         readings = {pod.uid: self.readings[pod.uid] for pod in pods if pod.uid in self.readings}
-        if (lodger := self.lodgers.view(job)) is not None:
-            pods = (*pods, lodger)
-            host = self.pods[lodger.key].worker
-            own = model is not None and host is not None and host.job_uid == model.uid
-            if (reading := self.lodgers.reading(lodger, job, own=own)) is not None:
-                readings[lodger.uid] = reading
+        if (hosted := self.task_index.view(job)) is not None:
+            pods = (*pods, hosted)
+            warm_worker = self.pods[hosted.key].worker
+            own = model is not None and warm_worker is not None and warm_worker.job_uid == model.uid
+            if (reading := self.task_index.reading(hosted, job, own=own)) is not None:
+                readings[hosted.uid] = reading
         return Observed(
             job=job,
             model=model,
             pods=pods,
             has_service=job.uid in self.services,
-            setback=self.setbacks.get(key),
+            create_failure=self.create_failures.get(key),
             lost=frozenset(pod.uid for pod in pods if self._is_lost(pod)),
             readings=readings,
             meters={pod.uid: dict(self.meters[pod.uid]) for pod in pods if pod.uid in self.meters},
-            measure=self.measures.get(job.uid),
+            scaling_metrics=self.scaling_metrics.get(job.uid),
             autoscalers=self.autoscalers_of(key),
             metrics_api=self.metrics_api,
             volumes=self.volumes.terms(key.namespace),
@@ -272,26 +272,26 @@ class Store:
         if model is None:
             return None
         pods = tuple(pod for pod in self.workers_of(model.uid) if pod.key.namespace == key.namespace)
-        lodgers = {pod.key: [self.jobs[job] for job in self.lodgers.on(pod.key) if job in self.jobs] for pod in pods}
+        hosted = {pod.key: [self.jobs[job] for job in self.task_index.on(pod.key) if job in self.jobs] for pod in pods}
         return PoolObserved(
             model=model,
             pods=pods,
-            lodgers={pod: len(jobs) for pod, jobs in lodgers.items()},
-            busy_seconds={pod: sum(_left(job, now) for job in jobs) for pod, jobs in lodgers.items()},
+            tasks={pod: len(jobs) for pod, jobs in hosted.items()},
+            busy_seconds={pod: sum(_left(job, now) for job in jobs) for pod, jobs in hosted.items()},
             idle_seconds={
                 pod.uid: reading.telemetry.idle_seconds
                 for pod in pods
                 if (reading := self.readings.get(pod.uid)) is not None and reading.telemetry.idle_seconds is not None
             },
-            guests={pod.key: frozenset(r.telemetry.guests) for pod in pods if (r := self.readings.get(pod.uid)) is not None},
+            colocated={pod.key: frozenset(r.telemetry.colocated) for pod in pods if (r := self.readings.get(pod.uid)) is not None},
             device_free_bytes={
                 pod.key: facts.device_free_bytes
                 for pod in pods
                 if (r := self.readings.get(pod.uid)) is not None and (facts := r.telemetry.model) is not None
             },
             volumes=self.volumes.terms(key.namespace),
-            strays=tuple((pod.key, id_) for pod in pods for id_ in self.lodgers.strays(pod, now)),
-            setback=self.setbacks.get(pool_key(key)),
+            orphaned_tasks=tuple((pod.key, id_) for pod in pods for id_ in self.task_index.orphaned_tasks(pod, now)),
+            create_failure=self.create_failures.get(pool_key(key)),
             lost=frozenset(pod.uid for pod in pods if self._is_lost(pod)),
         )
 
@@ -312,7 +312,7 @@ def _left(job: Job, now: datetime) -> float:
     return max(whole - gone, 0.05 * whole)
 
 
-def ghosts(known: Mapping[Key, str], listed: Iterable[tuple[Key, str]]) -> list[tuple[Key, str]]:
+def stale_objects(known: Mapping[Key, str], listed: Iterable[tuple[Key, str]]) -> list[tuple[Key, str]]:
     """What the view still holds though a complete list no longer has it (kopf reports no deletion that it missed)."""
     present = dict(listed)
     return [(key, uid) for key, uid in known.items() if present.get(key) != uid]

@@ -1,4 +1,4 @@
-"""Tasks on warm workers: which jobs lodge where, what workers have said of their tasks, and which of these nobody waits for."""
+"""Tasks on warm workers: which jobs run where, what workers have said of their tasks, and which of these nobody waits for."""
 
 from collections.abc import Container, Mapping
 from dataclasses import replace
@@ -9,14 +9,14 @@ import msgspec
 from inference_operator.api.instants import shift
 from inference_operator.api.job import AttemptOutcome, AttemptStatus
 from inference_operator.state.finished import is_finished
-from inference_operator.state.objects import Job, Key, Lodging, Pod, PodPhase, Reading, TaskId, Worker
+from inference_operator.state.objects import HostedTask, Job, Key, Pod, PodPhase, Reading, TaskId, Worker
 from inference_protocol.messages import TaskState
 
 # What is unknown for longer than this is not merely news that are still under way.
 NEWS_TAKE = timedelta(seconds=30)
 
 
-class Lodgers:
+class TaskIndex:
     """Looks at the store's jobs, their keys by uid, the uids of what is gone for good, pods and readings; keeps the rest itself."""
 
     def __init__(
@@ -27,7 +27,7 @@ class Lodgers:
         pods: Mapping[Key, Pod],
         readings: Mapping[str, Reading],
     ) -> None:
-        self._jobs, self._keys, self._gone = jobs, keys, gone
+        self._jobs, self._keys, self._tombstones = jobs, keys, gone
         self._pods, self._readings = pods, readings
         # What warm workers have said of tasks, with the time it was heard, by job's uid and attempt.
         self.tasks: dict[TaskId, tuple[TaskState, datetime]] = {}
@@ -40,7 +40,7 @@ class Lodgers:
         # Jobs whose newest attempt runs, by the pod that runs it.
         self._on: dict[Key, set[Key]] = {}
 
-    # who lodges where
+    # which job runs where
 
     def on(self, pod: Key) -> tuple[Key, ...]:
         """The jobs whose newest attempt a pod runs."""
@@ -85,33 +85,33 @@ class Lodgers:
 
     # their hosts
 
-    def host_seen(self, pod: Pod) -> None:
+    def worker_seen(self, pod: Pod) -> None:
         """A warm worker that has ended: what it ran then is remembered."""
         if pod.worker is not None and pod.worker.pool and pod.terminal and (running := self._at_its_turn(pod)) is not None:
             self._last_run.setdefault(pod.uid, running)
 
-    def host_replaced(self, host: Key) -> None:
+    def worker_replaced(self, warm_worker: Key) -> None:
         """What a worker has said of tasks that it has not ended says nothing of one that comes after it under its name."""
-        for job in self.on(host):
+        for job in self.on(warm_worker):
             attempt = self._jobs[job].status.last_attempt
             id_ = (self._jobs[job].uid, attempt.number if attempt is not None else 0)
             known = self.tasks.get(id_)
             if known is not None and known[0].report is None:
                 self.drop_task(*id_)
 
-    def host_gone(self, uid: str) -> None:
+    def worker_gone(self, uid: str) -> None:
         """Nothing of this pod will be asked any more."""
         self._unowned.pop(uid, None)
         self._last_run.pop(uid, None)
 
-    def _at_its_turn(self, host: Pod) -> TaskId | None:
+    def _at_its_turn(self, warm_worker: Pod) -> TaskId | None:
         """The task that a worker runs, which takes one after the other as they come; None when nothing is known of any.
 
         First come those that its last reading told of, in their order, then those that were ordered since.
         """
-        reading = self._readings.get(host.uid)
+        reading = self._readings.get(warm_worker.uid)
         told = [(t.uid, t.attempt) for t in reading.telemetry.tasks] if reading is not None else []
-        newest = [(job.uid, job.status.attempts) for job in (self._jobs[key] for key in self.on(host.key))]
+        newest = [(job.uid, job.status.attempts) for job in (self._jobs[key] for key in self.on(warm_worker.key))]
         ordered = sorted((id_ for id_ in newest if id_ in self.tasks), key=lambda id_: self.tasks[id_][1])
         known = ((id_, self.tasks.get(id_)) for id_ in (*told, *ordered))
         return next((id_ for id_, heard in known if heard is None or heard[0].report is None), None)
@@ -125,45 +125,45 @@ class Lodgers:
         if unowned:
             self._unowned[pod.uid] = {id_: before.get(id_, reading.time) for id_ in unowned}
 
-    def strays(self, pod: Pod, now: datetime) -> tuple[TaskId, ...]:
+    def orphaned_tasks(self, pod: Pod, now: datetime) -> tuple[TaskId, ...]:
         """A worker's tasks that nobody waits for: their job has gone or gone on, or is unknown for longer than news take."""
-        return tuple(id_ for id_, since in self._unowned.get(pod.uid, {}).items() if self._is_stray(id_, since, now))
+        return tuple(id_ for id_, since in self._unowned.get(pod.uid, {}).items() if self._is_orphaned(id_, since, now))
 
-    def forget_stray(self, host: Key, id_: TaskId) -> None:
+    def forget_orphan(self, warm_worker: Key, id_: TaskId) -> None:
         """A worker was told to stop it: its next answer says whether it has heard."""
-        if (pod := self._pods.get(host)) is not None:
+        if (pod := self._pods.get(warm_worker)) is not None:
             self._unowned.get(pod.uid, {}).pop(id_, None)
 
     def _is_owned(self, task: TaskState) -> bool:
         key = self._keys.get(task.uid)
         return key is not None and task.attempt >= self._jobs[key].status.attempts
 
-    def _is_stray(self, id_: TaskId, since: datetime, now: datetime) -> bool:
+    def _is_orphaned(self, id_: TaskId, since: datetime, now: datetime) -> bool:
         uid, attempt = id_
         if (key := self._keys.get(uid)) is not None:
             return attempt < self._jobs[key].status.attempts
-        return uid in self._gone or now - since > NEWS_TAKE
+        return uid in self._tombstones or now - since > NEWS_TAKE
 
     # views
 
     def view(self, job: Job) -> Pod | None:
         """The warm worker that has the job's newest attempt, as if it were the attempt's own pod."""
         attempt = job.status.last_attempt
-        host = self._pods.get(Key(job.key.namespace, attempt.pod)) if attempt is not None else None
-        if attempt is None or host is None or host.worker is None or not host.worker.pool:
+        warm_worker = self._pods.get(Key(job.key.namespace, attempt.pod)) if attempt is not None else None
+        if attempt is None or warm_worker is None or warm_worker.worker is None or not warm_worker.worker.pool:
             return None
         own = (job.uid, attempt.number)
         known = self.tasks.get(own)
         state, heard = known if known is not None else (None, None)
-        if attempt.outcome is not AttemptOutcome.RUNNING and not _may_go_on(attempt, host, state):
+        if attempt.outcome is not AttemptOutcome.RUNNING and not _may_go_on(attempt, warm_worker, state):
             return None
         stopping = own in self._stopping or (state is not None and state.stopping)
         placement = job.status.placement
         report = state.report if state is not None else None
-        phase = host.phase
-        if report is not None and not host.terminal:
+        phase = warm_worker.phase
+        if report is not None and not warm_worker.terminal:
             phase = PodPhase.FAILED if report.outcome == "Failed" else PodPhase.SUCCEEDED
-        started = ordered = placement.decision_time if placement is not None else host.started
+        started = ordered = placement.decision_time if placement is not None else warm_worker.started
         ended = heard
         if state is not None and heard is not None and state.ran_seconds is not None:
             # What the worker did and drew before its turn came, and since it ended, is others'.
@@ -171,31 +171,33 @@ class Lodgers:
             began = shift(ended, -state.ran_seconds)
             started = began if ordered is None else max(ordered, began)
         return replace(
-            host,
+            warm_worker,
             phase=phase,
-            deleting=host.deleting or stopping,
+            deleting=warm_worker.deleting or stopping,
             # An order that was heard is not yet work that goes on: that is what the worker's telemetry tells.
-            ready=host.ready and self._works_on(host, job.uid, attempt.number),
-            worker=Worker(job.uid, attempt.number, state.revision if state is not None else "", host.worker.accelerator, placement),
-            report=report if report is not None else host.report if host.terminal else None,
+            ready=warm_worker.ready and self._works_on(warm_worker, job.uid, attempt.number),
+            worker=Worker(
+                job.uid, attempt.number, state.revision if state is not None else "", warm_worker.worker.accelerator, placement
+            ),
+            report=report if report is not None else warm_worker.report if warm_worker.terminal else None,
             created=ordered,
             started=started,
-            ended=ended if report is not None else host.ended,
-            lodging=Lodging(state, waited=report is None and self._last_run.get(host.uid, own) != own),
+            ended=ended if report is not None else warm_worker.ended,
+            hosted_task=HostedTask(state, waited=report is None and self._last_run.get(warm_worker.uid, own) != own),
         )
 
-    def reading(self, host: Pod, job: Job, *, own: bool) -> Reading | None:
+    def reading(self, warm_worker: Pod, job: Job, *, own: bool) -> Reading | None:
         """A warm worker's reading as a job's: its progress, nothing of the others', and the worker's model if that is its `own`."""
-        reading = self._readings.get(host.uid)
+        reading = self._readings.get(warm_worker.uid)
         if reading is None:
             return None
-        id_ = (job.uid, host.number)
+        id_ = (job.uid, warm_worker.number)
         progress = next((task.progress for task in reading.telemetry.tasks if (task.uid, task.attempt) == id_), None)
         model = reading.telemetry.model if own else None
         return replace(reading, telemetry=msgspec.structs.replace(reading.telemetry, progress=progress, model=model, sketch={}))
 
-    def _works_on(self, host: Pod, uid: str, attempt: int) -> bool:
-        reading = self._readings.get(host.uid)
+    def _works_on(self, warm_worker: Pod, uid: str, attempt: int) -> bool:
+        reading = self._readings.get(warm_worker.uid)
         tasks = reading.telemetry.tasks if reading is not None else ()
         return any((task.uid, task.attempt) == (uid, attempt) and task.state == "Running" for task in tasks)
 
@@ -210,9 +212,9 @@ def _at_work(job: Job) -> Key | None:
     return Key(job.key.namespace, attempt.pod)
 
 
-def _may_go_on(attempt: AttemptStatus, host: Pod, state: TaskState | None) -> bool:
+def _may_go_on(attempt: AttemptStatus, warm_worker: Pod, state: TaskState | None) -> bool:
     """Whether a warm worker may still have an attempt that was cut short: until it says that it has not."""
     if attempt.outcome is not AttemptOutcome.DISRUPTED or (state is not None and state.report is not None):
         return False
     # Another worker that came under the name of the one that is gone never had it.
-    return host.created is None or attempt.end_time is None or host.created <= attempt.end_time
+    return warm_worker.created is None or attempt.end_time is None or warm_worker.created <= attempt.end_time

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
+class NodeSelectorRequirement:
     """One expression of a node selector, about a label, or about the node's name (`metadata.name`, from matchFields)."""
 
     key: str
@@ -31,7 +31,7 @@ class Requirement:
 
 
 # One of them has to hold wholly.
-Terms = tuple[tuple[Requirement, ...], ...]
+Terms = tuple[tuple[NodeSelectorRequirement, ...], ...]
 NAME_FIELD = "metadata.name"
 ZONE_LABEL = "topology.kubernetes.io/zone"
 

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from inference_operator.runtime.clock import Clock
-from inference_operator.scheduling.types import Answer, Demand, Host, Need
+from inference_operator.scheduling.types import Decision, PlacementRequest, PoolDemand, WarmWorker
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Key, Model, PoolObserved
 from inference_operator.state.pool_key import pool_key
 from inference_operator.state.store import Store
 from inference_operator.warmpools.credentials import Tokens
 from inference_operator.warmpools.eligibility import Pool, pool_of
-from inference_operator.warmpools.pool import Standing, hosts, plan_pool, pool_need, standing
+from inference_operator.warmpools.pool import PoolState, plan_pool, pool_request, pool_state, warm_workers
 from inference_operator.workers.actions import CreatePod, Plan
 
 
@@ -22,9 +22,9 @@ class Look:
 
     observed: PoolObserved
     pool: Pool | None
-    stand: Standing
-    demand: Demand
-    need: Need | None
+    state: PoolState
+    demand: PoolDemand
+    placement_request: PlacementRequest | None
     now: datetime
 
 
@@ -42,28 +42,28 @@ class Pools:
         found = self._store.models.items()
         return [key for key, model in found if _has_pool(model) or self._store.workers_of(model.uid)]
 
-    def look(self, model: Key, demand: Demand) -> Look | None:
+    def look(self, model: Key, demand: PoolDemand) -> Look | None:
         """How a pool stands now; None when its model is gone."""
         now = self._clock.now()
         observed = self._store.observe_pool(model, now)
         if observed is None:
             return None
         pool = pool_of(observed.model, self._settings)
-        stand = standing(observed, pool, demand, self._settings, now)
-        return Look(observed, pool, stand, demand, pool_need(observed, pool, stand, demand, self._settings, now), now)
+        state = pool_state(observed, pool, demand, self._settings, now)
+        return Look(observed, pool, state, demand, pool_request(observed, pool, state, demand, self._settings, now), now)
 
-    def plan(self, look: Look, answer: Answer | None) -> Plan:
+    def plan(self, look: Look, decision: Decision | None) -> Plan:
         """What to do about a pool."""
-        return plan_pool(look.observed, look.pool, look.stand, answer, self._settings, self._tokens, look.now)
+        return plan_pool(look.observed, look.pool, look.state, decision, self._settings, self._tokens, look.now)
 
-    def hosts(self, looks: Iterable[Look], blocked: Iterable[Key]) -> tuple[Host, ...]:
+    def warm_workers(self, looks: Iterable[Look], blocked: Iterable[Key]) -> tuple[WarmWorker, ...]:
         """The pools' workers as places for tasks. Pools that found no room are `blocked`: they will not grow soon."""
         full = frozenset(blocked)
-        found: list[Host] = []
+        found: list[WarmWorker] = []
         for look in looks:
             if look.pool is not None:
                 is_full = pool_key(look.observed.model.key) in full
-                found += hosts(look.observed, look.pool, look.stand, look.demand, self._settings, look.now, blocked=is_full)
+                found += warm_workers(look.observed, look.pool, look.state, look.demand, self._settings, look.now, blocked=is_full)
         return tuple(found)
 
 

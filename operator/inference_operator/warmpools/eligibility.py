@@ -8,11 +8,11 @@ from inference_operator.api import names
 from inference_operator.api.conditions import Reason
 from inference_operator.api.instants import EARLIEST
 from inference_operator.api.job import Accelerator, Backend, InferenceJobSpec, InferenceJobStatus
-from inference_operator.api.model import Guests, Profile, WarmPool
+from inference_operator.api.model import Profile, Sharing, WarmPool
 from inference_operator.api.schema import rfc3339
 from inference_operator.jobs import admission
 from inference_operator.scheduling.estimate import find_profile, wanted
-from inference_operator.scheduling.types import Guest, Memory, Offer, mounted
+from inference_operator.scheduling.types import ColocatedModel, ModelMemory, Offer, mounted
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Job, Key, Model, Observed
 from inference_operator.state.pool_key import pool_key
@@ -89,10 +89,10 @@ def _is_special(spec: InferenceJobSpec) -> bool:
     return bool(spec.node_selector or spec.tolerations or spec.resources or spec.template)
 
 
-def guest_of(observed: Observed, settings: Settings) -> Guest | None:
+def colocated_model_of(observed: Observed, settings: Settings) -> ColocatedModel | None:
     """What a job would ask of another model's warm worker; None for one that needs a worker of its own.
 
-    Only what was measured is lodged: where the memory of a model is not known, nobody can tell whether there is room for it.
+    Only what was measured is co-located: where the memory of a model is not known, nobody can tell whether there is room for it.
     """
     spec, model = observed.job.spec, observed.model
     if spec is None or spec.input is None or model is None or _is_special(spec):
@@ -101,28 +101,28 @@ def guest_of(observed: Observed, settings: Settings) -> Guest | None:
     if source.digest is None or source.quantization is not None or chosen(spec.backend, source.format).backend is not Backend.ONNX:
         return None
     subject = wanted(source, Backend.ONNX)
-    known: list[tuple[str, Memory]] = []
+    known: list[tuple[str, ModelMemory]] = []
     for name in classes(spec.accelerator, settings):
         profile = find_profile(model, subject, accelerator=name, batch_size=spec.batch_size)
         on_device = settings.accelerators[name].resource_name is not None
         if profile is not None and _is_known(profile, spec.batch_size, on_device=on_device):
             known.append((name, _memory(profile)))
     mounts = tuple(sorted(claims(spec, source).items()))
-    return Guest(observed.job.key.namespace, source.digest, spec.batch_size, mounts, tuple(known)) if known else None
+    return ColocatedModel(observed.job.key.namespace, source.digest, spec.batch_size, mounts, tuple(known)) if known else None
 
 
 def offer_of(pool: Pool, accelerator: str, memory_bytes: int | None) -> Offer | None:
-    """What a pool's workers of a class have for guests; None where the pool wants none, or room can't be reckoned.
+    """What a pool's workers of a class have for co-located models; None where the pool wants none, or room can't be reckoned.
 
     `memory_bytes` is what their processes may use. What a device has left each worker tells of its own.
     """
     model = pool.like.model
-    if pool.spec.guests is Guests.NONE or memory_bytes is None or model is None or pool.backend is not Backend.ONNX:
+    if pool.spec.sharing is Sharing.NONE or memory_bytes is None or model is None or pool.backend is not Backend.ONNX:
         return None
     own = find_profile(model, wanted(pool.source, pool.backend), accelerator=accelerator, batch_size=pool.spec.batch_size)
     if own is None or not own.memory_bytes:
         return None
-    room = Memory(max(0, memory_bytes - own.memory_bytes))
+    room = ModelMemory(max(0, memory_bytes - own.memory_bytes))
     return Offer(model.key.namespace, pool.spec.batch_size, tuple(sorted(pool.mounts.items())), room)
 
 
@@ -131,8 +131,8 @@ def _is_known(profile: Profile, batch_size: int, *, on_device: bool) -> bool:
     return bool(profile.memory_bytes) and (not on_device or (profile.device_bytes > 0 and profile.batch_size >= batch_size))
 
 
-def _memory(profile: Profile | None) -> Memory:
-    return Memory(profile.memory_bytes, profile.device_bytes) if profile is not None else Memory(0)
+def _memory(profile: Profile | None) -> ModelMemory:
+    return ModelMemory(profile.memory_bytes, profile.device_bytes) if profile is not None else ModelMemory(0)
 
 
 def order(observed: Observed, attempt: int, revision: str, accelerator: str) -> TaskOrder:
@@ -160,15 +160,15 @@ def order(observed: Observed, attempt: int, revision: str, accelerator: str) -> 
 
 
 def pool_for(observed: Observed, settings: Settings) -> Key | None:
-    """The pool that a job waits for; None for one that gets its own worker, also when the pool is in trouble."""
+    """The pool that a job waits for; None for one that gets its own worker, also when the pool is failing."""
     model = observed.model
     pool = pool_of(model, settings) if model is not None else None
     if model is None or pool is None or not takes(pool, observed):
         return None
-    return None if in_trouble(model) else pool_key(model.key)
+    return None if is_failing(model) else pool_key(model.key)
 
 
-def in_trouble(model: Model) -> bool:
+def is_failing(model: Model) -> bool:
     """Whether jobs stay away from the model's pool for now: none of its workers is ready, and it says why."""
     told = model.status.warm_pool
     if told is None or told.message is None or told.ready:

@@ -11,7 +11,7 @@ from inference_operator.warmpools.credentials import TaskKey
 _FIELD = "task-key"
 
 
-class Vault:
+class TaskKeySecret:
     """Makes workers' tokens, once it is open."""
 
     def __init__(self, kube: KubeClient, namespace: str, name: str) -> None:

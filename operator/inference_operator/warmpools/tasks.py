@@ -33,48 +33,48 @@ class Tasks:
         # By task, with the address that is asked: a worker that comes after another under its name has one of its own.
         self._followers: dict[TaskId, tuple[str, asyncio.Task[None]]] = {}
 
-    async def start(self, job: Key, host: Key, address: str, order: TaskOrder) -> None:
+    async def start(self, job: Key, warm_worker: Key, address: str, order: TaskOrder) -> None:
         """Order a task, and follow it. Raises WorkerUnreachableError."""
-        state = await self._workers.order(address, self._tokens.token(host), order)
+        state = await self._workers.order(address, self._tokens.token(warm_worker), order)
         self._heard(job, state)
         if state.report is None:
-            self._have_followed(job, host, address, (order.uid, order.attempt))
+            self._have_followed(job, warm_worker, address, (order.uid, order.attempt))
 
-    async def stop(self, job: Key, host: Key, address: str, uid: str, attempt: int) -> None:
+    async def stop(self, job: Key, warm_worker: Key, address: str, uid: str, attempt: int) -> None:
         """Have a task end early; its end is heard as any other, if its job still is there. Raises WorkerUnreachableError."""
-        state = await self._workers.stop(address, self._tokens.token(host), TaskQuery(uid=uid, attempt=attempt))
+        state = await self._workers.stop(address, self._tokens.token(warm_worker), TaskQuery(uid=uid, attempt=attempt))
         if self._store.job_key(uid) != job:
-            self._store.lodgers.forget_stray(host, (uid, attempt))
+            self._store.task_index.forget_orphan(warm_worker, (uid, attempt))
             return
-        self._store.lodgers.mark_stopping(uid, attempt)
+        self._store.task_index.mark_stopping(uid, attempt)
         self._heard(job, state or TaskState(uid, attempt, "", "Ended", report=_UNKNOWN))
         if state is not None and state.report is None:
-            self._have_followed(job, host, address, (uid, attempt))
+            self._have_followed(job, warm_worker, address, (uid, attempt))
 
-    def _have_followed(self, job: Key, host: Key, address: str, id_: TaskId) -> None:
+    def _have_followed(self, job: Key, warm_worker: Key, address: str, id_: TaskId) -> None:
         before, follower = self._followers.get(id_, ("", None))
         if before == address:
             return
         if follower is not None:
             follower.cancel()
-        self._followers[id_] = (address, asyncio.get_running_loop().create_task(self._follow(job, host, address, id_)))
+        self._followers[id_] = (address, asyncio.get_running_loop().create_task(self._follow(job, warm_worker, address, id_)))
 
     def _heard(self, job: Key, state: TaskState) -> None:
-        if self._store.lodgers.put_task(state, self._clock.now()):
+        if self._store.task_index.put_task(state, self._clock.now()):
             self._wake(job)
 
-    async def _follow(self, job: Key, host: Key, address: str, id_: TaskId) -> None:
+    async def _follow(self, job: Key, warm_worker: Key, address: str, id_: TaskId) -> None:
         try:
-            await self._until_ended(job, host, address, id_)
+            await self._until_ended(job, warm_worker, address, id_)
         finally:
             if self._followers.get(id_, ("", None))[1] is asyncio.current_task():
                 del self._followers[id_]
 
-    async def _until_ended(self, job: Key, host: Key, address: str, id_: TaskId) -> None:
+    async def _until_ended(self, job: Key, warm_worker: Key, address: str, id_: TaskId) -> None:
         query = TaskQuery(uid=id_[0], attempt=id_[1], seconds=_WAIT_SECONDS)
-        token = self._tokens.token(host)
-        pod = self._store.pods.get(host)
-        while pod is not None and (now := self._store.pods.get(host)) is not None and now.uid == pod.uid:
+        token = self._tokens.token(warm_worker)
+        pod = self._store.pods.get(warm_worker)
+        while pod is not None and (now := self._store.pods.get(warm_worker)) is not None and now.uid == pod.uid:
             if self._store.job_key(id_[0]) is None:
                 # Nobody waits for it any more; its worker's pool has it stopped.
                 return
@@ -86,7 +86,7 @@ class Tasks:
                 continue
             if state is None:
                 # It does not know the task: a look at the job orders it anew.
-                self._store.lodgers.drop_task(*id_)
+                self._store.task_index.drop_task(*id_)
                 self._wake(job)
                 return
             self._heard(job, state)

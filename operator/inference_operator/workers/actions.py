@@ -32,7 +32,7 @@ class DeletePod:
 class StartTask:
     """Have a warm worker run an attempt, or say how it stands if it has it already."""
 
-    host: Key
+    warm_worker: Key
     address: str
     order: TaskOrder
 
@@ -41,7 +41,7 @@ class StartTask:
 class StopTask:
     """Have a warm worker commit what it has of an attempt, and end it."""
 
-    host: Key
+    warm_worker: Key
     address: str
     uid: str
     attempt: int

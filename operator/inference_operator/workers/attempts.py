@@ -8,7 +8,7 @@ from inference_operator.api.instants import shift
 from inference_operator.api.job import AttemptOutcome
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Observed, Pod, PodPhase
-from inference_operator.workers.pod_problems import trouble_of
+from inference_operator.workers.pod_problems import problem_of
 from inference_protocol.reasons import PERMANENT, WorkerReason
 
 # What the kubelet or the control plane writes when a pod ends through no fault of its worker.
@@ -60,7 +60,7 @@ def attempts(observed: Observed, revision: str, now: datetime, *, start_timeout_
     number = max(newest.number if newest else 0, status.attempts)
     if not number:
         return Attempts(0, 0, None, None, None)
-    unheard = newest is not None and newest.lodging is not None and newest.lodging.state is None
+    unheard = newest is not None and newest.hosted_task is not None and newest.hosted_task.state is None
     outdated = newest is not None and newest.worker is not None and newest.worker.revision != revision and not unheard
     if remembered is not None and remembered.number == number and remembered.outcome is not AttemptOutcome.RUNNING:
         reason = _reason_of(remembered.reason)
@@ -81,20 +81,20 @@ def _not_started(pod: Pod, now: datetime, timeout_seconds: float) -> Ending | No
     """A pod whose container has not started in time is a failed attempt, whatever keeps it."""
     if pod.started is not None or pod.created is None or (now - pod.created).total_seconds() < timeout_seconds:
         return None
-    trouble = trouble_of(pod)
-    reason, words = trouble if trouble is not None else (Reason.STARTING, "the kubelet says no reason")
+    problem = problem_of(pod)
+    reason, words = problem if problem is not None else (Reason.STARTING, "the kubelet says no reason")
     return Ending(AttemptOutcome.FAILED, reason, f"could not start within {timeout_seconds:.0f} s: {words}")
 
 
 def ending_of(pod: Pod, revision: str, *, lost: bool = False) -> Ending | None:
     """How a pod ended; None while it may still come to something."""
-    unheard = pod.lodging is not None and pod.lodging.state is None
+    unheard = pod.hosted_task is not None and pod.hosted_task.state is None
     if pod.worker is not None and pod.worker.revision != revision and not unheard:
         # Whatever it came to, it was the answer to another question.
         return Ending(
             AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, "the spec has changed; the work starts again with the new one"
         )
-    if pod.terminal and pod.lodging is not None and pod.lodging.waited:
+    if pod.terminal and pod.hosted_task is not None and pod.hosted_task.waited:
         return Ending(AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, "its worker ended while it ran another task")
     report = pod.report
     if pod.terminal and report is not None:
@@ -105,9 +105,9 @@ def ending_of(pod: Pod, revision: str, *, lost: bool = False) -> Ending | None:
                 return Ending(AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, report.message)
             case "Failed":
                 return Ending(AttemptOutcome.FAILED, report.reason or WorkerReason.INTERNAL, report.message)
-    trouble = pod.trouble
+    problem = pod.problem
     if pod.terminal:
-        reason = trouble.reason if trouble else ""
+        reason = problem.reason if problem else ""
         if reason == "OOMKilled":
             text = "the kernel killed the worker for memory; raise resources.limits.memory, or lower batchSize"
             return Ending(AttemptOutcome.FAILED, WorkerReason.OUT_OF_MEMORY, text)
@@ -115,10 +115,10 @@ def ending_of(pod: Pod, revision: str, *, lost: bool = False) -> Ending | None:
             return Ending(AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, "the worker was told to stop")
         if reason in _DISRUPTIONS:
             return Ending(
-                AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, f"{reason}: {trouble.message if trouble else ''}".rstrip(": ")
+                AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, f"{reason}: {problem.message if problem else ''}".rstrip(": ")
             )
         code = f"exit code {pod.exit_code}" if pod.exit_code is not None else "no exit code"
-        said = f": {trouble.message[-500:]}" if trouble and trouble.message else ""
+        said = f": {problem.message[-500:]}" if problem and problem.message else ""
         return Ending(AttemptOutcome.FAILED, WorkerReason.INTERNAL, f"the worker ended with {code} and left no report{said}")
     if lost:
         return Ending(AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, f"node {pod.node} is out of reach; the work goes on elsewhere")

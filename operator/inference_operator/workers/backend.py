@@ -10,21 +10,21 @@ _TAKES = {Backend.ONNX: "onnx", Backend.TORCHSCRIPT: "torchscript", Backend.TRIT
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class BackendChoice:
     """A back end (never AUTO), and why it is that one."""
 
     backend: Backend
     reason: str
 
 
-def chosen(asked: Backend, model_format: str) -> Choice:
+def chosen(asked: Backend, model_format: str) -> BackendChoice:
     """The back end for a model of this format."""
     if asked is Backend.AUTO:
-        return Choice(_BY_FORMAT[model_format], f"auto: the model's format is {model_format}")
-    return Choice(asked, "spec.backend")
+        return BackendChoice(_BY_FORMAT[model_format], f"auto: the model's format is {model_format}")
+    return BackendChoice(asked, "spec.backend")
 
 
-def fault(choice: Choice, model_format: str, backends: Backends) -> str | None:
+def fault(choice: BackendChoice, model_format: str, backends: Backends) -> str | None:
     """Why a back end can't run the model here, with what to do; None when it can."""
     name = choice.backend.value
     if (taken := _TAKES[choice.backend]) != model_format:

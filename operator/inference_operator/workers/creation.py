@@ -4,7 +4,7 @@ from datetime import datetime
 
 from inference_operator.api import names
 from inference_operator.api.job import Backend, Placement
-from inference_operator.scheduling.types import Assignment
+from inference_operator.scheduling.types import Assignment, Explanation
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Key, Observed, Pod, PodPhase, Worker
 from inference_operator.state.resources import PODS, Amounts
@@ -17,12 +17,19 @@ from inference_operator.workers.triton import pod_amounts
 
 
 def create_worker(
-    observed: Observed, assignment: Assignment, *, number: int, revision: str, settings: Settings, now: datetime
+    observed: Observed,
+    assignment: Assignment,
+    explanation: Explanation,
+    *,
+    number: int,
+    revision: str,
+    settings: Settings,
+    now: datetime,
 ) -> CreatePod:
     """Create the worker with this number at the assigned place."""
     job = observed.job
     name = names.pod_name(job.key.name, job.uid, number)
-    placement = placement_at(assignment, name, now)
+    placement = placement_at(assignment, explanation, name, now)
     accelerator = settings.accelerators[assignment.accelerator]
     resources = worker_resources(observed, assignment.accelerator, accelerator)
     source = model_source(observed)
@@ -49,13 +56,13 @@ def assumed(key: Key, requests: Amounts, worker: Worker, now: datetime) -> Pod:
     )
 
 
-def placement_at(assignment: Assignment, pod: str, now: datetime) -> Placement:
+def placement_at(assignment: Assignment, explanation: Explanation, pod: str, now: datetime) -> Placement:
     """The assigned place as the status tells it."""
     return Placement(
         accelerator=assignment.accelerator,
         node=assignment.node,
         pod=pod,
-        cost=assignment.grounds.cost(),
-        alternatives=list(assignment.grounds.alternatives()),
+        cost=explanation.cost,
+        alternatives=list(explanation.alternatives),
         decision_time=now.replace(microsecond=0),
     )

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 from inference_operator.api.job import Accelerator, Backend, InferenceJobSpec, Resources
 from inference_operator.api.quantity import parse_quantity
 from inference_operator.scheduling.estimate import Assumptions, estimate, wanted
-from inference_operator.scheduling.types import Option, Tolerance, shared_shape
+from inference_operator.scheduling.types import Option, Tolerance, pod_requirements
 from inference_operator.settings import AcceleratorClass, Settings
 from inference_operator.state.objects import Observed, Pod
 from inference_operator.state.resources import PODS
@@ -62,7 +62,7 @@ def _option(
     taken = pod_amounts(worker_resources(observed, name, accelerator), with_sidecar=backend is Backend.TRITON)
     return Option(
         accelerator=name,
-        shape=shared_shape(
+        requirements=pod_requirements(
             tuple(sorted({**taken, PODS: 1}.items())),
             tuple(sorted({**accelerator.node_selector, **spec.node_selector}.items())),
             (

@@ -6,25 +6,25 @@ from inference_operator.state.objects import Observed, Pod
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable"})
 
 
-def trouble_of(pod: Pod) -> tuple[Reason, str] | None:
+def problem_of(pod: Pod) -> tuple[Reason, str] | None:
     """Reason and message; None while all is well."""
-    if pod.trouble is None or pod.terminal:
+    if pod.problem is None or pod.terminal:
         return None
-    words = pod.trouble.message or pod.trouble.reason
-    if pod.trouble.reason in _IMAGE:
+    words = pod.problem.message or pod.problem.reason
+    if pod.problem.reason in _IMAGE:
         return (
             Reason.IMAGE_UNAVAILABLE,
             f"the worker's image can't be had: {words}; check the chart's worker.image and its pull secret",
         )
     if "persistentvolumeclaim" in words.lower():
         return Reason.VOLUME_UNAVAILABLE, f"{words}; create the claim in this namespace, or correct the job's pvc:// URI"
-    if pod.trouble.reason == "Unschedulable":
+    if pod.problem.reason == "Unschedulable":
         return Reason.UNSCHEDULABLE, f"kube-scheduler says: {words}"
-    return Reason.PENDING, f"{pod.trouble.reason}: {words}"
+    return Reason.PENDING, f"{pod.problem.reason}: {words}"
 
 
 def out_of_reach(observed: Observed) -> str:
     """What to add to a message while workers of the job's own are on nodes that nobody reaches; empty otherwise."""
-    lost = (pod for pod in observed.pods if pod.uid in observed.lost and not pod.terminal and pod.lodging is None)
+    lost = (pod for pod in observed.pods if pod.uid in observed.lost and not pod.terminal and pod.hosted_task is None)
     nodes = sorted({pod.node or "" for pod in lost})
     return "".join(f"; node {node} is out of reach" for node in nodes)

@@ -12,12 +12,12 @@ import pytest
 
 from dev.tritonserver import NEWEST_PYTHON
 from dev.venv import all_engines
-from inference_worker.engines import ENGINES
+from inference_worker.engines.registry import ENGINES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from inference_worker.engine import Engine
+    from inference_worker.engines.engine import Engine
     from tests.process.engines.makers import Maker
     from tests.process.tritons import Triton
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from inference_protocol.messages import Backend, ModelSignature, TensorSignature, TritonServer
-from inference_worker.engines import Opening, open_engine
+from inference_worker.engines.registry import Opening, open_engine
 from tests.process import models
 from tests.process.harness import CPU, a_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from inference_worker.engine import Engine
+    from inference_worker.engines.engine import Engine
 
 # The whole contract on another device: WORKER_TEST_PROVIDER=CUDAExecutionProvider where there is one.
 PROVIDER = os.environ.get("WORKER_TEST_PROVIDER", CPU)

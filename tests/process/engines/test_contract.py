@@ -1,4 +1,4 @@
-"""What the worker asks of an engine, asked of each one there is (inference_worker.engines.ENGINES)."""
+"""What the worker asks of an engine, asked of each one there is (inference_worker.engines.registry.ENGINES)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from inference_protocol.reasons import WorkerReason
-from inference_worker.engine import Cancellation, RunCancelledError, on_cpu
+from inference_worker.engines.engine import Cancellation, RunCancelledError, on_cpu
 from inference_worker.errors import WorkerError
 from inference_worker.warmup import warm_up
 from tests.process.engines.makers import PROVIDER, TWINS, Maker
@@ -18,7 +18,7 @@ from tests.process.harness import CPU
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from inference_worker.engine import Engine
+    from inference_worker.engines.engine import Engine
 
     Get = Callable[[str], Engine]
 
@@ -80,7 +80,7 @@ def test_feeds_that_do_not_fit_are_refused_and_the_next_are_answered(engine: Get
         made.run({"a": x(2, 3), "b": x(2, 3)})
 
     assert made.run({"a": x(2), "b": x(2)})["total"].shape == (2, 2)
-    assert made.trouble is None
+    assert made.problem is None
 
 
 def test_threads_may_run_it_at_once(engine: Get) -> None:
@@ -105,7 +105,7 @@ def test_a_run_that_is_cancelled_ends_or_answers_and_hurts_no_other(engine: Get)
         pass
 
     assert made.run({"a": x(2), "b": x(2)})["total"].shape == (2, 2)
-    assert made.trouble is None
+    assert made.problem is None
 
 
 def test_it_says_what_computes_and_how_much_memory_that_has(engine: Get) -> None:

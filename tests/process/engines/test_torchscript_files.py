@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from inference_protocol.reasons import WorkerReason
-from inference_worker import torchscript_engine
+from inference_worker.engines import torchscript as torchscript_engine
 from inference_worker.errors import WorkerError
 from tests.process.engines.makers import TWINS, Maker, Ports, signature
 from tests.process.engines.modules import Matmul, Two, saved

@@ -18,14 +18,14 @@ import pytest
 from bench.proc import cpu_seconds
 from inference_protocol.messages import TASKS_PATH, BatchTask
 from inference_protocol.reasons import WorkerReason
+from inference_worker.engines.triton import repository
 from inference_worker.errors import WorkerError
-from inference_worker.triton import repository
 from tests.process import callers, models
 from tests.process.callers import INFER
 from tests.process.engines.makers import Maker
 from tests.process.harness import CLAIM, QUICK_COMMITS, QUICK_DRAIN, Place, a_config, answers_in, committed, spans, until
 from tests.process.reports.test_cancellation import counting as endless
-from tests.process.test_tasks import SLOW, a_guest_order, a_warm_worker, an_order, ask, end_of
+from tests.process.test_tasks import SLOW, a_colocated_order, a_warm_worker, an_order, ask, end_of
 from tests.process.tritons import Triton
 from tests.process.wire import Wire, get, infer_json, post, request
 
@@ -69,7 +69,7 @@ def test_a_server_that_dies_takes_ready_with_it_and_both_come_back(place: Place,
     refused = post(worker.port, INFER, BODY)
     assert refused.status == 503
     assert "Triton" in refused.json["error"]
-    assert "Triton" in get(worker.port, "/telemetry").json["trouble"]
+    assert "Triton" in get(worker.port, "/telemetry").json["problem"]
     assert worker.answers("/v2/health/live") == 200
 
     triton.restart()
@@ -116,7 +116,7 @@ def test_a_batch_whose_server_stays_away_ends_with_a_reason_and_the_next_attempt
     task = BatchTask(input_uri=place.put_array("rows.npy", rows), output_uri=f"pvc://{CLAIM}/out")
     config = told(place, triton, models.slow(), task=task, batch_size=4)
     out = place.claim / "out"
-    worker = place.start(config, patches={**QUICK_COMMITS, "inference_worker.triton.engine:_TASK_PATIENCE_SECONDS": 0.2})
+    worker = place.start(config, patches={**QUICK_COMMITS, "inference_worker.engines.triton.engine:_TASK_PATIENCE_SECONDS": 0.2})
     until(lambda: committed(out) > 2, "some parts")
 
     triton.kill()
@@ -149,12 +149,12 @@ def test_the_tasks_of_a_warm_worker_outlive_its_server_and_its_model_process(pla
     assert worker.running
 
 
-def test_a_warm_worker_in_front_of_triton_takes_no_guests(place: Place, triton: Triton) -> None:
+def test_a_warm_worker_in_front_of_triton_takes_no_colocated_models(place: Place, triton: Triton) -> None:
     worker = a_warm_worker(place, backend="triton", triton=triton.told)
-    guest = a_guest_order(place, "guest", models.slow(width=16, steps=2))
-    ask(worker, TASKS_PATH, guest)
+    colocated = a_colocated_order(place, "other", models.slow(width=16, steps=2))
+    ask(worker, TASKS_PATH, colocated)
 
-    report = end_of(worker, guest).report
+    report = end_of(worker, colocated).report
 
     assert report is not None and report.reason is WorkerReason.OUT_OF_MEMORY
     assert "back end triton" in report.message
@@ -297,7 +297,7 @@ def test_a_repository_that_was_damaged_is_told_in_tritons_words(
 
 
 def test_a_worker_whose_server_stays_away_makes_room_for_another(place: Place, triton: Triton) -> None:
-    patches = {**QUICK_DRAIN, "inference_worker.triton.engine:_AWAY_SECONDS": 0.1}
+    patches = {**QUICK_DRAIN, "inference_worker.engines.triton.engine:_AWAY_SECONDS": 0.1}
     worker = place.start(told(place, triton, models.matmul()), patches=patches).wait_ready()
 
     triton.kill()
@@ -335,7 +335,7 @@ def test_a_repository_that_is_full_is_told_and_left_as_it_was(triton: Triton, mo
     assert list(triton.repository.iterdir()) == []
 
 
-QUICK_PROBES = {"inference_worker.triton.engine:_PROBE_PATIENCE_SECONDS": 0.3}
+QUICK_PROBES = {"inference_worker.engines.triton.engine:_PROBE_PATIENCE_SECONDS": 0.3}
 
 
 def leave_a_run_behind(worker: Worker, triton: Triton) -> None:
@@ -355,11 +355,14 @@ def test_a_run_that_goes_on_without_its_caller_takes_ready_with_it(place: Place,
     leave_a_run_behind(worker, triton)
 
     until(lambda: worker.answers("/v2/health/ready") == 503, "not ready")
-    assert "timed out" in get(worker.port, "/telemetry").json["trouble"]
+    assert "timed out" in get(worker.port, "/telemetry").json["problem"]
 
 
 def test_a_model_that_does_not_load_anew_ends_the_worker_so_that_another_pod_takes_its_place(place: Place, triton: Triton) -> None:
-    quick = {"inference_worker.triton.engine:_AWAY_SECONDS": 0.5, "inference_worker.triton.engine:_RELOAD_SHARE": 0.0}
+    quick = {
+        "inference_worker.engines.triton.engine:_AWAY_SECONDS": 0.5,
+        "inference_worker.engines.triton.engine:_RELOAD_SHARE": 0.0,
+    }
     worker = place.start(told(place, triton, models.matmul()), patches=QUICK_DRAIN | quick).wait_ready()
     (code,) = triton.repository.glob("*/1/model.py")
     code.write_text("import time\ntime.sleep(1 << 20)\n")

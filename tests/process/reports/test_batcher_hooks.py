@@ -20,12 +20,12 @@ from inference_worker.batching.profile import LatencyProfile
 from inference_worker.batching.queue import DeadlineQueue
 from inference_worker.batching.rows import Layout
 from inference_worker.batching.runners import Runners
-from inference_worker.engine import TensorSpec
+from inference_worker.engines.engine import TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from inference_worker.engine import Cancellation, Tensor, Tensors
+    from inference_worker.engines.engine import Cancellation, Tensor, Tensors
 
 SPEC = TensorSpec("x", "FP32", np.dtype(np.float32), (None, 1))
 HOOKS: list[tuple[type, str]] = [
@@ -54,7 +54,7 @@ class Gate:
     """An engine whose runs wait for a gate, so that a batch gathers behind the first."""
 
     inputs = outputs = (SPEC,)
-    provider, platform, rows, trouble, memory_bytes = "CPUExecutionProvider", "test", None, None, 1
+    provider, platform, rows, problem, memory_bytes = "CPUExecutionProvider", "test", None, None, 1
 
     def __init__(self) -> None:
         self.gate = threading.Event()

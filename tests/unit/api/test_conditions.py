@@ -6,17 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_operator.api.conditions import Condition, ConditionType, Finding, Reason, Truth, dated, find, is_true
+from inference_operator.api.conditions import Condition, ConditionType, Reason, Truth, UndatedCondition, dated, find, is_true
 from tests.builders import NOW, whole
 
 LATER = NOW + timedelta(seconds=90)
 
-findings = st.builds(Finding, st.sampled_from(ConditionType), st.sampled_from(Truth), st.sampled_from(Reason), st.text(max_size=20))
-sets_of_findings = st.lists(findings, max_size=7, unique_by=lambda f: f.type)
+conditions = st.builds(
+    UndatedCondition, st.sampled_from(ConditionType), st.sampled_from(Truth), st.sampled_from(Reason), st.text(max_size=20)
+)
+sets_of_findings = st.lists(conditions, max_size=7, unique_by=lambda f: f.type)
 
 
-def ready(status: Truth, message: str = "m", reason: Reason = Reason.RUNNING) -> Finding:
-    return Finding(ConditionType.READY, status, reason, message)
+def ready(status: Truth, message: str = "m", reason: Reason = Reason.RUNNING) -> UndatedCondition:
+    return UndatedCondition(ConditionType.READY, status, reason, message)
 
 
 def test_a_first_finding_is_dated_now_in_whole_seconds() -> None:
@@ -52,7 +54,7 @@ def test_a_condition_that_went_away_comes_back_with_a_new_time() -> None:
 
 
 @given(sets_of_findings, sets_of_findings)
-def test_dating_twice_is_dating_once(first: list[Finding], second: list[Finding]) -> None:
+def test_dating_twice_is_dating_once(first: list[UndatedCondition], second: list[UndatedCondition]) -> None:
     before = dated(first, before=(), generation=1, now=NOW)
     once = dated(second, before=before, generation=1, now=LATER)
 

@@ -11,7 +11,7 @@ from inference_operator.api.conditions import Condition, Reason, Truth
 from inference_operator.api.job import InferenceJobStatus, Serve
 from inference_operator.autoscaling.controller import Autoscale, bounds_of
 from inference_operator.settings import AutoscalingSettings
-from inference_operator.state.load import Measure, Workers
+from inference_operator.state.load import ScalingMetrics, Workers
 from inference_operator.state.objects import Job, Key, Pod
 from inference_operator.state.store import Store
 from inference_protocol.messages import Telemetry
@@ -64,14 +64,14 @@ class Bench:
             }
         )
 
-    def round(self, answers: Mapping[str, Telemetry | None] | None = None) -> Measure:
+    def round(self, answers: Mapping[str, Telemetry | None] | None = None) -> ScalingMetrics:
         self.clock.seconds += 1
         self.autoscale.round(answers if answers is not None else {pod.uid: self.say(pod) for pod in self.pods})
-        return self.measure
+        return self.scaling_metrics
 
     @property
-    def measure(self) -> Measure:
-        return self.store.measures[self.job.uid]
+    def scaling_metrics(self) -> ScalingMetrics:
+        return self.store.scaling_metrics[self.job.uid]
 
 
 def test_rounds_become_a_window() -> None:
@@ -79,10 +79,10 @@ def test_rounds_become_a_window() -> None:
     for _ in range(6):
         bench.round()
 
-    assert bench.measure.workers == Workers(ready=2, measured=2)
-    assert (bench.measure.load.count, bench.measure.load.seconds) == (100, 5.0)
-    assert bench.measure.load.busy == pytest.approx(1.0)
-    assert bench.measure.steering is not None
+    assert bench.scaling_metrics.workers == Workers(ready=2, measured=2)
+    assert (bench.scaling_metrics.load.count, bench.scaling_metrics.load.seconds) == (100, 5.0)
+    assert bench.scaling_metrics.load.busy == pytest.approx(1.0)
+    assert bench.scaling_metrics.recommendation is not None
 
 
 def test_workers_that_drain_or_warm_up_are_left_out_and_counted() -> None:
@@ -139,7 +139,7 @@ def test_memory_of_jobs_that_are_gone_is_let_go() -> None:
     bench.store.drop_job(bench.job.key, bench.job.uid)
     bench.autoscale.round({})
 
-    assert bench.store.measures == {}
+    assert bench.store.scaling_metrics == {}
     assert (bench.autoscale._memories, bench.autoscale._samples) == ({}, {})
 
 
@@ -149,14 +149,14 @@ def test_memory_is_bounded_by_the_window() -> None:
         bench.round()
     history = bench.autoscale._memories[bench.job.uid].history
 
-    assert history is not None and len(history.ticks) <= 26
+    assert history is not None and len(history.intervals) <= 26
 
 
 def test_batch_jobs_are_not_measured() -> None:
     bench = Bench(a_job())
     bench.autoscale.round({})
 
-    assert bench.store.measures == {}
+    assert bench.store.scaling_metrics == {}
 
 
 def test_a_job_is_woken_for_news_and_no_more() -> None:
@@ -173,11 +173,11 @@ def test_a_job_is_woken_once_it_can_be_told_of_also_without_requests() -> None:
     idle = {pod.uid: bench.say(pod, requests=0) for pod in bench.pods}
     bench.round(idle)
     # One look tells no difference yet.
-    assert not bench.measure.known
+    assert not bench.scaling_metrics.known
     bench.woken.clear()
     bench.round(idle)
 
-    assert bench.measure.known
+    assert bench.scaling_metrics.known
     assert bench.woken == [bench.job.key]
 
 
@@ -200,7 +200,7 @@ def test_pods_of_another_namespace_with_our_label_are_nobodys() -> None:
 def test_a_job_without_a_target_is_measured_and_not_steered() -> None:
     bench = Bench(a_job(serve=Serve()))
 
-    assert bench.round().steering is None
+    assert bench.round().recommendation is None
 
 
 @pytest.mark.parametrize(("reason", "capacity"), [(Reason.NO_FREE_CAPACITY, 2), (Reason.NO_NODE_FITS, 2), (Reason.STARTING, None)])

@@ -8,25 +8,25 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from inference_operator.autoscaling.recommender import Bounds, Seen, steer, steering_milliseconds
-from inference_operator.state.load import Load, Steering, Why, Workers
+from inference_operator.autoscaling.recommender import Bounds, Observation, recommend, recommended_milliseconds
+from inference_operator.state.load import Load, Recommendation, Why, Workers
 from tests.builders import a_load
 
 WINDOW = 15.0
-LEARNED = Steering(2, Why.HELD, utilisation=0.6, learned=True, ready=2)
+LEARNED = Recommendation(2, Why.HELD, utilisation=0.6, learned=True, ready=2)
 
 
 def bounds(asked: int = 2, **more: Any) -> Bounds:
     return Bounds(**{"target_seconds": 0.1, "minimum": 1, "maximum": 10, "asked": asked, **more})
 
 
-def seen(p95: float | None, *, ready: int = 2, time: float = 100.0, recent: Load | None = None, **more: Any) -> Seen:
+def seen(p95: float | None, *, ready: int = 2, time: float = 100.0, recent: Load | None = None, **more: Any) -> Observation:
     steady = a_load(p95, **more)
-    return Seen(time, Workers(ready, ready), steady, recent if recent is not None else steady)
+    return Observation(time, Workers(ready, ready), steady, recent if recent is not None else steady)
 
 
-def step(state: Steering | None, what: Seen, given_bounds: Bounds | None = None) -> Steering:
-    return steer(state, what, given_bounds or bounds(), window_seconds=WINDOW)
+def step(state: Recommendation | None, what: Observation, given_bounds: Bounds | None = None) -> Recommendation:
+    return recommend(state, what, given_bounds or bounds(), window_seconds=WINDOW)
 
 
 def test_load_asks_for_as_many_as_the_utilisation_allows() -> None:
@@ -51,7 +51,7 @@ def test_no_requests_in_a_whole_window_are_the_minimum() -> None:
 
 
 def test_one_request_that_still_runs_is_no_idleness() -> None:
-    waiting = Seen(100.0, Workers(2, 2, queued=3), a_load(None, busy=0.0), a_load(None, busy=0.0))
+    waiting = Observation(100.0, Workers(2, 2, queued=3), a_load(None, busy=0.0), a_load(None, busy=0.0))
 
     assert step(LEARNED, waiting).why is not Why.IDLE
 
@@ -60,12 +60,14 @@ def test_one_request_that_still_runs_is_no_idleness() -> None:
     "workers", [Workers(), Workers(ready=2), Workers(ready=2, unreachable=2), Workers(ready=2, left_out=2)], ids=str
 )
 def test_what_is_not_known_moves_nothing(workers: Workers) -> None:
-    blind = Seen(100.0, workers, a_load(9.0, busy=9.0), a_load(9.0, busy=9.0))
+    blind = Observation(100.0, workers, a_load(9.0, busy=9.0), a_load(9.0, busy=9.0))
 
     assert (step(LEARNED, blind, bounds(5)).desired, step(None, blind, bounds(5)).desired) == (5, 5)
 
 
-def breach(state: Steering, lasts: int, *, p95: float = 0.15, given_bounds: Bounds | None = None, **more: Any) -> Steering:
+def breach(
+    state: Recommendation, lasts: int, *, p95: float = 0.15, given_bounds: Bounds | None = None, **more: Any
+) -> Recommendation:
     """As many seconds over the target, with a load that two workers should bear."""
     for second in range(lasts + 1):
         given = {"busy": 1.0, "count": 1000, **more}
@@ -101,12 +103,12 @@ def test_a_queue_beyond_what_the_target_allows_is_to_be_worked_off_in_ten_second
     # Requests of 50 ms: two workers may have four of them waiting for 0.1 s. A hundred more are half a worker's ten seconds.
     load = a_load(0.09, busy=1.0, count=10_000, requests_per_second=20.0)
 
-    assert step(LEARNED, Seen(100.0, Workers(2, 2, queued=queued), load, load)).desired == desired
+    assert step(LEARNED, Observation(100.0, Workers(2, 2, queued=queued), load, load)).desired == desired
 
 
 def test_long_requests_may_wait_as_long_as_their_target_allows() -> None:
     load = a_load(80.0, busy=1.9, count=10_000, requests_per_second=0.05, floor=38.0)
-    queue = Seen(100.0, Workers(2, 2, queued=4), load, load)
+    queue = Observation(100.0, Workers(2, 2, queued=4), load, load)
 
     assert step(replace(LEARNED, utilisation=0.95), queue, bounds(target_seconds=120.0)).desired == 2
 
@@ -243,7 +245,7 @@ def test_never_outside_the_bounds(rounds: list[tuple[Load, Load, int, int]], min
     state = None
     for number, (steady, recent, ready, asked) in enumerate(rounds):
         given_bounds = bounds(asked, minimum=minimum, maximum=minimum + room)
-        state = step(state, Seen(float(number), Workers(ready, ready), steady, recent), given_bounds)
+        state = step(state, Observation(float(number), Workers(ready, ready), steady, recent), given_bounds)
         assert minimum <= state.desired <= minimum + room
         assert 0.1 < state.utilisation < 0.9
 
@@ -259,7 +261,7 @@ def hpa(milli: int, *, ready: int, asked: int, target_milliseconds: int) -> int:
 @given(desired=st.integers(1, 500), ready=st.integers(1, 500), asked=st.integers(1, 500), target=st.integers(1, 600_000))
 def test_the_hpa_comes_to_the_number_that_is_wanted(desired: int, ready: int, asked: int, target: int) -> None:
     assume(target * 1000 > 4 * ready)
-    milli = steering_milliseconds(desired, ready=ready, asked=asked, target_milliseconds=target)
+    milli = recommended_milliseconds(desired, ready=ready, asked=asked, target_milliseconds=target)
     found = hpa(milli, ready=ready, asked=asked, target_milliseconds=target)
 
     if desired in (asked, ready):
@@ -274,4 +276,4 @@ def test_the_hpa_comes_to_the_number_that_is_wanted(desired: int, ready: int, as
 
 
 def test_without_ready_workers_the_hpa_is_told_to_wait() -> None:
-    assert steering_milliseconds(5, ready=0, asked=2, target_milliseconds=100) == 100_000
+    assert recommended_milliseconds(5, ready=0, asked=2, target_milliseconds=100) == 100_000

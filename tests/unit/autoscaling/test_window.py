@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_operator.autoscaling.window import extended, load, sample, tick
+from inference_operator.autoscaling.window import extended, interval, load, sample
 from inference_operator.state.load import History, Sample, Workers
 from inference_protocol.messages import Telemetry
 from inference_protocol.sketch import RELATIVE_ACCURACY, LatencySketch
@@ -24,7 +24,7 @@ def history_of(*rounds: list[Sample], ready: list[int] | None = None) -> History
     for number, samples in enumerate(rounds):
         pairs = list(zip(before, samples, strict=False))
         workers = Workers(ready=ready[number] if ready else len(samples), measured=len(samples))
-        history = extended(history, tick(pairs, samples[0].time), workers, keep_seconds=25)
+        history = extended(history, interval(pairs, samples[0].time), workers, keep_seconds=25)
         before = samples
     assert history is not None
     return history
@@ -93,7 +93,7 @@ def test_a_window_may_begin_where_the_workers_became_as_many_as_now() -> None:
 def test_ticks_that_are_too_old_are_forgotten() -> None:
     rounds = [[counted(float(t), *[0.1] * t)] for t in range(100)]
 
-    assert len(history_of(*rounds).ticks) == 25
+    assert len(history_of(*rounds).intervals) == 25
 
 
 def test_a_gap_is_spread_over_its_time() -> None:
@@ -122,8 +122,8 @@ _SAMPLES = st.builds(
 
 @given(st.lists(st.tuples(_SAMPLES, _SAMPLES), max_size=4), st.floats(1, 100), st.floats(0, 1e6))
 def test_whatever_workers_say_the_window_is_sound(pairs: list[tuple[Sample, Sample]], seconds: float, since: float) -> None:
-    history = extended(None, tick([], 0.0), Workers(), keep_seconds=1e9)
-    history = extended(history, tick(pairs, 1e6), Workers(len(pairs)), keep_seconds=1e9)
+    history = extended(None, interval([], 0.0), Workers(), keep_seconds=1e9)
+    history = extended(history, interval(pairs, 1e6), Workers(len(pairs)), keep_seconds=1e9)
     found = load(history, seconds=seconds, since=since)
 
     assert found.count >= 0 and found.arrived >= 0 and found.requests_per_second >= 0

@@ -53,8 +53,8 @@ def test_poison_is_a_ratio_of_our_own_times() -> None:
 
 def test_one_leaked_pod_breaks_its_bar_even_in_a_run_with_a_late_player() -> None:
     clean = {"leakedPods": 0, "leakedMilliCpu": 0, "doubled": 0, "lost": 0, "attemptsWithoutCause": 0}
-    record = {"cell": "kills", "void": True, **clean, "evictionsOfOneJobAtMost": 3}
+    record = {"cell": "kills", "void": True, **clean, "preemptionsOfOneJobAtMost": 3}
 
     assert all(verdicts(record).values())
     assert verdicts({**record, "leakedPods": 1})["kills.leakedPods"] is False
-    assert verdicts({**record, "evictionsOfOneJobAtMost": 4})["kills.evictions"] is False
+    assert verdicts({**record, "preemptionsOfOneJobAtMost": 4})["kills.preemptions"] is False

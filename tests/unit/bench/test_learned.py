@@ -17,11 +17,11 @@ from inference_operator.observability import metrics
 from inference_operator.scheduling.scheduler import schedule
 from inference_operator.scheduling.types import Fleet
 from inference_operator.settings import CostWeights
-from inference_operator.shadow.comparison import Outcome, shown
+from inference_operator.shadow.comparison import Verdict, shown
 from inference_operator.shadow.controller import Shadow
 from inference_operator.shadow.features import NAMES, RECENT_SECONDS, table
 from inference_operator.shadow.policy import load_policy
-from tests.builders import NOW, a_need, a_node, an_option
+from tests.builders import NOW, a_node, a_request, an_option
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_the_operator_asks_what_was_trained(trained: tuple[HistGradientBoostingC
     path = tmp_path / "policy.onnx"
     path.write_bytes(exported(trained[0], 0.5))
     options = (an_option("gpu", seconds=12, gpu=1), an_option("cpu", seconds=40))
-    needs = tuple(a_need(f"n{number}", *options, deadline_in=20 + 30 * number) for number in range(20))
+    needs = tuple(a_request(f"n{number}", *options, deadline_in=20 + 30 * number) for number in range(20))
     fleet = Fleet((a_node("gpu-1", cpu="2", gpu=1),), (), needs)
     before = counted()
 
@@ -63,7 +63,7 @@ def test_the_operator_asks_what_was_trained(trained: tuple[HistGradientBoostingC
 
 
 def counted() -> Counter[str]:
-    outcomes = [outcome.value for outcome in Outcome]
+    outcomes = [outcome.value for outcome in Verdict]
     return Counter({one: int(metrics.policy_decisions_total.labels(one)._value.get()) for one in outcomes})
 
 
@@ -74,7 +74,7 @@ def test_the_operator_sees_what_was_trained_on() -> None:
         nonlocal compared
         _, mine = rows(state)
         lately = sum(0 <= state.now - arrival <= RECENT_SECONDS for arrival in state.arrivals)
-        needs, scene = shown(world.fleet_at(Ours(evictions_per_job=0), state.now), _at(state.now), lately)
+        needs, scene = shown(world.fleet_at(Ours(preemptions_per_job=0), state.now), _at(state.now), lately)
         assert scene is not None
         numbers = sorted(state.waiting)
         theirs = table(scene)[np.argsort([int(need.key.name) for need in needs])]
@@ -82,6 +82,6 @@ def test_the_operator_sees_what_was_trained_on() -> None:
         assert theirs == pytest.approx(mine, rel=1e-5, abs=1e-6)
         compared += 1
 
-    Judged(generate(3, count=80, load=1.3, variation=4.0), watch=watch).run(Ours(evictions_per_job=0))
+    Judged(generate(3, count=80, load=1.3, variation=4.0), watch=watch).run(Ours(preemptions_per_job=0))
 
     assert compared > 50

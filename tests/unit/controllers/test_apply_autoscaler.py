@@ -7,7 +7,7 @@ import pytest
 from inference_operator.api.conditions import Reason
 from inference_operator.api.job import Serve
 from inference_operator.autoscaling.hpa import autoscaler_of
-from inference_operator.controllers.apply import Applier, Hands
+from inference_operator.controllers.apply import Applier, TaskClient
 from inference_operator.runtime.clock import SystemClock
 from inference_operator.state.objects import Job
 from inference_operator.state.parse import parse_autoscaler
@@ -25,7 +25,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.kube, self.store = FakeKube(), Store()
-        self.applier = Applier(self.kube, self.store, Mock(spec=Hands), SystemClock(), reporter="test")
+        self.applier = Applier(self.kube, self.store, Mock(spec=TaskClient), SystemClock(), reporter="test")
 
     async def apply(self, uid: str | None = None, job: Job = JOB) -> None:
         await self.applier.apply(job.key, (ApplyAutoscaler(autoscaler_of(job, SETTINGS), uid, "test"),))
@@ -59,7 +59,7 @@ async def test_one_of_somebody_else_that_has_just_come_is_left_alone(bench: Benc
     await bench.apply()
 
     assert bench.kube.objects[f"{PATH}/job"]["spec"] == {"maxReplicas": 2}
-    assert bench.store.setbacks[JOB.key].reason is Reason.NAME_TAKEN
+    assert bench.store.create_failures[JOB.key].reason is Reason.NAME_TAKEN
     assert bench.kube.did("apply") == []
 
 
@@ -81,7 +81,7 @@ def test_the_manifest_says_what_the_job_asks_for() -> None:
 
     assert (spec["minReplicas"], spec["maxReplicas"]) == (1, 9)
     assert metric["object"]["target"] == {"type": "Value", "value": "250"}
-    assert metric["object"]["metric"] == {"name": "inference_latency_ms", "selector": {"matchLabels": {"signal": "steering"}}}
+    assert metric["object"]["metric"] == {"name": "inference_latency_ms", "selector": {"matchLabels": {"signal": "recommended"}}}
     assert metric["object"]["describedObject"] == spec["scaleTargetRef"]
     assert spec["scaleTargetRef"] == {"apiVersion": "inference.myorg/v1", "kind": "InferenceJob", "name": "job"}
     assert spec["behavior"]["scaleDown"]["stabilizationWindowSeconds"] == SETTINGS.autoscaling.scale_down_seconds

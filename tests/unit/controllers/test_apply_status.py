@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_operator.api.job import InferenceJobStatus
-from inference_operator.controllers.apply import Applier, Hands, surplus
+from inference_operator.controllers.apply import Applier, TaskClient, surplus
 from inference_operator.errors import OperatorError
 from inference_operator.runtime.clock import SystemClock
 from inference_operator.state.objects import Job
@@ -54,7 +54,7 @@ class Server(FakeKube):
 
 async def write(server: Server, status: InferenceJobStatus) -> Job | None:
     store = Store()
-    applier = Applier(server, store, Mock(spec=Hands), SystemClock(), reporter="test")
+    applier = Applier(server, store, Mock(spec=TaskClient), SystemClock(), reporter="test")
     await applier.apply(JOB.key, (WriteStatus(JOB.key, JOB.uid, status, server.job["metadata"]["resourceVersion"]),))
     return store.jobs.get(JOB.key)
 

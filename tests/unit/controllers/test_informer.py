@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from inference_operator.api import names
-from inference_operator.controllers.informer import Intake
+from inference_operator.controllers.informer import InformerHandlers
 from inference_operator.controllers.scheduling_loop import FleetLoop
 from inference_operator.state.objects import Key
 from inference_operator.state.pool_key import pool_key
 from inference_operator.state.store import Store
 from inference_operator.warmpools.controller import Pools
-from tests.builders import SETTINGS, TOKENS, a_job, a_need, a_node
+from tests.builders import SETTINGS, TOKENS, a_job, a_node, a_request
 from tests.simulation.virtual_time import VirtualClock
 from tests.unit.state.raw import Raw, meta, raw_worker
 
@@ -29,9 +29,9 @@ class Taken:
 
     def __post_init__(self) -> None:
         self.fleet = FleetLoop(self.store, Pools(self.store, SETTINGS, VirtualClock(), TOKENS), SETTINGS, VirtualClock(), self.wake)
-        self.fleet.want(a_need().key, a_need())
+        self.fleet.want(a_request().key, a_request())
         self.fleet._changed.clear()
-        self.intake = Intake(self.store, self.fleet, self.wake)
+        self.informer = InformerHandlers(self.store, self.fleet, self.wake)
 
     def wake(self, key: Key, *, urgent: bool = False) -> None:
         self.woken.append(key)
@@ -74,15 +74,15 @@ def a_raw_worker(version: int = 1, **how: Any) -> Raw:
 def test_a_job_wakes_itself_once_a_version() -> None:
     seen = Taken()
     for version in (1, 1, 2, 1):
-        seen.intake.job(a_raw_job(version), gone=False)
+        seen.informer.job(a_raw_job(version), gone=False)
 
     assert seen.news() == [KEY, KEY]
 
 
 def test_a_job_that_is_gone_is_woken_to_be_forgotten() -> None:
     seen = Taken()
-    seen.intake.job(a_raw_job(), gone=False)
-    seen.intake.job(a_raw_job(), gone=True)
+    seen.informer.job(a_raw_job(), gone=False)
+    seen.informer.job(a_raw_job(), gone=True)
 
     assert seen.news() == [KEY, KEY]
     assert seen.store.jobs == {}
@@ -90,14 +90,14 @@ def test_a_job_that_is_gone_is_woken_to_be_forgotten() -> None:
 
 def test_a_model_wakes_the_jobs_that_name_it() -> None:
     seen = Taken()
-    seen.intake.job(a_raw_job(), gone=False)
+    seen.informer.job(a_raw_job(), gone=False)
     seen.news()
     pool = pool_key(Key("default", "m"))
-    seen.intake.model(a_raw_model(), gone=False)
+    seen.informer.model(a_raw_model(), gone=False)
     assert seen.news() == [KEY, pool]
-    seen.intake.model(a_raw_model(), gone=False)
+    seen.informer.model(a_raw_model(), gone=False)
     assert seen.news() == []
-    seen.intake.model(a_raw_model(), gone=True)
+    seen.informer.model(a_raw_model(), gone=True)
     assert seen.news() == [KEY, pool]
 
 
@@ -105,14 +105,14 @@ def test_what_is_told_of_a_model_concerns_its_pool_and_the_jobs_that_wait() -> N
     seen = Taken()
     for name in ("job", "waits"):
         raw = a_raw_job()
-        seen.intake.job({**raw, "metadata": {**raw["metadata"], "name": name, "uid": f"uid-of-{name}"}}, gone=False)
-    seen.intake.model(a_raw_model(), gone=False)
-    seen.fleet.want(Key("default", "waits"), a_need("waits"))
+        seen.informer.job({**raw, "metadata": {**raw["metadata"], "name": name, "uid": f"uid-of-{name}"}}, gone=False)
+    seen.informer.model(a_raw_model(), gone=False)
+    seen.fleet.want(Key("default", "waits"), a_request("waits"))
     seen.fleet._changed.clear()
     seen.news()
-    seen.intake.model({**a_raw_model(2), "status": {"warmPool": {"workers": 1, "ready": 1}}}, gone=False)
+    seen.informer.model({**a_raw_model(2), "status": {"warmPool": {"workers": 1, "ready": 1}}}, gone=False)
     assert seen.news() == [pool_key(Key("default", "m"))]
-    seen.intake.model({**a_raw_model(3), "status": {"warmPool": {"message": "ModelNotFound: no such file"}}}, gone=False)
+    seen.informer.model({**a_raw_model(3), "status": {"warmPool": {"message": "ModelNotFound: no such file"}}}, gone=False)
 
     waiting, pool = Key("default", "waits"), pool_key(Key("default", "m"))
     assert (seen.news(), seen.schedules_again()) == ([waiting, pool], False)
@@ -120,16 +120,16 @@ def test_what_is_told_of_a_model_concerns_its_pool_and_the_jobs_that_wait() -> N
 
 def test_an_older_version_of_a_model_is_not_taken_in() -> None:
     seen = Taken()
-    seen.intake.model(a_raw_model(9, defaultVersion="1"), gone=False)
-    seen.intake.model(a_raw_model(8), gone=False)
+    seen.informer.model(a_raw_model(9, defaultVersion="1"), gone=False)
+    seen.informer.model(a_raw_model(8), gone=False)
 
     assert seen.store.models[Key("default", "m")].resource_version == "9"
 
 
 def test_a_late_farewell_of_a_model_does_not_take_its_successor_along() -> None:
     seen = Taken()
-    seen.intake.model(a_raw_model(9, uid="next"), gone=False)
-    seen.intake.model(a_raw_model(8, uid="first"), gone=True)
+    seen.informer.model(a_raw_model(9, uid="next"), gone=False)
+    seen.informer.model(a_raw_model(8, uid="first"), gone=True)
 
     assert Key("default", "m") in seen.store.models
 
@@ -138,8 +138,8 @@ def test_a_late_farewell_of_a_node_does_not_take_its_successor_along() -> None:
     seen = Taken()
     new = a_raw_node()
     new["metadata"]["uid"] = "next"
-    seen.intake.node(new, gone=False)
-    seen.intake.node(a_raw_node(), gone=True)
+    seen.informer.node(new, gone=False)
+    seen.informer.node(a_raw_node(), gone=True)
 
     assert "node-1" in seen.store.nodes
 
@@ -151,24 +151,24 @@ def test_a_worker_wakes_its_job_and_takes_room() -> None:
     seen = Taken()
     job = a_raw_job()
     job["metadata"]["uid"] = "uid-of-job"
-    seen.intake.job(job, gone=False)
+    seen.informer.job(job, gone=False)
     seen.news()
 
-    seen.intake.pod(a_raw_worker(1, phase="Pending"), gone=False)
+    seen.informer.pod(a_raw_worker(1, phase="Pending"), gone=False)
     assert (seen.news(), seen.schedules_again()) == ([KEY], True)
-    seen.intake.pod(a_raw_worker(2, phase="Running"), gone=False)
+    seen.informer.pod(a_raw_worker(2, phase="Running"), gone=False)
     assert (seen.news(), seen.schedules_again()) == ([KEY], False)
-    seen.intake.pod(a_raw_worker(1, phase="Pending"), gone=False)
+    seen.informer.pod(a_raw_worker(1, phase="Pending"), gone=False)
     assert (seen.news(), seen.schedules_again()) == ([], False)
-    seen.intake.pod(a_raw_worker(3, phase="Succeeded"), gone=False)
+    seen.informer.pod(a_raw_worker(3, phase="Succeeded"), gone=False)
     assert (seen.news(), seen.schedules_again()) == ([KEY], True)
-    seen.intake.pod(a_raw_worker(3, phase="Succeeded"), gone=True)
+    seen.informer.pod(a_raw_worker(3, phase="Succeeded"), gone=True)
     assert (seen.news(), seen.schedules_again()) == ([KEY], False)
 
 
 def test_somebodys_pod_takes_room_and_wakes_nobody() -> None:
     seen = Taken()
-    seen.intake.pod(a_raw_worker(labels={names.LABEL_MANAGED_BY: "helm"}), gone=False)
+    seen.informer.pod(a_raw_worker(labels={names.LABEL_MANAGED_BY: "helm"}), gone=False)
 
     assert (seen.news(), seen.schedules_again()) == ([], True)
 
@@ -179,9 +179,9 @@ def test_a_node_is_scheduled_on_again_when_its_substance_changes() -> None:
     changes.append(a_raw_node(cpu="8", unschedulable=True, version=4))
     again = []
     for raw in changes:
-        seen.intake.node(raw, gone=False)
+        seen.informer.node(raw, gone=False)
         again.append(seen.schedules_again())
-    seen.intake.node(changes[-1], gone=True)
+    seen.informer.node(changes[-1], gone=True)
 
     assert again == [True, False, True, True]
     assert seen.schedules_again()
@@ -193,12 +193,12 @@ def test_a_node_that_can_not_be_counted_on_wakes_the_jobs_on_it(status: str) -> 
     seen = Taken()
     job = a_raw_job()
     job["metadata"]["uid"] = "uid-of-job"
-    seen.intake.node(a_raw_node(), gone=False)
-    seen.intake.job(job, gone=False)
-    seen.intake.pod(a_raw_worker(phase="Running"), gone=False)
+    seen.informer.node(a_raw_node(), gone=False)
+    seen.informer.job(job, gone=False)
+    seen.informer.pod(a_raw_worker(phase="Running"), gone=False)
     seen.news()
 
-    seen.intake.node(a_raw_node(status=status, version=2), gone=False)
+    seen.informer.node(a_raw_node(status=status, version=2), gone=False)
 
     assert seen.news() == [KEY]
     assert bool(seen.store.observe(KEY).lost) == (status == "Unknown")  # type: ignore[union-attr]
@@ -214,22 +214,22 @@ def a_raw_service(uid: str = "uid-of-job") -> Raw:
 def test_a_service_that_is_gone_wakes_its_job() -> None:
     seen = Taken()
     seen.store.put_job(a_job())
-    seen.intake.service(a_raw_service(), gone=False)
+    seen.informer.service(a_raw_service(), gone=False)
     assert (seen.news(), seen.store.services) == ([], {"uid-of-job": KEY})
-    seen.intake.service(a_raw_service(), gone=True)
+    seen.informer.service(a_raw_service(), gone=True)
     assert (seen.news(), seen.store.services) == ([KEY], {})
 
 
 def test_a_service_without_our_label_is_nobodys() -> None:
     seen = Taken()
-    seen.intake.service({"metadata": meta("x")}, gone=False)
+    seen.informer.service({"metadata": meta("x")}, gone=False)
 
     assert seen.store.services == {}
 
 
 def test_nodes_of_builders_and_of_the_api_are_alike() -> None:
     seen = Taken()
-    seen.intake.node(a_raw_node(cpu="8"), gone=False)
+    seen.informer.node(a_raw_node(cpu="8"), gone=False)
 
     assert seen.store.nodes["node-1"].allocatable["cpu"] == a_node(cpu="8").allocatable["cpu"]
 
@@ -248,23 +248,23 @@ def a_raw_autoscaler(version: int = 1, *, target: str = "job", uid: str = "uid-o
 
 def test_an_hpa_wakes_the_job_that_it_scales() -> None:
     taken = Taken()
-    taken.intake.job(a_raw_job(), gone=False)
+    taken.informer.job(a_raw_job(), gone=False)
     taken.news()
-    taken.intake.autoscaler(a_raw_autoscaler(), gone=False)
+    taken.informer.autoscaler(a_raw_autoscaler(), gone=False)
     assert taken.news() == [KEY]
     assert [a.key.name for a in taken.store.autoscalers_of(KEY)] == ["hpa"]
 
-    taken.intake.autoscaler(a_raw_autoscaler(2), gone=False)
+    taken.informer.autoscaler(a_raw_autoscaler(2), gone=False)
     assert taken.news() == []
 
-    taken.intake.autoscaler(a_raw_autoscaler(3, target="other"), gone=False)
+    taken.informer.autoscaler(a_raw_autoscaler(3, target="other"), gone=False)
     assert taken.news() == [KEY]
     assert taken.store.autoscalers_of(KEY) == ()
 
 
 def test_an_edit_of_our_hpa_wakes_its_job_and_of_anothers_does_not() -> None:
     taken = Taken()
-    taken.intake.job(a_raw_job(), gone=False)
+    taken.informer.job(a_raw_job(), gone=False)
     owner = {"kind": "InferenceJob", "name": "job", "uid": "uid-of-job", "controller": True}
     labels = {names.LABEL_JOB_UID: "uid-of-job", names.LABEL_MANAGED_BY: names.MANAGED_BY}
     woken = []
@@ -273,7 +273,7 @@ def test_an_edit_of_our_hpa_wakes_its_job_and_of_anothers_does_not() -> None:
         raw["metadata"] |= {"labels": labels, "ownerReferences": [owner]} if ours else {}
         raw["spec"]["maxReplicas"] = most
         taken.news()
-        taken.intake.autoscaler(raw, gone=False)
+        taken.informer.autoscaler(raw, gone=False)
         woken.append(taken.news() == [KEY])
 
     assert woken == [True, False, True, True, False]
@@ -281,9 +281,9 @@ def test_an_edit_of_our_hpa_wakes_its_job_and_of_anothers_does_not() -> None:
 
 def test_an_hpa_wakes_the_job_of_its_name() -> None:
     taken = Taken()
-    taken.intake.job(a_raw_job(), gone=False)
+    taken.informer.job(a_raw_job(), gone=False)
     taken.news()
-    taken.intake.autoscaler(a_raw_autoscaler(name="job", target="other"), gone=False)
+    taken.informer.autoscaler(a_raw_autoscaler(name="job", target="other"), gone=False)
 
     assert taken.news() == [KEY]
     assert len(taken.store.autoscalers_of(KEY)) == 1
@@ -291,12 +291,12 @@ def test_an_hpa_wakes_the_job_of_its_name() -> None:
 
 def test_an_hpa_that_is_gone_wakes_its_job_and_another_of_its_name_stays() -> None:
     taken = Taken()
-    taken.intake.job(a_raw_job(), gone=False)
-    taken.intake.autoscaler(a_raw_autoscaler(2, uid="new"), gone=False)
+    taken.informer.job(a_raw_job(), gone=False)
+    taken.informer.autoscaler(a_raw_autoscaler(2, uid="new"), gone=False)
     taken.news()
-    taken.intake.autoscaler(a_raw_autoscaler(1, uid="old"), gone=True)
+    taken.informer.autoscaler(a_raw_autoscaler(1, uid="old"), gone=True)
     assert taken.news() == []
-    taken.intake.autoscaler(a_raw_autoscaler(2, uid="new"), gone=True)
+    taken.informer.autoscaler(a_raw_autoscaler(2, uid="new"), gone=True)
 
     assert taken.news() == [KEY]
     assert taken.store.autoscalers == {}
@@ -304,9 +304,9 @@ def test_an_hpa_that_is_gone_wakes_its_job_and_another_of_its_name_stays() -> No
 
 def test_an_older_hpa_does_not_turn_the_view_back() -> None:
     taken = Taken()
-    taken.intake.job(a_raw_job(), gone=False)
-    taken.intake.autoscaler(a_raw_autoscaler(5, target="other"), gone=False)
-    taken.intake.autoscaler(a_raw_autoscaler(4), gone=False)
+    taken.informer.job(a_raw_job(), gone=False)
+    taken.informer.autoscaler(a_raw_autoscaler(5, target="other"), gone=False)
+    taken.informer.autoscaler(a_raw_autoscaler(4), gone=False)
 
     assert taken.store.autoscalers_of(KEY) == ()
 
@@ -331,56 +331,56 @@ def zones(taken: Taken) -> object:
 
 def test_a_volume_wakes_those_who_wait_in_its_claims_namespace_when_it_says_something_new() -> None:
     taken = Taken()
-    taken.intake.job(a_raw_job(), gone=False)
-    taken.fleet.want(KEY, a_need("job"))
+    taken.informer.job(a_raw_job(), gone=False)
+    taken.fleet.want(KEY, a_request("job"))
     elsewhere = Key("elsewhere", "job")
-    taken.fleet.want(elsewhere, replace(a_need("job"), key=elsewhere))
+    taken.fleet.want(elsewhere, replace(a_request("job"), key=elsewhere))
     taken.news()
 
-    taken.intake.volume(a_raw_volume(), gone=False)
+    taken.informer.volume(a_raw_volume(), gone=False)
 
-    assert set(taken.news()) == {KEY, a_need().key}
+    assert set(taken.news()) == {KEY, a_request().key}
     assert taken.schedules_again()
     assert zones(taken) == {"data": ("b",)}
-    taken.intake.volume(a_raw_volume(2), gone=False)
+    taken.informer.volume(a_raw_volume(2), gone=False)
     assert taken.news() == []
 
 
 def test_a_volume_that_is_released_holds_nobody_back() -> None:
     taken = Taken()
-    taken.intake.job(a_raw_job(), gone=False)
-    taken.intake.volume(a_raw_volume(), gone=False)
+    taken.informer.job(a_raw_job(), gone=False)
+    taken.informer.volume(a_raw_volume(), gone=False)
     taken.news()
 
-    taken.intake.volume(a_raw_volume(2, phase="Released"), gone=False)
+    taken.informer.volume(a_raw_volume(2, phase="Released"), gone=False)
 
-    assert taken.news() == [a_need().key]
+    assert taken.news() == [a_request().key]
     assert zones(taken) == {}
 
 
 def test_older_news_of_a_volume_and_a_late_farewell_change_nothing() -> None:
     taken = Taken()
-    taken.intake.job(a_raw_job(), gone=False)
-    taken.intake.volume(a_raw_volume(5), gone=False)
+    taken.informer.job(a_raw_job(), gone=False)
+    taken.informer.volume(a_raw_volume(5), gone=False)
     taken.news()
 
-    taken.intake.volume(a_raw_volume(4, zone="a"), gone=False)
-    taken.intake.volume(a_raw_volume(6, uid="of one before"), gone=True)
+    taken.informer.volume(a_raw_volume(4, zone="a"), gone=False)
+    taken.informer.volume(a_raw_volume(6, uid="of one before"), gone=True)
 
     assert taken.news() == []
     assert zones(taken) == {"data": ("b",)}
-    taken.intake.volume(a_raw_volume(5), gone=True)
+    taken.informer.volume(a_raw_volume(5), gone=True)
     assert zones(taken) == {}
 
 
 def test_a_claim_that_was_bound_anew_keeps_what_its_new_volume_says() -> None:
     taken = Taken()
-    taken.intake.job(a_raw_job(), gone=False)
-    taken.intake.volume(a_raw_volume(), gone=False)
+    taken.informer.job(a_raw_job(), gone=False)
+    taken.informer.volume(a_raw_volume(), gone=False)
     second = a_raw_volume(zone="a", uid="uid-of-second")
     second["metadata"]["name"] = "second"
-    taken.intake.volume(second, gone=False)
+    taken.informer.volume(second, gone=False)
 
-    taken.intake.volume(a_raw_volume(2, phase="Released"), gone=False)
+    taken.informer.volume(a_raw_volume(2, phase="Released"), gone=False)
 
     assert zones(taken) == {"data": ("a",)}

@@ -26,8 +26,8 @@ class Bench:
         self.store.put_pod(POD)
         self.store.services[JOB.uid] = JOB.key
         kinds = ("job", "model", "node", "pod", "service", "volume", "autoscaler")
-        intake = Mock(**{kind: self._take(kind) for kind in kinds})
-        self.resync = Resync(Mock(list_pages=self._pages), self.store, intake, lambda _: None)
+        informer = Mock(**{kind: self._take(kind) for kind in kinds})
+        self.resync = Resync(Mock(list_pages=self._pages), self.store, informer, lambda _: None)
         self._fails = fails
 
     async def _pages(self, path: str, *, selector: str = "") -> AsyncIterator[list[dict[str, Any]]]:
@@ -54,7 +54,7 @@ async def test_nothing_is_buried_before_every_kind_was_listed_and_owners_go_firs
     assert burials == [f"bury job {JOB.key.name}", f"bury service {JOB.key.name}", f"bury pod {POD.key.name}", "bury node node-1"]
 
 
-async def test_where_a_list_fails_the_ghosts_of_those_before_it_go_all_the_same() -> None:
+async def test_where_a_list_fails_the_stale_object_of_those_before_it_go_all_the_same() -> None:
     bench = Bench("services")
     with pytest.raises(RetryableError):
         await bench.resync.once()

@@ -10,11 +10,11 @@ import pytest
 
 from inference_operator.controllers.scheduling_loop import FleetLoop
 from inference_operator.scheduling.estimate import Estimate
-from inference_operator.scheduling.types import Answer, Need
+from inference_operator.scheduling.types import Decision, PlacementRequest
 from inference_operator.state.objects import Key
 from inference_operator.state.store import Store
 from inference_operator.warmpools.controller import Pools
-from tests.builders import SETTINGS, TOKENS, a_need, a_node, an_option, somebodys_pod
+from tests.builders import SETTINGS, TOKENS, a_node, a_request, an_option, somebodys_pod
 from tests.simulation.virtual_time import START, VirtualClock, run
 
 
@@ -36,17 +36,17 @@ class Fleet:
     def wake(self, key: Key, *, urgent: bool = False) -> None:
         self.wakes.append((round(asyncio.get_running_loop().time(), 2), key.name + ("!" if urgent else "")))
 
-    def want(self, need: Need | None, name: str | None = None) -> None:
-        self.loop.want(need.key if need is not None else Key("default", str(name)), need)
+    def want(self, placement_request: PlacementRequest | None, name: str | None = None) -> None:
+        self.loop.want(placement_request.key if placement_request is not None else Key("default", str(name)), placement_request)
 
-    def answer(self, need: Need) -> Answer | None:
-        return self.loop.answer(need.key)
+    def decision(self, placement_request: PlacementRequest) -> Decision | None:
+        return self.loop.decision(placement_request.key)
 
 
-def a_fresh_need(name: str = "n", *, deadline_in: float | None = None, seconds: float = 30.0, slots: int = 1) -> Need:
+def a_fresh_need(name: str = "n", *, deadline_in: float | None = None, seconds: float = 30.0, slots: int = 1) -> PlacementRequest:
     """A need in the loop's own time."""
     deadline = START + timedelta(seconds=deadline_in) if deadline_in is not None else None
-    return replace(a_need(name, an_option(seconds=seconds), slots=slots), created=START, deadline=deadline)
+    return replace(a_request(name, an_option(seconds=seconds), slots=slots), created=START, deadline=deadline)
 
 
 def with_loop(fleet: Fleet, main: Coroutine[Any, Any, None]) -> None:
@@ -146,10 +146,10 @@ def test_time_alone_brings_a_new_decision_when_work_becomes_late() -> None:
         await asyncio.sleep(69)
         assert len(fleet.wakes) == 1
         await asyncio.sleep(2)
-        answer = fleet.answer(firm)
+        decision = fleet.decision(firm)
 
         assert len(fleet.wakes) == 2
-        assert answer is not None and answer.obstacle is not None and answer.obstacle.final
+        assert decision is not None and decision.pending is not None and decision.pending.final
 
     with_loop(fleet, main())
 
@@ -161,12 +161,12 @@ def test_what_is_not_wanted_any_more_has_no_answer() -> None:
     fleet = Fleet()
 
     async def main() -> None:
-        need = a_fresh_need()
-        fleet.want(need)
+        placement_request = a_fresh_need()
+        fleet.want(placement_request)
         await asyncio.sleep(1)
         fleet.want(None, "n")
 
-        assert fleet.answer(need) is None
+        assert fleet.decision(placement_request) is None
 
     with_loop(fleet, main())
 
@@ -178,12 +178,12 @@ def test_places_that_were_given_are_not_given_again_for_the_rest() -> None:
         fleet.room(2)
         fleet.want(a_fresh_need(slots=3))
         await asyncio.sleep(1)
-        answer = fleet.answer(a_fresh_need())
-        assert answer is not None and len(answer.assignments) == 2
+        decision = fleet.decision(a_fresh_need())
+        assert decision is not None and len(decision.assignments) == 2
         # Two workers were created; the job now wants one more, and looks before the next pass.
         rest = a_fresh_need(slots=1)
         fleet.want(rest)
-        left = fleet.answer(rest)
+        left = fleet.decision(rest)
 
         assert left is None or left.assignments == ()
 
@@ -199,9 +199,9 @@ def test_a_need_that_changed_is_answered_anew() -> None:
         changed = replace(a_fresh_need(), revision="r2")
         fleet.want(changed)
         await asyncio.sleep(1)
-        answer = fleet.answer(changed)
+        decision = fleet.decision(changed)
 
-        assert answer is not None and answer.revision == "r2"
+        assert decision is not None and decision.revision == "r2"
         assert len(fleet.wakes) == 2
 
     with_loop(fleet, main())
@@ -210,21 +210,21 @@ def test_a_need_that_changed_is_answered_anew() -> None:
 # What users can come up with must not end the loop: without it the whole operator ends.
 
 
-def an_ancient_deadline() -> Need:
+def an_ancient_deadline() -> PlacementRequest:
     return replace(a_fresh_need(), deadline=datetime(1, 1, 1, tzinfo=UTC))
 
 
-def a_deadline_at_the_end_of_time() -> Need:
+def a_deadline_at_the_end_of_time() -> PlacementRequest:
     return replace(a_fresh_need(), deadline=datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
 
 
-def work_of_ages() -> Need:
+def work_of_ages() -> PlacementRequest:
     option = replace(an_option(), estimate=Estimate(2.0, 1e13, measured=True))
-    return replace(a_need("n", option), created=START, deadline=START + timedelta(seconds=60))
+    return replace(a_request("n", option), created=START, deadline=START + timedelta(seconds=60))
 
 
 @pytest.mark.parametrize(
-    "need",
+    "placement_request",
     [
         pytest.param(
             an_ancient_deadline(),
@@ -237,17 +237,17 @@ def work_of_ages() -> Need:
         ),
     ],
 )
-def test_no_need_ends_the_loop(need: Need) -> None:
+def test_no_need_ends_the_loop(placement_request: PlacementRequest) -> None:
     fleet = Fleet()
 
     async def main() -> None:
         fleet.room(2)
-        fleet.want(need)
+        fleet.want(placement_request)
         await asyncio.sleep(1)
         fleet.want(a_fresh_need("other"))
         await asyncio.sleep(1)
 
-        answer = fleet.answer(a_fresh_need("other"))
-        assert answer is not None and answer.assignments
+        decision = fleet.decision(a_fresh_need("other"))
+        assert decision is not None and decision.assignments
 
     with_loop(fleet, main())

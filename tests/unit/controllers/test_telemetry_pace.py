@@ -9,11 +9,11 @@ from msgspec import structs
 from inference_operator.controllers.telemetry import Telemetry
 from inference_operator.state.objects import Key
 from inference_operator.state.store import Store
-from inference_protocol.messages import Telemetry as Answer
+from inference_protocol.messages import Telemetry as Decision
 from tests.builders import a_job, a_pod
 from tests.simulation.virtual_time import VirtualClock, run
 
-READY = Answer(ready=True, draining=False)
+READY = Decision(ready=True, draining=False)
 
 
 class Workers:
@@ -26,13 +26,13 @@ class Workers:
         # The trouble that it tells, by the number of the question.
         self.words: dict[int, str] = {}
 
-    async def telemetry(self, address: str) -> Answer | None:
+    async def telemetry(self, address: str) -> Decision | None:
         self.asked.append((asyncio.get_running_loop().time(), address))
         await asyncio.sleep(self.seconds)
-        return None if address == self.away else structs.replace(READY, trouble=self.words.get(len(self.asked)))
+        return None if address == self.away else structs.replace(READY, problem=self.words.get(len(self.asked)))
 
 
-def rounds(workers: Workers, *, seconds: float, count: int = 2) -> tuple[list[Mapping[str, Answer | None]], list[Key]]:
+def rounds(workers: Workers, *, seconds: float, count: int = 2) -> tuple[list[Mapping[str, Decision | None]], list[Key]]:
     """What was handed on, and who was woken."""
     store, handed, woken = Store(), [], []
     job = a_job(serve=True, replicas=count)
@@ -88,7 +88,7 @@ def test_what_keeps_a_worker_from_computing_wakes_its_job_when_it_begins_and_whe
 class Counting(Workers):
     """Its workers compute half of the time."""
 
-    async def telemetry(self, address: str) -> Answer | None:
+    async def telemetry(self, address: str) -> Decision | None:
         self.asked.append((asyncio.get_running_loop().time(), address))
         return None if address == self.away else structs.replace(READY, busy_seconds=0.5 * asyncio.get_running_loop().time())
 

@@ -6,9 +6,9 @@ from typing import Any
 from inference_operator.api.job import Autoscaling, AutoscalingMode, Serve
 from inference_operator.api.names import ANNOTATION_AUTOSCALER
 from inference_operator.autoscaling.hpa import autoscaler_of
-from inference_operator.state.load import Steering, Why
+from inference_operator.state.load import Recommendation, Why
 from inference_operator.state.objects import Job, MetricsApi, MetricsApiState, Observed
-from tests.builders import SETTINGS, a_job, a_measure, a_pod, an_autoscaler, observed
+from tests.builders import SETTINGS, a_job, a_pod, an_autoscaler, observed, some_scaling_metrics
 from tests.unit.jobs.situation import LOOKED, Situation, full, serves
 
 SERVING = MetricsApi(MetricsApiState.SERVING)
@@ -22,7 +22,7 @@ def wanting(serve: Serve = RANGE, mode: AutoscalingMode = AutoscalingMode.HPA, *
 
 def seen(job: Job, **more: Any) -> Observed:
     """One worker that is ready and measured, and an API that serves."""
-    return observed(job, a_pod(job), **{"metrics_api": SERVING, "measure": a_measure(), **more})
+    return observed(job, a_pod(job), **{"metrics_api": SERVING, "scaling_metrics": some_scaling_metrics(), **more})
 
 
 def ours(job: Job, **more: Any) -> Any:
@@ -82,7 +82,9 @@ def autoscaled_jobs() -> dict[str, Situation]:
             "FollowingLatency",
             actions=("ApplyAutoscaler", "WriteStatus"),
         ),
-        "it wants an HPA, and no worker was measured": no_hpa(seen(job, measure=None), "NoMetricYet", "once the metric answers"),
+        "it wants an HPA, and no worker was measured": no_hpa(
+            seen(job, scaling_metrics=None), "NoMetricYet", "once the metric answers"
+        ),
         "it wants an HPA, and the API is being registered": no_hpa(
             seen(job, metrics_api=MetricsApi(MetricsApiState.PENDING)), "NoMetricYet", "registered"
         ),
@@ -120,7 +122,11 @@ def autoscaled_jobs() -> dict[str, Situation]:
             seen(job, autoscalers=(an_autoscaler("keda-hpa-q", scaled_object="q"),)), "OtherAutoscaler", "ScaledObject 'q'"
         ),
         "its target is below what the model takes": has_hpa(
-            seen(job, autoscalers=(ours(job),), measure=a_measure(steering=Steering(1, Why.FLOOR, below_floor=True))),
+            seen(
+                job,
+                autoscalers=(ours(job),),
+                scaling_metrics=some_scaling_metrics(recommendation=Recommendation(1, Why.FLOOR, below_floor=True)),
+            ),
             "LatencyTargetBelowFloor",
             "more workers would not help",
         ),

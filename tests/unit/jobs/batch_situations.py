@@ -5,9 +5,9 @@ from datetime import timedelta
 
 from inference_operator.api.conditions import Reason
 from inference_operator.api.job import AttemptOutcome, AttemptStatus, Backend, InferenceJobStatus, ProgressStatus
-from inference_operator.state.objects import PodPhase, Trouble
+from inference_operator.state.objects import PodPhase, PodProblem
 from inference_protocol.reasons import WorkerReason
-from tests.builders import NOW, a_fact, a_job, a_model, a_pod, a_reading, a_report, a_setback, observed, whole
+from tests.builders import NOW, a_create_failure, a_fact, a_job, a_model, a_pod, a_reading, a_report, observed, whole
 from tests.unit.jobs.situation import (
     DONE,
     LOOKED,
@@ -64,7 +64,7 @@ def unplaced_batches() -> dict[str, Situation]:
             events=("DeadlineInfeasible",),
         ),
         "a quota is in the way": Situation(
-            observed(job, setback=a_setback()),
+            observed(job, create_failure=a_create_failure()),
             opens("QuotaExceeded", placed=False),
             "InProgress",
             "Waiting",
@@ -72,7 +72,7 @@ def unplaced_batches() -> dict[str, Situation]:
             says="exceeded quota",
         ),
         "the API server refuses the pod": Situation(
-            observed(job, setback=a_setback("denied by policy", reason=Reason.POD_REFUSED)),
+            observed(job, create_failure=a_create_failure("denied by policy", reason=Reason.POD_REFUSED)),
             opens("PodRefused", placed=False),
             "InProgress",
             "Waiting",
@@ -80,7 +80,7 @@ def unplaced_batches() -> dict[str, Situation]:
             says="denied by policy",
         ),
         "the quota is tried again": Situation(
-            observed(job, setback=a_setback(ago=3)),
+            observed(job, create_failure=a_create_failure(ago=3)),
             opens("Starting"),
             "InProgress",
             "Starting",
@@ -103,8 +103,8 @@ def placed_batches() -> dict[str, Situation]:
     due = a_job(deadline_in=60, status=LOOKED)
     firm = a_job(deadline_in=60, firm=True, status=LOOKED)
     pod = a_pod(job, seconds=33.3)
-    unschedulable = Trouble("Unschedulable", "0/3 nodes are available")
-    evicted = AttemptStatus(
+    unschedulable = PodProblem("Unschedulable", "0/3 nodes are available")
+    preempted = AttemptStatus(
         number=1,
         pod="p",
         outcome=AttemptOutcome.DISRUPTED,
@@ -136,35 +136,35 @@ def placed_batches() -> dict[str, Situation]:
             recheck=in_seconds(61),
         ),
         "no image": Situation(
-            observed(job, a_pod(job, phase=PENDING, trouble=Trouble("ImagePullBackOff", "back-off"))),
+            observed(job, a_pod(job, phase=PENDING, problem=PodProblem("ImagePullBackOff", "back-off"))),
             opens("ImageUnavailable", placed=False),
             "InProgress",
             "Waiting",
             says="worker.image",
         ),
         "no volume": Situation(
-            observed(job, a_pod(job, phase=PENDING, trouble=Trouble("Unschedulable", 'persistentvolumeclaim "x" not found'))),
+            observed(job, a_pod(job, phase=PENDING, problem=PodProblem("Unschedulable", 'persistentvolumeclaim "x" not found'))),
             opens("VolumeUnavailable", placed=False),
             "InProgress",
             "Waiting",
             says="create the claim",
         ),
         "kube-scheduler finds no room": Situation(
-            observed(job, a_pod(job, phase=PENDING, node=None, trouble=unschedulable)),
+            observed(job, a_pod(job, phase=PENDING, node=None, problem=unschedulable)),
             opens("Unschedulable", placed=False),
             "InProgress",
             "Waiting",
             says="0/3 nodes",
         ),
         "some other trouble": Situation(
-            observed(job, a_pod(job, phase=PENDING, trouble=Trouble("CreateContainerError", "oh"))),
+            observed(job, a_pod(job, phase=PENDING, problem=PodProblem("CreateContainerError", "oh"))),
             opens("Pending", placed=False),
             "InProgress",
             "Waiting",
             says="CreateContainerError",
         ),
         "it could not start in all its time": Situation(
-            observed(job, a_pod(job, phase=PENDING, created_ago=601, trouble=Trouble("ImagePullBackOff", "back-off"))),
+            observed(job, a_pod(job, phase=PENDING, created_ago=601, problem=PodProblem("ImagePullBackOff", "back-off"))),
             opens("BackingOff", placed=False),
             "InProgress",
             "Waiting",
@@ -175,7 +175,7 @@ def placed_batches() -> dict[str, Situation]:
         ),
         "it has to make room": Situation(
             observed(
-                a_job(items=10, status=replace(LOOKED, attempts=1, evictions=1, last_attempt=evicted)), a_pod(a_job(items=10))
+                a_job(items=10, status=replace(LOOKED, attempts=1, preemptions=1, last_attempt=preempted)), a_pod(a_job(items=10))
             ),
             opens("Preempted", placed=False),
             "InProgress",

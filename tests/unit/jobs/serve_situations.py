@@ -5,9 +5,9 @@ from datetime import timedelta
 
 from inference_operator.api.conditions import Reason
 from inference_operator.api.job import AttemptOutcome, AttemptStatus, Serve
-from inference_operator.state.objects import Trouble
+from inference_operator.state.objects import PodProblem
 from inference_protocol.reasons import WorkerReason
-from tests.builders import NOW, a_job, a_pod, a_setback, observed, whole
+from tests.builders import NOW, a_create_failure, a_job, a_pod, observed, whole
 from tests.unit.jobs.situation import LOOKED, PENDING, SUSPENDED, Situation, fails, failure, full, on, partly, serves
 from tests.unit.scheduling.support import in_seconds
 
@@ -63,7 +63,7 @@ def serving_jobs() -> dict[str, Situation]:
             says="2 of 2 workers answer",
         ),
         "one of its workers has no image": Situation(
-            observed(two, a_pod(two, 1), a_pod(two, 2, phase=PENDING, trouble=Trouble("ErrImagePull", "no"))),
+            observed(two, a_pod(two, 1), a_pod(two, 2, phase=PENDING, problem=PodProblem("ErrImagePull", "no"))),
             serves("False", "ImageUnavailable", moving=True),
             "InProgress",
             "Serving",
@@ -183,7 +183,9 @@ def serving_jobs() -> dict[str, Situation]:
         ),
         "its service's name is taken": Situation(
             observed(
-                one, has_service=False, setback=a_setback("a Service 'job' of somebody else exists", reason=Reason.NAME_TAKEN)
+                one,
+                has_service=False,
+                create_failure=a_create_failure("a Service 'job' of somebody else exists", reason=Reason.NAME_TAKEN),
             ),
             serves("False", "NameTaken", moving=True, placed=("False", "NameTaken")),
             "InProgress",
@@ -192,7 +194,7 @@ def serving_jobs() -> dict[str, Situation]:
             says="of somebody else",
         ),
         "a quota keeps a worker out": Situation(
-            observed(two, a_pod(two, 1), setback=a_setback()),
+            observed(two, a_pod(two, 1), create_failure=a_create_failure()),
             serves("False", "QuotaExceeded", moving=True, placed=("False", "QuotaExceeded")),
             "InProgress",
             "Serving",

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from inference_operator.api.conditions import Condition, Reason, Truth
 from inference_operator.api.job import InferenceJobStatus
-from inference_operator.scheduling.types import Answer, Need
+from inference_operator.scheduling.types import Decision, PlacementRequest
 from inference_operator.state.objects import Job, Observed, PodPhase
 from inference_protocol.reasons import WorkerReason
 from tests.builders import NOW, a_report, no_room, placed_on, whole
@@ -38,20 +38,20 @@ class Situation:
 
 
 def on(*nodes: str, accelerator: str = "cpu", seconds: float | None = None) -> Scheduler:
-    return lambda need: placed_on(need, *nodes, accelerator=accelerator, seconds=seconds)
+    return lambda placement_request: placed_on(placement_request, *nodes, accelerator=accelerator, seconds=seconds)
 
 
 def full(
     reason: Reason = Reason.NO_FREE_CAPACITY, text: str = "waits for room: cpu: 1 of 1 nodes", *, final: bool = False
 ) -> Scheduler:
-    return lambda need: no_room(need, text, reason=reason, final=final)
+    return lambda placement_request: no_room(placement_request, text, reason=reason, final=final)
 
 
-def partly(*nodes: str) -> Callable[[Need], Answer]:
-    def answer(need: Need) -> Answer:
-        return placed_on(need, *nodes, obstacle=no_room(need, "waits for room").obstacle)
+def partly(*nodes: str) -> Callable[[PlacementRequest], Decision]:
+    def decision(placement_request: PlacementRequest) -> Decision:
+        return placed_on(placement_request, *nodes, pending=no_room(placement_request, "waits for room").pending)
 
-    return answer
+    return decision
 
 
 def waits(kind: str, reason: str) -> dict[str, tuple[str, str]]:

@@ -21,7 +21,7 @@ from inference_operator.api.job import (
 )
 from inference_operator.api.model import AcceleratorResources
 from inference_operator.api.quantity import parse_quantity
-from inference_operator.jobs.demand import setback_retry
+from inference_operator.jobs.demand import create_retry_time
 from inference_operator.settings import AcceleratorClass, Settings
 from inference_operator.state.objects import Job, Observed, PodPhase
 from inference_operator.workers.options import items_left, worker_resources
@@ -29,12 +29,12 @@ from tests.builders import (
     GPU,
     NOW,
     SETTINGS,
+    a_create_failure,
     a_job,
     a_model,
     a_pod,
     a_profile,
     a_report,
-    a_setback,
     observed,
     whole,
 )
@@ -72,7 +72,7 @@ def wants_nothing() -> dict[str, Observed]:
         "its work was done by a worker that is gone": observed(a_job(status=InferenceJobStatus(attempts=1, last_attempt=lost))),
         "it backs off": a_failure(job, ago=1),
         "its attempts are used up": a_failure(a_job(max_attempts=1)),
-        "it was refused a moment ago": observed(job, setback=a_setback()),
+        "it was refused a moment ago": observed(job, create_failure=a_create_failure()),
         "all its workers are there": observed(serving, a_pod(serving)),
         "its time to serve is over": observed(a_job(serve=Serve(until=NOW))),
         "it is scaled to zero": observed(a_job(serve=Serve(min_replicas=0), replicas=0)),
@@ -94,7 +94,7 @@ def wants_workers() -> dict[str, tuple[Observed, int]]:
         "its success is not known yet": (observed(finished(job, Truth.UNKNOWN)), 1),
         "its backoff is over": (a_failure(job), 1),
         "its worker was lost": (observed(a_job(status=InferenceJobStatus(attempts=1))), 1),
-        "the refusal is some time ago": (observed(job, setback=a_setback(ago=3)), 1),
+        "the refusal is some time ago": (observed(job, create_failure=a_create_failure(ago=3)), 1),
         "it serves and is new": (observed(two), 2),
         "one of its workers is missing": (observed(two, a_pod(two)), 1),
         "its workers are old": (observed(two, a_pod(two, 1, revision="old"), a_pod(two, 2, revision="old")), 2),
@@ -111,7 +111,7 @@ def test_a_job_wants_workers_when(why: str) -> None:
 
 
 def test_a_refusal_is_tried_again_ever_later() -> None:
-    waits = [setback_retry(observed(a_job(), setback=a_setback(count=n)), SETTINGS) - NOW for n in (0, 1, 2, 50)]
+    waits = [create_retry_time(observed(a_job(), create_failure=a_create_failure(count=n)), SETTINGS) - NOW for n in (0, 1, 2, 50)]
 
     assert waits == [timedelta(seconds=s) for s in (2, 4, 8, 120)]
 
@@ -138,7 +138,7 @@ def test_a_service_that_was_ready_once_is_neither_late_nor_refused_when_it_wants
 def options_of(seen: Observed, settings: Settings = SETTINGS) -> dict[str, dict[str, int]]:
     asked = wanted(seen, settings=settings)
     assert asked is not None
-    return {option.accelerator: dict(option.shape.amounts) for option in asked.options}
+    return {option.accelerator: dict(option.requirements.amounts) for option in asked.options}
 
 
 def test_auto_may_run_on_every_class_and_gpu_on_gpus_alone() -> None:
@@ -161,8 +161,8 @@ def test_tolerations_and_selectors_of_class_and_job_come_together() -> None:
     asked = wanted(observed(job), settings=settings)
 
     assert asked is not None
-    assert asked.options[0].shape.node_selector == (("a", "1"), ("b", "2"))
-    assert [t.key for t in asked.options[0].shape.tolerations] == ["k"]
+    assert asked.options[0].requirements.node_selector == (("a", "1"), ("b", "2"))
+    assert [t.key for t in asked.options[0].requirements.tolerations] == ["k"]
 
 
 quantities = st.sampled_from(["100m", "250m", "1", "2", "64Mi", "512Mi", "1Gi", "8Gi"])

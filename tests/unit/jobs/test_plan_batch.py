@@ -16,7 +16,7 @@ from inference_operator.api.job import (
     ModelStatus,
     Outlook,
 )
-from inference_operator.state.objects import Observed, PodPhase, Trouble
+from inference_operator.state.objects import Observed, PodPhase, PodProblem
 from inference_operator.state.parse import parse_job, status_document
 from inference_operator.workers.actions import CreatePod, DeletePod, WriteStatus
 from inference_protocol.reasons import WorkerReason
@@ -118,7 +118,7 @@ def test_the_next_attempt_has_the_next_number() -> None:
 
 def test_an_answer_to_an_older_spec_places_nothing() -> None:
     seen = observed(a_job(status=LOOKED))
-    done = decide(seen, lambda need: on("n")(replace(need, revision="old")))
+    done = decide(seen, lambda placement_request: on("n")(replace(placement_request, revision="old")))
 
     assert not [action for action in done.actions if isinstance(action, CreatePod)]
 
@@ -233,7 +233,7 @@ def test_a_worker_on_its_way_out_is_named_as_what_is_waited_for() -> None:
 
 def test_a_refused_pod_is_tried_again_only_when_its_time_has_come() -> None:
     job = a_job(status=LOOKED)
-    pod = a_pod(job, phase=PENDING, trouble=Trouble("ErrImagePull", "no"), created_ago=10)
+    pod = a_pod(job, phase=PENDING, problem=PodProblem("ErrImagePull", "no"), created_ago=10)
     done = decide(observed(job, pod))
 
     assert pod.created is not None
@@ -243,7 +243,7 @@ def test_a_refused_pod_is_tried_again_only_when_its_time_has_come() -> None:
 
 def test_a_pod_that_could_not_start_in_all_its_time_is_a_failed_attempt() -> None:
     job = a_job(status=LOOKED)
-    pod = a_pod(job, phase=PENDING, trouble=Trouble("ErrImagePull", "no"), created_ago=601)
+    pod = a_pod(job, phase=PENDING, problem=PodProblem("ErrImagePull", "no"), created_ago=601)
     seen = observed(job, pod)
     seen = after(seen, decide(seen))
     seen = after(seen, decide(seen))

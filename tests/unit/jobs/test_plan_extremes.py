@@ -115,7 +115,7 @@ def telemetry(**changes: object) -> Telemetry:
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "decision",
     [
         pytest.param(telemetry(), id="as it should be"),
         pytest.param(telemetry(progress=Progress(total=10, completed=10, resumed=10)), id="all was done before"),
@@ -135,12 +135,12 @@ def telemetry(**changes: object) -> Telemetry:
         pytest.param(telemetry(sketch={1: -1, 2: 1}), id="a negative count in the sketch"),
     ],
 )
-def test_a_running_worker_may_answer_anything(answer: Telemetry) -> None:
+def test_a_running_worker_may_answer_anything(decision: Telemetry) -> None:
     before = ProgressStatus(total=10, completed=1)
     job = a_job(deadline_in=60, status=InferenceJobStatus(observed_generation=1, progress=before))
     pod = a_pod(job, created_ago=100)
 
-    decide(observed(job, pod, readings={pod.uid: Reading(answer, NOW)}))
+    decide(observed(job, pod, readings={pod.uid: Reading(decision, NOW)}))
 
 
 def test_an_unknown_word_of_a_newer_worker_is_a_plain_failure_with_its_message() -> None:

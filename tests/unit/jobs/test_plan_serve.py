@@ -9,7 +9,20 @@ import pytest
 from inference_operator.api.job import DeadlinePolicy, InferenceJobStatus, LatencyStatus, Serve
 from inference_operator.state.objects import Observed, PodPhase
 from inference_operator.workers.actions import CreatePod, CreateService, DeletePod, WriteModelStatus
-from tests.builders import NOW, a_fact, a_job, a_load, a_measure, a_model, a_pod, a_profile, a_reading, a_report, observed, whole
+from tests.builders import (
+    NOW,
+    a_fact,
+    a_job,
+    a_load,
+    a_model,
+    a_pod,
+    a_profile,
+    a_reading,
+    a_report,
+    observed,
+    some_scaling_metrics,
+    whole,
+)
 from tests.unit.jobs.situation import LOOKED, full, on
 from tests.unit.scheduling.support import Scheduler, after, decide, in_seconds, kinds, settled, status_of
 
@@ -77,7 +90,7 @@ def test_a_firm_deadline_that_has_passed_ends_a_service_without_asking_for_a_pla
 
 def test_why_a_worker_lost_ready_is_told_in_its_own_words() -> None:
     pod = a_pod(TWO, 1, ready=False)
-    status = status_of(decide(observed(TWO, pod, a_pod(TWO, 2), readings={pod.uid: a_reading(trouble="Triton is away")})))
+    status = status_of(decide(observed(TWO, pod, a_pod(TWO, 2), readings={pod.uid: a_reading(problem="Triton is away")})))
 
     ready = next(c for c in status.conditions if c.type == "Ready")
     assert (ready.reason, ready.message) == ("BackendUnreachable", "1 workers answer; Triton is away")
@@ -85,7 +98,7 @@ def test_why_a_worker_lost_ready_is_told_in_its_own_words() -> None:
 
 def test_trouble_that_is_over_is_not_told() -> None:
     pod = a_pod(TWO, 1)
-    status = status_of(decide(observed(TWO, pod, a_pod(TWO, 2), readings={pod.uid: a_reading(trouble="Triton is away")})))
+    status = status_of(decide(observed(TWO, pod, a_pod(TWO, 2), readings={pod.uid: a_reading(problem="Triton is away")})))
 
     assert next(c for c in status.conditions if c.type == "Ready").reason == "Serving"
 
@@ -188,7 +201,7 @@ def test_a_measurement_that_says_nothing_new_is_not_written() -> None:
 
 def with_latency(before: LatencyStatus | None, p95: float, *, target: int | None = None) -> LatencyStatus | None:
     job = a_job(serve=Serve(latency_target_milliseconds=target), status=replace(LOOKED, latency=before))
-    seen = observed(job, a_pod(job), measure=a_measure(a_load(p95 / 1e3)))
+    seen = observed(job, a_pod(job), scaling_metrics=some_scaling_metrics(a_load(p95 / 1e3)))
     return status_of(decide(seen), seen).latency
 
 
@@ -217,7 +230,7 @@ def test_latency_is_written_when_it_crosses_the_target() -> None:
 def test_a_window_without_requests_leaves_the_last_latency() -> None:
     before = known_latency(11.0, ago=60)
     job = a_job(serve=True, status=replace(LOOKED, latency=before))
-    seen = observed(job, a_pod(job), measure=a_measure(a_load(None)))
+    seen = observed(job, a_pod(job), scaling_metrics=some_scaling_metrics(a_load(None)))
 
     assert status_of(decide(seen), seen).latency == before
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from inference_operator.api.job import InferenceJobStatus, Serve, wanted_replicas
 from inference_operator.jobs.replicas import PERMANENT_RETRY_SECONDS, Replicas, replicas
-from inference_operator.state.objects import Job, Pod, PodPhase, Trouble
+from inference_operator.state.objects import Job, Pod, PodPhase, PodProblem
 from inference_operator.workers.template_hash import revision
 from inference_protocol.reasons import WorkerReason
 from tests.builders import NOW, SETTINGS, a_job, a_pod, a_report, observed
@@ -147,12 +147,12 @@ def test_a_fault_is_over_once_a_later_worker_answers() -> None:
     assert sorted_out(job, a_pod(job, 1), a_failure(job, 2)).fault is not None
 
 
-def test_a_drained_or_evicted_worker_is_no_fault() -> None:
+def test_a_drained_or_preempted_worker_is_no_fault() -> None:
     job = a_service(1)
     drained = a_pod(job, 1, phase=PodPhase.SUCCEEDED, report=a_report("Drained"))
-    evicted = a_pod(job, 2, phase=FAILED, trouble=Trouble("Evicted", ""))
+    preempted = a_pod(job, 2, phase=FAILED, problem=PodProblem("Evicted", ""))
 
-    state = sorted_out(job, drained, evicted)
+    state = sorted_out(job, drained, preempted)
 
     assert state.fault is None and state.failed == ()
     assert numbers(state.ended) == [1, 2]

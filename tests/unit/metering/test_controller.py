@@ -140,22 +140,22 @@ def test_a_pod_that_is_gone_leaves_nothing_behind() -> None:
     assert bench.store.meters == {}
 
 
-def test_strangers_are_those_that_no_pod_explains() -> None:
+def test_unmanaged_usage_are_those_that_no_pod_explains() -> None:
     bench = Bench()
     bench.round(bench.mine(1.0), replace(FREE, utilisation=0.8))
-    assert bench.store.strangers == {"n": 0.8}
+    assert bench.store.unmanaged_usage == {"n": 0.8}
 
     bench.store.put_pod(somebodys_pod("x", node="n", gpu=1))
     bench.round(bench.mine(1.0), replace(FREE, utilisation=0.8))
-    assert bench.store.strangers == {}
+    assert bench.store.unmanaged_usage == {}
 
 
-def test_what_was_said_of_strangers_does_not_outlive_the_exporter() -> None:
+def test_what_was_said_of_unmanaged_usage_does_not_outlive_the_exporter() -> None:
     bench = Bench()
     bench.round(bench.mine(1.0), replace(FREE, utilisation=0.8))
     bench.round(address="elsewhere")
 
-    assert bench.store.strangers == {}
+    assert bench.store.unmanaged_usage == {}
 
 
 def test_of_two_exporters_on_a_node_none_is_believed() -> None:
@@ -221,4 +221,4 @@ def test_nobody_is_asked_where_there_is_no_exporter() -> None:
     bench.round(bench.mine(1.0), FREE)
 
     assert bench.exporters.asked == []
-    assert bench.store.strangers == {}
+    assert bench.store.unmanaged_usage == {}

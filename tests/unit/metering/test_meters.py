@@ -1,4 +1,4 @@
-"""Counters of energy to joules of an attempt, and devices to strangers' use of a node."""
+"""Counters of energy to joules of an attempt, and devices to unmanaged users' use of a node."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from inference_operator.api.job import EnergySource, EnergyStatus
 from inference_operator.metering.energy import energy_status, joules_between, measured_joules, taken_in, watts
-from inference_operator.metering.usage import busy_share, strangers
+from inference_operator.metering.usage import busy_share, unmanaged_usage
 from inference_operator.state.objects import Pod, PodPhase, Reading
 from inference_operator.state.power import Device, Drawn, PowerSample
 from inference_protocol.messages import Telemetry
@@ -177,26 +177,26 @@ def device(number: int, utilisation: float | None, pod: str = "") -> Device:
     return Device(f"GPU-{number}", utilisation, None, frozenset({("default", pod)} if pod else ()))
 
 
-def test_devices_in_use_without_a_pod_are_strangers() -> None:
-    assert strangers([device(0, 0.9), device(1, 0.3, "p"), device(2, 0.0), device(3, None)], held=1) == 0.9
+def test_devices_in_use_without_a_pod_are_unmanaged_usage() -> None:
+    assert unmanaged_usage([device(0, 0.9), device(1, 0.3, "p"), device(2, 0.0), device(3, None)], held=1) == 0.9
 
 
 def test_what_pods_have_and_the_meter_does_not_map_is_theirs() -> None:
-    assert strangers([device(0, 0.9), device(1, 0.6)], held=1) == 0.6
-    assert strangers([device(0, 0.9), device(1, 0.6)], held=2) == 0
-    assert strangers([device(0, 0.9)], held=3) == 0
+    assert unmanaged_usage([device(0, 0.9), device(1, 0.6)], held=1) == 0.6
+    assert unmanaged_usage([device(0, 0.9), device(1, 0.6)], held=2) == 0
+    assert unmanaged_usage([device(0, 0.9)], held=3) == 0
 
 
 def test_a_desktop_is_no_stranger() -> None:
-    assert strangers([device(0, 0.04)], held=0) == 0
+    assert unmanaged_usage([device(0, 0.04)], held=0) == 0
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans())), st.integers(0, 20))
-def test_strangers_never_have_more_than_pods_leave(found: list[tuple[float, bool]], held: int) -> None:
+def test_unmanaged_usage_never_have_more_than_pods_leave(found: list[tuple[float, bool]], held: int) -> None:
     devices = [device(number, used, "p" if mapped else "") for number, (used, mapped) in enumerate(found)]
     free = max(0, len(devices) - max(held, sum(bool(d.pods) for d in devices)))
 
-    assert 0 <= strangers(devices, held) <= free + 0.05
+    assert 0 <= unmanaged_usage(devices, held) <= free + 0.05
 
 
 # Our own workers.

@@ -3,18 +3,18 @@
 from prometheus_client import CollectorRegistry, generate_latest
 
 from inference_operator.observability.jobs import JobCollector
-from inference_operator.state.load import Measure, Steering, Workers
+from inference_operator.state.load import Recommendation, ScalingMetrics, Workers
 from tests.builders import a_load
 
 
-def text(*measures: tuple[str, Measure]) -> str:
+def text(*scaling_metrics: tuple[str, ScalingMetrics]) -> str:
     registry = CollectorRegistry()
-    registry.register(JobCollector(lambda: [(("ns", name), measure) for name, measure in measures]))
+    registry.register(JobCollector(lambda: [(("ns", name), scaling_metrics) for name, scaling_metrics in scaling_metrics]))
     return generate_latest(registry).decode()
 
 
 def test_every_job_has_its_series() -> None:
-    shown = text(("a", Measure(0.0, a_load(0.25, count=30), Workers(2, 2, queued=3), Steering(4))))
+    shown = text(("a", ScalingMetrics(0.0, a_load(0.25, count=30), Workers(2, 2, queued=3), Recommendation(4))))
 
     for line in (
         'inference_latency_ms{name="a",namespace="ns"} 250.0',
@@ -29,7 +29,7 @@ def test_every_job_has_its_series() -> None:
 
 
 def test_what_is_not_known_has_no_sample() -> None:
-    shown = text(("gone", Measure(0.0, a_load(None), Workers(2, 0, unreachable=2))))
+    shown = text(("gone", ScalingMetrics(0.0, a_load(None), Workers(2, 0, unreachable=2))))
 
     assert "inference_latency_ms{" not in shown
     assert 'inference_unreachable_workers{name="gone",namespace="ns"} 2.0' in shown

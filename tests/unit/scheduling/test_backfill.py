@@ -4,16 +4,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_operator.scheduling.backfill import Reservation, reserve
-from inference_operator.scheduling.node_capacity import Slot
-from inference_operator.scheduling.types import shared_shape
+from inference_operator.scheduling.node_capacity import NodeInfo
+from inference_operator.scheduling.types import pod_requirements
 from tests.builders import a_node
 
-LARGE = shared_shape((("cpu", 2000),))
-SMALL = shared_shape((("cpu", 1000),))
+LARGE = pod_requirements((("cpu", 2000),))
+SMALL = pod_requirements((("cpu", 1000),))
 
 
-def a_slot(name: str = "n", *, free: int = 0) -> Slot:
-    return Slot(a_node(name, cpu="8"), {"cpu": free})
+def a_slot(name: str = "n", *, free: int = 0) -> NodeInfo:
+    return NodeInfo(a_node(name, cpu="8"), {"cpu": free})
 
 
 def ends(*found: tuple[float, int]) -> list[tuple[float, dict[str, int]]]:
@@ -25,7 +25,7 @@ def test_room_is_kept_where_enough_is_free_soonest() -> None:
     kept = reserve(LARGE, 3, slots, {"late": ends((60, 1000)), "soon": ends((50, 1000), (20, 1000))}, latest=100)
 
     assert kept is not None
-    assert (kept.slot.node.name, kept.at, kept.rank, kept.spare) == ("soon", 50, 3, {"cpu": 0})
+    assert (kept.node_info.node.name, kept.at, kept.rank, kept.spare) == ("soon", 50, 3, {"cpu": 0})
 
 
 def test_room_that_comes_too_late_is_not_kept() -> None:
@@ -67,4 +67,4 @@ def test_no_node_has_room_sooner(free: list[int], found: list[tuple[int, float, 
 
     assert (kept.at if kept is not None else None) == (min(times) if times else None)
     if kept is not None:
-        assert kept.spare["cpu"] == room(int(kept.slot.node.name[1:]), kept.at) - 2000 >= 0
+        assert kept.spare["cpu"] == room(int(kept.node_info.node.name[1:]), kept.at) - 2000 >= 0

@@ -6,9 +6,9 @@ from typing import Any
 from inference_operator.api.conditions import Reason
 from inference_operator.api.job import InferenceJobStatus, Outlook
 from inference_operator.scheduling.scheduler import schedule
-from inference_operator.scheduling.types import Fleet, Obstacle, shared_shape
+from inference_operator.scheduling.types import Fleet, PendingReason, pod_requirements
 from inference_operator.settings import CostWeights
-from tests.builders import NOW, a_job, a_need, a_node, a_pod, an_option, no_room, observed, somebodys_pod, whole
+from tests.builders import NOW, a_job, a_node, a_pod, a_request, an_option, no_room, observed, somebodys_pod, whole
 from tests.unit.jobs.situation import LOOKED
 from tests.unit.scheduling.support import Scheduler, decide, in_seconds, settled, status_of
 
@@ -16,17 +16,17 @@ ONE_SLOT = a_node(cpu="1")
 JOB = observed(a_job(deadline_in=50, status=LOOKED))
 
 
-def obstacle(**full: Any) -> Obstacle:
+def pending(**full: Any) -> PendingReason:
     """What the second of two is told that can't both be in time."""
-    needs = (a_need("first", deadline_in=35), a_need("second", deadline_in=50))
-    found = schedule(Fleet((ONE_SLOT,), tuple(full.get("pods", ())), needs), CostWeights(), NOW)[needs[1].key].obstacle
+    requests = (a_request("first", deadline_in=35), a_request("second", deadline_in=50))
+    found = schedule(Fleet((ONE_SLOT,), tuple(full.get("pods", ())), requests), CostWeights(), NOW)[requests[1].key].pending
     assert found is not None
     return found
 
 
 def crowded(**changes: Any) -> Scheduler:
-    told = Obstacle(Reason.NO_FREE_CAPACITY, "waits for room: cpu: full", position=2, start_by=in_seconds(20))
-    return lambda need: no_room(need)._replace(obstacle=told._replace(**changes))
+    told = PendingReason(Reason.NO_FREE_CAPACITY, "waits for room: cpu: full", position=2, start_by=in_seconds(20))
+    return lambda request: no_room(request)._replace(pending=told._replace(**changes))
 
 
 def words(status: InferenceJobStatus) -> str:
@@ -34,14 +34,14 @@ def words(status: InferenceJobStatus) -> str:
 
 
 def test_it_is_told_by_when_it_needs_a_place_and_which_deadline_could_be_met() -> None:
-    found = obstacle()
+    found = pending()
 
     assert (found.start, found.done) == (None, None)
     assert (found.start_by, found.possible) == (in_seconds(20), in_seconds(60))
 
 
 def test_where_no_place_comes_free_no_deadline_is_promised() -> None:
-    found = obstacle(pods=[somebodys_pod(node=ONE_SLOT.name, cpu="1")])
+    found = pending(pods=[somebodys_pod(node=ONE_SLOT.name, cpu="1")])
 
     assert (found.start_by, found.possible) == (in_seconds(20), None)
 
@@ -119,9 +119,9 @@ def test_while_nothing_is_decided_yet_what_was_said_stands() -> None:
 def test_nodes_that_are_short_by_different_amounts_in_the_same_words_are_all_counted() -> None:
     nodes = tuple(a_node(f"node-{i}", cpu="4", memory="8Gi") for i in range(3))
     taken = tuple(somebodys_pod(f"taken-{i}", node=f"node-{i}", cpu="1", memory=f"{7 * 2**20 + 4 * i}Ki") for i in range(3))
-    large = replace(an_option(), shape=shared_shape((("memory", 2 * 2**30),)))
-    found = schedule(Fleet(nodes, taken, (a_need("n", large),)), CostWeights(), NOW)
+    large = replace(an_option(), requirements=pod_requirements((("memory", 2 * 2**30),)))
+    found = schedule(Fleet(nodes, taken, (a_request("n", large),)), CostWeights(), NOW)
 
-    (answer,) = found.values()
-    assert answer.obstacle is not None
-    assert "3 of 3 nodes" in answer.obstacle.message
+    (decision,) = found.values()
+    assert decision.pending is not None
+    assert "3 of 3 nodes" in decision.pending.message

@@ -13,7 +13,7 @@ from inference_operator.state.objects import Node, Taint
 from tests.builders import NOW, a_node, an_option
 from tests.unit.scheduling.support import in_seconds
 
-SHAPE = an_option(cpu="1").shape
+SHAPE = an_option(cpu="1").requirements
 
 
 @pytest.mark.parametrize(
@@ -35,24 +35,24 @@ def test_a_node_is_unfit_for_a_reason(node: Node, reason: str | None) -> None:
 
 
 def test_a_resource_that_a_node_does_not_have_is_short() -> None:
-    assert filters.unfit(a_node(), an_option(gpu=1).shape) == "1 nvidia.com/gpu is wanted, the whole node has 0"
+    assert filters.unfit(a_node(), an_option(gpu=1).requirements) == "1 nvidia.com/gpu is wanted, the whole node has 0"
 
 
 @pytest.mark.parametrize(
     ("labels", "fits"), [({}, False), ({"zone": "a"}, True), ({"zone": "b"}, False), ({"zone": "a", "x": "y"}, True)]
 )
 def test_selected_labels_must_be_there(labels: dict[str, str], fits: bool) -> None:  # noqa: FBT001
-    shape = an_option(node_selector={"zone": "a"}).shape
+    requirements = an_option(node_selector={"zone": "a"}).requirements
 
-    assert (filters.unfit(a_node(labels=labels), shape) is None) == fits
+    assert (filters.unfit(a_node(labels=labels), requirements) is None) == fits
 
 
 def test_every_taint_needs_its_toleration() -> None:
     node = a_node(taints=[Taint("a", "", "NoSchedule"), Taint("b", "", "NoSchedule")])
     one, both = [Tolerance("a", "Exists", None, None)], [Tolerance(k, "Exists", None, None) for k in "ab"]
 
-    assert filters.unfit(node, an_option(tolerations=one).shape) == "taint b is not tolerated"
-    assert filters.unfit(node, an_option(tolerations=both).shape) is None
+    assert filters.unfit(node, an_option(tolerations=one).requirements) == "taint b is not tolerated"
+    assert filters.unfit(node, an_option(tolerations=both).requirements) is None
 
 
 # Tolerations, against core/v1.

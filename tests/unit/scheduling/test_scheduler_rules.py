@@ -9,10 +9,10 @@ import pytest
 from inference_operator.api.conditions import Reason
 from inference_operator.scheduling.node_capacity import free_amounts
 from inference_operator.scheduling.scheduler import is_late, schedule
-from inference_operator.scheduling.types import Answer, Fleet, Need, Usage
+from inference_operator.scheduling.types import Decision, Fleet, PlacementRequest, Usage
 from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Node, Pod, PodPhase, Taint
-from tests.builders import GPU, NOW, a_job, a_need, a_node, a_pod, an_option, somebodys_pod, whole
+from tests.builders import GPU, NOW, a_job, a_node, a_pod, a_request, an_option, somebodys_pod, whole
 
 WEIGHTS = CostWeights()
 ONE_SLOT = a_node(cpu="1")
@@ -23,92 +23,92 @@ FAST_GPU = an_option("gpu", seconds=12, gpu=1)
 SLOW_CPU = an_option("cpu", seconds=300)
 
 
-def answers(*needs: Need, nodes: Sequence[Node] = (ONE_SLOT,), pods: Sequence[Pod] = ()) -> dict[str, Answer]:
-    found = schedule(Fleet(tuple(nodes), tuple(pods), needs), WEIGHTS, NOW)
-    return {key.name: answer for key, answer in found.items()}
+def decisions(*requests: PlacementRequest, nodes: Sequence[Node] = (ONE_SLOT,), pods: Sequence[Pod] = ()) -> dict[str, Decision]:
+    found = schedule(Fleet(tuple(nodes), tuple(pods), requests), WEIGHTS, NOW)
+    return {key.name: found.explained(key) for key in found}
 
 
-def placed(*needs: Need, nodes: Sequence[Node] = (ONE_SLOT,), pods: Sequence[Pod] = ()) -> list[str]:
-    return sorted(name for name, answer in answers(*needs, nodes=nodes, pods=pods).items() if answer.assignments)
+def placed(*requests: PlacementRequest, nodes: Sequence[Node] = (ONE_SLOT,), pods: Sequence[Pod] = ()) -> list[str]:
+    return sorted(name for name, decision in decisions(*requests, nodes=nodes, pods=pods).items() if decision.assignments)
 
 
-def only(need: Need, *nodes: Node, pods: Sequence[Pod] = ()) -> Answer:
-    return answers(need, nodes=nodes, pods=pods)[need.key.name]
+def only(request: PlacementRequest, *nodes: Node, pods: Sequence[Pod] = ()) -> Decision:
+    return decisions(request, nodes=nodes, pods=pods)[request.key.name]
 
 
 # Who goes first.
 
 
 def test_the_earlier_deadline_goes_first() -> None:
-    assert placed(a_need("late", deadline_in=90), a_need("early", deadline_in=60)) == ["early"]
+    assert placed(a_request("late", deadline_in=90), a_request("early", deadline_in=60)) == ["early"]
 
 
 def test_a_higher_priority_goes_before_an_earlier_deadline() -> None:
-    assert placed(a_need("early", deadline_in=60), a_need("high", deadline_in=90, priority=1)) == ["high"]
+    assert placed(a_request("early", deadline_in=60), a_request("high", deadline_in=90, priority=1)) == ["high"]
 
 
 def test_a_deadline_goes_before_none() -> None:
-    assert placed(a_need("open", created_ago=99), a_need("due", deadline_in=60)) == ["due"]
+    assert placed(a_request("open", created_ago=99), a_request("due", deadline_in=60)) == ["due"]
 
 
 def test_among_equals_the_older_goes_first() -> None:
-    assert placed(a_need("new", created_ago=1), a_need("old", created_ago=99)) == ["old"]
+    assert placed(a_request("new", created_ago=1), a_request("old", created_ago=99)) == ["old"]
 
 
 def test_late_work_yields_to_work_that_can_be_on_time_whatever_its_priority() -> None:
-    assert placed(a_need("late", deadline_in=10, priority=1000), a_need("on-time", deadline_in=60)) == ["on-time"]
+    assert placed(a_request("late", deadline_in=10, priority=1000), a_request("on-time", deadline_in=60)) == ["on-time"]
 
 
 def test_late_soft_work_runs_when_nobody_else_needs_the_place() -> None:
-    assert placed(a_need("late", deadline_in=10)) == ["late"]
-    assert placed(a_need("passed", deadline_in=-10)) == ["passed"]
+    assert placed(a_request("late", deadline_in=10)) == ["late"]
+    assert placed(a_request("passed", deadline_in=-10)) == ["passed"]
 
 
 def test_late_firm_work_is_told_so_before_it_touches_a_device() -> None:
-    answer = only(a_need("late", deadline_in=10, firm=True), ONE_SLOT)
+    decision = only(a_request("late", deadline_in=10, firm=True), ONE_SLOT)
 
-    assert answer.assignments == ()
-    assert answer.obstacle is not None
-    assert (answer.obstacle.reason, answer.obstacle.final) == (Reason.DEADLINE_INFEASIBLE, True)
-    assert answer.obstacle.possible == NOW + timedelta(seconds=30)
-    assert "20 s after the deadline" in answer.obstacle.message and "Soft" in answer.obstacle.message
+    assert decision.assignments == ()
+    assert decision.pending is not None
+    assert (decision.pending.reason, decision.pending.final) == (Reason.DEADLINE_INFEASIBLE, True)
+    assert decision.pending.possible == NOW + timedelta(seconds=30)
+    assert "20 s after the deadline" in decision.pending.message and "Soft" in decision.pending.message
 
 
 def test_the_deadline_that_is_proposed_is_one_that_can_be_met() -> None:
     # Asked for: 12:00:30; possible: 12:00:30.654321, in an API that keeps whole seconds.
-    answer = only(replace(a_need("late", firm=True), deadline=whole(NOW + timedelta(seconds=30))), ONE_SLOT)
+    decision = only(replace(a_request("late", firm=True), deadline=whole(NOW + timedelta(seconds=30))), ONE_SLOT)
 
-    assert answer.obstacle is not None
-    assert "1 s after the deadline; set deadline to 2026-04-02T12:00:31Z or later" in answer.obstacle.message
+    assert decision.pending is not None
+    assert "1 s after the deadline; set deadline to 2026-04-02T12:00:31Z or later" in decision.pending.message
 
 
 def test_assumptions_do_not_make_work_late() -> None:
     guess = an_option(seconds=3000, measured=False)
 
-    assert placed(a_need("guessed", guess, deadline_in=10, firm=True)) == ["guessed"]
+    assert placed(a_request("guessed", guess, deadline_in=10, firm=True)) == ["guessed"]
 
 
 def test_work_is_late_only_when_no_class_is_in_time() -> None:
-    assert not is_late(a_need("n", SLOW_CPU, FAST_GPU, deadline_in=60), NOW)
-    assert not is_late(a_need("n", SLOW_CPU, an_option("gpu", seconds=900, measured=False, gpu=1), deadline_in=60), NOW)
-    assert is_late(a_need("n", SLOW_CPU, FAST_GPU, deadline_in=11), NOW)
-    assert is_late(a_need("n", an_option(measured=False), deadline_in=0), NOW)
-    assert not is_late(a_need("n", SLOW_CPU), NOW)
+    assert not is_late(a_request("n", SLOW_CPU, FAST_GPU, deadline_in=60), NOW)
+    assert not is_late(a_request("n", SLOW_CPU, an_option("gpu", seconds=900, measured=False, gpu=1), deadline_in=60), NOW)
+    assert is_late(a_request("n", SLOW_CPU, FAST_GPU, deadline_in=11), NOW)
+    assert is_late(a_request("n", an_option(measured=False), deadline_in=0), NOW)
+    assert not is_late(a_request("n", SLOW_CPU), NOW)
 
 
 # Which class and node.
 
 
 def test_auto_goes_to_cpu_when_cpu_is_in_time() -> None:
-    answer = only(a_need("n", CPU, FAST_GPU, deadline_in=60), ONE_GPU)
+    decision = only(a_request("n", CPU, FAST_GPU, deadline_in=60), ONE_GPU)
 
-    assert [a.accelerator for a in answer.assignments] == ["cpu"]
+    assert [a.accelerator for a in decision.assignments] == ["cpu"]
 
 
 def test_auto_goes_to_gpu_when_only_gpu_is_in_time() -> None:
-    answer = only(a_need("n", SLOW_CPU, FAST_GPU, deadline_in=60), ONE_GPU)
+    decision = only(a_request("n", SLOW_CPU, FAST_GPU, deadline_in=60), ONE_GPU)
 
-    assert [a.accelerator for a in answer.assignments] == ["gpu"]
+    assert [a.accelerator for a in decision.assignments] == ["gpu"]
 
 
 def test_auto_goes_to_gpu_when_cpu_is_in_time_and_full() -> None:
@@ -116,101 +116,101 @@ def test_auto_goes_to_gpu_when_cpu_is_in_time_and_full() -> None:
     cpu = an_option("cpu", seconds=40, node_selector={"kind": "cpu"})
     full = somebodys_pod(node="cpu-1", cpu="8")
 
-    answer = only(a_need("n", cpu, FAST_GPU, deadline_in=60), cpu_node, ONE_GPU, pods=[full])
+    decision = only(a_request("n", cpu, FAST_GPU, deadline_in=60), cpu_node, ONE_GPU, pods=[full])
 
-    assert [a.accelerator for a in answer.assignments] == ["gpu"]
+    assert [a.accelerator for a in decision.assignments] == ["gpu"]
 
 
 def test_where_workers_of_another_shape_have_taken_the_room_the_other_class_is_taken() -> None:
     node = a_node(cpu="2", gpu=1)
-    wide = a_need("wide", an_option("cpu", seconds=10, cpu="2"), FAST_GPU, created_ago=5)
+    wide = a_request("wide", an_option("cpu", seconds=10, cpu="2"), FAST_GPU, created_ago=5)
 
-    assert placed(a_need("narrow", created_ago=9), wide, nodes=[node]) == ["narrow", "wide"]
+    assert placed(a_request("narrow", created_ago=9), wide, nodes=[node]) == ["narrow", "wide"]
 
 
 def test_work_that_can_be_on_time_waits_for_a_place_where_it_is() -> None:
     taken = somebodys_pod(node="gpu-1", gpu=1)
-    answer = only(a_need("n", SLOW_CPU, FAST_GPU, deadline_in=60), ONE_GPU, pods=[taken])
+    decision = only(a_request("n", SLOW_CPU, FAST_GPU, deadline_in=60), ONE_GPU, pods=[taken])
 
-    assert answer.assignments == ()
-    assert answer.obstacle is not None and answer.obstacle.reason is Reason.NO_FREE_CAPACITY
-    assert "cpu: would be done there after the deadline" in answer.obstacle.message
-    assert "0 of 1 nvidia.com/gpu is free" in answer.obstacle.message
+    assert decision.assignments == ()
+    assert decision.pending is not None and decision.pending.reason is Reason.NO_FREE_CAPACITY
+    assert "cpu: would be done there after the deadline" in decision.pending.message
+    assert "0 of 1 nvidia.com/gpu is free" in decision.pending.message
 
 
 def test_work_that_is_late_takes_what_there_is() -> None:
     taken = somebodys_pod(node="gpu-1", gpu=1)
-    answer = only(a_need("n", SLOW_CPU, FAST_GPU, deadline_in=5), ONE_GPU, pods=[taken])
+    decision = only(a_request("n", SLOW_CPU, FAST_GPU, deadline_in=5), ONE_GPU, pods=[taken])
 
-    assert [a.accelerator for a in answer.assignments] == ["cpu"]
+    assert [a.accelerator for a in decision.assignments] == ["cpu"]
 
 
 def test_without_a_deadline_the_cost_alone_decides() -> None:
     # 40 s and 0.6 s of energy against 12 s and 3.6 s.
-    assert only(a_need("n", CPU, FAST_GPU), ONE_GPU).assignments[0].accelerator == "gpu"
-    assert only(a_need("n", an_option(seconds=14), FAST_GPU), ONE_GPU).assignments[0].accelerator == "cpu"
+    assert only(a_request("n", CPU, FAST_GPU), ONE_GPU).assignments[0].accelerator == "gpu"
+    assert only(a_request("n", an_option(seconds=14), FAST_GPU), ONE_GPU).assignments[0].accelerator == "cpu"
 
 
 def test_late_work_goes_where_it_costs_least() -> None:
-    assert only(a_need("n", SLOW_CPU, FAST_GPU, deadline_in=5), ONE_GPU).assignments[0].accelerator == "gpu"
+    assert only(a_request("n", SLOW_CPU, FAST_GPU, deadline_in=5), ONE_GPU).assignments[0].accelerator == "gpu"
 
 
 def test_the_least_full_node_is_taken_and_equals_go_by_name() -> None:
     nodes = (a_node("b"), a_node("a"), a_node("c"))
 
-    assert only(a_need(), *nodes).assignments[0].node == "a"
-    assert only(a_need(), *nodes, pods=[somebodys_pod(node="a", cpu="1")]).assignments[0].node == "b"
+    assert only(a_request(), *nodes).assignments[0].node == "a"
+    assert only(a_request(), *nodes, pods=[somebodys_pod(node="a", cpu="1")]).assignments[0].node == "b"
 
 
 def test_workers_of_one_job_are_spread() -> None:
-    answer = only(a_need(slots=3), a_node("a"), a_node("b"), a_node("c"))
+    decision = only(a_request(slots=3), a_node("a"), a_node("b"), a_node("c"))
 
-    assert sorted(a.node for a in answer.assignments) == ["a", "b", "c"]
+    assert sorted(a.node for a in decision.assignments) == ["a", "b", "c"]
 
 
 # Why not.
 
 
 def test_a_full_cluster_is_waited_for() -> None:
-    answer = only(a_need(), ONE_SLOT, pods=[somebodys_pod(cpu="1")])
+    decision = only(a_request(), ONE_SLOT, pods=[somebodys_pod(cpu="1")])
 
-    assert answer.obstacle is not None
-    assert (answer.obstacle.reason, answer.obstacle.final) == (Reason.NO_FREE_CAPACITY, False)
-    assert "0 of 1 cpu is free, 1 is wanted" in answer.obstacle.message
+    assert decision.pending is not None
+    assert (decision.pending.reason, decision.pending.final) == (Reason.NO_FREE_CAPACITY, False)
+    assert "0 of 1 cpu is free, 1 is wanted" in decision.pending.message
 
 
 def test_a_cluster_that_never_could_says_so_with_counts() -> None:
     nodes = (a_node("a"), a_node("b"), a_node("c", gpu=1, taints=[Taint("k", "", "NoSchedule")]))
-    answer = only(a_need("n", an_option("gpu", gpu=1)), *nodes)
+    decision = only(a_request("n", an_option("gpu", gpu=1)), *nodes)
 
-    assert answer.obstacle is not None and answer.obstacle.reason is Reason.NO_NODE_FITS
-    assert "2 of 3 nodes: 1 nvidia.com/gpu is wanted, the whole node has 0" in answer.obstacle.message
-    assert "1 of 3 nodes: taint k is not tolerated" in answer.obstacle.message
+    assert decision.pending is not None and decision.pending.reason is Reason.NO_NODE_FITS
+    assert "2 of 3 nodes: 1 nvidia.com/gpu is wanted, the whole node has 0" in decision.pending.message
+    assert "1 of 3 nodes: taint k is not tolerated" in decision.pending.message
 
 
 def test_an_empty_cluster_says_so() -> None:
-    answer = only(a_need())
+    decision = only(a_request())
 
-    assert answer.obstacle is not None and "the cluster has no nodes" in answer.obstacle.message
+    assert decision.pending is not None and "the cluster has no nodes" in decision.pending.message
 
 
 def test_part_of_the_workers_get_a_place_and_the_rest_a_reason() -> None:
-    answer = only(a_need(slots=3), a_node(cpu="2"))
+    decision = only(a_request(slots=3), a_node(cpu="2"))
 
-    assert len(answer.assignments) == 2
-    assert answer.obstacle is not None and answer.obstacle.reason is Reason.NO_FREE_CAPACITY
+    assert len(decision.assignments) == 2
+    assert decision.pending is not None and decision.pending.reason is Reason.NO_FREE_CAPACITY
 
 
 @pytest.mark.parametrize(
-    ("need", "class_", "words"),
+    ("request", "class_", "words"),
     [
-        (a_need("n", CPU, FAST_GPU, deadline_in=60), "gpu", "cpu is in time too, on 15 W instead of 300 W"),
-        (a_need("n", SLOW_CPU, FAST_GPU, deadline_in=60), "cpu", "after the deadline"),
-        (a_need("n", CPU, FAST_GPU), "cpu", "s more"),
+        (a_request("n", CPU, FAST_GPU, deadline_in=60), "gpu", "cpu is in time too, on 15 W instead of 300 W"),
+        (a_request("n", SLOW_CPU, FAST_GPU, deadline_in=60), "cpu", "after the deadline"),
+        (a_request("n", CPU, FAST_GPU), "cpu", "s more"),
     ],
 )
-def test_the_other_class_is_told_with_its_reason_and_cost(need: Need, class_: str, words: str) -> None:
-    (other,) = [a for a in only(need, ONE_GPU).assignments[0].grounds.alternatives() if a.accelerator == class_]
+def test_the_other_class_is_told_with_its_reason_and_cost(request: PlacementRequest, class_: str, words: str) -> None:
+    (other,) = [a for a in only(request, ONE_GPU).explanations[0].alternatives if a.accelerator == class_]
 
     assert words in other.reason
     assert other.cost is not None
@@ -249,15 +249,15 @@ def test_pods_of_unknown_nodes_and_unknown_resources_do_no_harm() -> None:
 
 # A service's workers keep apart.
 
-SERVED = replace(a_need("s", slots=1), holds=True)
+SERVED = replace(a_request("s", slots=1), holds=True)
 
 
 def zoned(name: str, zone: str, *, cpu: str = "4") -> Node:
     return a_node(name, cpu=cpu, labels={"topology.kubernetes.io/zone": zone})
 
 
-def given(need: Need, *nodes: Node) -> list[str]:
-    return [assignment.node for assignment in only(need, *nodes).assignments]
+def given(request: PlacementRequest, *nodes: Node) -> list[str]:
+    return [assignment.node for assignment in only(request, *nodes).assignments]
 
 
 def test_a_services_workers_go_to_different_zones_then_nodes_though_one_node_has_more_room() -> None:
@@ -276,14 +276,14 @@ def test_workers_share_a_node_rather_than_wait() -> None:
 def test_batches_fill_the_roomiest_node_whatever_else_runs_there() -> None:
     nodes = [zoned("a-1", "a", cpu="64"), zoned("b-1", "b")]
 
-    assert given(replace(a_need("b"), beside=("a-1",)), *nodes) == ["a-1"]
+    assert given(replace(a_request("b"), beside=("a-1",)), *nodes) == ["a-1"]
 
 
 # How nodes are used besides.
 
 
-def where(need: Need, *nodes: Node, usage: dict[str, Usage]) -> str:
-    (given,) = schedule(Fleet(nodes, (), (need,), usage=usage), WEIGHTS, NOW)[need.key].assignments
+def where(request: PlacementRequest, *nodes: Node, usage: dict[str, Usage]) -> str:
+    (given,) = schedule(Fleet(nodes, (), (request,), usage=usage), WEIGHTS, NOW)[request.key].assignments
     return given.node
 
 
@@ -291,35 +291,38 @@ TWO_GPUS = (a_node("gpu-1", gpu=2), a_node("gpu-2", gpu=2))
 
 
 def test_of_two_nodes_the_one_whose_devices_no_stranger_uses() -> None:
-    need = a_need("g", FAST_GPU)
+    request = a_request("g", FAST_GPU)
 
-    assert where(need, *TWO_GPUS, usage={}) == "gpu-1"
-    assert where(need, *TWO_GPUS, usage={"gpu-1": Usage(GPU, strangers=0.5)}) == "gpu-2"
-    assert where(need, *TWO_GPUS, usage={"gpu-1": Usage(GPU, strangers=0.5), "gpu-2": Usage(GPU, strangers=0.6)}) == "gpu-1"
+    assert where(request, *TWO_GPUS, usage={}) == "gpu-1"
+    assert where(request, *TWO_GPUS, usage={"gpu-1": Usage(GPU, unmanaged_usage=0.5)}) == "gpu-2"
+    assert (
+        where(request, *TWO_GPUS, usage={"gpu-1": Usage(GPU, unmanaged_usage=0.5), "gpu-2": Usage(GPU, unmanaged_usage=0.6)})
+        == "gpu-1"
+    )
 
 
-def test_a_node_that_was_passed_over_for_its_strangers_says_so() -> None:
-    need = a_need("g", FAST_GPU)
-    fleet = Fleet(TWO_GPUS, (), (need,), usage={"gpu-1": Usage(GPU, strangers=0.5)})
-    (given,) = schedule(fleet, WEIGHTS, NOW)[need.key].assignments
+def test_a_node_that_was_passed_over_for_its_unmanaged_usage_says_so() -> None:
+    request = a_request("g", FAST_GPU)
+    fleet = Fleet(TWO_GPUS, (), (request,), usage={"gpu-1": Usage(GPU, unmanaged_usage=0.5)})
+    (given,) = schedule(fleet, WEIGHTS, NOW).explained(request.key).explanations
 
-    (other,) = given.grounds.alternatives()
+    (other,) = given.alternatives
     assert (other.node, other.reason) == ("gpu-1", f"0.5 of its {GPU} are in use by others than pods")
 
 
-def test_a_node_that_strangers_use_is_better_than_none() -> None:
-    assert where(a_need("g", FAST_GPU), ONE_GPU, usage={"gpu-1": Usage(GPU, strangers=1.0)}) == "gpu-1"
+def test_a_node_that_unmanaged_usage_use_is_better_than_none() -> None:
+    assert where(a_request("g", FAST_GPU), ONE_GPU, usage={"gpu-1": Usage(GPU, unmanaged_usage=1.0)}) == "gpu-1"
 
 
-def test_strangers_on_devices_are_nothing_to_work_on_cpus() -> None:
-    assert where(a_need("c", CPU), *TWO_GPUS, usage={"gpu-1": Usage(GPU, strangers=2.0)}) == "gpu-1"
+def test_unmanaged_usage_on_devices_are_nothing_to_work_on_cpus() -> None:
+    assert where(a_request("c", CPU), *TWO_GPUS, usage={"gpu-1": Usage(GPU, unmanaged_usage=2.0)}) == "gpu-1"
 
 
 def test_of_two_equal_nodes_the_one_whose_workers_compute_less() -> None:
-    assert where(a_need("c", CPU), *TWO_GPUS, usage={"gpu-1": Usage(busy=1.5), "gpu-2": Usage(busy=0.5)}) == "gpu-2"
+    assert where(a_request("c", CPU), *TWO_GPUS, usage={"gpu-1": Usage(busy=1.5), "gpu-2": Usage(busy=0.5)}) == "gpu-2"
 
 
 def test_an_emptier_node_is_taken_however_busy_its_workers_are() -> None:
     small = a_node("b-small", cpu="2")
 
-    assert where(a_need("c", CPU), small, TWO_GPUS[1], usage={"gpu-2": Usage(busy=9.0)}) == "gpu-2"
+    assert where(a_request("c", CPU), small, TWO_GPUS[1], usage={"gpu-2": Usage(busy=9.0)}) == "gpu-2"

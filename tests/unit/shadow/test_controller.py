@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from inference_operator.controllers.scheduling_loop import FleetLoop
 from inference_operator.observability import metrics
 from inference_operator.scheduling.scheduler import schedule
-from inference_operator.scheduling.types import Answer, Fleet, Need
-from inference_operator.shadow.comparison import MOST, Outcome, compare, shown, vetoed
+from inference_operator.scheduling.types import Decision, Fleet, PlacementRequest
+from inference_operator.shadow.comparison import MOST, Verdict, compare, shown, vetoed
 from inference_operator.shadow.controller import BUDGET_SECONDS, Shadow
 from inference_operator.state.objects import Key
 from inference_operator.state.store import Store
 from inference_operator.warmpools.controller import Pools
-from tests.builders import NOW, SETTINGS, TOKENS, a_need, a_node, an_option, no_room, placed_on
+from tests.builders import NOW, SETTINGS, TOKENS, a_node, a_request, an_option, no_room, placed_on
 
 NODES = (a_node("cpu-1", cpu="1"), a_node("gpu-1", cpu="1", gpu=1))
 OPTIONS = (an_option("gpu", seconds=12, gpu=1), an_option("cpu", seconds=40))
@@ -71,21 +71,21 @@ def counted() -> Callable[[], Counter[str]]:
 
 
 def _counts() -> Counter[str]:
-    return Counter({outcome.value: int(metrics.policy_decisions_total.labels(outcome.value)._value.get()) for outcome in Outcome})
+    return Counter({outcome.value: int(metrics.policy_decisions_total.labels(outcome.value)._value.get()) for outcome in Verdict})
 
 
-def fleet(*needs: Need) -> Fleet:
-    return Fleet(NODES, (), needs)
+def fleet(*requests: PlacementRequest) -> Fleet:
+    return Fleet(NODES, (), requests)
 
 
-def a_batch(name: str, deadline_in: float) -> Need:
-    return a_need(name, *OPTIONS, deadline_in=deadline_in)
+def a_batch(name: str, deadline_in: float) -> PlacementRequest:
+    return a_request(name, *OPTIONS, deadline_in=deadline_in)
 
 
-def passed(of: Fleet, policy: Given, clock: Callable[[], float] | None = None) -> dict[Key, Answer]:
-    answers = schedule(of, SETTINGS.cost, NOW)
-    Shadow(policy, at_once, clock or Watch()).watch(of, answers, NOW)
-    return answers
+def passed(of: Fleet, policy: Given, clock: Callable[[], float] | None = None) -> dict[Key, Decision]:
+    decisions = schedule(of, SETTINGS.cost, NOW)
+    Shadow(policy, at_once, clock or Watch()).watch(of, decisions, NOW)
+    return decisions
 
 
 CROWD = [a_batch(f"n{number}", 100 + number) for number in range(4)]
@@ -98,34 +98,34 @@ def test_what_the_policy_would_do_as_well_agrees(counted: Callable[[], Counter[s
 
 
 def test_what_it_would_hold_back_leaves_its_place_to_the_next(counted: Callable[[], Counter[str]]) -> None:
-    answers = passed(fleet(*CROWD), Given(first_held))
+    decisions = passed(fleet(*CROWD), Given(first_held))
 
-    assert [bool(answers[need.key].assignments) for need in CROWD] == [True, True, False, False]
+    assert [bool(decisions[placement_request.key].assignments) for placement_request in CROWD] == [True, True, False, False]
     assert counted() == {"would_hold": 1, "would_start": 1, "agrees": 2}
 
 
-@pytest.mark.parametrize(("deadline_in", "outcome"), [(100, Outcome.WOULD_START), (20, Outcome.AGREES)])
-def test_it_starts_nothing_that_would_be_late_there(deadline_in: float, outcome: Outcome) -> None:
+@pytest.mark.parametrize(("deadline_in", "outcome"), [(100, Verdict.WOULD_START), (20, Verdict.AGREES)])
+def test_it_starts_nothing_that_would_be_late_there(deadline_in: float, outcome: Verdict) -> None:
     held, waits = a_batch("held", 90), a_batch("waits", deadline_in)
-    answers = {held.key: placed_on(held, "cpu-1"), waits.key: no_room(waits)}
+    decisions = {held.key: placed_on(held, "cpu-1"), waits.key: no_room(waits)}
 
-    assert compare((held, waits), answers, (True, False), NOW) == (Outcome.WOULD_HOLD, outcome)
+    assert compare((held, waits), decisions, (True, False), NOW) == (Verdict.WOULD_HOLD, outcome)
 
 
 def test_jobs_that_have_a_place_by_now_have_come_lately_too() -> None:
     policy = always(0.9)
     shadow = Shadow(policy, at_once, Watch())
-    for needs, later in ((CROWD[:2], 0), (CROWD[2:], 10), (CROWD[3:], 55)):
-        shadow.watch(fleet(*needs), {}, NOW + timedelta(seconds=later))
+    for requests, later in ((CROWD[:2], 0), (CROWD[2:], 10), (CROWD[3:], 55)):
+        shadow.watch(fleet(*requests), {}, NOW + timedelta(seconds=later))
 
     assert [round(float(np.exp(rows[0, -1]))) - 1 for rows in policy.seen] == [2, 4, 0]
 
 
-@pytest.mark.parametrize("needs", [CROWD[:2], []], ids=["room for all", "nobody"])
-def test_without_contention_nothing_is_held_back(needs: list[Need], counted: Callable[[], Counter[str]]) -> None:
-    passed(fleet(*needs), Given(first_held))
+@pytest.mark.parametrize("requests", [CROWD[:2], []], ids=["room for all", "nobody"])
+def test_without_contention_nothing_is_held_back(requests: list[PlacementRequest], counted: Callable[[], Counter[str]]) -> None:
+    passed(fleet(*requests), Given(first_held))
 
-    assert counted() == ({"agrees": len(needs)} if needs else {})
+    assert counted() == ({"agrees": len(requests)} if requests else {})
 
 
 def test_all_are_never_held_back(counted: Callable[[], Counter[str]]) -> None:
@@ -136,7 +136,7 @@ def test_all_are_never_held_back(counted: Callable[[], Counter[str]]) -> None:
 
 def test_it_is_shown_the_first_in_rank_of_what_it_knows() -> None:
     policy = always(0.9)
-    other = [a_need("service", *OPTIONS), a_need("cpu-only", OPTIONS[1], deadline_in=50)]
+    other = [a_request("service", *OPTIONS), a_request("cpu-only", OPTIONS[1], deadline_in=50)]
     passed(fleet(*other, *(a_batch(f"n{number}", 500 - number) for number in range(MOST + 20))), policy)
 
     (rows,) = policy.seen
@@ -181,12 +181,12 @@ def test_a_pass_does_not_wait_for_the_last_look(counted: Callable[[], Counter[st
         threading.Thread(target=lambda: (do(), done.set())).start()
 
     shadow = Shadow(Given(slow), elsewhere, Watch())
-    answers = schedule(fleet(*CROWD), SETTINGS.cost, NOW)
-    shadow.watch(fleet(*CROWD), answers, NOW)
+    decisions = schedule(fleet(*CROWD), SETTINGS.cost, NOW)
+    shadow.watch(fleet(*CROWD), decisions, NOW)
     assert started.wait(10)
-    shadow.watch(fleet(*CROWD), answers, NOW)
+    shadow.watch(fleet(*CROWD), decisions, NOW)
     assert counted() == {"skipped": 4}
-    answers.clear()
+    del decisions
     go_on.set()
     assert done.wait(10)
 
@@ -210,17 +210,17 @@ def test_a_look_that_took_long_is_followed_by_a_rest(counted: Callable[[], Count
 
 # It has no say.
 
-needs = st.lists(
+requests = st.lists(
     st.tuples(st.floats(5, 300), st.integers(0, 2), st.booleans(), st.floats(4, 100), st.floats(4, 100)), min_size=1, max_size=12
 )
 rules = st.sampled_from([broken, short, nan, lambda rows: [0.0] * len(rows), lambda rows: [i % 2 for i in range(len(rows))]])
 
 
-@given(needs, rules)
+@given(requests, rules)
 def test_answers_are_the_same_with_and_without(
     found: list[tuple[float, int, bool, float, float]], rule: Callable[[np.ndarray], list[float]]
 ) -> None:
-    def decided(watcher: Shadow | None) -> tuple[dict[Key, Answer], list[tuple[Key, bool]]]:
+    def decided(watcher: Shadow | None) -> tuple[dict[Key, Decision], list[tuple[Key, bool]]]:
         woken: list[tuple[Key, bool]] = []
 
         def wake(key: Key, *, urgent: bool = False) -> None:
@@ -231,10 +231,10 @@ def test_answers_are_the_same_with_and_without(
         loop = FleetLoop(store, Pools(store, SETTINGS, clock, TOKENS), SETTINGS, clock, wake, watcher)
         for number, (deadline_in, priority, firm, gpu, cpu) in enumerate(found):
             options = (an_option("gpu", seconds=gpu, gpu=1), an_option("cpu", seconds=cpu))
-            need = a_need(f"n{number}", *options, deadline_in=deadline_in, priority=priority, firm=firm)
-            loop.want(need.key, need)
+            placement_request = a_request(f"n{number}", *options, deadline_in=deadline_in, priority=priority, firm=firm)
+            loop.want(placement_request.key, placement_request)
         loop.decide()
-        return loop._answers, woken
+        return loop._decisions, woken
 
     assert decided(Shadow(Given(rule), at_once)) == decided(None)
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_operator.api import names
-from inference_operator.state.objects import Taint, Trouble
+from inference_operator.state.objects import PodProblem, Taint
 from inference_operator.state.parse import parse_node, parse_pod, placement_text
 from inference_protocol.messages import encode_report
 from inference_protocol.reasons import WorkerReason
@@ -123,28 +123,30 @@ UNSCHEDULED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulab
 
 
 @pytest.mark.parametrize(
-    ("worker", "trouble"),
+    ("worker", "problem"),
     [
         pytest.param(raw_worker({"running": {}}, conditions=[READY]), None, id="all is well"),
         pytest.param(raw_worker({"waiting": {"reason": "ContainerCreating"}}), None, id="still starting"),
         pytest.param(
             raw_worker({"waiting": {"reason": "ImagePullBackOff", "message": "Back-off"}}),
-            Trouble("ImagePullBackOff", "Back-off"),
+            PodProblem("ImagePullBackOff", "Back-off"),
             id="no image",
         ),
-        pytest.param(raw_worker(conditions=[UNSCHEDULED]), Trouble("Unschedulable", "0/3 nodes are available"), id="no node"),
+        pytest.param(raw_worker(conditions=[UNSCHEDULED]), PodProblem("Unschedulable", "0/3 nodes are available"), id="no node"),
         pytest.param(raw_worker({"terminated": {"exitCode": 0}}), None, id="ended well"),
-        pytest.param(raw_worker({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}), Trouble("OOMKilled", ""), id="killed"),
-        pytest.param(raw_worker({"terminated": {"exitCode": 2}}), Trouble("Error", ""), id="ended badly without a reason"),
+        pytest.param(
+            raw_worker({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}), PodProblem("OOMKilled", ""), id="killed"
+        ),
+        pytest.param(raw_worker({"terminated": {"exitCode": 2}}), PodProblem("Error", ""), id="ended badly without a reason"),
         pytest.param(
             raw_worker({"terminated": {"exitCode": 137, "reason": "Error"}}, reason="Evicted", message="low on memory"),
-            Trouble("Evicted", "low on memory"),
+            PodProblem("Evicted", "low on memory"),
             id="the pod's own reason counts more",
         ),
     ],
 )
-def test_what_troubles_a_worker(worker: Raw, trouble: Trouble | None) -> None:
-    assert parse_pod(worker).trouble == trouble
+def test_what_troubles_a_worker(worker: Raw, problem: PodProblem | None) -> None:
+    assert parse_pod(worker).problem == problem
 
 
 def test_only_the_workers_own_container_counts() -> None:

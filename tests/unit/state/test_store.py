@@ -7,8 +7,8 @@ import pytest
 
 from inference_operator.api.job import InferenceJobStatus
 from inference_operator.state.objects import Job, Key, Pod, PodPhase
-from inference_operator.state.store import Store, ghosts, is_newer
-from tests.builders import NOW, a_job, a_model, a_node, a_pod, a_reading, a_setback, somebodys_pod
+from inference_operator.state.store import Store, is_newer, stale_objects
+from tests.builders import NOW, a_create_failure, a_job, a_model, a_node, a_pod, a_reading, somebodys_pod
 
 JOB = a_job()
 KEY = JOB.key
@@ -114,7 +114,7 @@ def test_memory_of_the_dead_is_bounded() -> None:
     for n in range(50_000):
         store.drop_pod(Key("n", f"p{n}"), f"u{n}")
 
-    assert len(store._gone) <= 20_000
+    assert len(store._tombstones) <= 20_000
     assert not store.put_pod(replace(somebodys_pod(), uid="u49999"))
 
 
@@ -165,14 +165,14 @@ def test_a_snapshot_holds_all_that_belongs_to_a_job_and_nothing_else() -> None:
     store = a_store(job, other, pods=(a_pod(job, model=a_model()), a_pod(other, model=a_model()), somebodys_pod()))
     store.models[a_model().key] = a_model()
     store.services[job.uid] = KEY
-    store.setbacks[KEY] = a_setback()
+    store.create_failures[KEY] = a_create_failure()
     store.readings[a_pod(job, model=a_model()).uid] = a_reading()
 
     seen = store.observe(KEY)
 
     assert seen is not None and seen.model == a_model()
     assert [pod.worker.job_uid for pod in seen.pods if pod.worker is not None] == [job.uid]
-    assert seen.has_service and seen.setback is not None and len(seen.readings) == 1
+    assert seen.has_service and seen.create_failure is not None and len(seen.readings) == 1
     assert set(store.jobs_of(a_model().key)) == {job.key, other.key}
 
 
@@ -215,12 +215,12 @@ def test_a_reading_goes_with_its_pod() -> None:
     assert store.readings == {}
 
 
-def test_a_new_job_does_not_inherit_the_setback_of_its_predecessor() -> None:
+def test_a_new_job_does_not_inherit_the_create_failure_of_its_predecessor() -> None:
     store = a_store(JOB)
-    store.setbacks[KEY] = a_setback()
+    store.create_failures[KEY] = a_create_failure()
     store.put_job(at(2, uid="next"))
 
-    assert store.observe(KEY).setback is None  # type: ignore[union-attr]
+    assert store.observe(KEY).create_failure is None  # type: ignore[union-attr]
 
 
 def test_a_pod_of_another_namespace_is_no_worker_of_this_job() -> None:
@@ -233,10 +233,10 @@ def test_a_pod_of_another_namespace_is_no_worker_of_this_job() -> None:
 # Ghosts.
 
 
-def test_what_a_list_lacks_is_a_ghost() -> None:
+def test_what_a_list_lacks_is_a_stale_object() -> None:
     a, b, c = (Key("n", name) for name in "abc")
     known = {a: "1", b: "2", c: "3"}
 
-    assert ghosts(known, [(a, "1"), (c, "3")]) == [(b, "2")]
-    assert ghosts(known, [(a, "1"), (b, "2"), (c, "new")]) == [(c, "3")]
-    assert ghosts({}, [(a, "1")]) == []
+    assert stale_objects(known, [(a, "1"), (c, "3")]) == [(b, "2")]
+    assert stale_objects(known, [(a, "1"), (b, "2"), (c, "new")]) == [(c, "3")]
+    assert stale_objects({}, [(a, "1")]) == []

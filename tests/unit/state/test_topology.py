@@ -5,47 +5,47 @@ from typing import Any
 import pytest
 
 from inference_operator.scheduling.filters import unfit
-from inference_operator.scheduling.types import shared_shape
+from inference_operator.scheduling.types import pod_requirements
 from inference_operator.state.parse import parse_volume
-from inference_operator.state.topology import Requirement, Volume, described, reaches
+from inference_operator.state.topology import NodeSelectorRequirement, Volume, described, reaches
 from tests.builders import a_node
 from tests.unit.state.raw import Raw, meta
 
 LABELS = {"zone": "b", "rank": "7"}
-IN_B = Requirement("zone", "In", ("b",))
+IN_B = NodeSelectorRequirement("zone", "In", ("b",))
 
 
 @pytest.mark.parametrize(
     ("requirement", "holds"),
     [
         (IN_B, True),
-        (Requirement("zone", "In", ("a", "b")), True),
-        (Requirement("zone", "In", ("a",)), False),
-        (Requirement("other", "In", ("a",)), False),
-        (Requirement("zone", "NotIn", ("a",)), True),
-        (Requirement("zone", "NotIn", ("b",)), False),
-        (Requirement("other", "NotIn", ("a",)), True),
-        (Requirement("zone", "Exists"), True),
-        (Requirement("other", "Exists"), False),
-        (Requirement("zone", "DoesNotExist"), False),
-        (Requirement("other", "DoesNotExist"), True),
-        (Requirement("rank", "Gt", ("6",)), True),
-        (Requirement("rank", "Gt", ("7",)), False),
-        (Requirement("rank", "Lt", ("8",)), True),
-        (Requirement("zone", "Lt", ("8",)), False),
-        (Requirement("other", "Lt", ("8",)), False),
-        (Requirement("rank", "Lt", ()), False),
-        (Requirement("zone", "Near", ("b",)), False),
+        (NodeSelectorRequirement("zone", "In", ("a", "b")), True),
+        (NodeSelectorRequirement("zone", "In", ("a",)), False),
+        (NodeSelectorRequirement("other", "In", ("a",)), False),
+        (NodeSelectorRequirement("zone", "NotIn", ("a",)), True),
+        (NodeSelectorRequirement("zone", "NotIn", ("b",)), False),
+        (NodeSelectorRequirement("other", "NotIn", ("a",)), True),
+        (NodeSelectorRequirement("zone", "Exists"), True),
+        (NodeSelectorRequirement("other", "Exists"), False),
+        (NodeSelectorRequirement("zone", "DoesNotExist"), False),
+        (NodeSelectorRequirement("other", "DoesNotExist"), True),
+        (NodeSelectorRequirement("rank", "Gt", ("6",)), True),
+        (NodeSelectorRequirement("rank", "Gt", ("7",)), False),
+        (NodeSelectorRequirement("rank", "Lt", ("8",)), True),
+        (NodeSelectorRequirement("zone", "Lt", ("8",)), False),
+        (NodeSelectorRequirement("other", "Lt", ("8",)), False),
+        (NodeSelectorRequirement("rank", "Lt", ()), False),
+        (NodeSelectorRequirement("zone", "Near", ("b",)), False),
     ],
     ids=str,
 )
-def test_what_an_expression_means(requirement: Requirement, holds: object) -> None:
+def test_what_an_expression_means(requirement: NodeSelectorRequirement, holds: object) -> None:
     assert requirement.holds(LABELS) is holds
 
 
 def test_one_term_has_to_hold_wholly_and_an_empty_one_never_does() -> None:
-    in_a = Requirement("zone", "In", ("a",))
-    rank = Requirement("rank", "Exists")
+    in_a = NodeSelectorRequirement("zone", "In", ("a",))
+    rank = NodeSelectorRequirement("rank", "Exists")
 
     assert reaches(((in_a,), (IN_B, rank)), "n", LABELS)
     assert not reaches(((in_a, rank), (IN_B, in_a)), "n", LABELS)
@@ -54,14 +54,14 @@ def test_one_term_has_to_hold_wholly_and_an_empty_one_never_does() -> None:
 
 
 def test_a_field_is_about_the_nodes_name() -> None:
-    named = ((Requirement("metadata.name", "In", ("n",)),),)
+    named = ((NodeSelectorRequirement("metadata.name", "In", ("n",)),),)
 
     assert reaches(named, "n", {})
     assert not reaches(named, "other", {})
 
 
 def test_terms_are_told_for_people() -> None:
-    assert described(((IN_B, Requirement("gpu", "Exists")), (Requirement("zone", "In", ("c", "d")),))) == (
+    assert described(((IN_B, NodeSelectorRequirement("gpu", "Exists")), (NodeSelectorRequirement("zone", "In", ("c", "d")),))) == (
         "zone=b and gpu or zone In (c, d)"
     )
     assert described(((),)) == "no node at all"
@@ -82,7 +82,7 @@ def raw_volume(*, phase: str = "Bound", **spec: Any) -> Raw:
 
 def test_a_bound_volume_says_who_can_mount_it() -> None:
     assert parse_volume(raw_volume()) == Volume(
-        "uid-of-pv", "7", "team", "data", ((IN_B, Requirement("metadata.name", "In", ("n",))),)
+        "uid-of-pv", "7", "team", "data", ((IN_B, NodeSelectorRequirement("metadata.name", "In", ("n",))),)
     )
 
 
@@ -94,7 +94,7 @@ def test_who_holds_nobody_back(raw: Raw) -> None:
 
 
 def test_a_node_that_can_not_mount_a_volume_is_told_with_the_reason() -> None:
-    shape = shared_shape((("cpu", 500),), volumes=(("data", ((IN_B,),)),))
+    shape = pod_requirements((("cpu", 500),), volumes=(("data", ((IN_B,),)),))
 
     assert unfit(a_node(labels={"zone": "b"}), shape) is None
     assert unfit(a_node(labels={"zone": "a"}), shape) == "the volume of claim data can be mounted only where zone=b"

@@ -9,12 +9,12 @@ import msgspec
 
 from inference_operator.api.job import AttemptOutcome, AttemptStatus, InferenceJobStatus, Placement
 from inference_operator.api.model import AcceleratorResources, ModelVersion, WarmPool, WarmPoolStatus
-from inference_operator.scheduling.types import Answer, Demand
+from inference_operator.scheduling.types import Decision, PoolDemand
 from inference_operator.settings import Backends, Settings, TritonBackend
 from inference_operator.state.objects import Job, Model, Observed, Pod, PoolObserved, Reading
 from inference_operator.state.store import Store
 from inference_operator.warmpools.eligibility import Pool, pool_of
-from inference_operator.warmpools.pool import plan_pool, pool_need, standing
+from inference_operator.warmpools.pool import plan_pool, pool_request, pool_state
 from inference_operator.workers.actions import Plan
 from inference_operator.workers.template_hash import revision
 from inference_protocol.messages import TaskState, Telemetry, TerminationReport
@@ -62,7 +62,7 @@ def a_view(
     return PoolObserved(
         model=model,
         pods=workers,
-        lodgers={by_number[n].key: count for n, count in (tasks or {}).items()},
+        tasks={by_number[n].key: count for n, count in (tasks or {}).items()},
         busy_seconds={by_number[n].key: seconds for n, seconds in (busy or {}).items()},
         idle_seconds={by_number[n].uid: seconds for n, seconds in (idle or {}).items()},
         **rest,
@@ -80,22 +80,28 @@ def decide_pool(
 ) -> Plan:
     """One look, as in `Pools.plan`, after a scheduler that gives as many workers a place as there is `room`."""
     pool = pool_of(seen.model, settings)
-    demand = Demand(waiting, priority)
-    stand = standing(seen, pool, demand, settings, now)
-    need = pool_need(seen, pool, stand, demand, settings, now)
-    answer: Answer | None = placed_on(need, *["node-1"] * min(need.slots, room)) if need is not None else None
-    return plan_pool(seen, pool, stand, answer, settings, TOKENS, now)
+    demand = PoolDemand(waiting, priority)
+    state = pool_state(seen, pool, demand, settings, now)
+    placement_request = pool_request(seen, pool, state, demand, settings, now)
+    decision: Decision | None = (
+        placed_on(placement_request, *["node-1"] * min(placement_request.slots, room)) if placement_request is not None else None
+    )
+    return plan_pool(seen, pool, state, decision, settings, TOKENS, now)
 
 
 # Attempts on warm workers.
 
 
-def a_lodger(model: Model, host: Pod, *, attempt: int = 1, failed: int = 0, **job: Any) -> Job:
+def a_hosted_job(model: Model, warm_worker: Pod, *, attempt: int = 1, failed: int = 0, **job: Any) -> Job:
     """A batch whose newest attempt was given to a warm worker."""
     placement = Placement(
-        accelerator="cpu", node="node-1", pod=host.key.name, cost=cost_terms(), decision_time=whole(NOW - timedelta(seconds=2))
+        accelerator="cpu",
+        node="node-1",
+        pod=warm_worker.key.name,
+        cost=cost_terms(),
+        decision_time=whole(NOW - timedelta(seconds=2)),
     )
-    last = AttemptStatus(number=attempt, pod=host.key.name, outcome=AttemptOutcome.RUNNING)
+    last = AttemptStatus(number=attempt, pod=warm_worker.key.name, outcome=AttemptOutcome.RUNNING)
     status = InferenceJobStatus(
         observed_generation=1, attempts=attempt, failed_attempts=failed, last_attempt=last, placement=placement
     )
@@ -126,16 +132,16 @@ def a_store(model: Model, *pods: Pod) -> Store:
     return store
 
 
-def lodged(job: Job, model: Model, host: Pod | None, task: TaskState | None = None, *, node_lost: bool = False) -> Observed:
-    """What is seen of a job whose attempt was given to `host`, of which the worker has said `task`."""
-    store = a_store(model, *((host,) if host is not None else ()))
+def hosting(job: Job, model: Model, warm_worker: Pod | None, task: TaskState | None = None, *, node_lost: bool = False) -> Observed:
+    """What is seen of a job whose attempt was given to `warm_worker`, of which the worker has said `task`."""
+    store = a_store(model, *((warm_worker,) if warm_worker is not None else ()))
     if node_lost:
         del store.nodes["node-1"]
     store.put_job(job)
     if task is not None:
-        store.lodgers.put_task(task, NOW)
-        if host is not None and task.report is None:
-            store.readings[host.uid] = Reading(Telemetry(ready=True, draining=False, tasks=(task,)), NOW)
+        store.task_index.put_task(task, NOW)
+        if warm_worker is not None and task.report is None:
+            store.readings[warm_worker.uid] = Reading(Telemetry(ready=True, draining=False, tasks=(task,)), NOW)
     found = store.observe(job.key)
     assert found is not None
     return found

@@ -1,4 +1,4 @@
-"""Who may lodge on warm workers: a batch on the same file that asks for nothing which they have not."""
+"""Who may run on warm workers: a batch on the same file that asks for nothing which they have not."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,10 +8,10 @@ import pytest
 from inference_operator.api.conditions import Reason
 from inference_operator.api.job import Backend, Input, Output, PodTemplate, Resources, Toleration
 from inference_operator.api.model import AcceleratorResources, ModelVersion, Profile, WarmPoolStatus
-from inference_operator.scheduling.types import Guest, Memory, Offer
+from inference_operator.scheduling.types import ColocatedModel, ModelMemory, Offer
 from inference_operator.state.objects import Key, Model
 from inference_operator.state.pool_key import model_of, pool_key
-from inference_operator.warmpools.eligibility import guest_of, offer_of, order, pool_for, pool_of, refusal_of, takes
+from inference_operator.warmpools.eligibility import colocated_model_of, offer_of, order, pool_for, pool_of, refusal_of, takes
 from tests.builders import DIGEST, NOW, OTHER_DIGEST, SETTINGS, a_job, a_model, a_version, observed
 from tests.unit.scheduling.support import wanted
 from tests.unit.warmpools.pool_support import WITH_TRITON, a_pooled_model, the_pool
@@ -21,11 +21,11 @@ MODEL = a_pooled_model()
 
 def test_a_plain_batch_waits_for_its_models_pool() -> None:
     seen = observed(a_job(model="m", items=10), model=MODEL)
-    need = wanted(seen)
+    placement_request = wanted(seen)
 
     assert pool_for(seen, SETTINGS) == pool_key(MODEL.key)
-    assert need is not None
-    assert need.pool == pool_key(MODEL.key)
+    assert placement_request is not None
+    assert placement_request.pool == pool_key(MODEL.key)
 
 
 FITS: dict[str, dict[str, Any]] = {
@@ -39,7 +39,7 @@ FITS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("why", FITS)
-def test_who_may_lodge(why: str) -> None:
+def test_who_may_run_on_a_warm_worker(why: str) -> None:
     assert takes(the_pool(MODEL), observed(a_job(**{"model": "m", **FITS[why]}), model=MODEL))
 
 
@@ -186,7 +186,7 @@ def test_an_order_says_what_the_jobs_own_pod_would_have_been_told() -> None:
 
 # Guests: jobs on warm workers of other models.
 
-HOST = a_pooled_model(guests="SameNamespace", batch_size=32)
+HOST = a_pooled_model(sharing="SameNamespace", batch_size=32)
 
 
 def a_measured(
@@ -200,10 +200,10 @@ def a_measured(
 OTHER = a_measured(a_model("n", a_version(digest=OTHER_DIGEST)), digest=OTHER_DIGEST, megabytes=200)
 
 
-def test_a_measured_batch_may_be_a_guest() -> None:
-    guest = guest_of(observed(a_job(model="n", items=10, batch_size=8), model=OTHER), SETTINGS)
+def test_a_measured_batch_may_be_a_colocated_model() -> None:
+    colocated = colocated_model_of(observed(a_job(model="n", items=10, batch_size=8), model=OTHER), SETTINGS)
 
-    assert guest == Guest("default", OTHER_DIGEST, 8, (("data", True),), (("cpu", Memory(200_000_000)),))
+    assert colocated == ColocatedModel("default", OTHER_DIGEST, 8, (("data", True),), (("cpu", ModelMemory(200_000_000)),))
 
 
 NO_GUESTS: dict[str, tuple[dict[str, Any], Model]] = {
@@ -223,18 +223,18 @@ NO_GUESTS: dict[str, tuple[dict[str, Any], Model]] = {
 
 
 @pytest.mark.parametrize("why", NO_GUESTS)
-def test_who_is_nobodys_guest(why: str) -> None:
+def test_who_is_nobodys_colocated_model(why: str) -> None:
     spec, model = NO_GUESTS[why]
 
-    assert guest_of(observed(a_job(model="n", **spec), model=model), SETTINGS) is None
+    assert colocated_model_of(observed(a_job(model="n", **spec), model=model), SETTINGS) is None
 
 
-def test_a_batch_whose_device_memory_was_measured_may_be_a_guest_there() -> None:
+def test_a_batch_whose_device_memory_was_measured_may_be_a_colocated_model_there() -> None:
     model = a_measured(OTHER, digest=OTHER_DIGEST, megabytes=200, on="gpu", device=500)
     seen = observed(a_job(model="n", items=10, batch_size=8, accelerator="gpu"), model=model)
-    guest = guest_of(seen, SETTINGS)
+    colocated = colocated_model_of(seen, SETTINGS)
 
-    assert guest is not None and guest.memory == (("gpu", Memory(200_000_000, 500_000_000)),)
+    assert colocated is not None and colocated.memory == (("gpu", ModelMemory(200_000_000, 500_000_000)),)
     told = order(seen, 1, "r", "gpu")
     assert (told.memory_bytes, told.device_bytes) == (200_000_000, 500_000_000)
 
@@ -242,11 +242,11 @@ def test_a_batch_whose_device_memory_was_measured_may_be_a_guest_there() -> None
 def test_a_host_offers_what_its_own_model_leaves() -> None:
     offer = offer_of(the_pool(a_measured(HOST, megabytes=112)), "cpu", 512_000_000)
 
-    assert offer == Offer("default", 32, (("data", True),), Memory(400_000_000))
+    assert offer == Offer("default", 32, (("data", True),), ModelMemory(400_000_000))
 
 
 def test_a_pool_on_triton_offers_nothing_though_its_own_model_was_measured() -> None:
-    model = a_measured(a_pooled_model(guests="SameNamespace", backend=Backend.TRITON), backend=Backend.TRITON)
+    model = a_measured(a_pooled_model(sharing="SameNamespace", backend=Backend.TRITON), backend=Backend.TRITON)
 
     assert offer_of(the_pool(model), "cpu", 512_000_000) is None
 
@@ -257,17 +257,17 @@ def test_who_offers_nothing(model: Model) -> None:
     assert offer_of(the_pool(a_measured(HOST)), "cpu", None) is None
 
 
-OFFER = Offer("default", 32, (("data", True), ("models", False)), Memory(200, 50))
-GUEST = Guest("default", OTHER_DIGEST, 8, (("data", True),), (("cpu", Memory(200, 50)),))
+OFFER = Offer("default", 32, (("data", True), ("models", False)), ModelMemory(200, 50))
+GUEST = ColocatedModel("default", OTHER_DIGEST, 8, (("data", True),), (("cpu", ModelMemory(200, 50)),))
 
 
 @pytest.mark.parametrize(
     ("changes", "taken"),
     [
         ({}, True),
-        ({"memory": (("cpu", Memory(201)),)}, False),
-        ({"memory": (("cpu", Memory(200, 51)),)}, False),
-        ({"memory": (("gpu", Memory(1)),)}, False),
+        ({"memory": (("cpu", ModelMemory(201)),)}, False),
+        ({"memory": (("cpu", ModelMemory(200, 51)),)}, False),
+        ({"memory": (("gpu", ModelMemory(1)),)}, False),
         ({"namespace": "elsewhere"}, False),
         ({"batch_size": 33}, False),
         ({"claims": (("models", False),)}, True),

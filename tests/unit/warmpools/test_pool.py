@@ -13,14 +13,14 @@ from inference_operator.api.conditions import Reason
 from inference_operator.api.job import Backend
 from inference_operator.api.model import WarmPoolStatus
 from inference_operator.jobs.replicas import PERMANENT_RETRY_SECONDS
-from inference_operator.scheduling.types import Demand, Host
-from inference_operator.scheduling.warm_workers import warm_lanes
-from inference_operator.state.objects import Model, Pod, PodPhase, PoolObserved, Trouble
-from inference_operator.warmpools.pool import hosts, plan_pool, pool_need, standing
+from inference_operator.scheduling.types import PoolDemand, WarmWorker
+from inference_operator.scheduling.warm_workers import warm_timelines
+from inference_operator.state.objects import Model, Pod, PodPhase, PodProblem, PoolObserved
+from inference_operator.warmpools.pool import plan_pool, pool_request, pool_state, warm_workers
 from inference_operator.workers.actions import CreatePod, DeletePod, Plan, StopTask, WriteModelStatus
 from inference_protocol.messages import CONFIG_VARIABLE, WorkerConfig
 from inference_protocol.reasons import WorkerReason
-from tests.builders import NOW, SETTINGS, TOKENS, a_job, a_profile, a_report, a_setback, no_room
+from tests.builders import NOW, SETTINGS, TOKENS, a_create_failure, a_job, a_profile, a_report, no_room
 from tests.unit.scheduling.support import created_pod, in_seconds, kinds
 from tests.unit.warmpools.pool_support import WITH_TRITON, a_pooled_model, a_view, a_worker, decide_pool, the_pool
 
@@ -54,7 +54,7 @@ def test_as_many_as_can_be_used_within_the_bounds(least: int, most: int, waiting
     model = a_pooled_model(min=least, max=most)
     seen = a_view(model, a_worker(model), tasks={1: tasks})
 
-    assert standing(seen, the_pool(model), Demand(waiting), SETTINGS, NOW).wanted == wanted
+    assert pool_state(seen, the_pool(model), PoolDemand(waiting), SETTINGS, NOW).wanted == wanted
 
 
 def test_what_is_missing_is_made_and_belongs_to_the_model() -> None:
@@ -113,13 +113,13 @@ def test_each_worker_is_told_the_digest_of_its_own_token_and_never_the_token() -
 
 def test_a_place_that_was_given_for_another_revision_is_not_taken() -> None:
     before, model = a_pooled_model(min=1, batch_size=8), a_pooled_model(min=1)
-    stand = standing(a_view(before), the_pool(before), Demand(), SETTINGS, NOW)
-    need = pool_need(a_view(before), the_pool(before), stand, Demand(), SETTINGS, NOW)
-    assert need is not None
+    state = pool_state(a_view(before), the_pool(before), PoolDemand(), SETTINGS, NOW)
+    placement_request = pool_request(a_view(before), the_pool(before), state, PoolDemand(), SETTINGS, NOW)
+    assert placement_request is not None
     seen = a_view(model)
-    stand = standing(seen, the_pool(model), Demand(), SETTINGS, NOW)
+    state = pool_state(seen, the_pool(model), PoolDemand(), SETTINGS, NOW)
 
-    assert made(plan_pool(seen, the_pool(model), stand, no_room(need), SETTINGS, TOKENS, NOW)) == []
+    assert made(plan_pool(seen, the_pool(model), state, no_room(placement_request), SETTINGS, TOKENS, NOW)) == []
 
 
 STATES: dict[str, dict[str, Any]] = {
@@ -205,17 +205,17 @@ def test_a_worker_of_an_older_revision_ends_what_it_does_and_is_replaced() -> No
 def test_a_task_that_nobody_waits_for_is_stopped() -> None:
     worker = a_worker(MODEL)
     for model in (MODEL, without_pool(MODEL)):
-        seen = a_view(model, worker, tasks={1: 1}, strays=((worker.key, ("gone", 3)),))
+        seen = a_view(model, worker, tasks={1: 1}, orphaned_tasks=((worker.key, ("gone", 3)),))
         (stop,) = [action for action in decide_pool(seen).actions if isinstance(action, StopTask)]
 
-        assert (stop.host, stop.address, stop.uid, stop.attempt) == (worker.key, worker.address, "gone", 3)
+        assert (stop.warm_worker, stop.address, stop.uid, stop.attempt) == (worker.key, worker.address, "gone", 3)
 
 
 @pytest.mark.parametrize("how", [{"deleting": True}, {"phase": FAILED}, {"address": None}], ids=str)
 def test_who_can_not_be_told_to_stop_it_is_not_told(how: dict[str, Any]) -> None:
     worker = replace(a_worker(MODEL), **how)
 
-    assert "StopTask" not in kinds(decide_pool(a_view(MODEL, worker, strays=((worker.key, ("gone", 3)),))))
+    assert "StopTask" not in kinds(decide_pool(a_view(MODEL, worker, orphaned_tasks=((worker.key, ("gone", 3)),))))
 
 
 def without_pool(model: Model) -> Model:
@@ -252,20 +252,20 @@ def failed(model: Model, *numbers: int, report: Any = BROKEN) -> list[Pod]:
 def test_failed_workers_back_off(count: int) -> None:
     model = a_pooled_model(min=1)
     seen = a_view(model, *failed(model, *range(1, count + 1)))
-    stand = standing(seen, the_pool(model), Demand(), SETTINGS, NOW)
-    assert stand.retry is not None
+    state = pool_state(seen, the_pool(model), PoolDemand(), SETTINGS, NOW)
+    assert state.retry is not None
     waited = SETTINGS.backoff_seconds * 2 ** (count - 1) - 1
 
-    assert (stand.retry - NOW).total_seconds() == pytest.approx(waited, abs=1)
+    assert (state.retry - NOW).total_seconds() == pytest.approx(waited, abs=1)
     assert made(decide_pool(seen)) == []
-    assert made(decide_pool(seen, now=stand.retry)) == [count + 1]
+    assert made(decide_pool(seen, now=state.retry)) == [count + 1]
 
 
 def test_the_pause_grows_though_the_failures_in_between_are_gone() -> None:
     model = a_pooled_model(min=1)
 
     def retry(*numbers: int) -> object:
-        return standing(a_view(model, *failed(model, *numbers)), the_pool(model), Demand(), SETTINGS, NOW).retry
+        return pool_state(a_view(model, *failed(model, *numbers)), the_pool(model), PoolDemand(), SETTINGS, NOW).retry
 
     assert retry(3, 6) == retry(3, 4, 5, 6)
 
@@ -348,7 +348,7 @@ def test_workers_out_of_reach_are_replaced() -> None:
 
 def test_what_the_api_server_refused_is_tried_again_later() -> None:
     model = a_pooled_model(min=1)
-    seen = a_view(model, setback=a_setback())
+    seen = a_view(model, create_failure=a_create_failure())
 
     assert made(decide_pool(seen)) == []
     assert decide_pool(seen).recheck == in_seconds(SETTINGS.backoff_limit_seconds)
@@ -357,7 +357,7 @@ def test_what_the_api_server_refused_is_tried_again_later() -> None:
 
 def test_what_was_refused_after_a_failure_is_not_tried_again_at_once() -> None:
     model = a_pooled_model(min=1)
-    seen = a_view(model, *failed(model, 1), setback=a_setback(ago=-10))
+    seen = a_view(model, *failed(model, 1), create_failure=a_create_failure(ago=-10))
 
     assert made(decide_pool(seen, now=in_seconds(20))) == []
     assert made(decide_pool(seen, now=in_seconds(10 + SETTINGS.backoff_limit_seconds))) == [2]
@@ -366,7 +366,7 @@ def test_what_was_refused_after_a_failure_is_not_tried_again_at_once() -> None:
 @pytest.mark.parametrize("waiting", [0, 1])
 def test_what_was_refused_keeps_jobs_away_until_it_is_tried_again_whether_they_wait_or_not(waiting: int) -> None:
     model = a_pooled_model(told=WarmPoolStatus(message="QuotaExceeded: exceeded quota: q"))
-    seen = a_view(model, setback=a_setback())
+    seen = a_view(model, create_failure=a_create_failure())
     later = in_seconds(SETTINGS.backoff_limit_seconds)
 
     assert decide_pool(seen, waiting=waiting).actions == ()
@@ -400,9 +400,9 @@ VIEWS = {
     "none yet": a_view(MODEL),
     "well": a_view(MODEL, a_worker(MODEL)),
     "starting": a_view(MODEL, a_worker(MODEL, phase=PENDING)),
-    "no image": a_view(MODEL, a_worker(MODEL, phase=PENDING, trouble=Trouble("ErrImagePull", "no such image"))),
+    "no image": a_view(MODEL, a_worker(MODEL, phase=PENDING, problem=PodProblem("ErrImagePull", "no such image"))),
     "failed": a_view(MODEL, *failed(MODEL, 1)),
-    "refused": a_view(MODEL, setback=a_setback()),
+    "refused": a_view(MODEL, create_failure=a_create_failure()),
 }
 SAYS = {
     "none yet": WarmPoolStatus(),
@@ -424,18 +424,21 @@ def test_what_is_said_is_said_once(how: str) -> None:
 def test_why_there_is_no_room_is_said_and_moving_counts_are_not_said_again() -> None:
     seen = a_view(MODEL)
     pool = the_pool(MODEL)
-    stand = standing(seen, pool, Demand(), SETTINGS, NOW)
-    need = pool_need(seen, pool, stand, Demand(), SETTINGS, NOW)
-    assert need is not None
-    first = plan_pool(seen, pool, stand, no_room(need, "waits for room: 3 of 4 nodes"), SETTINGS, TOKENS, NOW)
+    state = pool_state(seen, pool, PoolDemand(), SETTINGS, NOW)
+    placement_request = pool_request(seen, pool, state, PoolDemand(), SETTINGS, NOW)
+    assert placement_request is not None
+    first = plan_pool(seen, pool, state, no_room(placement_request, "waits for room: 3 of 4 nodes"), SETTINGS, TOKENS, NOW)
     said = told(first)
     assert said is not None
     again = replace(seen, model=replace(MODEL, status=replace(MODEL.status, warm_pool=said)))
 
     assert said.message == "NoFreeCapacity: waits for room: 3 of 4 nodes"
-    assert plan_pool(again, pool, stand, no_room(need, "waits for room: 2 of 4 nodes"), SETTINGS, TOKENS, NOW).actions == ()
-    changed = no_room(need, "no node is large enough", reason=Reason.NO_NODE_FITS)
-    assert told(plan_pool(again, pool, stand, changed, SETTINGS, TOKENS, NOW)) == WarmPoolStatus(
+    assert (
+        plan_pool(again, pool, state, no_room(placement_request, "waits for room: 2 of 4 nodes"), SETTINGS, TOKENS, NOW).actions
+        == ()
+    )
+    changed = no_room(placement_request, "no node is large enough", reason=Reason.NO_NODE_FITS)
+    assert told(plan_pool(again, pool, state, changed, SETTINGS, TOKENS, NOW)) == WarmPoolStatus(
         message="NoNodeFits: no node is large enough"
     )
 
@@ -445,58 +448,69 @@ def test_why_there_is_no_room_is_said_and_moving_counts_are_not_said_again() -> 
 
 def test_workers_are_as_urgent_as_the_job_that_waits_for_them() -> None:
     seen, pool = a_view(MODEL), the_pool(MODEL)
-    demand = Demand(3, priority=7)
-    need = pool_need(seen, pool, standing(seen, pool, demand, SETTINGS, NOW), demand, SETTINGS, NOW)
-    assert need is not None
+    demand = PoolDemand(3, priority=7)
+    placement_request = pool_request(seen, pool, pool_state(seen, pool, demand, SETTINGS, NOW), demand, SETTINGS, NOW)
+    assert placement_request is not None
 
-    assert (need.priority, need.slots, need.holds, need.pool) == (7, 3, True, None)
-    assert (need.uid, need.revision) == (MODEL.uid, pool.revision)
+    assert (placement_request.priority, placement_request.slots, placement_request.holds, placement_request.pool) == (
+        7,
+        3,
+        True,
+        None,
+    )
+    assert (placement_request.uid, placement_request.revision) == (MODEL.uid, pool.revision)
 
 
-def places(seen: PoolObserved, waiting: int = 0, *, blocked: bool = False, now: datetime = NOW) -> list[Host]:
-    pool, demand = the_pool(seen.model), Demand(waiting)
-    stand = standing(seen, pool, demand, SETTINGS, now)
-    return list(hosts(seen, pool, stand, demand, SETTINGS, now, blocked=blocked))
+def places(seen: PoolObserved, waiting: int = 0, *, blocked: bool = False, now: datetime = NOW) -> list[WarmWorker]:
+    pool, demand = the_pool(seen.model), PoolDemand(waiting)
+    state = pool_state(seen, pool, demand, SETTINGS, now)
+    return list(warm_workers(seen, pool, state, demand, SETTINGS, now, blocked=blocked))
 
 
 def test_a_worker_that_answers_takes_tasks_after_those_that_it_has() -> None:
     worker = a_worker(MODEL)
-    (host,) = places(a_view(MODEL, worker, tasks={1: 2}, busy={1: 6.5}))
+    (warm_worker,) = places(a_view(MODEL, worker, tasks={1: 2}, busy={1: 6.5}))
 
-    assert (host.pod, host.node, host.ready, host.tasks, host.wait) == (worker.key, "node-1", True, 2, 6.5)
+    assert (warm_worker.pod, warm_worker.node, warm_worker.ready, warm_worker.tasks, warm_worker.wait) == (
+        worker.key,
+        "node-1",
+        True,
+        2,
+        6.5,
+    )
 
 
 def test_room_on_a_device_is_what_each_worker_says_of_its_own() -> None:
-    model = a_pooled_model(guests="SameNamespace")
+    model = a_pooled_model(sharing="SameNamespace")
     model = replace(model, status=replace(model.status, profiles=[replace(a_profile(), memory_bytes=1)]))
     large, small, silent = (a_worker(model, n) for n in (1, 2, 3))
     told = {large.key: 80_000, small.key: 40_000}
 
     found = places(a_view(model, large, small, silent, device_free_bytes=told))
-    rooms = [host.offer.memory.device if host.offer is not None else None for host in found]
+    rooms = [warm_worker.offer.memory.device if warm_worker.offer is not None else None for warm_worker in found]
     assert rooms == [80_000, 40_000, 0]
-    # Whoever has room for another guest is not like the others.
-    assert len(warm_lanes(found)) == 3
+    # Whoever has room for another co-located model is not like the others.
+    assert len(warm_timelines(found)) == 3
 
 
 def test_a_worker_that_starts_takes_tasks_when_it_has_started() -> None:
-    (host,) = places(a_view(MODEL, a_worker(MODEL, phase=PENDING, created_ago=1)))
+    (warm_worker,) = places(a_view(MODEL, a_worker(MODEL, phase=PENDING, created_ago=1)))
 
-    assert not host.ready
-    assert 0 < host.wait < SETTINGS.assumed_load_seconds
+    assert not warm_worker.ready
+    assert 0 < warm_worker.wait < SETTINGS.assumed_load_seconds
 
 
 def test_one_that_takes_longer_than_thought_is_still_awaited() -> None:
-    (host,) = places(a_view(MODEL, a_worker(MODEL, phase=PENDING, created_ago=1e6)))
+    (warm_worker,) = places(a_view(MODEL, a_worker(MODEL, phase=PENDING, created_ago=1e6)))
 
-    assert host.wait > 0
+    assert warm_worker.wait > 0
 
 
 def test_workers_that_could_be_added_are_places_too_as_far_as_jobs_wait() -> None:
     model = a_pooled_model(max=3)
 
-    assert [host.pod for host in places(a_view(model), waiting=2)] == [None, None]
-    assert [host.pod for host in places(a_view(model), waiting=9)] == [None] * 3
+    assert [warm_worker.pod for warm_worker in places(a_view(model), waiting=2)] == [None, None]
+    assert [warm_worker.pod for warm_worker in places(a_view(model), waiting=9)] == [None] * 3
     assert len(places(a_view(model, a_worker(model)), waiting=9)) == 3
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from inference_operator.errors import RetryableError
 from inference_operator.state.objects import Key
-from inference_operator.warmpools.task_key import Vault
+from inference_operator.warmpools.task_key import TaskKeySecret
 from tests.simulation.api import At, SimulatedApi
 from tests.simulation.virtual_time import run
 
@@ -16,13 +16,13 @@ POD = Key("team", "m-1")
 SECRET = At("secrets", "system", "key")
 
 
-def opened(*, replicas: int = 1, data: dict[str, Any] | None = None) -> list[Vault]:
-    async def main() -> list[Vault]:
+def opened(*, replicas: int = 1, data: dict[str, Any] | None = None) -> list[TaskKeySecret]:
+    async def main() -> list[TaskKeySecret]:
         api = SimulatedApi()
         if data is not None:
             api.put(SECRET, {"metadata": {"name": "key"}, "data": data})
-        vaults = [Vault(api, "system", "key") for _ in range(replicas)]
-        await asyncio.gather(*(vault.open() for vault in vaults))
+        vaults = [TaskKeySecret(api, "system", "key") for _ in range(replicas)]
+        await asyncio.gather(*(task_key_secret.open() for task_key_secret in vaults))
         return vaults
 
     return run(main())
@@ -43,10 +43,10 @@ def test_the_key_that_is_there_is_taken() -> None:
 
 
 def test_tokens_differ_by_pod_and_their_digests_do_not_tell_them() -> None:
-    (vault,) = opened()
+    (task_key_secret,) = opened()
     pods = [POD, Key("team", "m-2"), Key("other", "m-1")]
 
-    assert len({vault.token(pod) for pod in pods} | {vault.digest(pod) for pod in pods}) == 6
+    assert len({task_key_secret.token(pod) for pod in pods} | {task_key_secret.digest(pod) for pod in pods}) == 6
 
 
 @pytest.mark.parametrize("data", [{}, {"task-key": ""}, {"other": "eA=="}, {"task-key": "not base64!"}])
@@ -58,6 +58,6 @@ def test_a_damaged_secret_says_what_to_do(data: dict[str, Any]) -> None:
 def test_before_it_is_open_there_are_no_tokens() -> None:
     async def main() -> None:
         with pytest.raises(RetryableError):
-            Vault(SimulatedApi(), "system", "key").token(POD)
+            TaskKeySecret(SimulatedApi(), "system", "key").token(POD)
 
     run(main())

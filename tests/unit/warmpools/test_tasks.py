@@ -15,25 +15,25 @@ from inference_operator.warmpools.tasks import Tasks
 from inference_protocol.messages import TaskOrder, TaskQuery, TaskState, Telemetry
 from tests.builders import NOW, TOKENS, a_report, observed
 from tests.simulation.virtual_time import VirtualClock, run
-from tests.unit.warmpools.pool_support import a_lodger, a_pooled_model, a_store, a_task, a_worker
+from tests.unit.warmpools.pool_support import a_hosted_job, a_pooled_model, a_store, a_task, a_worker
 
 MODEL = a_pooled_model()
 HOST = a_worker(MODEL)
-JOB = a_lodger(MODEL, HOST)
+JOB = a_hosted_job(MODEL, HOST)
 RUNS = a_task(JOB, MODEL)
 ENDED = a_task(JOB, MODEL, report=a_report())
 ORDER = order_of(observed(JOB, model=MODEL), 1, RUNS.revision, "cpu")
 UNREACHABLE = WorkerUnreachableError("no answer")
-Answer = TaskState | WorkerUnreachableError | None
+Decision = TaskState | WorkerUnreachableError | None
 
 
 @dataclass
 class Worker:
     """Answers as it is told; a call beyond the last answer waits for ever."""
 
-    waits: list[Answer] = field(default_factory=list)
-    ordered: Answer = RUNS
-    stopped: Answer = RUNS
+    waits: list[Decision] = field(default_factory=list)
+    ordered: Decision = RUNS
+    stopped: Decision = RUNS
     calls: list[str] = field(default_factory=list)
 
     async def telemetry(self, address: str) -> Telemetry | None:
@@ -53,7 +53,7 @@ class Worker:
     async def stop(self, address: str, token: str, query: TaskQuery) -> TaskState | None:
         return self._given("stop", address, token, self.stopped)
 
-    def _given(self, verb: str, address: str, token: str, answer: Answer) -> TaskState | None:
+    def _given(self, verb: str, address: str, token: str, answer: Decision) -> TaskState | None:
         assert token == TOKENS.token(HOST.key)
         self.calls.append(f"{verb} {address}")
         if isinstance(answer, WorkerUnreachableError):
@@ -79,7 +79,7 @@ class Scene:
 
     @property
     def known(self) -> TaskState | None:
-        found = self.store.lodgers.tasks.get((JOB.uid, 1))
+        found = self.store.task_index.tasks.get((JOB.uid, 1))
         return found[0] if found is not None else None
 
 
@@ -167,17 +167,17 @@ def test_nobody_follows_the_task_of_a_deleted_job() -> None:
     assert scene.worker.calls == ["order 10.0.0.1", "wait 10.0.0.1"]
 
 
-def test_a_stray_is_stopped_and_nobody_waits_for_its_end() -> None:
+def test_a_orphaned_task_is_stopped_and_nobody_waits_for_its_end() -> None:
     async def main(scene: Scene) -> None:
         scene.store.drop_job(JOB.key, JOB.uid)
         scene.store.put_reading(HOST, Reading(Telemetry(ready=True, draining=False, tasks=(RUNS,)), NOW))
-        assert scene.store.lodgers.strays(HOST, NOW) == ((JOB.uid, 1),)
+        assert scene.store.task_index.orphaned_tasks(HOST, NOW) == ((JOB.uid, 1),)
         await scene.tasks.stop(pool_key(MODEL.key), HOST.key, "10.0.0.1", JOB.uid, 1)
 
     scene = play(Worker(), main)
 
     assert scene.worker.calls == ["stop 10.0.0.1"]
-    assert (scene.store.lodgers.strays(HOST, NOW), scene.store.lodgers.tasks, scene.woken) == ((), {}, [])
+    assert (scene.store.task_index.orphaned_tasks(HOST, NOW), scene.store.task_index.tasks, scene.woken) == ((), {}, [])
 
 
 def test_a_stopped_task_is_followed_to_its_end() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 
 from inference_worker import fetch
-from tests.unit.worker.lives import MADE
+from tests.unit.worker.states import MADE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,9 +14,9 @@ import pytest
 
 from inference_protocol.reasons import WorkerReason
 from inference_worker import model
-from inference_worker.engine import Engine
+from inference_worker.engines.engine import Engine
+from inference_worker.engines.onnx import OnnxEngine
 from inference_worker.errors import WorkerError
-from inference_worker.onnx_engine import OnnxEngine
 from inference_worker.warmup import warm_up
 from tests.process import models
 from tests.process.harness import REPOSITORY, a_config
@@ -56,7 +56,7 @@ def test_random_bytes_are_corrupt() -> None:
 
 def load_with_flips(positions: range) -> set[str]:
     """Load with one bit flipped at each position: what came of it other than a loaded or a refused model."""
-    trouble = set()
+    problem = set()
     for position in positions:
         flipped = bytearray(MODEL)
         flipped[position] ^= 0x80
@@ -65,8 +65,8 @@ def load_with_flips(positions: range) -> set[str]:
         except WorkerError as error:
             assert error.reason is WorkerReason.MODEL_CORRUPT  # noqa: PT017
         except Exception as error:  # noqa: BLE001
-            trouble.add(type(error).__name__)
-    return trouble
+            problem.add(type(error).__name__)
+    return problem
 
 
 def test_a_flipped_byte_either_loads_or_is_corrupt() -> None:
@@ -150,7 +150,7 @@ def test_a_model_with_texts_beside_bf16_is_refused() -> None:
 
 
 def test_the_runtime_is_told_to_report_nothing_to_its_maker() -> None:
-    program = "import inference_worker.onnx_engine, os; print(os.environ['ORT_DISABLE_TELEMETRY'])"
+    program = "import inference_worker.engines.onnx, os; print(os.environ['ORT_DISABLE_TELEMETRY'])"
     environment = {k: v for k, v in os.environ.items() if k != "ORT_DISABLE_TELEMETRY"}
     environment["PYTHONPATH"] = os.pathsep.join(str(REPOSITORY / part) for part in ("protocol", "worker-image"))
 

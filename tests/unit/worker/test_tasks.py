@@ -22,18 +22,18 @@ from inference_worker.batch import task as module
 from inference_worker.batch.task import Task
 from inference_worker.batching.profile import LatencyProfile
 from inference_worker.batching.rows import Layout
+from inference_worker.engines.onnx import OnnxEngine
 from inference_worker.errors import WorkerError
-from inference_worker.onnx_engine import OnnxEngine
 from inference_worker.warmup import Warm
 from tests.process import models
 from tests.process.harness import answers_in, spans
 from tests.unit.worker.conftest import STEADY, answering, saying
-from tests.unit.worker.engines import ALONE, FLAT, ROWS, Formula, doubled, spec
+from tests.unit.worker.scripted_engines import ALONE, FLAT, ROWS, Formula, doubled, spec
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from inference_worker.engine import Engine
+    from inference_worker.engines.engine import Engine
 
 CPU = ("CPUExecutionProvider",)
 OUT = "pvc://data/out"
@@ -198,7 +198,7 @@ def test_lines_in_give_lines_out_with_one_object_for_each_item(root: Path, volum
 
     a_task(root, models.two_outputs(), batch=3, input_uri="pvc://data/in.jsonl", output_uri=OUT).run()
 
-    lines = [json.loads(line) for path in sorted((volume / "out").glob("part-*")) for line in path.read_text().splitlines()]
+    lines = [json.loads(line) for path in sorted((volume / "out").glob("chunk-*")) for line in path.read_text().splitlines()]
     assert lines == [{"same": [i, -i], "negated": [-i, i]} for i in range(10)]
 
 
@@ -335,7 +335,7 @@ def test_answers_that_are_not_finite_are_still_json(root: Path, volume: Path, pl
     else:
         (volume / "in.jsonl").write_text(lines)
         a_task(root, models.square_root(), input_uri="pvc://data/in.jsonl", output_uri=OUT).run()
-        text = next((volume / "out").glob("part-*")).read_text()
+        text = next((volume / "out").glob("chunk-*")).read_text()
 
     json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
 
@@ -383,8 +383,8 @@ def test_inline_lines_that_were_edited_are_answered_anew(root: Path, volume: Pat
 
     a_task(root, models.identity(), attempt=2, output_uri=OUT, input_data="[3, 3]\n[4, 4]\n").run()
 
-    (part,) = (volume / "out").glob("part-*")
-    assert [json.loads(line)["y"] for line in part.read_text().splitlines()] == [[3, 3], [4, 4]]
+    (chunk,) = (volume / "out").glob("chunk-*")
+    assert [json.loads(line)["y"] for line in chunk.read_text().splitlines()] == [[3, 3], [4, 4]]
 
 
 def test_a_stopped_task_commits_what_it_has_and_a_later_attempt_goes_on(
@@ -430,7 +430,7 @@ def test_a_task_that_is_stopped_before_it_begins_runs_nothing(root: Path, volume
 
 def test_commits_follow_the_clock_and_the_bytes(root: Path, volume: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save(volume / "in.npy", some_rows(9))
-    monkeypatch.setattr(pipeline, "_BLOCK_BATCHES", 1)
+    monkeypatch.setattr(pipeline, "_SEGMENT_BATCHES", 1)
     monkeypatch.setattr(module, "_COMMIT_BYTES", 3 * 4 * 2)
 
     a_task(root, models.matmul(), batch=1, input_uri="pvc://data/in.npy", output_uri=OUT).run()

@@ -17,8 +17,8 @@ from inference_worker.tracing import ENDPOINTS, Tracer
 from inference_worker.warmup import Warm
 from tests.process import models
 from tests.process.wire import infer_json
-from tests.unit.worker.engines import ALONE, Scripted
-from tests.unit.worker.lives import a_life, infer, inferring, routes_of
+from tests.unit.worker.scripted_engines import ALONE, Scripted
+from tests.unit.worker.states import a_life, infer, inferring, routes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -188,10 +188,10 @@ async def test_a_request_over_http_is_traced_to_its_answer(traces: Traces) -> No
 @pytest.mark.parametrize("fate", ["model", "late"])
 async def test_a_request_that_fails_is_traced_with_what_its_caller_was_told(traces: Traces, fate: str) -> None:
     engine = Scripted(held=fate == "late", faults=lambda _: RuntimeError("broken"))
-    life = await a_life(engine, Warm(ALONE, LatencyProfile({}), None, inline=False, threads=1))
+    state = await a_life(engine, Warm(ALONE, LatencyProfile({}), None, inline=False, threads=1))
     timeout = {"inference-timeout-ms": "20"} if fate == "late" else {}
 
-    reply = await infer(routes_of(life, traces.tracer), ONE, traceparent=SAMPLED, **timeout)
+    reply = await infer(routes_of(state, traces.tracer), ONE, traceparent=SAMPLED, **timeout)
 
     outer = traces.spans["inference"]
     assert outer.attributes is not None and outer.attributes["http.response.status_code"] == reply.status
@@ -200,8 +200,8 @@ async def test_a_request_that_fails_is_traced_with_what_its_caller_was_told(trac
 
 async def test_a_request_whose_caller_leaves_is_traced_too(traces: Traces) -> None:
     engine = Scripted(held=True)
-    life = await a_life(engine, Warm(ALONE, LatencyProfile({}), None, inline=False, threads=1))
-    asking = inferring(routes_of(life, traces.tracer), ONE, traceparent=SAMPLED)
+    state = await a_life(engine, Warm(ALONE, LatencyProfile({}), None, inline=False, threads=1))
+    asking = inferring(routes_of(state, traces.tracer), ONE, traceparent=SAMPLED)
     await engine.begun()
 
     asking.leave()

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from inference_protocol.reasons import WorkerReason
 from inference_worker import warmup
-from inference_worker.engine import Engine
+from inference_worker.engines.engine import Engine
+from inference_worker.engines.onnx import OnnxEngine
 from inference_worker.errors import WorkerError
-from inference_worker.onnx_engine import OnnxEngine
 from inference_worker.warmup import Warm, buckets, sample_of, understood, warm_up
 from tests.process import models
 from tests.unit.worker.conftest import STEADY
-from tests.unit.worker.engines import Clock, Formula, Scripted, doubled, spec
+from tests.unit.worker.scripted_engines import Clock, Formula, Scripted, doubled, spec
 
 
 def layout_of(engine: Engine) -> tuple[object, str]:

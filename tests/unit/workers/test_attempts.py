@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from inference_operator.api.conditions import Reason
 from inference_operator.api.job import AttemptOutcome, AttemptStatus, InferenceJobStatus
 from inference_operator.settings import Settings
-from inference_operator.state.objects import Pod, PodPhase, Trouble
+from inference_operator.state.objects import Pod, PodPhase, PodProblem
 from inference_operator.workers.attempts import Attempts, attempts, backoff_seconds, retry_time
 from inference_operator.workers.template_hash import revision
 from inference_protocol.reasons import PERMANENT, WorkerReason
@@ -54,7 +54,7 @@ def gone(phase: PodPhase = FAILED, **how: Any) -> Pod:
 
 
 def troubled(reason: str, **how: Any) -> Pod:
-    return gone(trouble=Trouble(reason, ""), **how)
+    return gone(problem=PodProblem(reason, ""), **how)
 
 
 ENDINGS = {
@@ -198,7 +198,7 @@ def test_a_failure_is_tried_again_after_its_backoff() -> None:
 
 
 def test_a_disruption_is_tried_again_at_once() -> None:
-    retry = retry_time(judged(a_pod(a_job(), phase=FAILED, trouble=Trouble("Evicted", ""), ended_ago=1)), SETTINGS)
+    retry = retry_time(judged(a_pod(a_job(), phase=FAILED, problem=PodProblem("Evicted", ""), ended_ago=1)), SETTINGS)
 
     assert retry is not None and retry <= NOW
 

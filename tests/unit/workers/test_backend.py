@@ -6,19 +6,19 @@ import pytest
 
 from inference_operator.api.job import Backend
 from inference_operator.settings import Backends, TorchScriptBackend, TritonBackend
-from inference_operator.workers.backend import Choice, chosen, fault
+from inference_operator.workers.backend import BackendChoice, chosen, fault
 
 ALL = Backends(TritonBackend("triton:1"), TorchScriptBackend("torch:1"))
 
 
 @pytest.mark.parametrize(("kind", "wanted"), [("onnx", Backend.ONNX), ("torchscript", Backend.TORCHSCRIPT)])
 def test_auto_goes_by_the_format_and_says_so(kind: str, wanted: Backend) -> None:
-    assert chosen(Backend.AUTO, kind) == Choice(wanted, f"auto: the model's format is {kind}")
+    assert chosen(Backend.AUTO, kind) == BackendChoice(wanted, f"auto: the model's format is {kind}")
 
 
 @pytest.mark.parametrize("asked", [Backend.ONNX, Backend.TRITON, Backend.TORCHSCRIPT])
 def test_the_jobs_own_word_wins(asked: Backend) -> None:
-    assert chosen(asked, "onnx") == Choice(asked, "spec.backend")
+    assert chosen(asked, "onnx") == BackendChoice(asked, "spec.backend")
 
 
 @pytest.mark.parametrize(

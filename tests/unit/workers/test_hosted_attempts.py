@@ -9,35 +9,35 @@ import pytest
 
 from inference_operator.api.conditions import Condition, Truth
 from inference_operator.api.job import AttemptOutcome, Input, Output
-from inference_operator.scheduling.types import Answer, Assignment, Need
-from inference_operator.state.objects import Job, Lodging, Observed, PodPhase, Trouble
+from inference_operator.scheduling.types import Assignment, Decision, Explanation, PlacementRequest
+from inference_operator.state.objects import HostedTask, Job, Observed, PodPhase, PodProblem
 from inference_operator.state.store import Store
 from inference_operator.workers.actions import DeletePod, StartTask, StopTask, WriteStatus
 from inference_protocol.messages import TaskState
 from inference_protocol.reasons import WorkerReason
-from tests.builders import NOW, SETTINGS, GivenGrounds, a_job, a_report, cost_terms, whole
+from tests.builders import NOW, SETTINGS, a_job, a_report, cost_terms, whole
 from tests.unit.scheduling.support import decide, in_seconds, kinds, rewritten, status_of, wanted
-from tests.unit.warmpools.pool_support import a_lodger, a_pooled_model, a_store, a_task, a_worker, lodged
+from tests.unit.warmpools.pool_support import a_hosted_job, a_pooled_model, a_store, a_task, a_worker, hosting
 
 MODEL = a_pooled_model(min=1)
 HOST = a_worker(MODEL)
-JOB = a_lodger(MODEL, HOST)
+JOB = a_hosted_job(MODEL, HOST)
 
 
-def hosted(need: Need) -> Answer:
+def hosted(need: PlacementRequest) -> Decision:
     """The scheduler gives the warm worker."""
-    return Answer(need.uid, need.revision, (Assignment("cpu", "node-1", GivenGrounds(cost_terms()), HOST.key),))
+    return Decision(need.uid, need.revision, (Assignment("cpu", "node-1", HOST.key),), explanations=(Explanation(cost_terms()),))
 
 
-def seen(task: TaskState | None = None, job: Job = JOB, **host: Any) -> Observed:
-    return lodged(job, MODEL, replace(HOST, **host), task)
+def seen(task: TaskState | None = None, job: Job = JOB, **warm_worker: Any) -> Observed:
+    return hosting(job, MODEL, replace(HOST, **warm_worker), task)
 
 
 # Ordered.
 
 
 def test_a_place_on_a_warm_worker_is_written_and_no_pod_is_made() -> None:
-    done = decide(lodged(a_job(model="m", items=10), MODEL, HOST), hosted)
+    done = decide(hosting(a_job(model="m", items=10), MODEL, HOST), hosted)
     status = status_of(done)
 
     assert kinds(done) == ("WriteStatus",)
@@ -50,7 +50,7 @@ def test_a_place_on_a_warm_worker_is_written_and_no_pod_is_made() -> None:
 def test_what_was_never_heard_of_is_ordered() -> None:
     (start,) = [action for action in decide(seen()).actions if isinstance(action, StartTask)]
 
-    assert (start.host, start.address) == (HOST.key, HOST.address)
+    assert (start.warm_worker, start.address) == (HOST.key, HOST.address)
     assert (start.order.uid, start.order.attempt) == (JOB.uid, 1)
     assert start.order.revision == a_task(JOB, MODEL).revision
 
@@ -81,17 +81,17 @@ ENDINGS = {
     "it was done before the worker went": (a_report(), {"deleting": True}, "Succeeded", "Succeeded", 0),
     "its worker is deleted": (None, {"deleting": True}, "Disrupted", "Terminated", 0),
     "its worker took too much memory": (
-        None, {"phase": PodPhase.FAILED, "trouble": Trouble("OOMKilled", "")}, "Failed", "OutOfMemory", 1,
+        None, {"phase": PodPhase.FAILED, "problem": PodProblem("OOMKilled", "")}, "Failed", "OutOfMemory", 1,
     ),
-    "its worker was evicted": (None, {"phase": PodPhase.FAILED, "trouble": Trouble("Evicted", "")}, "Disrupted", "WorkerLost", 0),
+    "its worker was evicted": (None, {"phase": PodPhase.FAILED, "problem": PodProblem("Evicted", "")}, "Disrupted", "WorkerLost", 0),
     "its worker was drained": (None, {"phase": PodPhase.SUCCEEDED, "report": a_report("Drained")}, "Disrupted", "Terminated", 0),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("how", ENDINGS)
 def test_how_an_attempt_ends(how: str) -> None:
-    report, host, outcome, reason, failed = ENDINGS[how]
-    done = decide(seen(a_task(JOB, MODEL, report=report), **host))
+    report, warm_worker, outcome, reason, failed = ENDINGS[how]
+    done = decide(seen(a_task(JOB, MODEL, report=report), **warm_worker))
     status = status_of(done)
 
     assert status.last_attempt is not None
@@ -103,14 +103,14 @@ def test_how_an_attempt_ends(how: str) -> None:
 def test_the_end_of_a_worker_that_ran_another_task_is_no_failure(report: Any) -> None:
     found = seen(a_task(JOB, MODEL, state="Queued"), phase=PodPhase.FAILED, report=report)
     (pod,) = found.pods
-    status = status_of(decide(replace(found, pods=(replace(pod, lodging=Lodging(None, waited=True)),))))
+    status = status_of(decide(replace(found, pods=(replace(pod, hosted_task=HostedTask(None, waited=True)),))))
 
     assert status.last_attempt is not None
     assert (status.last_attempt.outcome, status.last_attempt.reason, status.failed_attempts) == ("Disrupted", "WorkerLost", 0)
 
 
 def test_a_worker_that_is_gone_has_lost_the_attempt_and_the_next_follows_at_once() -> None:
-    gone = lodged(JOB, MODEL, None, a_task(JOB, MODEL))
+    gone = hosting(JOB, MODEL, None, a_task(JOB, MODEL))
     status = status_of(decide(gone))
 
     assert status.last_attempt is not None
@@ -119,7 +119,7 @@ def test_a_worker_that_is_gone_has_lost_the_attempt_and_the_next_follows_at_once
 
 
 def test_a_worker_out_of_reach_has_lost_the_attempt_and_nobody_tries_to_tell_it() -> None:
-    lost = lodged(JOB, MODEL, HOST, a_task(JOB, MODEL), node_lost=True)
+    lost = hosting(JOB, MODEL, HOST, a_task(JOB, MODEL), node_lost=True)
     done = decide(lost, hosted)
 
     assert kinds(done) == ("WriteStatus",)
@@ -144,17 +144,17 @@ def stops(done: Any) -> list[StopTask]:
 def test_a_changed_spec_stops_the_task() -> None:
     (stop,) = stops(decide(seen(a_task(JOB, MODEL, of="old"))))
 
-    assert (stop.host, stop.address, stop.uid, stop.attempt) == (HOST.key, HOST.address, JOB.uid, 1)
+    assert (stop.warm_worker, stop.address, stop.uid, stop.attempt) == (HOST.key, HOST.address, JOB.uid, 1)
 
 
 def test_a_suspended_jobs_task_is_stopped() -> None:
-    job = a_lodger(MODEL, HOST, suspend=True)
+    job = a_hosted_job(MODEL, HOST, suspend=True)
 
     assert len(stops(decide(seen(a_task(job, MODEL), job)))) == 1
 
 
 def test_a_firm_deadline_stops_the_task() -> None:
-    job = a_lodger(MODEL, HOST, deadline_in=1, firm=True)
+    job = a_hosted_job(MODEL, HOST, deadline_in=1, firm=True)
 
     assert len(stops(decide(seen(a_task(job, MODEL), job), now=in_seconds(1)))) == 1
 
@@ -168,7 +168,7 @@ def finished(job: Job) -> Job:
 
 
 def test_a_finished_jobs_task_is_stopped_before_the_job_is_deleted() -> None:
-    job = finished(a_lodger(MODEL, HOST, ttl_seconds_after_finished=5))
+    job = finished(a_hosted_job(MODEL, HOST, ttl_seconds_after_finished=5))
 
     assert kinds(decide(seen(a_task(job, MODEL), job))) == ("StopTask", "DeleteJob")
 
@@ -209,7 +209,7 @@ class Life:
                     self.hear(a_task(self.job, MODEL, attempt=action.order.attempt))
                 case StopTask():
                     self.stopped += 1
-                    self.store.lodgers.mark_stopping(action.uid, action.attempt)
+                    self.store.task_index.mark_stopping(action.uid, action.attempt)
         return bool(done.actions)
 
     def rest(self) -> None:
@@ -219,7 +219,7 @@ class Life:
         raise AssertionError("it never comes to rest")
 
     def hear(self, task: TaskState) -> None:
-        self.store.lodgers.put_task(task, NOW)
+        self.store.task_index.put_task(task, NOW)
 
     def change(self, **spec: Any) -> None:
         assert self.job.spec is not None
@@ -286,7 +286,7 @@ def test_a_suspended_job_goes_on_after_its_task_has_ended() -> None:
 
 def cut_short(after: float = 0.0) -> Job:
     """A job whose attempt was cut short so many seconds after its worker was made."""
-    job = a_lodger(MODEL, HOST)
+    job = a_hosted_job(MODEL, HOST)
     assert job.status.last_attempt is not None and HOST.created is not None
     end = HOST.created + timedelta(seconds=after)
     last = replace(job.status.last_attempt, outcome=AttemptOutcome.DISRUPTED, reason="Terminated", end_time=end)
@@ -294,7 +294,7 @@ def cut_short(after: float = 0.0) -> Job:
 
 
 def test_who_has_not_heard_how_a_stopped_task_stands_asks_its_worker_before_the_next_attempt() -> None:
-    seen = lodged(cut_short(), MODEL, HOST)
+    seen = hosting(cut_short(), MODEL, HOST)
 
     assert wanted(seen) is None
     assert kinds(decide(seen)) == ("StopTask", "WriteStatus")
@@ -305,11 +305,11 @@ def test_once_the_worker_has_said_that_it_has_ended_the_next_attempt_follows(out
     job = cut_short()
     report = a_report(outcome, reason=WorkerReason.INTERNAL if outcome == "Failed" else None)
 
-    assert wanted(lodged(job, MODEL, HOST, a_task(job, MODEL, report=report))) is not None
+    assert wanted(hosting(job, MODEL, HOST, a_task(job, MODEL, report=report))) is not None
 
 
 def test_a_worker_that_came_later_under_the_same_name_is_not_asked() -> None:
-    seen = lodged(cut_short(after=-1.0), MODEL, HOST)
+    seen = hosting(cut_short(after=-1.0), MODEL, HOST)
 
     assert wanted(seen) is not None
     assert "StopTask" not in kinds(decide(seen))

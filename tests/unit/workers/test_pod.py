@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from inference_operator.api import names
 from inference_operator.api.job import EnvironmentVariable, Input, ModelControl, Output, PodTemplate, Resources, Serve, Toleration
 from inference_operator.api.model import ModelVersion, QuantizationMethod, QuantizationSpec
-from inference_operator.scheduling.types import Answer
+from inference_operator.scheduling.types import Decision
 from inference_operator.settings import Settings, Tracing
 from inference_operator.state.objects import Job, Model
 from inference_operator.state.parse import parse_pod
@@ -27,7 +27,7 @@ def created(job: Job, model: Model | None = None, *, accelerator: str = "cpu", s
     seen = observed(job, model=model)
     need = wanted(seen, settings=settings)
     assert need is not None
-    answer: Answer = placed_on(need, "node-1", accelerator=accelerator)
+    answer: Decision = placed_on(need, "node-1", accelerator=accelerator)
     (action,) = [a for a in decide(seen, lambda _: answer, settings=settings).actions if isinstance(a, CreatePod)]
     return action
 

@@ -50,7 +50,7 @@ def test_memory_of_a_device_is_the_most_that_was_needed_and_more_of_it_is_news()
 
     known = replace(a_model(), status=told(a_model(), 0) or a_model().status)
     for needs, now_known in ((500, 500), (400, None), (510, None), (900, 900)):
-        # The rate is the same each time: nobody can be a guest before its need is known.
+        # The rate is the same each time: nobody can be a co-located model before its need is known.
         news = told(known, needs)
         assert (only(news).device_bytes if news is not None else None) == now_known
         known = replace(known, status=news or known.status)

@@ -66,7 +66,7 @@ def test_a_sidecar_whose_image_does_not_come_is_the_pods_trouble() -> None:
         "status": {"initContainerStatuses": [{"name": "tritonserver", "state": waits}]},
     }
 
-    trouble = parse_pod(raw).trouble
+    problem = parse_pod(raw).problem
 
-    assert trouble is not None
-    assert (trouble.reason, trouble.message) == ("ImagePullBackOff", "no such image")
+    assert problem is not None
+    assert (problem.reason, problem.message) == ("ImagePullBackOff", "no such image")

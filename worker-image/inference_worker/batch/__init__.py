@@ -1,1 +1,1 @@
-"""Batch tasks: read an input, run it in batches, commit the answers part by part."""
+"""Batch tasks: read an input, run it in batches, commit the answers chunk by chunk."""

@@ -16,7 +16,7 @@ import numpy as np
 from inference_protocol.messages import InputFormat
 from inference_protocol.reasons import WorkerReason
 from inference_worker import datatypes
-from inference_worker.engine import Tensor, Tensors, TensorSpec
+from inference_worker.engines.engine import Tensor, Tensors, TensorSpec
 from inference_worker.errors import WorkerError
 
 _SUFFIXES: dict[str, InputFormat] = {".npy": "npy", ".npz": "npz", ".jsonl": "jsonl", ".ndjson": "jsonl"}

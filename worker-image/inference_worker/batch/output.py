@@ -1,6 +1,6 @@
-"""The output directory: numbered parts and a manifest, so that nothing finished is lost or done twice.
+"""The output directory: numbered chunks and a manifest, so that nothing finished is lost or done twice.
 
-A part is committed in two steps: its file is renamed into place, then one line is appended to `manifest.jsonl`. Only lines
+A chunk is committed in two steps: its file is renamed into place, then one line is appended to `manifest.jsonl`. Only lines
 count. A line that a crash tore is cut off; a file without a line is overwritten, a line without its whole file is done again.
 Parts follow one another without gaps, so a resumed task goes on at the end of the last one. A lock on the manifest keeps a second
 writer out.
@@ -27,7 +27,7 @@ MANIFEST = "manifest.jsonl"
 SUMMARY = "manifest.json"
 _LOCK_WAIT_SECONDS = 20.0
 _HEADER_START = b'{"job":'
-_OUR_PART = re.compile(r"part-\d{10}\.(npz|jsonl)")
+_OUR_CHUNK = re.compile(r"chunk-\d{10}\.(npz|jsonl)")
 
 
 class StoppedError(Exception):
@@ -50,7 +50,7 @@ class Header(msgspec.Struct, frozen=True, rename="camel"):
     created: str = ""
 
 
-class Part(msgspec.Struct, frozen=True, rename="camel"):
+class Chunk(msgspec.Struct, frozen=True, rename="camel"):
     """One committed file with the answers to items start..end (end excluded)."""
 
     file: str
@@ -72,7 +72,7 @@ class Output:
         self._attempt = attempt
         self._suffix = suffix
         self._stop = stop or threading.Event()
-        self.parts: list[Part] = []
+        self.chunks: list[Chunk] = []
         try:
             directory.mkdir(parents=True, exist_ok=True)
             # A link in the place of a file would lead the writes out of the volume.
@@ -99,36 +99,36 @@ class Output:
     @property
     def end(self) -> int:
         """The first item without a committed answer."""
-        return self.parts[-1].end if self.parts else 0
+        return self.chunks[-1].end if self.chunks else 0
 
     def commit(self, start: int, end: int, data: bytes) -> None:
-        """Commit the answers to items start..end, which follow the last part."""
+        """Commit the answers to items start..end, which follow the last chunk."""
         if start != self.end:
-            raise AssertionError(f"part {start}..{end} does not follow {self.end}")
-        name = f"part-{start:010d}{self._suffix}"
-        part = Part(name, start, end, hashlib.sha256(data).hexdigest(), self._attempt)
+            raise AssertionError(f"chunk {start}..{end} does not follow {self.end}")
+        name = f"chunk-{start:010d}{self._suffix}"
+        chunk = Chunk(name, start, end, hashlib.sha256(data).hexdigest(), self._attempt)
         try:
             _write_whole(self._directory / name, data)
-            self._append(part)
+            self._append(chunk)
         except OSError as error:
             raise _unwritable(self._directory, error) from error
-        self.parts.append(part)
+        self.chunks.append(chunk)
 
     def finish(self) -> None:
-        """Write the summary that tells readers that all parts are there."""
+        """Write the summary that tells readers that all chunks are there."""
         summary = {
             "job": self._header.job,
             "uid": self._header.uid,
             "modelDigest": self._header.model_digest,
             "total": self._header.total,
-            "parts": [msgspec.to_builtins(part) for part in self.parts],
+            "chunks": [msgspec.to_builtins(chunk) for chunk in self.chunks],
         }
         try:
             _write_whole(self._directory / SUMMARY, json.dumps(summary, indent=1).encode() + b"\n")
         except OSError as error:
             raise _unwritable(self._directory, error) from error
 
-    def _append(self, line: Header | Part) -> None:
+    def _append(self, line: Header | Chunk) -> None:
         """One whole line, on the disk. A full disk can take half of it: that half is taken back."""
         data = msgspec.json.encode(line) + b"\n"
         before = os.fstat(self._manifest).st_size
@@ -171,15 +171,15 @@ class Output:
         if previous != self._header:
             self._start_anew()
             return
-        self.parts, whole = _parts_of(lines, self._directory)
+        self.chunks, whole = _chunks_of(lines, self._directory)
         os.ftruncate(self._manifest, whole)
-        if self.parts and self.parts[-1].attempt > self._attempt:
+        if self.chunks and self.chunks[-1].attempt > self._attempt:
             raise _conflict("a later attempt has written here; this one is obsolete")
 
     def _start_anew(self) -> None:
         (self._directory / SUMMARY).unlink(missing_ok=True)
         for path in list(self._directory.iterdir()):
-            if _OUR_PART.fullmatch(path.name):
+            if _OUR_CHUNK.fullmatch(path.name):
                 path.unlink()
         os.ftruncate(self._manifest, 0)
         self._append(self._header)
@@ -196,28 +196,28 @@ def _header_of(lines: list[bytes]) -> Header | None:
         return None
 
 
-def _parts_of(lines: list[bytes], directory: Path) -> tuple[list[Part], int]:
-    """The parts that are really there, each following the last, and the length of the manifest that speaks of them.
+def _chunks_of(lines: list[bytes], directory: Path) -> tuple[list[Chunk], int]:
+    """The chunks that are really there, each following the last, and the length of the manifest that speaks of them.
 
     What comes after the first line that is torn, garbled, out of order, or whose file is missing or damaged does not count: it is
     done again.
     """
-    parts: list[Part] = []
+    chunks: list[Chunk] = []
     length = len(lines[0]) + 1
     for line in lines[1:-1]:
         try:
-            part = msgspec.json.decode(line, type=Part)
+            chunk = msgspec.json.decode(line, type=Chunk)
         except (msgspec.DecodeError, msgspec.ValidationError):
             break
-        if part.start != (parts[-1].end if parts else 0) or not _is_whole(directory / part.file, part.sha256):
+        if chunk.start != (chunks[-1].end if chunks else 0) or not _is_whole(directory / chunk.file, chunk.sha256):
             break
-        parts.append(part)
+        chunks.append(chunk)
         length += len(line) + 1
-    return parts, length
+    return chunks, length
 
 
 def _is_whole(path: Path, sha256: str) -> bool:
-    if not _OUR_PART.fullmatch(path.name) or path.is_symlink():
+    if not _OUR_CHUNK.fullmatch(path.name) or path.is_symlink():
         return False
     try:
         with path.open("rb") as file:

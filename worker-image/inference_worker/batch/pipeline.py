@@ -1,7 +1,7 @@
-"""Reading, running and committing side by side: while a block of items runs, the next is read and the last is written.
+"""Reading, running and committing side by side: while a segment of items runs, the next is read and the last is written.
 
-Small models run in microseconds, so nothing is handed between threads batch by batch: blocks of many batches are, and inside a
-block there is only the run.
+Small models run in microseconds, so nothing is handed between threads batch by batch: segments of many batches are, and inside a
+segment there is only the run.
 """
 
 import time
@@ -15,15 +15,15 @@ from inference_worker.batch.items import Items
 from inference_worker.batching.execute import Execution
 from inference_worker.batching.memory import MemoryCeilings
 from inference_worker.batching.rows import Layout
-from inference_worker.engine import Cancellation, Engine, Tensor, Tensors
+from inference_worker.engines.engine import Cancellation, Engine, Tensor, Tensors
 
-_BLOCK_BYTES = 4 << 20
-_BLOCK_BATCHES = 256
-_BLOCK_SECONDS = 0.2
+_SEGMENT_BYTES = 4 << 20
+_SEGMENT_BATCHES = 256
+_SEGMENT_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class Segment:
     """Answers to items start..end, a dictionary a batch, and what each batch took: (items, seconds)."""
 
     start: int
@@ -47,33 +47,33 @@ class Pipeline:
         self._batch_seconds: float | None = None
         self.first = 0
 
-    def blocks(self, start: int, stopped: Callable[[], bool]) -> Iterator[Block]:
+    def segments(self, start: int, stopped: Callable[[], bool]) -> Iterator[Segment]:
         """Answers from item `start` on, in order, until the end or until `stopped`."""
         with ThreadPoolExecutor(1, thread_name_prefix="reading") as reader:
             ahead: Future[dict[str, Tensor]] | None = None
-            # The first block is a single batch, which tells how large the others may be.
+            # The first segment is a single batch, which tells how large the others may be.
             end = min(start + self._size, len(self._items))
             while start < len(self._items) and not stopped():
                 self.first = start
                 feeds = ahead.result() if ahead is not None else self._read(start, end)
-                following = min(end + self._block(feeds, end - start), len(self._items))
+                following = min(end + self._segment(feeds, end - start), len(self._items))
                 ahead = reader.submit(self._read, end, following) if end < len(self._items) else None
-                block = self._run(feeds, start, end, stopped)
-                self._batch_seconds = sum(seconds for _, seconds in block.timings) / len(block.timings)
-                yield block
-                if block.end < end:
+                segment = self._run(feeds, start, end, stopped)
+                self._batch_seconds = sum(seconds for _, seconds in segment.timings) / len(segment.timings)
+                yield segment
+                if segment.end < end:
                     return
                 start, end = end, following
 
-    def _block(self, feeds: Tensors, count: int) -> int:
-        """Items of the next block: so many batches that handing over does not count, and not so many that memory or time does."""
+    def _segment(self, feeds: Tensors, count: int) -> int:
+        """Items of the next segment: so many batches that handing over does not count, and not so many that memory or time does."""
         item = max(1, sum(array.nbytes for array in feeds.values()) // count)
-        batches = min(_BLOCK_BATCHES, _BLOCK_BYTES // (item * self._size))
+        batches = min(_SEGMENT_BATCHES, _SEGMENT_BYTES // (item * self._size))
         if self._batch_seconds is None:
             # How long a batch takes is not known before one has run.
             batches = 1
         elif self._batch_seconds > 0:
-            batches = min(batches, int(_BLOCK_SECONDS / self._batch_seconds))
+            batches = min(batches, int(_SEGMENT_SECONDS / self._batch_seconds))
         return max(1, batches) * self._size
 
     def _read(self, start: int, end: int) -> dict[str, Tensor]:
@@ -81,7 +81,7 @@ class Pipeline:
         self._check(feeds, start)
         return feeds
 
-    def _run(self, feeds: Tensors, start: int, end: int, stopped: Callable[[], bool]) -> Block:
+    def _run(self, feeds: Tensors, start: int, end: int, stopped: Callable[[], bool]) -> Segment:
         answers: list[Tensors] = []
         timings: list[tuple[int, float]] = []
         run = self._engine.run if self._engine.rows is None else self._fixed
@@ -102,7 +102,7 @@ class Pipeline:
                     break
         finally:
             self.first = start + first
-        return Block(start, start + last, answers, timings)
+        return Segment(start, start + last, answers, timings)
 
     def _fixed(self, batch: Tensors) -> Tensors:
         """For models that take exactly so many rows: the last batch is filled up, and its answer cut."""
@@ -132,9 +132,9 @@ class Pipeline:
         return answer
 
 
-def columns(blocks: list[Block], axes: dict[str, int]) -> dict[str, Tensor]:
-    """All answers of consecutive blocks as one array an output, items first."""
-    batches = [batch for block in blocks for batch in block.answers]
+def columns(segments: list[Segment], axes: dict[str, int]) -> dict[str, Tensor]:
+    """All answers of consecutive segments as one array an output, items first."""
+    batches = [batch for segment in segments for batch in segment.answers]
     return {
         name: np.concatenate([np.moveaxis(batch[name], axes.get(name, 0), 0) for batch in batches])
         if axes.get(name, 0)

@@ -27,9 +27,9 @@ from inference_worker import fetch, metrics, volumes
 from inference_worker.batch import items as reading
 from inference_worker.batch.items import Items
 from inference_worker.batch.output import Header, Output, StoppedError
-from inference_worker.batch.pipeline import Block, Pipeline, columns
+from inference_worker.batch.pipeline import Pipeline, Segment, columns
 from inference_worker.batching.rows import Layout, layout_of
-from inference_worker.engine import Engine, EngineUnavailableError, Tensor, Tensors
+from inference_worker.engines.engine import Engine, EngineUnavailableError, Tensor, Tensors
 from inference_worker.errors import WorkerError
 from inference_worker.warmup import Warm, understood
 
@@ -177,16 +177,16 @@ class Task:
         )
 
     def _run_from(self, items: Items, output: Output) -> None:
-        pending: list[Block] = []
+        pending: list[Segment] = []
         pending_bytes = 0
         committed_at = time.monotonic()
         commit: Future[None] | None = None
         with ThreadPoolExecutor(1, thread_name_prefix="committing") as writer:
-            for block in self._blocks(items, output.end):
-                pending.append(block)
-                pending_bytes += sum(array.nbytes for batch in block.answers for array in batch.values())
+            for segment in self._segments(items, output.end):
+                pending.append(segment)
+                pending_bytes += sum(array.nbytes for batch in segment.answers for array in batch.values())
                 due = time.monotonic() - committed_at >= _COMMIT_SECONDS or pending_bytes >= _COMMIT_BYTES
-                if due or block.end == len(items) or self._stop.is_set():
+                if due or segment.end == len(items) or self._stop.is_set():
                     if commit is not None:
                         commit.result()
                     commit = writer.submit(self._commit, pending, items, output)
@@ -198,19 +198,19 @@ class Task:
             if commit is not None:
                 commit.result()
 
-    def _commit(self, blocks: list[Block], items: Items, output: Output) -> None:
-        start, end = blocks[0].start, blocks[-1].end
-        output.commit(start, end, self._encode(blocks, items, start, end))
+    def _commit(self, segments: list[Segment], items: Items, output: Output) -> None:
+        start, end = segments[0].start, segments[-1].end
+        output.commit(start, end, self._encode(segments, items, start, end))
         resumed = self.progress.resumed if self.progress else 0
         self.progress = Progress(total=len(items), completed=end, resumed=resumed)
         self._items.inc(end - start)
 
     def _run_inline(self, items: Items) -> str:
         self.progress = Progress(total=len(items), completed=0)
-        blocks = list(self._blocks(items, 0))
+        segments = list(self._segments(items, 0))
         if self._stop.is_set():
             return ""
-        text = self._encode(blocks, items, 0, len(items)).decode()
+        text = self._encode(segments, items, 0, len(items)).decode()
         if not fits_inline(text):
             limit = f"limit {INLINE_OUTPUT_LIMIT_BYTES} as JSON text"
             raise WorkerError(
@@ -219,8 +219,8 @@ class Task:
         self.progress = Progress(total=len(items), completed=len(items))
         return text
 
-    def _blocks(self, items: Items, start: int) -> Iterator[Block]:
-        """Answers in blocks; what the engine raises is told as a fault of the input, the memory or the model."""
+    def _segments(self, items: Items, start: int) -> Iterator[Segment]:
+        """Answers in segments; what the engine raises is told as a fault of the input, the memory or the model."""
         if start >= len(items):
             return
         check = _nothing if self._task.allow_non_finite else self._refuse_non_finite
@@ -228,12 +228,12 @@ class Task:
         self._axes = dict(layout.outputs or {})
         pipeline = Pipeline(self._engine, layout, items, size=size, check=check)
         try:
-            for block in pipeline.blocks(start, self._stop.is_set):
-                _require_rows(block, self._axes)
-                for count, seconds in block.timings:
+            for segment in pipeline.segments(start, self._stop.is_set):
+                _require_rows(segment, self._axes)
+                for count, seconds in segment.timings:
                     self.sketch.record(seconds, weight=count)
                     self.compute_seconds += seconds
-                yield block
+                yield segment
         except ValueError as error:
             raise reading.invalid(f"the model refused the batch that starts at item {pipeline.first}: {error}") from error
         except MemoryError as error:
@@ -262,8 +262,8 @@ class Task:
         layout = understood(engine, items.rows(start, start + 1))
         return layout, self._config.batch_size if layout.outputs is not None else 1
 
-    def _encode(self, blocks: list[Block], items: Items, start: int, end: int) -> bytes:
-        answers = columns(blocks, self._axes)
+    def _encode(self, segments: list[Segment], items: Items, start: int, end: int) -> bytes:
+        answers = columns(segments, self._axes)
         if self._wants_lines:
             return _json_lines(answers)
         if items.names is not None:
@@ -277,9 +277,9 @@ def _nothing(feeds: Tensors, first: int) -> None:
     """All values are welcome."""
 
 
-def _require_rows(block: Block, axes: dict[str, int]) -> None:
+def _require_rows(segment: Segment, axes: dict[str, int]) -> None:
     """Raise WorkerError INPUT_INVALID unless every output has a row for each item."""
-    for batch, (count, _) in zip(block.answers, block.timings, strict=True):
+    for batch, (count, _) in zip(segment.answers, segment.timings, strict=True):
         for name, array in batch.items():
             axis = axes.get(name, 0)
             if array.shape[axis : axis + 1] != (count,):

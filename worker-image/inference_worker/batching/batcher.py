@@ -19,10 +19,10 @@ from inference_worker.batching.breaker import Breaker, BreakerState
 from inference_worker.batching.execute import Answer, Execution, Report
 from inference_worker.batching.memory import MemoryCeilings
 from inference_worker.batching.profile import Error, LatencyProfile
-from inference_worker.batching.queue import DEFAULT_PRIORITY, PATIENCE_SECONDS, DeadlineQueue, Waiting
+from inference_worker.batching.queue import DEFAULT_PRIORITY, PATIENCE_SECONDS, DeadlineQueue, QueueEntry
 from inference_worker.batching.rows import Bucket, Layout
 from inference_worker.batching.runners import Runners
-from inference_worker.engine import Cancellation, Engine, EngineUnavailableError, RunCancelledError, Tensors
+from inference_worker.engines.engine import Cancellation, Engine, EngineUnavailableError, RunCancelledError, Tensors
 from inference_worker.errors import RequestError, WorkerError, unforeseen
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class Ticket(msgspec.Struct, eq=False):
     canary_epoch: int = -1
     over: bool = False
     begun: float = 0.0
-    place: Waiting["Ticket"] | None = None
+    place: QueueEntry["Ticket"] | None = None
     batch: "_Batch | None" = None
     timer: asyncio.TimerHandle | None = None
 
@@ -247,8 +247,8 @@ class Batcher:
             text = "the model or its device fails; callers are let in again one by one"
             raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, text, retry_after_seconds=seconds)
         refusal = None
-        if (trouble := self._engine.trouble) is not None:
-            refusal = RequestError(HTTPStatus.SERVICE_UNAVAILABLE, trouble, retry_after_seconds=_RETURN_SECONDS)
+        if (problem := self._engine.problem) is not None:
+            refusal = RequestError(HTTPStatus.SERVICE_UNAVAILABLE, problem, retry_after_seconds=_RETURN_SECONDS)
         elif self._hangs(now):
             refusal = RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "the model has stopped answering; the worker will be replaced")
         elif self._queue.length >= QUEUE_LIMIT:
@@ -308,7 +308,7 @@ class Batcher:
 
     def _enqueue(self, ticket: Ticket, now: float) -> None:
         order = self._queue.order(ticket.priority, ticket.deadline, now)
-        ticket.place = Waiting(ticket, ticket.rows, ticket.bucket, order)
+        ticket.place = QueueEntry(ticket, ticket.rows, ticket.bucket, order)
         self._queue.add(ticket.place)
         if ticket.deadline < _NEVER:
             ticket.timer = self._loop.call_later(max(0.0, ticket.deadline - now), self._expire, ticket)
@@ -367,7 +367,7 @@ class Batcher:
         """Give idle runners what waits. A fault of our own costs the most urgent its answer, and nobody else."""
         while self._runners.idle > 0 and self._queue.length:
             tickets: list[Ticket] = []
-            head: Waiting[Ticket] | None = None
+            head: QueueEntry[Ticket] | None = None
             try:
                 now = self._clock()
                 head = self._queue.head()

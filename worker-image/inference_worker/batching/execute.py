@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from inference_worker.batching.rows import Layout
-from inference_worker.engine import Cancellation, Engine, EngineUnavailableError, RunCancelledError, Tensors
+from inference_worker.engines.engine import Cancellation, Engine, EngineUnavailableError, RunCancelledError, Tensors
 
 Answer = Tensors | Exception
 

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
-class Waiting(Generic[T]):
+class QueueEntry(Generic[T]):
     """A place in the queue. `deadline` is an instant of the queue's clock, infinite when there is none."""
 
     item: T
@@ -32,7 +32,7 @@ class Waiting(Generic[T]):
 @dataclass(slots=True)
 class _Line(Generic[T]):
     orders: list[Order] = field(default_factory=list)
-    members: list[Waiting[T]] = field(default_factory=list)
+    members: list[QueueEntry[T]] = field(default_factory=list)
 
 
 class DeadlineQueue(Generic[T]):
@@ -58,7 +58,7 @@ class DeadlineQueue(Generic[T]):
         requests = sum(bisect_left(line.orders, order) for line in self._lines.values())
         return round(requests * self.rows / self.length)
 
-    def add(self, waiting: Waiting[T]) -> None:
+    def add(self, waiting: QueueEntry[T]) -> None:
         """Let it wait."""
         line = self._lines.get(waiting.bucket)
         if line is None:
@@ -69,7 +69,7 @@ class DeadlineQueue(Generic[T]):
         self.length += 1
         self.rows += waiting.rows
 
-    def remove(self, waiting: Waiting[T]) -> bool:
+    def remove(self, waiting: QueueEntry[T]) -> bool:
         """Take one out; False when it does not wait here any more."""
         line = self._lines.get(waiting.bucket)
         if line is None:
@@ -80,7 +80,7 @@ class DeadlineQueue(Generic[T]):
         self._take(waiting.bucket, line, at, at + 1)
         return True
 
-    def head(self) -> Waiting[T] | None:
+    def head(self) -> QueueEntry[T] | None:
         """The most urgent of all."""
         lines = self._lines
         if not lines:
@@ -89,7 +89,7 @@ class DeadlineQueue(Generic[T]):
             return next(iter(lines.values())).members[0]
         return min((line.members[0] for line in lines.values()), key=lambda waiting: waiting.order)
 
-    def line(self, bucket: Bucket) -> Iterator[Waiting[T]]:
+    def line(self, bucket: Bucket) -> Iterator[QueueEntry[T]]:
         """All of a bucket, the most urgent first."""
         return iter(self._lines[bucket].members)
 
@@ -97,18 +97,18 @@ class DeadlineQueue(Generic[T]):
         """Rows that wait in a bucket."""
         return sum(waiting.rows for waiting in self._lines[bucket].members)
 
-    def pop(self, bucket: Bucket, count: int) -> list[Waiting[T]]:
+    def pop(self, bucket: Bucket, count: int) -> list[QueueEntry[T]]:
         """Take the `count` most urgent of a bucket."""
         return self._take(bucket, self._lines[bucket], 0, count)
 
-    def clear(self) -> list[Waiting[T]]:
+    def clear(self) -> list[QueueEntry[T]]:
         """Take out all, in order."""
         members = [waiting for line in self._lines.values() for waiting in line.members]
         self._lines.clear()
         self.length = self.rows = 0
         return sorted(members, key=lambda waiting: waiting.order)
 
-    def _take(self, bucket: Bucket, line: _Line[T], start: int, end: int) -> list[Waiting[T]]:
+    def _take(self, bucket: Bucket, line: _Line[T], start: int, end: int) -> list[QueueEntry[T]]:
         taken = line.members[start:end]
         del line.members[start:end], line.orders[start:end]
         if not line.members:

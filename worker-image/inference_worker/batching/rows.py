@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inference_worker.engine import Tensor, Tensors, TensorSpec
+from inference_worker.engines.engine import Tensor, Tensors, TensorSpec
 
 Bucket = tuple[object, ...]
 """What requests must have in common to share a run: trailing shapes, shared values, outputs wanted."""

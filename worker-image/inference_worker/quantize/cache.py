@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import onnxruntime as ort
 
-from inference_worker.engine import Tensor
+from inference_worker.engines.engine import Tensor
 from inference_worker.quantize import rows
 from inference_worker.quantize.faults import Fault, QuantizeError
 from inference_worker.quantize.files import replace_file

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inference_worker.engine import Tensor
+from inference_worker.engines.engine import Tensor
 from inference_worker.quantize.faults import Fault, QuantizeError
 from inference_worker.quantize.records import Bounds, Judgement
 

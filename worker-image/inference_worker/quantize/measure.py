@@ -6,7 +6,7 @@ import time
 import numpy as np
 
 from inference_worker.batch.items import Items
-from inference_worker.engine import Engine, Tensor
+from inference_worker.engines.engine import Engine, Tensor
 from inference_worker.quantize import rows
 from inference_worker.quantize.records import Timing
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inference_worker.engine import Tensor
+from inference_worker.engines.engine import Tensor
 from inference_worker.quantize.faults import Fault, QuantizeError
 from inference_worker.quantize.records import Method
 

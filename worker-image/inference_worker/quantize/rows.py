@@ -10,7 +10,7 @@ import numpy as np
 
 from inference_worker.batch import items
 from inference_worker.batch.items import Items
-from inference_worker.engine import Engine, Tensor, Tensors
+from inference_worker.engines.engine import Engine, Tensor, Tensors
 from inference_worker.errors import WorkerError
 from inference_worker.quantize.faults import Fault, QuantizeError
 

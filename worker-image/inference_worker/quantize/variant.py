@@ -12,9 +12,9 @@ import onnxruntime as ort
 from inference_protocol.reasons import WorkerReason
 from inference_worker import cpu
 from inference_worker.batch.items import Items
-from inference_worker.engine import Engine, Tensor, Tensors
+from inference_worker.engines.engine import Engine, Tensor, Tensors
+from inference_worker.engines.onnx import OnnxEngine
 from inference_worker.errors import WorkerError
-from inference_worker.onnx_engine import OnnxEngine
 from inference_worker.quantize import gate, measure, rows
 from inference_worker.quantize import method as methods
 from inference_worker.quantize.faults import Fault, QuantizeError, RefusedError

@@ -5,7 +5,7 @@ from http import HTTPStatus
 
 import msgspec
 
-from inference_worker.engine import Tensor, TensorSpec
+from inference_worker.engines.engine import Tensor, TensorSpec
 from inference_worker.errors import RequestError
 
 _LONGEST_SECONDS = 365 * 86400.0

@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 
 from inference_worker import datatypes
-from inference_worker.engine import Tensor, Tensors, TensorSpec
+from inference_worker.engines.engine import Tensor, Tensors, TensorSpec
 from inference_worker.serve import tensors
 from inference_worker.serve.ask import Ask, Signature, bad, refuse_unsupported, scheduling
 

@@ -10,9 +10,8 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
 from inference_worker.batching.batcher import Timing
-from inference_worker.engine import Tensors
+from inference_worker.engines.engine import Tensors
 from inference_worker.errors import RequestError, WorkerError, unforeseen
-from inference_worker.life import Life
 from inference_worker.model import Model
 from inference_worker.serve import documents, grpc_codec
 from inference_worker.serve.ask import Ask, bad
@@ -23,6 +22,7 @@ from inference_worker.serve.inference import Arrival, Inference
 from inference_worker.serve.messages import SERVICE, ModelInferRequest, message
 from inference_worker.serve.routes import CLIENT_GONE
 from inference_worker.threads import parsed
+from inference_worker.worker_state import WorkerState
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +32,8 @@ _LARGE_BYTES = 64 << 10
 class GrpcService:
     """The methods of the protocol's one service."""
 
-    def __init__(self, life: Life, inference: Inference) -> None:
-        self._life = life
+    def __init__(self, state: WorkerState, inference: Inference) -> None:
+        self._state = state
         self._inference = inference
         self._tasks: set[asyncio.Task[None]] = set()
         self._methods: dict[str, Method] = {
@@ -76,13 +76,13 @@ class GrpcService:
             request = ModelInferRequest.FromString(payload)
         except DecodeError as error:
             # For which model it was can't be read: it is counted with the worker's own.
-            self._life.metrics[self._life.config.model.name].answered(HTTPStatus.BAD_REQUEST)
+            self._state.metrics[self._state.config.model.name].answered(HTTPStatus.BAD_REQUEST)
             reply(bad(f"the message is no ModelInferRequest: {error}"))
             return None
         try:
             model = self._model(request.model_name, request.model_version)
         except RequestError as error:
-            if (metrics := self._life.metrics.get(request.model_name)) is not None:
+            if (metrics := self._state.metrics.get(request.model_name)) is not None:
                 metrics.answered(error.status)
             reply(error)
             return None
@@ -136,7 +136,7 @@ class GrpcService:
                 if left:
                     model.metrics.answered(CLIENT_GONE)
                     return
-                cancel = self._ask(self._life.repository.get(model.name) or model, asked, arrival, reply)
+                cancel = self._ask(self._state.repository.get(model.name) or model, asked, arrival, reply)
             except Exception as error:  # noqa: BLE001 -- told and logged there
                 _refuse(model, error, reply)
 
@@ -150,10 +150,11 @@ class GrpcService:
         return abandoned
 
     def _model(self, name: str, version: str) -> Model:
-        entry = self._life.repository.entries.get(name)
+        entry = self._state.repository.entries.get(name)
         if entry is None:
             raise RequestError(
-                HTTPStatus.NOT_FOUND, f"unknown model {name[:200]!r}; this worker serves {', '.join(self._life.repository.entries)}"
+                HTTPStatus.NOT_FOUND,
+                f"unknown model {name[:200]!r}; this worker serves {', '.join(self._state.repository.entries)}",
             )
         if version and version != entry.source.version:
             raise RequestError(
@@ -168,16 +169,16 @@ class GrpcService:
     # everything that is not inference
 
     def _documents(self) -> dict[str, Callable[[Any], documents.Document]]:
-        life = self._life
+        state = self._state
         return {
-            "ServerLive": lambda _: {"live": life.stuck is None},
-            "ServerReady": lambda _: {"ready": life.ready},
+            "ServerLive": lambda _: {"live": state.stuck is None},
+            "ServerReady": lambda _: {"ready": state.ready},
             "ModelReady": lambda r: {"ready": self._is_ready(r)},
             "ServerMetadata": lambda _: documents.server(),
             "ModelMetadata": lambda r: documents.metadata(self._model(r.name, r.version)),
             "ModelConfig": lambda r: {"config": documents.configuration(self._model(r.name, r.version))},
-            "ModelStatistics": lambda r: documents.statistics(self._model(r.name or life.config.model.name, r.version)),
-            "RepositoryIndex": lambda r: {"models": documents.index(life.repository, ready=r.ready)},
+            "ModelStatistics": lambda r: documents.statistics(self._model(r.name or state.config.model.name, r.version)),
+            "RepositoryIndex": lambda r: {"models": documents.index(state.repository, ready=r.ready)},
             "RepositoryModelLoad": lambda r: {"load": r},
             "RepositoryModelUnload": lambda r: {"unload": r},
         }
@@ -201,22 +202,22 @@ class GrpcService:
         return method
 
     def _is_ready(self, request: Any) -> bool:
-        life = self._life
+        state = self._state
         try:
             self._model(request.name, request.version)
         except RequestError as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 raise
             return False
-        return life.stuck is None and not life.draining
+        return state.stuck is None and not state.draining
 
     def _change(self, call: Call, request: Any, *, load: bool, done: bytes) -> None:
-        life = self._life
-        if life.config.model_control != "explicit":
+        state = self._state
+        if state.config.model_control != "explicit":
             raise RequestError(
                 HTTPStatus.FORBIDDEN, "this worker's models are not loaded and unloaded by callers; the job would have to allow it"
             )
-        if request.model_name not in life.repository.entries:
+        if request.model_name not in state.repository.entries:
             raise RequestError(HTTPStatus.NOT_FOUND, f"unknown model {request.model_name[:200]!r}")
         if foreign := set(request.parameters) - {"unload_dependents"}:
             text = f"parameter {min(foreign)!r} is not supported: a model comes from where its job says, verified by digest"
@@ -224,7 +225,7 @@ class GrpcService:
 
         async def change() -> None:
             try:
-                await (life.repository.load if load else life.repository.unload)(request.model_name)
+                await (state.repository.load if load else state.repository.unload)(request.model_name)
             except WorkerError as error:
                 call.fail(bad(f"{error.reason}: {error.message}"))
             else:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from inference_worker import datatypes
-from inference_worker.engine import Tensor, Tensors, TensorSpec
+from inference_worker.engines.engine import Tensor, Tensors, TensorSpec
 from inference_worker.serve import tensors
 from inference_worker.serve.ask import Ask, Signature, bad, refuse_unsupported, scheduling
 from inference_worker.serve.messages import ModelInferResponse

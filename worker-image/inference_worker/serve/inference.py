@@ -10,7 +10,7 @@ import msgspec
 from inference_worker.batching.batcher import Ticket, Timing
 from inference_worker.batching.execute import Answer
 from inference_worker.batching.queue import DEFAULT_PRIORITY
-from inference_worker.engine import Tensors
+from inference_worker.engines.engine import Tensors
 from inference_worker.errors import RequestError, unforeseen
 from inference_worker.model import Model
 from inference_worker.serve.ask import Ask, shortest

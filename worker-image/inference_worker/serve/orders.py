@@ -9,50 +9,50 @@ import msgspec
 
 from inference_protocol.messages import TaskOrder, TaskQuery, TaskState, encode
 from inference_worker.errors import RequestError
-from inference_worker.life import Life
 from inference_worker.serve.http import Request, Response
 from inference_worker.tasks import Tasks
+from inference_worker.worker_state import WorkerState
 
 _BODY_LIMIT_BYTES = 256 << 10
 
 R = TypeVar("R", TaskOrder, TaskQuery)
 
 
-def order(life: Life, request: Request) -> Response:
+def order(state: WorkerState, request: Request) -> Response:
     """Take an order. Raises RequestError."""
-    tasks = _allowed(life, request)
+    tasks = _allowed(state, request)
     wanted = _decoded(request, TaskOrder)
     if tasks.full:
-        why = "this worker is stopping" if life.draining else "this worker's queue is full"
+        why = "this worker is stopping" if state.draining else "this worker's queue is full"
         raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, why, retry_after_seconds=1.0)
     return _told(tasks.order(wanted))
 
 
-async def wait(life: Life, request: Request) -> Response:
+async def wait(state: WorkerState, request: Request) -> Response:
     """Wait for a task's end. Raises RequestError."""
-    tasks = _allowed(life, request)
+    tasks = _allowed(state, request)
     asked = _decoded(request, TaskQuery)
     return _told(await tasks.wait((asked.uid, asked.attempt), asked.seconds))
 
 
-def stop(life: Life, request: Request) -> Response:
+def stop(state: WorkerState, request: Request) -> Response:
     """Stop a task. Raises RequestError."""
-    tasks = _allowed(life, request)
+    tasks = _allowed(state, request)
     asked = _decoded(request, TaskQuery)
     return _told(tasks.stop((asked.uid, asked.attempt)))
 
 
-def _allowed(life: Life, request: Request) -> Tasks:
-    expected = life.config.task_token_digest
+def _allowed(state: WorkerState, request: Request) -> Tasks:
+    expected = state.config.task_token_digest
     if not expected:
         raise RequestError(HTTPStatus.NOT_FOUND, "this worker was started for one job and takes no tasks")
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     given = hashlib.sha256(token.encode()).hexdigest()
     if kind.lower() != "bearer" or not hmac.compare_digest(given, expected):
         raise RequestError(HTTPStatus.UNAUTHORIZED, "tasks are ordered with this worker's bearer token")
-    if life.tasks is None:
+    if state.tasks is None:
         raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "the model is still loading", retry_after_seconds=1.0)
-    return life.tasks
+    return state.tasks
 
 
 def _decoded(request: Request, kind: type[R]) -> R:

@@ -13,9 +13,8 @@ from prometheus_client import exposition
 from inference_protocol.messages import TASK_STOP_PATH, TASK_WAIT_PATH, TASKS_PATH, TELEMETRY_PATH, encode
 from inference_worker import metrics
 from inference_worker.batching.batcher import Timing
-from inference_worker.engine import Tensors
+from inference_worker.engines.engine import Tensors
 from inference_worker.errors import RequestError, WorkerError, unforeseen
-from inference_worker.life import Life
 from inference_worker.model import Model
 from inference_worker.serve import codec, documents, orders
 from inference_worker.serve.ask import Ask, timeout_of_headers
@@ -23,6 +22,7 @@ from inference_worker.serve.codec import Form
 from inference_worker.serve.http import Request, Response, error_body
 from inference_worker.serve.inference import Arrival, Inference
 from inference_worker.threads import parsed
+from inference_worker.worker_state import WorkerState
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +38,8 @@ CLIENT_GONE = 499
 class Routes:
     """Answers requests from the worker's state. One instance a worker."""
 
-    def __init__(self, life: Life, inference: Inference) -> None:
-        self._life = life
+    def __init__(self, state: WorkerState, inference: Inference) -> None:
+        self._state = state
         self._inference = inference
         self._tasks: set[asyncio.Task[None]] = set()
         # Every path is known beforehand, so that routing is one look-up.
@@ -47,17 +47,17 @@ class Routes:
         self._get: dict[str, Callable[[], Response]] = {
             "/v2": lambda: _json(documents.server()),
             "/v2/health/live": self._live,
-            "/v2/health/ready": lambda: _OK if life.ready else _NOT_READY,
-            TELEMETRY_PATH: lambda: Response(HTTPStatus.OK, encode(life.telemetry())),
+            "/v2/health/ready": lambda: _OK if state.ready else _NOT_READY,
+            TELEMETRY_PATH: lambda: Response(HTTPStatus.OK, encode(state.telemetry())),
             "/metrics": _metrics,
         }
         self._post: dict[str, Callable[[Request], None]] = {
             "/v2/repository/index": self._index,
-            TASKS_PATH: lambda request: self._told(request, lambda: orders.order(life, request)),
-            TASK_STOP_PATH: lambda request: self._told(request, lambda: orders.stop(life, request)),
+            TASKS_PATH: lambda request: self._told(request, lambda: orders.order(state, request)),
+            TASK_STOP_PATH: lambda request: self._told(request, lambda: orders.stop(state, request)),
             TASK_WAIT_PATH: lambda request: self._spawn(self._wait(request)),
         }
-        for name, entry in life.repository.entries.items():
+        for name, entry in state.repository.entries.items():
             self._add_model(name, entry.source.version)
 
     def _add_model(self, name: str, version: str) -> None:
@@ -85,7 +85,7 @@ class Routes:
             else:
                 request.reply(_error(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.path} wants POST"))
         elif (get := self._get.get(request.path)) is None:
-            known = ", ".join(self._life.repository.entries)
+            known = ", ".join(self._state.repository.entries)
             request.reply(_error(HTTPStatus.NOT_FOUND, f"nothing at {request.path[:200]}; this worker serves {known}"))
         elif request.method in ("GET", "HEAD"):
             request.reply(get())
@@ -95,7 +95,7 @@ class Routes:
     # inference
 
     def _answer(self, request: Request, name: str) -> None:
-        count = self._life.metrics[name].answered
+        count = self._state.metrics[name].answered
 
         def refuse(error: RequestError) -> None:
             count(error.status)
@@ -116,7 +116,7 @@ class Routes:
             refuse(unforeseen())
 
     def _asked(self, name: str, request: Request) -> Model:
-        entry = self._life.repository.entries[name]
+        entry = self._state.repository.entries[name]
         if entry.model is None:
             raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, entry.absence)
         if (coding := request.headers.get("content-encoding", "identity")) != "identity":
@@ -132,7 +132,7 @@ class Routes:
                 model.metrics.answered(CLIENT_GONE)
                 return
             # It may have been changed for another in the meantime, of the same name and signature.
-            self._run(request, self._life.repository.get(model.name) or model, ask, form, refuse)
+            self._run(request, self._state.repository.get(model.name) or model, ask, form, refuse)
         except RequestError as error:
             refuse(error)
         except Exception:
@@ -176,12 +176,12 @@ class Routes:
     # models
 
     def _ready(self, name: str) -> bool:
-        return self._life.repository.get(name) is not None and self._life.stuck is None and not self._life.draining
+        return self._state.repository.get(name) is not None and self._state.stuck is None and not self._state.draining
 
     def _of_model(self, name: str, document: Callable[[Model], documents.Document]) -> Response:
-        model = self._life.repository.get(name)
+        model = self._state.repository.get(name)
         if model is None:
-            return _error(HTTPStatus.SERVICE_UNAVAILABLE, self._life.repository.entries[name].absence)
+            return _error(HTTPStatus.SERVICE_UNAVAILABLE, self._state.repository.entries[name].absence)
         return _json(document(model))
 
     def _index(self, request: Request) -> None:
@@ -191,10 +191,10 @@ class Routes:
             request.reply(_error(HTTPStatus.BAD_REQUEST, f"the request is no JSON: {error}"))
             return
         ready = isinstance(wishes, dict) and wishes.get("ready") is True
-        request.reply(_json(documents.index(self._life.repository, ready=ready)))
+        request.reply(_json(documents.index(self._state.repository, ready=ready)))
 
     def _control(self, request: Request, name: str, *, load: bool) -> None:
-        if self._life.config.model_control != "explicit":
+        if self._state.config.model_control != "explicit":
             text = "this worker's models are not loaded and unloaded by callers; the job would have to allow it"
             request.reply(_error(HTTPStatus.FORBIDDEN, text))
         elif request.body and (fault := _parameters_fault(request.body)):
@@ -203,7 +203,7 @@ class Routes:
             self._spawn(self._change(request, name, load=load))
 
     async def _change(self, request: Request, name: str, *, load: bool) -> None:
-        repository = self._life.repository
+        repository = self._state.repository
         try:
             if load:
                 await repository.load(name)
@@ -221,10 +221,10 @@ class Routes:
 
     async def _wait(self, request: Request) -> None:
         with _refusing(request):
-            request.reply(await orders.wait(self._life, request))
+            request.reply(await orders.wait(self._state, request))
 
     def _live(self) -> Response:
-        stuck = self._life.stuck
+        stuck = self._state.stuck
         return _OK if stuck is None else _error(HTTPStatus.SERVICE_UNAVAILABLE, stuck)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:

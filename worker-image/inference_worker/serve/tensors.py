@@ -9,7 +9,7 @@ import struct
 import numpy as np
 
 from inference_worker import datatypes
-from inference_worker.engine import Tensor, TensorSpec
+from inference_worker.engines.engine import Tensor, TensorSpec
 from inference_worker.serve.ask import bad
 
 # More elements than any body may hold; numpy overflows on products far above it, even of shapes with a zero.

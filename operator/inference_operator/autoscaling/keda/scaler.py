@@ -25,9 +25,9 @@ class Scaler:
             return True
         if self._at_rest(job):
             return False
-        measure = self._answers.measure(job)
-        load = measure.load
-        return bool(load.arrived or load.count or load.busy or measure.workers.queued)
+        scaling_metrics = self._answers.scaling_metrics(job)
+        load = scaling_metrics.load
+        return bool(load.arrived or load.count or load.busy or scaling_metrics.workers.queued)
 
     def value(self, question: Question) -> float:
         """The metric, in its own unit. Raises StatusError."""

@@ -5,12 +5,12 @@ from datetime import datetime
 from http import HTTPStatus
 
 from inference_operator.autoscaling.controller import counts_for_hpa
-from inference_operator.autoscaling.hpa_manifest import METRIC, SIGNAL, STEERING
+from inference_operator.autoscaling.hpa_manifest import METRIC, RECOMMENDED, SIGNAL
 from inference_operator.autoscaling.metricsapi.documents import RESOURCE, StatusError, Value
 from inference_operator.autoscaling.metricsapi.queries import ALL, Query
-from inference_operator.autoscaling.recommender import steering_milliseconds
+from inference_operator.autoscaling.recommender import recommended_milliseconds
 from inference_operator.runtime.clock import Clock
-from inference_operator.state.load import Measure
+from inference_operator.state.load import ScalingMetrics
 from inference_operator.state.objects import Job, Key
 from inference_operator.state.store import Store
 
@@ -19,21 +19,21 @@ _STALE_ROUNDS = 5
 _MEASURED = "measured"
 DESIRED = "inference_desired_replicas"
 
-_Number = Callable[[Measure], float]
+_Number = Callable[[ScalingMetrics], float]
 
 
-def _desired(measure: Measure) -> float:
-    if measure.steering is None:
+def _desired(scaling_metrics: ScalingMetrics) -> float:
+    if scaling_metrics.recommendation is None:
         raise StatusError(HTTPStatus.NOT_FOUND, "the job has no serve.latencyTargetMilliseconds, so no number is wanted")
-    return measure.steering.desired
+    return scaling_metrics.recommendation.desired
 
 
 # By name; latencies in milliseconds. No request in the window is no latency: 0.
 METRICS: Mapping[str, _Number] = {
-    METRIC: lambda measure: (measure.load.p95 or 0.0) * 1e3,
-    "inference_latency_p99_ms": lambda measure: (measure.load.p99 or 0.0) * 1e3,
-    "inference_queue_depth": lambda measure: measure.workers.queued,
-    "inference_requests_per_second": lambda measure: measure.load.requests_per_second,
+    METRIC: lambda scaling_metrics: (scaling_metrics.load.p95 or 0.0) * 1e3,
+    "inference_latency_p99_ms": lambda scaling_metrics: (scaling_metrics.load.p99 or 0.0) * 1e3,
+    "inference_queue_depth": lambda scaling_metrics: scaling_metrics.workers.queued,
+    "inference_requests_per_second": lambda scaling_metrics: scaling_metrics.load.requests_per_second,
     DESIRED: _desired,
 }
 
@@ -75,43 +75,49 @@ class Answers:
         return found
 
     def _value(self, job: Job, query: Query) -> Value:
-        measure = self.measure(job)
-        milli = self._steering(job, measure) if self._steers(query) else round(METRICS[query.metric](measure) * 1e3)
-        return Value(job.key, query.metric, milli, self._measured_at(measure), round(measure.load.seconds))
+        scaling_metrics = self.scaling_metrics(job)
+        milli = (
+            self._recommendation(job, scaling_metrics)
+            if self._is_recommendation(query)
+            else round(METRICS[query.metric](scaling_metrics) * 1e3)
+        )
+        return Value(job.key, query.metric, milli, self._measured_at(scaling_metrics), round(scaling_metrics.load.seconds))
 
-    def measure(self, job: Job) -> Measure:
+    def scaling_metrics(self, job: Job) -> ScalingMetrics:
         """What is known of its workers. Raises StatusError: 503, while that is nothing or too old."""
-        measure = self._store.measures.get(job.uid)
+        scaling_metrics = self._store.scaling_metrics.get(job.uid)
         unavailable = HTTPStatus.SERVICE_UNAVAILABLE
-        if measure is None:
+        if scaling_metrics is None:
             raise StatusError(unavailable, f"InferenceJob {job.key} was not measured yet, or does not serve")
-        workers = measure.workers
-        if self._clock.monotonic() - measure.time > self._stale:
+        workers = scaling_metrics.workers
+        if self._clock.monotonic() - scaling_metrics.time > self._stale:
             raise StatusError(unavailable, f"the last look at the workers of InferenceJob {job.key} is too old")
         if workers.ready and not workers.measured and not workers.left_out:
             text = f"none of the {workers.ready} ready workers of InferenceJob {job.key} can be reached by the operator"
             raise StatusError(unavailable, text)
-        if not workers.ready or measure.load.seconds <= 0:
+        if not workers.ready or scaling_metrics.load.seconds <= 0:
             raise StatusError(unavailable, f"no worker of InferenceJob {job.key} is ready and measured yet")
-        return measure
+        return scaling_metrics
 
     @staticmethod
-    def _steers(query: Query) -> bool:
+    def _is_recommendation(query: Query) -> bool:
         """Which series of the name is meant: the measured one unless only the other matches."""
         if query.metric != METRIC or query.series.matches({SIGNAL: _MEASURED}):
             return False
-        if query.series.matches({SIGNAL: STEERING}):
+        if query.series.matches({SIGNAL: RECOMMENDED}):
             return True
-        raise StatusError(HTTPStatus.NOT_FOUND, f"{METRIC} has the series {SIGNAL}={_MEASURED} and {SIGNAL}={STEERING}")
+        raise StatusError(HTTPStatus.NOT_FOUND, f"{METRIC} has the series {SIGNAL}={_MEASURED} and {SIGNAL}={RECOMMENDED}")
 
-    def _steering(self, job: Job, measure: Measure) -> int:
+    def _recommendation(self, job: Job, scaling_metrics: ScalingMetrics) -> int:
         target = job.spec.serve.latency_target_milliseconds if job.spec is not None and job.spec.serve is not None else None
-        if job.spec is None or target is None or measure.steering is None:
-            raise StatusError(HTTPStatus.NOT_FOUND, f"InferenceJob {job.key} has no serve.latencyTargetMilliseconds to steer by")
+        if job.spec is None or target is None or scaling_metrics.recommendation is None:
+            raise StatusError(HTTPStatus.NOT_FOUND, f"InferenceJob {job.key} has no serve.latencyTargetMilliseconds to scale by")
         ready = sum(counts_for_hpa(pod) for pod in self._store.workers_of(job.uid))
-        return steering_milliseconds(measure.steering.desired, ready=ready, asked=job.spec.replicas, target_milliseconds=target)
+        return recommended_milliseconds(
+            scaling_metrics.recommendation.desired, ready=ready, asked=job.spec.replicas, target_milliseconds=target
+        )
 
-    def _measured_at(self, measure: Measure) -> datetime:
+    def _measured_at(self, scaling_metrics: ScalingMetrics) -> datetime:
         """The wall time of a measure, for readers; nothing is decided by it."""
-        age = self._clock.monotonic() - measure.time
+        age = self._clock.monotonic() - scaling_metrics.time
         return datetime.fromtimestamp(self._clock.now().timestamp() - age, tz=self._clock.now().tzinfo)

@@ -23,7 +23,7 @@ class SelectorError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
+class LabelSelectorRequirement:
     """One part. `operator` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
 
     key: str
@@ -52,7 +52,7 @@ class Requirement:
 class Selector:
     """All requirements have to be met; none matches everything."""
 
-    requirements: tuple[Requirement, ...] = ()
+    requirements: tuple[LabelSelectorRequirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether labels meet all requirements."""
@@ -77,15 +77,15 @@ def parse_selector(text: str) -> Selector:
     return Selector(tuple(_requirement(part) for part in _COMMA_OUTSIDE_PARENTHESES.split(text)))
 
 
-def _requirement(part: str) -> Requirement:
+def _requirement(part: str) -> LabelSelectorRequirement:
     if (found := _EQUALS.fullmatch(part)) is not None:
-        return Requirement(found[1], "NotIn" if found[2] == "!=" else "In", (found[3],))
+        return LabelSelectorRequirement(found[1], "NotIn" if found[2] == "!=" else "In", (found[3],))
     if (found := _SET.fullmatch(part)) is not None:
         values = tuple(value.strip() for value in found[3].split(","))
         if all(re.fullmatch(_VALUE, value) for value in values):
-            return Requirement(found[1], "In" if found[2] == "in" else "NotIn", values)
+            return LabelSelectorRequirement(found[1], "In" if found[2] == "in" else "NotIn", values)
     if (found := _COMPARES.fullmatch(part)) is not None:
-        return Requirement(found[1], "Gt" if found[2] == ">" else "Lt", (found[3],))
+        return LabelSelectorRequirement(found[1], "Gt" if found[2] == ">" else "Lt", (found[3],))
     if (found := _EXISTS.fullmatch(part)) is not None:
-        return Requirement(found[2], "DoesNotExist" if found[1] else "Exists")
+        return LabelSelectorRequirement(found[2], "DoesNotExist" if found[1] else "Exists")
     raise SelectorError(f"{part.strip()!r} is no requirement of a label selector")

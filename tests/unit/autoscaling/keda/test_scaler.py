@@ -10,14 +10,14 @@ from inference_operator.autoscaling.keda.questions import Question
 from inference_operator.autoscaling.keda.scaler import Scaler
 from inference_operator.autoscaling.metricsapi.answers import Answers
 from inference_operator.autoscaling.metricsapi.documents import StatusError
-from inference_operator.state.load import Load, Measure, Steering, Why, Workers
+from inference_operator.state.load import Load, Recommendation, ScalingMetrics, Why, Workers
 from inference_operator.state.objects import Job, Key, PodPhase
 from inference_operator.state.store import Store
 from tests.builders import a_job, a_load, a_pod
-from tests.unit.autoscaling.metricsapi.test_answers import ROUND, Clock, measure, store_with
+from tests.unit.autoscaling.metricsapi.test_answers import ROUND, Clock, scaling_metrics, store_with
 
 QUESTION = Question(Key("default", "job"), "inference_desired_replicas", 1.0)
-IDLE = Measure(Clock.seconds, Load(seconds=15.0), Workers(1, 1), Steering(1, Why.IDLE))
+IDLE = ScalingMetrics(Clock.seconds, Load(seconds=15.0), Workers(1, 1), Recommendation(1, Why.IDLE))
 
 
 def a_service(*, least: int = 0, replicas: int = 1, **more: Any) -> Job:
@@ -46,14 +46,14 @@ def refused(store: Store, **more: Any) -> list[int]:
 
 
 def test_the_number_is_that_of_custom_metrics() -> None:
-    store = store_with(a_service(), measure())
+    store = store_with(a_service(), scaling_metrics())
 
     assert value(store) == 3.0
     assert value(store, metric="inference_latency_ms") == 250.0
 
 
 def test_a_service_that_may_go_to_zero_is_active_while_requests_come() -> None:
-    assert active(store_with(a_service(), measure()))
+    assert active(store_with(a_service(), scaling_metrics()))
     assert not active(store_with(a_service(), IDLE))
 
 
@@ -95,7 +95,7 @@ def test_a_service_at_zero_that_is_to_keep_workers_is_woken() -> None:
 
 def test_until_its_last_worker_goes_a_service_is_measured() -> None:
     job = a_service(replicas=0)
-    store = store_with(job, measure(), ready=1)
+    store = store_with(job, scaling_metrics(), ready=1)
     assert active(store)
     assert value(store) == 3.0
 
@@ -116,10 +116,10 @@ def test_what_is_not_known_is_an_error() -> None:
     job = a_service()
 
     assert refused(store_with(job, None)) == [503, 503]
-    assert refused(store_with(job, measure(measured=0))) == [503, 503]
-    assert refused(store_with(job, measure(age=5.1))) == [503, 503]
-    assert refused(store_with(job, measure()), job=Key("default", "other")) == [404, 404]
-    assert refused(store_with(job, measure()), job=Key("other", "job")) == [404, 404]
+    assert refused(store_with(job, scaling_metrics(measured=0))) == [503, 503]
+    assert refused(store_with(job, scaling_metrics(age=5.1))) == [503, 503]
+    assert refused(store_with(job, scaling_metrics()), job=Key("default", "other")) == [404, 404]
+    assert refused(store_with(job, scaling_metrics()), job=Key("other", "job")) == [404, 404]
 
 
 def test_what_does_not_serve_is_never_at_rest() -> None:

@@ -18,7 +18,7 @@ from inference_operator.autoscaling.keda import messages, server
 from inference_operator.autoscaling.keda.server import KedaScaler
 from inference_operator.runtime.clock import SystemClock
 from inference_operator.settings import KedaScalerSettings, Settings
-from inference_operator.state.load import Load, Measure, Steering, Workers
+from inference_operator.state.load import Load, Recommendation, ScalingMetrics, Workers
 from inference_operator.state.store import Store
 from tests.builders import a_job, a_load, a_pod
 
@@ -41,10 +41,12 @@ class Bench:
 
     def measured(self, load: Load) -> None:
         """As if looked at an hour from now: news for as long as the test runs."""
-        self.store.measures[JOB.uid] = Measure(SystemClock().monotonic() + 3600, load, Workers(1, 1), Steering(2))
+        self.store.scaling_metrics[JOB.uid] = ScalingMetrics(
+            SystemClock().monotonic() + 3600, load, Workers(1, 1), Recommendation(2)
+        )
 
     def stale(self) -> None:
-        self.store.measures[JOB.uid] = replace(self.store.measures[JOB.uid], time=0.0)
+        self.store.scaling_metrics[JOB.uid] = replace(self.store.scaling_metrics[JOB.uid], time=0.0)
 
     async def ask(self, method: str, request: Any, reply: Any) -> Any:
         call = self.channel.unary_unary(

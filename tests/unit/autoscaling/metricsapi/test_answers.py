@@ -10,7 +10,7 @@ from inference_operator.autoscaling.metricsapi.answers import METRICS, Answers
 from inference_operator.autoscaling.metricsapi.documents import RESOURCE, StatusError, Value, values
 from inference_operator.autoscaling.metricsapi.queries import Query
 from inference_operator.autoscaling.metricsapi.selectors import Selector, parse_selector
-from inference_operator.state.load import Measure, Steering, Why, Workers
+from inference_operator.state.load import Recommendation, ScalingMetrics, Why, Workers
 from inference_operator.state.objects import Job, PodPhase
 from inference_operator.state.store import Store
 from tests.builders import a_job, a_load, a_pod
@@ -30,18 +30,20 @@ class Clock:
         return datetime(2026, 4, 2, 12, tzinfo=UTC)
 
 
-def measure(*, p95: float | None = 0.25, ready: int = 2, measured: int = 2, age: float = 0.0, **more: Any) -> Measure:
+def scaling_metrics(
+    *, p95: float | None = 0.25, ready: int = 2, measured: int = 2, age: float = 0.0, **more: Any
+) -> ScalingMetrics:
     workers = Workers(ready=ready, measured=measured, unreachable=ready - measured, queued=7)
-    return Measure(Clock.seconds - age, a_load(p95, count=30, **more), workers, Steering(3, Why.LOAD))
+    return ScalingMetrics(Clock.seconds - age, a_load(p95, count=30, **more), workers, Recommendation(3, Why.LOAD))
 
 
-def store_with(job: Job, found: Measure | None, *, ready: int = 2) -> Store:
+def store_with(job: Job, found: ScalingMetrics | None, *, ready: int = 2) -> Store:
     store = Store()
     store.put_job(job)
     for number in range(1, ready + 1):
         store.put_pod(a_pod(job, number))
     if found is not None:
-        store.measures[job.uid] = found
+        store.scaling_metrics[job.uid] = found
     return store
 
 
@@ -70,39 +72,39 @@ def refused(store: Store, metric: str = "inference_latency_ms", **more: Any) -> 
     ],
 )
 def test_every_metric_has_its_value(metric: str, milli: int) -> None:
-    (value,) = ask(store_with(JOB, measure()), metric)
+    (value,) = ask(store_with(JOB, scaling_metrics()), metric)
 
     assert (value.milli, value.window_seconds, value.key) == (milli, 15, JOB.key)
     assert metric in METRICS
 
 
 def test_latencies_below_a_millisecond_keep_three_digits() -> None:
-    (value,) = ask(store_with(JOB, measure(p95=0.000_123)))
+    (value,) = ask(store_with(JOB, scaling_metrics(p95=0.000_123)))
 
     assert value.milli == 123
 
 
 def test_ready_workers_without_requests_have_no_latency() -> None:
-    assert [v.milli for v in ask(store_with(JOB, measure(p95=None)))] == [0]
+    assert [v.milli for v in ask(store_with(JOB, scaling_metrics(p95=None)))] == [0]
 
 
 def test_a_measure_tells_when_it_was_made_by_our_clock() -> None:
-    (value,) = ask(store_with(JOB, measure(age=3.0)))
+    (value,) = ask(store_with(JOB, scaling_metrics(age=3.0)))
 
     assert value.time == datetime(2026, 4, 2, 11, 59, 57, tzinfo=UTC)
 
 
 def test_what_is_not_known_is_an_error() -> None:
     assert refused(store_with(JOB, None)) == (503, "InferenceJob default/job was not measured yet, or does not serve")
-    assert "none of the 2 ready workers" in refused(store_with(JOB, measure(measured=0)))[1]
-    assert "too old" in refused(store_with(JOB, measure(age=5.1)))[1]
-    assert "is ready and measured yet" in refused(store_with(JOB, measure(ready=0, measured=0)))[1]
-    assert "is ready and measured yet" in refused(store_with(JOB, measure(seconds=0.0)))[1]
-    assert len(ask(store_with(JOB, measure(age=4.9)))) == 1
+    assert "none of the 2 ready workers" in refused(store_with(JOB, scaling_metrics(measured=0)))[1]
+    assert "too old" in refused(store_with(JOB, scaling_metrics(age=5.1)))[1]
+    assert "is ready and measured yet" in refused(store_with(JOB, scaling_metrics(ready=0, measured=0)))[1]
+    assert "is ready and measured yet" in refused(store_with(JOB, scaling_metrics(seconds=0.0)))[1]
+    assert len(ask(store_with(JOB, scaling_metrics(age=4.9)))) == 1
 
 
 def test_what_does_not_exist_is_not_found() -> None:
-    store = store_with(JOB, measure())
+    store = store_with(JOB, scaling_metrics())
 
     assert refused(store, name="other") == (404, "there is no InferenceJob 'other' in 'default'")
     assert refused(store, "cpu")[0] == 404
@@ -110,44 +112,44 @@ def test_what_does_not_exist_is_not_found() -> None:
     assert refused(store, namespace="")[0] == 404
 
 
-def test_the_steering_series_goes_by_the_same_name() -> None:
-    store = store_with(JOB, measure())
-    (steering,) = ask(store, series=parse_selector("signal=steering"))
+def test_the_recommendation_series_goes_by_the_same_name() -> None:
+    store = store_with(JOB, scaling_metrics())
+    (recommendation,) = ask(store, series=parse_selector("signal=recommended"))
     (measured,) = ask(store, series=parse_selector("signal=measured"))
 
     # ceil(149.999 / 100 * 2) = 3, as the HPA computes it.
-    assert (steering.milli, measured.milli) == (149_999, 250_000)
+    assert (recommendation.milli, measured.milli) == (149_999, 250_000)
     assert refused(store, series=parse_selector("signal=x"))[0] == 404
 
 
 def test_a_job_without_a_target_can_not_be_steered() -> None:
     job = a_job(serve=Serve())
-    store = store_with(job, Measure(Clock.seconds, a_load(0.1), Workers(2, 2)))
+    store = store_with(job, ScalingMetrics(Clock.seconds, a_load(0.1), Workers(2, 2)))
 
-    assert refused(store, series=parse_selector("signal=steering"))[0] == 404
+    assert refused(store, series=parse_selector("signal=recommended"))[0] == 404
     assert refused(store, "inference_desired_replicas")[0] == 404
     assert len(ask(store)) == 1
 
 
 def test_pods_that_leave_count_as_long_as_the_hpa_counts_them() -> None:
-    store = store_with(JOB, measure())
+    store = store_with(JOB, scaling_metrics())
     store.put_pod(a_pod(JOB, 3, deleting=True))
     store.put_pod(a_pod(JOB, 4, ready=False))
     store.put_pod(a_pod(JOB, 5, phase=PodPhase.PENDING, ready=False))
-    (steering,) = ask(store, series=parse_selector("signal=steering"))
+    (recommendation,) = ask(store, series=parse_selector("signal=recommended"))
 
     # Three wanted, three counted, two asked for: a moment later one is gone, and until then the HPA is told to wait.
-    assert steering.milli == 100_000
+    assert recommendation.milli == 100_000
 
 
 def test_a_list_has_what_matches_and_is_known() -> None:
-    store = store_with(JOB, measure())
+    store = store_with(JOB, scaling_metrics())
     for name, labels in (("a", {"team": "x"}), ("b", {"team": "y"}), ("unknown", {"team": "x"})):
         job = a_job(name, serve=True)
         object.__setattr__(job, "labels", labels)
         store.put_job(job)
         if name != "unknown":
-            store.measures[job.uid] = measure()
+            store.scaling_metrics[job.uid] = scaling_metrics()
 
     assert [v.key.name for v in ask(store, name="*")] == ["a", "b", "job"]
     assert [v.key.name for v in ask(store, name="*", objects=parse_selector("team=x"))] == ["a"]
@@ -155,7 +157,7 @@ def test_a_list_has_what_matches_and_is_known() -> None:
 
 
 def test_the_two_versions_spell_differently() -> None:
-    (value,) = ask(store_with(JOB, measure()))
+    (value,) = ask(store_with(JOB, scaling_metrics()))
     new, old = (values(version, [value], parse_selector("signal=measured")) for version in ("v1beta2", "v1beta1"))
     selector = {"matchExpressions": [{"key": "signal", "operator": "In", "values": ["measured"]}]}
     described = {"kind": "InferenceJob", "apiVersion": "inference.myorg/v1", "namespace": "default", "name": "job"}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_operator.autoscaling.metricsapi.selectors import Requirement, Selector, SelectorError, parse_selector
+from inference_operator.autoscaling.metricsapi.selectors import LabelSelectorRequirement, Selector, SelectorError, parse_selector
 
 LABELS = {"app": "web", "tier": "front", "size": "10", "empty": "", "a.io/b": "c"}
 
@@ -103,7 +103,7 @@ def test_what_is_written_is_read_back(parts: list[tuple[str, str, list[str]]]) -
     words = {"In": "in", "NotIn": "notin"}
     text = ",".join(f"{key} {words[operator]} ({','.join(values)})" for key, operator, values in parts)
 
-    assert parse_selector(text) == Selector(tuple(Requirement(k, o, tuple(v)) for k, o, v in parts))
+    assert parse_selector(text) == Selector(tuple(LabelSelectorRequirement(k, o, tuple(v)) for k, o, v in parts))
 
 
 def test_the_document_says_what_the_text_said() -> None:

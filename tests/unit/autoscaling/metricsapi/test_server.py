@@ -22,7 +22,7 @@ from inference_operator.autoscaling.metricsapi.service import CustomMetricsServi
 from inference_operator.runtime.clock import SystemClock
 from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import CustomMetrics, Settings
-from inference_operator.state.load import Measure, Steering, Workers
+from inference_operator.state.load import Recommendation, ScalingMetrics, Workers
 from inference_operator.state.objects import Key, MetricsApiState
 from inference_operator.state.store import Store
 from tests.builders import a_job, a_load, a_pod
@@ -65,7 +65,9 @@ class Bench:
         self.store.put_job(job)
         self.store.put_pod(a_pod(job))
         clock = SystemClock()
-        self.store.measures[job.uid] = Measure(clock.monotonic() + 3600, a_load(0.25), Workers(1, 1), Steering(2))
+        self.store.scaling_metrics[job.uid] = ScalingMetrics(
+            clock.monotonic() + 3600, a_load(0.25), Workers(1, 1), Recommendation(2)
+        )
         queue: WorkQueue[Key] = WorkQueue(clock.monotonic)
         settings = Settings(custom_metrics=CustomMetrics(enabled=True, port=0, service="metrics", secret="tls"))
         self.service = CustomMetricsService(self.kube, self.store, queue, clock, settings, "system")
@@ -255,7 +257,7 @@ async def test_an_api_server_that_is_away_is_no_permission(bench: Bench) -> None
         (METRIC.replace("v1beta2", "v1beta1"), "GET", 200),
         (METRIC.replace("/job/", "/%2A/"), "GET", 200),
         (METRIC.replace("/job/", "/*/") + "?labelSelector=a+in+(b)", "GET", 200),
-        (METRIC + "?metricLabelSelector=signal%3Dsteering", "GET", 200),
+        (METRIC + "?metricLabelSelector=signal%3Drecommended", "GET", 200),
         (METRIC + "?labelSelector=a%20in", "GET", 400),
         (METRIC.replace("/job/", "/x%2Fy/"), "GET", 404),
         (METRIC.replace("/job/", "/job%2F"), "GET", 404),

@@ -1,0 +1,40 @@
+"""What one pass has decided, by whom it concerns, and why."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from inference_operator.scheduling.explanation import Chosen, explain
+from inference_operator.scheduling.node_capacity import NodeCapacity
+from inference_operator.scheduling.types import Decision, PlacementRequest
+from inference_operator.settings import CostWeights
+from inference_operator.state.objects import Key
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schedule(Mapping[Key, Decision]):
+    """The decisions of one pass. Explanations are made on demand: a job that waits costs next to nothing."""
+
+    decisions: Mapping[Key, Decision]
+    _made_of: Mapping[Key, tuple[PlacementRequest, tuple[Chosen, ...]]] = field(repr=False)
+    _capacity: NodeCapacity = field(repr=False)
+    _weights: CostWeights = field(repr=False)
+    _now: datetime
+
+    def explained(self, key: Key) -> Decision:
+        """A decision with an explanation for each of its assignments. Raises KeyError."""
+        decision = self.decisions[key]
+        if not decision.assignments:
+            return decision
+        request, made_of = self._made_of[key]
+        found = tuple(explain(chosen, request, self._capacity, self._weights, self._now) for chosen in made_of)
+        return decision._replace(explanations=found)
+
+    def __getitem__(self, key: Key) -> Decision:
+        return self.decisions[key]
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self.decisions)
+
+    def __len__(self) -> int:
+        return len(self.decisions)

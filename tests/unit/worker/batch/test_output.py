@@ -1,0 +1,272 @@
+"""The output directory: whatever a crash leaves behind, no answer is lost and none is there twice."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from inference_protocol.reasons import WorkerReason
+from inference_worker.batch import output as module
+from inference_worker.batch.output import MANIFEST, SUMMARY, Header, Output
+from inference_worker.errors import WorkerError
+from tests.unit.worker.conftest import STEADY
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOTAL = 30
+HEADER = Header(job="team/job", uid="uid-1", model_digest="sha256:aa", input="pvc://data/in.npy", total=TOTAL)
+TRUTH = "".join(f"answer {i}\n" for i in range(TOTAL)).encode()
+
+
+def answers(start: int, end: int) -> bytes:
+    return "".join(f"answer {i}\n" for i in range(start, end)).encode()
+
+
+def opened(directory: Path, header: Header = HEADER, *, attempt: int = 1, suffix: str = ".jsonl") -> Output:
+    return Output(directory, header, attempt=attempt, suffix=suffix)
+
+
+def go_on(directory: Path, *, attempt: int = 1, step: int = 7, commits: int = TOTAL, header: Header = HEADER) -> int:
+    """What a task does: commit from where the output ends, and finish when all is there. Returns where it began."""
+    with opened(directory, header, attempt=attempt) as output:
+        begun = output.end
+        for _ in range(commits):
+            if output.end == TOTAL:
+                break
+            end = min(output.end + step, TOTAL)
+            output.commit(output.end, end, answers(output.end, end))
+        if output.end == TOTAL:
+            output.finish()
+    return begun
+
+
+def read(directory: Path) -> bytes:
+    """What a reader gets: the parts that the summary names."""
+    chunks = json.loads((directory / SUMMARY).read_text())["chunks"]
+    return b"".join((directory / chunk["file"]).read_bytes() for chunk in chunks)
+
+
+def conflict(directory: Path, header: Header = HEADER, *, attempt: int = 1) -> str:
+    with pytest.raises(WorkerError) as caught:
+        opened(directory, header, attempt=attempt)
+    assert caught.value.reason is WorkerReason.OUTPUT_CONFLICT and caught.value.permanent
+    return caught.value.message
+
+
+@pytest.fixture
+def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of outputs in a row: none of them meets a power cut."""
+    monkeypatch.setattr(module.os, "fsync", lambda _: None)
+
+
+def test_a_task_without_trouble_leaves_all_answers_and_a_summary(tmp_path: Path) -> None:
+    go_on(tmp_path / "deep" / "out")
+
+    summary = json.loads((tmp_path / "deep" / "out" / SUMMARY).read_text())
+    assert read(tmp_path / "deep" / "out") == TRUTH
+    assert (summary["job"], summary["uid"], summary["total"], summary["modelDigest"]) == ("team/job", "uid-1", TOTAL, "sha256:aa")
+    assert [(p["start"], p["end"]) for p in summary["chunks"]] == [(0, 7), (7, 14), (14, 21), (21, 28), (28, 30)]
+
+
+def test_the_summary_comes_only_at_the_end(tmp_path: Path) -> None:
+    go_on(tmp_path, commits=4)
+    assert not (tmp_path / SUMMARY).exists()
+
+    go_on(tmp_path, attempt=2)
+    assert read(tmp_path) == TRUTH
+
+
+@pytest.mark.usefixtures("no_sync")
+def test_a_manifest_cut_at_any_byte_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+    go_on(tmp_path / "whole", commits=2)
+    manifest = (tmp_path / "whole" / MANIFEST).read_bytes()
+    chunks = {path.name: path.read_bytes() for path in (tmp_path / "whole").glob("chunk-*")}
+
+    for cut in range(len(manifest) + 1):
+        directory = tmp_path / str(cut)
+        directory.mkdir()
+        for name, data in chunks.items():
+            (directory / name).write_bytes(data)
+        (directory / MANIFEST).write_bytes(manifest[:cut])
+
+        begun = go_on(directory, attempt=2, step=9)
+
+        whole_lines = max(0, manifest[:cut].count(b"\n") - 1)
+        assert begun == whole_lines * 7
+        assert read(directory) == TRUTH, f"cut at {cut}"
+
+
+@pytest.mark.usefixtures("no_sync")
+@given(plan=st.lists(st.tuples(st.integers(0, 4), st.integers(1, 9), st.integers(0, 200)), max_size=6))
+@settings(STEADY, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_sequence_of_crashes_ends_in_the_truth(
+    tmp_path_factory: pytest.TempPathFactory, plan: list[tuple[int, int, int]]
+) -> None:
+    directory = tmp_path_factory.mktemp("out")
+    for attempt, (commits, step, torn) in enumerate(plan, start=1):
+        go_on(directory, attempt=attempt, step=step, commits=commits)
+        manifest = directory / MANIFEST
+        manifest.write_bytes(manifest.read_bytes()[: -torn or None])
+        (directory / SUMMARY).unlink(missing_ok=True)
+
+    go_on(directory, attempt=len(plan) + 1)
+
+    assert read(directory) == TRUTH
+
+
+def test_a_chunk_without_a_line_is_written_again(tmp_path: Path) -> None:
+    go_on(tmp_path, commits=2)
+    (tmp_path / "chunk-0000000014.jsonl").write_bytes(b"half an ans")
+    (tmp_path / ".chunk-0000000014.jsonl.tmp").write_bytes(b"hal")
+
+    assert go_on(tmp_path, attempt=2) == 14
+    assert read(tmp_path) == TRUTH
+    assert not list(tmp_path.glob(".*.tmp"))
+
+
+def test_a_crash_between_the_chunk_and_its_line_is_made_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch, opened(tmp_path) as output:
+        output.commit(0, 7, answers(0, 7))
+        patch.setattr(module.os, "write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            output.commit(7, 14, answers(7, 14))
+
+    assert go_on(tmp_path, attempt=2) == 7
+    assert read(tmp_path) == TRUTH
+
+
+def test_a_committed_chunk_whose_file_is_gone_is_done_again(tmp_path: Path) -> None:
+    go_on(tmp_path, commits=3)
+    (tmp_path / "chunk-0000000007.jsonl").unlink()
+
+    go_on(tmp_path, attempt=2)
+
+    assert read(tmp_path) == TRUTH
+
+
+def test_a_committed_chunk_that_is_not_whole_is_done_again(tmp_path: Path) -> None:
+    go_on(tmp_path, commits=3)
+    (tmp_path / "chunk-0000000007.jsonl").write_bytes(b"")
+
+    go_on(tmp_path, attempt=2)
+
+    assert read(tmp_path) == TRUTH
+
+
+def test_a_garbled_line_counts_as_uncommitted(tmp_path: Path) -> None:
+    go_on(tmp_path, commits=3)
+    lines = (tmp_path / MANIFEST).read_bytes().split(b"\n")
+    lines[2] = lines[2][:10] + b"\0\0\0"
+    (tmp_path / MANIFEST).write_bytes(b"\n".join(lines))
+
+    go_on(tmp_path, attempt=2)
+
+    assert read(tmp_path) == TRUTH
+
+
+def test_a_line_that_was_written_in_part_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = module.os.write
+    with monkeypatch.context() as patch, opened(tmp_path) as output:
+        output.commit(0, 7, answers(0, 7))
+        patch.setattr(module.os, "write", lambda fd, data: write(fd, data[:20]))
+        try:
+            output.commit(7, 14, answers(7, 14))
+        except WorkerError as error:
+            assert error.reason is WorkerReason.OUTPUT_UNWRITABLE  # noqa: PT017
+        else:
+            patch.setattr(module.os, "write", write)
+            output.commit(14, 21, answers(14, 21))
+
+    go_on(tmp_path, attempt=2)
+
+    assert read(tmp_path) == TRUTH
+
+
+def test_a_gap_in_the_lines_is_filled(tmp_path: Path) -> None:
+    go_on(tmp_path, commits=4)
+    lines = (tmp_path / MANIFEST).read_bytes().splitlines(keepends=True)
+    (tmp_path / MANIFEST).write_bytes(b"".join([*lines[:2], *lines[3:]]))
+
+    assert go_on(tmp_path, attempt=2) == 7
+    assert read(tmp_path) == TRUTH
+
+
+def test_a_chunk_that_does_not_follow_is_a_bug_of_ours(tmp_path: Path) -> None:
+    with opened(tmp_path) as output, pytest.raises(AssertionError):
+        output.commit(5, 9, answers(5, 9))
+
+
+def test_the_same_job_goes_on_where_it_was(tmp_path: Path) -> None:
+    go_on(tmp_path, commits=2)
+
+    assert go_on(tmp_path, attempt=2, commits=1) == 14
+    assert go_on(tmp_path, attempt=2) == 21
+
+
+def test_a_finished_task_that_runs_again_changes_nothing(tmp_path: Path) -> None:
+    go_on(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    assert go_on(tmp_path, attempt=2) == TOTAL
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "change", [{"uid": "uid-2"}, {"model_digest": "sha256:bb"}, {"total": 31}, {"input": "pvc://data/other.npy"}]
+)
+def test_a_job_that_was_created_again_or_changed_starts_anew(tmp_path: Path, change: dict[str, object]) -> None:
+    go_on(tmp_path)
+
+    with opened(tmp_path, msgspec.structs.replace(HEADER, **change)) as output:
+        assert output.end == 0
+        assert {path.name for path in tmp_path.iterdir()} == {MANIFEST}
+
+
+def test_another_jobs_answers_are_left_alone(tmp_path: Path) -> None:
+    go_on(tmp_path)
+
+    message = conflict(tmp_path, msgspec.structs.replace(HEADER, job="team/other"))
+
+    assert "team/job" in message and "choose another output" in message
+    assert read(tmp_path) == TRUTH
+
+
+def test_an_earlier_attempt_is_fenced_out_by_a_later_one(tmp_path: Path) -> None:
+    go_on(tmp_path, attempt=3, commits=2)
+
+    assert "later attempt" in conflict(tmp_path, attempt=2)
+    assert go_on(tmp_path, attempt=3) == 14
+
+
+@pytest.mark.parametrize("content", [b"name,value\n1,2\n", b"{}\n", b"[]\n", b"\xff\xfe\n"])
+def test_a_manifest_that_is_not_ours_is_left_alone(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / MANIFEST).write_bytes(content)
+
+    assert "not ours" in conflict(tmp_path)
+    assert (tmp_path / MANIFEST).read_bytes() == content
+
+
+def test_a_manifest_that_is_not_ours_and_has_no_line_end_is_left_alone(tmp_path: Path) -> None:
+    content = b'{"files": ["of", "another", "program"]}'
+    (tmp_path / MANIFEST).write_bytes(content)
+
+    assert "not ours" in conflict(tmp_path)
+    assert (tmp_path / MANIFEST).read_bytes() == content
+
+
+@pytest.mark.parametrize("name", ["part-00000-c000.snappy.parquet", "part-1.csv", "chunk-notes.txt"])
+def test_files_of_other_programs_are_never_deleted(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"somebody's only copy")
+
+    try:
+        go_on(tmp_path)
+    except WorkerError as error:
+        assert error.reason is WorkerReason.OUTPUT_CONFLICT  # noqa: PT017
+
+    assert (tmp_path / name).read_bytes() == b"somebody's only copy"

@@ -1,0 +1,213 @@
+"""Blocks of items through a model: in order, from where it was left, with faults told at their item and no later."""
+
+from __future__ import annotations
+
+import threading
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inference_worker.batch import pipeline as module
+from inference_worker.batch.items import ArrayItems
+from inference_worker.batch.pipeline import Pipeline, Segment, columns
+from tests.unit.worker.conftest import STEADY
+from tests.unit.worker.scripted_engines import ALONE, ROWS, Formula, Scripted, doubled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from inference_worker.engines.engine import Engine, Tensors
+
+BAD = 666.0
+
+
+def numbered(count: int) -> np.ndarray:
+    return np.arange(count, dtype=np.float32)[:, None].repeat(2, axis=1)
+
+
+class Read(ArrayItems):
+    """Items that note what is read, and by whom."""
+
+    def __init__(self, x: np.ndarray) -> None:
+        super().__init__({"x": x}, {"x": 0})
+        self.reads: list[tuple[int, int]] = []
+        self.threads: set[str] = set()
+
+    def rows(self, start: int, end: int) -> dict[str, np.ndarray]:
+        self.reads.append((start, end))
+        self.threads.add(threading.current_thread().name)
+        return super().rows(start, end)
+
+
+def nothing(feeds: Tensors, first: int) -> None:
+    pass
+
+
+def a_pipeline(
+    engine: Engine, x: np.ndarray | Read, *, size: int = 4, check: Callable[[Tensors, int], None] = nothing, layout: object = ROWS
+) -> Pipeline:
+    items = x if isinstance(x, Read) else Read(x)
+    return Pipeline(engine, layout, items, size=size, check=check)  # type: ignore[arg-type]
+
+
+def never() -> bool:
+    return False
+
+
+def spans(segments: list[Segment]) -> list[tuple[int, int]]:
+    return [(segment.start, segment.end) for segment in segments]
+
+
+@given(
+    count=st.integers(1, 60),
+    size=st.integers(1, 9),
+    start=st.integers(0, 59),
+    batches=st.integers(1, 4),
+    fixed=st.none() | st.integers(1, 7),
+)
+@settings(STEADY, max_examples=120)
+def test_every_item_from_the_start_on_is_answered_once_and_in_order(
+    count: int, size: int, start: int, batches: int, fixed: int | None
+) -> None:
+    engine = Formula(doubled, rows=fixed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_SEGMENT_BATCHES", batches)
+        segments = list(a_pipeline(engine, x := numbered(count), size=fixed or size).segments(start, never))
+
+    assert all(a.end == b.start for a, b in pairwise(segments))
+    if start >= count:
+        assert segments == []
+        return
+    assert (segments[0].start, segments[-1].end) == (start, count)
+    assert np.array_equal(columns(segments, {"y": 0})["y"], x[start:] * 2)
+    assert [n for segment in segments for n, _ in segment.timings] == [
+        len(batch["y"]) for segment in segments for batch in segment.answers
+    ]
+    assert fixed is None or set(engine.sizes) == {fixed}
+
+
+def test_until_a_batch_has_run_segments_are_single_and_later_ones_are_many_but_not_too_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_SEGMENT_BYTES", 8 * 4 * 3)
+
+    segments = list(a_pipeline(Formula(doubled), numbered(40)).segments(0, never))
+
+    # An item has eight bytes, so three batches of four fill a block.
+    assert spans(segments) == [(0, 4), (4, 8), (8, 20), (20, 32), (32, 40)]
+
+
+def test_a_slow_models_segments_end_so_that_they_can_be_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    clock = SimpleNamespace(perf_counter=lambda: now[0], monotonic=lambda: now[0])
+    monkeypatch.setattr(module, "time", clock)
+
+    def takes_a_second(x: np.ndarray) -> np.ndarray:
+        now[0] += 1.0
+        return x * 2
+
+    segments = list(a_pipeline(Formula(takes_a_second), numbered(100), size=1).segments(0, never))
+
+    assert max(len(segment.answers) for segment in segments) <= 10
+    assert np.array_equal(columns(segments, {"y": 0})["y"], numbered(100) * 2)
+
+
+def test_the_next_segment_is_read_beside_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SEGMENT_BATCHES", 1)
+    read = Read(numbered(12))
+    segments = a_pipeline(Formula(doubled), read).segments(0, never)
+
+    next(segments)
+    next(segments)
+    segments.close()
+
+    assert read.reads == [(0, 4), (4, 8), (8, 12)]
+    assert len(read.threads) == 2 and any(name.startswith("reading") for name in read.threads)
+
+
+def test_a_fault_of_the_input_is_told_when_its_segment_comes_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SEGMENT_BATCHES", 1)
+
+    def check(feeds: Tensors, first: int) -> None:
+        if BAD in feeds["x"]:
+            raise ValueError(f"bad from {first} on")
+
+    x = numbered(16)
+    x[9] = BAD
+    pipeline = a_pipeline(Formula(doubled), x, check=check)
+    segments = pipeline.segments(0, never)
+
+    assert spans([next(segments), next(segments)]) == [(0, 4), (4, 8)]
+    with pytest.raises(ValueError, match="from 8 on"):
+        next(segments)
+    assert pipeline.first == 8
+
+
+def test_a_fault_of_the_model_is_told_with_the_first_item_of_its_batch() -> None:
+    x = numbered(30)
+    x[21] = BAD
+    pipeline = a_pipeline(Scripted(faults=lambda seen: ValueError("no") if BAD in seen else None), x)
+
+    with pytest.raises(ValueError, match="no"):
+        list(pipeline.segments(0, never))
+
+    assert pipeline.first == 20
+
+
+def test_a_stop_ends_with_the_batch_that_runs_and_loses_none_of_its_answers() -> None:
+    engine = Formula(doubled)
+    pipeline = a_pipeline(engine, x := numbered(40))
+
+    segments = list(pipeline.segments(0, lambda: len(engine.sizes) >= 4))
+
+    assert spans(segments) == [(0, 4), (4, 8), (8, 16)] and len(engine.sizes) == 4
+    again = list(pipeline.segments(segments[-1].end, never))
+    assert np.array_equal(columns([*segments, *again], {"y": 0})["y"], x * 2)
+
+
+def test_what_is_stopped_already_does_not_begin() -> None:
+    engine = Formula(doubled)
+
+    assert list(a_pipeline(engine, numbered(4)).segments(0, lambda: True)) == [] and engine.sizes == []
+
+
+def test_a_batch_that_finds_no_memory_is_halved_and_so_are_all_that_follow() -> None:
+    engine = Scripted(faults=lambda seen: MemoryError("no room") if len(seen) > 3 else None)
+    pipeline = a_pipeline(engine, x := numbered(40), size=8)
+
+    segments = list(pipeline.segments(0, never))
+
+    assert np.array_equal(columns(segments, {"y": 0})["y"], x * 2)
+    sizes = [len(seen) for seen in engine.seen]
+    assert sizes[:3] == [8, 4, 2] and max(sizes[8:]) <= 3
+    assert [n for segment in segments for n, _ in segment.timings][1:3] == [2, 2]
+
+
+def test_an_item_that_finds_no_memory_alone_ends_the_task() -> None:
+    pipeline = a_pipeline(Scripted(faults=lambda _: MemoryError("no room")), numbered(8))
+
+    with pytest.raises(MemoryError):
+        list(pipeline.segments(0, never))
+
+
+def test_a_model_that_does_not_batch_is_not_halved() -> None:
+    engine = Scripted(faults=lambda _: MemoryError("no room"))
+
+    with pytest.raises(MemoryError, match="single item"):
+        list(a_pipeline(engine, numbered(8), size=1, layout=ALONE).segments(0, never))
+
+    assert len(engine.seen) == 1
+
+
+def test_columns_have_the_items_first_wherever_the_model_has_them() -> None:
+    batches = [{"y": np.full((3, rows, 2), rows), "z": np.full(rows, rows)} for rows in (1, 2)]
+    segments = [Segment(0, 1, [batches[0]], []), Segment(1, 3, [batches[1]], [])]
+
+    found = columns(segments, {"y": 1, "z": 0})
+
+    assert found["y"].shape == (3, 3, 2) and found["z"].tolist() == [1, 2, 2] == found["y"][:, 0, 0].tolist()

@@ -1,0 +1,232 @@
+"""The worker's HTTP face in one process: what it answers in each state, and what it says of itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from inference_protocol.messages import BatchTask
+from inference_protocol.sketch import LatencySketch
+from inference_worker import metrics
+from inference_worker.__main__ import _run_task
+from inference_worker.batching.profile import LatencyProfile
+from inference_worker.warmup import Warm
+from tests.process import models
+from tests.process.wire import infer_json
+from tests.unit.worker.scripted_engines import ROWS, Scripted
+from tests.unit.worker.states import INFER, a_life, a_sleeping_life, ask, infer, routes_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STATES = {"loading": (503, 503, 503), "ready": (200, 200, 200), "draining": (503, 200, 200)}
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_each_state_answers_probes_and_requests_truly(state: str) -> None:
+    worker = a_sleeping_life() if state == "loading" else await a_life(models.identity())
+    worker.draining = state == "draining"
+    routes = routes_of(worker)
+    ready, metadata, inferred = STATES[state]
+
+    assert (await ask(routes, "/v2/health/live")).status == 200
+    for path in ("/v2/health/ready", "/v2/models/net/ready", "/v2/models/net/versions/1/ready"):
+        assert (await ask(routes, path)).status == ready
+    for path in ("/v2/models/net", "/v2/models/net/config", "/v2/models/net/stats"):
+        assert (await ask(routes, path)).status == metadata
+    assert (await infer(routes, infer_json([[1, 2]]))).status == inferred
+    assert json.loads((await ask(routes, "/telemetry")).body)["ready"] is (state == "ready")
+    assert (
+        f'inference_ready{{job="job",model="net",namespace="team",version="1"}} {float(state == "ready")}'
+        in (await ask(routes, "/metrics")).body.decode()
+    )
+
+
+async def test_a_stuck_model_is_neither_live_nor_ready_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = await a_life(models.identity())
+    assert state.model is not None
+    monkeypatch.setattr(type(state.model.batcher), "stuck", "a run has not ended")
+    routes = routes_of(state)
+
+    live = await ask(routes, "/v2/health/live")
+
+    assert live.status == 503 and "has not ended" in json.loads(live.body)["error"]
+    assert (await ask(routes, "/v2/health/ready")).status == (await ask(routes, "/v2/models/net/ready")).status == 503
+
+
+async def test_a_request_before_the_model_is_loaded_is_told_to_come_back() -> None:
+    reply = await infer(routes_of(a_sleeping_life()), infer_json([[1, 2]]))
+
+    assert "loading" in json.loads(reply.body)["error"] and ("Retry-After", "1") in reply.headers
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/v1",
+        "/v2/",
+        "/v2/models",
+        "/v2/models/other",
+        "/v2/models/other/infer",
+        "/v2/models/net/versions/2/infer",
+        "/V2",
+        "//v2",
+        "/x" * 3000,
+    ],
+)
+async def test_unknown_paths_are_404_with_the_models_name(path: str) -> None:
+    for method in ("GET", "POST"):
+        reply = await ask(routes_of(await a_life(models.identity())), path, method=method)
+        assert reply.status == 404 and "net" in json.loads(reply.body)["error"] and len(reply.body) < 500
+
+
+@pytest.mark.parametrize(
+    ("path", "method"),
+    [
+        (INFER, "GET"),
+        (INFER, "PUT"),
+        (INFER, "HEAD"),
+        ("/v2", "POST"),
+        ("/metrics", "DELETE"),
+        ("/v2/health/ready", "POST"),
+        ("/v2/repository/index", "GET"),
+        ("/v2/repository/models/net/load", "GET"),
+    ],
+)
+async def test_other_methods_are_405(path: str, method: str) -> None:
+    assert (await ask(routes_of(await a_life(models.identity())), path, method=method)).status == 405
+
+
+async def test_metadata_is_the_models_signature() -> None:
+    document = json.loads((await ask(routes_of(await a_life(models.label())), "/v2/models/net/versions/1")).body)
+
+    assert (document["name"], document["versions"]) == ("net", ["1"])
+    assert document["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}]
+    assert document["outputs"] == [{"name": "class", "datatype": "INT64", "shape": [-1]}]
+
+
+async def test_the_configuration_says_whether_requests_are_batched_and_why_not() -> None:
+    batched = json.loads((await ask(routes_of(await a_life(models.label(), batch_size=8)), "/v2/models/net/config")).body)
+    alone = json.loads((await ask(routes_of(await a_life(models.grand_total(), batch_size=8)), "/v2/models/net/config")).body)
+
+    assert (batched["max_batch_size"], batched["input"][0]["dims"], "dynamic_batching" in batched) == (8, [4], True)
+    assert (alone["max_batch_size"], alone["input"][0]["dims"], "dynamic_batching" in alone) == (0, [-1, 2], False)
+    assert "'total'" in alone["parameters"]["not_batched_because"]["string_value"]
+
+
+async def test_the_server_says_that_it_takes_binary_tensors() -> None:
+    assert "binary_tensor_data" in json.loads((await ask(routes_of(a_sleeping_life()), "/v2")).body)["extensions"]
+
+
+def counted(job: str) -> dict[str, float]:
+    """Samples by name and status, as Prometheus would read them."""
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(generate_latest(metrics.REGISTRY).decode()):
+        for sample in family.samples:
+            if sample.labels.get("job") == job:
+                name = sample.name + sample.labels.get("code", "")
+                found[name] = found.get(name, 0) + sample.value
+    return found
+
+
+async def test_counters_equal_the_requests_by_status() -> None:
+    routes = routes_of(await a_life(models.identity(), job="counting"))
+    for _ in range(7):
+        await infer(routes, infer_json([[1, 2]]))
+    for body in (b"", b"{", infer_json([[1, 2, 3]])):
+        await infer(routes, body)
+    await ask(routes, "/v2/health/ready")
+    await ask(routes, INFER)
+
+    found = counted("counting")
+
+    assert (found["inference_requests_total200"], found["inference_requests_total400"]) == (7, 3)
+    assert found["inference_latency_ms_count"] == found["inference_queue_ms_count"] == found["inference_compute_ms_count"] == 7
+    assert found["inference_batch_rows_count"] == found["inference_batch_rows_sum"] == 7
+    assert found["inference_rows_total"] == found["inference_runs_total"] == 7
+    telemetry = json.loads((await ask(routes, "/telemetry")).body)
+    assert (telemetry["requestsTotal"], telemetry["failedTotal"]) == (10, 3)
+    assert sum(telemetry["sketch"].values()) == 7
+
+
+async def test_statistics_count_runs_by_their_rows() -> None:
+    routes = routes_of(await a_life(models.identity(), batch_size=8))
+    for rows in (1, 1, 3):
+        await infer(routes, infer_json([[1, 2]] * rows))
+    await infer(routes, b"{")
+
+    (stats,) = json.loads((await ask(routes, "/v2/models/net/stats")).body)["model_stats"]
+
+    assert (stats["inference_count"], stats["execution_count"]) == (5, 3)
+    assert {b["batch_size"]: b["compute_infer"]["count"] for b in stats["batch_stats"]} == {1: 2, 3: 1}
+    assert (stats["inference_stats"]["success"]["count"], stats["inference_stats"]["fail"]["count"]) == (3, 1)
+    assert stats["inference_stats"]["success"]["ns"] > 0
+
+
+async def test_a_reload_does_not_set_the_counters_back() -> None:
+    state = await a_life(models.identity(), job="reloading")
+    routes = routes_of(state)
+    await infer(routes, infer_json([[1, 2]]))
+    await state.repository.load("net")
+    await infer(routes, infer_json([[1, 2]]))
+
+    found = counted("reloading")
+
+    assert (found["inference_requests_total200"], found["inference_runs_total"]) == (2, 2)
+
+
+async def test_the_sketch_of_the_telemetry_gives_back_the_latency() -> None:
+    state = await a_life(models.identity())
+    state.metrics["net"].sketch.record(0.25, weight=100)
+
+    telemetry = json.loads((await ask(routes_of(state), "/telemetry")).body)
+
+    sketch = LatencySketch({int(k): v for k, v in telemetry["sketch"].items()})
+    assert sketch.quantile(0.95) == pytest.approx(0.25, rel=0.011)
+
+
+async def test_committed_items_of_a_batch_are_counted(volume: Path, root: Path) -> None:
+    task = BatchTask(input_data="[1, 2]\n[3, 4]", output_uri="pvc://data/out")
+    state = await a_life(models.identity(), job="items", task=task, root=root)
+
+    await _run_task(state, asyncio.Event())
+
+    assert counted("items")["inference_batch_items_total"] == 2
+
+
+async def test_a_batch_worker_that_is_told_to_stop_is_no_longer_ready(volume: Path, root: Path) -> None:
+    engine = Scripted(held=True)
+    task = BatchTask(input_data="[1, 2]\n[3, 4]", output_uri="pvc://data/out")
+    warm = Warm(ROWS, LatencyProfile({}), None, inline=False, threads=1)
+    state = await a_life(engine, warm, task=task, root=root)
+    stop = asyncio.Event()
+    working = asyncio.create_task(_run_task(state, stop))
+    await engine.begun()
+    assert state.ready
+
+    stop.set()
+    async with asyncio.timeout(20):
+        while state.ready:
+            await asyncio.sleep(0)
+    engine.let()
+    report = await working
+
+    assert (report.outcome, report.progress and report.progress.completed) == ("Drained", 1)
+
+
+async def test_what_was_computed_is_told_and_outlives_an_unload() -> None:
+    state = await a_life(models.identity(), job="busy")
+    routes = routes_of(state)
+    await infer(routes, infer_json([[1, 2]]))
+    before = state.telemetry()
+    await state.repository.unload("net")
+    after = state.telemetry()
+
+    assert before.busy_seconds > 0
+    assert (after.busy_seconds, after.requests_total) == (before.busy_seconds, before.requests_total)

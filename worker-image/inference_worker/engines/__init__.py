@@ -1,0 +1,1 @@
+"""What computes: one engine for each back end, found by its name in `registry.py`."""

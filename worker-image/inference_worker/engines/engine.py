@@ -1,0 +1,126 @@
+"""What the worker asks of whatever computes. `engines.py` lists those there are; another one needs a file and a line there."""
+
+import resource
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Tensor = npt.NDArray[Any]
+Tensors = Mapping[str, Tensor]
+
+_FREE_SIZE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A model's input or output. `shape` has None where a size is free; `dtype` is object for BYTES (strings).
+
+    `batch_axis` is an input's axis that counts rows; None for one that all rows of a batch share (a sampling rate, say). Outputs
+    say nothing by it: where their rows are is seen at warm-up.
+    """
+
+    name: str
+    datatype: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | None, ...]
+    batch_axis: int | None = 0
+
+    @property
+    def wire_shape(self) -> list[int]:
+        """The shape as the Open Inference Protocol writes it: -1 where a size is free."""
+        return [-1 if d is None else d for d in self.shape]
+
+
+class RunCancelledError(Exception):
+    """A run was ended because nobody waits for it any more. No fault of the model's."""
+
+
+class EngineUnavailableError(Exception):
+    """What computes is away just now (its process died, say). No fault of the model's nor of the request's: ask again later."""
+
+
+class Cancellation:
+    """Ends one run from another thread. Engines that can be interrupted bind to it; others let the run end by itself."""
+
+    __slots__ = ("_callback", "cancelled")
+
+    def __init__(self) -> None:
+        self.cancelled = False
+        self._callback: Callable[[], None] | None = None
+
+    def bind(self, callback: Callable[[], None]) -> None:
+        """Called by the engine when the run begins; `callback` may be called from any thread."""
+        self._callback = callback
+        if self.cancelled:
+            callback()
+
+    def cancel(self) -> None:
+        """End the run, now or when it begins."""
+        self.cancelled = True
+        if self._callback is not None:
+            self._callback()
+
+
+class Engine(Protocol):
+    """A loaded model. `run` may be called from several threads at a time.
+
+    `rows` is what one run must have; None where the model takes any number. `provider` is what really computes; its last word
+    names the device. `problem` says why nothing can be computed just now, and is None while all is well: ready follows it.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    provider: str
+    platform: str
+    rows: int | None
+
+    @property
+    def problem(self) -> str | None:
+        """Why the engine can't compute just now, in words; None while it can."""
+        ...
+
+    @property
+    def memory_bytes(self) -> int:
+        """The most that this worker and its engine have had in memory."""
+        ...
+
+    def run(self, feeds: Tensors, wanted: tuple[str, ...] = (), cancellation: Cancellation | None = None) -> dict[str, Tensor]:
+        """Run the model for the outputs `wanted` (empty is all).
+
+        Raise ValueError for feeds that it refuses, MemoryError when the device has no room, RunCancelledError when it was told
+        to stop, EngineUnavailableError while there is `problem`, RuntimeError for any other fault of the model or the device.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free what the model holds; no run follows."""
+        ...
+
+
+def on_cpu(engine: Engine) -> bool:
+    """Whether runs are computed by a CPU, which does not mind changing numbers of rows."""
+    return engine.provider.rpartition(" ")[2].startswith("CPU")
+
+
+def process_memory_bytes() -> int:
+    """The most that this process has had in memory: loading takes more than answering does, and has to fit too."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def zeros_of(spec: TensorSpec, rows: int) -> Tensor:
+    """Zeros that fit an input, with `rows` rows; other free sizes are 1. Strings are empty."""
+    sizes = [rows if i == spec.batch_axis and d is None else _FREE_SIZE if d is None else d for i, d in enumerate(spec.shape)]
+    if spec.dtype.kind == "O":
+        return np.full(sizes, "", dtype=object)
+    return np.zeros(sizes, dtype=spec.dtype)
+
+
+def counted(specs: tuple[TensorSpec, ...]) -> tuple[tuple[TensorSpec, ...], int | None]:
+    """The inputs, and the rows that a run must have. Where nothing is free, a fixed first dimension is taken for the rows."""
+    if not specs or any(spec.batch_axis is not None for spec in specs):
+        return specs, None
+    rows = next((size for spec in specs for size in spec.shape[:1] if size is not None), 1)
+    return tuple(replace(spec, batch_axis=0 if spec.shape[:1] == (rows,) else None) for spec in specs), rows

@@ -1,0 +1,236 @@
+"""ONNX Runtime as an Engine."""
+
+import contextlib
+import ctypes
+import math
+
+import numpy as np
+import onnxruntime as ort
+from onnxruntime.capi import onnxruntime_pybind11_state as faults
+
+from inference_protocol.reasons import WorkerReason
+from inference_worker import datatypes
+from inference_worker.engines.engine import (
+    Cancellation,
+    RunCancelledError,
+    Tensor,
+    Tensors,
+    TensorSpec,
+    counted,
+    process_memory_bytes,
+)
+from inference_worker.engines.graph_cache import GraphCache
+from inference_worker.errors import WorkerError
+
+# Beside ORT_DISABLE_TELEMETRY, which the package sets: nothing about models or data leaves a worker.
+ort.disable_telemetry_events()
+
+_LOAD_FAULTS = (
+    faults.InvalidProtobuf,
+    faults.InvalidGraph,
+    faults.InvalidArgument,
+    faults.NoSuchFile,
+    faults.NotImplemented,
+    faults.Fail,
+    faults.RuntimeException,
+    # The runtime's own words are not always text once a byte of the file has changed.
+    UnicodeDecodeError,
+)
+_MEMORY_MARKS = ("AllocateRaw", "out of memory", "bad_alloc", "Failed to allocate")
+_CANCELLED_MARK = "terminate flag"
+_CPU = "CPUExecutionProvider"
+_ONNX_BFLOAT16 = 16
+
+
+class OnnxEngine:
+    """One ONNX Runtime session. The provider in use is checked, because the runtime falls back to CPU without a word."""
+
+    platform = "onnx_onnxv1"
+    # The runtime is in this process: while that lives, so does it.
+    problem = None
+
+    def __init__(
+        self, data: bytes, *, providers: tuple[str, ...], threads: int, cache: GraphCache | None = None, steady: bool = False
+    ) -> None:
+        """`steady` says that all runs will have one shape, so that more may be spent on finding the quickest way for it."""
+        promised = providers[0]
+        available = ort.get_available_providers()
+        if promised not in available:
+            raise WorkerError(
+                WorkerReason.PROVIDER_UNAVAILABLE,
+                f"{promised} is not in this worker's ONNX Runtime ({', '.join(available)}); use an image that has it, "
+                "or configure another execution provider for the accelerator class",
+            )
+        self._steady = steady
+        self._providers = [(name, _provider_options(name, steady=steady)) for name in providers]
+        self._session = self._open(data, threads, cache if promised == _CPU else None)
+        self.provider = str(self._session.get_providers()[0])
+        if self.provider != promised:
+            raise WorkerError(
+                WorkerReason.PROVIDER_UNAVAILABLE,
+                f"{promised} was asked for, but the runtime fell back to {self.provider}; is the device's driver in the pod?",
+            )
+        try:
+            nodes = self._session.get_inputs()
+            symbol = _batch_symbol(nodes)
+            self.inputs, self.rows = counted(tuple(_spec(node, symbol) for node in nodes))
+            self.outputs = tuple(_spec(node, symbol) for node in self._session.get_outputs())
+        except UnicodeDecodeError as error:
+            raise WorkerError(
+                WorkerReason.MODEL_CORRUPT, f"a name in the model is no text ({error}); is the file whole?"
+            ) from error
+
+        self._all = [spec.name for spec in self.outputs]
+        # numpy has no BF16, so the runtime's Python face takes and gives it in its own values only.
+        kinds = {spec.datatype for spec in (*self.inputs, *self.outputs)}
+        self._own_values = "BF16" in kinds
+        if kinds >= {"BF16", "BYTES"}:
+            raise WorkerError(
+                WorkerReason.MODEL_CORRUPT,
+                "the model has BF16 tensors and strings, which ONNX Runtime's Python interface can't take together; export one of "
+                "them as another type",
+            )
+
+    def _open(self, data: bytes, threads: int, cache: GraphCache | None) -> ort.InferenceSession:
+        providers = self._providers
+        if cache is not None and (optimised := cache.get()) is not None:
+            options = _options(threads, steady=self._steady)
+            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+            try:
+                return ort.InferenceSession(optimised, options, providers=providers)
+            except _LOAD_FAULTS:
+                cache.drop()
+        if cache is not None:
+            options = _options(threads, steady=self._steady)
+            # A cache that can't be written (a full disk) is no fault of the model: it is loaded once more without.
+            with contextlib.suppress(*_LOAD_FAULTS), cache.filling() as path:
+                if path is not None:
+                    options.optimized_model_filepath = str(path)
+                return ort.InferenceSession(data, options, providers=providers)
+        try:
+            return ort.InferenceSession(data, _options(threads, steady=self._steady), providers=providers)
+        except _LOAD_FAULTS as error:
+            raise WorkerError(WorkerReason.MODEL_CORRUPT, _explain_load(data, str(error))) from error
+
+    def run(self, feeds: Tensors, wanted: tuple[str, ...] = (), cancellation: Cancellation | None = None) -> dict[str, Tensor]:
+        """See Engine."""
+        names = list(wanted) if wanted else self._all
+        options = None
+        if cancellation is not None:
+            # One for each run: once told to end, such an object ends every later run too.
+            options = ort.RunOptions()
+            cancellation.bind(lambda: setattr(options, "terminate", True))
+        try:
+            if self._own_values:
+                return self._run_values(feeds, names, options)
+            return dict(zip(names, self._session.run(names, feeds, options), strict=True))
+        except (faults.InvalidArgument, faults.NotImplemented) as error:
+            raise ValueError(_first_line(error)) from error
+        except UnicodeDecodeError as error:
+            # The model's own words or answers; the caller's were text before they came here.
+            raise RuntimeError(f"the model gave what is no text: {error}") from error
+        except (ValueError, MemoryError):
+            raise
+        except Exception as error:
+            # The runtime has more fault classes than it documents; to the caller they are all one.
+            text = str(error)
+            if cancellation is not None and cancellation.cancelled and _CANCELLED_MARK in text:
+                raise RunCancelledError(_first_line(error)) from error
+            if any(mark in text for mark in _MEMORY_MARKS):
+                raise MemoryError(_first_line(error)) from error
+            raise RuntimeError(_first_line(error)) from error
+
+    def _run_values(self, feeds: Tensors, names: list[str], options: ort.RunOptions | None) -> dict[str, Tensor]:
+        values = {name: _to_value(array) for name, array in feeds.items()}
+        answers = self._session.run_with_ort_values(names, values, options)
+        return {name: _from_value(answer) for name, answer in zip(names, answers, strict=True)}
+
+    @property
+    def memory_bytes(self) -> int:
+        """See Engine."""
+        return process_memory_bytes()
+
+    def close(self) -> None:
+        """See Engine."""
+        del self._session
+
+
+def _to_value(array: Tensor) -> ort.OrtValue:
+    if array.dtype != datatypes.NUMPY["BF16"]:
+        return ort.OrtValue.ortvalue_from_numpy(array)
+    words = np.ascontiguousarray(array).view(np.uint16)
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(words, _ONNX_BFLOAT16)
+
+
+def _from_value(value: ort.OrtValue) -> Tensor:
+    if value.data_type() != "tensor(bfloat16)":
+        array: Tensor = value.numpy()
+        return array
+    shape = tuple(value.shape())
+    count = math.prod(shape)
+    if not count:
+        return np.empty(shape, dtype=datatypes.NUMPY["BF16"])
+    # The runtime gives no array of this type, but says where the words are; they are copied before it frees them.
+    words = np.ctypeslib.as_array(ctypes.cast(value.data_ptr(), ctypes.POINTER(ctypes.c_uint16)), (count,))
+    return words.copy().view(datatypes.NUMPY["BF16"]).reshape(shape)
+
+
+def _provider_options(name: str, *, steady: bool) -> dict[str, str]:
+    if name != "CUDAExecutionProvider":
+        return {}
+    # An exhaustive search is a few per cent quicker in the end and four times dearer at each change of shape.
+    return {"cudnn_conv_algo_search": "EXHAUSTIVE" if steady else "HEURISTIC"}
+
+
+def _options(threads: int, *, steady: bool) -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # Spinning threads burn whole cores that neighbours could use, for microseconds of gain.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    # The arena keeps the peak of every shape that it ever saw. With one shape that is what is needed; with many, allocator.py
+    # gives nearly its speed without that.
+    options.enable_cpu_mem_arena = steady
+    options.log_severity_level = 3
+    return options
+
+
+def _batch_symbol(inputs: list[ort.NodeArg]) -> str | None:
+    """The name of the dimension that counts rows: of the first input that begins with a free one."""
+    for node in inputs:
+        if node.shape and not isinstance(node.shape[0], int):
+            return str(node.shape[0]) if node.shape[0] is not None else None
+    return None
+
+
+def _spec(node: ort.NodeArg, symbol: str | None) -> TensorSpec:
+    if node.type not in datatypes.ONNX:
+        raise WorkerError(
+            WorkerReason.MODEL_CORRUPT,
+            f"{node.name!r} is a {node.type}, which can't be sent over the protocol; export the model with plain tensors "
+            "(scikit-learn: zipmap=False)",
+        )
+    name = datatypes.ONNX[node.type]
+    shape = tuple(d if isinstance(d, int) and d >= 0 else None for d in node.shape)
+    return TensorSpec(node.name, name, datatypes.NUMPY[name], shape, _batch_axis(node.shape, shape, symbol))
+
+
+def _batch_axis(symbols: list[object], shape: tuple[int | None, ...], symbol: str | None) -> int | None:
+    if symbol is not None and symbol in symbols:
+        return symbols.index(symbol)
+    return 0 if shape and shape[0] is None else None
+
+
+def _explain_load(data: bytes, error: str) -> str:
+    if not data:
+        return "the model file is empty; upload it again"
+    if data.startswith(b"version https://git-lfs"):
+        return "the model file is a Git LFS pointer, not the model; fetch it with git lfs pull and upload that"
+    if data.lstrip()[:1] in (b"<", b"{"):
+        return "the model file is text (HTML, XML or JSON), not ONNX; was an error page saved instead of the model?"
+    return f"ONNX Runtime can't load the model: {_first_line(error)}; is the file whole, and ONNX?"
+
+
+def _first_line(error: object) -> str:
+    return str(error).strip().splitlines()[0][:500] if str(error).strip() else type(error).__name__

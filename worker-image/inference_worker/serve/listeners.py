@@ -1,0 +1,72 @@
+"""The ports that the worker listens on, and how they are left in peace."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from inference_protocol.messages import GRPC_PORT, HTTP_PORT
+from inference_worker.serve.connections import Connections
+from inference_worker.serve.grpc import GrpcService
+from inference_worker.serve.http import HttpProtocol
+from inference_worker.serve.http2 import Http2Protocol
+from inference_worker.serve.inference import Inference
+from inference_worker.serve.routes import Routes
+from inference_worker.worker_state import WorkerState
+
+_SWEEP_SECONDS = 15.0
+_ALL_ADDRESSES = "0.0.0.0"  # noqa: S104
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """TCP ports, 0 for any free one, and the address that they are on: all of the pod's unless said otherwise."""
+
+    http: int = HTTP_PORT
+    grpc: int = GRPC_PORT
+    address: str = _ALL_ADDRESSES
+
+    @staticmethod
+    def of(environment: Mapping[str, str]) -> "Ports":
+        """As the environment says, else the usual ones."""
+        return Ports(
+            int(environment.get("INFERENCE_HTTP_PORT", HTTP_PORT)),
+            int(environment.get("INFERENCE_GRPC_PORT", GRPC_PORT)),
+            environment.get("INFERENCE_ADDRESS", _ALL_ADDRESSES),
+        )
+
+
+class Listeners:
+    """Both listeners and all their connections."""
+
+    def __init__(self, servers: list[asyncio.Server], connections: Connections) -> None:
+        self._servers = servers
+        self._connections = connections
+        self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
+
+    def announce_end(self) -> None:
+        """Go on answering, but let callers know that they should go elsewhere for the next request."""
+        self._connections.announce_end()
+
+    async def drained(self, seconds: float) -> int:
+        """Wait for callers to have their answers; how many did not get them in time."""
+        return await self._connections.drained(seconds)
+
+    def close(self) -> None:
+        """Take no new connections."""
+        self._sweeping.cancel()
+        for server in self._servers:
+            server.close()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            self._connections.sweep()
+
+
+async def listen(state: WorkerState, inference: Inference, ports: Ports) -> Listeners:
+    """Open both ports."""
+    routes, service, connections = Routes(state, inference), GrpcService(state, inference), Connections()
+    loop = asyncio.get_running_loop()
+    http = await loop.create_server(lambda: HttpProtocol(routes.handle, connections), ports.address, ports.http, backlog=4096)
+    grpc = await loop.create_server(lambda: Http2Protocol(service.handle, connections), ports.address, ports.grpc, backlog=4096)
+    return Listeners([http, grpc], connections)

@@ -1,0 +1,163 @@
+"""The worker's state, from loading to drained. Ready is true only between warmed up and draining."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+from inference_protocol.messages import ModelFacts, ModelSource, TaskOrder, Telemetry, WorkerConfig
+from inference_protocol.reasons import WorkerReason
+from inference_worker import cpu
+from inference_worker.batch.task import Task
+from inference_worker.colocated import ColocatedModels, FreeMemory
+from inference_worker.engines.engine import Engine, on_cpu
+from inference_worker.errors import WorkerError
+from inference_worker.metrics import REGISTRY, ModelCollector, ModelMetrics
+from inference_worker.model import Loaded, Model, load
+from inference_worker.repository import Repository
+from inference_worker.tasks import Begun, Tasks, config_of, facts_of
+from inference_worker.threads import in_thread
+from inference_worker.warmup import Warm
+
+
+class WorkerState:
+    """What the worker knows of itself; read by the routes, written by the main program.
+
+    `fault` is set when the worker can't do its work any more and has to end.
+    """
+
+    def __init__(self, config: WorkerConfig, *, root: Path) -> None:
+        self.config = config
+        self.root = root
+        self.metrics = {source.name: self._metrics(source) for source in (config.model,)}
+        self.repository = Repository((config.model,), self._load, self._start)
+        self.task: Task | None = None
+        # Set in a warm worker, which is handed tasks while it runs.
+        self.tasks: Tasks | None = None
+        self.colocated: ColocatedModels | None = None
+        self.draining = False
+        # Set for good once the first load has ended well; the model may be unloaded later.
+        self.loaded = False
+        self.fault: asyncio.Future[WorkerError] | None = None
+        self._collector = ModelCollector(self.metrics.values())
+        REGISTRY.register(self._collector)
+
+    @property
+    def model(self) -> Model | None:
+        """The model that this worker was started for."""
+        return self.repository.get(self.config.model.name)
+
+    @property
+    def ready(self) -> bool:
+        """Loaded, verified, warmed, on the promised provider, not stuck, its engine there, and not about to leave."""
+        model = self.model
+        return model is not None and not self.draining and model.engine.problem is None and model.batcher.stuck is None
+
+    @property
+    def stuck(self) -> str | None:
+        """Why this worker will not answer any more, in words; None while all is well."""
+        entries = self.repository.entries.values()
+        return next((why for e in entries if e.model is not None and (why := e.model.batcher.stuck)), None)
+
+    def telemetry(self) -> Telemetry:
+        """What the operator asks for."""
+        model, task = self.model, self.task
+        metrics = self.metrics[self.config.model.name]
+        return Telemetry(
+            ready=self.ready,
+            draining=self.draining,
+            model=self.facts,
+            progress=task.progress if task is not None else None,
+            sketch=dict((task.sketch if task is not None else metrics.sketch).counts),
+            in_flight=model.batcher.in_flight if model is not None else 0,
+            queued=model.batcher.waiting if model is not None else 0,
+            requests_total=metrics.requests,
+            failed_total=metrics.failed,
+            busy_seconds=metrics.batcher.busy_seconds if metrics.batcher is not None else 0.0,
+            tasks=self.tasks.open if self.tasks is not None else (),
+            idle_seconds=self.tasks.idle_seconds if self.tasks is not None else None,
+            colocated=self.colocated.digests if self.colocated is not None else (),
+            problem=model.engine.problem if model is not None else None,
+        )
+
+    @property
+    def facts(self) -> ModelFacts | None:
+        """What was measured of the model, with the task's throughput once there is one."""
+        model, task = self.model, self.task
+        if model is None or task is None:
+            return model.facts if model is not None else None
+        return facts_of(task, model.facts)
+
+    def take_tasks(self) -> Tasks:
+        """Become a warm worker."""
+        model = self.model
+        assert model is not None, "its own model is loaded first"
+        if self.config.backend == "onnx":
+            # Only there do models share the memory that this process may use.
+            room = FreeMemory(cpu.usable_memory_bytes() - model.facts.memory_bytes, model.facts.device_free_bytes)
+            self.colocated = ColocatedModels(self._load_colocated, room, on_device=not on_cpu(model.engine))
+        self.tasks = Tasks(self._begin)
+        return self.tasks
+
+    async def _begin(self, order: TaskOrder) -> Begun:
+        engine, warm, facts = await self._model_for(order)
+        task = Task(
+            config_of(self.config, order),
+            order.task,
+            engine,
+            warm,
+            digest=facts.digest,
+            root=self.root,
+            counted_for=self.config.job,
+        )
+        return Begun(task, facts)
+
+    async def _model_for(self, order: TaskOrder) -> tuple[Engine, Warm, ModelFacts]:
+        """What runs an order: this worker's own model, or a co-located model. Raises WorkerError."""
+        held, asked = self.config.model, order.model
+        if _is_same(asked, held):
+            model = self.model
+            if model is None:
+                raise WorkerError(WorkerReason.MODEL_NOT_FOUND, f"{held.name} {held.version} was unloaded")
+            return model.engine, model.warm, model.facts
+        if self.colocated is None:
+            why = f"and what others take in memory beside it is not known on back end {self.config.backend}"
+            raise WorkerError(WorkerReason.OUT_OF_MEMORY, f"{asked.name} {asked.version} is not this worker's model, {why}")
+        colocated = await self.colocated.take(order)
+        return colocated.engine, colocated.warm, colocated.facts
+
+    async def _load_colocated(self, order: TaskOrder) -> Loaded:
+        config = config_of(self.config, order)
+        return await in_thread(lambda: load(config, order.model, root=self.root), name="loading")
+
+    def close(self) -> None:
+        """Let go of what is shared with the process: its registry of metrics."""
+        if self.colocated is not None:
+            self.colocated.close()
+        REGISTRY.unregister(self._collector)
+
+    def _metrics(self, source: ModelSource) -> ModelMetrics:
+        return ModelMetrics((self.config.namespace, self.config.job, source.name, source.version), ready=lambda: self.ready)
+
+    async def _load(self, source: ModelSource) -> Loaded:
+        loop = asyncio.get_running_loop()
+
+        def on_hopeless(error: WorkerError) -> None:
+            # The worker may be at its end already.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._give_up, error)
+
+        return await in_thread(lambda: load(self.config, source, root=self.root, on_hopeless=on_hopeless), name="loading")
+
+    def _start(self, loaded: Loaded) -> Model:
+        self.loaded = True
+        return Model(loaded, self.config, self.metrics[loaded.source.name], on_hopeless=self._give_up)
+
+    def _give_up(self, error: WorkerError) -> None:
+        if self.fault is not None and not self.fault.done():
+            self.fault.set_result(error)
+
+
+def _is_same(ordered: ModelSource, loaded: ModelSource) -> bool:
+    """Whether the loaded file is the ordered one: by place, and by digest where both name one."""
+    same_place = (ordered.uri, ordered.format, ordered.quantization) == (loaded.uri, loaded.format, loaded.quantization)
+    return same_place and (ordered.digest is None or loaded.digest is None or ordered.digest == loaded.digest)
