@@ -202,15 +202,15 @@ def test_part_of_the_workers_get_a_place_and_the_rest_a_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("request", "class_", "words"),
+    ("asked", "class_", "words"),
     [
         (a_request("n", CPU, FAST_GPU, deadline_in=60), "gpu", "cpu is in time too, on 15 W instead of 300 W"),
         (a_request("n", SLOW_CPU, FAST_GPU, deadline_in=60), "cpu", "after the deadline"),
         (a_request("n", CPU, FAST_GPU), "cpu", "s more"),
     ],
 )
-def test_the_other_class_is_told_with_its_reason_and_cost(request: PlacementRequest, class_: str, words: str) -> None:
-    (other,) = [a for a in only(request, ONE_GPU).explanations[0].alternatives if a.accelerator == class_]
+def test_the_other_class_is_told_with_its_reason_and_cost(asked: PlacementRequest, class_: str, words: str) -> None:
+    (other,) = [a for a in only(asked, ONE_GPU).explanations[0].alternatives if a.accelerator == class_]
 
     assert words in other.reason
     assert other.cost is not None
