@@ -40,7 +40,6 @@ from inference_operator.state.objects import (
     Key,
     Model,
     Node,
-    Observed,
     Pod,
     PodPhase,
     PodProblem,
@@ -48,9 +47,11 @@ from inference_operator.state.objects import (
     Taint,
     Worker,
 )
+from inference_operator.state.observed import Observed
+from inference_operator.state.request import job_request
 from inference_operator.state.resources import PODS, amounts
 from inference_operator.warmpools.credentials import TaskKey
-from inference_operator.workers.template_hash import revision as revision_of
+from inference_operator.workers.resolve import ResolvedJob, resolve
 from inference_protocol.messages import Latency, ModelFacts, Progress, Telemetry, TerminationReport
 from inference_protocol.reasons import WorkerReason
 
@@ -218,7 +219,7 @@ def a_pod(
         decision_time=created,
     )
     if revision is None:
-        revision = revision_of(observed(job, model=model), settings)
+        revision = resolved_of(observed(job, model=model), settings).revision
     return Pod(
         key=Key(job.key.namespace, name),
         uid=uid if uid is not None else f"uid-of-{name}",
@@ -404,6 +405,14 @@ def an_option(
     )
 
 
+def resolved_of(seen: Observed, settings: Settings = SETTINGS) -> ResolvedJob:
+    """The job, resolved; it must be one that may run."""
+    assert seen.job.spec is not None
+    found = resolve(seen, seen.job.spec, settings)
+    assert isinstance(found, ResolvedJob), found
+    return found
+
+
 def a_request(
     name: str = "n",
     *options: Option,
@@ -415,7 +424,7 @@ def a_request(
 ) -> PlacementRequest:
     """Workers that a job wants, by default one on one core for 30 seconds."""
     return PlacementRequest(
-        key=Key("default", name),
+        key=job_request(Key("default", name)),
         uid=f"uid-of-{name}",
         revision="r",
         slots=slots,
@@ -442,7 +451,7 @@ def a_running_work(
 ) -> RunningWork:
     """A batch at its place, by default on one core and for a hundred seconds more; `a_tenants_pod` is what it holds there."""
     return RunningWork(
-        key=Key("default", name),
+        key=job_request(Key("default", name)),
         uid=f"uid-of-{name}",
         revision="r",
         node=node,

@@ -7,7 +7,7 @@ from inference_operator.api.job import CostTerms, Placement, Resources
 from inference_operator.api.schema import API_VERSION
 from inference_operator.settings import AcceleratorClass, Settings
 from inference_operator.state.parse import parse_job
-from inference_operator.workers.pod import worker_pod
+from inference_operator.workers.pod import claims, worker_pod
 from inference_protocol.messages import ModelSource
 
 Manifest = dict[str, Any]
@@ -46,13 +46,17 @@ def batch_job(name: str, namespace: str, model: Manifest, rows: str, accelerator
         cost=CostTerms(total=0, latency_seconds=0, energy_joules=0, switch_seconds=0, estimated=True),
         decision_time=datetime.now(UTC),
     )
+    parsed = parse_job(job)
+    assert parsed.spec is not None
     pod = worker_pod(
-        parse_job(job),
+        parsed,
+        parsed.spec,
         source,
         Resources(requests=accelerator.requests, limits=accelerator.limits),
         nowhere,
         number=1,
         revision="",
+        mounts=claims(parsed.spec, source),
         settings=Settings(worker_image=image, accelerators={"cpu": accelerator}),
     )
     spec = {key: value for key, value in pod["spec"].items() if key != "affinity"}

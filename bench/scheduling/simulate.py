@@ -17,6 +17,7 @@ from inference_operator.scheduling.scheduler import schedule
 from inference_operator.scheduling.types import Fleet, Option, PlacementRequest, RunningWork, pod_requirements
 from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Key, Node, Pod, PodPhase
+from inference_operator.state.request import job_request
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 _SLOTS = {"gpu": GPUS, "cpu": CPUS}
@@ -160,7 +161,7 @@ class Simulation:
 
     def _request(self, job: SimJob, share: float, ours: Ours) -> PlacementRequest:
         return PlacementRequest(
-            key=Key("sim", str(job.number)),
+            key=job_request(Key("sim", str(job.number))),
             uid=str(job.number),
             revision="",
             slots=1,
@@ -173,7 +174,7 @@ class Simulation:
     def _tenure(self, number: int, run: _Run, ours: Ours) -> RunningWork:
         job = self._jobs[number]
         return RunningWork(
-            key=Key("sim", str(number)),
+            key=job_request(Key("sim", str(number))),
             uid=str(number),
             revision="",
             node=run.klass,

@@ -24,7 +24,7 @@ from inference_operator.parts import Parts, put_together
 from inference_operator.runtime.clock import SystemClock
 from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import ConfigurationError, Settings, load_settings
-from inference_operator.state.objects import Key
+from inference_operator.state.request import Request, job_request
 from inference_operator.state.store import Store
 
 log = logging.getLogger(__name__)
@@ -87,10 +87,10 @@ async def _live(parts: Parts, group: asyncio.TaskGroup, settings: Settings, conn
     group.create_task(parts.lease.hold())
     if parts.metrics_api is not None:
         group.create_task(parts.metrics_api.register())
-    group.create_task(parts.fleet.run())
+    group.create_task(parts.scheduling.run())
     group.create_task(_sweep(store, parts.queue, parts.clock))
     for _ in range(settings.workers):
-        group.create_task(parts.reconciler.work())
+        group.create_task(parts.workers.work())
 
 
 async def _until_done(what: str, do: Callable[[], Awaitable[None]]) -> None:
@@ -125,12 +125,12 @@ async def _watch(informer: InformerHandlers, connection: Connection, health: Hea
     raise WatchEndedError("kopf's watches have ended")
 
 
-async def _sweep(store: Store, queue: WorkQueue[Key], clock: SystemClock) -> None:
+async def _sweep(store: Store, queue: WorkQueue[Request], clock: SystemClock) -> None:
     while True:
         await asyncio.sleep(10)
         for uid in store.drop_stale_assumptions(clock.now()):
             if (key := store.job_key(uid)) is not None:
-                queue.add(key)
+                queue.add(job_request(key))
 
 
 async def _until_stopped(stop: asyncio.Event) -> None:

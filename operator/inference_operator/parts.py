@@ -12,11 +12,14 @@ import aiohttp
 from inference_operator.autoscaling.controller import Autoscale
 from inference_operator.controllers.apply import Applier
 from inference_operator.controllers.informer import InformerHandlers
-from inference_operator.controllers.reconcile import Reconciler
+from inference_operator.controllers.job_reconciler import JobReconciler
+from inference_operator.controllers.pool_reconciler import PoolReconciler
+from inference_operator.controllers.reconcile import Reconciler, Workers
 from inference_operator.controllers.resync import Resync
-from inference_operator.controllers.scheduling_loop import FleetLoop
+from inference_operator.controllers.scheduling_loop import SchedulingLoop
 from inference_operator.controllers.telemetry import Telemetry
-from inference_operator.controllers.worker_client import Workers
+from inference_operator.controllers.waiting_jobs import WaitingJobs
+from inference_operator.controllers.worker_client import WorkerHttpClient
 from inference_operator.errors import PolicyError
 from inference_operator.kube.client import Kube
 from inference_operator.kube.connection import Connection
@@ -33,7 +36,7 @@ from inference_operator.runtime.clock import SystemClock
 from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import Settings
 from inference_operator.state.load import ScalingMetrics
-from inference_operator.state.objects import Key
+from inference_operator.state.request import Kind, Request
 from inference_operator.state.store import Store
 from inference_operator.warmpools.controller import Pools
 from inference_operator.warmpools.task_key import TaskKeySecret
@@ -53,14 +56,14 @@ class Parts:
 
     clock: SystemClock
     store: Store
-    queue: WorkQueue[Key]
+    queue: WorkQueue[Request]
     health: Health
     lease: Lease
     task_key_secret: TaskKeySecret
-    fleet: FleetLoop
+    scheduling: SchedulingLoop
     telemetry: Telemetry
     meters: Meters
-    reconciler: Reconciler
+    workers: Workers
     informer: InformerHandlers
     resync: Resync
     metrics_api: "CustomMetricsService | None"
@@ -84,20 +87,25 @@ def put_together(
 ) -> Parts:
     """Make every part. `api` is the session for the API server, `pods` that for workers."""
     clock, store = SystemClock(), Store()
-    queue: WorkQueue[Key] = WorkQueue(clock.monotonic)
+    queue: WorkQueue[Request] = WorkQueue(clock.monotonic)
     health = Health(clock, silence_seconds=3 * settings.resync_seconds)
     # An allowance each: renewing the Lease must not wait behind a thousand status writes, nor these for whoever asks for metrics.
     kube, of_lease, of_metrics = (
         Kube(connection, api, TokenBucket(rate, burst, clock.monotonic))
         for rate, burst in ((settings.requests_per_second, settings.burst), (10, 10), (20, 40))
     )
-    task_key_secret, workers = TaskKeySecret(kube, namespace, settings.task_key_name), Workers(pods)
+    task_key_secret, workers = TaskKeySecret(kube, namespace, settings.task_key_name), WorkerHttpClient(pods)
     pools = Pools(store, settings, clock, task_key_secret)
-    fleet = FleetLoop(store, pools, settings, clock, queue.add, shadow(settings))
+    scheduling = SchedulingLoop(store, pools, settings, clock, queue.add, shadow(settings))
     autoscale = Autoscale(store, clock, queue.add, settings.autoscaling, telemetry_seconds=settings.telemetry_seconds)
     telemetry = Telemetry(store, workers, clock, queue.add, seconds=settings.telemetry_seconds, after_round=autoscale.round)
     applier = Applier(kube, store, Tasks(store, workers, clock, task_key_secret, queue.add), clock, reporter=identity)
-    informer = InformerHandlers(store, fleet, queue.add, settings.namespaces, settings.metering)
+    waiting_jobs = WaitingJobs(store, scheduling, queue.add)
+    reconcilers: dict[Kind, Reconciler] = {
+        Kind.JOB: JobReconciler(store, queue, scheduling, telemetry, applier, waiting_jobs, settings, clock),
+        Kind.POOL: PoolReconciler(queue, scheduling, pools, applier, waiting_jobs, clock),
+    }
+    informer = InformerHandlers(store, scheduling, queue.add, settings.namespaces, settings.metering)
     metrics.REGISTRY.register(JobCollector(partial(_scaling_metrics, store)))
     declared = {name: accelerator.watts_busy for name, accelerator in settings.accelerators.items()}
     metrics.REGISTRY.register(DeviceCollector(declared, partial(_watts, store)))
@@ -120,10 +128,10 @@ def put_together(
         health=health,
         lease=Lease(of_lease, clock, namespace=namespace, name=settings.lease_name, identity=identity),
         task_key_secret=task_key_secret,
-        fleet=fleet,
+        scheduling=scheduling,
         telemetry=telemetry,
         meters=Meters(store, Exporters(pods, settings.metering.port), clock, settings.metering),
-        reconciler=Reconciler(store, queue, fleet, pools, telemetry, applier, settings, clock),
+        workers=Workers(queue, reconcilers),
         informer=informer,
         resync=Resync(kube, store, informer, health.heard),
         metrics_api=metrics_api,

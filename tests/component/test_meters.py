@@ -13,7 +13,7 @@ from aiohttp import web
 
 from inference_operator.api.job import EnergySource
 from inference_operator.controllers.informer import InformerHandlers
-from inference_operator.controllers.scheduling_loop import FleetLoop
+from inference_operator.controllers.scheduling_loop import SchedulingLoop
 from inference_operator.metering.controller import Meters
 from inference_operator.metering.energy import energy_status
 from inference_operator.metering.exporters import Exporters
@@ -56,7 +56,9 @@ class Site:
 
     def __post_init__(self) -> None:
         metering = Metering(port=self.port, namespaces=())
-        fleet = FleetLoop(self.store, Pools(self.store, SETTINGS, self.clock, TOKENS), SETTINGS, self.clock, lambda *_, **__: None)
+        fleet = SchedulingLoop(
+            self.store, Pools(self.store, SETTINGS, self.clock, TOKENS), SETTINGS, self.clock, lambda *_, **__: None
+        )
         self.informer = InformerHandlers(self.store, fleet, lambda _: None, metering=metering)
         self.meters = Meters(self.store, Exporters(self.session, self.port), self.clock, metering)
         self.store.nodes["gpu-1"] = a_node("gpu-1", gpu=2)

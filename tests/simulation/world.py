@@ -12,15 +12,18 @@ from inference_operator.api import names
 from inference_operator.api.schema import API_VERSION, rfc3339
 from inference_operator.controllers.apply import Applier
 from inference_operator.controllers.informer import InformerHandlers
-from inference_operator.controllers.reconcile import Reconciler
+from inference_operator.controllers.job_reconciler import JobReconciler
+from inference_operator.controllers.pool_reconciler import PoolReconciler
+from inference_operator.controllers.reconcile import Workers
 from inference_operator.controllers.resync import Resync
-from inference_operator.controllers.scheduling_loop import FleetLoop
+from inference_operator.controllers.scheduling_loop import SchedulingLoop
 from inference_operator.controllers.telemetry import Telemetry
+from inference_operator.controllers.waiting_jobs import WaitingJobs
 from inference_operator.kube.ports import ExporterClient
 from inference_operator.metering.controller import Meters
 from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import Settings
-from inference_operator.state.objects import Key
+from inference_operator.state.request import Kind, Request
 from inference_operator.state.store import Store
 from inference_operator.warmpools.controller import Pools
 from inference_operator.warmpools.credentials import TaskKey
@@ -94,17 +97,20 @@ class Operator:
     ) -> None:
         clock = VirtualClock()
         self.store = Store()
-        self.queue: WorkQueue[Key] = WorkQueue(clock.monotonic)
+        self.queue: WorkQueue[Request] = WorkQueue(clock.monotonic)
         self.kube = CrashingApi(api, crash_after)
         self._api, self._clock, self._settings = api, clock, settings
         tokens = TaskKey(b"of the simulation")
         pools = Pools(self.store, settings, clock, tokens)
-        self.fleet = FleetLoop(self.store, pools, settings, clock, self.queue.add)
+        self.scheduling = SchedulingLoop(self.store, pools, settings, clock, self.queue.add)
         self._telemetry = Telemetry(self.store, cluster, clock, self.queue.add, seconds=settings.telemetry_seconds)
         tasks = Tasks(self.store, cluster, clock, tokens, self.queue.add)
         applier = Applier(self.kube, self.store, tasks, clock, reporter="simulation")
-        self._reconciler = Reconciler(self.store, self.queue, self.fleet, pools, self._telemetry, applier, settings, clock)
-        self._informer = InformerHandlers(self.store, self.fleet, self.queue.add, metering=settings.metering)
+        waiting_jobs = WaitingJobs(self.store, self.scheduling, self.queue.add)
+        jobs = JobReconciler(self.store, self.queue, self.scheduling, self._telemetry, applier, waiting_jobs, settings, clock)
+        of_pools = PoolReconciler(self.queue, self.scheduling, pools, applier, waiting_jobs, clock)
+        self._workers = Workers(self.queue, {Kind.JOB: jobs, Kind.POOL: of_pools})
+        self._informer = InformerHandlers(self.store, self.scheduling, self.queue.add, metering=settings.metering)
         self._meters = Meters(self.store, exporters, clock, settings.metering) if exporters is not None else None
         self._resync = Resync(self.kube, self.store, self._informer, lambda _: None)
 
@@ -125,14 +131,14 @@ class Operator:
         try:
             async with asyncio.TaskGroup() as group:
                 await self._resync.once()
-                group.create_task(self.fleet.run())
+                group.create_task(self.scheduling.run())
                 group.create_task(self._telemetry.run())
                 if self._meters is not None:
                     group.create_task(self._meters.run())
                 group.create_task(self._resync.run(self._settings.resync_seconds))
                 group.create_task(self._sweep())
                 for _ in range(self._settings.workers):
-                    group.create_task(self._reconciler.work())
+                    group.create_task(self._workers.work())
         finally:
             close()
 

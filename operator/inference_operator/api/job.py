@@ -90,6 +90,19 @@ class EnergySource(StrEnum):
     MEASURED = "Measured"
 
 
+class Phase(StrEnum):
+    """One word for people, derived from the conditions. No code reads it back from a status."""
+
+    WAITING = "Waiting"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    SERVING = "Serving"
+    SCALED_TO_ZERO = "ScaledToZero"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
 class AttemptOutcome(StrEnum):
     """How an attempt stands. A disrupted one (node lost, preempted, moved) does not count against maxAttempts."""
 

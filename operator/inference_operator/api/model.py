@@ -7,7 +7,7 @@ from pydantic import Field
 
 from inference_operator.api.conditions import Condition
 from inference_operator.api.job import Accelerator, Backend, Resources
-from inference_operator.api.schema import Digest, Instant, Location, Message, Rule, ShortText, api_type
+from inference_operator.api.schema import Digest, Instant, Location, Rule, ShortText, api_type
 
 KIND = "InferenceModel"
 PLURAL = "inferencemodels"
@@ -238,7 +238,14 @@ class WarmPoolStatus:
 
     workers: Annotated[int, Field(ge=0, description="Workers that exist.")] = 0
     ready: Annotated[int, Field(ge=0, description="Workers that take tasks.")] = 0
-    message: Annotated[Message | None, Field(description="Why there are not as many as wanted, in words.")] = None
+    conditions: Annotated[
+        list[Condition],
+        Field(
+            max_length=16,
+            description="Observations: Ready, which says why there are not as many workers as wanted.",
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+        ),
+    ] = Field(default_factory=list)
 
 
 @api_type()

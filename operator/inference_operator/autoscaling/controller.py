@@ -13,7 +13,8 @@ from inference_operator.autoscaling.recommender import Bounds, Observation, reco
 from inference_operator.runtime.clock import Clock
 from inference_operator.settings import AutoscalingSettings
 from inference_operator.state.load import History, Interval, Load, Recommendation, Sample, ScalingMetrics, Workers
-from inference_operator.state.objects import Job, Key, Pod, PodPhase
+from inference_operator.state.objects import Job, Pod, PodPhase
+from inference_operator.state.request import Request, job_request
 from inference_operator.state.store import Store
 from inference_protocol.messages import Telemetry
 
@@ -38,7 +39,13 @@ class Autoscale:
     """Rounds in, measures out."""
 
     def __init__(
-        self, store: Store, clock: Clock, wake: Callable[[Key], None], settings: AutoscalingSettings, *, telemetry_seconds: float
+        self,
+        store: Store,
+        clock: Clock,
+        wake: Callable[[Request], None],
+        settings: AutoscalingSettings,
+        *,
+        telemetry_seconds: float,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -73,7 +80,7 @@ class Autoscale:
         scaling_metrics = ScalingMetrics(now, whole, workers, memory.recommendation)
         self._store.scaling_metrics[job.uid] = scaling_metrics
         if _news(before) != _news(scaling_metrics) or self._latency_moved(memory, whole, now):
-            self._wake(job.key)
+            self._wake(job_request(job.key))
 
     @staticmethod
     def _latency_moved(memory: _Memory, load: Load, now: float) -> bool:

@@ -1,40 +1,48 @@
 """Whether a job has an HPA of ours, and what its condition Autoscaled says. Who moves spec.replicas is never the operator."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
+from typing import NamedTuple
 
 from inference_operator.api import names
-from inference_operator.api.conditions import NO_PLACE, ConditionType, Reason, Truth, UndatedCondition
+from inference_operator.api.conditions import ConditionType, Reason, Truth, UndatedCondition
 from inference_operator.api.job import AutoscalingMode, InferenceJobSpec, Serve
 from inference_operator.autoscaling.hpa_manifest import autoscaler
-from inference_operator.jobs.demand import create_retry_time
-from inference_operator.jobs.outcome import Outcome
 from inference_operator.settings import Settings
-from inference_operator.state.objects import Autoscaler, Job, MetricsApiState, Observed
+from inference_operator.state.objects import Autoscaler, Job, MetricsApiState
+from inference_operator.state.observed import Observed
 from inference_operator.workers.actions import Action, ApplyAutoscaler, DeleteAutoscaler
+from inference_operator.workers.creation import create_retry_time
 from inference_operator.workers.pod import Manifest
 
 
-def autoscaled(outcome: Outcome, observed: Observed, settings: Settings, now: datetime) -> Outcome:
-    """Add what autoscaling asks for to what was decided about the job."""
-    spec = observed.job.spec
-    mode = spec.autoscaling.mode if spec is not None and spec.autoscaling is not None else AutoscalingMode.NONE
-    if spec is None or outcome.silent:
-        return outcome
+class HpaDecision(NamedTuple):
+    """What to do about a job's HPA, and its condition Autoscaled; None where there is nothing to say."""
+
+    actions: tuple[Action, ...] = ()
+    condition: UndatedCondition | None = None
+
+
+def decide_hpa(
+    observed: Observed, spec: InferenceJobSpec, settings: Settings, now: datetime, *, over: bool, no_place: bool
+) -> HpaDecision:
+    """Decide about the HPA. `over` says that the job has ended or failed, `no_place` that it has workers without a place."""
+    mode = spec.autoscaling.mode if spec.autoscaling is not None else AutoscalingMode.NONE
     if mode is not AutoscalingMode.HPA or spec.input is not None:
         condition = _left_to(observed) if mode is AutoscalingMode.EXTERNAL else None
-        return _with(outcome, removed(observed, f"autoscaling.mode is {mode.value}"), condition)
-    if spec.suspend or outcome.phase in ("Failed", "Succeeded"):
+        return HpaDecision(removed(observed, f"autoscaling.mode is {mode.value}"), condition)
+    if spec.suspend or over:
         # An HPA without workers can only complain.
-        return _with(outcome, removed(observed, "the job has no workers"), None)
-    pending = next((found for check in _OBSTACLES if (found := check(observed, spec)) is not None), None)
-    if pending is not None:
-        keeps = pending.reason in _PASSING and _ours(observed) is not None
-        actions = () if keeps else removed(observed, pending.message)
-        return _with(outcome, actions, _following(outcome, observed, spec) if keeps else pending)
-    held_up = observed.create_failure is not None and create_retry_time(observed, settings) > now
-    return _with(outcome, () if held_up else _applied(observed, settings), _following(outcome, observed, spec))
+        return HpaDecision(removed(observed, "the job has no workers"))
+    fault = next((found for check in _CHECKS if (found := check(observed, spec)) is not None), None)
+    if fault is not None:
+        if fault.reason in _PASSING and _ours(observed) is not None:
+            return HpaDecision((), _following(observed, spec, no_place=no_place))
+        return HpaDecision(removed(observed, fault.message), fault)
+    failure = observed.create_failure
+    held_up = failure is not None and create_retry_time(failure, settings) > now
+    actions = () if held_up else _applied(observed, spec, settings)
+    return HpaDecision(actions, _following(observed, spec, no_place=no_place))
 
 
 # In the way of a new HPA, but no reason to take one away that is there.
@@ -92,10 +100,10 @@ def _no_metric(observed: Observed, spec: InferenceJobSpec) -> UndatedCondition |
     return _not(Reason.NO_METRIC_YET, "no worker was measured yet; the HPA is made once the metric answers")
 
 
-_OBSTACLES = (_no_target, _no_range, _other, _no_api, _no_metric)
+_CHECKS = (_no_target, _no_range, _other, _no_api, _no_metric)
 
 
-def _following(outcome: Outcome, observed: Observed, spec: InferenceJobSpec) -> UndatedCondition:
+def _following(observed: Observed, spec: InferenceJobSpec, *, no_place: bool) -> UndatedCondition:
     serve, scaling_metrics = _serve(spec), observed.scaling_metrics
     recommendation = scaling_metrics.recommendation if scaling_metrics is not None else None
     target = serve.latency_target_milliseconds
@@ -105,7 +113,7 @@ def _following(outcome: Outcome, observed: Observed, spec: InferenceJobSpec) -> 
             "raise serve.latencyTargetMilliseconds, or take a quicker accelerator"
         )
         return UndatedCondition(ConditionType.AUTOSCALED, Truth.TRUE, Reason.LATENCY_TARGET_BELOW_FLOOR, text)
-    if any(f.type is ConditionType.PLACED and f.reason in NO_PLACE for f in outcome.conditions):
+    if no_place:
         text = "more workers are wanted than there is place for; one waits, and more are asked for when it has found its place"
         return UndatedCondition(ConditionType.AUTOSCALED, Truth.TRUE, Reason.CAPACITY_LIMITED, text)
     text = f"an HPA keeps the 95th percentile at {target} ms with {max(1, serve.min_replicas)} to {serve.max_replicas} workers"
@@ -118,9 +126,9 @@ def _left_to(observed: Observed) -> UndatedCondition:
     return UndatedCondition(ConditionType.AUTOSCALED, Truth.TRUE, Reason.LEFT_TO_OTHERS, text)
 
 
-def autoscaler_of(job: Job, settings: Settings) -> Manifest:
-    """The HPA that a job asks for; it has a target and a range."""
-    serve = _serve(job.spec) if job.spec is not None else Serve()
+def autoscaler_of(job: Job, spec: InferenceJobSpec, settings: Settings) -> Manifest:
+    """Return the HPA that a job asks for; it has a target and a range."""
+    serve = _serve(spec)
     assert serve.max_replicas is not None and serve.latency_target_milliseconds is not None
     return autoscaler(
         job,
@@ -132,8 +140,8 @@ def autoscaler_of(job: Job, settings: Settings) -> Manifest:
     )
 
 
-def _applied(observed: Observed, settings: Settings) -> tuple[Action, ...]:
-    ours, manifest = _ours(observed), autoscaler_of(observed.job, settings)
+def _applied(observed: Observed, spec: InferenceJobSpec, settings: Settings) -> tuple[Action, ...]:
+    ours, manifest = _ours(observed), autoscaler_of(observed.job, spec, settings)
     if ours is None:
         return (ApplyAutoscaler(manifest, None, "the job has no HPA"),)
     if ours.revision != manifest["metadata"]["annotations"][names.ANNOTATION_AUTOSCALER]:
@@ -172,8 +180,3 @@ def _serve(spec: InferenceJobSpec) -> Serve:
 
 def _not(reason: Reason, text: str) -> UndatedCondition:
     return UndatedCondition(ConditionType.AUTOSCALED, Truth.FALSE, reason, text)
-
-
-def _with(outcome: Outcome, actions: tuple[Action, ...], condition: UndatedCondition | None) -> Outcome:
-    more = (condition,) if condition is not None else ()
-    return replace(outcome, actions=(*outcome.actions, *actions), conditions=(*outcome.conditions, *more))

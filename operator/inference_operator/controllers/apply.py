@@ -22,6 +22,7 @@ from inference_operator.state.parse import (
     parse_pod,
     status_document,
 )
+from inference_operator.state.request import Request
 from inference_operator.workers.actions import (
     Action,
     ApplyAutoscaler,
@@ -44,7 +45,7 @@ log = logging.getLogger(__name__)
 class StateCache(Protocol):
     """What applying needs of the store."""
 
-    create_failures: dict[Key, CreateFailure]
+    create_failures: dict[Request, CreateFailure]
     services: dict[str, Key]
     models: dict[Key, Model]
     autoscalers: dict[Key, Autoscaler]
@@ -77,7 +78,7 @@ class TaskClient(Protocol):
         """Hand a task over. Raises RetryableError."""
         ...
 
-    async def stop(self, job: Key, warm_worker: Key, address: str, uid: str, attempt: int) -> None:
+    async def stop(self, owner: Request, warm_worker: Key, address: str, uid: str, attempt: int) -> None:
         """Have a task end. Raises RetryableError."""
         ...
 
@@ -92,42 +93,43 @@ class Applier:
         self._clock = clock
         self._reporter = reporter
 
-    async def apply(self, key: Key, actions: tuple[Action, ...]) -> None:
+    async def apply(self, request: Request, actions: tuple[Action, ...]) -> None:
         """Carry out the actions; stop at the first that fails.
 
         What the API server refuses for good ends the plan too: the rest of it was decided as if the object were there.
         """
         for action in actions:
-            refused = await self._one(key, action)
+            refused = await self._one(request, action)
             if refused is not None:
-                log.warning("%s: %s: %s", key, refused.reason, refused.message)
-                self._cache.create_failures[key] = refused
+                log.warning("%s: %s: %s", request, refused.reason, refused.message)
+                self._cache.create_failures[request] = refused
                 return
 
-    async def _one(self, key: Key, action: Action) -> CreateFailure | None:
+    async def _one(self, request: Request, action: Action) -> CreateFailure | None:
+        key = request.key
         match action:
             case CreatePod():
-                return await self._create_pod(key, action)
+                return await self._create_pod(request, action)
             case DeletePod():
-                log.info("%s: delete pod %s: %s", key, action.key.name, action.why)
+                log.info("%s: delete pod %s: %s", request, action.key.name, action.why)
                 await self._kube.delete(paths.pod(action.key), uid=action.uid)
                 self._cache.mark_deleting(action.key, action.uid)
             case StartTask():
-                log.info("%s: attempt %d on warm worker %s", key, action.order.attempt, action.warm_worker.name)
+                log.info("%s: attempt %d on warm worker %s", request, action.order.attempt, action.warm_worker.name)
                 await self._task_client.start(key, action.warm_worker, action.address, action.order)
             case StopTask():
-                log.info("%s: stop attempt %d on %s: %s", key, action.attempt, action.warm_worker.name, action.why)
-                await self._task_client.stop(key, action.warm_worker, action.address, action.uid, action.attempt)
+                log.info("%s: stop attempt %d on %s: %s", request, action.attempt, action.warm_worker.name, action.why)
+                await self._task_client.stop(request, action.warm_worker, action.address, action.uid, action.attempt)
             case CreateService():
-                return await self._create_service(key, action)
+                return await self._create_service(request, action)
             case DeleteJob():
-                log.info("%s: delete: %s", key, action.why)
+                log.info("%s: delete: %s", request, action.why)
                 await self._kube.delete(paths.one_job(action.key), uid=action.uid)
                 self._cache.drop_job(action.key, action.uid)
             case ApplyAutoscaler():
-                return await self._apply_autoscaler(key, action)
+                return await self._apply_autoscaler(request, action)
             case DeleteAutoscaler():
-                log.info("%s: delete HPA: %s", key, action.why)
+                log.info("%s: delete HPA: %s", request, action.why)
                 await self._kube.delete(paths.one_autoscaler(action.key), uid=action.uid)
                 self._cache.autoscalers.pop(action.key, None)
             case WriteStatus():
@@ -138,42 +140,44 @@ class Applier:
                 await self._emit(action)
         return None
 
-    async def _create_pod(self, key: Key, action: CreatePod) -> CreateFailure | None:
+    async def _create_pod(self, request: Request, action: CreatePod) -> CreateFailure | None:
         # Assumed before the call: a scheduling pass meanwhile must see the place as taken.
         self._cache.put_pod(action.assumed)
         try:
-            created = await self._create_or_adopt(paths.pods(key.namespace), action.manifest)
+            created = await self._create_or_adopt(paths.pods(request.key.namespace), action.manifest)
         except BaseException as error:
             self._cache.drop_pod(action.assumed.key, "")
             if isinstance(error, RefusedError):
-                return self._create_failure(key, error)
+                return self._create_failure(request, error)
             raise
-        self._cache.create_failures.pop(key, None)
+        self._cache.create_failures.pop(request, None)
         self._cache.put_pod(parse_pod(created))
         placed = action.assumed.worker.placement if action.assumed.worker is not None else None
-        log.info("%s: pod %s on %s", key, action.assumed.key.name, placed.node if placed is not None else "?")
+        log.info("%s: pod %s on %s", request, action.assumed.key.name, placed.node if placed is not None else "?")
         return None
 
-    async def _create_service(self, key: Key, action: CreateService) -> CreateFailure | None:
+    async def _create_service(self, request: Request, action: CreateService) -> CreateFailure | None:
         try:
-            created = await self._create_or_adopt(paths.services(key.namespace), action.manifest)
+            created = await self._create_or_adopt(paths.services(request.key.namespace), action.manifest)
         except RefusedError as error:
-            return self._create_failure(key, error)
-        self._cache.create_failures.pop(key, None)
-        self._cache.services[created["metadata"]["labels"][names.LABEL_JOB_UID]] = Key(key.namespace, created["metadata"]["name"])
+            return self._create_failure(request, error)
+        self._cache.create_failures.pop(request, None)
+        self._cache.services[created["metadata"]["labels"][names.LABEL_JOB_UID]] = Key(
+            request.key.namespace, created["metadata"]["name"]
+        )
         return None
 
-    async def _apply_autoscaler(self, key: Key, action: ApplyAutoscaler) -> CreateFailure | None:
+    async def _apply_autoscaler(self, request: Request, action: ApplyAutoscaler) -> CreateFailure | None:
         """Created first, and only then applied: an apply would take over an HPA of somebody else that has just come."""
-        log.info("%s: HPA: %s", key, action.why)
+        log.info("%s: HPA: %s", request, action.why)
         try:
             if action.uid is None:
-                await self._create_or_adopt(paths.autoscalers(key.namespace), action.manifest)
+                await self._create_or_adopt(paths.autoscalers(request.key.namespace), action.manifest)
             metadata = {**action.manifest["metadata"], **({"uid": action.uid} if action.uid is not None else {})}
-            made = await self._kube.apply(paths.one_autoscaler(key), {**action.manifest, "metadata": metadata})
+            made = await self._kube.apply(paths.one_autoscaler(request.key), {**action.manifest, "metadata": metadata})
         except RefusedError as error:
-            return self._create_failure(key, error)
-        self._cache.autoscalers[key] = parse_autoscaler(made)
+            return self._create_failure(request, error)
+        self._cache.autoscalers[request.key] = parse_autoscaler(made)
         return None
 
     async def _create_or_adopt(self, path: str, manifest: Raw) -> Raw:
@@ -188,8 +192,8 @@ class Applier:
             text = f"a {manifest['kind']} {name!r} of somebody else exists; delete it or rename the job"
             raise RefusedError(409, Reason.NAME_TAKEN, text) from None
 
-    def _create_failure(self, key: Key, error: RefusedError) -> CreateFailure:
-        before = self._cache.create_failures.get(key)
+    def _create_failure(self, request: Request, error: RefusedError) -> CreateFailure:
+        before = self._cache.create_failures.get(request)
         reason = Reason.POD_REFUSED
         if error.reason == Reason.NAME_TAKEN:
             reason = Reason.NAME_TAKEN

@@ -1,11 +1,10 @@
 """From raw objects to the store, and from each change to the jobs that it concerns."""
 
-from collections.abc import Callable
 from typing import Any
 
 from inference_operator.api import names
-from inference_operator.controllers.scheduling_loop import FleetLoop
-from inference_operator.jobs.demand import reckoned
+from inference_operator.controllers.scheduling_loop import SchedulingLoop, Wake
+from inference_operator.controllers.waiting_jobs import WaitingJobs
 from inference_operator.settings import Metering
 from inference_operator.state.objects import Autoscaler, Key, Model, Node, Pod
 from inference_operator.state.parse import (
@@ -17,7 +16,7 @@ from inference_operator.state.parse import (
     parse_pod,
     parse_volume,
 )
-from inference_operator.state.pool_key import pool_key
+from inference_operator.state.request import job_request, pool_request
 from inference_operator.state.store import Store, is_newer
 
 Raw = dict[str, Any]
@@ -30,14 +29,15 @@ class InformerHandlers:
     def __init__(
         self,
         store: Store,
-        fleet: FleetLoop,
-        wake: Callable[[Key], None],
+        scheduling: SchedulingLoop,
+        wake: Wake,
         namespaces: tuple[str, ...] = (),
         metering: Metering = _METERING,
     ) -> None:
         self._store = store
-        self._fleet = fleet
+        self._scheduling = scheduling
         self._wake = wake
+        self._waiting_jobs = WaitingJobs(store, scheduling, wake)
         # Namespaces whose jobs and models are ours to serve; none means all.
         self._namespaces = frozenset(namespaces)
         self._metering = metering
@@ -52,11 +52,11 @@ class InformerHandlers:
             return
         if gone:
             self._store.drop_job(key, raw["metadata"]["uid"])
-            self._wake(key)
+            self._wake(job_request(key))
             return
         job = parse_job(raw)
         if self._store.put_job(job):
-            self._wake(job.key)
+            self._wake(job_request(job.key))
 
     def model(self, raw: Raw, *, gone: bool) -> None:
         """An InferenceModel concerns the jobs that name it, and its pool; what is merely told of it, those that wait."""
@@ -78,13 +78,12 @@ class InformerHandlers:
             self._store.models[key] = model
         if _wish(before) != _wish(model):
             for job in self._store.jobs_of(key):
-                self._wake(job)
+                self._wake(job_request(job))
             # Its pool may be there for jobs on other models.
-            self._fleet.touch()
-        elif reckoned(before) != reckoned(model):
-            for job in filter(self._fleet.waits, self._store.jobs_of(key)):
-                self._wake(job)
-        self._wake(pool_key(key))
+            self._scheduling.touch()
+        else:
+            self._waiting_jobs.wake_if_news(key, before, model)
+        self._wake(pool_request(key))
 
     def node(self, raw: Raw, *, gone: bool) -> None:
         """A node concerns the fleet."""
@@ -106,7 +105,7 @@ class InformerHandlers:
             self._store.nodes[name] = node
         if _substance(before) == _substance(node):
             return
-        self._fleet.touch()
+        self._scheduling.touch()
         if _works(before) != _works(node):
             for pod in self._store.workers_on(name):
                 self._wake_owner(pod)
@@ -122,9 +121,9 @@ class InformerHandlers:
             return
         after = None if gone else parse_volume(raw)
         for namespace in self._store.volumes.put(name, after):
-            for key in self._fleet.waiting(namespace):
-                self._wake(key)
-            self._fleet.touch()
+            for request in self._scheduling.waiting(namespace):
+                self._wake(request)
+            self._scheduling.touch()
 
     def pod(self, raw: Raw, *, gone: bool) -> None:
         """A pod concerns its job when it is a worker, and the fleet when it takes or frees room."""
@@ -141,7 +140,7 @@ class InformerHandlers:
         if pod is not None:
             self._wake_owner(pod)
         if _taken(before) != (None if gone else _taken(pod)) or _opens(before) != (None if gone else _opens(pod)):
-            self._fleet.touch()
+            self._scheduling.touch()
 
     def _exporter(self, key: Key, raw: Raw, *, gone: bool) -> None:
         """A pod that may be a meter."""
@@ -156,12 +155,12 @@ class InformerHandlers:
         if pod.worker is None:
             return
         if (job := self._store.job_key(pod.worker.job_uid)) is not None:
-            self._wake(job)
+            self._wake(job_request(job))
         if pod.worker.pool:
             for hosted in self._store.task_index.on(pod.key):
-                self._wake(hosted)
+                self._wake(job_request(hosted))
             if (model := self._store.model_key(pod.worker.job_uid)) is not None:
-                self._wake(pool_key(model))
+                self._wake(pool_request(model))
 
     def service(self, raw: Raw, *, gone: bool) -> None:
         """A Service of ours."""
@@ -173,7 +172,7 @@ class InformerHandlers:
         else:
             self._store.services[uid] = _key(raw)
         if gone and (job := self._store.job_key(uid)) is not None:
-            self._wake(job)
+            self._wake(job_request(job))
 
     def autoscaler(self, raw: Raw, *, gone: bool) -> None:
         """An HPA concerns the InferenceJob that it scales, and the one that has its name."""
@@ -191,7 +190,7 @@ class InformerHandlers:
         if _scaling(before) != _scaling(after):
             for job in {a.target for a in (before, after) if a is not None and a.target is not None} | {key}:
                 if job in self._store.jobs:
-                    self._wake(job)
+                    self._wake(job_request(job))
 
 
 def _key(raw: Raw) -> Key:

@@ -1,4 +1,4 @@
-"""The fleet-wide loop: collects needs, schedules when something changed, and wakes the jobs whose answer did."""
+"""The scheduling loop: collects placement requests, schedules when something changed, and wakes those whose decision did."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ from inference_operator.scheduling.scheduler import schedule
 from inference_operator.scheduling.types import Decision, Fleet, PlacementRequest, PoolDemand, RunningWork
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Key
-from inference_operator.state.pool_key import model_of, pool_key
+from inference_operator.state.request import Kind, Request, pool_request
 from inference_operator.state.store import Store
 from inference_operator.warmpools.controller import Look, Pools
 
@@ -23,9 +23,9 @@ log = logging.getLogger(__name__)
 
 
 class Wake(Protocol):
-    """Has a job looked at."""
+    """Has a job or a pool reconciled."""
 
-    def __call__(self, key: Key, *, urgent: bool = False) -> None:
+    def __call__(self, request: Request, /, *, urgent: bool = False) -> None:
         """Soon, or before all others."""
         ...
 
@@ -33,12 +33,12 @@ class Wake(Protocol):
 class Watcher(Protocol):
     """Is told of each pass, and has no say in it."""
 
-    def watch(self, fleet: Fleet, decisions: Mapping[Key, Decision], now: datetime) -> None:
+    def watch(self, fleet: Fleet, decisions: Mapping[Request, Decision], now: datetime) -> None:
         """What a pass looked at and what it answered."""
         ...
 
 
-class FleetLoop:
+class SchedulingLoop:
     """Needs in, answers out; at most one pass in `scheduling_interval_seconds`."""
 
     def __init__(
@@ -50,48 +50,49 @@ class FleetLoop:
         self._clock = clock
         self._wake = wake
         self._watcher = watcher
-        self._requests: dict[Key, PlacementRequest] = {}
-        self._running: dict[Key, RunningWork] = {}
+        self._requests: dict[Request, PlacementRequest] = {}
+        self._running: dict[Request, RunningWork] = {}
+        # By the pool's model.
         self._demands: dict[Key, PoolDemand] = {}
-        self._decisions: dict[Key, Decision] = {}
+        self._decisions: dict[Request, Decision] = {}
         self._schedule: Schedule | None = None
         self._changed = asyncio.Event()
 
-    def want(self, key: Key, placement_request: PlacementRequest | None) -> None:
-        """Say what a job wants now."""
-        if self._requests.get(key) == placement_request:
+    def want(self, owner: Request, wanted: PlacementRequest | None) -> None:
+        """Say what a job or a pool wants placed now."""
+        if self._requests.get(owner) == wanted:
             return
-        # The old answer spoke to another need: a place that was given once must not be taken twice.
-        self._decisions.pop(key, None)
-        if placement_request is None:
-            self._requests.pop(key, None)
+        # The old decision spoke of another request: a place that was given once must not be taken twice.
+        self._decisions.pop(owner, None)
+        if wanted is None:
+            self._requests.pop(owner, None)
         else:
-            self._requests[key] = placement_request
+            self._requests[owner] = wanted
         self._changed.set()
 
-    def hold(self, key: Key, running_work: RunningWork | None) -> None:
-        """Say which place a job's work has. That alone is no reason to decide anew: what waits is told of by needs."""
-        if running_work is None:
-            self._running.pop(key, None)
+    def hold(self, owner: Request, work: RunningWork | None) -> None:
+        """Say which place a job's work has. That alone is no reason to decide anew: requests tell of what waits."""
+        if work is None:
+            self._running.pop(owner, None)
         else:
-            self._running[key] = running_work
+            self._running[owner] = work
 
     def touch(self) -> None:
         """Capacity has changed."""
         if self._requests:
             self._changed.set()
 
-    def waits(self, key: Key) -> bool:
-        """Whether a job wants a place."""
-        return key in self._requests
+    def waits(self, owner: Request) -> bool:
+        """Return whether a job or a pool wants a place."""
+        return owner in self._requests
 
-    def waiting(self, namespace: str) -> tuple[Key, ...]:
-        """Who wants places in a namespace: jobs and pools."""
-        return tuple(key for key in self._requests if key.namespace == namespace)
+    def waiting(self, namespace: str) -> tuple[Request, ...]:
+        """Return who wants places in a namespace: jobs and pools."""
+        return tuple(owner for owner in self._requests if owner.namespace == namespace)
 
-    def decision(self, key: Key) -> Decision | None:
-        """The newest answer to a job's need."""
-        return self._schedule.explained(key) if self._schedule is not None and key in self._decisions else None
+    def decision(self, owner: Request) -> Decision | None:
+        """Return the newest decision about a request, with its explanations."""
+        return self._schedule.explained(owner) if self._schedule is not None and owner in self._decisions else None
 
     async def run(self) -> None:
         """Schedule for ever."""
@@ -112,10 +113,12 @@ class FleetLoop:
                 metrics.scheduling_errors_total.inc()
 
     def decide(self) -> None:
-        """One pass."""
+        """Run one pass."""
         looks = self._ask_pools()
         blocked = [
-            key for key, decision in self._decisions.items() if model_of(key) and decision.pending and not decision.assignments
+            owner.key
+            for owner, decision in self._decisions.items()
+            if owner.kind is Kind.POOL and decision.pending and not decision.assignments
         ]
         fleet = Fleet(
             tuple(self._store.nodes.values()),
@@ -127,34 +130,33 @@ class FleetLoop:
         )
         now = self._clock.now()
         with metrics.scheduling_seconds.time(), paused():
-            self._schedule = decisions = schedule(fleet, self._settings.cost, now)
+            self._schedule = decided = schedule(fleet, self._settings.cost, now)
         if self._watcher is not None:
-            self._watcher.watch(fleet, decisions, now)
+            self._watcher.watch(fleet, decided, now)
         metrics.placement_requests.set(len(fleet.requests))
-        before, self._decisions = self._decisions, dict(decisions)
-        for key, decision in decisions.items():
-            old = before.get(key)
+        before, self._decisions = self._decisions, dict(decided)
+        for owner, decision in decided.items():
+            old = before.get(owner)
             if old is None or _news(decision) != _news(old):
                 metrics.preemptions_total.inc(decision.preemption is not None)
                 # A place that was given must be taken before anybody is told to wait: devices idle until then.
-                self._wake(key, urgent=bool(decision.assignments or decision.preemption))
+                self._wake(owner, urgent=bool(decision.assignments or decision.preemption))
 
-    def demand(self, pool: Key) -> PoolDemand:
-        """The jobs that wait for a pool's workers."""
-        return self._demands.get(pool, PoolDemand())
+    def demand(self, model: Key) -> PoolDemand:
+        """Return the jobs that wait for the workers of a model's pool."""
+        return self._demands.get(model, PoolDemand())
 
     def _ask_pools(self) -> list[Look]:
         """What the pools want follows from the jobs that wait for them."""
         before, self._demands = self._demands, _demands(self._requests.values())
         looks = []
         for model in self._pools.models():
-            key = pool_key(model)
-            demand = self.demand(key)
+            demand = self.demand(model)
             look = self._pools.look(model, demand)
-            self.want(key, look.placement_request if look is not None else None)
+            self.want(pool_request(model), look.request if look is not None else None)
             looks += [look] if look is not None else []
-            if demand != before.get(key, PoolDemand()):
-                self._wake(key)
+            if demand != before.get(model, PoolDemand()):
+                self._wake(pool_request(model))
         return looks
 
     def _pause(self) -> float | None:

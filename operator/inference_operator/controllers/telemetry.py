@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from inference_operator.kube.ports import WorkerClient
 from inference_operator.metering.usage import busy_share
 from inference_operator.runtime.clock import Clock
-from inference_operator.state.objects import Key, Pod, PodPhase, Reading
-from inference_operator.state.pool_key import pool_key
+from inference_operator.state.objects import Pod, PodPhase, Reading
+from inference_operator.state.request import Request, job_request, pool_request
 from inference_operator.state.store import Store
 from inference_protocol.messages import Telemetry as TelemetryRecord
 
@@ -22,7 +22,7 @@ class Telemetry:
         store: Store,
         workers: WorkerClient,
         clock: Clock,
-        wake: Callable[[Key], None],
+        wake: Callable[[Request], None],
         *,
         seconds: float,
         after_round: Callable[[Mapping[str, TelemetryRecord | None]], None] = lambda _: None,
@@ -60,13 +60,13 @@ class Telemetry:
                 self._store.task_index.orphaned_tasks(pod, self._clock.now())
                 and (model := self._store.model_key(pod.worker.job_uid)) is not None
             ):
-                self._wake(pool_key(model))
+                self._wake(pool_request(model))
             if not news:
                 continue
             if (key := self._store.job_key(pod.worker.job_uid)) is not None:
-                self._wake(key)
+                self._wake(job_request(key))
             for hosted in self._store.task_index.on(pod.key):
-                self._wake(hosted)
+                self._wake(job_request(hosted))
         busy: dict[str, float] = {}
         for pod in running:
             if pod.node is not None:

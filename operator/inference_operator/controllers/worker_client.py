@@ -26,7 +26,7 @@ _LONGEST_BYTES = 1 << 18
 _TIMEOUT = aiohttp.ClientTimeout(total=1.0)
 
 
-class Workers:
+class WorkerHttpClient:
     """A WorkerClient over plain HTTP inside the cluster."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:

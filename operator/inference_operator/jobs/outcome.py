@@ -4,32 +4,35 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from inference_operator.api.conditions import AnyReason, ConditionType, Reason, Truth, UndatedCondition
-from inference_operator.api.job import DeadlineStatus, InferenceJobStatus, Outlook
-from inference_operator.jobs import admission
-from inference_operator.jobs.demand import JobState
+from inference_operator.api.job import DeadlineStatus, InferenceJobStatus, Outlook, Phase
 from inference_operator.jobs.status import deadline_status, model_status
-from inference_operator.state.objects import Observed, Pod
+from inference_operator.state.observed import Observed
 from inference_operator.workers.actions import Action, DeletePod, StopTask
-from inference_operator.workers.source import model_source
+from inference_operator.workers.resolve import Refusal, ResolvedJob
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Actions, findings, and the status they stand in. A silent outcome leaves the status as it is."""
+    """Actions, conditions, and the status they stand in. A silent outcome leaves the status as it is."""
 
     actions: tuple[Action, ...] = ()
     conditions: tuple[UndatedCondition, ...] = ()
     status: InferenceJobStatus = field(default_factory=InferenceJobStatus)
-    phase: str = ""
+    phase: Phase = Phase.WAITING
     recheck: datetime | None = None
     silent: bool = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job has come to its end by this."""
+        return any(condition.type is ConditionType.SUCCEEDED for condition in self.conditions)
 
 
 ACCEPTED = UndatedCondition(ConditionType.ACCEPTED, Truth.TRUE, Reason.ACCEPTED, "the job is valid and its model is known")
 
 
 def waiting(kind: ConditionType, reason: AnyReason, message: str) -> tuple[UndatedCondition, ...]:
-    """Findings of work that has no place yet; `kind` is Accepted or Placed, whichever is in the way."""
+    """Conditions of work that has no place yet; `kind` is Accepted or Placed, whichever is in the way."""
     head = (ACCEPTED,) if kind is ConditionType.PLACED else ()
     return (
         *head,
@@ -40,7 +43,7 @@ def waiting(kind: ConditionType, reason: AnyReason, message: str) -> tuple[Undat
 
 
 def failed(reason: AnyReason, message: str, *, accepted: bool = True) -> tuple[UndatedCondition, ...]:
-    """Findings of a job that will not come to anything. Stalled is what kstatus reads as failed."""
+    """Conditions of a job that will not come to anything. Stalled is what kstatus reads as failed."""
     return (
         *((ACCEPTED,) if accepted else (UndatedCondition(ConditionType.ACCEPTED, Truth.FALSE, reason, message),)),
         UndatedCondition(ConditionType.READY, Truth.FALSE, reason, message),
@@ -55,30 +58,24 @@ UNFINISHED = UndatedCondition(ConditionType.SUCCEEDED, Truth.UNKNOWN, Reason.RUN
 
 def stop_all(observed: Observed, why: str) -> tuple[DeletePod | StopTask, ...]:
     """Stop every worker that lives; of a warm one only the job's own task, unless nobody could tell it."""
-    live = (pod for pod in observed.pods if not pod.terminal and not pod.deleting)
-    return tuple(stop(pod, why) for pod in live if pod.hosted_task is None or pod.uid not in observed.lost)
+    pods = tuple(DeletePod(pod.key, pod.uid, why) for pod in observed.pods if not pod.terminal and not pod.deleting)
+    hosted = observed.hosted
+    if hosted is None or hosted.terminal or hosted.leaving or hosted.pod.uid in observed.lost:
+        return pods
+    return (*pods, StopTask(hosted.pod.key, hosted.pod.address or "", observed.job.uid, hosted.number, why))
 
 
-def stop(pod: Pod, why: str) -> DeletePod | StopTask:
-    """Stop one worker, or the task that a warm one has of the job."""
-    if pod.hosted_task is None or pod.worker is None:
-        return DeletePod(pod.key, pod.uid, why)
-    return StopTask(pod.key, pod.address or "", pod.worker.job_uid, pod.number, why)
-
-
-def refused(observed: Observed, job_state: JobState) -> Outcome:
+def refused(observed: Observed, refusal: Refusal) -> Outcome:
     """A job that may not run: for good, or until what it misses turns up."""
-    refusal = job_state.refusal
-    assert refusal is not None
     status = replace(observed.job.status, deadline=_unstarted_deadline(observed, refusal))
     if refusal.final:
         actions = stop_all(observed, refusal.message)
-        return Outcome(actions, failed(refusal.reason, refusal.message, accepted=False), status, "Failed")
+        return Outcome(actions, failed(refusal.reason, refusal.message, accepted=False), status, Phase.FAILED)
     # Workers that run are left alone: a model that is missing for a moment must not cost what is under way.
-    return Outcome((), waiting(ConditionType.ACCEPTED, refusal.reason, refusal.message), status, "Waiting")
+    return Outcome((), waiting(ConditionType.ACCEPTED, refusal.reason, refusal.message), status, Phase.WAITING)
 
 
-def _unstarted_deadline(observed: Observed, refusal: admission.Refusal) -> DeadlineStatus | None:
+def _unstarted_deadline(observed: Observed, refusal: Refusal) -> DeadlineStatus | None:
     spec = observed.job.spec
     if spec is None or spec.deadline is None:
         return None
@@ -86,26 +83,19 @@ def _unstarted_deadline(observed: Observed, refusal: admission.Refusal) -> Deadl
     return DeadlineStatus(time=spec.deadline, outlook=Outlook.MISSED if missed else Outlook.UNKNOWN)
 
 
-def suspended(observed: Observed, job_state: JobState) -> Outcome:
-    """A job that its user has stopped: no worker, and no condition that asks for patience or alarm."""
-    job = observed.job
-    assert job.spec is not None
-    live = stop_all(observed, "the job is suspended")
+def suspended(observed: Observed, resolved: ResolvedJob, attempts: int) -> Outcome:
+    """A job that its user has stopped after so many `attempts`: no worker, and no condition that asks for patience or alarm."""
+    job, deadline = resolved.job, resolved.spec.deadline
     text = "the job is suspended by spec.suspend; its committed work is kept"
     conditions = (ACCEPTED, UndatedCondition(ConditionType.SUSPENDED, Truth.TRUE, Reason.SUSPENDED, text))
-    number = job_state.attempts.number if job_state.attempts is not None else job.status.attempts
+    # A suspended job is nowhere on its way, so its outlook is unknown rather than missed; any instant before the deadline says so.
+    before = min(job.created, deadline) if deadline is not None else job.created
     status = replace(
         job.status,
-        attempts=number,
-        deadline=deadline_status(job.spec.deadline, estimated=None, completed=None, before=None, now=_before(observed)),
-        model=model_status(model_source(observed), None, job.status.model, asked=job.spec.backend),
+        attempts=attempts,
+        deadline=deadline_status(deadline, estimated=None, completed=None, before=None, now=before),
+        model=model_status(resolved.source, resolved.choice, None, job.status.model),
         replicas=0,
         ready_replicas=0,
     )
-    return Outcome(live, conditions, status, "Suspended")
-
-
-def _before(observed: Observed) -> datetime:
-    # A suspended job is nowhere on its way, so its outlook is unknown rather than missed; any instant before the deadline says so.
-    deadline = observed.job.spec.deadline if observed.job.spec is not None else None
-    return min(observed.job.created, deadline) if deadline is not None else observed.job.created
+    return Outcome(stop_all(observed, "the job is suspended"), conditions, status, Phase.SUSPENDED)

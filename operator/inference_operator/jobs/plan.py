@@ -3,34 +3,28 @@
 from dataclasses import replace
 from datetime import datetime
 
-from inference_operator.api.conditions import Condition, ConditionType, Reason, Truth, dated, find, is_true
+from inference_operator.api.conditions import NO_PLACE, Condition, ConditionType, Reason, Truth, dated, find, is_true
 from inference_operator.api.instants import shift
-from inference_operator.api.job import AttemptOutcome, InferenceJobStatus, Outlook
-from inference_operator.autoscaling.hpa import autoscaled, removed
+from inference_operator.api.job import AttemptOutcome, InferenceJobStatus, Outlook, Phase
+from inference_operator.autoscaling.hpa import decide_hpa, removed
 from inference_operator.jobs.batch import plan_batch
-from inference_operator.jobs.demand import JobState, placement_request
 from inference_operator.jobs.outcome import Outcome, refused, stop_all, suspended
 from inference_operator.jobs.serve import plan_serve
+from inference_operator.jobs.state import BatchState, Closed, JobState, Refused, ServiceState
 from inference_operator.scheduling.types import Decision
 from inference_operator.settings import Settings
-from inference_operator.state.finished import is_finished
-from inference_operator.state.objects import Observed
+from inference_operator.state.observed import Observed
 from inference_operator.workers.actions import Action, DeleteJob, EmitEvent, Plan, WriteStatus
+from inference_operator.workers.attempts import Attempts
 
 
-def plan(observed: Observed, job_state: JobState, decision: Decision | None, settings: Settings, now: datetime) -> Plan:
+def plan(observed: Observed, state: JobState, decision: Decision | None, settings: Settings, now: datetime) -> Plan:
     """Decide. `decision` is the scheduler's, and None before it has spoken."""
     job = observed.job
-    if job.deleting:
-        # Owner references do the rest: nothing here may hold a deletion up.
-        return Plan()
-    if job.unreadable is not None:
-        return Plan()
-    if is_finished(job):
-        return _after_the_end(observed, now)
-    if decision is not None and (decision.uid, decision.revision) != (job.uid, job_state.revision):
-        decision = None
-    outcome = autoscaled(_outcome(observed, job_state, decision, settings, now), observed, settings, now)
+    if isinstance(state, Closed):
+        # Owner references do the rest of a deletion: nothing here may hold it up.
+        return Plan() if job.deleting or job.unreadable is not None else _after_the_end(observed, now)
+    outcome = _autoscaled(_outcome(observed, state, _current(decision, state), settings, now), observed, settings, now)
     if outcome.silent:
         return Plan(outcome.actions, outcome.recheck)
     status = _settle(outcome, observed, now)
@@ -41,44 +35,55 @@ def plan(observed: Observed, job_state: JobState, decision: Decision | None, set
     return Plan(tuple(actions), outcome.recheck)
 
 
-def _outcome(observed: Observed, job_state: JobState, decision: Decision | None, settings: Settings, now: datetime) -> Outcome:
-    spec = observed.job.spec
-    if job_state.refusal is not None or spec is None:
-        return refused(observed, job_state)
-    if spec.suspend:
-        return suspended(observed, job_state)
-    if (
-        decision is None
-        and placement_request(observed, job_state, settings, now) is not None
-        and not _has_news(observed, job_state)
-    ):
-        # The scheduler answers within milliseconds; a status that says "not decided yet" would cost a write and tell nothing.
-        return _meanwhile(observed, job_state, settings, now)
-    if spec.input is not None:
-        return plan_batch(observed, job_state, decision, settings, now)
-    return plan_serve(observed, job_state, decision, settings, now)
+def _current(decision: Decision | None, state: Refused | BatchState | ServiceState) -> Decision | None:
+    """The decision, unless it was made about another job of this name or another revision of it."""
+    if decision is None or isinstance(state, Refused):
+        return None
+    resolved = state.resolved
+    return decision if (decision.uid, decision.revision) == (resolved.job.uid, resolved.revision) else None
 
 
-def _meanwhile(observed: Observed, job_state: JobState, settings: Settings, now: datetime) -> Outcome:
-    """What needs no place is done without waiting for one: a service's workers that go, its Service, and its end."""
-    if job_state.replicas is None:
-        return Outcome(silent=True)
-    decided = plan_serve(observed, job_state, None, settings, now)
-    over = any(condition.type is ConditionType.SUCCEEDED for condition in decided.conditions)
-    return decided if over else replace(decided, silent=True)
+def _outcome(
+    observed: Observed, state: Refused | BatchState | ServiceState, decision: Decision | None, settings: Settings, now: datetime
+) -> Outcome:
+    match state:
+        case Refused():
+            return refused(observed, state.refusal)
+        case BatchState() if state.resolved.spec.suspend:
+            return suspended(observed, state.resolved, state.attempts.number)
+        case ServiceState() if state.resolved.spec.suspend:
+            return suspended(observed, state.resolved, observed.job.status.attempts)
+        case BatchState():
+            # The scheduler answers within milliseconds; a status that says "not decided yet" would cost a write and tell nothing.
+            undecided = decision is None and state.request is not None and not _has_news(observed, state.attempts)
+            return Outcome(silent=True) if undecided else plan_batch(observed, state, decision, settings, now)
+        case ServiceState():
+            outcome = plan_serve(observed, state, decision, settings, now)
+            # What needs no place is done without waiting for one: workers that go, the Service, and its end.
+            undecided = decision is None and state.request is not None and not outcome.ended
+            return replace(outcome, silent=True) if undecided else outcome
 
 
-def _has_news(observed: Observed, job_state: JobState) -> bool:
+def _autoscaled(outcome: Outcome, observed: Observed, settings: Settings, now: datetime) -> Outcome:
+    """Add what autoscaling asks for to what was decided about the job."""
+    if outcome.silent or observed.job.spec is None:
+        return outcome
+    no_place = any(c.type is ConditionType.PLACED and c.reason in NO_PLACE for c in outcome.conditions)
+    over = outcome.phase in (Phase.FAILED, Phase.SUCCEEDED)
+    decided = decide_hpa(observed, observed.job.spec, settings, now, over=over, no_place=no_place)
+    more = (decided.condition,) if decided.condition is not None else ()
+    return replace(outcome, actions=(*outcome.actions, *decided.actions), conditions=(*outcome.conditions, *more))
+
+
+def _has_news(observed: Observed, state: Attempts) -> bool:
     """Whether an attempt ended and no status tells it yet: the next one must not begin before that is written."""
-    state, told = job_state.attempts, observed.job.status.last_attempt
-    if state is None:
-        return False
+    told = observed.job.status.last_attempt
     untold = told is None or told.number != state.number or told.outcome is AttemptOutcome.RUNNING
     return state.ending is not None and untold
 
 
 def _settle(outcome: Outcome, observed: Observed, now: datetime) -> InferenceJobStatus:
-    """The status to be: findings dated, and what would only make noise kept as it was."""
+    """The status to be: conditions dated, and what would only make noise kept as it was."""
     before = observed.job.status
     conditions = dated(outcome.conditions, before=before.conditions, generation=observed.job.generation, now=now)
     if _outlook(before) == _outlook(outcome.status):
@@ -88,7 +93,7 @@ def _settle(outcome: Outcome, observed: Observed, now: datetime) -> InferenceJob
     return replace(
         outcome.status,
         observed_generation=observed.job.generation,
-        phase=outcome.phase,
+        phase=outcome.phase.value,
         reason=summary.reason if summary is not None else None,
         conditions=list(conditions),
     )

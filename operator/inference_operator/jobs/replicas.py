@@ -6,11 +6,11 @@ from datetime import datetime
 from inference_operator.api.instants import shift
 from inference_operator.api.job import AttemptOutcome, wanted_replicas
 from inference_operator.settings import Settings
-from inference_operator.state.objects import Observed, Pod
-from inference_operator.workers.attempts import Ending, backoff_seconds, ending_of, is_running
-
-# A fault that will not go away by itself is looked at again now and then: a missing model may have been uploaded since.
-PERMANENT_RETRY_SECONDS = 300.0
+from inference_operator.state.attempt import is_running, own_attempt
+from inference_operator.state.objects import Pod
+from inference_operator.state.observed import Observed
+from inference_operator.workers.attempts import PERMANENT_RETRY_SECONDS, Ending, backoff_seconds, ending_of
+from inference_operator.workers.resolve import ResolvedJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +56,17 @@ class Replicas:
         return (*ranked[keep_stale:], *over)
 
 
-def replicas(observed: Observed, revision: str, settings: Settings, now: datetime) -> Replicas:
-    """Sort the job's pods."""
-    spec = observed.job.spec
-    assert spec is not None, "only admitted jobs have replicas"
+def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now: datetime) -> Replicas:
+    """Return the job's pods, sorted."""
+    spec, revision = resolved.spec, resolved.revision
     pods = sorted(observed.pods, key=lambda pod: pod.number)
     live = [pod for pod in pods if not pod.terminal and not pod.deleting and pod.uid not in observed.lost]
     current = tuple(pod for pod in live if pod.worker is not None and pod.worker.revision == revision)
     stale = tuple(pod for pod in live if pod not in current)
     ended = tuple(pod for pod in pods if pod.terminal and not pod.deleting)
-    faults = [(pod, ending) for pod in ended if _is_of(pod, revision) and (ending := ending_of(pod, revision)) is not None]
+    faults = [
+        (pod, ending) for pod in ended if _is_of(pod, revision) and (ending := ending_of(own_attempt(pod), revision)) is not None
+    ]
     failed = tuple(pod for pod, ending in faults if ending.outcome is AttemptOutcome.FAILED)
     last = max(((p, e) for p, e in faults if p in failed), key=lambda pair: pair[0].number, default=None)
     ready_since = [pod for pod in current if is_running(pod) and last is not None and pod.number > last[0].number]

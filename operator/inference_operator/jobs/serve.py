@@ -11,16 +11,17 @@ from inference_operator.api.job import (
     AttemptStatus,
     DeadlinePolicy,
     DeadlineStatus,
+    InferenceJobSpec,
     InferenceJobStatus,
     LatencyStatus,
+    Phase,
 )
 from inference_operator.api.schema import rfc3339
-from inference_operator.jobs.demand import JobState, create_retry_time, placement_request
 from inference_operator.jobs.outcome import ACCEPTED, Outcome, failed, stop_all
 from inference_operator.jobs.replicas import Replicas
+from inference_operator.jobs.state import ServiceState
 from inference_operator.jobs.status import (
     deadline_status,
-    facts_of,
     model_status,
     placement_status,
     queue_status,
@@ -30,14 +31,13 @@ from inference_operator.jobs.status import (
 )
 from inference_operator.scheduling.types import Decision, PendingReason
 from inference_operator.settings import Settings
-from inference_operator.state.objects import Observed
+from inference_operator.state.attempt import is_running, own_attempt
+from inference_operator.state.observed import Observed
 from inference_operator.workers.actions import Action, CreatePod, CreateService, DeletePod, WriteModelStatus
-from inference_operator.workers.attempts import is_running
-from inference_operator.workers.creation import create_worker
+from inference_operator.workers.creation import create_retry_time, create_worker
 from inference_operator.workers.pod_problems import out_of_reach, problem_of
 from inference_operator.workers.profiles import learned
-from inference_operator.workers.service import endpoint, service
-from inference_operator.workers.source import model_source
+from inference_operator.workers.service import endpoint, service_manifest
 from inference_protocol.reasons import WorkerReason
 
 # Latency under load never stands still: it is written when it moved by a quarter, or across the target, and at most this often.
@@ -47,13 +47,13 @@ _LATENCY_NEWS = 0.25
 _TOLD = 1000
 
 
-def plan_serve(observed: Observed, job_state: JobState, decision: Decision | None, settings: Settings, now: datetime) -> Outcome:
+def plan_serve(observed: Observed, service: ServiceState, decision: Decision | None, settings: Settings, now: datetime) -> Outcome:
     """Decide about one serving job that is admitted, not suspended and not finished."""
-    state, spec = job_state.replicas, observed.job.spec
-    assert state is not None and spec is not None
+    state, resolved = service.replicas, service.resolved
+    spec = resolved.spec
     until = spec.serve.until if spec.serve is not None else None
     if until is not None and until <= now:
-        return _ended(observed, state, until, now)
+        return _ended(observed, service, until, now)
     if (
         spec.deadline_policy is DeadlinePolicy.FIRM
         and spec.deadline is not None
@@ -63,35 +63,37 @@ def plan_serve(observed: Observed, job_state: JobState, decision: Decision | Non
     ):
         text = f"was not ready by the deadline {rfc3339(spec.deadline)}, and deadlinePolicy is Firm"
         return Outcome(
-            stop_all(observed, text), failed(Reason.DEADLINE_EXCEEDED, text), _stopped(_status(observed, state, now)), "Failed"
+            stop_all(observed, text),
+            failed(Reason.DEADLINE_EXCEEDED, text),
+            _stopped(_status(observed, service, now)),
+            Phase.FAILED,
         )
-    actions = _actions(observed, job_state, state, decision, settings, now)
+    actions = _actions(observed, service, decision, settings, now)
     placing = any(isinstance(action, CreatePod) for action in actions)
     pending = decision.pending if decision is not None and state.missing and not placing else None
-    status = _status(observed, state, now, pending)
+    status = _status(observed, service, now, pending)
     conditions, phase = _conditions(observed, state, pending, status, placing=placing)
     wakes = (
         until,
         state.retry,
         _future(spec.deadline, now),
-        create_retry_time(observed, settings) if observed.create_failure else None,
+        create_retry_time(observed.create_failure, settings) if observed.create_failure is not None else None,
     )
     return Outcome(actions, conditions, status, phase, min(filter(None, wakes), default=None))
 
 
 def _actions(
-    observed: Observed, job_state: JobState, state: Replicas, decision: Decision | None, settings: Settings, now: datetime
+    observed: Observed, service: ServiceState, decision: Decision | None, settings: Settings, now: datetime
 ) -> tuple[Action, ...]:
+    state, resolved, failure = service.replicas, service.resolved, observed.create_failure
     actions: list[Action] = []
-    held_up = observed.create_failure is not None and create_retry_time(observed, settings) > now
+    held_up = failure is not None and create_retry_time(failure, settings) > now
     if not observed.has_service and not held_up:
-        actions.append(CreateService(service(observed.job), "the job has no Service"))
-    if decision is not None and placement_request(observed, job_state, settings, now) is not None:
+        actions.append(CreateService(service_manifest(observed.job), "the job has no Service"))
+    if decision is not None and service.request is not None:
         for offset, (given, why) in enumerate(decision.explained[: state.missing]):
             number = state.next_number + offset
-            actions.append(
-                create_worker(observed, given, why, number=number, revision=job_state.revision, settings=settings, now=now)
-            )
+            actions.append(create_worker(resolved, given, why, number=number, settings=settings, now=now))
     actions.extend(DeletePod(pod.key, pod.uid, "not wanted any more") for pod in state.superfluous)
     if decision is not None and decision.pending is not None and not decision.assignments and state.may_make_room:
         # A roll-out needs room beside the old workers; where there is none, one of them makes room.
@@ -101,27 +103,28 @@ def _actions(
     actions.extend(DeletePod(pod.key, pod.uid, f"node {pod.node} is out of reach") for pod in gone)
     # The newest ended pod keeps the last words; older ones only fill the list.
     actions.extend(DeletePod(pod.key, pod.uid, "ended, and not the newest") for pod in state.ended[:-1])
-    for pod in state.ready[:1]:
-        status = learned(
-            observed.model,
-            facts_of(pod, observed.readings),
-            accelerator=pod.worker.accelerator if pod.worker else "",
-            now=now,
-            since=pod.started or now,
-        )
-        if status is not None and observed.model is not None:
-            actions.append(WriteModelStatus(observed.model.key, observed.model.uid, status, observed.model.resource_version))
-    return tuple(actions)
+    return (*actions, *_learned(observed, service, now))
 
 
-def _ended(observed: Observed, state: Replicas, until: datetime, now: datetime) -> Outcome:
+def _learned(observed: Observed, service: ServiceState, now: datetime) -> tuple[Action, ...]:
+    """What the first ready worker tells of its model."""
+    model = service.resolved.model
+    if model is None or not service.replicas.ready:
+        return ()
+    first = own_attempt(service.replicas.ready[0])
+    facts = observed.facts_of(first)
+    status = learned(model, facts, accelerator=first.accelerator, now=now, since=first.started or now)
+    return (WriteModelStatus(model.key, model.uid, status, model.resource_version),) if status is not None else ()
+
+
+def _ended(observed: Observed, service: ServiceState, until: datetime, now: datetime) -> Outcome:
     text = f"served until {rfc3339(until)}, as spec.serve.until says"
     conditions = (
         ACCEPTED,
         # No Ready: it does not answer, and it is where its author wants it. kstatus reads that as current.
         UndatedCondition(ConditionType.SUCCEEDED, Truth.TRUE, Reason.ENDED, text),
     )
-    return Outcome(stop_all(observed, text), conditions, _stopped(_status(observed, state, now)), "Succeeded")
+    return Outcome(stop_all(observed, text), conditions, _stopped(_status(observed, service, now)), Phase.SUCCEEDED)
 
 
 def _stopped(status: InferenceJobStatus) -> InferenceJobStatus:
@@ -130,17 +133,17 @@ def _stopped(status: InferenceJobStatus) -> InferenceJobStatus:
 
 def _conditions(
     observed: Observed, state: Replicas, pending: PendingReason | None, status: InferenceJobStatus, *, placing: bool
-) -> tuple[tuple[UndatedCondition, ...], str]:
+) -> tuple[tuple[UndatedCondition, ...], Phase]:
     ready, wanted = len(state.ready), state.wanted
     placed = UndatedCondition(
         ConditionType.PLACED, Truth.TRUE, Reason.PLACED, f"{len(state.current)} of {wanted} workers have a place"
     )
     if not wanted:
         text = "no worker is wanted; set replicas above zero to serve again"
-        return (ACCEPTED, UndatedCondition(ConditionType.READY, Truth.TRUE, Reason.SCALED_TO_ZERO, text)), "ScaledToZero"
+        return (ACCEPTED, UndatedCondition(ConditionType.READY, Truth.TRUE, Reason.SCALED_TO_ZERO, text)), Phase.SCALED_TO_ZERO
     if ready >= wanted and not state.stale:
         text = f"{ready} of {wanted} workers answer at {status.endpoint}{out_of_reach(observed)}"
-        return (ACCEPTED, placed, UndatedCondition(ConditionType.READY, Truth.TRUE, Reason.SERVING, text)), "Serving"
+        return (ACCEPTED, placed, UndatedCondition(ConditionType.READY, Truth.TRUE, Reason.SERVING, text)), Phase.SERVING
     reason, text, permanent = _why_not_ready(observed, state, pending)
     serving = len(state.serving)
     if serving:
@@ -150,9 +153,9 @@ def _conditions(
     where = placed if not state.missing or placing else UndatedCondition(ConditionType.PLACED, Truth.FALSE, reason, text)
     if permanent and not serving:
         stalled = UndatedCondition(ConditionType.STALLED, Truth.TRUE, reason, text)
-        return (ACCEPTED, where, UndatedCondition(ConditionType.READY, Truth.FALSE, reason, text), stalled), "Failed"
+        return (ACCEPTED, where, UndatedCondition(ConditionType.READY, Truth.FALSE, reason, text), stalled), Phase.FAILED
     moving = UndatedCondition(ConditionType.RECONCILING, Truth.TRUE, reason, text)
-    phase = "Serving" if serving else "Starting" if reason is Reason.STARTING else "Waiting"
+    phase = Phase.SERVING if serving else Phase.STARTING if reason is Reason.STARTING else Phase.WAITING
     return (ACCEPTED, where, UndatedCondition(ConditionType.READY, truth, reason, text), moving), phase
 
 
@@ -174,11 +177,11 @@ def _why_not_ready(observed: Observed, state: Replicas, pending: PendingReason |
     return Reason.STARTING, f"{len(state.ready)} of {state.wanted} workers are ready{out_of_reach(observed)}", False
 
 
-def _status(observed: Observed, state: Replicas, now: datetime, pending: PendingReason | None = None) -> InferenceJobStatus:
-    before, spec, job = observed.job.status, observed.job.spec, observed.job
-    assert spec is not None
-    newest = max(state.current, key=lambda p: p.number, default=None)
-    facts = facts_of(newest, observed.readings)
+def _status(observed: Observed, service: ServiceState, now: datetime, pending: PendingReason | None = None) -> InferenceJobStatus:
+    before, state, job, resolved = observed.job.status, service.replicas, observed.job, service.resolved
+    pod = max(state.current, key=lambda p: p.number, default=None)
+    newest = own_attempt(pod) if pod is not None else None
+    facts = observed.facts_of(newest)
     completed = _first_ready(observed, state, now)
     failure = _last_failure(state, before.last_attempt)
     failures = before.failed_attempts + (failure is not before.last_attempt)
@@ -188,11 +191,11 @@ def _status(observed: Observed, state: Replicas, now: datetime, pending: Pending
         failed_attempts=0 if state.fault is None and state.ready else failures,
         last_attempt=failure,
         placement=placement_status(newest, facts, before.placement),
-        model=model_status(model_source(observed), facts, before.model, asked=spec.backend),
-        latency=_latency(observed, now),
+        model=model_status(resolved.source, resolved.choice, facts, before.model),
+        latency=_latency(observed, resolved.spec, now),
         start_time=before.start_time or min((p.created for p in state.current if p.created is not None), default=None),
         completion_time=completed,
-        deadline=_deadline(spec.deadline, state, completed, pending, before.deadline, now),
+        deadline=_deadline(resolved.spec.deadline, state, completed, pending, before.deadline, now),
         queue=queue_status(pending, before.queue, now),
         replicas=len(state.current) + len(state.stale),
         ready_replicas=len(state.serving),
@@ -250,12 +253,12 @@ def _estimate(state: Replicas) -> datetime | None:
     return max(shift(p.decision_time, p.cost.latency_seconds) for p in starting)
 
 
-def _latency(observed: Observed, now: datetime) -> LatencyStatus | None:
-    before, scaling_metrics, spec = observed.job.status.latency, observed.scaling_metrics, observed.job.spec
+def _latency(observed: Observed, spec: InferenceJobSpec, now: datetime) -> LatencyStatus | None:
+    before, scaling_metrics = observed.job.status.latency, observed.scaling_metrics
     fresh = window_status(scaling_metrics.load, now) if scaling_metrics is not None else None
     if before is None or fresh is None:
         return before if fresh is None else fresh
-    target = spec.serve.latency_target_milliseconds if spec is not None and spec.serve is not None else None
+    target = spec.serve.latency_target_milliseconds if spec.serve is not None else None
     crossed = target is not None and (before.p95 > target) != (fresh.p95 > target)
     moved = abs(fresh.p95 - before.p95) > _LATENCY_NEWS * before.p95
     old = (now - before.observed_time).total_seconds() >= _LATENCY_SECONDS

@@ -1,16 +1,17 @@
 """Status parts that batch and serving jobs share: deadline, placement, latency, model."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from inference_operator.api.instants import shift, whole_second
-from inference_operator.api.job import Backend, DeadlineStatus, LatencyStatus, ModelStatus, Outlook, Placement, QueueStatus
+from inference_operator.api.job import DeadlineStatus, LatencyStatus, ModelStatus, Outlook, Placement, QueueStatus
 from inference_operator.api.schema import rfc3339
 from inference_operator.scheduling.types import PendingReason
+from inference_operator.state.attempt import Attempt
 from inference_operator.state.load import Load
-from inference_operator.state.objects import Observed, Pod, Reading
-from inference_operator.workers.backend import chosen
+from inference_operator.state.objects import Pod
+from inference_operator.state.observed import Observed
+from inference_operator.workers.backend import BackendChoice
 from inference_protocol.messages import ModelFacts, ModelSource
 from inference_protocol.sketch import LatencySketch, merged
 
@@ -93,7 +94,7 @@ def waiting_deadline(
 
 
 def waiting_words(pending: PendingReason) -> str:
-    """An pending reason's message with what is the job's own: when it should start, or by when it would have to."""
+    """A pending reason's message with what is the job's own: when it should start, or by when it would have to."""
     if pending.start_by is not None:
         later = f"A deadline of {rfc3339(whole_second(pending.possible))} or later" if pending.possible else "A later deadline"
         return (
@@ -105,30 +106,17 @@ def waiting_words(pending: PendingReason) -> str:
     return pending.message
 
 
-def facts_of(pod: Pod | None, readings: Mapping[str, Reading]) -> ModelFacts | None:
-    """What a worker has said about its model: at its end, else when it was last asked."""
-    if pod is None:
-        return None
-    if pod.report is not None and pod.report.model is not None:
-        return pod.report.model
-    reading = readings.get(pod.uid)
-    return reading.telemetry.model if reading is not None else None
-
-
-def placement_status(pod: Pod | None, facts: ModelFacts | None, before: Placement | None) -> Placement | None:
+def placement_status(attempt: Attempt | None, facts: ModelFacts | None, before: Placement | None) -> Placement | None:
     """Where the work runs: as decided when the pod was made, with the provider that the worker really found."""
-    placed = pod.worker.placement if pod is not None and pod.worker is not None else None
+    placed = attempt.placement if attempt is not None else None
     if placed is None:
         return before
     known = before.execution_provider if before is not None and before.pod == placed.pod else None
     return replace(placed, execution_provider=facts.provider if facts is not None else known)
 
 
-def model_status(
-    source: ModelSource, facts: ModelFacts | None, before: ModelStatus | None, *, asked: Backend = Backend.AUTO
-) -> ModelStatus:
-    """Which model ran: what was asked for, and the digest that the worker found. `asked` is the job's back end."""
-    choice = chosen(asked, source.format)
+def model_status(source: ModelSource, choice: BackendChoice, facts: ModelFacts | None, before: ModelStatus | None) -> ModelStatus:
+    """Which model ran: what was asked for, and the digest that the worker found."""
     known = before if before is not None and (before.name, before.version) == (source.name, source.version) else None
     digest = facts.digest if facts is not None else known.digest if known is not None else None
     variant = facts.variant if facts is not None else known.variant_digest if known is not None else None

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from inference_operator.api.job import EnergySource, EnergyStatus, ProgressStatus
 from inference_operator.settings import Settings
-from inference_operator.state.objects import Pod
+from inference_operator.state.attempt import Attempt
 from inference_operator.state.power import Drawn, PowerSample
 
 # So much of an attempt must lie between two samples of each of its devices to count as measured.
@@ -73,7 +73,7 @@ def _watts(before: PowerSample, after: PowerSample) -> float:
 
 
 def energy_status(
-    pod: Pod,
+    attempt: Attempt,
     meters: Mapping[str, Drawn],
     before: EnergyStatus | None,
     progress: ProgressStatus | None,
@@ -81,13 +81,13 @@ def energy_status(
     ended: datetime,
 ) -> EnergyStatus | None:
     """The energy so far with that of an attempt that has just ended. It is Measured only if that of every attempt was."""
-    accelerator = settings.accelerators.get(pod.worker.accelerator) if pod.worker is not None else None
-    if accelerator is None or pod.started is None:
+    accelerator = settings.accelerators.get(attempt.accelerator)
+    if accelerator is None or attempt.started is None:
         return before
-    devices = pod.requests.get(settings.metering.resource_name, 0)
-    measured = measured_joules(meters, devices, pod.started, ended)
-    unmeasured_before = pod.number > 1 if before is None else before.source is not EnergySource.MEASURED
-    modelled = accelerator.watts_busy * max(0.0, (ended - pod.started).total_seconds())
+    devices = attempt.pod.requests.get(settings.metering.resource_name, 0)
+    measured = measured_joules(meters, devices, attempt.started, ended)
+    unmeasured_before = attempt.number > 1 if before is None else before.source is not EnergySource.MEASURED
+    modelled = accelerator.watts_busy * max(0.0, (ended - attempt.started).total_seconds())
     joules = (modelled if measured is None else measured) + (before.joules if before is not None else 0.0)
     items = progress.completed if progress is not None else 0
     return EnergyStatus(

@@ -12,7 +12,7 @@ from inference_operator.scheduling import filters
 from inference_operator.scheduling.node_capacity import NodeCapacity, NodeInfo
 from inference_operator.scheduling.types import Explanation, Option, PendingReason, PlacementRequest, Preemption, RunningWork
 from inference_operator.settings import CostWeights
-from inference_operator.state.objects import Key
+from inference_operator.state.request import Request
 
 _ALTERNATIVES = 4
 
@@ -83,7 +83,7 @@ def infeasible(request: PlacementRequest, now: datetime) -> PendingReason:
     return PendingReason(Reason.DEADLINE_INFEASIBLE, f"{text}; {cure}", final=True, possible=earliest)
 
 
-def preemption(running_work: RunningWork, beneficiary: Key) -> Preemption:
+def preemption(running_work: RunningWork, beneficiary: Request) -> Preemption:
     """Why running work has to leave."""
     own = "" if running_work.deadline is None else f", with time left until its own deadline {rfc3339(running_work.deadline)}"
     cause = f"makes room on {running_work.node} for {beneficiary}, which can be in time no other way"

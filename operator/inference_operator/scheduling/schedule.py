@@ -8,20 +8,20 @@ from inference_operator.scheduling.explanation import Chosen, explain
 from inference_operator.scheduling.node_capacity import NodeCapacity
 from inference_operator.scheduling.types import Decision, PlacementRequest
 from inference_operator.settings import CostWeights
-from inference_operator.state.objects import Key
+from inference_operator.state.request import Request
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Schedule(Mapping[Key, Decision]):
+class Schedule(Mapping[Request, Decision]):
     """The decisions of one pass. Explanations are made on demand: a job that waits costs next to nothing."""
 
-    decisions: Mapping[Key, Decision]
-    _made_of: Mapping[Key, tuple[PlacementRequest, tuple[Chosen, ...]]] = field(repr=False)
+    decisions: Mapping[Request, Decision]
+    _made_of: Mapping[Request, tuple[PlacementRequest, tuple[Chosen, ...]]] = field(repr=False)
     _capacity: NodeCapacity = field(repr=False)
     _weights: CostWeights = field(repr=False)
     _now: datetime
 
-    def explained(self, key: Key) -> Decision:
+    def explained(self, key: Request) -> Decision:
         """A decision with an explanation for each of its assignments. Raises KeyError."""
         decision = self.decisions[key]
         if not decision.assignments:
@@ -30,10 +30,10 @@ class Schedule(Mapping[Key, Decision]):
         found = tuple(explain(chosen, request, self._capacity, self._weights, self._now) for chosen in made_of)
         return decision._replace(explanations=found)
 
-    def __getitem__(self, key: Key) -> Decision:
+    def __getitem__(self, key: Request) -> Decision:
         return self.decisions[key]
 
-    def __iter__(self) -> Iterator[Key]:
+    def __iter__(self) -> Iterator[Request]:
         return iter(self.decisions)
 
     def __len__(self) -> int:

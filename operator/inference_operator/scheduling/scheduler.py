@@ -35,6 +35,7 @@ from inference_operator.scheduling.types import (
 from inference_operator.scheduling.warm_workers import WarmTimelines, has_model, warm_timelines, warmed
 from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Key
+from inference_operator.state.request import Request
 
 # What is planned to start within this time starts now.
 _NOW_SECONDS = 1e-3
@@ -106,7 +107,7 @@ class _Pass:
         self._given: Counter[Key] = Counter(
             {warm_worker.pod: warm_worker.tasks for warm_worker in fleet.warm_workers if warm_worker.pod is not None}
         )
-        self._made_of: dict[Key, tuple[PlacementRequest, list[explanation.Chosen]]] = {}
+        self._made_of: dict[Request, tuple[PlacementRequest, list[explanation.Chosen]]] = {}
         self._asked = self._ranked(fleet.requests, bands)
         self._plan()
 
@@ -118,7 +119,7 @@ class _Pass:
         All that the plan wants to know of a need is read here, in the order in which needs lie in memory: by rank they lie all over
         it, and ten thousand of them are more than a cache holds.
         """
-        found: list[tuple[float, datetime, Key, _Asked]] = []
+        found: list[tuple[float, datetime, Request, _Asked]] = []
         for request in requests:
             left = _left(request, self._now)
             late = _late(request, left)
@@ -199,7 +200,7 @@ class _Pass:
 
     def schedule(self) -> Schedule:
         """A decision for each request, and for each running work that is to leave."""
-        found: dict[Key, Decision] = {}
+        found: dict[Request, Decision] = {}
         waiting: list[tuple[float, int, _Asked, tuple[Assignment, ...], SchedulingUnit]] = []
         for rank, asked in enumerate(self._asked):
             request = asked.request

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from inference_operator.scheduling.types import WarmWorker
-from inference_operator.state.objects import Key
+from inference_operator.state.request import Request
 
 # How many of the longest planned works, or of the running work, are looked at, for one in whose place the new one is on time.
 _TRIES = 4
@@ -33,7 +33,7 @@ class RunningUnit:
     `leaving` is how long it keeps the place once told to go, `resuming` what going on later costs it.
     """
 
-    key: Key
+    key: Request
     remaining: float
     slack: float = inf
     band: int = 0
@@ -192,7 +192,7 @@ class SchedulingUnit:
     The plan is `timeline`, `candidate` and `start`; without a timeline the work is late as things stand.
     """
 
-    key: Key
+    key: Request
     due: float
     band: int
     candidates: Sequence[Candidate]

@@ -12,6 +12,7 @@ from inference_operator.api.instants import EARLIEST, shift
 from inference_operator.api.job import Alternative, CostTerms
 from inference_operator.scheduling.estimate import Estimate
 from inference_operator.state.objects import Key, Node, Pod
+from inference_operator.state.request import Request
 from inference_operator.state.topology import Terms
 
 
@@ -126,7 +127,7 @@ class PlacementRequest:
     What `holds` its places has no end (a service).
     """
 
-    key: Key
+    key: Request
     uid: str
     revision: str
     slots: int
@@ -136,7 +137,7 @@ class PlacementRequest:
     deadline: datetime | None = None
     firm: bool = False
     holds: bool = False
-    # The warm pool that it can run in. Work without a deadline waits for it; other work may get a worker of its own to be in time.
+    # The model whose warm pool it can run in. Work without a deadline waits for that; other work may get a worker of its own.
     pool: Key | None = None
     # Set where it could also run on a warm worker of another model, which has to load its model first.
     colocated: ColocatedModel | None = None
@@ -186,7 +187,7 @@ class RunningWork:
     Running work that is not `movable` is told so that others know when its place will be free.
     """
 
-    key: Key
+    key: Request
     uid: str
     revision: str
     node: str
@@ -278,7 +279,7 @@ class PendingReason(NamedTuple):
 class Preemption:
     """Make room: for whom, and why that is worth it."""
 
-    beneficiary: Key
+    beneficiary: Request
     message: str
 
 

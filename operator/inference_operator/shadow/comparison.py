@@ -14,7 +14,7 @@ from inference_operator.scheduling.node_capacity import NodeCapacity
 from inference_operator.scheduling.scheduler import is_late
 from inference_operator.scheduling.types import Decision, Fleet, Option, PlacementRequest
 from inference_operator.shadow.features import Scene, WaitingJob
-from inference_operator.state.objects import Key
+from inference_operator.state.request import Request
 
 # The first in rank that are shown, and the most that are counted as free.
 MOST = 64
@@ -77,7 +77,7 @@ def vetoed(scene: Scene, scores: Sequence[float], threshold: float) -> tuple[boo
 
 
 def compare(
-    requests: Sequence[PlacementRequest], decisions: Mapping[Key, Decision], running_unit: Sequence[bool], now: datetime
+    requests: Sequence[PlacementRequest], decisions: Mapping[Request, Decision], running_unit: Sequence[bool], now: datetime
 ) -> tuple[Verdict, ...]:
     """The outcome for each need, in rank. Places that the policy would not give go to the next that would be in time there."""
     given = [decision.assignments if (decision := decisions.get(request.key)) is not None else () for request in requests]

@@ -11,7 +11,7 @@ from inference_operator.observability import metrics
 from inference_operator.scheduling.types import Decision, Fleet
 from inference_operator.shadow.comparison import MOST, Verdict, compare, shown, vetoed
 from inference_operator.shadow.features import RECENT_SECONDS, Table, table
-from inference_operator.state.objects import Key
+from inference_operator.state.request import Request
 
 log = logging.getLogger(__name__)
 
@@ -48,9 +48,9 @@ class Shadow:
         self._rests_until = 0.0
         self._failed = False
         # When the jobs came that came lately, those that have their place by now with them.
-        self._came: dict[Key, datetime] = {}
+        self._came: dict[Request, datetime] = {}
 
-    def watch(self, fleet: Fleet, decisions: Mapping[Key, Decision], now: datetime) -> None:
+    def watch(self, fleet: Fleet, decisions: Mapping[Request, Decision], now: datetime) -> None:
         """A pass has given these answers. They are copied, not kept."""
         if not fleet.requests:
             return
@@ -61,7 +61,7 @@ class Shadow:
         copied = dict(decisions)
         self._submit(lambda: self._look(fleet, copied, now))
 
-    def _look(self, fleet: Fleet, decisions: Mapping[Key, Decision], now: datetime) -> None:
+    def _look(self, fleet: Fleet, decisions: Mapping[Request, Decision], now: datetime) -> None:
         began = self._clock()
         try:
             outcomes = self._outcomes(fleet, decisions, now)
@@ -75,7 +75,7 @@ class Shadow:
         self._rests_until = ended + (ended - began) / _SHARE
         self._looking = False
 
-    def _outcomes(self, fleet: Fleet, decisions: Mapping[Key, Decision], now: datetime) -> list[Verdict]:
+    def _outcomes(self, fleet: Fleet, decisions: Mapping[Request, Decision], now: datetime) -> list[Verdict]:
         recent = now - timedelta(seconds=RECENT_SECONDS)
         came = {**self._came, **{request.key: request.created for request in fleet.requests if request.created >= recent}}
         self._came = {key: created for key, created in came.items() if created >= recent}

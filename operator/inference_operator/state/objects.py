@@ -9,11 +9,8 @@ from typing import NamedTuple
 from inference_operator.api.conditions import Reason
 from inference_operator.api.job import InferenceJobSpec, InferenceJobStatus, Placement
 from inference_operator.api.model import InferenceModelSpec, InferenceModelStatus
-from inference_operator.state.load import ScalingMetrics
-from inference_operator.state.power import Drawn
 from inference_operator.state.resources import Amounts
-from inference_operator.state.topology import Terms
-from inference_protocol.messages import TaskState, Telemetry, TerminationReport
+from inference_protocol.messages import Telemetry, TerminationReport
 
 TaskId = tuple[str, int]
 """A task on a warm worker: its job's uid, and which attempt it is."""
@@ -135,8 +132,6 @@ class Pod:
     created: datetime | None = None
     started: datetime | None = None
     ended: datetime | None = None
-    # Set in the stand-in for a pod of a job whose attempt runs on a warm worker: all else is the worker's, as seen from the job.
-    hosted_task: "HostedTask | None" = None
 
     @property
     def number(self) -> int:
@@ -147,17 +142,6 @@ class Pod:
     def terminal(self) -> bool:
         """Whether it holds nothing on its node any more."""
         return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
-
-
-@dataclass(frozen=True, slots=True)
-class HostedTask:
-    """An attempt on a warm worker. `state` is None until the worker has said how it stands, which ordering it makes it do.
-
-    `waited` says that the worker has ended while it ran another task, as far as is known.
-    """
-
-    state: TaskState | None
-    waited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,47 +196,3 @@ class MetricsApi:
 
     state: MetricsApiState
     owner: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """Everything that the decisions about one job look at: a snapshot."""
-
-    job: Job
-    model: Model | None
-    pods: tuple[Pod, ...]
-    has_service: bool = False
-    create_failure: CreateFailure | None = None
-    # Uids of pods whose node is gone or out of reach. They may never end, so nothing waits for them.
-    lost: frozenset[str] = frozenset()
-    readings: dict[str, Reading] = field(default_factory=dict)
-    # What the devices of these pods have drawn, by the pods' and the devices' uids.
-    meters: Mapping[str, Mapping[str, Drawn]] = field(default_factory=dict)
-    scaling_metrics: ScalingMetrics | None = None
-    # HPAs that scale this job, and one that has the name that ours would have.
-    autoscalers: tuple[Autoscaler, ...] = ()
-    metrics_api: MetricsApi = field(default_factory=lambda: MetricsApi(MetricsApiState.DISABLED))
-    # The claims of the job's namespace whose volumes can't be mounted everywhere, and where they can.
-    volumes: Mapping[str, Terms] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class PoolObserved:
-    """Everything that the decisions about a model's warm pool look at: a snapshot.
-
-    `tasks` counts the tasks on each worker, `busy_seconds` is what they should still take, `idle_seconds` (by uid) how long a
-    worker says that it has had none, `colocated` the files of other models that it says it has loaded, `device_free_bytes` what its
-    own model has left of its device. `orphaned_tasks` are those whose job is gone or has gone on elsewhere, with their worker.
-    """
-
-    model: Model
-    pods: tuple[Pod, ...]
-    tasks: dict[Key, int] = field(default_factory=dict)
-    busy_seconds: dict[Key, float] = field(default_factory=dict)
-    idle_seconds: dict[str, float] = field(default_factory=dict)
-    colocated: dict[Key, frozenset[str]] = field(default_factory=dict)
-    device_free_bytes: dict[Key, int] = field(default_factory=dict)
-    volumes: Mapping[str, Terms] = field(default_factory=dict)
-    orphaned_tasks: tuple[tuple[Key, TaskId], ...] = ()
-    create_failure: CreateFailure | None = None
-    lost: frozenset[str] = frozenset()

@@ -19,14 +19,13 @@ from inference_operator.state.objects import (
     MetricsApiState,
     Model,
     Node,
-    Observed,
     Pod,
-    PoolObserved,
     Reading,
     Worker,
 )
-from inference_operator.state.pool_key import pool_key
+from inference_operator.state.observed import Observed, PoolObserved
 from inference_operator.state.power import Drawn, Exporter
+from inference_operator.state.request import Request, job_request, pool_request
 from inference_operator.state.task_index import NEWS_TAKE, TaskIndex
 from inference_operator.state.volumes import Volumes
 
@@ -52,7 +51,7 @@ class Store:
         # Services by their job's uid.
         self.services: dict[str, Key] = {}
         self.readings: dict[str, Reading] = {}
-        self.create_failures: dict[Key, CreateFailure] = {}
+        self.create_failures: dict[Request, CreateFailure] = {}
         # Measures of serving jobs by their uid.
         self.scaling_metrics: dict[str, ScalingMetrics] = {}
         self.autoscalers: dict[Key, Autoscaler] = {}
@@ -81,7 +80,7 @@ class Store:
             return False
         self._unlink(old)
         if old is not None and old.uid != job.uid:
-            self.create_failures.pop(job.key, None)
+            self.create_failures.pop(job_request(job.key), None)
         self.jobs[job.key] = job
         self._keys_by_uid[job.uid] = job.key
         self.task_index.link(job)
@@ -98,7 +97,7 @@ class Store:
             return
         self._unlink(old)
         del self.jobs[key]
-        self.create_failures.pop(key, None)
+        self.create_failures.pop(job_request(key), None)
         self.task_index.drop_tasks_of(old)
 
     def _unlink(self, job: Job | None) -> None:
@@ -245,21 +244,22 @@ class Store:
         # A uid in a label of another namespace is a forgery: owners and what they own share theirs.
         pods = tuple(pod for pod in self.workers_of(job.uid) if pod.key.namespace == key.namespace)
         readings = {pod.uid: self.readings[pod.uid] for pod in pods if pod.uid in self.readings}
-        if (hosted := self.task_index.view(job)) is not None:
-            pods = (*pods, hosted)
-            warm_worker = self.pods[hosted.key].worker
-            own = model is not None and warm_worker is not None and warm_worker.job_uid == model.uid
+        seen = pods
+        if (hosted := self.task_index.attempt(job)) is not None:
+            seen = (*pods, hosted.pod)
+            own = model is not None and hosted.pod.worker is not None and hosted.pod.worker.job_uid == model.uid
             if (reading := self.task_index.reading(hosted, job, own=own)) is not None:
-                readings[hosted.uid] = reading
+                readings[hosted.pod.uid] = reading
         return Observed(
             job=job,
             model=model,
             pods=pods,
             has_service=job.uid in self.services,
-            create_failure=self.create_failures.get(key),
-            lost=frozenset(pod.uid for pod in pods if self._is_lost(pod)),
+            create_failure=self.create_failures.get(job_request(key)),
+            lost=frozenset(pod.uid for pod in seen if self._is_lost(pod)),
             readings=readings,
-            meters={pod.uid: dict(self.meters[pod.uid]) for pod in pods if pod.uid in self.meters},
+            meters={pod.uid: dict(self.meters[pod.uid]) for pod in seen if pod.uid in self.meters},
+            hosted=hosted,
             scaling_metrics=self.scaling_metrics.get(job.uid),
             autoscalers=self.autoscalers_of(key),
             metrics_api=self.metrics_api,
@@ -291,7 +291,7 @@ class Store:
             },
             volumes=self.volumes.terms(key.namespace),
             orphaned_tasks=tuple((pod.key, id_) for pod in pods for id_ in self.task_index.orphaned_tasks(pod, now)),
-            create_failure=self.create_failures.get(pool_key(key)),
+            create_failure=self.create_failures.get(pool_request(key)),
             lost=frozenset(pod.uid for pod in pods if self._is_lost(pod)),
         )
 

@@ -8,8 +8,9 @@ import msgspec
 
 from inference_operator.api.instants import shift
 from inference_operator.api.job import AttemptOutcome, AttemptStatus
+from inference_operator.state.attempt import Attempt, HostedTask, is_running
 from inference_operator.state.finished import is_finished
-from inference_operator.state.objects import HostedTask, Job, Key, Pod, PodPhase, Reading, TaskId, Worker
+from inference_operator.state.objects import Job, Key, Pod, Reading, TaskId
 from inference_protocol.messages import TaskState
 
 # What is unknown for longer than this is not merely news that are still under way.
@@ -83,7 +84,7 @@ class TaskIndex:
         """A worker was told to stop the task: until it says that it has, nobody needs to tell it again."""
         self._stopping.add((uid, attempt))
 
-    # their hosts
+    # the warm workers that run them
 
     def worker_seen(self, pod: Pod) -> None:
         """A warm worker that has ended: what it ran then is remembered."""
@@ -146,52 +147,43 @@ class TaskIndex:
 
     # views
 
-    def view(self, job: Job) -> Pod | None:
-        """The warm worker that has the job's newest attempt, as if it were the attempt's own pod."""
-        attempt = job.status.last_attempt
-        warm_worker = self._pods.get(Key(job.key.namespace, attempt.pod)) if attempt is not None else None
-        if attempt is None or warm_worker is None or warm_worker.worker is None or not warm_worker.worker.pool:
+    def attempt(self, job: Job) -> Attempt | None:
+        """The job's newest attempt, where a warm worker runs it; None where none does."""
+        told = job.status.last_attempt
+        warm_worker = self._pods.get(Key(job.key.namespace, told.pod)) if told is not None else None
+        if told is None or warm_worker is None or warm_worker.worker is None or not warm_worker.worker.pool:
             return None
-        own = (job.uid, attempt.number)
+        own = (job.uid, told.number)
         known = self.tasks.get(own)
         state, heard = known if known is not None else (None, None)
-        if attempt.outcome is not AttemptOutcome.RUNNING and not _may_go_on(attempt, warm_worker, state):
+        if told.outcome is not AttemptOutcome.RUNNING and not _may_go_on(told, warm_worker, state):
             return None
         stopping = own in self._stopping or (state is not None and state.stopping)
-        placement = job.status.placement
         report = state.report if state is not None else None
-        phase = warm_worker.phase
-        if report is not None and not warm_worker.terminal:
-            phase = PodPhase.FAILED if report.outcome == "Failed" else PodPhase.SUCCEEDED
-        started = ordered = placement.decision_time if placement is not None else warm_worker.started
-        ended = heard
-        if state is not None and heard is not None and state.ran_seconds is not None:
-            # What the worker did and drew before its turn came, and since it ended, is others'.
-            ended = shift(heard, -(state.ended_seconds or 0.0))
-            began = shift(ended, -state.ran_seconds)
-            started = began if ordered is None else max(ordered, began)
-        return replace(
-            warm_worker,
-            phase=phase,
-            deleting=warm_worker.deleting or stopping,
+        ordered, started, ended = _times(job, warm_worker, state, heard)
+        leaving = warm_worker.deleting or stopping
+        return Attempt(
+            number=told.number,
+            runner=HostedTask(warm_worker, state, waited=report is None and self._last_run.get(warm_worker.uid, own) != own),
+            revision=state.revision if state is not None else None,
+            accelerator=warm_worker.worker.accelerator,
+            placement=job.status.placement,
             # An order that was heard is not yet work that goes on: that is what the worker's telemetry tells.
-            ready=warm_worker.ready and self._works_on(warm_worker, job.uid, attempt.number),
-            worker=Worker(
-                job.uid, attempt.number, state.revision if state is not None else "", warm_worker.worker.accelerator, placement
-            ),
+            running=report is None and not leaving and is_running(warm_worker) and self._works_on(warm_worker, *own),
+            leaving=leaving,
+            terminal=warm_worker.terminal or report is not None,
             report=report if report is not None else warm_worker.report if warm_worker.terminal else None,
             created=ordered,
             started=started,
             ended=ended if report is not None else warm_worker.ended,
-            hosted_task=HostedTask(state, waited=report is None and self._last_run.get(warm_worker.uid, own) != own),
         )
 
-    def reading(self, warm_worker: Pod, job: Job, *, own: bool) -> Reading | None:
+    def reading(self, attempt: Attempt, job: Job, *, own: bool) -> Reading | None:
         """A warm worker's reading as a job's: its progress, nothing of the others', and the worker's model if that is its `own`."""
-        reading = self._readings.get(warm_worker.uid)
+        reading = self._readings.get(attempt.pod.uid)
         if reading is None:
             return None
-        id_ = (job.uid, warm_worker.number)
+        id_ = (job.uid, attempt.number)
         progress = next((task.progress for task in reading.telemetry.tasks if (task.uid, task.attempt) == id_), None)
         model = reading.telemetry.model if own else None
         return replace(reading, telemetry=msgspec.structs.replace(reading.telemetry, progress=progress, model=model, sketch={}))
@@ -200,6 +192,19 @@ class TaskIndex:
         reading = self._readings.get(warm_worker.uid)
         tasks = reading.telemetry.tasks if reading is not None else ()
         return any((task.uid, task.attempt) == (uid, attempt) and task.state == "Running" for task in tasks)
+
+
+def _times(
+    job: Job, warm_worker: Pod, state: TaskState | None, heard: datetime | None
+) -> tuple[datetime | None, datetime | None, datetime | None]:
+    """When a task was ordered, began to run, and ended. What its worker did and drew before and after that is others'."""
+    placement = job.status.placement
+    ordered = placement.decision_time if placement is not None else warm_worker.started
+    if state is None or heard is None or state.ran_seconds is None:
+        return ordered, ordered, heard
+    ended = shift(heard, -(state.ended_seconds or 0.0))
+    began = shift(ended, -state.ran_seconds)
+    return ordered, began if ordered is None else max(ordered, began), ended
 
 
 def _at_work(job: Job) -> Key | None:

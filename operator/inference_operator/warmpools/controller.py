@@ -1,4 +1,4 @@
-"""One model's warm pool from view to deed, and the pools as the scheduler sees them."""
+"""The warm pools as the store shows them: what each wants, what is to be done about it, and its workers as places."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from datetime import datetime
 from inference_operator.runtime.clock import Clock
 from inference_operator.scheduling.types import Decision, PlacementRequest, PoolDemand, WarmWorker
 from inference_operator.settings import Settings
-from inference_operator.state.objects import Key, Model, PoolObserved
-from inference_operator.state.pool_key import pool_key
+from inference_operator.state.objects import Key, Model
+from inference_operator.state.observed import PoolObserved
 from inference_operator.state.store import Store
 from inference_operator.warmpools.credentials import Tokens
-from inference_operator.warmpools.eligibility import Pool, pool_of
-from inference_operator.warmpools.pool import PoolState, plan_pool, pool_request, pool_state, warm_workers
+from inference_operator.warmpools.places import warm_workers
+from inference_operator.warmpools.pool import PoolState, plan_pool, pool_placement_request, pool_state
 from inference_operator.workers.actions import CreatePod, Plan
 
 
@@ -21,10 +21,9 @@ class Look:
     """One look at a model's pool, with what it wants placed; made once for all that is decided by it."""
 
     observed: PoolObserved
-    pool: Pool | None
     state: PoolState
     demand: PoolDemand
-    placement_request: PlacementRequest | None
+    request: PlacementRequest | None
     now: datetime
 
 
@@ -38,32 +37,30 @@ class Pools:
         self._tokens = tokens
 
     def models(self) -> list[Key]:
-        """The models that have a pool, or workers of one that they had."""
+        """Return the models that have a pool, or workers of one that they had."""
         found = self._store.models.items()
         return [key for key, model in found if _has_pool(model) or self._store.workers_of(model.uid)]
 
     def look(self, model: Key, demand: PoolDemand) -> Look | None:
-        """How a pool stands now; None when its model is gone."""
+        """Return how a pool stands now; None when its model is gone."""
         now = self._clock.now()
         observed = self._store.observe_pool(model, now)
         if observed is None:
             return None
-        pool = pool_of(observed.model, self._settings)
-        state = pool_state(observed, pool, demand, self._settings, now)
-        return Look(observed, pool, state, demand, pool_request(observed, pool, state, demand, self._settings, now), now)
+        state = pool_state(observed, demand, self._settings, now)
+        return Look(observed, state, demand, pool_placement_request(observed, state, demand, self._settings, now), now)
 
     def plan(self, look: Look, decision: Decision | None) -> Plan:
-        """What to do about a pool."""
-        return plan_pool(look.observed, look.pool, look.state, decision, self._settings, self._tokens, look.now)
+        """Return what to do about a pool."""
+        return plan_pool(look.observed, look.state, decision, self._settings, self._tokens, look.now)
 
     def warm_workers(self, looks: Iterable[Look], blocked: Iterable[Key]) -> tuple[WarmWorker, ...]:
-        """The pools' workers as places for tasks. Pools that found no room are `blocked`: they will not grow soon."""
+        """Return the pools' workers as places for tasks. Pools of `blocked` models found no room: they will not grow soon."""
         full = frozenset(blocked)
         found: list[WarmWorker] = []
         for look in looks:
-            if look.pool is not None:
-                is_full = pool_key(look.observed.model.key) in full
-                found += warm_workers(look.observed, look.pool, look.state, look.demand, self._settings, look.now, blocked=is_full)
+            is_full = look.observed.model.key in full
+            found += warm_workers(look.observed, look.state, look.demand, self._settings, look.now, blocked=is_full)
         return tuple(found)
 
 

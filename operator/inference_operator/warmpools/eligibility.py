@@ -1,87 +1,82 @@
 """Which jobs can run on warm workers, and what those are made of."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-import msgspec
-
-from inference_operator.api import names
-from inference_operator.api.conditions import Reason
+from inference_operator.api.conditions import ConditionType, Reason, Truth, find
 from inference_operator.api.instants import EARLIEST
 from inference_operator.api.job import Accelerator, Backend, InferenceJobSpec, InferenceJobStatus
 from inference_operator.api.model import Profile, Sharing, WarmPool
 from inference_operator.api.schema import rfc3339
-from inference_operator.jobs import admission
 from inference_operator.scheduling.estimate import find_profile, wanted
 from inference_operator.scheduling.types import ColocatedModel, ModelMemory, Offer, mounted
 from inference_operator.settings import Settings
-from inference_operator.state.objects import Job, Key, Model, Observed
-from inference_operator.state.pool_key import pool_key
-from inference_operator.workers.backend import chosen
-from inference_operator.workers.options import classes
-from inference_operator.workers.pod import batch_task, claims, images
-from inference_operator.workers.source import model_source
-from inference_protocol.messages import ModelSource, TaskOrder
+from inference_operator.state.objects import Job, Key, Model
+from inference_operator.state.observed import Observed
+from inference_operator.workers.options import classes, worker_resources
+from inference_operator.workers.pod import batch_task, pool_pod, worker_config
+from inference_operator.workers.resolve import Refusal, ResolvedJob, resolve
+from inference_operator.workers.template_hash import template_hash, template_placement
+from inference_protocol.messages import TaskOrder
 
-_NO_ROOM = (Reason.NO_FREE_CAPACITY.value, Reason.NO_NODE_FITS.value)
+_NO_ROOM = frozenset({Reason.NO_FREE_CAPACITY, Reason.NO_NODE_FITS})
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """What a model's warm workers are made of. `like` is a job that would get such a worker; `backend` is never AUTO."""
+    """What a model's warm workers are made of: `like` is a job that would get such a worker, `mounts` all that they mount."""
 
     spec: WarmPool
-    source: ModelSource
-    backend: Backend
+    model: Model
+    like: ResolvedJob
+    mounts: Mapping[str, bool]
     revision: str
-    like: Observed
-    mounts: dict[str, bool]
+
+
+def resolve_pool(model: Model, settings: Settings) -> Pool | Refusal | None:
+    """Return the pool that a model asks for, why it can't have one, or None where it asks for none."""
+    if model.spec is None or model.spec.warm_pool is None:
+        return None
+    spec = model.spec.warm_pool
+    # A job that serves holds its place as a warm worker does, and asks for the same.
+    asked = InferenceJobSpec(model=model.key.name, accelerator=spec.accelerator, batch_size=spec.batch_size, backend=spec.backend)
+    job = Job(model.key, model.uid, model.generation, model.resource_version, EARLIEST, False, asked, InferenceJobStatus())
+    like = resolve(Observed(job, model, ()), asked, settings)
+    if isinstance(like, Refusal):
+        return like
+    mounts = dict(sorted((dict(like.claims) | dict.fromkeys(spec.claims, True)).items()))
+    return Pool(spec, model, like, mounts, _revision(model, like, mounts, settings))
+
+
+def _revision(model: Model, like: ResolvedJob, mounts: Mapping[str, bool], settings: Settings) -> str:
+    pods = []
+    for name in classes(like.spec.accelerator, settings):
+        of_class = settings.accelerators[name]
+        config = worker_config(like.job, like.spec, like.source, of_class, number=0, settings=settings, backend=like.backend)
+        resources = worker_resources(like.spec, model, name, of_class)
+        placement = template_placement(name)
+        pods.append(
+            pool_pod(
+                model, like.job, like.spec, config, resources, placement, number=0, revision="", mounts=mounts, settings=settings
+            )
+        )
+    return template_hash(pods)
 
 
 def pool_of(model: Model, settings: Settings) -> Pool | None:
-    """The pool that a model asks for; None for a model without, and for one that this operator's workers can't hold."""
-    if model.spec is None or model.spec.warm_pool is None:
-        return None
-    spec, like = model.spec.warm_pool, _like(model, model.spec.warm_pool)
-    if admission.refusal(like, settings, EARLIEST) is not None:
-        return None
-    source = model_source(like)
-    assert like.job.spec is not None
-    mounts = claims(like.job.spec, source) | dict.fromkeys(spec.claims, True)
-    backend = chosen(spec.backend, source.format).backend
-    parts: list[object] = [
-        source,
-        spec.batch_size,
-        spec.accelerator,
-        sorted(mounts.items()),
-        backend,
-        *images(settings, backend),
-    ]
-    parts.append([(r.accelerator, r.resources.requests, r.resources.limits) for r in model.spec.resources])
-    return Pool(spec, source, backend, names.short_hash(msgspec.json.encode(parts).decode()), like, mounts)
+    """Return the pool of a model; None for one without, and for one that this operator's workers can't hold."""
+    found = resolve_pool(model, settings)
+    return found if isinstance(found, Pool) else None
 
 
-def refusal_of(model: Model, settings: Settings) -> admission.Refusal | None:
-    """Why a model that asks for a pool has none; None where it has one, or asks for none."""
-    if model.spec is None or model.spec.warm_pool is None:
-        return None
-    return admission.refusal(_like(model, model.spec.warm_pool), settings, EARLIEST)
-
-
-def _like(model: Model, spec: WarmPool) -> Observed:
-    """A job that serves holds its place as a warm worker does, and has the same needs."""
-    asked = InferenceJobSpec(model=model.key.name, accelerator=spec.accelerator, batch_size=spec.batch_size, backend=spec.backend)
-    job = Job(model.key, model.uid, model.generation, model.resource_version, EARLIEST, False, asked, InferenceJobStatus())
-    return Observed(job, model, ())
-
-
-def takes(pool: Pool, observed: Observed) -> bool:
-    """Whether a job can run on a pool's workers: a batch on the same file that asks for nothing which they have not."""
-    spec = observed.job.spec
-    if spec is None or spec.input is None or model_source(observed) != pool.source or _is_special(spec):
+def takes(pool: Pool, job: ResolvedJob) -> bool:
+    """Return whether a job can run on a pool's workers: a batch on the same file that asks for nothing which they have not."""
+    spec, like = job.spec, pool.like
+    if spec.input is None or job.source != like.source or _is_special(spec):
         return False
-    fits = spec.batch_size <= pool.spec.batch_size and chosen(spec.backend, pool.source.format).backend is pool.backend
+    fits = spec.batch_size <= pool.spec.batch_size and job.backend is like.backend
     same_class = Accelerator.AUTO in (spec.accelerator, pool.spec.accelerator) or spec.accelerator is pool.spec.accelerator
-    return fits and same_class and mounted(claims(spec, pool.source).items(), pool.mounts)
+    return fits and same_class and mounted(job.claims.items(), pool.mounts)
 
 
 def _is_special(spec: InferenceJobSpec) -> bool:
@@ -89,16 +84,15 @@ def _is_special(spec: InferenceJobSpec) -> bool:
     return bool(spec.node_selector or spec.tolerations or spec.resources or spec.template)
 
 
-def colocated_model_of(observed: Observed, settings: Settings) -> ColocatedModel | None:
-    """What a job would ask of another model's warm worker; None for one that needs a worker of its own.
+def colocated_model_of(job: ResolvedJob, settings: Settings) -> ColocatedModel | None:
+    """Return what a job would ask of another model's warm worker; None for one that needs a worker of its own.
 
     Only what was measured is co-located: where the memory of a model is not known, nobody can tell whether there is room for it.
     """
-    spec, model = observed.job.spec, observed.model
-    if spec is None or spec.input is None or model is None or _is_special(spec):
+    spec, model, source = job.spec, job.model, job.source
+    if spec.input is None or model is None or _is_special(spec):
         return None
-    source = model_source(observed)
-    if source.digest is None or source.quantization is not None or chosen(spec.backend, source.format).backend is not Backend.ONNX:
+    if source.digest is None or source.quantization is not None or job.backend is not Backend.ONNX:
         return None
     subject = wanted(source, Backend.ONNX)
     known: list[tuple[str, ModelMemory]] = []
@@ -107,19 +101,19 @@ def colocated_model_of(observed: Observed, settings: Settings) -> ColocatedModel
         on_device = settings.accelerators[name].resource_name is not None
         if profile is not None and _is_known(profile, spec.batch_size, on_device=on_device):
             known.append((name, _memory(profile)))
-    mounts = tuple(sorted(claims(spec, source).items()))
-    return ColocatedModel(observed.job.key.namespace, source.digest, spec.batch_size, mounts, tuple(known)) if known else None
+    mounts = tuple(sorted(job.claims.items()))
+    return ColocatedModel(job.job.key.namespace, source.digest, spec.batch_size, mounts, tuple(known)) if known else None
 
 
 def offer_of(pool: Pool, accelerator: str, memory_bytes: int | None) -> Offer | None:
-    """What a pool's workers of a class have for co-located models; None where the pool wants none, or room can't be reckoned.
+    """Return what a pool's workers of a class have for other models; None where the pool wants none, or room can't be reckoned.
 
     `memory_bytes` is what their processes may use. What a device has left each worker tells of its own.
     """
-    model = pool.like.model
-    if pool.spec.sharing is Sharing.NONE or memory_bytes is None or model is None or pool.backend is not Backend.ONNX:
+    model, like = pool.model, pool.like
+    if pool.spec.sharing is Sharing.NONE or memory_bytes is None or like.backend is not Backend.ONNX:
         return None
-    own = find_profile(model, wanted(pool.source, pool.backend), accelerator=accelerator, batch_size=pool.spec.batch_size)
+    own = find_profile(model, wanted(like.source, like.backend), accelerator=accelerator, batch_size=pool.spec.batch_size)
     if own is None or not own.memory_bytes:
         return None
     room = ModelMemory(max(0, memory_bytes - own.memory_bytes))
@@ -135,22 +129,20 @@ def _memory(profile: Profile | None) -> ModelMemory:
     return ModelMemory(profile.memory_bytes, profile.device_bytes) if profile is not None else ModelMemory(0)
 
 
-def order(observed: Observed, attempt: int, revision: str, accelerator: str) -> TaskOrder:
-    """What a warm worker of a class is told of an attempt."""
-    job, spec = observed.job, observed.job.spec
-    assert spec is not None
+def task_order(job: ResolvedJob, attempt: int, accelerator: str) -> TaskOrder:
+    """Return what a warm worker of a class is told of an attempt."""
+    spec, source = job.spec, job.source
     task = batch_task(spec)
     assert task is not None, "only batches are handed over"
-    source = model_source(observed)
-    subject = wanted(source, chosen(spec.backend, source.format).backend)
-    memory = _memory(find_profile(observed.model, subject, accelerator=accelerator, batch_size=spec.batch_size))
+    subject = wanted(source, job.backend)
+    memory = _memory(find_profile(job.model, subject, accelerator=accelerator, batch_size=spec.batch_size))
     return TaskOrder(
-        namespace=job.key.namespace,
-        job=job.key.name,
-        uid=job.uid,
+        namespace=job.job.key.namespace,
+        job=job.job.key.name,
+        uid=job.job.uid,
         attempt=attempt,
-        revision=revision,
-        created=rfc3339(job.created),
+        revision=job.revision,
+        created=rfc3339(job.job.created),
         model=source,
         batch_size=spec.batch_size,
         task=task,
@@ -159,19 +151,19 @@ def order(observed: Observed, attempt: int, revision: str, accelerator: str) -> 
     )
 
 
-def pool_for(observed: Observed, settings: Settings) -> Key | None:
-    """The pool that a job waits for; None for one that gets its own worker, also when the pool is failing."""
-    model = observed.model
-    pool = pool_of(model, settings) if model is not None else None
-    if model is None or pool is None or not takes(pool, observed):
+def pool_for(job: ResolvedJob, settings: Settings) -> Key | None:
+    """Return the model whose pool a job waits for; None for one that gets its own worker, also when the pool is failing."""
+    pool = pool_of(job.model, settings) if job.model is not None else None
+    if pool is None or not takes(pool, job) or is_failing(pool.model):
         return None
-    return None if is_failing(model) else pool_key(model.key)
+    return pool.model.key
 
 
 def is_failing(model: Model) -> bool:
-    """Whether jobs stay away from the model's pool for now: none of its workers is ready, and it says why."""
+    """Return whether jobs stay away from the model's pool for now: none of its workers is ready, and it says why."""
     told = model.status.warm_pool
-    if told is None or told.message is None or told.ready:
+    ready = find(told.conditions, ConditionType.READY) if told is not None else None
+    if told is None or told.ready or ready is None or ready.status is not Truth.FALSE:
         return False
     # Where a warm worker finds no room the job's own would find none either, and the job is told what the pool waits for.
-    return not told.message.startswith(_NO_ROOM)
+    return ready.reason not in _NO_ROOM

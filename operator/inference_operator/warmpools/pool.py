@@ -7,44 +7,59 @@ idle for as long as the model says. All of it follows from what is there: a new 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
 from inference_operator.api import names
+from inference_operator.api.conditions import AnyReason, Condition, ConditionType, Reason, Truth, UndatedCondition, dated
 from inference_operator.api.instants import EARLIEST, shift
 from inference_operator.api.job import AttemptOutcome, Backend
-from inference_operator.api.model import Sharing, WarmPoolStatus
-from inference_operator.api.quantity import parse_quantity
-from inference_operator.jobs.replicas import PERMANENT_RETRY_SECONDS
-from inference_operator.scheduling.types import Assignment, Decision, Explanation, Offer, PlacementRequest, PoolDemand, WarmWorker
+from inference_operator.api.model import WarmPoolStatus
+from inference_operator.scheduling.types import Assignment, Decision, Explanation, Option, PlacementRequest, PoolDemand
 from inference_operator.settings import Settings
-from inference_operator.state.objects import Key, Model, Pod, PoolObserved, Worker
-from inference_operator.state.pool_key import pool_key
+from inference_operator.state.attempt import is_running, own_attempt
+from inference_operator.state.objects import Key, Pod, Worker
+from inference_operator.state.observed import PoolObserved
+from inference_operator.state.request import pool_request
 from inference_operator.warmpools.credentials import Tokens
-from inference_operator.warmpools.eligibility import Pool, offer_of, refusal_of
+from inference_operator.warmpools.eligibility import Pool, resolve_pool
 from inference_operator.workers.actions import Action, CreatePod, DeletePod, Plan, StopTask, WriteModelStatus
-from inference_operator.workers.attempts import backoff_seconds, ending_of, is_running
+from inference_operator.workers.attempts import PERMANENT_RETRY_SECONDS, backoff_seconds, ending_of
 from inference_operator.workers.creation import assumed, placement_at
-from inference_operator.workers.options import nodes_of, options, worker_resources
+from inference_operator.workers.options import bound, nodes_of, options, worker_resources
 from inference_operator.workers.pod import pool_pod, worker_config
 from inference_operator.workers.pod_problems import problem_of
+from inference_operator.workers.resolve import Refusal
 from inference_operator.workers.triton import pod_amounts
+
+_MESSAGE_LENGTH = 4096
+
+
+class Fault(NamedTuple):
+    """What is wrong with a pool."""
+
+    reason: AnyReason
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
 class PoolState:
-    """How a pool's workers stand. `stale` ones have an older revision; they end what they do and go.
+    """How a pool's workers stand. `pool` is None for a model without one, and where a `refusal` says why it has none.
 
-    `failed` are the ended ones that failed in a row, by number: none once one answers that came after them. `fault` says what is
-    wrong, for as long as jobs should stay away for it, and `retry` when the next worker is tried.
+    `stale` workers have an older revision; they end what they do and go. `failed` are the ended ones that failed in a row, by
+    number: none once one answers that came after them. `fault` says what is wrong, for as long as jobs should stay away for it,
+    and `retry` when the next worker is tried.
     """
 
+    pool: Pool | None
+    refusal: Refusal | None
     wanted: int
     current: tuple[Pod, ...]
     stale: tuple[Pod, ...]
     ended: tuple[Pod, ...]
     failed: tuple[Pod, ...]
-    fault: str | None
+    fault: Fault | None
     retry: datetime | None
 
     @property
@@ -58,8 +73,10 @@ class PoolState:
         return max(0, self.wanted - len(self.current))
 
 
-def pool_state(observed: PoolObserved, pool: Pool | None, demand: PoolDemand, settings: Settings, now: datetime) -> PoolState:
+def pool_state(observed: PoolObserved, demand: PoolDemand, settings: Settings, now: datetime) -> PoolState:
     """Judge a pool by what is observed of it. Without a pool, all its workers are stale."""
+    resolved = resolve_pool(observed.model, settings)
+    refusal, pool = (resolved, None) if isinstance(resolved, Refusal) else (None, resolved)
     live = [p for p in observed.pods if not p.terminal and not p.deleting and p.uid not in observed.lost]
     current = tuple(p for p in live if pool is not None and p.worker is not None and p.worker.revision == pool.revision)
     ended = tuple(sorted((p for p in observed.pods if p.terminal and not p.deleting), key=lambda p: p.number))
@@ -67,8 +84,8 @@ def pool_state(observed: PoolObserved, pool: Pool | None, demand: PoolDemand, se
     wanted = min(max(pool.spec.min, busy), pool.spec.max) if pool is not None else 0
     stale = tuple(p for p in live if p not in current)
     failed = _failed(ended, current, pool) if pool is not None else ()
-    state = PoolState(wanted, current, stale, ended, failed, None, None)
-    if pool is None or not (faults := [*_failure(failed, pool.revision, settings), *_refusal(observed, settings)]):
+    state = PoolState(pool, refusal, wanted, current, stale, ended, failed, None, None)
+    if pool is None or not (faults := [*_failure(failed, pool.revision, settings), *_create_failure(observed, settings)]):
         return state
     retry, fault = max(faults)
     # What is more than the minimum is tried by the next job, which would stay away from a pool that says it is at fault.
@@ -77,41 +94,42 @@ def pool_state(observed: PoolObserved, pool: Pool | None, demand: PoolDemand, se
 
 
 def _failed(ended: Sequence[Pod], current: Sequence[Pod], pool: Pool) -> tuple[Pod, ...]:
-    endings = ((p, ending_of(p, pool.revision)) for p in ended)
+    endings = ((p, ending_of(own_attempt(p), pool.revision)) for p in ended)
     failed = tuple(p for p, ending in endings if ending is not None and ending.outcome is AttemptOutcome.FAILED)
     newest = max((p.number for p in failed), default=0)
     return () if any(is_running(p) and p.number > newest for p in current) else failed
 
 
-def _failure(failed: Sequence[Pod], revision: str, settings: Settings) -> Iterator[tuple[datetime, str]]:
+def _failure(failed: Sequence[Pod], revision: str, settings: Settings) -> Iterator[tuple[datetime, Fault]]:
     """When the next is tried after those that failed, and what the newest failed of."""
-    ending = ending_of(failed[-1], revision) if failed else None
+    ending = ending_of(own_attempt(failed[-1]), revision) if failed else None
     if ending is None:
         return
     first, newest = failed[0], failed[-1]
     # The first and the newest are kept: their numbers tell how many there were.
     wait = PERMANENT_RETRY_SECONDS if ending.permanent else backoff_seconds(1 + newest.number - first.number, settings)
-    yield shift(newest.ended or newest.created or EARLIEST, wait), f"{ending.reason}: {ending.message}"
+    yield shift(newest.ended or newest.created or EARLIEST, wait), Fault(ending.reason, ending.message)
 
 
-def _refusal(observed: PoolObserved, settings: Settings) -> Iterator[tuple[datetime, str]]:
+def _create_failure(observed: PoolObserved, settings: Settings) -> Iterator[tuple[datetime, Fault]]:
     """When the API server is asked again after it has refused, and what it said."""
     if (create_failure := observed.create_failure) is not None:
-        yield shift(create_failure.time, settings.backoff_limit_seconds), f"{create_failure.reason}: {create_failure.message}"
+        yield shift(create_failure.time, settings.backoff_limit_seconds), Fault(create_failure.reason, create_failure.message)
 
 
-def pool_request(
-    observed: PoolObserved, pool: Pool | None, state: PoolState, demand: PoolDemand, settings: Settings, now: datetime
+def pool_placement_request(
+    observed: PoolObserved, state: PoolState, demand: PoolDemand, settings: Settings, now: datetime
 ) -> PlacementRequest | None:
     """The workers that a pool wants placed now. They are as urgent as the most urgent job that waits for them."""
+    pool = state.pool
     if pool is None or not state.missing or (state.retry is not None and state.retry > now):
         return None
     return PlacementRequest(
-        key=pool_key(observed.model.key),
+        key=pool_request(observed.model.key),
         uid=observed.model.uid,
         revision=pool.revision,
         slots=state.missing,
-        options=options(replace(pool.like, volumes=observed.volumes), settings, pool.mounts),
+        options=_options(pool, observed, settings),
         created=EARLIEST,
         priority=demand.priority,
         holds=True,
@@ -119,39 +137,41 @@ def pool_request(
     )
 
 
+def _options(pool: Pool, observed: PoolObserved, settings: Settings) -> tuple[Option, ...]:
+    like = pool.like
+    volumes = bound(pool.mounts, observed.volumes)
+    return options(like.job, like.spec, pool.model, like.source, like.backend, settings, volumes)
+
+
 def plan_pool(
     observed: PoolObserved,
-    pool: Pool | None,
     state: PoolState,
     decision: Decision | None,
     settings: Settings,
     tokens: Tokens,
     now: datetime,
 ) -> Plan:
-    """Workers to make and to let go, and the pool's status."""
+    """Return the workers to make and to let go, and the pool's status."""
     actions: list[Action] = []
+    pool = state.pool
     if decision is not None and pool is not None and (decision.uid, decision.revision) == (observed.model.uid, pool.revision):
         taken = max((p.number for p in observed.pods), default=0)
         for offset, (given, why) in enumerate(decision.explained[: state.missing], start=1):
-            actions.append(
-                _create(observed.model, pool, given, why, number=taken + offset, settings=settings, tokens=tokens, now=now)
-            )
+            actions.append(_create(pool, given, why, number=taken + offset, settings=settings, tokens=tokens, now=now))
     over = _over(observed, pool, state) if pool is not None else frozenset()
-    gone = [
-        (p, cause) for p in (*state.stale, *state.current) if (cause := _why_let_go(p, observed, pool, state, over)) is not None
-    ]
+    gone = [(p, cause) for p in (*state.stale, *state.current) if (cause := _why_let_go(p, observed, state, over)) is not None]
     actions.extend(DeletePod(p.key, p.uid, cause) for p, cause in gone)
     # The newest that failed keeps the last words, and the first tells with it how many did; others only fill the list.
     kept = (*state.failed[:1], *state.failed[-1:])
     actions.extend(DeletePod(p.key, p.uid, "ended") for p in state.ended if p not in kept)
-    status = _status(observed, pool, state, decision, settings)
+    status = _status(observed, state, decision, now)
     if status != observed.model.status.warm_pool:
         model = observed.model
         written = replace(model.status, warm_pool=status)
         actions.append(WriteModelStatus(model.key, model.uid, written, model.resource_version))
     # At the end, since a worker that does not answer ends the plan.
     actions.extend(_stop_orphaned_tasks(observed))
-    return Plan(tuple(actions), _recheck(observed, pool, state, now))
+    return Plan(tuple(actions), _recheck(observed, state, now))
 
 
 def _stop_orphaned_tasks(observed: PoolObserved) -> list[StopTask]:
@@ -168,11 +188,11 @@ def _stop_orphaned_tasks(observed: PoolObserved) -> list[StopTask]:
     ]
 
 
-def _why_let_go(pod: Pod, observed: PoolObserved, pool: Pool | None, state: PoolState, over: frozenset[str]) -> str | None:
+def _why_let_go(pod: Pod, observed: PoolObserved, state: PoolState, over: frozenset[str]) -> str | None:
     """Why a worker without tasks is not kept; None when it is."""
     if observed.tasks.get(pod.key):
         return None
-    if pool is None:
+    if state.pool is None:
         return "the model has no warm pool any more"
     if pod in state.stale:
         return "the model or its pool has changed"
@@ -186,12 +206,13 @@ def _over(observed: PoolObserved, pool: Pool, state: PoolState) -> frozenset[str
     return frozenset(idle[::-1][: max(0, len(state.current) - state.wanted)])
 
 
-def _recheck(observed: PoolObserved, pool: Pool | None, state: PoolState, now: datetime) -> datetime | None:
+def _recheck(observed: PoolObserved, state: PoolState, now: datetime) -> datetime | None:
     """When to look again though nothing happens to the pool: at a retry, or when a worker will have been idle for long enough.
 
     The end of a task is no event of its pool, so one that is over its minimum is looked at while all are busy too.
     """
     times = [state.retry] if state.retry is not None and state.retry > now else []
+    pool = state.pool
     if pool is not None and len(state.current) > pool.spec.min:
         waits = [_still_to_wait(p, observed, pool.spec.idle_seconds) for p in state.current]
         times.append(shift(now, min(waits) + 1.0))
@@ -203,43 +224,60 @@ def _still_to_wait(pod: Pod, observed: PoolObserved, idle_seconds: float) -> flo
     return max(idle_seconds - idle, 0.0)
 
 
-def _status(
-    observed: PoolObserved, pool: Pool | None, state: PoolState, decision: Decision | None, settings: Settings
-) -> WarmPoolStatus | None:
-    if pool is None:
-        refused = refusal_of(observed.model, settings)
-        return WarmPoolStatus(message=f"{refused.reason}: {refused.message}"[:4096]) if refused is not None else None
-    message = _why_not_more(state, decision)
+def _status(observed: PoolObserved, state: PoolState, decision: Decision | None, now: datetime) -> WarmPoolStatus | None:
+    if state.pool is None and state.refusal is None:
+        return None
     before = observed.model.status.warm_pool
-    if message is not None and before is not None and before.message is not None:
-        # Counts in the words move all the time; while the reason stands, so do they.
-        message = before.message if before.message.split(":")[0] == message.split(":")[0] else message
-    return WarmPoolStatus(workers=len(state.current), ready=state.ready, message=message[:4096] if message is not None else None)
+    told = before.conditions if before is not None else []
+    ready = [_calm(found, told) for found in _ready(state, decision)]
+    conditions = dated(ready, before=told, generation=observed.model.generation, now=now)
+    return WarmPoolStatus(workers=len(state.current), ready=state.ready, conditions=list(conditions))
 
 
-def _why_not_more(state: PoolState, decision: Decision | None) -> str | None:
+def _ready(state: PoolState, decision: Decision | None) -> Iterator[UndatedCondition]:
+    """Whether workers take tasks. Nothing is said while they only start, or none is wanted: it would cost a write for nothing."""
+    fault = _why_not_more(state, decision)
+    if fault is not None:
+        yield UndatedCondition(ConditionType.READY, Truth.FALSE, fault.reason, fault.message[:_MESSAGE_LENGTH])
+    elif state.ready:
+        yield UndatedCondition(ConditionType.READY, Truth.TRUE, Reason.SERVING, "warm workers take tasks")
+
+
+def _calm(ready: UndatedCondition, told: Sequence[Condition]) -> UndatedCondition:
+    """Counts in the words move all the time; while status and reason stand, so do the words."""
+    before = next((c for c in told if c.type == ready.type), None)
+    if before is None or (before.status, before.reason) != (ready.status, ready.reason):
+        return ready
+    return ready._replace(message=before.message)
+
+
+def _why_not_more(state: PoolState, decision: Decision | None) -> Fault | None:
     """Why there are not as many workers as wanted; None when there are, or will be soon."""
+    if state.refusal is not None:
+        return Fault(state.refusal.reason, state.refusal.message)
     if state.fault is not None:
         return state.fault
     if state.missing and decision is not None and decision.pending is not None and not decision.assignments:
-        return f"{decision.pending.reason}: {decision.pending.message}"
+        return Fault(decision.pending.reason, decision.pending.message)
     problems = (problem_of(p) for p in state.current if not is_running(p))
-    return next((f"{t[0]}: {t[1]}" for t in problems if t is not None), None)
+    return next((Fault(*problem) for problem in problems if problem is not None), None)
 
 
 def _create(
-    model: Model, pool: Pool, given: Assignment, why: Explanation, number: int, settings: Settings, tokens: Tokens, now: datetime
+    pool: Pool, given: Assignment, why: Explanation, number: int, settings: Settings, tokens: Tokens, now: datetime
 ) -> CreatePod:
+    model, like = pool.model, pool.like
     name = names.pod_name(model.key.name, model.uid, number)
     placement = placement_at(given, why, name, now)
     of_class = settings.accelerators[given.accelerator]
-    resources = worker_resources(pool.like, given.accelerator, of_class)
+    resources = worker_resources(like.spec, model, given.accelerator, of_class)
     pod = Key(model.key.namespace, name)
-    config = worker_config(pool.like.job, pool.source, of_class, number=number, settings=settings, backend=pool.backend)
+    config = worker_config(like.job, like.spec, like.source, of_class, number=number, settings=settings, backend=like.backend)
     config = msgspec.structs.replace(config, task_token_digest=tokens.digest(pod))
     manifest = pool_pod(
         model,
-        pool.like.job,
+        like.job,
+        like.spec,
         config,
         resources,
         placement,
@@ -249,62 +287,5 @@ def _create(
         settings=settings,
     )
     worker = Worker(model.uid, number, pool.revision, given.accelerator, placement, pool=True)
-    requests = pod_amounts(resources, with_sidecar=pool.backend is Backend.TRITON)
+    requests = pod_amounts(resources, with_sidecar=like.backend is Backend.TRITON)
     return CreatePod(manifest, assumed(pod, requests, worker, now), f"warm worker {number} of {model.key}")
-
-
-def warm_workers(
-    observed: PoolObserved,
-    pool: Pool,
-    state: PoolState,
-    demand: PoolDemand,
-    settings: Settings,
-    now: datetime,
-    *,
-    blocked: bool = False,
-) -> tuple[WarmWorker, ...]:
-    """The pool's workers as places for tasks: those that answer, those that start, and those it could add unless `blocked`."""
-    found = []
-    key = pool_key(observed.model.key)
-    # Made anew in every pass: pools without co-located models are not asked what room they have.
-    open_ = () if pool.spec.sharing is Sharing.NONE else settings.accelerators
-    offers = {name: offer_of(pool, name, _memory_bytes(pool, name, settings)) for name in open_}
-    starts = {o.accelerator: o.estimate.load_seconds for o in options(pool.like, settings)}
-    for pod in state.current:
-        if pod.worker is None:
-            continue
-        load = starts.get(pod.worker.accelerator, settings.assumed_load_seconds)
-        ready = is_running(pod) and pod.address is not None
-        since = (now - pod.created).total_seconds() if pod.created is not None else 0.0
-        wait = observed.busy_seconds.get(pod.key, 0.0) if ready else max(load - since, 0.1 * load)
-        where = pod.node or (pod.worker.placement.node if pod.worker.placement is not None else "")
-        found.append(
-            WarmWorker(
-                key,
-                pod.key,
-                where,
-                pod.worker.accelerator,
-                wait,
-                observed.tasks.get(pod.key, 0),
-                ready,
-                _on_its_device(offers.get(pod.worker.accelerator), observed.device_free_bytes.get(pod.key, 0)),
-                observed.colocated.get(pod.key, frozenset()),
-            )
-        )
-    if state.fault is None and not blocked:
-        for accelerator, load in starts.items():
-            extra = range(pool.spec.max - len(state.current))
-            found.extend(WarmWorker(key, None, "", accelerator, load, 0, ready=False) for _ in extra[: demand.count])
-    return tuple(found)
-
-
-def _on_its_device(offer: Offer | None, free_bytes: int) -> Offer | None:
-    """The offer of one worker, by what that says its device has left; nothing, where it has none or does not say."""
-    return replace(offer, memory=offer.memory._replace(device=free_bytes)) if offer is not None and free_bytes else offer
-
-
-def _memory_bytes(pool: Pool, accelerator: str, settings: Settings) -> int | None:
-    """The memory that a pool's workers may use: their limit, else what is kept for them; None where neither is said."""
-    resources = worker_resources(pool.like, accelerator, settings.accelerators[accelerator])
-    size = resources.limits.get("memory") or resources.requests.get("memory")
-    return parse_quantity(size) if size is not None else None

@@ -11,6 +11,7 @@ from inference_operator.errors import WorkerUnreachableError
 from inference_operator.kube.ports import WorkerClient
 from inference_operator.runtime.clock import Clock
 from inference_operator.state.objects import Key, TaskId
+from inference_operator.state.request import Kind, Request, job_request
 from inference_operator.state.store import Store
 from inference_operator.warmpools.credentials import Tokens
 from inference_protocol.messages import TaskOrder, TaskQuery, TaskState, TerminationReport
@@ -24,7 +25,7 @@ _UNKNOWN = TerminationReport("Drained", "the worker does not know the task")
 class Tasks:
     """Orders, waits and stops. One follower for each task that has not ended."""
 
-    def __init__(self, store: Store, workers: WorkerClient, clock: Clock, tokens: Tokens, wake: Callable[[Key], None]) -> None:
+    def __init__(self, store: Store, workers: WorkerClient, clock: Clock, tokens: Tokens, wake: Callable[[Request], None]) -> None:
         self._store = store
         self._workers = workers
         self._clock = clock
@@ -40,10 +41,11 @@ class Tasks:
         if state.report is None:
             self._have_followed(job, warm_worker, address, (order.uid, order.attempt))
 
-    async def stop(self, job: Key, warm_worker: Key, address: str, uid: str, attempt: int) -> None:
+    async def stop(self, owner: Request, warm_worker: Key, address: str, uid: str, attempt: int) -> None:
         """Have a task end early; its end is heard as any other, if its job still is there. Raises WorkerUnreachableError."""
+        job = owner.key
         state = await self._workers.stop(address, self._tokens.token(warm_worker), TaskQuery(uid=uid, attempt=attempt))
-        if self._store.job_key(uid) != job:
+        if owner.kind is not Kind.JOB or self._store.job_key(uid) != job:
             self._store.task_index.forget_orphan(warm_worker, (uid, attempt))
             return
         self._store.task_index.mark_stopping(uid, attempt)
@@ -61,7 +63,7 @@ class Tasks:
 
     def _heard(self, job: Key, state: TaskState) -> None:
         if self._store.task_index.put_task(state, self._clock.now()):
-            self._wake(job)
+            self._wake(job_request(job))
 
     async def _follow(self, job: Key, warm_worker: Key, address: str, id_: TaskId) -> None:
         try:
@@ -87,7 +89,7 @@ class Tasks:
             if state is None:
                 # It does not know the task: a look at the job orders it anew.
                 self._store.task_index.drop_task(*id_)
-                self._wake(job)
+                self._wake(job_request(job))
                 return
             self._heard(job, state)
             if state.report is not None:

@@ -5,11 +5,15 @@ from datetime import datetime
 
 from inference_operator.api.conditions import AnyReason, Reason
 from inference_operator.api.instants import shift
-from inference_operator.api.job import AttemptOutcome
+from inference_operator.api.job import AttemptOutcome, InferenceJobSpec
 from inference_operator.settings import Settings
-from inference_operator.state.objects import Observed, Pod, PodPhase
+from inference_operator.state.attempt import Attempt
+from inference_operator.state.observed import Observed
 from inference_operator.workers.pod_problems import problem_of
 from inference_protocol.reasons import PERMANENT, WorkerReason
+
+# A fault that will not go away by itself is looked at again now and then: a missing model may have been uploaded since.
+PERMANENT_RETRY_SECONDS = 300.0
 
 # What the kubelet or the control plane writes when a pod ends through no fault of its worker.
 _DISRUPTIONS = frozenset(
@@ -34,14 +38,14 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """How a batch stands. `pod` is the newest attempt's, live or ended; `ending` is set once that attempt is over.
+    """How a batch stands. `newest` is its newest attempt, live or ended; `ending` is set once that is over.
 
     `outdated` says that it worked on what is no longer asked for, so that its progress is nobody's.
     """
 
     number: int
     failed: int
-    pod: Pod | None
+    newest: Attempt | None
     ending: Ending | None
     ended: datetime | None
     outdated: bool = False
@@ -55,13 +59,12 @@ class Attempts:
 def attempts(observed: Observed, revision: str, now: datetime, *, start_timeout_seconds: float = float("inf")) -> Attempts:
     """Judge the newest attempt. Each failure counts once, however often it is looked at and whoever looks."""
     status = observed.job.status
-    newest = max(observed.pods, key=lambda pod: pod.number, default=None)
+    newest = max(observed.attempts, key=lambda attempt: attempt.number, default=None)
     remembered = status.last_attempt
     number = max(newest.number if newest else 0, status.attempts)
     if not number:
         return Attempts(0, 0, None, None, None)
-    unheard = newest is not None and newest.hosted_task is not None and newest.hosted_task.state is None
-    outdated = newest is not None and newest.worker is not None and newest.worker.revision != revision and not unheard
+    outdated = newest is not None and newest.revision not in (None, revision)
     if remembered is not None and remembered.number == number and remembered.outcome is not AttemptOutcome.RUNNING:
         reason = _reason_of(remembered.reason)
         ending = Ending(remembered.outcome, reason, remembered.message or "")
@@ -69,7 +72,7 @@ def attempts(observed: Observed, revision: str, now: datetime, *, start_timeout_
     if newest is None or newest.number < number:
         gone = Ending(AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, "the worker pod is gone: deleted, or its node was lost")
         return Attempts(number, status.failed_attempts, None, gone, now)
-    found = ending_of(newest, revision, lost=newest.uid in observed.lost)
+    found = ending_of(newest, revision, lost=newest.pod.uid in observed.lost)
     found = found or _not_started(newest, now, start_timeout_seconds)
     if found is None:
         return Attempts(number, status.failed_attempts, newest, None, None)
@@ -77,54 +80,63 @@ def attempts(observed: Observed, revision: str, now: datetime, *, start_timeout_
     return Attempts(number, failed, newest, found, newest.ended or now, outdated)
 
 
-def _not_started(pod: Pod, now: datetime, timeout_seconds: float) -> Ending | None:
+def _not_started(attempt: Attempt, now: datetime, timeout_seconds: float) -> Ending | None:
     """A pod whose container has not started in time is a failed attempt, whatever keeps it."""
-    if pod.started is not None or pod.created is None or (now - pod.created).total_seconds() < timeout_seconds:
+    if attempt.started is not None or attempt.created is None or (now - attempt.created).total_seconds() < timeout_seconds:
         return None
-    problem = problem_of(pod)
+    problem = problem_of(attempt.pod)
     reason, words = problem if problem is not None else (Reason.STARTING, "the kubelet says no reason")
     return Ending(AttemptOutcome.FAILED, reason, f"could not start within {timeout_seconds:.0f} s: {words}")
 
 
-def ending_of(pod: Pod, revision: str, *, lost: bool = False) -> Ending | None:
-    """How a pod ended; None while it may still come to something."""
-    unheard = pod.hosted_task is not None and pod.hosted_task.state is None
-    if pod.worker is not None and pod.worker.revision != revision and not unheard:
+def ending_of(attempt: Attempt, revision: str, *, lost: bool = False) -> Ending | None:
+    """Return how an attempt ended; None while it may still come to something."""
+    if attempt.revision not in (None, revision):
         # Whatever it came to, it was the answer to another question.
         return Ending(
             AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, "the spec has changed; the work starts again with the new one"
         )
-    if pod.terminal and pod.hosted_task is not None and pod.hosted_task.waited:
-        return Ending(AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, "its worker ended while it ran another task")
-    report = pod.report
-    if pod.terminal and report is not None:
-        match report.outcome:
-            case "Succeeded":
-                return Ending(AttemptOutcome.SUCCEEDED, Reason.SUCCEEDED, report.message)
-            case "Drained":
-                return Ending(AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, report.message)
-            case "Failed":
-                return Ending(AttemptOutcome.FAILED, report.reason or WorkerReason.INTERNAL, report.message)
-    problem = pod.problem
-    if pod.terminal:
-        reason = problem.reason if problem else ""
-        if reason == "OOMKilled":
-            text = "the kernel killed the worker for memory; raise resources.limits.memory, or lower batchSize"
-            return Ending(AttemptOutcome.FAILED, WorkerReason.OUT_OF_MEMORY, text)
-        if pod.deleting:
-            return Ending(AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, "the worker was told to stop")
-        if reason in _DISRUPTIONS:
-            return Ending(
-                AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, f"{reason}: {problem.message if problem else ''}".rstrip(": ")
-            )
-        code = f"exit code {pod.exit_code}" if pod.exit_code is not None else "no exit code"
-        said = f": {problem.message[-500:]}" if problem and problem.message else ""
-        return Ending(AttemptOutcome.FAILED, WorkerReason.INTERNAL, f"the worker ended with {code} and left no report{said}")
+    if attempt.terminal:
+        return _last_words(attempt) or _killed(attempt)
     if lost:
-        return Ending(AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, f"node {pod.node} is out of reach; the work goes on elsewhere")
-    if pod.deleting:
+        text = f"node {attempt.pod.node} is out of reach; the work goes on elsewhere"
+        return Ending(AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, text)
+    if attempt.leaving:
         return Ending(AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, "the worker was told to stop")
     return None
+
+
+def _last_words(attempt: Attempt) -> Ending | None:
+    """How it ended by its own report; None where it left none."""
+    if attempt.hosted is not None and attempt.hosted.waited:
+        return Ending(AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, "its worker ended while it ran another task")
+    report = attempt.report
+    if report is None:
+        return None
+    match report.outcome:
+        case "Succeeded":
+            return Ending(AttemptOutcome.SUCCEEDED, Reason.SUCCEEDED, report.message)
+        case "Drained":
+            return Ending(AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, report.message)
+        case "Failed":
+            return Ending(AttemptOutcome.FAILED, report.reason or WorkerReason.INTERNAL, report.message)
+
+
+def _killed(attempt: Attempt) -> Ending:
+    """How it ended without a word, by what the kubelet says of its pod."""
+    problem, exit_code = attempt.pod.problem, attempt.pod.exit_code
+    reason = problem.reason if problem else ""
+    if reason == "OOMKilled":
+        text = "the kernel killed the worker for memory; raise resources.limits.memory, or lower batchSize"
+        return Ending(AttemptOutcome.FAILED, WorkerReason.OUT_OF_MEMORY, text)
+    if attempt.leaving:
+        return Ending(AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, "the worker was told to stop")
+    if reason in _DISRUPTIONS:
+        text = f"{reason}: {problem.message if problem else ''}".rstrip(": ")
+        return Ending(AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, text)
+    code = f"exit code {exit_code}" if exit_code is not None else "no exit code"
+    said = f": {problem.message[-500:]}" if problem and problem.message else ""
+    return Ending(AttemptOutcome.FAILED, WorkerReason.INTERNAL, f"the worker ended with {code} and left no report{said}")
 
 
 def backoff_seconds(failures: int, settings: Settings) -> float:
@@ -132,6 +144,11 @@ def backoff_seconds(failures: int, settings: Settings) -> float:
     if failures <= 0:
         return 0.0
     return min(settings.backoff_seconds * 2.0 ** min(failures - 1, 30), settings.backoff_limit_seconds)
+
+
+def is_lost(state: Attempts, spec: InferenceJobSpec) -> bool:
+    """Return whether no further attempt is made after a failure."""
+    return state.ending is not None and not state.succeeded and (state.ending.permanent or state.failed >= spec.max_attempts)
 
 
 def retry_time(state: Attempts, settings: Settings) -> datetime | None:
@@ -156,27 +173,22 @@ def _reason_of(text: str | None) -> AnyReason:
     return WorkerReason.INTERNAL
 
 
-def is_running(pod: Pod | None) -> bool:
-    """Whether the pod's worker has the model and works."""
-    return pod is not None and pod.phase is PodPhase.RUNNING and pod.ready and not pod.deleting
-
-
 def expected_end(observed: Observed, state: Attempts) -> datetime | None:
     """When the running attempt will be done: from its own pace, else from what placement expected."""
-    pod = state.pod
-    if pod is None or state.ending is not None:
+    attempt = state.newest
+    if attempt is None or state.ending is not None:
         return None
-    reading = observed.readings.get(pod.uid)
+    reading = observed.readings.get(attempt.pod.uid)
     progress = reading.telemetry.progress if reading is not None else None
-    if reading is not None and progress is not None and pod.started is not None:
+    if reading is not None and progress is not None and attempt.started is not None:
         done = progress.completed - progress.resumed
         facts = reading.telemetry.model
         idle = facts.load_seconds + facts.warmup_seconds if facts is not None else 0.0
-        took = (reading.time - pod.started).total_seconds() - idle
+        took = (reading.time - attempt.started).total_seconds() - idle
         if done > 0 and took > 0:
             left = (progress.total - progress.completed) * took / done
             return shift(reading.time, left)
-    placement = pod.worker.placement if pod.worker is not None else None
+    placement = attempt.placement
     if placement is None or placement.cost.estimated:
         return None
     return shift(placement.decision_time, placement.cost.latency_seconds)

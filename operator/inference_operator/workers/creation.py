@@ -3,42 +3,49 @@
 from datetime import datetime
 
 from inference_operator.api import names
+from inference_operator.api.instants import shift
 from inference_operator.api.job import Backend, Placement
 from inference_operator.scheduling.types import Assignment, Explanation
 from inference_operator.settings import Settings
-from inference_operator.state.objects import Key, Observed, Pod, PodPhase, Worker
+from inference_operator.state.objects import CreateFailure, Key, Pod, PodPhase, Worker
 from inference_operator.state.resources import PODS, Amounts
 from inference_operator.workers.actions import CreatePod
-from inference_operator.workers.backend import chosen
 from inference_operator.workers.options import worker_resources
 from inference_operator.workers.pod import worker_pod
-from inference_operator.workers.source import model_source
+from inference_operator.workers.resolve import ResolvedJob
 from inference_operator.workers.triton import pod_amounts
 
 
 def create_worker(
-    observed: Observed,
-    assignment: Assignment,
-    explanation: Explanation,
-    *,
-    number: int,
-    revision: str,
-    settings: Settings,
-    now: datetime,
+    resolved: ResolvedJob, assignment: Assignment, explanation: Explanation, *, number: int, settings: Settings, now: datetime
 ) -> CreatePod:
-    """Create the worker with this number at the assigned place."""
-    job = observed.job
+    """Return the action that creates the worker with this number at the assigned place."""
+    job = resolved.job
     name = names.pod_name(job.key.name, job.uid, number)
     placement = placement_at(assignment, explanation, name, now)
     accelerator = settings.accelerators[assignment.accelerator]
-    resources = worker_resources(observed, assignment.accelerator, accelerator)
-    source = model_source(observed)
-    assert job.spec is not None, "only admitted jobs get pods"
-    backend = chosen(job.spec.backend, source.format).backend
-    manifest = worker_pod(job, source, resources, placement, number=number, revision=revision, settings=settings, backend=backend)
-    requests = pod_amounts(resources, with_sidecar=backend is Backend.TRITON)
-    worker = Worker(job.uid, number, revision, assignment.accelerator, placement)
+    resources = worker_resources(resolved.spec, resolved.model, assignment.accelerator, accelerator)
+    manifest = worker_pod(
+        job,
+        resolved.spec,
+        resolved.source,
+        resources,
+        placement,
+        number=number,
+        revision=resolved.revision,
+        mounts=resolved.claims,
+        settings=settings,
+        backend=resolved.backend,
+    )
+    requests = pod_amounts(resources, with_sidecar=resolved.backend is Backend.TRITON)
+    worker = Worker(job.uid, number, resolved.revision, assignment.accelerator, placement)
     return CreatePod(manifest, assumed(Key(job.key.namespace, name), requests, worker, now), f"worker {number} of {job.key}")
+
+
+def create_retry_time(failure: CreateFailure, settings: Settings) -> datetime:
+    """Return when something that the API server refused is tried again."""
+    wait = min(settings.backoff_seconds * 2.0 ** min(failure.count, 20), settings.backoff_limit_seconds)
+    return shift(failure.time, wait)
 
 
 def assumed(key: Key, requests: Amounts, worker: Worker, now: datetime) -> Pod:

@@ -1,5 +1,6 @@
 """The worker pod: placed by node affinity, restricted, without Kubernetes credentials."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from inference_operator.api import names
@@ -39,64 +40,64 @@ USER = 65532
 
 def worker_pod(
     job: Job,
+    spec: InferenceJobSpec,
     source: ModelSource,
     resources: Resources,
     placement: Placement,
     *,
     number: int,
     revision: str,
+    mounts: Mapping[str, bool],
     settings: Settings,
     backend: Backend = Backend.ONNX,
 ) -> Manifest:
-    """The pod of one attempt or replica. `placement.pod` is its name, `backend` what was chosen."""
+    """Return the pod of one attempt or replica. `placement.pod` is its name, `backend` what was chosen."""
     accelerator = settings.accelerators[placement.accelerator]
-    assert job.spec is not None, "only admitted jobs get pods"
-    config = worker_config(job, source, accelerator, number=number, settings=settings, backend=backend)
+    config = worker_config(job, spec, source, accelerator, number=number, settings=settings, backend=backend)
     labels = {
         names.LABEL_JOB: names.label_value(job.key.name),
         names.LABEL_JOB_UID: job.uid,
         **_labels(placement, number, revision),
     }
-    mounts = claims(job.spec, source)
-    return pod(job, config, resources, placement, owner=owner_reference(job), labels=labels, mounts=mounts, settings=settings)
+    return pod(job, spec, config, resources, placement, owner=owner_reference(job), labels=labels, mounts=mounts, settings=settings)
 
 
 def pool_pod(
     model: Model,
     like: Job,
+    spec: InferenceJobSpec,
     config: WorkerConfig,
     resources: Resources,
     placement: Placement,
     *,
     number: int,
     revision: str,
-    mounts: dict[str, bool],
+    mounts: Mapping[str, bool],
     settings: Settings,
 ) -> Manifest:
-    """The pod of a warm worker: `like` that of a job which asks for nothing special, but owned by the model."""
+    """Return the pod of a warm worker: `like` that of a job which asks for nothing special, but owned by the model."""
     labels = {
         names.LABEL_MODEL: names.label_value(model.key.name),
         names.LABEL_MODEL_UID: model.uid,
         **_labels(placement, number, revision),
     }
     owner = owner_reference(model, kind=MODEL_KIND)
-    return pod(like, config, resources, placement, owner=owner, labels=labels, mounts=mounts, settings=settings)
+    return pod(like, spec, config, resources, placement, owner=owner, labels=labels, mounts=mounts, settings=settings)
 
 
 def pod(
     job: Job,
+    spec: InferenceJobSpec,
     config: WorkerConfig,
     resources: Resources,
     placement: Placement,
     *,
     owner: Manifest,
     labels: dict[str, str],
-    mounts: dict[str, bool],
+    mounts: Mapping[str, bool],
     settings: Settings,
 ) -> Manifest:
-    """A worker pod with this configuration. `mounts` are claims, and whether they are written to."""
-    spec = job.spec
-    assert spec is not None, "only admitted jobs get pods"
+    """Return a worker pod with this configuration. `mounts` are claims, and whether they are written to."""
     template = spec.template or PodTemplate()
     accelerator = settings.accelerators[placement.accelerator]
     with_triton = config.triton is not None
@@ -192,7 +193,7 @@ def _container(
     config: WorkerConfig,
     resources: Resources,
     template: PodTemplate,
-    mounts: dict[str, bool],
+    mounts: Mapping[str, bool],
     settings: Settings,
 ) -> Manifest:
     own = {"name": CONFIG_VARIABLE, "value": encode(config).decode()}
@@ -256,14 +257,9 @@ def worker_image(settings: Settings, backend: Backend) -> str:
     return settings.backends.torchscript.image if backend is Backend.TORCHSCRIPT else settings.worker_image
 
 
-def images(settings: Settings, backend: Backend) -> list[str]:
-    """All that a worker's pod is made of besides the job's own words."""
-    beside = [settings.backends.triton.image, settings.backends.triton.platform] if backend is Backend.TRITON else []
-    return [worker_image(settings, backend), *beside]
-
-
 def worker_config(
     job: Job,
+    spec: InferenceJobSpec,
     source: ModelSource,
     accelerator: AcceleratorClass,
     *,
@@ -271,9 +267,7 @@ def worker_config(
     settings: Settings,
     backend: Backend = Backend.ONNX,
 ) -> WorkerConfig:
-    """What the worker is told."""
-    spec = job.spec
-    assert spec is not None
+    """Return what the worker is told."""
     return WorkerConfig(
         namespace=job.key.namespace,
         job=job.key.name,
@@ -323,7 +317,7 @@ def claims(spec: InferenceJobSpec, source: ModelSource) -> dict[str, bool]:
     return found
 
 
-def _volumes(mounts: dict[str, bool]) -> list[Manifest]:
+def _volumes(mounts: Mapping[str, bool]) -> list[Manifest]:
     tmp: Manifest = {"name": "tmp", "emptyDir": {"sizeLimit": "2Gi"}}
     mounted = [
         {"name": f"claim-{i}", "persistentVolumeClaim": {"claimName": claim, "readOnly": not writable}}

@@ -1,7 +1,8 @@
 """What keeps a created pod from running, as a reason of ours with the kubelet's or the scheduler's own words."""
 
 from inference_operator.api.conditions import Reason
-from inference_operator.state.objects import Observed, Pod
+from inference_operator.state.objects import Pod
+from inference_operator.state.observed import Observed
 
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable"})
 
@@ -25,6 +26,6 @@ def problem_of(pod: Pod) -> tuple[Reason, str] | None:
 
 def out_of_reach(observed: Observed) -> str:
     """What to add to a message while workers of the job's own are on nodes that nobody reaches; empty otherwise."""
-    lost = (pod for pod in observed.pods if pod.uid in observed.lost and not pod.terminal and pod.hosted_task is None)
+    lost = (pod for pod in observed.pods if pod.uid in observed.lost and not pod.terminal)
     nodes = sorted({pod.node or "" for pod in lost})
     return "".join(f"; node {node} is out of reach" for node in nodes)

@@ -6,7 +6,7 @@ from inference_operator.workers.pod import Manifest, owner_reference
 from inference_protocol.messages import GRPC_PORT, HTTP_PORT
 
 
-def service(job: Job) -> Manifest:
+def service_manifest(job: Job) -> Manifest:
     """Selects the job's ready workers; the ports have the protocol's usual numbers."""
     return {
         "apiVersion": "v1",

@@ -4,8 +4,15 @@ from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
 from inference_operator.api.job import InferenceJobSpec
-from inference_operator.api.model import ModelVersion, QuantizationMethod, QuantizationSpec, SignatureSpec, TensorSpec
-from inference_operator.state.objects import Observed
+from inference_operator.api.model import (
+    InferenceModelSpec,
+    ModelVersion,
+    QuantizationMethod,
+    QuantizationSpec,
+    SignatureSpec,
+    TensorSpec,
+)
+from inference_operator.state.objects import Job, Model
 from inference_protocol.messages import ModelSignature, ModelSource, Quantization, TensorSignature
 from inference_protocol.uris import is_uri
 
@@ -17,33 +24,27 @@ def locations(spec: InferenceJobSpec) -> tuple[str, ...]:
     return (*model, *given, *((spec.output.uri,) if spec.output is not None else ()))
 
 
-def pinned_version(observed: Observed, spec: InferenceJobSpec) -> ModelVersion | None:
-    """The version of the InferenceModel that the job asks for; None for a model by URI and for a version that does not exist."""
-    if observed.model is None or observed.model.spec is None:
+def pinned_version(job: Job, spec: InferenceJobSpec, model: Model | None) -> ModelVersion | None:
+    """Return the version of the InferenceModel that a job asks for; None for a model by URI and for a version that is not there."""
+    if model is None or model.spec is None:
         return None
-    versions = observed.model.spec.versions
-    wanted = spec.model_version or _pinned(observed, spec) or observed.model.spec.default_version
+    versions = model.spec.versions
+    wanted = spec.model_version or _begun_with(job, spec, model.spec) or model.spec.default_version
     if wanted is None:
         return versions[-1]
     return next((v for v in versions if v.name == wanted), None)
 
 
-def _pinned(observed: Observed, spec: InferenceJobSpec) -> str | None:
+def _begun_with(job: Job, spec: InferenceJobSpec, model: InferenceModelSpec) -> str | None:
     """A batch that has begun stays with the version that it began with: a new default must not throw its work away."""
-    ran = observed.job.status.model
-    if spec.input is None or ran is None or not observed.job.status.attempts or ran.name != spec.model:
+    ran = job.status.model
+    if spec.input is None or ran is None or not job.status.attempts or ran.name != spec.model:
         return None
-    known = (
-        {v.name for v in observed.model.spec.versions} if observed.model is not None and observed.model.spec is not None else set()
-    )
-    return ran.version if ran.version in known else None
+    return ran.version if any(version.name == ran.version for version in model.versions) else None
 
 
-def model_source(observed: Observed) -> ModelSource:
-    """The model file that an admitted job runs."""
-    spec = observed.job.spec
-    assert spec is not None, "only admitted jobs have a source"
-    version = pinned_version(observed, spec)
+def model_source(spec: InferenceJobSpec, version: ModelVersion | None) -> ModelSource:
+    """Return the model file that a job runs: that of a version, or one by URI."""
     if version is None:
         name = PurePosixPath(urlsplit(spec.model).path).stem or "model"
         return ModelSource(name=name[:253], version="1", uri=spec.model, digest=spec.model_digest)

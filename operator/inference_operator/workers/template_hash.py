@@ -1,35 +1,88 @@
-"""A hash of what a worker is made from: when it changes, running workers are out of date."""
+"""Hashes of what workers are made of: when one changes, running workers are out of date.
 
+A service's hash is that of the pods that would be built for it now, so no field that changes its pods can fail to roll it out. A
+batch's is that of its task: restarting it for another pod template would lose time and gain nothing.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
+from typing import Any
 
 import msgspec
 
-from inference_operator.api.job import ModelControl
-from inference_operator.api.names import short_hash
+from inference_operator.api import names
+from inference_operator.api.instants import EARLIEST
+from inference_operator.api.job import Backend, CostTerms, InferenceJobSpec, Placement
 from inference_operator.settings import Settings
-from inference_operator.state.objects import Observed
-from inference_operator.workers.backend import chosen
-from inference_operator.workers.pod import images
-from inference_operator.workers.source import model_source
+from inference_operator.state.objects import Job, Model
+from inference_operator.workers.options import classes, worker_resources
+from inference_operator.workers.pod import Manifest, worker_pod
+from inference_protocol.messages import ModelSource
+
+# What tells one worker from another of the same template: paths in the pod.
+LEFT_OUT = (
+    ("metadata", "name"),
+    ("metadata", "labels", names.LABEL_ATTEMPT),
+    ("metadata", "labels", names.LABEL_REVISION),
+    ("metadata", "annotations", names.ANNOTATION_PLACEMENT),
+    ("spec", "affinity"),
+)
+_NO_COST = CostTerms(latency_seconds=0.0, energy_joules=0.0, switch_seconds=0.0, total=0.0, estimated=True)
 
 
-def revision(observed: Observed, settings: Settings) -> str:
-    """The revision that the job's workers should have.
+def template_placement(accelerator: str) -> Placement:
+    """Return the placement of a pod that is built to be hashed."""
+    return Placement(accelerator=accelerator, node="", pod="", cost=_NO_COST, alternatives=[], decision_time=EARLIEST)
 
-    A batch keeps running when only its pod template or the worker's image changes: restarting it would lose time and gain nothing.
-    """
-    spec = observed.job.spec
-    assert spec is not None, "only admitted jobs have a revision"
-    source = model_source(observed)
-    parts: list[object] = [source, spec.batch_size, spec.accelerator, spec.backend]
-    if spec.input is not None:
-        parts += [_told(spec.input), _told(spec.output)]
-    else:
-        parts += [_told(spec.resources), _told(spec.template), sorted(spec.node_selector.items())]
-        parts += images(settings, chosen(spec.backend, source.format).backend)
-        if spec.serve is not None and spec.serve.model_control is not ModelControl.NONE:
-            parts.append(spec.serve.model_control)
-    return short_hash(msgspec.json.encode(parts).decode())
+
+def template_hash(pods: Iterable[Manifest]) -> str:
+    """Return the hash of pods without what is LEFT_OUT."""
+    encoder = msgspec.json.Encoder(order="deterministic")
+    return names.short_hash(encoder.encode([_stripped(pod) for pod in pods]).decode())
+
+
+def _stripped(pod: Manifest) -> Manifest:
+    result: dict[str, Any] = {"metadata": dict(pod["metadata"]), "spec": dict(pod["spec"])}
+    for head, key, *rest in LEFT_OUT:
+        if not rest:
+            result[head].pop(key, None)
+        else:
+            result[head][key] = {name: value for name, value in result[head].get(key, {}).items() if name != rest[0]}
+    return result
+
+
+def service_hash(
+    job: Job,
+    spec: InferenceJobSpec,
+    model: Model | None,
+    source: ModelSource,
+    backend: Backend,
+    *,
+    mounts: Mapping[str, bool],
+    settings: Settings,
+) -> str:
+    """Return the revision that a service's workers should have: the hash of its pods on each class that it may run on."""
+    return template_hash(
+        worker_pod(
+            job,
+            spec,
+            source,
+            worker_resources(spec, model, name, settings.accelerators[name]),
+            template_placement(name),
+            number=0,
+            revision="",
+            mounts=mounts,
+            settings=settings,
+            backend=backend,
+        )
+        for name in classes(spec.accelerator, settings)
+    )
+
+
+def task_hash(spec: InferenceJobSpec, source: ModelSource) -> str:
+    """Return the revision that a batch's attempts should have: the hash of what is computed of what, and where it goes."""
+    parts: list[object] = [source, spec.batch_size, spec.accelerator, spec.backend, _told(spec.input), _told(spec.output)]
+    return names.short_hash(msgspec.json.encode(parts).decode())
 
 
 def _told(part: object) -> dict[str, object] | None:

@@ -13,6 +13,7 @@ from inference_operator.autoscaling.controller import Autoscale, bounds_of
 from inference_operator.settings import AutoscalingSettings
 from inference_operator.state.load import ScalingMetrics, Workers
 from inference_operator.state.objects import Job, Key, Pod
+from inference_operator.state.request import Request, job_request
 from inference_operator.state.store import Store
 from inference_protocol.messages import Telemetry
 from inference_protocol.sketch import LatencySketch
@@ -38,7 +39,7 @@ class Bench:
 
     def __init__(self, job: Job | None = None, pods: int = 1) -> None:
         self.clock = Ticking()
-        self.woken: list[Key] = []
+        self.woken: list[Request] = []
         self.store = Store()
         self.job = job or a_job(serve=SERVE, replicas=pods)
         self.store.put_job(self.job)
@@ -165,7 +166,7 @@ def test_a_job_is_woken_for_news_and_no_more() -> None:
         bench.round()
 
     # Its first round, its first measure, its first latency.
-    assert bench.woken == [bench.job.key] * 3
+    assert bench.woken == [job_request(bench.job.key)] * 3
 
 
 def test_a_job_is_woken_once_it_can_be_told_of_also_without_requests() -> None:
@@ -178,7 +179,7 @@ def test_a_job_is_woken_once_it_can_be_told_of_also_without_requests() -> None:
     bench.round(idle)
 
     assert bench.scaling_metrics.known
-    assert bench.woken == [bench.job.key]
+    assert bench.woken == [job_request(bench.job.key)]
 
 
 def test_a_job_is_woken_when_its_latency_moves_and_not_each_second() -> None:

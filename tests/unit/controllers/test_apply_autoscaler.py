@@ -11,6 +11,7 @@ from inference_operator.controllers.apply import Applier, TaskClient
 from inference_operator.runtime.clock import SystemClock
 from inference_operator.state.objects import Job
 from inference_operator.state.parse import parse_autoscaler
+from inference_operator.state.request import job_request
 from inference_operator.state.store import Store
 from inference_operator.workers.actions import ApplyAutoscaler, DeleteAutoscaler
 from tests.builders import SETTINGS, a_job
@@ -28,7 +29,8 @@ class Bench:
         self.applier = Applier(self.kube, self.store, Mock(spec=TaskClient), SystemClock(), reporter="test")
 
     async def apply(self, uid: str | None = None, job: Job = JOB) -> None:
-        await self.applier.apply(job.key, (ApplyAutoscaler(autoscaler_of(job, SETTINGS), uid, "test"),))
+        assert job.spec is not None
+        await self.applier.apply(job_request(job.key), (ApplyAutoscaler(autoscaler_of(job, job.spec, SETTINGS), uid, "test"),))
 
 
 @pytest.fixture
@@ -59,23 +61,25 @@ async def test_one_of_somebody_else_that_has_just_come_is_left_alone(bench: Benc
     await bench.apply()
 
     assert bench.kube.objects[f"{PATH}/job"]["spec"] == {"maxReplicas": 2}
-    assert bench.store.create_failures[JOB.key].reason is Reason.NAME_TAKEN
+    assert bench.store.create_failures[job_request(JOB.key)].reason is Reason.NAME_TAKEN
     assert bench.kube.did("apply") == []
 
 
 async def test_what_is_deleted_is_the_very_one(bench: Bench) -> None:
     await bench.apply()
     (known,) = bench.store.autoscalers_of(JOB.key)
-    await bench.applier.apply(JOB.key, (DeleteAutoscaler(known.key, "another", "test"),))
+    await bench.applier.apply(job_request(JOB.key), (DeleteAutoscaler(known.key, "another", "test"),))
     assert f"{PATH}/job" in bench.kube.objects
-    await bench.applier.apply(JOB.key, (DeleteAutoscaler(known.key, known.uid, "test"),))
+    await bench.applier.apply(job_request(JOB.key), (DeleteAutoscaler(known.key, known.uid, "test"),))
 
     assert bench.kube.objects == {}
     assert bench.store.autoscalers == {}
 
 
 def test_the_manifest_says_what_the_job_asks_for() -> None:
-    made = autoscaler_of(a_job(serve=Serve(min_replicas=0, latency_target_milliseconds=250, max_replicas=9)), SETTINGS)
+    job = a_job(serve=Serve(min_replicas=0, latency_target_milliseconds=250, max_replicas=9))
+    assert job.spec is not None
+    made = autoscaler_of(job, job.spec, SETTINGS)
     spec = made["spec"]
     (metric,) = spec["metrics"]
 

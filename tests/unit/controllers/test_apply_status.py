@@ -14,6 +14,7 @@ from inference_operator.errors import OperatorError
 from inference_operator.runtime.clock import SystemClock
 from inference_operator.state.objects import Job
 from inference_operator.state.parse import status_document
+from inference_operator.state.request import job_request
 from inference_operator.state.store import Store
 from inference_operator.workers.actions import WriteStatus
 from tests.builders import a_job
@@ -55,7 +56,7 @@ class Server(FakeKube):
 async def write(server: Server, status: InferenceJobStatus) -> Job | None:
     store = Store()
     applier = Applier(server, store, Mock(spec=TaskClient), SystemClock(), reporter="test")
-    await applier.apply(JOB.key, (WriteStatus(JOB.key, JOB.uid, status, server.job["metadata"]["resourceVersion"]),))
+    await applier.apply(job_request(JOB.key), (WriteStatus(JOB.key, JOB.uid, status, server.job["metadata"]["resourceVersion"]),))
     return store.jobs.get(JOB.key)
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from inference_operator.api import names
 from inference_operator.controllers.informer import InformerHandlers
-from inference_operator.controllers.scheduling_loop import FleetLoop
+from inference_operator.controllers.scheduling_loop import SchedulingLoop
 from inference_operator.state.objects import Key
-from inference_operator.state.pool_key import pool_key
+from inference_operator.state.request import Request, job_request, pool_request
 from inference_operator.state.store import Store
 from inference_operator.warmpools.controller import Pools
 from tests.builders import SETTINGS, TOKENS, a_job, a_node, a_request
@@ -17,31 +17,41 @@ from tests.simulation.virtual_time import VirtualClock
 from tests.unit.state.raw import Raw, meta, raw_worker
 
 KEY = Key("default", "job")
+JOB = job_request(KEY)
+FAILING = {
+    "type": "Ready",
+    "status": "False",
+    "reason": "ModelNotFound",
+    "message": "no such file",
+    "lastTransitionTime": "2026-04-02T12:00:00Z",
+}
 
 
 @dataclass
 class Taken:
-    """An intake, what it fills, and whom it woke."""
+    """The informer handlers, what they fill, and whom it woke."""
 
     store: Store = field(default_factory=Store)
-    woken: list[Key] = field(default_factory=list)
+    woken: list[Request] = field(default_factory=list)
     touched: int = 0
 
     def __post_init__(self) -> None:
-        self.fleet = FleetLoop(self.store, Pools(self.store, SETTINGS, VirtualClock(), TOKENS), SETTINGS, VirtualClock(), self.wake)
-        self.fleet.want(a_request().key, a_request())
-        self.fleet._changed.clear()
-        self.informer = InformerHandlers(self.store, self.fleet, self.wake)
+        self.scheduling = SchedulingLoop(
+            self.store, Pools(self.store, SETTINGS, VirtualClock(), TOKENS), SETTINGS, VirtualClock(), self.wake
+        )
+        self.scheduling.want(a_request().key, a_request())
+        self.scheduling._changed.clear()
+        self.informer = InformerHandlers(self.store, self.scheduling, self.wake)
 
-    def wake(self, key: Key, *, urgent: bool = False) -> None:
-        self.woken.append(key)
+    def wake(self, request: Request, *, urgent: bool = False) -> None:
+        self.woken.append(request)
 
     def schedules_again(self) -> bool:
-        changed = self.fleet._changed.is_set()
-        self.fleet._changed.clear()
+        changed = self.scheduling._changed.is_set()
+        self.scheduling._changed.clear()
         return changed
 
-    def news(self) -> list[Key]:
+    def news(self) -> list[Request]:
         woken, self.woken = self.woken, []
         return woken
 
@@ -76,7 +86,7 @@ def test_a_job_wakes_itself_once_a_version() -> None:
     for version in (1, 1, 2, 1):
         seen.informer.job(a_raw_job(version), gone=False)
 
-    assert seen.news() == [KEY, KEY]
+    assert seen.news() == [JOB, JOB]
 
 
 def test_a_job_that_is_gone_is_woken_to_be_forgotten() -> None:
@@ -84,7 +94,7 @@ def test_a_job_that_is_gone_is_woken_to_be_forgotten() -> None:
     seen.informer.job(a_raw_job(), gone=False)
     seen.informer.job(a_raw_job(), gone=True)
 
-    assert seen.news() == [KEY, KEY]
+    assert seen.news() == [JOB, JOB]
     assert seen.store.jobs == {}
 
 
@@ -92,13 +102,13 @@ def test_a_model_wakes_the_jobs_that_name_it() -> None:
     seen = Taken()
     seen.informer.job(a_raw_job(), gone=False)
     seen.news()
-    pool = pool_key(Key("default", "m"))
+    pool = pool_request(Key("default", "m"))
     seen.informer.model(a_raw_model(), gone=False)
-    assert seen.news() == [KEY, pool]
+    assert seen.news() == [JOB, pool]
     seen.informer.model(a_raw_model(), gone=False)
     assert seen.news() == []
     seen.informer.model(a_raw_model(), gone=True)
-    assert seen.news() == [KEY, pool]
+    assert seen.news() == [JOB, pool]
 
 
 def test_what_is_told_of_a_model_concerns_its_pool_and_the_jobs_that_wait() -> None:
@@ -107,14 +117,14 @@ def test_what_is_told_of_a_model_concerns_its_pool_and_the_jobs_that_wait() -> N
         raw = a_raw_job()
         seen.informer.job({**raw, "metadata": {**raw["metadata"], "name": name, "uid": f"uid-of-{name}"}}, gone=False)
     seen.informer.model(a_raw_model(), gone=False)
-    seen.fleet.want(Key("default", "waits"), a_request("waits"))
-    seen.fleet._changed.clear()
+    seen.scheduling.want(job_request(Key("default", "waits")), a_request("waits"))
+    seen.scheduling._changed.clear()
     seen.news()
     seen.informer.model({**a_raw_model(2), "status": {"warmPool": {"workers": 1, "ready": 1}}}, gone=False)
-    assert seen.news() == [pool_key(Key("default", "m"))]
-    seen.informer.model({**a_raw_model(3), "status": {"warmPool": {"message": "ModelNotFound: no such file"}}}, gone=False)
+    assert seen.news() == [pool_request(Key("default", "m"))]
+    seen.informer.model({**a_raw_model(3), "status": {"warmPool": {"conditions": [FAILING]}}}, gone=False)
 
-    waiting, pool = Key("default", "waits"), pool_key(Key("default", "m"))
+    waiting, pool = job_request(Key("default", "waits")), pool_request(Key("default", "m"))
     assert (seen.news(), seen.schedules_again()) == ([waiting, pool], False)
 
 
@@ -155,15 +165,15 @@ def test_a_worker_wakes_its_job_and_takes_room() -> None:
     seen.news()
 
     seen.informer.pod(a_raw_worker(1, phase="Pending"), gone=False)
-    assert (seen.news(), seen.schedules_again()) == ([KEY], True)
+    assert (seen.news(), seen.schedules_again()) == ([JOB], True)
     seen.informer.pod(a_raw_worker(2, phase="Running"), gone=False)
-    assert (seen.news(), seen.schedules_again()) == ([KEY], False)
+    assert (seen.news(), seen.schedules_again()) == ([JOB], False)
     seen.informer.pod(a_raw_worker(1, phase="Pending"), gone=False)
     assert (seen.news(), seen.schedules_again()) == ([], False)
     seen.informer.pod(a_raw_worker(3, phase="Succeeded"), gone=False)
-    assert (seen.news(), seen.schedules_again()) == ([KEY], True)
+    assert (seen.news(), seen.schedules_again()) == ([JOB], True)
     seen.informer.pod(a_raw_worker(3, phase="Succeeded"), gone=True)
-    assert (seen.news(), seen.schedules_again()) == ([KEY], False)
+    assert (seen.news(), seen.schedules_again()) == ([JOB], False)
 
 
 def test_somebodys_pod_takes_room_and_wakes_nobody() -> None:
@@ -200,7 +210,7 @@ def test_a_node_that_can_not_be_counted_on_wakes_the_jobs_on_it(status: str) -> 
 
     seen.informer.node(a_raw_node(status=status, version=2), gone=False)
 
-    assert seen.news() == [KEY]
+    assert seen.news() == [JOB]
     assert bool(seen.store.observe(KEY).lost) == (status == "Unknown")  # type: ignore[union-attr]
 
 
@@ -217,7 +227,7 @@ def test_a_service_that_is_gone_wakes_its_job() -> None:
     seen.informer.service(a_raw_service(), gone=False)
     assert (seen.news(), seen.store.services) == ([], {"uid-of-job": KEY})
     seen.informer.service(a_raw_service(), gone=True)
-    assert (seen.news(), seen.store.services) == ([KEY], {})
+    assert (seen.news(), seen.store.services) == ([JOB], {})
 
 
 def test_a_service_without_our_label_is_nobodys() -> None:
@@ -251,14 +261,14 @@ def test_an_hpa_wakes_the_job_that_it_scales() -> None:
     taken.informer.job(a_raw_job(), gone=False)
     taken.news()
     taken.informer.autoscaler(a_raw_autoscaler(), gone=False)
-    assert taken.news() == [KEY]
+    assert taken.news() == [JOB]
     assert [a.key.name for a in taken.store.autoscalers_of(KEY)] == ["hpa"]
 
     taken.informer.autoscaler(a_raw_autoscaler(2), gone=False)
     assert taken.news() == []
 
     taken.informer.autoscaler(a_raw_autoscaler(3, target="other"), gone=False)
-    assert taken.news() == [KEY]
+    assert taken.news() == [JOB]
     assert taken.store.autoscalers_of(KEY) == ()
 
 
@@ -274,7 +284,7 @@ def test_an_edit_of_our_hpa_wakes_its_job_and_of_anothers_does_not() -> None:
         raw["spec"]["maxReplicas"] = most
         taken.news()
         taken.informer.autoscaler(raw, gone=False)
-        woken.append(taken.news() == [KEY])
+        woken.append(taken.news() == [JOB])
 
     assert woken == [True, False, True, True, False]
 
@@ -285,7 +295,7 @@ def test_an_hpa_wakes_the_job_of_its_name() -> None:
     taken.news()
     taken.informer.autoscaler(a_raw_autoscaler(name="job", target="other"), gone=False)
 
-    assert taken.news() == [KEY]
+    assert taken.news() == [JOB]
     assert len(taken.store.autoscalers_of(KEY)) == 1
 
 
@@ -298,7 +308,7 @@ def test_an_hpa_that_is_gone_wakes_its_job_and_another_of_its_name_stays() -> No
     assert taken.news() == []
     taken.informer.autoscaler(a_raw_autoscaler(2, uid="new"), gone=True)
 
-    assert taken.news() == [KEY]
+    assert taken.news() == [JOB]
     assert taken.store.autoscalers == {}
 
 
@@ -332,14 +342,14 @@ def zones(taken: Taken) -> object:
 def test_a_volume_wakes_those_who_wait_in_its_claims_namespace_when_it_says_something_new() -> None:
     taken = Taken()
     taken.informer.job(a_raw_job(), gone=False)
-    taken.fleet.want(KEY, a_request("job"))
-    elsewhere = Key("elsewhere", "job")
-    taken.fleet.want(elsewhere, replace(a_request("job"), key=elsewhere))
+    taken.scheduling.want(JOB, a_request("job"))
+    elsewhere = job_request(Key("elsewhere", "job"))
+    taken.scheduling.want(elsewhere, replace(a_request("job"), key=elsewhere))
     taken.news()
 
     taken.informer.volume(a_raw_volume(), gone=False)
 
-    assert set(taken.news()) == {KEY, a_request().key}
+    assert set(taken.news()) == {JOB, a_request().key}
     assert taken.schedules_again()
     assert zones(taken) == {"data": ("b",)}
     taken.informer.volume(a_raw_volume(2), gone=False)

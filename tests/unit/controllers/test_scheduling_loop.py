@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from inference_operator.controllers.scheduling_loop import FleetLoop
+from inference_operator.controllers.scheduling_loop import SchedulingLoop
 from inference_operator.scheduling.estimate import Estimate
 from inference_operator.scheduling.types import Decision, PlacementRequest
 from inference_operator.state.objects import Key
+from inference_operator.state.request import Request, job_request
 from inference_operator.state.store import Store
 from inference_operator.warmpools.controller import Pools
 from tests.builders import SETTINGS, TOKENS, a_node, a_request, an_option, somebodys_pod
@@ -26,18 +27,22 @@ class Fleet:
     wakes: list[tuple[float, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.loop = FleetLoop(self.store, Pools(self.store, SETTINGS, VirtualClock(), TOKENS), SETTINGS, VirtualClock(), self.wake)
+        self.loop = SchedulingLoop(
+            self.store, Pools(self.store, SETTINGS, VirtualClock(), TOKENS), SETTINGS, VirtualClock(), self.wake
+        )
         self.room(1)
 
     def room(self, cores: int) -> None:
         self.store.nodes["node-1"] = a_node(cpu=str(cores))
         self.loop.touch()
 
-    def wake(self, key: Key, *, urgent: bool = False) -> None:
+    def wake(self, key: Request, *, urgent: bool = False) -> None:
         self.wakes.append((round(asyncio.get_running_loop().time(), 2), key.name + ("!" if urgent else "")))
 
     def want(self, placement_request: PlacementRequest | None, name: str | None = None) -> None:
-        self.loop.want(placement_request.key if placement_request is not None else Key("default", str(name)), placement_request)
+        self.loop.want(
+            placement_request.key if placement_request is not None else job_request(Key("default", str(name))), placement_request
+        )
 
     def decision(self, placement_request: PlacementRequest) -> Decision | None:
         return self.loop.decision(placement_request.key)

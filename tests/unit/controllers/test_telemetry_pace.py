@@ -8,12 +8,13 @@ from msgspec import structs
 
 from inference_operator.controllers.telemetry import Telemetry
 from inference_operator.state.objects import Key
+from inference_operator.state.request import job_request
 from inference_operator.state.store import Store
-from inference_protocol.messages import Telemetry as Decision
+from inference_protocol.messages import Telemetry as Record
 from tests.builders import a_job, a_pod
 from tests.simulation.virtual_time import VirtualClock, run
 
-READY = Decision(ready=True, draining=False)
+READY = Record(ready=True, draining=False)
 
 
 class Workers:
@@ -26,13 +27,13 @@ class Workers:
         # The trouble that it tells, by the number of the question.
         self.words: dict[int, str] = {}
 
-    async def telemetry(self, address: str) -> Decision | None:
+    async def telemetry(self, address: str) -> Record | None:
         self.asked.append((asyncio.get_running_loop().time(), address))
         await asyncio.sleep(self.seconds)
         return None if address == self.away else structs.replace(READY, problem=self.words.get(len(self.asked)))
 
 
-def rounds(workers: Workers, *, seconds: float, count: int = 2) -> tuple[list[Mapping[str, Decision | None]], list[Key]]:
+def rounds(workers: Workers, *, seconds: float, count: int = 2) -> tuple[list[Mapping[str, Record | None]], list[Key]]:
     """What was handed on, and who was woken."""
     store, handed, woken = Store(), [], []
     job = a_job(serve=True, replicas=count)
@@ -73,7 +74,7 @@ def test_who_does_not_answer_is_handed_on_as_such() -> None:
 def test_equal_answers_wake_nobody() -> None:
     _, woken = rounds(Workers(0.1), seconds=10.5, count=1)
 
-    assert woken == [Key("default", "job")]
+    assert woken == [job_request(Key("default", "job"))]
 
 
 def test_what_keeps_a_worker_from_computing_wakes_its_job_when_it_begins_and_when_it_ends() -> None:
@@ -88,7 +89,7 @@ def test_what_keeps_a_worker_from_computing_wakes_its_job_when_it_begins_and_whe
 class Counting(Workers):
     """Its workers compute half of the time."""
 
-    async def telemetry(self, address: str) -> Decision | None:
+    async def telemetry(self, address: str) -> Record | None:
         self.asked.append((asyncio.get_running_loop().time(), address))
         return None if address == self.away else structs.replace(READY, busy_seconds=0.5 * asyncio.get_running_loop().time())
 

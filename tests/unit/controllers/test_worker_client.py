@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from inference_operator.controllers import worker_client
-from inference_operator.controllers.worker_client import Workers
+from inference_operator.controllers.worker_client import WorkerHttpClient
 from inference_operator.errors import WorkerUnreachableError
 from inference_protocol.messages import TASK_WAIT_PATH, TASKS_PATH, TaskQuery, TaskState, encode
 from tests.unit.warmpools.test_tasks import ORDER
@@ -18,7 +18,7 @@ QUERY = TaskQuery(uid=ORDER.uid, attempt=1)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-async def asked(handler: Handler, patch: pytest.MonkeyPatch, ask: Callable[[Workers], Awaitable[object]]) -> object:
+async def asked(handler: Handler, patch: pytest.MonkeyPatch, ask: Callable[[WorkerHttpClient], Awaitable[object]]) -> object:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handler)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -28,7 +28,7 @@ async def asked(handler: Handler, patch: pytest.MonkeyPatch, ask: Callable[[Work
     patch.setattr(worker_client, "HTTP_PORT", runner.addresses[0][1])
     try:
         async with aiohttp.ClientSession() as session:
-            return await ask(Workers(session))
+            return await ask(WorkerHttpClient(session))
     finally:
         await runner.cleanup()
 
@@ -94,7 +94,7 @@ def test_a_worker_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch
 def test_nobody_there_is_unreachable(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def ask() -> None:
         async with aiohttp.ClientSession() as session:
-            await Workers(session).order(address, "t", ORDER)
+            await WorkerHttpClient(session).order(address, "t", ORDER)
 
     monkeypatch.setattr(worker_client, "HTTP_PORT", 1)
     with pytest.raises(WorkerUnreachableError):

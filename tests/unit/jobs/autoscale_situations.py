@@ -7,7 +7,9 @@ from inference_operator.api.job import Autoscaling, AutoscalingMode, Serve
 from inference_operator.api.names import ANNOTATION_AUTOSCALER
 from inference_operator.autoscaling.hpa import autoscaler_of
 from inference_operator.state.load import Recommendation, Why
-from inference_operator.state.objects import Job, MetricsApi, MetricsApiState, Observed
+from inference_operator.state.objects import Job, MetricsApi, MetricsApiState
+from inference_operator.state.observed import Observed
+from inference_operator.workers.pod import Manifest
 from tests.builders import SETTINGS, a_job, a_pod, an_autoscaler, observed, some_scaling_metrics
 from tests.unit.jobs.situation import LOOKED, Situation, full, serves
 
@@ -25,9 +27,14 @@ def seen(job: Job, **more: Any) -> Observed:
     return observed(job, a_pod(job), **{"metrics_api": SERVING, "scaling_metrics": some_scaling_metrics(), **more})
 
 
+def hpa_of(job: Job) -> Manifest:
+    assert job.spec is not None
+    return autoscaler_of(job, job.spec, SETTINGS)
+
+
 def ours(job: Job, **more: Any) -> Any:
     """The HPA that was made for the job as it is."""
-    made = autoscaler_of(job, SETTINGS)
+    made = hpa_of(job)
     return an_autoscaler(
         job_uid=job.uid, **{"revision": made["metadata"]["annotations"][ANNOTATION_AUTOSCALER], "spec": made["spec"], **more}
     )
@@ -65,20 +72,20 @@ def autoscaled_jobs() -> dict[str, Situation]:
             seen(job, autoscalers=(ours(job, revision="old"),)), "FollowingLatency", actions=("ApplyAutoscaler", "WriteStatus")
         ),
         "its HPA was edited by somebody else": has_hpa(
-            seen(job, autoscalers=(ours(job, spec={**autoscaler_of(job, SETTINGS)["spec"], "maxReplicas": 40}),)),
+            seen(job, autoscalers=(ours(job, spec={**hpa_of(job)["spec"], "maxReplicas": 40}),)),
             "FollowingLatency",
             actions=("ApplyAutoscaler", "WriteStatus"),
         ),
         "somebody else has taken the behaviour out of its HPA": has_hpa(
-            seen(job, autoscalers=(ours(job, spec=without(autoscaler_of(job, SETTINGS)["spec"], "behavior")),)),
+            seen(job, autoscalers=(ours(job, spec=without(hpa_of(job)["spec"], "behavior")),)),
             "FollowingLatency",
             actions=("ApplyAutoscaler", "WriteStatus"),
         ),
         "somebody else has added to its HPA": has_hpa(
-            seen(job, autoscalers=(ours(job, spec={**autoscaler_of(job, SETTINGS)["spec"], "more": 1}),)), "FollowingLatency"
+            seen(job, autoscalers=(ours(job, spec={**hpa_of(job)["spec"], "more": 1}),)), "FollowingLatency"
         ),
         "somebody else has added a metric to its HPA": has_hpa(
-            seen(job, autoscalers=(ours(job, spec=doubled(autoscaler_of(job, SETTINGS)["spec"], "metrics")),)),
+            seen(job, autoscalers=(ours(job, spec=doubled(hpa_of(job)["spec"], "metrics")),)),
             "FollowingLatency",
             actions=("ApplyAutoscaler", "WriteStatus"),
         ),

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from inference_operator.api.conditions import Condition, Reason, Truth
 from inference_operator.api.job import InferenceJobStatus
 from inference_operator.scheduling.types import Decision, PlacementRequest
-from inference_operator.state.objects import Job, Observed, PodPhase
+from inference_operator.state.objects import Job, PodPhase
+from inference_operator.state.observed import Observed
 from inference_protocol.reasons import WorkerReason
 from tests.builders import NOW, a_report, no_room, placed_on, whole
 from tests.unit.scheduling.support import Scheduler

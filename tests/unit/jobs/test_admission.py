@@ -4,15 +4,16 @@ import pytest
 
 from inference_operator.api.conditions import Reason
 from inference_operator.api.job import Accelerator, Backend, InferenceJobStatus, Input, Output
-from inference_operator.jobs.admission import Refusal, refusal
+from inference_operator.jobs.admission import admit
 from inference_operator.settings import AcceleratorClass, Settings
 from inference_operator.state.objects import Job, Model
-from inference_operator.workers.source import model_source
-from tests.builders import DIGEST, NOW, OTHER_DIGEST, SETTINGS, a_job, a_model, a_version, observed
+from inference_operator.workers.resolve import Refusal
+from tests.builders import DIGEST, NOW, OTHER_DIGEST, SETTINGS, a_job, a_model, a_version, observed, resolved_of
 
 
 def refused(job: Job, model: Model | None = None, settings: Settings = SETTINGS) -> Refusal | None:
-    return refusal(observed(job, model=model), settings, NOW)
+    found = admit(observed(job, model=model), settings, NOW)
+    return found if isinstance(found, Refusal) else None
 
 
 def unreadable(job: Job) -> Job:
@@ -117,7 +118,7 @@ def test_the_first_fault_decides() -> None:
 
 
 def sourced(job: Job, model: Model | None = None) -> tuple[str, str, str | None]:
-    found = model_source(observed(job, model=model))
+    found = resolved_of(observed(job, model=model)).source
     return found.name, found.version, found.digest
 
 

@@ -23,7 +23,9 @@ from inference_operator.api.model import AcceleratorResources
 from inference_operator.api.quantity import parse_quantity
 from inference_operator.jobs.demand import create_retry_time
 from inference_operator.settings import AcceleratorClass, Settings
-from inference_operator.state.objects import Job, Observed, PodPhase
+from inference_operator.state.objects import Job, PodPhase
+from inference_operator.state.observed import Observed
+from inference_operator.state.request import job_request
 from inference_operator.workers.options import items_left, worker_resources
 from tests.builders import (
     GPU,
@@ -111,7 +113,7 @@ def test_a_job_wants_workers_when(why: str) -> None:
 
 
 def test_a_refusal_is_tried_again_ever_later() -> None:
-    waits = [create_retry_time(observed(a_job(), create_failure=a_create_failure(count=n)), SETTINGS) - NOW for n in (0, 1, 2, 50)]
+    waits = [create_retry_time(a_create_failure(count=n), SETTINGS) - NOW for n in (0, 1, 2, 50)]
 
     assert waits == [timedelta(seconds=s) for s in (2, 4, 8, 120)]
 
@@ -121,7 +123,13 @@ def test_a_need_carries_what_ranks_it() -> None:
     asked = wanted(observed(job))
 
     assert asked is not None
-    assert (asked.key, asked.uid, asked.priority, asked.deadline, asked.firm) == (job.key, job.uid, 7, in_seconds(60), True)
+    assert (asked.key, asked.uid, asked.priority, asked.deadline, asked.firm) == (
+        job_request(job.key),
+        job.uid,
+        7,
+        in_seconds(60),
+        True,
+    )
 
 
 # Which classes, and what of them.
@@ -184,7 +192,9 @@ KNOWN_LIMIT = (
 )
 @pytest.mark.parametrize("accelerator", ["cpu", "gpu"])
 def test_no_request_is_above_its_limit(accelerator: str, name: str, given_resources: Resources) -> None:
-    resources = worker_resources(observed(a_job(resources=given_resources)), accelerator, SETTINGS.accelerators[accelerator])
+    spec = a_job(resources=given_resources).spec
+    assert spec is not None
+    resources = worker_resources(spec, None, accelerator, SETTINGS.accelerators[accelerator])
     request, limit = resources.requests.get(name), resources.limits.get(name)
 
     assert request is None or limit is None or parse_quantity(request, milli=True) <= parse_quantity(limit, milli=True)
@@ -193,7 +203,9 @@ def test_no_request_is_above_its_limit(accelerator: str, name: str, given_resour
 @given(given_amounts, st.sampled_from(["cpu", "gpu"]))
 def test_devices_are_asked_for_and_limited_alike(requests: dict[str, str], accelerator: str) -> None:
     settings = SETTINGS.accelerators[accelerator]
-    resources = worker_resources(observed(a_job(resources=Resources(requests=requests))), accelerator, settings)
+    spec = a_job(resources=Resources(requests=requests)).spec
+    assert spec is not None
+    resources = worker_resources(spec, None, accelerator, settings)
 
     assert resources.requests.get(GPU) == resources.limits.get(GPU) == ("1" if accelerator == "gpu" else None)
 
@@ -238,13 +250,18 @@ def test_only_profiles_of_the_pinned_file_count() -> None:
     assert seconds(observed(a_job(model="m", gpu=1, items=1), model=a_model(profiles=profiles)))["gpu"][2] is False
 
 
+def left(job: Job) -> int | None:
+    assert job.spec is not None
+    return items_left(job, job.spec)
+
+
 def test_what_is_done_already_is_not_counted_again() -> None:
     status = InferenceJobStatus(progress=ProgressStatus(total=100, completed=60))
 
-    assert items_left(observed(a_job(items=100, status=status))) == 40
-    assert items_left(observed(a_job(items=100))) == 100
-    assert items_left(observed(a_job(input=Input(data='{"x":1}\n\n{"x":2}\n')))) == 2
-    assert items_left(observed(a_job(serve=True))) is None
+    assert left(a_job(items=100, status=status)) == 40
+    assert left(a_job(items=100)) == 100
+    assert left(a_job(input=Input(data='{"x":1}\n\n{"x":2}\n'))) == 2
+    assert left(a_job(serve=True)) is None
 
 
 def test_a_changed_input_has_all_its_items_left() -> None:
@@ -255,4 +272,4 @@ def test_a_changed_input_has_all_its_items_left() -> None:
         last_attempt=AttemptStatus(number=1, pod="p", outcome=AttemptOutcome.DISRUPTED, end_time=whole(NOW)),
     )
 
-    assert items_left(observed(a_job(items=500, generation=2, status=status))) == 500
+    assert left(a_job(items=500, generation=2, status=status)) == 500

@@ -16,7 +16,8 @@ from inference_operator.api.job import (
     ModelStatus,
     Outlook,
 )
-from inference_operator.state.objects import Observed, PodPhase, PodProblem
+from inference_operator.state.objects import PodPhase, PodProblem
+from inference_operator.state.observed import Observed
 from inference_operator.state.parse import parse_job, status_document
 from inference_operator.workers.actions import CreatePod, DeletePod, WriteStatus
 from inference_protocol.reasons import WorkerReason

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from inference_operator.api.job import DeadlinePolicy, InferenceJobStatus, LatencyStatus, Serve
-from inference_operator.state.objects import Observed, PodPhase
+from inference_operator.state.objects import PodPhase
+from inference_operator.state.observed import Observed
 from inference_operator.workers.actions import CreatePod, CreateService, DeletePod, WriteModelStatus
 from tests.builders import (
     NOW,

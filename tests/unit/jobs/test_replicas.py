@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from inference_operator.api.job import InferenceJobStatus, Serve, wanted_replicas
 from inference_operator.jobs.replicas import PERMANENT_RETRY_SECONDS, Replicas, replicas
 from inference_operator.state.objects import Job, Pod, PodPhase, PodProblem
-from inference_operator.workers.template_hash import revision
 from inference_protocol.reasons import WorkerReason
-from tests.builders import NOW, SETTINGS, a_job, a_pod, a_report, observed
+from tests.builders import NOW, SETTINGS, a_job, a_pod, a_report, observed, resolved_of
 
 FAILED = PodPhase.FAILED
 
@@ -23,7 +22,7 @@ def a_service(replicas: int = 2, *, attempts: int = 0, failed_attempts: int = 0)
 
 def sorted_out(job: Job, *pods: Pod) -> Replicas:
     seen = observed(job, *pods)
-    return replicas(seen, revision(seen, SETTINGS), SETTINGS, NOW)
+    return replicas(seen, resolved_of(seen), SETTINGS, NOW)
 
 
 def numbers(pods: tuple[Pod, ...]) -> list[int]:

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from inference_operator.api.job import Backend, DeadlineStatus, ModelStatus, Outlook
 from inference_operator.jobs.status import (
     deadline_status,
-    facts_of,
     latency_status,
     model_status,
     placement_status,
     round_milliseconds,
 )
+from inference_operator.state.attempt import own_attempt
+from inference_operator.workers.backend import chosen
 from inference_protocol.messages import ModelSource, Quantization
 from inference_protocol.sketch import RELATIVE_ACCURACY, LatencySketch
 from tests.builders import DIGEST, NOW, OTHER_DIGEST, a_fact, a_job, a_pod, a_reading, a_report, observed, whole
@@ -104,55 +105,59 @@ def test_fractions_of_seconds_are_said_once() -> None:
 
 # The model.
 
+CHOICE = chosen(Backend.AUTO, "onnx")
 BY_FORMAT = {"backend": Backend.ONNX, "backend_reason": "auto: the model's format is onnx"}
 ASKED = ModelSource(name="m", version="1", uri="u", digest=DIGEST)
 
 
 def test_a_model_is_verified_when_the_digest_asked_for_was_found() -> None:
-    assert model_status(ASKED, a_fact(), None) == ModelStatus(name="m", version="1", digest=DIGEST, verified=True, **BY_FORMAT)
-    assert not model_status(ASKED, a_fact(digest=OTHER_DIGEST), None).verified
-    assert not model_status(ModelSource(name="m", version="1", uri="u"), a_fact(), None).verified
-    assert not model_status(ASKED, None, None).verified
+    assert model_status(ASKED, CHOICE, a_fact(), None) == ModelStatus(
+        name="m", version="1", digest=DIGEST, verified=True, **BY_FORMAT
+    )
+    assert not model_status(ASKED, CHOICE, a_fact(digest=OTHER_DIGEST), None).verified
+    assert not model_status(ModelSource(name="m", version="1", uri="u"), CHOICE, a_fact(), None).verified
+    assert not model_status(ASKED, CHOICE, None, None).verified
 
 
 def test_the_variant_that_ran_is_told_beside_the_file_that_was_verified() -> None:
     asked = msgspec.structs.replace(ASKED, quantization=Quantization(method="dynamic", evaluation_uri="pvc://rows/e.npy"))
     fact = msgspec.structs.replace(a_fact(), variant=OTHER_DIGEST)
 
-    status = model_status(asked, fact, None)
+    status = model_status(asked, CHOICE, fact, None)
 
     assert (status.digest, status.verified, status.variant_digest) == (DIGEST, True, OTHER_DIGEST)
-    assert model_status(asked, None, status) == status
-    assert model_status(ASKED, None, status).variant_digest is None
+    assert model_status(asked, CHOICE, None, status) == status
+    assert model_status(ASKED, CHOICE, None, status).variant_digest is None
 
 
 def test_what_was_found_is_remembered_for_the_same_version_only() -> None:
-    before = model_status(ASKED, a_fact(), None)
+    before = model_status(ASKED, CHOICE, a_fact(), None)
     other = ModelSource(name="m", version="2", uri="u", digest=OTHER_DIGEST)
 
-    assert model_status(ASKED, None, before) == before
-    assert model_status(other, None, before) == ModelStatus(name="m", version="2", digest=None, verified=False, **BY_FORMAT)
+    assert model_status(ASKED, CHOICE, None, before) == before
+    assert model_status(other, CHOICE, None, before) == ModelStatus(name="m", version="2", digest=None, verified=False, **BY_FORMAT)
 
 
 def test_the_last_words_count_more_than_the_last_reading() -> None:
     pod = a_pod(a_job(), report=a_report(model=a_fact(provider="A")))
     reading = a_reading(model=a_fact(provider="B"))
 
-    said = facts_of(pod, {pod.uid: reading})
-    asked = facts_of(replace(pod, report=None), {pod.uid: reading})
+    seen = observed(a_job(), pod, readings={pod.uid: reading})
+    said = seen.facts_of(own_attempt(pod))
+    asked = seen.facts_of(own_attempt(replace(pod, report=None)))
 
     assert said is not None and said.provider == "A"
     assert asked is not None and asked.provider == "B"
-    assert facts_of(None, {pod.uid: reading}) is None
+    assert seen.facts_of(None) is None
 
 
 def test_the_provider_of_one_pod_is_not_said_of_the_next() -> None:
-    first, second = a_pod(a_job(), 1), a_pod(a_job(), 2)
+    first, second = own_attempt(a_pod(a_job(), 1)), own_attempt(a_pod(a_job(), 2))
     before = placement_status(first, a_fact(provider="CPUExecutionProvider"), None)
     same, next_ = placement_status(first, None, before), placement_status(second, None, before)
 
     assert same is not None and same.execution_provider == "CPUExecutionProvider"
-    assert next_ is not None and (next_.pod, next_.execution_provider) == (second.key.name, None)
+    assert next_ is not None and (next_.pod, next_.execution_provider) == (second.pod.key.name, None)
     assert placement_status(None, None, before) == before
 
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 from inference_operator.api.job import AttemptOutcome, AttemptStatus, EnergySource, EnergyStatus
-from inference_operator.state.objects import Observed, PodPhase
+from inference_operator.state.objects import PodPhase
+from inference_operator.state.observed import Observed
 from tests.builders import NOW, SETTINGS, a_job, a_pod, a_report, observed, whole
 from tests.unit.jobs.situation import LOOKED
 from tests.unit.scheduling.support import after, decide, status_of

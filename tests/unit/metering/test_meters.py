@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from inference_operator.api.job import EnergySource, EnergyStatus
 from inference_operator.metering.energy import energy_status, joules_between, measured_joules, taken_in, watts
 from inference_operator.metering.usage import busy_share, unmanaged_usage
+from inference_operator.state.attempt import own_attempt
 from inference_operator.state.objects import Pod, PodPhase, Reading
 from inference_operator.state.power import Device, Drawn, PowerSample
 from inference_protocol.messages import Telemetry
@@ -144,7 +145,7 @@ def a_gpu_pod(number: int = 1) -> Pod:
 
 def status(before: EnergyStatus | None = None, *, number: int = 1, samples: Drawn = ()) -> EnergyStatus | None:
     meters = {"a": samples} if samples else {}
-    return energy_status(a_gpu_pod(number), meters, before, None, SETTINGS, at(HELD))
+    return energy_status(own_attempt(a_gpu_pod(number)), meters, before, None, SETTINGS, at(HELD))
 
 
 WATCHED = drawn((0, 0), (HELD, 12000))

@@ -8,11 +8,12 @@ from datetime import datetime, timedelta
 from inference_operator.api.conditions import Condition
 from inference_operator.api.job import InferenceJobStatus
 from inference_operator.api.schema import rfc3339
-from inference_operator.jobs.demand import job_state, placement_request
 from inference_operator.jobs.plan import plan
+from inference_operator.jobs.state import job_state
 from inference_operator.scheduling.types import Decision, PlacementRequest
 from inference_operator.settings import Settings
-from inference_operator.state.objects import Job, Observed, Pod
+from inference_operator.state.objects import Job, Pod
+from inference_operator.state.observed import Observed
 from inference_operator.state.parse import parse_autoscaler, parse_job, parse_pod, status_document
 from inference_operator.workers.actions import (
     Action,
@@ -33,15 +34,14 @@ Scheduler = Callable[[PlacementRequest], Decision]
 
 def wanted(seen: Observed, *, now: datetime = NOW, settings: Settings = SETTINGS) -> PlacementRequest | None:
     """What the job wants from the fleet."""
-    return placement_request(seen, job_state(seen, settings, now), settings, now)
+    return job_state(seen, settings, now).request
 
 
 def decide(seen: Observed, scheduler: Scheduler | None = None, *, now: datetime = NOW, settings: Settings = SETTINGS) -> Plan:
-    """One look, as in `Reconciler.reconcile`. Without a scheduler there is no answer yet."""
-    stand = job_state(seen, settings, now)
-    asked = placement_request(seen, stand, settings, now)
-    decision = scheduler(asked) if asked is not None and scheduler is not None else None
-    return plan(seen, stand, decision, settings, now)
+    """One look, as in `JobReconciler.reconcile`. Without a scheduler there is no answer yet."""
+    state = job_state(seen, settings, now)
+    decision = scheduler(state.request) if state.request is not None and scheduler is not None else None
+    return plan(seen, state, decision, settings, now)
 
 
 def after(seen: Observed, done: Plan, *, now: datetime = NOW) -> Observed:

@@ -7,8 +7,19 @@ from inference_operator.api.model import DeclaredProfile
 from inference_operator.scheduling.estimate import Assumptions, Estimate, estimate, find_profile
 from inference_operator.state.objects import Model
 from inference_operator.workers.actions import WriteModelStatus
-from inference_operator.workers.options import options
-from tests.builders import DIGEST, OTHER_DIGEST, a_fact, a_job, a_model, a_pod, a_profile, a_reading, a_subject, observed
+from tests.builders import (
+    DIGEST,
+    OTHER_DIGEST,
+    a_fact,
+    a_job,
+    a_model,
+    a_pod,
+    a_profile,
+    a_reading,
+    a_subject,
+    observed,
+    resolved_of,
+)
 from tests.unit.jobs.situation import LOOKED
 from tests.unit.scheduling.support import decide
 from tests.unit.warmpools.pool_support import WITH_TRITON
@@ -84,7 +95,8 @@ def test_of_two_variants_of_a_file_the_one_measured_last_counts() -> None:
 @pytest.mark.parametrize(("backend", "rate"), [(Backend.ONNX, 10.0), (Backend.AUTO, 10.0), (Backend.TRITON, 4.0)])
 def test_a_need_is_reckoned_with_the_back_end_that_it_will_have(backend: Backend, rate: float) -> None:
     model = a_model(profiles=[a_profile(items_per_second=10.0), a_profile(items_per_second=4.0, backend=Backend.TRITON)])
-    (option,) = options(observed(a_job(model="m", items=100, accelerator="cpu", backend=backend), model=model), WITH_TRITON)
+    seen = observed(a_job(model="m", items=100, accelerator="cpu", backend=backend), model=model)
+    (option,) = resolved_of(seen, WITH_TRITON).options
 
     assert option.estimate.work_seconds == 100 / rate
 

@@ -16,6 +16,7 @@ from inference_operator.scheduling.scheduler import is_late, schedule
 from inference_operator.scheduling.types import Decision, Fleet, Option, PendingReason, PlacementRequest
 from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Key, PodPhase, Taint
+from inference_operator.state.request import job_request
 from inference_operator.state.resources import subtract
 from tests.builders import NOW, a_node, a_request, an_option, somebodys_pod
 
@@ -234,7 +235,9 @@ def test_alternatives_never_hold_the_place_taken_and_are_few(fleet: Fleet) -> No
 
 # Numbers that users and clusters can come up with.
 
-KNOWN = "place.py completion: an estimate beyond datetime's range raises: schedule() fails, FleetLoop.run ends, the operator ends"
+KNOWN = (
+    "place.py completion: an estimate beyond datetime's range raises: schedule() fails, SchedulingLoop.run ends, the operator ends"
+)
 
 
 @pytest.mark.parametrize("seconds", [1e12, 1e300, float("inf")])
@@ -242,7 +245,7 @@ def test_work_of_ages_is_late_and_nothing_else(seconds: float) -> None:
     age = replace(an_option(), estimate=Estimate(2.0, seconds, measured=True))
     decisions = decided(Fleet((a_node(),), (), (a_request("ages", age, deadline_in=60), a_request("other"))))
 
-    assert decisions[Key("default", "other")].assignments
+    assert decisions[job_request(Key("default", "other"))].assignments
 
 
 @pytest.mark.parametrize("year", [1, 9999])

@@ -17,6 +17,7 @@ from inference_operator.scheduling.timeline import (
     schedule_ahead,
 )
 from inference_operator.state.objects import Key
+from inference_operator.state.request import job_request
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,9 @@ def planned(tasks: list[Task], timelines: list[Timeline]) -> list[SchedulingUnit
     requirements = Timelines(timelines)
     ranked = sorted(tasks, key=lambda task: (task.band, task.due, task.seconds))
     units = [
-        SchedulingUnit(Key("n", str(number)), task.due, task.band, [Candidate(requirements, task.seconds, task.seconds)])
+        SchedulingUnit(
+            job_request(Key("n", str(number))), task.due, task.band, [Candidate(requirements, task.seconds, task.seconds)]
+        )
         for number, task in enumerate(ranked)
     ]
     schedule_ahead(units, [requirements])
@@ -43,7 +46,7 @@ def planned(tasks: list[Task], timelines: list[Timeline]) -> list[SchedulingUnit
 def running_unit(
     name: str = "t", *, remaining: float = 50.0, slack: float = inf, band: int = 0, movable: bool = True
 ) -> RunningUnit:
-    return RunningUnit(Key("n", name), remaining, slack, band, movable=movable, leaving=1.0, resuming=2.0)
+    return RunningUnit(job_request(Key("n", name)), remaining, slack, band, movable=movable, leaving=1.0, resuming=2.0)
 
 
 def behind(running_work: RunningUnit) -> Timeline:
@@ -140,8 +143,8 @@ def test_another_band_does_not_displace(tasks: list[Task], extra: int) -> None:
 
 def test_what_is_displaced_goes_where_it_is_on_time_too() -> None:
     quick, slow = Timelines([Timeline()]), Timelines([Timeline()])
-    long = SchedulingUnit(Key("n", "long"), 25.0, 0, [Candidate(quick, 20.0, 1.0), Candidate(slow, 25.0, 60.0)])
-    short = SchedulingUnit(Key("n", "short"), 25.0, 0, [Candidate(quick, 10.0, 1.0)])
+    long = SchedulingUnit(job_request(Key("n", "long")), 25.0, 0, [Candidate(quick, 20.0, 1.0), Candidate(slow, 25.0, 60.0)])
+    short = SchedulingUnit(job_request(Key("n", "short")), 25.0, 0, [Candidate(quick, 10.0, 1.0)])
     schedule_ahead([long, short], [quick, slow])
 
     assert (short.start, short.timeline) == (0.0, quick.timelines[0])
@@ -150,8 +153,8 @@ def test_what_is_displaced_goes_where_it_is_on_time_too() -> None:
 
 def test_what_holds_its_place_is_never_followed() -> None:
     requirements = Timelines([Timeline()])
-    service = SchedulingUnit(Key("n", "service"), 10.0, 0, [Candidate(requirements, 2.0, 2.0)], holds=True)
-    batch = SchedulingUnit(Key("n", "batch"), 900.0, 0, [Candidate(requirements, 2.0, 2.0)])
+    service = SchedulingUnit(job_request(Key("n", "service")), 10.0, 0, [Candidate(requirements, 2.0, 2.0)], holds=True)
+    batch = SchedulingUnit(job_request(Key("n", "batch")), 900.0, 0, [Candidate(requirements, 2.0, 2.0)])
     schedule_ahead([service, batch], [requirements])
 
     assert (service.start, batch.start) == (0.0, inf)
@@ -159,7 +162,7 @@ def test_what_holds_its_place_is_never_followed() -> None:
 
 def test_mere_assumptions_are_planned_however_late() -> None:
     requirements = Timelines([Timeline()])
-    guess = SchedulingUnit(Key("n", "guess"), 10.0, 0, [Candidate(requirements, 600.0, 600.0, sure=False)])
+    guess = SchedulingUnit(job_request(Key("n", "guess")), 10.0, 0, [Candidate(requirements, 600.0, 600.0, sure=False)])
     schedule_ahead([guess], [requirements])
 
     assert guess.start == 0.0
@@ -225,7 +228,7 @@ def test_one_running_work_seen_by_two_shapes_makes_room_for_one() -> None:
     running_work = running_unit()
     small, large = Timelines([behind(running_work)]), Timelines([behind(running_work)])
     units = [
-        SchedulingUnit(Key("n", str(n)), 20.0, 0, [Candidate(requirements, 10.0, 10.0)])
+        SchedulingUnit(job_request(Key("n", str(n))), 20.0, 0, [Candidate(requirements, 10.0, 10.0)])
         for n, requirements in enumerate((small, large))
     ]
     schedule_ahead(units, [small, large])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_operator.controllers.scheduling_loop import FleetLoop
+from inference_operator.controllers.scheduling_loop import SchedulingLoop
 from inference_operator.observability import metrics
 from inference_operator.scheduling.scheduler import schedule
 from inference_operator.scheduling.types import Decision, Fleet, PlacementRequest
@@ -228,7 +228,7 @@ def test_answers_are_the_same_with_and_without(
 
         store, clock = Store(), Still()
         store.nodes = {node.name: node for node in NODES}
-        loop = FleetLoop(store, Pools(store, SETTINGS, clock, TOKENS), SETTINGS, clock, wake, watcher)
+        loop = SchedulingLoop(store, Pools(store, SETTINGS, clock, TOKENS), SETTINGS, clock, wake, watcher)
         for number, (deadline_in, priority, firm, gpu, cpu) in enumerate(found):
             options = (an_option("gpu", seconds=gpu, gpu=1), an_option("cpu", seconds=cpu))
             placement_request = a_request(f"n{number}", *options, deadline_in=deadline_in, priority=priority, firm=firm)

@@ -7,6 +7,7 @@ import pytest
 
 from inference_operator.api.job import InferenceJobStatus
 from inference_operator.state.objects import Job, Key, Pod, PodPhase
+from inference_operator.state.request import job_request
 from inference_operator.state.store import Store, is_newer, stale_objects
 from tests.builders import NOW, a_create_failure, a_job, a_model, a_node, a_pod, a_reading, somebodys_pod
 
@@ -165,7 +166,7 @@ def test_a_snapshot_holds_all_that_belongs_to_a_job_and_nothing_else() -> None:
     store = a_store(job, other, pods=(a_pod(job, model=a_model()), a_pod(other, model=a_model()), somebodys_pod()))
     store.models[a_model().key] = a_model()
     store.services[job.uid] = KEY
-    store.create_failures[KEY] = a_create_failure()
+    store.create_failures[job_request(KEY)] = a_create_failure()
     store.readings[a_pod(job, model=a_model()).uid] = a_reading()
 
     seen = store.observe(KEY)
@@ -217,7 +218,7 @@ def test_a_reading_goes_with_its_pod() -> None:
 
 def test_a_new_job_does_not_inherit_the_create_failure_of_its_predecessor() -> None:
     store = a_store(JOB)
-    store.create_failures[KEY] = a_create_failure()
+    store.create_failures[job_request(KEY)] = a_create_failure()
     store.put_job(at(2, uid="next"))
 
     assert store.observe(KEY).create_failure is None  # type: ignore[union-attr]

@@ -69,10 +69,11 @@ def test_a_task_has_its_own_time_and_begins_never_before_its_order(ran: float | 
 
     seen = store.observe(JOB.key)
     assert seen is not None
-    (pod,) = seen.pods
-    assert pod.started == whole(NOW) + timedelta(seconds=begun)
-    assert pod.created == whole(NOW - timedelta(seconds=2))
-    assert pod.ended == whole(NOW) - timedelta(seconds=ago or 0)
+    attempt = seen.hosted
+    assert attempt is not None
+    assert attempt.started == whole(NOW) + timedelta(seconds=begun)
+    assert attempt.created == whole(NOW - timedelta(seconds=2))
+    assert attempt.ended == whole(NOW) - timedelta(seconds=ago or 0)
 
 
 def test_what_was_told_of_an_end_stands_and_survives_the_worker() -> None:
@@ -169,8 +170,8 @@ def after_its_end(store: Store) -> set[str]:
     """The jobs that are held to have waited while the worker ran another."""
     store.put_pod(replace(HOST, phase=PodPhase.FAILED, ready=False, resource_version="9"))
     seen = {name: store.observe(name) for name in (JOB.key, SECOND.key)}
-    found = {key.name: pod.hosted_task for key, view in seen.items() if view is not None for pod in view.pods}
-    return {name for name, hosted_task in found.items() if hosted_task is not None and hosted_task.waited}
+    found = {key.name: view.hosted.hosted for key, view in seen.items() if view is not None and view.hosted is not None}
+    return {name for name, task in found.items() if task is not None and task.waited}
 
 
 def two_ordered(first: Job = JOB, second: Job = SECOND) -> Store:

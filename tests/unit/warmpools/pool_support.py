@@ -7,21 +7,47 @@ from typing import Any, Literal
 
 import msgspec
 
+from inference_operator.api.conditions import Condition, ConditionType, Truth
 from inference_operator.api.job import AttemptOutcome, AttemptStatus, InferenceJobStatus, Placement
 from inference_operator.api.model import AcceleratorResources, ModelVersion, WarmPool, WarmPoolStatus
 from inference_operator.scheduling.types import Decision, PoolDemand
 from inference_operator.settings import Backends, Settings, TritonBackend
-from inference_operator.state.objects import Job, Model, Observed, Pod, PoolObserved, Reading
+from inference_operator.state.objects import Job, Model, Pod, Reading
+from inference_operator.state.observed import Observed, PoolObserved
 from inference_operator.state.store import Store
 from inference_operator.warmpools.eligibility import Pool, pool_of
-from inference_operator.warmpools.pool import plan_pool, pool_request, pool_state
+from inference_operator.warmpools.pool import plan_pool, pool_placement_request, pool_state
 from inference_operator.workers.actions import Plan
-from inference_operator.workers.template_hash import revision
 from inference_protocol.messages import TaskState, Telemetry, TerminationReport
-from tests.builders import NOW, SETTINGS, TOKENS, a_job, a_model, a_node, a_pod, cost_terms, observed, placed_on, whole
+from tests.builders import NOW, SETTINGS, TOKENS, a_job, a_model, a_node, a_pod, cost_terms, observed, placed_on, resolved_of, whole
 
 # An operator that has Triton as well.
 WITH_TRITON = msgspec.structs.replace(SETTINGS, backends=Backends(triton=TritonBackend(image="triton", platform="python")))
+
+
+def a_pool_status(workers: int = 0, ready: int = 0, fault: str | None = None) -> WarmPoolStatus:
+    """What was said of a pool: that all its workers take tasks, or a fault as `Reason: words`."""
+    if fault is None:
+        truth, reason, message = Truth.TRUE, "Serving", "warm workers take tasks"
+    else:
+        truth, (reason, message) = Truth.FALSE, fault.split(": ", 1)
+    told = Condition(
+        type=ConditionType.READY.value,
+        status=truth,
+        reason=reason,
+        message=message,
+        last_transition_time=whole(NOW),
+        observed_generation=1,
+    )
+    return WarmPoolStatus(workers=workers, ready=ready, conditions=[told])
+
+
+def said(status: WarmPoolStatus | None) -> tuple[int, int, str] | None:
+    """Workers, ready ones, and the condition Ready, if it is there: its reason, with the words of a fault."""
+    if status is None:
+        return None
+    faults = [f"{c.reason}: {c.message}" if c.status is Truth.FALSE else c.reason for c in status.conditions]
+    return status.workers, status.ready, ", ".join(faults)
 
 
 def a_pooled_model(
@@ -79,14 +105,13 @@ def decide_pool(
     settings: Settings = SETTINGS,
 ) -> Plan:
     """One look, as in `Pools.plan`, after a scheduler that gives as many workers a place as there is `room`."""
-    pool = pool_of(seen.model, settings)
     demand = PoolDemand(waiting, priority)
-    state = pool_state(seen, pool, demand, settings, now)
-    placement_request = pool_request(seen, pool, state, demand, settings, now)
+    state = pool_state(seen, demand, settings, now)
+    placement_request = pool_placement_request(seen, state, demand, settings, now)
     decision: Decision | None = (
         placed_on(placement_request, *["node-1"] * min(placement_request.slots, room)) if placement_request is not None else None
     )
-    return plan_pool(seen, pool, state, decision, settings, TOKENS, now)
+    return plan_pool(seen, state, decision, settings, TOKENS, now)
 
 
 # Attempts on warm workers.
@@ -118,7 +143,7 @@ def a_task(
     of: str | None = None,
 ) -> TaskState:
     """What a worker says of the attempt; `of` is another revision than the job's."""
-    made_of = of if of is not None else revision(observed(job, model=model), SETTINGS)
+    made_of = of if of is not None else resolved_of(observed(job, model=model)).revision
     return TaskState(job.uid, attempt, made_of, "Ended" if report is not None else state, report=report)
 
 

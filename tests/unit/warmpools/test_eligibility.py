@@ -10,11 +10,20 @@ from inference_operator.api.job import Backend, Input, Output, PodTemplate, Reso
 from inference_operator.api.model import AcceleratorResources, ModelVersion, Profile, WarmPoolStatus
 from inference_operator.scheduling.types import ColocatedModel, ModelMemory, Offer
 from inference_operator.state.objects import Key, Model
-from inference_operator.state.pool_key import model_of, pool_key
-from inference_operator.warmpools.eligibility import colocated_model_of, offer_of, order, pool_for, pool_of, refusal_of, takes
-from tests.builders import DIGEST, NOW, OTHER_DIGEST, SETTINGS, a_job, a_model, a_version, observed
+from inference_operator.state.request import job_request, pool_request
+from inference_operator.warmpools.eligibility import (
+    colocated_model_of,
+    offer_of,
+    pool_for,
+    pool_of,
+    resolve_pool,
+    takes,
+    task_order,
+)
+from inference_operator.workers.resolve import Refusal
+from tests.builders import DIGEST, NOW, OTHER_DIGEST, SETTINGS, a_job, a_model, a_version, observed, resolved_of
 from tests.unit.scheduling.support import wanted
-from tests.unit.warmpools.pool_support import WITH_TRITON, a_pooled_model, the_pool
+from tests.unit.warmpools.pool_support import WITH_TRITON, a_pool_status, a_pooled_model, the_pool
 
 MODEL = a_pooled_model()
 
@@ -23,9 +32,9 @@ def test_a_plain_batch_waits_for_its_models_pool() -> None:
     seen = observed(a_job(model="m", items=10), model=MODEL)
     placement_request = wanted(seen)
 
-    assert pool_for(seen, SETTINGS) == pool_key(MODEL.key)
+    assert pool_for(resolved_of(seen), SETTINGS) == MODEL.key
     assert placement_request is not None
-    assert placement_request.pool == pool_key(MODEL.key)
+    assert placement_request.pool == MODEL.key
 
 
 FITS: dict[str, dict[str, Any]] = {
@@ -40,7 +49,7 @@ FITS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("why", FITS)
 def test_who_may_run_on_a_warm_worker(why: str) -> None:
-    assert takes(the_pool(MODEL), observed(a_job(**{"model": "m", **FITS[why]}), model=MODEL))
+    assert takes(the_pool(MODEL), resolved_of(observed(a_job(**{"model": "m", **FITS[why]}), model=MODEL), WITH_TRITON))
 
 
 ELSEWHERE = Output(uri="pvc://other/out")
@@ -62,8 +71,9 @@ REFUSED: dict[str, dict[str, Any]] = {
 def test_who_gets_a_pod_of_its_own(why: str) -> None:
     job = a_job(**{"model": "m", **REFUSED[why]})
 
-    assert not takes(the_pool(MODEL), observed(job, model=MODEL))
-    assert pool_for(observed(job, model=MODEL), SETTINGS) is None
+    resolved = resolved_of(observed(job, model=MODEL), WITH_TRITON)
+    assert not takes(the_pool(MODEL), resolved)
+    assert pool_for(resolved, SETTINGS) is None
 
 
 @pytest.mark.parametrize(("backend", "taken"), [(Backend.TRITON, True), (Backend.ONNX, False), (Backend.AUTO, False)])
@@ -71,9 +81,10 @@ def test_a_pool_on_triton_takes_the_jobs_that_ask_for_triton(backend: Backend, t
     model = a_pooled_model(backend=Backend.TRITON)
     seen = observed(a_job(model="m", backend=backend), model=model)
 
-    assert takes(the_pool(model), seen) is taken
-    assert (pool_for(seen, WITH_TRITON) is not None) is taken
-    assert pool_for(seen, SETTINGS) is None
+    resolved = resolved_of(seen, WITH_TRITON)
+    assert takes(the_pool(model), resolved) is taken
+    assert (pool_for(resolved, WITH_TRITON) is not None) is taken
+    assert pool_for(resolved, SETTINGS) is None
 
 
 def test_a_claim_that_is_only_read_by_the_pool_is_not_written_to() -> None:
@@ -82,53 +93,56 @@ def test_a_claim_that_is_only_read_by_the_pool_is_not_written_to() -> None:
     writes = a_job(model="m", output=Output(uri="pvc://models/out"))
 
     assert the_pool(model).mounts == {"models": False}
-    assert takes(the_pool(model), observed(reads, model=model))
-    assert not takes(the_pool(model), observed(writes, model=model))
+    assert takes(the_pool(model), resolved_of(observed(reads, model=model), WITH_TRITON))
+    assert not takes(the_pool(model), resolved_of(observed(writes, model=model), WITH_TRITON))
 
 
 def test_a_claim_of_the_pool_is_written_to_though_the_model_lies_there() -> None:
     model = a_pooled_model(a_version(uri="pvc://models/m.onnx"), claims=["models"])
 
-    assert takes(the_pool(model), observed(a_job(model="m", output=Output(uri="pvc://models/out")), model=model))
+    assert takes(
+        the_pool(model), resolved_of(observed(a_job(model="m", output=Output(uri="pvc://models/out")), model=model), WITH_TRITON)
+    )
 
 
 def test_another_version_gets_its_own_pod() -> None:
     model = a_pooled_model(a_version("1", digest=OTHER_DIGEST), a_version("2"))
 
-    assert takes(the_pool(model), observed(a_job(model="m", model_version="2"), model=model))
-    assert takes(the_pool(model), observed(a_job(model="m"), model=model))
-    assert not takes(the_pool(model), observed(a_job(model="m", model_version="1"), model=model))
+    assert takes(the_pool(model), resolved_of(observed(a_job(model="m", model_version="2"), model=model), WITH_TRITON))
+    assert takes(the_pool(model), resolved_of(observed(a_job(model="m"), model=model), WITH_TRITON))
+    assert not takes(the_pool(model), resolved_of(observed(a_job(model="m", model_version="1"), model=model), WITH_TRITON))
 
 
 def test_a_pool_on_any_class_takes_jobs_for_any_class() -> None:
     model = a_pooled_model(accelerator="auto")
 
-    assert takes(the_pool(model), observed(a_job(model="m", accelerator="cpu"), model=model))
-    assert takes(the_pool(model), observed(a_job(model="m", gpu=1), model=model))
+    assert takes(the_pool(model), resolved_of(observed(a_job(model="m", accelerator="cpu"), model=model), WITH_TRITON))
+    assert takes(the_pool(model), resolved_of(observed(a_job(model="m", gpu=1), model=model), WITH_TRITON))
 
 
-TROUBLE = "ModelNotFound: no such file"
+FAULT = "ModelNotFound: no such file"
 TOLD = {
     "no word yet": (None, True),
     "well": (WarmPoolStatus(workers=1, ready=1), True),
     "starting": (WarmPoolStatus(workers=1), True),
-    "in trouble, but one answers": (WarmPoolStatus(workers=2, ready=1, message=TROUBLE), True),
-    "in trouble": (WarmPoolStatus(workers=1, message=TROUBLE), False),
+    "failing, but one answers": (a_pool_status(2, 1, FAULT), True),
+    "waits for room": (a_pool_status(0, 0, "NoFreeCapacity: waits for room"), True),
+    "failing": (a_pool_status(1, 0, FAULT), False),
 }
 
 
 @pytest.mark.parametrize("how", TOLD)
-def test_a_job_does_not_wait_for_a_pool_in_trouble(how: str) -> None:
+def test_a_job_does_not_wait_for_a_failing_pool(how: str) -> None:
     told, waits = TOLD[how]
     model = a_pooled_model(told=told)
 
-    assert (pool_for(observed(a_job(model="m"), model=model), SETTINGS) is not None) == waits
+    assert (pool_for(resolved_of(observed(a_job(model="m"), model=model)), SETTINGS) is not None) == waits
 
 
 def test_a_model_without_a_pool_has_none() -> None:
     assert pool_of(a_model(), SETTINGS) is None
     assert pool_of(a_model(invalid="unreadable"), SETTINGS) is None
-    assert pool_for(observed(a_job()), SETTINGS) is None
+    assert pool_for(resolved_of(observed(a_job())), SETTINGS) is None
 
 
 @pytest.mark.parametrize(
@@ -141,10 +155,10 @@ def test_a_model_without_a_pool_has_none() -> None:
     ids=["no PyTorch", "no Triton", "not Triton's"],
 )
 def test_a_model_that_no_worker_can_hold_has_no_pool_and_it_is_told_why(model: Model, words: str) -> None:
-    refused = refusal_of(model, SETTINGS)
+    refused = resolve_pool(model, SETTINGS)
 
     assert pool_of(model, SETTINGS) is None
-    assert refused is not None and refused.reason is Reason.BACKEND_UNAVAILABLE and words in refused.message
+    assert isinstance(refused, Refusal) and refused.reason is Reason.BACKEND_UNAVAILABLE and words in refused.message
 
 
 def test_what_workers_are_made_of_is_their_revision_and_bounds_are_not() -> None:
@@ -168,19 +182,20 @@ def test_what_workers_are_made_of_is_their_revision_and_bounds_are_not() -> None
     assert revision(claims=["a", "data"]) == revision(claims=["data", "a"])
 
 
-def test_a_pools_key_is_no_jobs() -> None:
+def test_a_pools_request_is_no_jobs() -> None:
     key = Key("team", "m")
 
-    assert model_of(pool_key(key)) == key
-    assert model_of(key) is None
+    assert pool_request(key) != job_request(key)
+    assert str(pool_request(key)) != str(job_request(key))
 
 
 def test_an_order_says_what_the_jobs_own_pod_would_have_been_told() -> None:
     job = a_job("j", model="m", items=10, batch_size=8)
-    told = order(observed(job, model=MODEL), attempt=3, revision="r", accelerator="cpu")
+    resolved = resolved_of(observed(job, model=MODEL))
+    told = task_order(resolved, attempt=3, accelerator="cpu")
 
-    assert (told.namespace, told.job, told.uid, told.attempt, told.revision) == ("default", "j", job.uid, 3, "r")
-    assert (told.batch_size, told.model) == (8, the_pool(MODEL).source)
+    assert (told.namespace, told.job, told.uid, told.attempt, told.revision) == ("default", "j", job.uid, 3, resolved.revision)
+    assert (told.batch_size, told.model) == (8, the_pool(MODEL).like.source)
     assert (told.task.input_uri, told.task.output_uri) == ("pvc://data/in.npy", "pvc://data/out")
 
 
@@ -201,7 +216,7 @@ OTHER = a_measured(a_model("n", a_version(digest=OTHER_DIGEST)), digest=OTHER_DI
 
 
 def test_a_measured_batch_may_be_a_colocated_model() -> None:
-    colocated = colocated_model_of(observed(a_job(model="n", items=10, batch_size=8), model=OTHER), SETTINGS)
+    colocated = colocated_model_of(resolved_of(observed(a_job(model="n", items=10, batch_size=8), model=OTHER)), SETTINGS)
 
     assert colocated == ColocatedModel("default", OTHER_DIGEST, 8, (("data", True),), (("cpu", ModelMemory(200_000_000)),))
 
@@ -226,16 +241,16 @@ NO_GUESTS: dict[str, tuple[dict[str, Any], Model]] = {
 def test_who_is_nobodys_colocated_model(why: str) -> None:
     spec, model = NO_GUESTS[why]
 
-    assert colocated_model_of(observed(a_job(model="n", **spec), model=model), SETTINGS) is None
+    assert colocated_model_of(resolved_of(observed(a_job(model="n", **spec), model=model), WITH_TRITON), SETTINGS) is None
 
 
 def test_a_batch_whose_device_memory_was_measured_may_be_a_colocated_model_there() -> None:
     model = a_measured(OTHER, digest=OTHER_DIGEST, megabytes=200, on="gpu", device=500)
     seen = observed(a_job(model="n", items=10, batch_size=8, accelerator="gpu"), model=model)
-    colocated = colocated_model_of(seen, SETTINGS)
+    colocated = colocated_model_of(resolved_of(seen), SETTINGS)
 
     assert colocated is not None and colocated.memory == (("gpu", ModelMemory(200_000_000, 500_000_000)),)
-    told = order(seen, 1, "r", "gpu")
+    told = task_order(resolved_of(seen), 1, "gpu")
     assert (told.memory_bytes, told.device_bytes) == (200_000_000, 500_000_000)
 
 

@@ -15,14 +15,25 @@ from inference_operator.api.model import WarmPoolStatus
 from inference_operator.jobs.replicas import PERMANENT_RETRY_SECONDS
 from inference_operator.scheduling.types import PoolDemand, WarmWorker
 from inference_operator.scheduling.warm_workers import warm_timelines
-from inference_operator.state.objects import Model, Pod, PodPhase, PodProblem, PoolObserved
-from inference_operator.warmpools.pool import plan_pool, pool_request, pool_state, warm_workers
+from inference_operator.state.objects import Model, Pod, PodPhase, PodProblem
+from inference_operator.state.observed import PoolObserved
+from inference_operator.warmpools.places import warm_workers
+from inference_operator.warmpools.pool import plan_pool, pool_placement_request, pool_state
 from inference_operator.workers.actions import CreatePod, DeletePod, Plan, StopTask, WriteModelStatus
 from inference_protocol.messages import CONFIG_VARIABLE, WorkerConfig
 from inference_protocol.reasons import WorkerReason
 from tests.builders import NOW, SETTINGS, TOKENS, a_create_failure, a_job, a_profile, a_report, no_room
 from tests.unit.scheduling.support import created_pod, in_seconds, kinds
-from tests.unit.warmpools.pool_support import WITH_TRITON, a_pooled_model, a_view, a_worker, decide_pool, the_pool
+from tests.unit.warmpools.pool_support import (
+    WITH_TRITON,
+    a_pool_status,
+    a_pooled_model,
+    a_view,
+    a_worker,
+    decide_pool,
+    said,
+    the_pool,
+)
 
 FAILED, PENDING, SUCCEEDED = PodPhase.FAILED, PodPhase.PENDING, PodPhase.SUCCEEDED
 BROKEN = a_report("Failed", reason=WorkerReason.INTERNAL, message="it broke")
@@ -54,7 +65,7 @@ def test_as_many_as_can_be_used_within_the_bounds(least: int, most: int, waiting
     model = a_pooled_model(min=least, max=most)
     seen = a_view(model, a_worker(model), tasks={1: tasks})
 
-    assert pool_state(seen, the_pool(model), PoolDemand(waiting), SETTINGS, NOW).wanted == wanted
+    assert pool_state(seen, PoolDemand(waiting), SETTINGS, NOW).wanted == wanted
 
 
 def test_what_is_missing_is_made_and_belongs_to_the_model() -> None:
@@ -91,8 +102,8 @@ def test_a_pool_that_no_worker_can_hold_says_why_and_has_none() -> None:
     status = told(done)
 
     assert not made(done)
-    assert status is not None and status.message is not None
-    assert status.message.startswith("BackendUnavailable: ") and "backends.triton.image" in status.message
+    (ready,) = status.conditions if status is not None else ()
+    assert (ready.reason, ready.status) == ("BackendUnavailable", "False") and "backends.triton.image" in ready.message
 
 
 def test_only_as_many_are_made_as_there_is_room_for() -> None:
@@ -113,13 +124,13 @@ def test_each_worker_is_told_the_digest_of_its_own_token_and_never_the_token() -
 
 def test_a_place_that_was_given_for_another_revision_is_not_taken() -> None:
     before, model = a_pooled_model(min=1, batch_size=8), a_pooled_model(min=1)
-    state = pool_state(a_view(before), the_pool(before), PoolDemand(), SETTINGS, NOW)
-    placement_request = pool_request(a_view(before), the_pool(before), state, PoolDemand(), SETTINGS, NOW)
+    state = pool_state(a_view(before), PoolDemand(), SETTINGS, NOW)
+    placement_request = pool_placement_request(a_view(before), state, PoolDemand(), SETTINGS, NOW)
     assert placement_request is not None
     seen = a_view(model)
-    state = pool_state(seen, the_pool(model), PoolDemand(), SETTINGS, NOW)
+    state = pool_state(seen, PoolDemand(), SETTINGS, NOW)
 
-    assert made(plan_pool(seen, the_pool(model), state, no_room(placement_request), SETTINGS, TOKENS, NOW)) == []
+    assert made(plan_pool(seen, state, no_room(placement_request), SETTINGS, TOKENS, NOW)) == []
 
 
 STATES: dict[str, dict[str, Any]] = {
@@ -252,7 +263,7 @@ def failed(model: Model, *numbers: int, report: Any = BROKEN) -> list[Pod]:
 def test_failed_workers_back_off(count: int) -> None:
     model = a_pooled_model(min=1)
     seen = a_view(model, *failed(model, *range(1, count + 1)))
-    state = pool_state(seen, the_pool(model), PoolDemand(), SETTINGS, NOW)
+    state = pool_state(seen, PoolDemand(), SETTINGS, NOW)
     assert state.retry is not None
     waited = SETTINGS.backoff_seconds * 2 ** (count - 1) - 1
 
@@ -265,26 +276,26 @@ def test_the_pause_grows_though_the_failures_in_between_are_gone() -> None:
     model = a_pooled_model(min=1)
 
     def retry(*numbers: int) -> object:
-        return pool_state(a_view(model, *failed(model, *numbers)), the_pool(model), PoolDemand(), SETTINGS, NOW).retry
+        return pool_state(a_view(model, *failed(model, *numbers)), PoolDemand(), SETTINGS, NOW).retry
 
     assert retry(3, 6) == retry(3, 4, 5, 6)
 
 
 def test_a_pool_from_zero_is_open_again_once_its_pause_is_over() -> None:
-    model = a_pooled_model(told=WarmPoolStatus(message="WorkerFailed: it broke"))
+    model = a_pooled_model(told=a_pool_status(fault="WorkerFailed: it broke"))
     seen = a_view(model, *failed(model, 1))
     pause = in_seconds(SETTINGS.backoff_seconds)
 
     assert decide_pool(seen).recheck is not None
     assert places(seen, waiting=1) == []
-    assert told(decide_pool(seen, now=pause)) == WarmPoolStatus()
+    assert said(told(decide_pool(seen, now=pause))) == (0, 0, "")
     assert len(places(seen, waiting=1, now=pause)) == 1
     assert made(decide_pool(seen, waiting=1, now=pause)) == [2]
     assert gone(decide_pool(seen, waiting=1, now=pause)) == set()
 
 
 def test_a_pool_that_tries_by_itself_keeps_jobs_away_until_a_worker_answers() -> None:
-    model = a_pooled_model(min=1, told=WarmPoolStatus(workers=1, message="WorkerFailed: it broke"))
+    model = a_pooled_model(min=1, told=a_pool_status(1, fault="WorkerFailed: it broke"))
     starts = a_view(model, *failed(model, 1), a_worker(model, 2, phase=PENDING))
 
     assert "WriteModelStatus" not in kinds(decide_pool(starts, now=in_seconds(900)))
@@ -292,11 +303,11 @@ def test_a_pool_that_tries_by_itself_keeps_jobs_away_until_a_worker_answers() ->
 
 @pytest.mark.parametrize("least", [0, 1])
 def test_a_change_of_the_model_ends_the_fault_of_what_it_was(least: int) -> None:
-    before = a_pooled_model(min=least, told=WarmPoolStatus(message="WorkerFailed: it broke"))
-    after = a_pooled_model(min=least, batch_size=8, told=WarmPoolStatus(message="WorkerFailed: it broke"))
+    before = a_pooled_model(min=least, told=a_pool_status(fault="WorkerFailed: it broke"))
+    after = a_pooled_model(min=least, batch_size=8, told=a_pool_status(fault="WorkerFailed: it broke"))
     done = decide_pool(a_view(after, *failed(before, 1)), room=least)
 
-    assert told(done) == WarmPoolStatus()
+    assert said(told(done)) == (0, 0, "")
     assert made(done) == [2] * least
     assert gone(done) == {1}
 
@@ -315,7 +326,7 @@ def test_a_worker_that_answers_ends_the_fault_before_it() -> None:
 
     assert made(done) == [3]
     assert gone(done) == {1}
-    assert told(done) == WarmPoolStatus(workers=1, ready=1)
+    assert said(told(done)) == (1, 1, "Serving")
 
 
 def test_one_that_answers_and_is_older_does_not() -> None:
@@ -330,7 +341,7 @@ def test_the_newest_that_failed_keeps_its_last_words_and_the_first_tells_with_it
     done = decide_pool(a_view(model, *failed(model, 2, 10, 9)))
 
     assert gone(done) == {9}
-    assert told(done) == WarmPoolStatus(message="WorkerFailed: it broke")
+    assert said(told(done)) == (0, 0, "WorkerFailed: it broke")
 
 
 def test_a_worker_that_was_drained_is_replaced_at_once() -> None:
@@ -365,22 +376,20 @@ def test_what_was_refused_after_a_failure_is_not_tried_again_at_once() -> None:
 
 @pytest.mark.parametrize("waiting", [0, 1])
 def test_what_was_refused_keeps_jobs_away_until_it_is_tried_again_whether_they_wait_or_not(waiting: int) -> None:
-    model = a_pooled_model(told=WarmPoolStatus(message="QuotaExceeded: exceeded quota: q"))
+    model = a_pooled_model(told=a_pool_status(fault="QuotaExceeded: exceeded quota: q"))
     seen = a_view(model, create_failure=a_create_failure())
     later = in_seconds(SETTINGS.backoff_limit_seconds)
 
     assert decide_pool(seen, waiting=waiting).actions == ()
-    assert told(decide_pool(seen, waiting=waiting, now=later)) == WarmPoolStatus()
+    assert said(told(decide_pool(seen, waiting=waiting, now=later))) == (0, 0, "")
 
 
 def test_a_pool_that_answers_tells_of_a_failure_until_the_next_try() -> None:
     model = a_pooled_model(min=1)
     seen = a_view(model, a_worker(model, 1), *failed(model, 2))
-    done = told(decide_pool(seen, waiting=1))
 
-    assert done is not None
-    assert done.message == "WorkerFailed: it broke"
-    assert told(decide_pool(seen, waiting=1, now=in_seconds(SETTINGS.backoff_seconds))) == WarmPoolStatus(workers=1, ready=1)
+    assert said(told(decide_pool(seen, waiting=1))) == (1, 1, "WorkerFailed: it broke")
+    assert said(told(decide_pool(seen, waiting=1, now=in_seconds(SETTINGS.backoff_seconds)))) == (1, 1, "Serving")
 
 
 # What is said.
@@ -404,43 +413,36 @@ VIEWS = {
     "failed": a_view(MODEL, *failed(MODEL, 1)),
     "refused": a_view(MODEL, create_failure=a_create_failure()),
 }
+IMAGE_CURE = "check the chart's worker.image and its pull secret"
 SAYS = {
-    "none yet": WarmPoolStatus(),
-    "well": WarmPoolStatus(workers=1, ready=1),
-    "starting": WarmPoolStatus(workers=1),
-    "no image": WarmPoolStatus(workers=1, message="ImageUnavailable: the worker's image can't be had: no such image; check the"
-                               " chart's worker.image and its pull secret"),
-    "failed": WarmPoolStatus(message="WorkerFailed: it broke"),
-    "refused": WarmPoolStatus(message="QuotaExceeded: exceeded quota: q"),
+    "none yet": (0, 0, ""),
+    "well": (1, 1, "Serving"),
+    "starting": (1, 0, ""),
+    "no image": (1, 0, f"ImageUnavailable: the worker's image can't be had: no such image; {IMAGE_CURE}"),
+    "failed": (0, 0, "WorkerFailed: it broke"),
+    "refused": (0, 0, "QuotaExceeded: exceeded quota: q"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("how", VIEWS)
 def test_what_is_said_is_said_once(how: str) -> None:
-    assert told(decide_pool(VIEWS[how], room=0)) == SAYS[how]
+    assert said(told(decide_pool(VIEWS[how], room=0))) == SAYS[how]
     assert "WriteModelStatus" not in kinds(decide_pool(status_after(VIEWS[how], room=0), room=0))
 
 
 def test_why_there_is_no_room_is_said_and_moving_counts_are_not_said_again() -> None:
     seen = a_view(MODEL)
-    pool = the_pool(MODEL)
-    state = pool_state(seen, pool, PoolDemand(), SETTINGS, NOW)
-    placement_request = pool_request(seen, pool, state, PoolDemand(), SETTINGS, NOW)
+    state = pool_state(seen, PoolDemand(), SETTINGS, NOW)
+    placement_request = pool_placement_request(seen, state, PoolDemand(), SETTINGS, NOW)
     assert placement_request is not None
-    first = plan_pool(seen, pool, state, no_room(placement_request, "waits for room: 3 of 4 nodes"), SETTINGS, TOKENS, NOW)
-    said = told(first)
-    assert said is not None
-    again = replace(seen, model=replace(MODEL, status=replace(MODEL.status, warm_pool=said)))
+    first = plan_pool(seen, state, no_room(placement_request, "waits for room: 3 of 4 nodes"), SETTINGS, TOKENS, NOW)
+    status = told(first)
+    again = replace(seen, model=replace(MODEL, status=replace(MODEL.status, warm_pool=status)))
 
-    assert said.message == "NoFreeCapacity: waits for room: 3 of 4 nodes"
-    assert (
-        plan_pool(again, pool, state, no_room(placement_request, "waits for room: 2 of 4 nodes"), SETTINGS, TOKENS, NOW).actions
-        == ()
-    )
+    assert said(status) == (0, 0, "NoFreeCapacity: waits for room: 3 of 4 nodes")
+    assert plan_pool(again, state, no_room(placement_request, "waits for room: 2 of 4 nodes"), SETTINGS, TOKENS, NOW).actions == ()
     changed = no_room(placement_request, "no node is large enough", reason=Reason.NO_NODE_FITS)
-    assert told(plan_pool(again, pool, state, changed, SETTINGS, TOKENS, NOW)) == WarmPoolStatus(
-        message="NoNodeFits: no node is large enough"
-    )
+    assert said(told(plan_pool(again, state, changed, SETTINGS, TOKENS, NOW))) == (0, 0, "NoNodeFits: no node is large enough")
 
 
 # What the scheduler hears.
@@ -449,7 +451,7 @@ def test_why_there_is_no_room_is_said_and_moving_counts_are_not_said_again() -> 
 def test_workers_are_as_urgent_as_the_job_that_waits_for_them() -> None:
     seen, pool = a_view(MODEL), the_pool(MODEL)
     demand = PoolDemand(3, priority=7)
-    placement_request = pool_request(seen, pool, pool_state(seen, pool, demand, SETTINGS, NOW), demand, SETTINGS, NOW)
+    placement_request = pool_placement_request(seen, pool_state(seen, demand, SETTINGS, NOW), demand, SETTINGS, NOW)
     assert placement_request is not None
 
     assert (placement_request.priority, placement_request.slots, placement_request.holds, placement_request.pool) == (
@@ -462,9 +464,9 @@ def test_workers_are_as_urgent_as_the_job_that_waits_for_them() -> None:
 
 
 def places(seen: PoolObserved, waiting: int = 0, *, blocked: bool = False, now: datetime = NOW) -> list[WarmWorker]:
-    pool, demand = the_pool(seen.model), PoolDemand(waiting)
-    state = pool_state(seen, pool, demand, SETTINGS, now)
-    return list(warm_workers(seen, pool, state, demand, SETTINGS, now, blocked=blocked))
+    demand = PoolDemand(waiting)
+    state = pool_state(seen, demand, SETTINGS, now)
+    return list(warm_workers(seen, state, demand, SETTINGS, now, blocked=blocked))
 
 
 def test_a_worker_that_answers_takes_tasks_after_those_that_it_has() -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from inference_operator.errors import WorkerUnreachableError
-from inference_operator.state.objects import Key, Reading
-from inference_operator.state.pool_key import pool_key
-from inference_operator.warmpools.eligibility import order as order_of
+from inference_operator.state.objects import Reading
+from inference_operator.state.request import Request, job_request, pool_request
+from inference_operator.warmpools.eligibility import task_order as order_of
 from inference_operator.warmpools.tasks import Tasks
 from inference_protocol.messages import TaskOrder, TaskQuery, TaskState, Telemetry
-from tests.builders import NOW, TOKENS, a_report, observed
+from tests.builders import NOW, TOKENS, a_report, observed, resolved_of
 from tests.simulation.virtual_time import VirtualClock, run
 from tests.unit.warmpools.pool_support import a_hosted_job, a_pooled_model, a_store, a_task, a_worker
 
@@ -22,7 +22,7 @@ HOST = a_worker(MODEL)
 JOB = a_hosted_job(MODEL, HOST)
 RUNS = a_task(JOB, MODEL)
 ENDED = a_task(JOB, MODEL, report=a_report())
-ORDER = order_of(observed(JOB, model=MODEL), 1, RUNS.revision, "cpu")
+ORDER = order_of(resolved_of(observed(JOB, model=MODEL)), 1, "cpu")
 UNREACHABLE = WorkerUnreachableError("no answer")
 Decision = TaskState | WorkerUnreachableError | None
 
@@ -68,14 +68,14 @@ class Scene:
         self.worker = worker
         self.store = a_store(MODEL, HOST)
         self.store.put_job(JOB)
-        self.woken: list[Key] = []
+        self.woken: list[Request] = []
         self.tasks = Tasks(self.store, worker, VirtualClock(), TOKENS, self.woken.append)
 
     async def start(self, address: str = "10.0.0.1") -> None:
         await self.tasks.start(JOB.key, HOST.key, address, ORDER)
 
     async def stop(self) -> None:
-        await self.tasks.stop(JOB.key, HOST.key, "10.0.0.1", JOB.uid, 1)
+        await self.tasks.stop(job_request(JOB.key), HOST.key, "10.0.0.1", JOB.uid, 1)
 
     @property
     def known(self) -> TaskState | None:
@@ -98,7 +98,7 @@ def test_a_task_is_followed_to_its_end_and_its_job_is_woken() -> None:
 
     assert scene.known == ENDED
     assert scene.worker.calls == ["order 10.0.0.1"] + ["wait 10.0.0.1"] * 3
-    assert scene.woken == [JOB.key] * 2
+    assert scene.woken == [job_request(JOB.key)] * 2
 
 
 def test_a_task_that_has_ended_already_is_not_followed() -> None:
@@ -129,7 +129,7 @@ def test_a_task_that_the_worker_does_not_know_is_forgotten_and_ordered_anew() ->
     scene = play(Worker(waits=[None]), Scene.start)
 
     assert scene.known is None
-    assert scene.woken[-1] == JOB.key
+    assert scene.woken[-1] == job_request(JOB.key)
 
 
 def test_nobody_follows_on_a_host_that_is_gone() -> None:
@@ -172,7 +172,7 @@ def test_a_orphaned_task_is_stopped_and_nobody_waits_for_its_end() -> None:
         scene.store.drop_job(JOB.key, JOB.uid)
         scene.store.put_reading(HOST, Reading(Telemetry(ready=True, draining=False, tasks=(RUNS,)), NOW))
         assert scene.store.task_index.orphaned_tasks(HOST, NOW) == ((JOB.uid, 1),)
-        await scene.tasks.stop(pool_key(MODEL.key), HOST.key, "10.0.0.1", JOB.uid, 1)
+        await scene.tasks.stop(pool_request(MODEL.key), HOST.key, "10.0.0.1", JOB.uid, 1)
 
     scene = play(Worker(), main)
 

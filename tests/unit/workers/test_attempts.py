@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from inference_operator.api.conditions import Reason
 from inference_operator.api.job import AttemptOutcome, AttemptStatus, InferenceJobStatus
 from inference_operator.settings import Settings
+from inference_operator.state.attempt import own_attempt
 from inference_operator.state.objects import Pod, PodPhase, PodProblem
 from inference_operator.workers.attempts import Attempts, attempts, backoff_seconds, retry_time
-from inference_operator.workers.template_hash import revision
 from inference_protocol.reasons import PERMANENT, WorkerReason
-from tests.builders import NOW, SETTINGS, a_job, a_pod, a_report, observed, whole
+from tests.builders import NOW, SETTINGS, a_job, a_pod, a_report, observed, resolved_of, whole
 from tests.unit.scheduling.support import after, decide, in_seconds, status_of
 
 FAILED, SUCCEEDED, RUNNING = PodPhase.FAILED, PodPhase.SUCCEEDED, PodPhase.RUNNING
@@ -23,7 +23,7 @@ BROKEN = a_report("Failed", reason=WorkerReason.INTERNAL)
 
 def judged(*pods: Pod, status: InferenceJobStatus | None = None) -> Attempts:
     job = a_job(status=status)
-    return attempts(observed(job, *pods), revision(observed(job), SETTINGS), NOW)
+    return attempts(observed(job, *pods), resolved_of(observed(job)).revision, NOW)
 
 
 def ended(state: Attempts) -> tuple[str | None, str | None, int]:
@@ -43,7 +43,7 @@ def test_before_the_first_attempt_nothing_has_happened() -> None:
 
 def test_a_living_pod_is_an_attempt_under_way() -> None:
     pod = a_pod(a_job())
-    assert judged(pod) == Attempts(1, 0, pod, None, None)
+    assert judged(pod) == Attempts(1, 0, own_attempt(pod), None, None)
 
 
 # How a pod ends.
@@ -94,7 +94,7 @@ def test_the_newest_attempt_decides() -> None:
 
     for pods in ((old, new), (new, old)):
         state = judged(*pods)
-        assert (state.number, state.pod, state.ending) == (2, new, None)
+        assert (state.number, state.newest, state.ending) == (2, own_attempt(new), None)
 
 
 # Pods that are gone.
@@ -104,7 +104,7 @@ def test_a_vanished_pod_is_a_disruption() -> None:
     state = judged(status=remembering(1))
 
     assert ended(state) == ("Disrupted", "WorkerLost", 0)
-    assert (state.number, state.pod, state.ended) == (1, None, NOW)
+    assert (state.number, state.newest, state.ended) == (1, None, NOW)
 
 
 def test_an_older_pod_does_not_stand_for_the_vanished_one() -> None:
@@ -141,8 +141,8 @@ def test_a_worker_on_a_node_out_of_reach_is_disrupted_until_it_is_known_to_have_
     pod, done = a_pod(job), a_pod(job, phase=SUCCEEDED, report=a_report())
     seen, ended_there = observed(job, pod, lost=[pod]), observed(job, done, lost=[done])
 
-    assert ended(attempts(seen, revision(seen, SETTINGS), NOW)) == ("Disrupted", "WorkerLost", 0)
-    assert attempts(ended_there, revision(seen, SETTINGS), NOW).succeeded
+    assert ended(attempts(seen, resolved_of(seen).revision, NOW)) == ("Disrupted", "WorkerLost", 0)
+    assert attempts(ended_there, resolved_of(seen).revision, NOW).succeeded
 
 
 # Counting.

@@ -10,7 +10,9 @@ import pytest
 from inference_operator.api.conditions import Condition, Truth
 from inference_operator.api.job import AttemptOutcome, Input, Output
 from inference_operator.scheduling.types import Assignment, Decision, Explanation, PlacementRequest
-from inference_operator.state.objects import HostedTask, Job, Observed, PodPhase, PodProblem
+from inference_operator.state.attempt import HostedTask
+from inference_operator.state.objects import Job, PodPhase, PodProblem
+from inference_operator.state.observed import Observed
 from inference_operator.state.store import Store
 from inference_operator.workers.actions import DeletePod, StartTask, StopTask, WriteStatus
 from inference_protocol.messages import TaskState
@@ -102,8 +104,9 @@ def test_how_an_attempt_ends(how: str) -> None:
 @pytest.mark.parametrize("report", [None, a_report("Failed", reason=WorkerReason.INTERNAL)], ids=["no word", "last words"])
 def test_the_end_of_a_worker_that_ran_another_task_is_no_failure(report: Any) -> None:
     found = seen(a_task(JOB, MODEL, state="Queued"), phase=PodPhase.FAILED, report=report)
-    (pod,) = found.pods
-    status = status_of(decide(replace(found, pods=(replace(pod, hosted_task=HostedTask(None, waited=True)),))))
+    assert found.hosted is not None
+    waited = replace(found.hosted, runner=HostedTask(found.hosted.pod, None, waited=True), revision=None)
+    status = status_of(decide(replace(found, hosted=waited)))
 
     assert status.last_attempt is not None
     assert (status.last_attempt.outcome, status.last_attempt.reason, status.failed_attempts) == ("Disrupted", "WorkerLost", 0)

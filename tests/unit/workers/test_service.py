@@ -1,30 +1,30 @@
 """The Service in front of a serving job."""
 
 from inference_operator.api import names
-from inference_operator.workers.service import endpoint, service
+from inference_operator.workers.service import endpoint, service_manifest
 from tests.builders import a_job
 
 
 def test_a_service_selects_the_workers_of_its_job_alone() -> None:
     job = a_job(serve=True)
 
-    assert service(job)["spec"]["selector"] == {names.LABEL_JOB_UID: job.uid}
-    assert service(job)["metadata"]["ownerReferences"][0]["uid"] == job.uid
-    assert service(job)["metadata"]["labels"][names.LABEL_MANAGED_BY] == names.MANAGED_BY
+    assert service_manifest(job)["spec"]["selector"] == {names.LABEL_JOB_UID: job.uid}
+    assert service_manifest(job)["metadata"]["ownerReferences"][0]["uid"] == job.uid
+    assert service_manifest(job)["metadata"]["labels"][names.LABEL_MANAGED_BY] == names.MANAGED_BY
 
 
 def test_the_endpoint_is_the_services_address() -> None:
     job = a_job("lane.detection", namespace="cars", serve=True)
-    name = service(job)["metadata"]["name"]
+    name = service_manifest(job)["metadata"]["name"]
 
     assert endpoint(job) == f"http://{name}.cars.svc:8000"
-    assert service(job)["spec"]["ports"][0]["port"] == 8000
+    assert service_manifest(job)["spec"]["ports"][0]["port"] == 8000
 
 
 def test_both_protocols_have_a_port_that_proxies_can_tell() -> None:
     ports = {
         port["name"]: (port["port"], port["targetPort"], port["appProtocol"])
-        for port in service(a_job(serve=True))["spec"]["ports"]
+        for port in service_manifest(a_job(serve=True))["spec"]["ports"]
     }
 
     assert ports == {"http": (8000, "http", "http"), "grpc": (8001, "grpc", "kubernetes.io/h2c")}

@@ -18,7 +18,8 @@ from inference_operator.kube.ports import KubeClient
 from inference_operator.runtime.clock import Clock
 from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import Settings
-from inference_operator.state.objects import Key, MetricsApi, MetricsApiState
+from inference_operator.state.objects import MetricsApi, MetricsApiState
+from inference_operator.state.request import Request, job_request
 from inference_operator.state.store import Store
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ class CustomMetricsService:
     """Keeps server, certificate and registration right, for ever."""
 
     def __init__(
-        self, kube: KubeClient, store: Store, queue: WorkQueue[Key], clock: Clock, settings: Settings, namespace: str
+        self, kube: KubeClient, store: Store, queue: WorkQueue[Request], clock: Clock, settings: Settings, namespace: str
     ) -> None:
         mine = settings.custom_metrics
         self._kube, self._store, self._queue, self._clock = kube, store, queue, clock
@@ -98,7 +99,7 @@ class CustomMetricsService:
             log.info("custom.metrics.k8s.io: %s", new.state.value)
         for key, job in self._store.jobs.items():
             if job.spec is not None and job.spec.autoscaling is not None:
-                self._queue.add(key)
+                self._queue.add(job_request(key))
 
 
 def _load(bundle: Bundle, context: ssl.SSLContext) -> None:

@@ -23,7 +23,8 @@ from inference_operator.runtime.clock import SystemClock
 from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import CustomMetrics, Settings
 from inference_operator.state.load import Recommendation, ScalingMetrics, Workers
-from inference_operator.state.objects import Key, MetricsApiState
+from inference_operator.state.objects import MetricsApiState
+from inference_operator.state.request import Request
 from inference_operator.state.store import Store
 from tests.builders import a_job, a_load, a_pod
 from tests.unit.autoscaling.metricsapi.kube import FakeKube
@@ -68,7 +69,7 @@ class Bench:
         self.store.scaling_metrics[job.uid] = ScalingMetrics(
             clock.monotonic() + 3600, a_load(0.25), Workers(1, 1), Recommendation(2)
         )
-        queue: WorkQueue[Key] = WorkQueue(clock.monotonic)
+        queue: WorkQueue[Request] = WorkQueue(clock.monotonic)
         settings = Settings(custom_metrics=CustomMetrics(enabled=True, port=0, service="metrics", secret="tls"))
         self.service = CustomMetricsService(self.kube, self.store, queue, clock, settings, "system")
 

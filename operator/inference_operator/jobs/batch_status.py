@@ -1,0 +1,138 @@
+"""The status of a batch job, as far as it follows from its attempts, whatever is decided next."""
+
+from dataclasses import replace
+from datetime import datetime
+
+from inference_operator.api.job import (
+    AttemptOutcome,
+    AttemptStatus,
+    EnergyStatus,
+    InferenceJobStatus,
+    LatencyStatus,
+    OutputStatus,
+    ProgressStatus,
+)
+from inference_operator.jobs.state import BatchState
+from inference_operator.jobs.status import deadline_status, latency_status, model_status, placement_status, round_milliseconds
+from inference_operator.metering.energy import energy_status, untold
+from inference_operator.settings import Settings
+from inference_operator.state.observed import Observed
+from inference_operator.workers.attempts import Attempts, expected_end
+
+# Progress of a short run is told by its end; that of a long one in tenths.
+_LONG_RUN_SECONDS = 30
+
+
+def batch_status(
+    observed: Observed, batch: BatchState, settings: Settings, now: datetime, *, completed: datetime | None = None
+) -> InferenceJobStatus:
+    """Return the status as its attempts tell it; `completed` is when the work ended well."""
+    before, resolved, state = observed.job.status, batch.resolved, batch.attempts
+    newest = state.newest
+    facts = observed.facts_of(newest)
+    if newest is not None and newest.hosted is not None and newest.report is None and not newest.running:
+        # What a warm worker says of itself is said together with what it makes of the task: that saves a write.
+        facts = None
+    progress = _progress(observed, state, now)
+    return replace(
+        before,
+        queue=None,
+        attempts=state.number,
+        failed_attempts=state.failed,
+        last_attempt=_attempt(observed, state),
+        placement=placement_status(newest, facts, before.placement),
+        model=model_status(resolved.source, resolved.choice, facts, before.model),
+        progress=progress,
+        energy=_energy(observed, state, progress, settings),
+        latency=_latency(observed, state, moved=progress != before.progress),
+        output=_output(observed, batch),
+        start_time=before.start_time or (newest.created if newest is not None else None),
+        completion_time=completed.replace(microsecond=0) if completed is not None else None,
+        deadline=deadline_status(
+            resolved.spec.deadline,
+            estimated=expected_end(observed, state),
+            completed=completed,
+            before=before.deadline,
+            now=now,
+        ),
+    )
+
+
+def _attempt(observed: Observed, state: Attempts) -> AttemptStatus | None:
+    if not state.number:
+        return None
+    before = observed.job.status.last_attempt
+    kept = before if before is not None and before.number == state.number else None
+    pod = state.newest.pod.key.name if state.newest is not None else kept.pod if kept is not None else "unknown"
+    if state.ending is None:
+        return AttemptStatus(number=state.number, pod=pod, outcome=AttemptOutcome.RUNNING)
+    if kept is not None and kept.outcome is not AttemptOutcome.RUNNING:
+        return kept
+    return AttemptStatus(
+        number=state.number,
+        pod=pod,
+        outcome=state.ending.outcome,
+        reason=state.ending.reason.value,
+        message=state.ending.message[:4096],
+        end_time=state.ended.replace(microsecond=0) if state.ended is not None else None,
+    )
+
+
+def _progress(observed: Observed, state: Attempts, now: datetime) -> ProgressStatus | None:
+    before = observed.job.status.progress
+    newest = state.newest
+    if state.outdated:
+        return None
+    if newest is not None and newest.report is not None and newest.report.progress is not None:
+        told = newest.report.progress
+        return ProgressStatus(total=told.total, completed=told.completed, failed=told.failed)
+    reading = observed.readings.get(newest.pod.uid) if newest is not None else None
+    told_now = reading.telemetry.progress if reading is not None else None
+    if told_now is None or newest is None:
+        return before
+    young = newest.started is None or (now - newest.started).total_seconds() < _LONG_RUN_SECONDS
+    same_tenth = before is not None and _tenth(told_now.completed, told_now.total) == _tenth(before.completed, before.total)
+    if young or same_tenth:
+        return before
+    return ProgressStatus(total=told_now.total, completed=told_now.completed, failed=told_now.failed)
+
+
+def _energy(observed: Observed, state: Attempts, progress: ProgressStatus | None, settings: Settings) -> EnergyStatus | None:
+    """Counted once for each attempt: by the look that finds it ended and not told."""
+    told = observed.job.status.last_attempt
+    news = told is None or told.number != state.number or told.outcome is AttemptOutcome.RUNNING
+    before = observed.job.status.energy
+    if state.ending is None or state.ended is None or not news:
+        return before
+    if state.newest is None:
+        return untold(before)
+    return energy_status(state.newest, observed.meters.get(state.newest.pod.uid, {}), before, progress, settings, state.ended)
+
+
+def _tenth(completed: int, total: int) -> int:
+    return completed * 10 // total if total else 0
+
+
+def _latency(observed: Observed, state: Attempts, *, moved: bool) -> LatencyStatus | None:
+    """From the report at the end; before it only together with progress, so that it costs no write of its own."""
+    before = observed.job.status.latency
+    report = state.newest.report if state.newest is not None else None
+    if report is not None and report.latency is not None and state.ended is not None:
+        told = report.latency
+        return LatencyStatus(
+            p50=round_milliseconds(told.p50),
+            p95=round_milliseconds(told.p95),
+            p99=round_milliseconds(told.p99),
+            count=told.count,
+            observed_time=state.ended.replace(microsecond=0),
+        )
+    return latency_status(observed, (state.newest.pod,), before) if moved and state.newest is not None else before
+
+
+def _output(observed: Observed, batch: BatchState) -> OutputStatus | None:
+    output, newest = batch.resolved.spec.output, batch.attempts.newest
+    if output is not None:
+        return OutputStatus(uri=output.uri)
+    if newest is not None and newest.report is not None and newest.report.output is not None:
+        return OutputStatus(data=newest.report.output)
+    return observed.job.status.output

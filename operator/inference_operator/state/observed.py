@@ -1,0 +1,84 @@
+"""What one decision looks at: a snapshot of one job, or of one model's warm pool."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from inference_operator.state.attempt import Attempt, own_attempt
+from inference_operator.state.load import ScalingMetrics
+from inference_operator.state.objects import (
+    Autoscaler,
+    CreateFailure,
+    Job,
+    Key,
+    MetricsApi,
+    MetricsApiState,
+    Model,
+    Pod,
+    Reading,
+    TaskId,
+)
+from inference_operator.state.power import Drawn
+from inference_operator.state.topology import Terms
+from inference_protocol.messages import ModelFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Everything that the decisions about one job look at: a snapshot."""
+
+    job: Job
+    model: Model | None
+    # Worker pods of the job's own.
+    pods: tuple[Pod, ...]
+    has_service: bool = False
+    create_failure: CreateFailure | None = None
+    # Uids of pods whose node is gone or out of reach. They may never end, so nothing waits for them.
+    lost: frozenset[str] = frozenset()
+    readings: dict[str, Reading] = field(default_factory=dict)
+    # What the devices of these pods have drawn, by the pods' and the devices' uids.
+    meters: Mapping[str, Mapping[str, Drawn]] = field(default_factory=dict)
+    scaling_metrics: ScalingMetrics | None = None
+    # The newest attempt, where a warm worker runs it.
+    hosted: Attempt | None = None
+    # HPAs that scale this job, and one that has the name that ours would have.
+    autoscalers: tuple[Autoscaler, ...] = ()
+    metrics_api: MetricsApi = field(default_factory=lambda: MetricsApi(MetricsApiState.DISABLED))
+    # The claims of the job's namespace whose volumes can't be mounted everywhere, and where they can.
+    volumes: Mapping[str, Terms] = field(default_factory=dict)
+
+    def facts_of(self, attempt: Attempt | None) -> ModelFacts | None:
+        """What a worker has said about its model: at its end, else when it was last asked."""
+        if attempt is None:
+            return None
+        if attempt.report is not None and attempt.report.model is not None:
+            return attempt.report.model
+        reading = self.readings.get(attempt.pod.uid)
+        return reading.telemetry.model if reading is not None else None
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """All attempts of a batch that are still to be seen."""
+        own = tuple(own_attempt(pod) for pod in self.pods)
+        return (*own, self.hosted) if self.hosted is not None else own
+
+
+@dataclass(frozen=True, slots=True)
+class PoolObserved:
+    """Everything that the decisions about a model's warm pool look at: a snapshot.
+
+    `tasks` counts the tasks on each worker, `busy_seconds` is what they should still take, `idle_seconds` (by uid) how long a
+    worker says that it has had none, `colocated` the files of other models that it says it has loaded, `device_free_bytes` what its
+    own model has left of its device. `orphaned_tasks` are those whose job is gone or has gone on elsewhere, with their worker.
+    """
+
+    model: Model
+    pods: tuple[Pod, ...]
+    tasks: dict[Key, int] = field(default_factory=dict)
+    busy_seconds: dict[Key, float] = field(default_factory=dict)
+    idle_seconds: dict[str, float] = field(default_factory=dict)
+    colocated: dict[Key, frozenset[str]] = field(default_factory=dict)
+    device_free_bytes: dict[Key, int] = field(default_factory=dict)
+    volumes: Mapping[str, Terms] = field(default_factory=dict)
+    orphaned_tasks: tuple[tuple[Key, TaskId], ...] = ()
+    create_failure: CreateFailure | None = None
+    lost: frozenset[str] = frozenset()

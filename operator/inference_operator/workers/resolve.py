@@ -1,0 +1,175 @@
+"""Resolve a job once a look: every reference followed, every default filled in, or why it may not run.
+
+All that is decided about a job takes a ResolvedJob, so that no decision has to ask again whether the spec can be read, which file
+its model is, or what computes it. A warm pool resolves the job that its workers would be made for.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from inference_operator.api.conditions import Reason
+from inference_operator.api.job import Accelerator, Backend, InferenceJobSpec
+from inference_operator.api.model import ModelVersion
+from inference_operator.scheduling.types import Option
+from inference_operator.settings import Settings
+from inference_operator.state.objects import Job, Model
+from inference_operator.state.observed import Observed
+from inference_operator.workers import backend as backends
+from inference_operator.workers.backend import BackendChoice
+from inference_operator.workers.options import bound, options
+from inference_operator.workers.pod import claims
+from inference_operator.workers.source import model_source, pinned_version
+from inference_operator.workers.template_hash import service_hash, task_hash
+from inference_protocol.messages import ModelSource
+from inference_protocol.uris import UriError, is_uri, parse_uri
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a job can't run. `final` means that nothing outside the job itself could cure it."""
+
+    reason: Reason
+    message: str
+    final: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedJob:
+    """A job that may run.
+
+    `choice` is the back end (never AUTO) with its reason, `claims` the PersistentVolumeClaims that a worker mounts and whether it
+    writes there, `revision` the hash of what its workers are made of, `options` the accelerator classes that it may run on, each
+    with requirements and estimate; never empty.
+    """
+
+    job: Job
+    spec: InferenceJobSpec
+    model: Model | None
+    source: ModelSource
+    choice: BackendChoice
+    claims: Mapping[str, bool]
+    revision: str
+    options: tuple[Option, ...]
+
+    @property
+    def backend(self) -> Backend:
+        """What computes it; never AUTO."""
+        return self.choice.backend
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the checks look at."""
+
+    observed: Observed
+    spec: InferenceJobSpec
+    version: ModelVersion | None
+    settings: Settings
+
+
+_Check = Callable[[_Asked], Refusal | None]
+
+
+def resolve(observed: Observed, spec: InferenceJobSpec, settings: Settings) -> ResolvedJob | Refusal:
+    """Return the job with all that its spec refers to, or the first fault found."""
+    job, model = observed.job, observed.model
+    asked = _Asked(observed, spec, pinned_version(job, spec, model), settings)
+    refused = next((found for check in _CHECKS if (found := check(asked)) is not None), None)
+    if refused is not None:
+        return refused
+    source = model_source(spec, asked.version)
+    choice = backends.chosen(spec.backend, source.format)
+    mounts = claims(spec, source)
+    if spec.input is None:
+        revision = service_hash(job, spec, model, source, choice.backend, mounts=mounts, settings=settings)
+    else:
+        revision = task_hash(spec, source)
+    return ResolvedJob(
+        job=job,
+        spec=spec,
+        model=model,
+        source=source,
+        choice=choice,
+        claims=mounts,
+        revision=revision,
+        options=options(job, spec, model, source, choice.backend, settings, bound(mounts, observed.volumes)),
+    )
+
+
+def _model_is_unknown(asked: _Asked) -> Refusal | None:
+    if is_uri(asked.spec.model) or asked.observed.model is not None:
+        return None
+    namespace = asked.observed.job.key.namespace
+    return Refusal(
+        Reason.MODEL_UNKNOWN,
+        f"there is no InferenceModel {asked.spec.model!r} in namespace {namespace}; create it and the job goes on",
+        final=False,
+    )
+
+
+def _model_is_invalid(asked: _Asked) -> Refusal | None:
+    model = asked.observed.model
+    if model is None or model.invalid is None:
+        return None
+    return Refusal(Reason.MODEL_UNKNOWN, f"InferenceModel {asked.spec.model!r} can't be read: {model.invalid}", final=False)
+
+
+def _model_version_is_unknown(asked: _Asked) -> Refusal | None:
+    model, spec = asked.observed.model, asked.spec
+    if model is None or asked.version is not None:
+        return None
+    known = ", ".join(v.name for v in model.spec.versions) if model.spec else ""
+    return Refusal(
+        Reason.MODEL_VERSION_UNKNOWN,
+        f"InferenceModel {spec.model!r} has no version {spec.model_version!r}; it has {known}",
+        final=False,
+    )
+
+
+def _model_uri_is_forbidden(asked: _Asked) -> Refusal | None:
+    try:
+        parse_uri(model_source(asked.spec, asked.version).uri)
+    except UriError as error:
+        return Refusal(Reason.INVALID_SPEC, f"InferenceModel {asked.spec.model!r}: {error}", final=False)
+    return None
+
+
+def _digests_contradict(asked: _Asked) -> Refusal | None:
+    spec, version = asked.spec, asked.version
+    if version is None or not version.digest or not spec.model_digest or version.digest == spec.model_digest:
+        return None
+    return Refusal(
+        Reason.INVALID_SPEC,
+        f"modelDigest is {spec.model_digest}, but version {version.name!r} of {spec.model!r} has digest {version.digest}; "
+        "correct modelDigest, or set modelVersion to the version that has it",
+        final=False,
+    )
+
+
+def _backend_is_missing(asked: _Asked) -> Refusal | None:
+    kind = model_source(asked.spec, asked.version).format
+    found = backends.fault(backends.chosen(asked.spec.backend, kind), kind, asked.settings.backends)
+    return Refusal(Reason.BACKEND_UNAVAILABLE, found, final=True) if found is not None else None
+
+
+def _accelerator_is_unknown(asked: _Asked) -> Refusal | None:
+    wanted, known = asked.spec.accelerator, asked.settings.accelerators
+    if wanted is Accelerator.AUTO or wanted.value in known:
+        return None
+    return Refusal(
+        Reason.ACCELERATOR_UNKNOWN,
+        f"this cluster's operator knows no accelerator {wanted.value!r}; it has {', '.join(sorted(known))}",
+        final=False,
+    )
+
+
+# In this order: each may rely on what those before it have found.
+_CHECKS: tuple[_Check, ...] = (
+    _model_is_unknown,
+    _model_is_invalid,
+    _model_version_is_unknown,
+    _model_uri_is_forbidden,
+    _digests_contradict,
+    _backend_is_missing,
+    _accelerator_is_unknown,
+)
