@@ -15,6 +15,8 @@ from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Key
 
 _ALTERNATIVES = 4
+# The API's own limit; a volume's affinity may name any number of nodes.
+_REASON_LIMIT = 512
 
 
 class Chosen(NamedTuple):
@@ -46,7 +48,7 @@ def _alternatives(
             reason = reason or _why_not(option, info, chosen, request.deadline, weights, now)
             found.append(Alternative(accelerator=option.accelerator, node=info.node.name, reason=reason, cost=terms))
         for node, reason in capacity.unfit(option.requirements)[:_ALTERNATIVES]:
-            found.append(Alternative(accelerator=option.accelerator, node=node, reason=reason))
+            found.append(Alternative(accelerator=option.accelerator, node=node, reason=reason[:_REASON_LIMIT]))
         if len(found) >= _ALTERNATIVES:
             break
     return found[:_ALTERNATIVES]

@@ -9,9 +9,10 @@ import pytest
 from inference_operator.api.conditions import Reason
 from inference_operator.scheduling.node_capacity import free_amounts
 from inference_operator.scheduling.scheduler import is_late, schedule
-from inference_operator.scheduling.types import Decision, Fleet, PlacementRequest, Usage
+from inference_operator.scheduling.types import Decision, Fleet, PlacementRequest, Usage, pod_requirements
 from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Node, Pod, PodPhase, Taint
+from inference_operator.state.topology import NodeSelectorRequirement
 from tests.builders import GPU, NOW, a_job, a_node, a_pod, a_request, an_option, somebodys_pod, whole
 
 WEIGHTS = CostWeights()
@@ -214,6 +215,16 @@ def test_the_other_class_is_told_with_its_reason_and_cost(asked: PlacementReques
 
     assert words in other.reason
     assert other.cost is not None
+
+
+def test_a_reason_that_names_many_nodes_is_cut_to_what_the_api_takes() -> None:
+    here = NodeSelectorRequirement("metadata.name", "In", ("node-1", *[f"node-{i}" for i in range(100, 200)]))
+    local = replace(CPU, requirements=pod_requirements((("cpu", 1000),), volumes=(("data", ((here,),)),)))
+
+    (other,) = only(a_request("n", local), a_node("node-1"), a_node("node-2")).explanations[0].alternatives
+
+    assert other.reason.startswith("node(s) had volume node affinity conflict (claim data: metadata.name In (node-1, node-100, ")
+    assert len(other.reason) == 512
 
 
 # Capacity is counted anew.
