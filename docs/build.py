@@ -10,12 +10,14 @@ import msgspec
 from prometheus_client import CollectorRegistry, Metric
 
 from inference_operator import settings as settings_module
-from inference_operator.api.conditions import ConditionType, Reason
+from inference_operator.api.condition_types import ConditionType
 from inference_operator.api.crd import inference_job_crd, inference_model_crd
+from inference_operator.api.events import STALLED_REASONS, EventReason, EventType
+from inference_operator.api.reasons import AnyReason, Reason
 from inference_operator.observability import metrics as operator_metrics
 from inference_operator.observability.devices import DeviceCollector
 from inference_operator.observability.jobs import JobCollector
-from inference_protocol.reasons import PERMANENT, WorkerReason
+from inference_protocol.reasons import ReasonText, WorkerReason
 from inference_worker import metrics as worker_metrics
 
 HERE = Path(__file__).parent
@@ -59,28 +61,89 @@ def _rules(schema: dict[str, Any]) -> Iterator[str]:
         yield from _rules(child["items"] if child["type"] == "array" else child)
 
 
+_CONDITIONS = """# Conditions
+
+| Type | Meaning |
+|---|---|
+{types}
+## Reasons that the operator gives
+
+The type names the condition that has the reason first. `Ready`, `Reconciling`, `Succeeded` and `Stalled` repeat what is in the way.
+
+After a **final** reason the operator makes no further attempt:
+
+* A job that was refused before it started is looked at again when its spec changes.
+* A job that has started and ended never starts again. Fix the cause, delete the job, and create it again.
+* An invalid InferenceModel ends no job: the job starts once the model is corrected.
+
+A pod that doesn't start within `startTimeoutSeconds` is a failed attempt of its batch. After `maxAttempts` of them the batch ends.
+
+| Type | Reason | Meaning | Cure | Final |
+|---|---|---|---|---|
+{operator}
+## Reasons that a worker gives
+
+They stand in `status.lastAttempt` too. What a reason leads to:
+
+| Final | A batch | A service |
+|---|---|---|
+| yes | ends at once | has `Stalled=True` while no worker answers; a new worker tries again after five minutes |
+| no | ends after `maxAttempts` failed attempts; waits longer before each | tries again after a pause that grows |
+
+| Type | Reason | Meaning | Cure | Final |
+|---|---|---|---|---|
+{worker}"""
+
+_EVENTS = """# Events
+
+The events of an InferenceJob (`events.k8s.io/v1`); `kubectl describe` shows them.
+
+| Type | Reason | Meaning | Cure |
+|---|---|---|---|
+{events}
+## A job that stalls
+
+When `Stalled` becomes True, the event has the reason of that [condition](conditions.md), and there is no `AttemptFailed`.
+A batch whose pods never started stalls with what kept the last one, for example `Unschedulable`.
+
+| Type | Reason | Meaning | Cure |
+|---|---|---|---|
+{stalled}"""
+
+
 def conditions() -> str:
-    """The closed lists of types and reasons."""
-    text = "# Conditions\n\n" + inspect.cleandoc(
-        """
-        | Type | Meaning |
-        |---|---|
-        | `Accepted` | The job is valid, and its model is known. |
-        | `Placed` | Its workers have a place. |
-        | `Ready` | A service answers; a batch has succeeded. |
-        | `Succeeded` | Batch, and services with an end: True or False for good; Unknown while open. |
-        | `Suspended` | Stopped by `spec.suspend`. |
-        | `Autoscaled` | Only with `autoscaling.mode` HPA or External: whether, and by what, the number of workers is moved. |
-        | `Reconciling` | On its way; kstatus reads InProgress. |
-        | `Stalled` | Will not come to anything by itself; kstatus reads Failed. |
-        """
+    """The closed lists of types and reasons, with their meanings and cures."""
+    reasons = [(_types(reason), reason, reason.text) for reason in sorted(Reason, key=_first_type)]
+    return _CONDITIONS.format(
+        types="".join(f"| `{kind}` | {kind.meaning} |\n" for kind in ConditionType),
+        operator="".join(_reason_row(kinds, reason, text) for kinds, reason, text in reasons),
+        worker="".join(_reason_row(f"`{ConditionType.READY}`", reason, reason.text) for reason in WorkerReason),
     )
-    missing = [kind for kind in ConditionType if f"`{kind}`" not in text]
-    if missing:
-        raise ValueError(f"describe {missing}")
-    text += "\n\n## Reasons that the operator gives\n\n" + ", ".join(f"`{reason}`" for reason in Reason) + "\n"
-    text += "\n## Reasons that a worker gives\n\n| Reason | Tried again |\n|---|---|\n"
-    return text + "".join(f"| `{reason}` | {'no' if reason in PERMANENT else 'yes'} |\n" for reason in WorkerReason)
+
+
+def _types(reason: Reason) -> str:
+    return ", ".join(f"`{kind}`" for kind in reason.types) or "`status.lastAttempt`"
+
+
+def _first_type(reason: Reason) -> int:
+    order = list(ConditionType)
+    return order.index(reason.types[0]) if reason.types else len(order)
+
+
+def _reason_row(types: str, reason: AnyReason, text: ReasonText) -> str:
+    return f"| {types} | `{reason}` | {text.meaning} | {text.cure} | {'yes' if text.final else 'no'} |\n"
+
+
+def events() -> str:
+    """The closed list of events, with their meanings and cures."""
+    return _EVENTS.format(
+        events="".join(_event_row(reason.event_type, reason, reason.text) for reason in EventReason),
+        stalled="".join(_event_row(EventType.WARNING, reason, reason.text) for reason in STALLED_REASONS),
+    )
+
+
+def _event_row(event_type: EventType, reason: str, text: ReasonText) -> str:
+    return f"| {event_type} | `{reason}` | {text.meaning} | {text.cure} |\n"
 
 
 def metrics() -> str:
@@ -139,7 +202,7 @@ def settings() -> str:
     return text
 
 
-PAGES = {"api.md": api, "conditions.md": conditions, "metrics.md": metrics, "settings.md": settings}
+PAGES = {"api.md": api, "conditions.md": conditions, "events.md": events, "metrics.md": metrics, "settings.md": settings}
 
 
 def main() -> None:

@@ -1,47 +1,184 @@
 """Why a worker could not do its work: a closed list that the operator shows to users as condition reasons."""
 
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonText:
+    """What a reason means and how to cure it, one sentence each. `final`: no further attempt is made without a change."""
+
+    meaning: str
+    cure: str
+    final: bool = False
+
+
+UNDESCRIBED = ReasonText("", "")
 
 
 class WorkerReason(StrEnum):
-    """One word for each fault that a worker can name. The message beside it says what to do."""
+    """One word for each fault that a worker can name, with its text. The message beside it says where, and how to cure it."""
 
-    MODEL_NOT_FOUND = "ModelNotFound"
-    MODEL_DIGEST_MISMATCH = "ModelDigestMismatch"
-    MODEL_CORRUPT = "ModelCorrupt"
-    MODEL_UNREACHABLE = "ModelUnreachable"
-    QUANTIZATION_REFUSED = "QuantizationRefused"
-    MODEL_REFUSED = "ModelRefused"
-    SIGNATURE_MISMATCH = "SignatureMismatch"
-    BACKEND_MISSING = "BackendMissing"
-    BACKEND_UNREACHABLE = "BackendUnreachable"
-    REPOSITORY_UNWRITABLE = "RepositoryUnwritable"
-    PROVIDER_UNAVAILABLE = "ProviderUnavailable"
-    INPUT_NOT_FOUND = "InputNotFound"
-    INPUT_UNREACHABLE = "InputUnreachable"
-    INPUT_INVALID = "InputInvalid"
-    OUTPUT_UNWRITABLE = "OutputUnwritable"
-    OUTPUT_CONFLICT = "OutputConflict"
-    URI_FORBIDDEN = "UriForbidden"
-    OUT_OF_MEMORY = "OutOfMemory"
-    TERMINATED = "Terminated"
-    INTERNAL = "WorkerFailed"
+    text: ReasonText
+
+    # Without a default a lookup by the word alone, WorkerReason("OutOfMemory"), would not pass the type check.
+    def __new__(cls, word: str, text: ReasonText = UNDESCRIBED) -> Self:
+        """Return the member: a plain string that carries its text."""
+        member = str.__new__(cls, word)
+        member._value_ = word
+        member.text = text
+        return member
+
+    # What is final meets the same bytes and the same rules at the next attempt, which would only burn the device again.
+    MODEL_NOT_FOUND = (
+        "ModelNotFound",
+        ReasonText(
+            "The model's file doesn't exist, is larger than the limit, or can't be read.",
+            "Correct the model's URI, or put a file there that user 65532 may read.",
+            final=True,
+        ),
+    )
+    MODEL_DIGEST_MISMATCH = (
+        "ModelDigestMismatch",
+        ReasonText(
+            "The model's file has another digest than the one that the job or the InferenceModel pins.",
+            "Restore the file, or update the digest if the change is meant.",
+            final=True,
+        ),
+    )
+    MODEL_CORRUPT = (
+        "ModelCorrupt",
+        ReasonText(
+            "The file is damaged, is no model of its format, or has tensors that the worker can't pass on.",
+            "Export the model again as the message says, and update its digest.",
+            final=True,
+        ),
+    )
+    MODEL_UNREACHABLE = (
+        "ModelUnreachable",
+        ReasonText(
+            "The server that holds the model doesn't answer, answers with an error, or breaks the connection off.",
+            "Check the URL and its server, and let the worker's pod reach it.",
+        ),
+    )
+    QUANTIZATION_REFUSED = (
+        "QuantizationRefused",
+        ReasonText(
+            "The worker can't make the INT8 variant, or the variant answers too differently from the original.",
+            "Change the version's quantization as the message says, or remove it.",
+            final=True,
+        ),
+    )
+    MODEL_REFUSED = (
+        "ModelRefused",
+        ReasonText("Triton can't run the model.", "Change the model as the message says, or set backend to onnx.", final=True),
+    )
+    SIGNATURE_MISMATCH = (
+        "SignatureMismatch",
+        ReasonText(
+            "The version of a TorchScript model has no signature, or one that the model doesn't match.",
+            "Correct the version's signature in the InferenceModel.",
+            final=True,
+        ),
+    )
+    BACKEND_MISSING = (
+        "BackendMissing",
+        ReasonText(
+            "The worker's pod doesn't have the back end that the job needs.",
+            "Correct the back end's image in the chart, and run operator and worker of the same release.",
+            final=True,
+        ),
+    )
+    BACKEND_UNREACHABLE = (
+        "BackendUnreachable",
+        ReasonText(
+            "Triton doesn't start, doesn't load the model in time, or has stopped answering.",
+            "Read the log of the pod's container tritonserver, and raise resources.limits.memory if it was killed.",
+        ),
+    )
+    REPOSITORY_UNWRITABLE = (
+        "RepositoryUnwritable",
+        ReasonText(
+            "The worker can't write the model to the volume that it shares with Triton.",
+            "Free ephemeral storage on the node, or raise its limit: the volume holds a second copy of the model.",
+        ),
+    )
+    PROVIDER_UNAVAILABLE = (
+        "ProviderUnavailable",
+        ReasonText(
+            "The worker can't use the execution provider that its accelerator class promises.",
+            "Use a worker image that has the provider, and check the device's driver on the node.",
+            final=True,
+        ),
+    )
+    INPUT_NOT_FOUND = (
+        "InputNotFound",
+        ReasonText(
+            "The job's input, or a file of rows for quantization, doesn't exist, is too large, or can't be read.",
+            "Correct the URI, or put a file there that user 65532 may read.",
+            final=True,
+        ),
+    )
+    INPUT_UNREACHABLE = (
+        "InputUnreachable",
+        ReasonText(
+            "The server that holds the input doesn't answer, answers with an error, or breaks the connection off.",
+            "Check the URL and its server, and let the worker's pod reach it.",
+        ),
+    )
+    INPUT_INVALID = (
+        "InputInvalid",
+        ReasonText(
+            "The input doesn't match the model or its digest, or the answers are too large for the status.",
+            "Correct the input as the message says, or set output.uri for large answers.",
+            final=True,
+        ),
+    )
+    OUTPUT_UNWRITABLE = (
+        "OutputUnwritable",
+        ReasonText(
+            "The worker can't write the output: no space is left, access is denied, or another worker still writes there.",
+            "Enlarge or empty the volume, and let user 65532 write to it.",
+        ),
+    )
+    OUTPUT_CONFLICT = (
+        "OutputConflict",
+        ReasonText(
+            "The output location is the input, holds somebody else's files, or holds those of a later job or attempt.",
+            "Set another output.uri, or empty the location.",
+            final=True,
+        ),
+    )
+    URI_FORBIDDEN = (
+        "UriForbidden",
+        ReasonText(
+            "A URI, a link or a redirect leads where workers may not go.",
+            "Use a path that stays in its claim, or an address that workers may fetch from.",
+            final=True,
+        ),
+    )
+    OUT_OF_MEMORY = (
+        "OutOfMemory",
+        ReasonText(
+            "The worker, or its device, doesn't have enough memory for the model and one batch.",
+            "Raise resources.limits.memory, or lower batchSize.",
+        ),
+    )
+    TERMINATED = (
+        "Terminated",
+        ReasonText(
+            "The worker was told to stop before the work was done, or worked on an older spec.",
+            "Wait for the next attempt: this one does not count as failed.",
+        ),
+    )
+    INTERNAL = (
+        "WorkerFailed",
+        ReasonText(
+            "The worker failed in a way that it has no other reason for.",
+            "Read the message, and the worker's log: kubectl logs -l inference.myorg/job=NAME.",
+        ),
+    )
 
 
-# A second attempt meets the same bytes and the same rules, so it would only burn the device again.
-PERMANENT: frozenset[WorkerReason] = frozenset(
-    {
-        WorkerReason.MODEL_NOT_FOUND,
-        WorkerReason.MODEL_DIGEST_MISMATCH,
-        WorkerReason.MODEL_CORRUPT,
-        WorkerReason.MODEL_REFUSED,
-        WorkerReason.SIGNATURE_MISMATCH,
-        WorkerReason.BACKEND_MISSING,
-        WorkerReason.QUANTIZATION_REFUSED,
-        WorkerReason.PROVIDER_UNAVAILABLE,
-        WorkerReason.INPUT_NOT_FOUND,
-        WorkerReason.INPUT_INVALID,
-        WorkerReason.OUTPUT_CONFLICT,
-        WorkerReason.URI_FORBIDDEN,
-    }
-)
+PERMANENT: frozenset[WorkerReason] = frozenset(reason for reason in WorkerReason if reason.text.final)

@@ -76,7 +76,7 @@ def test_a_job_whose_volume_no_node_can_mount_is_told_so_and_goes_on_when_one_co
 
     job = installed.wait_reason(space, "NoNodeFits", kind="Placed")
     told = condition(job, "Placed")["message"]
-    assert f"the volume of claim data can be mounted only where {ZONE}=b" in told
+    assert f"node(s) had volume node affinity conflict (claim data: {ZONE}=b)" in told
 
     far = request.getfixturevalue("far_node")
     assert nodes_of(installed.worker(space)) == [far]

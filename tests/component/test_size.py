@@ -60,7 +60,9 @@ async def test_a_count_that_has_moved_in_a_message_is_no_news(server: ApiServer,
     # Half a core is wanted; now a tenth is free where nothing was. That alone wakes nobody, but a word about the model does.
     server.update("pods", "full", lambda o: o["spec"]["containers"][0]["resources"]["requests"].update(cpu="900m"))
     server.create(a_batch("marker"))
-    await until(lambda: "0.1 of 1 cpu is free" in str(server.get("inferencejobs", "marker")), "that it was seen")
+    await until(
+        lambda: "Insufficient cpu (0.5 requested, 0.1 of 1 free)" in str(server.get("inferencejobs", "marker")), "that it was seen"
+    )
     server.update("inferencemodels", "digits", lambda o: o["metadata"].update(labels={"touched": "yes"}))
     server.create(a_batch("last", model="unknown"))
     await until(lambda: reason(server.get("inferencejobs", "last")), "the last one")

@@ -220,7 +220,7 @@ def test_whoever_waits_is_told_why_where_it_stands_and_when_it_will_start() -> N
     for position, name in enumerate(("job-1", "job-2"), start=1):
         status = world.status(name)
         (placed,) = [c for c in status["conditions"] if c["type"] == "Placed"]
-        assert "0 of 1 nvidia.com/gpu is free" in placed["message"]
+        assert "Insufficient nvidia.com/gpu (1 requested, 0 of 1 free)" in placed["message"]
         assert f"as number {position} of those that wait" in placed["message"]
         assert status["queue"]["position"] == position
         assert status["queue"]["expectedStartTime"]

@@ -1,9 +1,4 @@
-"""Condition types and reasons: closed lists, with kstatus's meaning for Ready, Reconciling and Stalled.
-
-kstatus (sigs.k8s.io/cli-utils) reads a custom kind so: `Reconciling=True` is in progress, `Stalled=True` is failed, `Ready=True` is
-current, `Ready` False or Unknown is in progress, and nothing of these is current. So a finished failure must be Stalled, and a
-suspended job, which is where its user wants it, carries none of the three.
-"""
+"""Conditions in the form of meta/v1: dated, found and read."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -12,21 +7,22 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
+from inference_operator.api.condition_types import ConditionType
+from inference_operator.api.reasons import NO_PLACE, AnyReason, Reason
 from inference_operator.api.schema import Instant, api_type
-from inference_protocol.reasons import WorkerReason
 
-
-class ConditionType(StrEnum):
-    """Every condition type that an InferenceJob or InferenceModel may carry."""
-
-    ACCEPTED = "Accepted"
-    PLACED = "Placed"
-    READY = "Ready"
-    SUCCEEDED = "Succeeded"
-    SUSPENDED = "Suspended"
-    AUTOSCALED = "Autoscaled"
-    RECONCILING = "Reconciling"
-    STALLED = "Stalled"
+__all__ = [
+    "NO_PLACE",
+    "AnyReason",
+    "Condition",
+    "ConditionType",
+    "Reason",
+    "Truth",
+    "UndatedCondition",
+    "dated",
+    "find",
+    "is_true",
+]
 
 
 class Truth(StrEnum):
@@ -35,59 +31,6 @@ class Truth(StrEnum):
     TRUE = "True"
     FALSE = "False"
     UNKNOWN = "Unknown"
-
-
-class Reason(StrEnum):
-    """Every reason that the operator itself gives; a worker's own words are `WorkerReason`."""
-
-    # Accepted
-    ACCEPTED = "Accepted"
-    INVALID_SPEC = "InvalidSpec"
-    MODEL_UNKNOWN = "ModelUnknown"
-    MODEL_VERSION_UNKNOWN = "ModelVersionUnknown"
-    BACKEND_UNAVAILABLE = "BackendUnavailable"
-    ACCELERATOR_UNKNOWN = "AcceleratorUnknown"
-    NAME_TAKEN = "NameTaken"
-    # Placed
-    PLACED = "Placed"
-    PENDING = "Pending"
-    NO_FREE_CAPACITY = "NoFreeCapacity"
-    NO_NODE_FITS = "NoNodeFits"
-    DEADLINE_INFEASIBLE = "DeadlineInfeasible"
-    QUOTA_EXCEEDED = "QuotaExceeded"
-    POD_REFUSED = "PodRefused"
-    UNSCHEDULABLE = "Unschedulable"
-    IMAGE_UNAVAILABLE = "ImageUnavailable"
-    VOLUME_UNAVAILABLE = "VolumeUnavailable"
-    BACKING_OFF = "BackingOff"
-    PREEMPTED = "Preempted"
-    # Ready and Succeeded
-    STARTING = "Starting"
-    RUNNING = "Running"
-    SERVING = "Serving"
-    SCALED_TO_ZERO = "ScaledToZero"
-    SUCCEEDED = "Succeeded"
-    ENDED = "Ended"
-    SUSPENDED = "Suspended"
-    DEADLINE_EXCEEDED = "DeadlineExceeded"
-    WORKER_LOST = "WorkerLost"
-    # Autoscaled
-    FOLLOWING_LATENCY = "FollowingLatency"
-    NO_METRIC_YET = "NoMetricYet"
-    METRICS_API_DISABLED = "MetricsApiDisabled"
-    METRICS_API_TAKEN = "MetricsApiTaken"
-    LATENCY_TARGET_MISSING = "LatencyTargetMissing"
-    LATENCY_TARGET_BELOW_FLOOR = "LatencyTargetBelowFloor"
-    NO_RANGE = "NoRange"
-    CAPACITY_LIMITED = "CapacityLimited"
-    OTHER_AUTOSCALER = "OtherAutoscaler"
-    LEFT_TO_OTHERS = "LeftToOthers"
-
-
-AnyReason = Reason | WorkerReason
-
-# Reasons for which a worker waits until there is room for it.
-NO_PLACE = frozenset({Reason.NO_FREE_CAPACITY, Reason.NO_NODE_FITS})
 
 
 @api_type()

@@ -7,6 +7,7 @@ from inference_operator.api import job as job_api
 from inference_operator.api import model as model_api
 from inference_operator.api import names
 from inference_operator.api.conditions import Reason
+from inference_operator.api.events import EventType
 from inference_operator.api.schema import API_VERSION
 from inference_operator.errors import ConflictError, NotFoundError, OperatorError, RefusedError
 from inference_operator.kube import paths
@@ -236,7 +237,15 @@ class Applier:
 
     async def _emit(self, action: EmitEvent) -> None:
         try:
-            manifest = event_manifest(action, now=self._clock.now(), reporter=self._reporter)
+            manifest = event_manifest(
+                action.key,
+                action.uid,
+                event_type=EventType.WARNING,
+                reason=action.reason,
+                message=action.message,
+                now=self._clock.now(),
+                reporter=self._reporter,
+            )
             await self._kube.create(paths.events(action.key.namespace), manifest)
         except (ConflictError, RefusedError, NotFoundError) as error:
             # An event is a courtesy: the condition says the same, so a namespace that is going away may lose it.

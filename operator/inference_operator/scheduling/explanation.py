@@ -15,6 +15,8 @@ from inference_operator.settings import CostWeights
 from inference_operator.state.request import Request
 
 _ALTERNATIVES = 4
+# The API's own limit; a volume's affinity may name any number of nodes.
+_REASON_LIMIT = 512
 
 
 class Chosen(NamedTuple):
@@ -46,7 +48,7 @@ def _alternatives(
             reason = reason or _why_not(option, info, chosen, request.deadline, weights, now)
             found.append(Alternative(accelerator=option.accelerator, node=info.node.name, reason=reason, cost=terms))
         for node, reason in capacity.unfit(option.requirements)[:_ALTERNATIVES]:
-            found.append(Alternative(accelerator=option.accelerator, node=node, reason=reason))
+            found.append(Alternative(accelerator=option.accelerator, node=node, reason=reason[:_REASON_LIMIT]))
         if len(found) >= _ALTERNATIVES:
             break
     return found[:_ALTERNATIVES]
@@ -57,14 +59,14 @@ def _why_not(option: Option, info: NodeInfo, chosen: Chosen, deadline: datetime 
     if option is taken:
         usage = info.usage
         if usage.unmanaged_usage and usage.resource in option.requirements.wants:
-            return f"{usage.unmanaged_usage:g} of its {usage.resource} are in use by others than pods"
-        return "no emptier than the node taken, at the same cost"
+            return f"has {usage.unmanaged_usage:g} {usage.resource} in use outside Kubernetes"
+        return "costs the same, and is no emptier than the chosen node"
     if deadline is not None and not filters.in_time(option, deadline, now):
-        return f"would be done at {rfc3339(filters.completion(option, now))}, after the deadline"
+        return f"would finish at {rfc3339(filters.completion(option, now))}, after the deadline"
     if deadline is not None and option.watts > taken.watts:
-        return f"{taken.accelerator} is in time too, on {taken.watts:g} W instead of {option.watts:g} W"
+        return f"draws {option.watts:g} W; {taken.accelerator} is on time too, and draws {taken.watts:g} W"
     more = filters.total_cost(option, weights, chosen.delay_weight) - filters.total_cost(taken, weights, chosen.delay_weight)
-    return f"costs {more:.3g} s more" if more >= 0 else f"would cost {-more:.3g} s less, but has others before this one"
+    return f"costs {more:.3g} s more" if more >= 0 else f"costs {-more:.3g} s less, but is reserved for work that goes first"
 
 
 def infeasible(request: PlacementRequest, now: datetime) -> PendingReason:
@@ -73,18 +75,18 @@ def infeasible(request: PlacementRequest, now: datetime) -> PendingReason:
     quickest = min(request.options, key=lambda o: o.estimate.total_seconds)
     earliest = filters.completion(quickest, now)
     if request.deadline <= now:
-        text = "the deadline has passed"
+        text = f"the deadline {rfc3339(request.deadline)} has passed"
     else:
         text = (
-            f"even started now on {quickest.accelerator} it would be done at {rfc3339(earliest)}, "
+            f"even if it starts now on {quickest.accelerator}, the work finishes at {rfc3339(earliest)}, "
             f"{ceil((earliest - request.deadline).total_seconds())} s after the deadline"
         )
-    cure = f"set deadline to {rfc3339(whole_second(earliest))} or later, or deadlinePolicy: Soft to run late"
+    cure = f"set deadline to {rfc3339(whole_second(earliest))} or later, or set deadlinePolicy to Soft to run late"
     return PendingReason(Reason.DEADLINE_INFEASIBLE, f"{text}; {cure}", final=True, possible=earliest)
 
 
 def preemption(running_work: RunningWork, beneficiary: Request) -> Preemption:
     """Why running work has to leave."""
     own = "" if running_work.deadline is None else f", with time left until its own deadline {rfc3339(running_work.deadline)}"
-    cause = f"makes room on {running_work.node} for {beneficiary}, which can be in time no other way"
-    return Preemption(beneficiary, f"{cause}; goes on from what is committed{own}")
+    cause = f"makes room on {running_work.node} for {beneficiary}, which can't be on time otherwise"
+    return Preemption(beneficiary, f"{cause}; continues after the last committed chunk{own}")

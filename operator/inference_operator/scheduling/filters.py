@@ -9,29 +9,28 @@ from inference_operator.api.job import CostTerms
 from inference_operator.scheduling.types import Option, PodRequirements, RunningWork, Tolerance
 from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Node, Taint
-from inference_operator.state.resources import Amounts, format_amount, shortage
+from inference_operator.state.resources import PODS, Amounts, format_amount, shortage
 from inference_operator.state.topology import described, reaches
 
 
 def unfit(node: Node, requirements: PodRequirements) -> str | None:
-    """Why a node can never take a worker of this shape, however empty it is; None when it can."""
+    """Why a node can never take a worker of this shape, however empty it is, in kube-scheduler's phrases; None when it can."""
     if not node.ready:
-        return "the node is not ready"
+        return "node(s) were not ready"
     if node.unschedulable:
-        return "the node is cordoned"
+        return "node(s) were unschedulable"
     for key, value in requirements.node_selector:
         if node.labels.get(key) != value:
-            return f"label {key}={value} is wanted"
+            return f"node(s) didn't match node selector ({key}={value})"
     for taint in node.taints:
         if taint.effect in ("NoSchedule", "NoExecute") and not any(tolerates(t, taint) for t in requirements.tolerations):
-            return f"taint {taint.key} is not tolerated"
+            return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
     for claim, terms in requirements.volumes:
         if not reaches(terms, node.name, node.labels):
-            return f"the volume of claim {claim} can be mounted only where {described(terms)}"
+            return f"node(s) had volume node affinity conflict (claim {claim}: {described(terms)})"
     short = shortage(requirements.amounts, node.allocatable)
     if short is not None:
-        wanted = format_amount(short, requirements.wants[short])
-        return f"{wanted} {short} is wanted, the whole node has {format_amount(short, node.allocatable.get(short, 0))}"
+        return insufficient(short, requirements, f"{format_amount(short, node.allocatable.get(short, 0))} allocatable")
     return None
 
 
@@ -59,8 +58,13 @@ def lack(node: Node, free: Amounts, requirements: PodRequirements) -> tuple[str,
 
 def lacking(name: str, left: int, whole: int, requirements: PodRequirements) -> str:
     """The same in words."""
-    wanted = format_amount(name, requirements.wants[name])
-    return f"{format_amount(name, left)} of {format_amount(name, whole)} {name} is free, {wanted} is wanted"
+    return insufficient(name, requirements, f"{format_amount(name, left)} of {format_amount(name, whole)} free")
+
+
+def insufficient(name: str, requirements: PodRequirements, there: str) -> str:
+    """What kube-scheduler says of a resource that is short, with what is requested and what is there."""
+    phrase = "Too many pods" if name == PODS else f"Insufficient {name}"
+    return f"{phrase} ({format_amount(name, requirements.wants[name])} requested, {there})"
 
 
 def frees(running_work: RunningWork, free: Amounts, requirements: PodRequirements) -> bool:
@@ -111,6 +115,12 @@ def in_time(option: Option, deadline: datetime | None, now: datetime) -> bool:
 
 
 def summary(reasons: Counter[str], limit: int = 4) -> str:
-    """How many nodes are rejected for which reason: '2 of 3 nodes: taint x is not tolerated'."""
-    of = reasons.total()
-    return "; ".join(f"{count} of {of} nodes: {reason}" for reason, count in reasons.most_common(limit))
+    """How many nodes are rejected for which reason, as kube-scheduler sums up; the most frequent reasons, up to a limit."""
+    total = reasons.total()
+    if not total:
+        return "no nodes available to schedule pods"
+    told = reasons.most_common(limit)
+    parts = [f"{count} {reason}" for reason, count in told]
+    if left := total - sum(count for _, count in told):
+        parts.append(f"{left} for other reasons")
+    return f"0/{total} nodes are available: {', '.join(parts)}"

@@ -18,7 +18,7 @@ from inference_operator.state.objects import Key
 
 # A class that is asked for, and whether it would be in time.
 _Asked = tuple[str, PodRequirements, bool]
-_HAS_ROOM = "has room, for work that goes before"
+_HAS_ROOM = "node(s) had room reserved for work that goes first"
 
 
 class PendingReasons:
@@ -67,12 +67,12 @@ class PendingReasons:
         fits = False
         for accelerator, requirements, timely in asked:
             fits = fits or bool(self._capacity.fit(requirements))
-            words.append(f"{accelerator}: {self._rejected(requirements) if timely else 'would be done there after the deadline'}")
+            words.append(f"{accelerator}: {self._rejected(requirements) if timely else 'would finish after the deadline'}")
         text = "; ".join(words)
         if not fits:
-            text = f"no node could hold a worker even when empty ({text}); ask for less, or add a node"
+            text = f"no node fits, even when empty; {text}; lower the request, change nodeSelector or tolerations, or add a node"
             return PendingReason(Reason.NO_NODE_FITS, text)
-        return PendingReason(Reason.NO_FREE_CAPACITY, f"waits for room: {text}")
+        return PendingReason(Reason.NO_FREE_CAPACITY, f"no node has room now; {text}; wait for room, or add a node")
 
     def _rejected(self, requirements: PodRequirements) -> str:
         """How many nodes reject a shape, by reason."""
@@ -86,7 +86,7 @@ class PendingReasons:
             for lack, number in lacks.items():
                 counts[_HAS_ROOM if lack is None else filters.lacking(*lack, requirements)] += number
             counts.update(reason for _, reason in self._capacity.unfit(requirements))
-            found = self._rejections[requirements] = filters.summary(counts) or "the cluster has no nodes"
+            found = self._rejections[requirements] = filters.summary(counts)
         return found
 
 
@@ -95,5 +95,6 @@ def no_warm_worker(pool: Key, warm_workers: Iterable[WarmWorker]) -> PendingReas
     mine = [warm_worker for warm_worker in warm_workers if warm_worker.pool == pool]
     ready = sum(warm_worker.ready for warm_worker in mine)
     starting = sum(warm_worker.pod is not None and not warm_worker.ready for warm_worker in mine)
-    text = f"waits for a warm worker of {pool.name}: {ready} are busy, {starting} are starting"
-    return PendingReason(Reason.NO_FREE_CAPACITY, text if mine else f"{text}; none can be added (see the model's status.warmPool)")
+    text = f"no warm worker of {pool.name} is free: {ready} busy, {starting} starting"
+    cure = "wait for one, or raise warmPool.max" if mine else "none can be added: read status.warmPool of the model"
+    return PendingReason(Reason.NO_FREE_CAPACITY, f"{text}; {cure}")

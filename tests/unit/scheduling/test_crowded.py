@@ -124,4 +124,4 @@ def test_nodes_that_are_short_by_different_amounts_in_the_same_words_are_all_cou
 
     (decision,) = found.values()
     assert decision.pending is not None
-    assert "3 of 3 nodes" in decision.pending.message
+    assert "0/3 nodes are available: 3 Insufficient memory (" in decision.pending.message

@@ -20,13 +20,13 @@ SHAPE = an_option(cpu="1").requirements
     ("node", "reason"),
     [
         (a_node(), None),
-        (a_node(ready=False), "the node is not ready"),
-        (a_node(cordoned=True), "the node is cordoned"),
-        (a_node(cpu="500m"), "1 cpu is wanted, the whole node has 0.5"),
-        (a_node(memory="256Mi"), "512Mi memory is wanted, the whole node has 256Mi"),
-        (a_node(pods=0), "1 pods is wanted, the whole node has 0"),
-        (a_node(taints=[Taint("k", "v", "NoSchedule")]), "taint k is not tolerated"),
-        (a_node(taints=[Taint("k", "v", "NoExecute")]), "taint k is not tolerated"),
+        (a_node(ready=False), "node(s) were not ready"),
+        (a_node(cordoned=True), "node(s) were unschedulable"),
+        (a_node(cpu="500m"), "Insufficient cpu (1 requested, 0.5 allocatable)"),
+        (a_node(memory="256Mi"), "Insufficient memory (512Mi requested, 256Mi allocatable)"),
+        (a_node(pods=0), "Too many pods (1 requested, 0 allocatable)"),
+        (a_node(taints=[Taint("k", "v", "NoSchedule")]), "node(s) had untolerated taint {k: v}"),
+        (a_node(taints=[Taint("k", "v", "NoExecute")]), "node(s) had untolerated taint {k: v}"),
         (a_node(taints=[Taint("k", "v", "PreferNoSchedule")]), None),
     ],
 )
@@ -35,7 +35,9 @@ def test_a_node_is_unfit_for_a_reason(node: Node, reason: str | None) -> None:
 
 
 def test_a_resource_that_a_node_does_not_have_is_short() -> None:
-    assert filters.unfit(a_node(), an_option(gpu=1).requirements) == "1 nvidia.com/gpu is wanted, the whole node has 0"
+    reason = filters.unfit(a_node(), an_option(gpu=1).requirements)
+
+    assert reason == "Insufficient nvidia.com/gpu (1 requested, 0 allocatable)"
 
 
 @pytest.mark.parametrize(
@@ -44,14 +46,14 @@ def test_a_resource_that_a_node_does_not_have_is_short() -> None:
 def test_selected_labels_must_be_there(labels: dict[str, str], fits: bool) -> None:  # noqa: FBT001
     requirements = an_option(node_selector={"zone": "a"}).requirements
 
-    assert (filters.unfit(a_node(labels=labels), requirements) is None) == fits
+    assert filters.unfit(a_node(labels=labels), requirements) == (None if fits else "node(s) didn't match node selector (zone=a)")
 
 
 def test_every_taint_needs_its_toleration() -> None:
     node = a_node(taints=[Taint("a", "", "NoSchedule"), Taint("b", "", "NoSchedule")])
     one, both = [Tolerance("a", "Exists", None, None)], [Tolerance(k, "Exists", None, None) for k in "ab"]
 
-    assert filters.unfit(node, an_option(tolerations=one).requirements) == "taint b is not tolerated"
+    assert filters.unfit(node, an_option(tolerations=one).requirements) == "node(s) had untolerated taint {b: }"
     assert filters.unfit(node, an_option(tolerations=both).requirements) is None
 
 
@@ -98,8 +100,8 @@ def test_a_full_node_says_what_is_free() -> None:
     node = a_node(cpu="4")
 
     assert filters.full(node, node.allocatable, SHAPE) is None
-    assert filters.full(node, {**node.allocatable, "cpu": 250}, SHAPE) == "0.25 of 4 cpu is free, 1 is wanted"
-    assert filters.full(node, {**node.allocatable, "cpu": -500}, SHAPE) == "0 of 4 cpu is free, 1 is wanted"
+    assert filters.full(node, {**node.allocatable, "cpu": 250}, SHAPE) == "Insufficient cpu (1 requested, 0.25 of 4 free)"
+    assert filters.full(node, {**node.allocatable, "cpu": -500}, SHAPE) == "Insufficient cpu (1 requested, 0 of 4 free)"
 
 
 amounts = st.integers(0, 4000)
@@ -134,7 +136,13 @@ def test_a_class_is_in_time_up_to_the_very_deadline() -> None:
 
 
 def test_rejections_are_counted_by_reason() -> None:
-    text = filters.summary(Counter(["taint x", "full", "taint x"]))
+    text = filters.summary(Counter(["Insufficient x", "node(s) were y", "Insufficient x"]))
 
-    assert text == "2 of 3 nodes: taint x; 1 of 3 nodes: full"
-    assert filters.summary(Counter()) == ""
+    assert text == "0/3 nodes are available: 2 Insufficient x, 1 node(s) were y"
+    assert filters.summary(Counter()) == "no nodes available to schedule pods"
+
+
+def test_the_rarest_reasons_are_only_counted() -> None:
+    text = filters.summary(Counter(a=3, b=2, c=1, d=1), limit=2)
+
+    assert text == "0/7 nodes are available: 3 a, 2 b, 2 for other reasons"

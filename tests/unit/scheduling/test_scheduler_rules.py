@@ -9,9 +9,10 @@ import pytest
 from inference_operator.api.conditions import Reason
 from inference_operator.scheduling.node_capacity import free_amounts
 from inference_operator.scheduling.scheduler import is_late, schedule
-from inference_operator.scheduling.types import Decision, Fleet, PlacementRequest, Usage
+from inference_operator.scheduling.types import Decision, Fleet, PlacementRequest, Usage, pod_requirements
 from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Node, Pod, PodPhase, Taint
+from inference_operator.state.topology import NodeSelectorRequirement
 from tests.builders import GPU, NOW, a_job, a_node, a_pod, a_request, an_option, somebodys_pod, whole
 
 WEIGHTS = CostWeights()
@@ -134,8 +135,8 @@ def test_work_that_can_be_on_time_waits_for_a_place_where_it_is() -> None:
 
     assert decision.assignments == ()
     assert decision.pending is not None and decision.pending.reason is Reason.NO_FREE_CAPACITY
-    assert "cpu: would be done there after the deadline" in decision.pending.message
-    assert "0 of 1 nvidia.com/gpu is free" in decision.pending.message
+    assert "cpu: would finish after the deadline" in decision.pending.message
+    assert "1 Insufficient nvidia.com/gpu (1 requested, 0 of 1 free)" in decision.pending.message
 
 
 def test_work_that_is_late_takes_what_there_is() -> None:
@@ -176,7 +177,7 @@ def test_a_full_cluster_is_waited_for() -> None:
 
     assert decision.pending is not None
     assert (decision.pending.reason, decision.pending.final) == (Reason.NO_FREE_CAPACITY, False)
-    assert "0 of 1 cpu is free, 1 is wanted" in decision.pending.message
+    assert "0/1 nodes are available: 1 Insufficient cpu (1 requested, 0 of 1 free)" in decision.pending.message
 
 
 def test_a_cluster_that_never_could_says_so_with_counts() -> None:
@@ -184,14 +185,14 @@ def test_a_cluster_that_never_could_says_so_with_counts() -> None:
     decision = only(a_request("n", an_option("gpu", gpu=1)), *nodes)
 
     assert decision.pending is not None and decision.pending.reason is Reason.NO_NODE_FITS
-    assert "2 of 3 nodes: 1 nvidia.com/gpu is wanted, the whole node has 0" in decision.pending.message
-    assert "1 of 3 nodes: taint k is not tolerated" in decision.pending.message
+    assert "0/3 nodes are available: 2 Insufficient nvidia.com/gpu (1 requested, 0 allocatable), " in decision.pending.message
+    assert ", 1 node(s) had untolerated taint {k: };" in decision.pending.message
 
 
 def test_an_empty_cluster_says_so() -> None:
     decision = only(a_request())
 
-    assert decision.pending is not None and "the cluster has no nodes" in decision.pending.message
+    assert decision.pending is not None and "no nodes available to schedule pods" in decision.pending.message
 
 
 def test_part_of_the_workers_get_a_place_and_the_rest_a_reason() -> None:
@@ -204,7 +205,7 @@ def test_part_of_the_workers_get_a_place_and_the_rest_a_reason() -> None:
 @pytest.mark.parametrize(
     ("asked", "class_", "words"),
     [
-        (a_request("n", CPU, FAST_GPU, deadline_in=60), "gpu", "cpu is in time too, on 15 W instead of 300 W"),
+        (a_request("n", CPU, FAST_GPU, deadline_in=60), "gpu", "draws 300 W; cpu is on time too, and draws 15 W"),
         (a_request("n", SLOW_CPU, FAST_GPU, deadline_in=60), "cpu", "after the deadline"),
         (a_request("n", CPU, FAST_GPU), "cpu", "s more"),
     ],
@@ -214,6 +215,16 @@ def test_the_other_class_is_told_with_its_reason_and_cost(asked: PlacementReques
 
     assert words in other.reason
     assert other.cost is not None
+
+
+def test_a_reason_that_names_many_nodes_is_cut_to_what_the_api_takes() -> None:
+    here = NodeSelectorRequirement("metadata.name", "In", ("node-1", *[f"node-{i}" for i in range(100, 200)]))
+    local = replace(CPU, requirements=pod_requirements((("cpu", 1000),), volumes=(("data", ((here,),)),)))
+
+    (other,) = only(a_request("n", local), a_node("node-1"), a_node("node-2")).explanations[0].alternatives
+
+    assert other.reason.startswith("node(s) had volume node affinity conflict (claim data: metadata.name In (node-1, node-100, ")
+    assert len(other.reason) == 512
 
 
 # Capacity is counted anew.
@@ -307,7 +318,7 @@ def test_a_node_that_was_passed_over_for_its_unmanaged_usage_says_so() -> None:
     (given,) = schedule(fleet, WEIGHTS, NOW).explained(request.key).explanations
 
     (other,) = given.alternatives
-    assert (other.node, other.reason) == ("gpu-1", f"0.5 of its {GPU} are in use by others than pods")
+    assert (other.node, other.reason) == ("gpu-1", f"has 0.5 {GPU} in use outside Kubernetes")
 
 
 def test_a_node_that_unmanaged_usage_use_is_better_than_none() -> None:

@@ -97,4 +97,4 @@ def test_a_node_that_can_not_mount_a_volume_is_told_with_the_reason() -> None:
     shape = pod_requirements((("cpu", 500),), volumes=(("data", ((IN_B,),)),))
 
     assert unfit(a_node(labels={"zone": "b"}), shape) is None
-    assert unfit(a_node(labels={"zone": "a"}), shape) == "the volume of claim data can be mounted only where zone=b"
+    assert unfit(a_node(labels={"zone": "a"}), shape) == "node(s) had volume node affinity conflict (claim data: zone=b)"

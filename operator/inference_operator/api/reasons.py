@@ -1,0 +1,285 @@
+"""Every reason that a condition may have from the operator, each with its meaning and its cure."""
+
+from enum import StrEnum
+from typing import Self
+
+from inference_operator.api.condition_types import ConditionType
+from inference_protocol.reasons import UNDESCRIBED, ReasonText, WorkerReason
+
+# What a reason that asks for nothing has as its cure.
+_NONE = "No action is needed."
+
+
+class Reason(StrEnum):
+    """Every reason that the operator itself gives, with its text; a worker's own words are `WorkerReason`.
+
+    `types` are the conditions that have the reason first. Ready, Reconciling, Succeeded and Stalled repeat the reason of what is in
+    the way. A reason without types stands in status.lastAttempt only.
+    """
+
+    text: ReasonText
+    types: tuple[ConditionType, ...]
+
+    # Without defaults a lookup by the word alone, Reason("Placed"), would not pass the type check.
+    def __new__(cls, word: str, text: ReasonText = UNDESCRIBED, types: tuple[ConditionType, ...] = ()) -> Self:
+        """Return the member: a plain string that carries its text and its condition types."""
+        member = str.__new__(cls, word)
+        member._value_ = word
+        member.text = text
+        member.types = types
+        return member
+
+    ACCEPTED = "Accepted", ReasonText("The job is valid, and its model is known.", _NONE), (ConditionType.ACCEPTED,)
+    INVALID_SPEC = (
+        "InvalidSpec",
+        ReasonText(
+            "A field of the job, or of the model version that it uses, has a value that can't be used.",
+            "Correct the field that the message names.",
+            final=True,
+        ),
+        (ConditionType.ACCEPTED,),
+    )
+    MODEL_UNKNOWN = (
+        "ModelUnknown",
+        ReasonText(
+            "The job's namespace has no InferenceModel of this name, or one that can't be read.",
+            "Create or correct the InferenceModel, or correct spec.model.",
+        ),
+        (ConditionType.ACCEPTED,),
+    )
+    MODEL_VERSION_UNKNOWN = (
+        "ModelVersionUnknown",
+        ReasonText(
+            "The InferenceModel doesn't have the version that modelVersion or defaultVersion names.",
+            "Add the version to the InferenceModel, or correct the name.",
+        ),
+        (ConditionType.ACCEPTED,),
+    )
+    BACKEND_UNAVAILABLE = (
+        "BackendUnavailable",
+        ReasonText(
+            "The back end doesn't take the model's format, or the operator has no image for it.",
+            "Set backend to auto, or set the back end's image in the chart.",
+            final=True,
+        ),
+        (ConditionType.ACCEPTED,),
+    )
+    ACCELERATOR_UNKNOWN = (
+        "AcceleratorUnknown",
+        ReasonText(
+            "The operator's settings have no accelerator class of this name.",
+            "Set accelerator to a class that the message lists, or add the class to the chart's accelerators.",
+        ),
+        (ConditionType.ACCEPTED,),
+    )
+    PLACED = "Placed", ReasonText("The job's workers have a place.", _NONE), (ConditionType.PLACED,)
+    NAME_TAKEN = (
+        "NameTaken",
+        ReasonText(
+            "Somebody else's object has the name that the job's pod, Service or HPA needs.",
+            "Delete that object, or give the job another name.",
+        ),
+        (ConditionType.PLACED, ConditionType.READY),
+    )
+    PENDING = (
+        "Pending",
+        ReasonText(
+            "The scheduler has not decided yet, an earlier worker still ends, or the kubelet can't start the pod.",
+            "Wait, and if the message quotes the kubelet, fix what it names.",
+        ),
+        (ConditionType.PLACED, ConditionType.READY),
+    )
+    NO_FREE_CAPACITY = (
+        "NoFreeCapacity",
+        ReasonText("No node that fits has room now, or no warm worker is free.", "Wait for room, raise priority, or add a node."),
+        (ConditionType.PLACED,),
+    )
+    NO_NODE_FITS = (
+        "NoNodeFits",
+        ReasonText(
+            "No node could hold a worker, even when empty.", "Lower the request, change nodeSelector or tolerations, or add a node."
+        ),
+        (ConditionType.PLACED,),
+    )
+    DEADLINE_INFEASIBLE = (
+        "DeadlineInfeasible",
+        ReasonText(
+            "The deadline is firm, and no place could meet it even if the work started now.",
+            "Set a later deadline, or set deadlinePolicy to Soft.",
+            final=True,
+        ),
+        (ConditionType.PLACED,),
+    )
+    QUOTA_EXCEEDED = (
+        "QuotaExceeded",
+        ReasonText("A ResourceQuota of the namespace refuses an object of the job.", "Raise the quota, or delete what uses it up."),
+        (ConditionType.PLACED, ConditionType.READY),
+    )
+    POD_REFUSED = (
+        "PodRefused",
+        ReasonText(
+            "The API server refuses the job's pod, Service or HPA.", "Change the job, or the policy that the message names."
+        ),
+        (ConditionType.PLACED, ConditionType.READY),
+    )
+    UNSCHEDULABLE = (
+        "Unschedulable",
+        ReasonText(
+            "kube-scheduler doesn't bind the pod to the node that the operator has chosen.",
+            "Fix what kube-scheduler names in the message.",
+        ),
+        (ConditionType.PLACED, ConditionType.READY),
+    )
+    IMAGE_UNAVAILABLE = (
+        "ImageUnavailable",
+        ReasonText(
+            "The kubelet can't pull the image of the worker or of its back end.",
+            "Correct the image in the chart, or set template.imagePullSecrets.",
+        ),
+        (ConditionType.PLACED, ConditionType.READY),
+    )
+    VOLUME_UNAVAILABLE = (
+        "VolumeUnavailable",
+        ReasonText(
+            "A PersistentVolumeClaim that the worker mounts doesn't exist or isn't bound.",
+            "Create the claim in the job's namespace, or correct the pvc:// URI.",
+        ),
+        (ConditionType.PLACED, ConditionType.READY),
+    )
+    BACKING_OFF = (
+        "BackingOff",
+        ReasonText(
+            "An attempt failed or was cut short, and the operator waits before the next one.",
+            "Fix what the message names: the next attempt starts by itself.",
+        ),
+        (ConditionType.PLACED,),
+    )
+    PREEMPTED = (
+        "Preempted",
+        ReasonText(
+            "The job makes room for work that can't be on time otherwise.",
+            "Wait, or raise priority: the job continues after its last committed chunk.",
+        ),
+        (ConditionType.PLACED,),
+    )
+    STARTING = (
+        "Starting",
+        ReasonText(
+            "A worker starts: its pod is created, and its model is loaded, verified and warmed up.",
+            "Wait, and if it takes long, read the worker's log.",
+        ),
+        (ConditionType.READY,),
+    )
+    RUNNING = "Running", ReasonText("The batch is not done yet.", _NONE), (ConditionType.READY, ConditionType.SUCCEEDED)
+    SERVING = "Serving", ReasonText("All workers that are wanted answer.", _NONE), (ConditionType.READY,)
+    SCALED_TO_ZERO = (
+        "ScaledToZero",
+        ReasonText("The service has no workers, and none are wanted.", "Set replicas above zero to serve again."),
+        (ConditionType.READY,),
+    )
+    SUCCEEDED = (
+        "Succeeded",
+        ReasonText("All items of the batch are answered.", _NONE, final=True),
+        (ConditionType.READY, ConditionType.SUCCEEDED),
+    )
+    ENDED = (
+        "Ended",
+        ReasonText(
+            "The service has ended at serve.until.", "Create the job again with a later serve.until to serve again.", final=True
+        ),
+        (ConditionType.SUCCEEDED,),
+    )
+    DEADLINE_EXCEEDED = (
+        "DeadlineExceeded",
+        ReasonText(
+            "A firm deadline passed before the batch was done or the service was ready.",
+            "Create the job again with a later deadline, or with deadlinePolicy Soft.",
+            final=True,
+        ),
+        (ConditionType.ACCEPTED, ConditionType.READY),
+    )
+    SUSPENDED = (
+        "Suspended",
+        ReasonText("spec.suspend has stopped the job; committed work is kept.", "Set suspend to false to continue."),
+        (ConditionType.SUSPENDED,),
+    )
+    FOLLOWING_LATENCY = (
+        "FollowingLatency",
+        ReasonText("An HPA keeps the p95 latency at the target.", _NONE),
+        (ConditionType.AUTOSCALED,),
+    )
+    NO_METRIC_YET = (
+        "NoMetricYet",
+        ReasonText(
+            "No worker was measured yet, or the metrics API is being registered.",
+            "Wait: the operator creates the HPA once the metric answers.",
+        ),
+        (ConditionType.AUTOSCALED,),
+    )
+    METRICS_API_DISABLED = (
+        "MetricsApiDisabled",
+        ReasonText(
+            "The operator doesn't serve custom.metrics.k8s.io.",
+            "Set customMetrics.enabled in the chart, or set autoscaling.mode to External.",
+        ),
+        (ConditionType.AUTOSCALED,),
+    )
+    METRICS_API_TAKEN = (
+        "MetricsApiTaken",
+        ReasonText(
+            "Another provider serves custom.metrics.k8s.io, and a cluster has only one.",
+            "Remove that provider, or set autoscaling.mode to External.",
+        ),
+        (ConditionType.AUTOSCALED,),
+    )
+    LATENCY_TARGET_MISSING = (
+        "LatencyTargetMissing",
+        ReasonText(
+            "autoscaling.mode is HPA, and the job has no latency target to scale by.", "Set serve.latencyTargetMilliseconds."
+        ),
+        (ConditionType.AUTOSCALED,),
+    )
+    LATENCY_TARGET_BELOW_FLOOR = (
+        "LatencyTargetBelowFloor",
+        ReasonText(
+            "The model alone takes longer than the target, so more workers don't help.",
+            "Raise serve.latencyTargetMilliseconds, or use a faster accelerator.",
+        ),
+        (ConditionType.AUTOSCALED,),
+    )
+    NO_RANGE = (
+        "NoRange",
+        ReasonText(
+            "serve.maxReplicas is not set, or leaves nothing to scale.",
+            "Set serve.maxReplicas above serve.minReplicas and above 1, or set autoscaling.mode to None.",
+        ),
+        (ConditionType.AUTOSCALED,),
+    )
+    CAPACITY_LIMITED = (
+        "CapacityLimited",
+        ReasonText(
+            "The target takes more workers than the cluster has room for.",
+            "Add a node, or wait: more workers are asked for when the waiting one has a place.",
+        ),
+        (ConditionType.AUTOSCALED,),
+    )
+    OTHER_AUTOSCALER = (
+        "OtherAutoscaler",
+        ReasonText("Another HPA, or a ScaledObject, scales the job already.", "Delete it, or set autoscaling.mode to External."),
+        (ConditionType.AUTOSCALED,),
+    )
+    LEFT_TO_OTHERS = (
+        "LeftToOthers",
+        ReasonText("autoscaling.mode is External: an autoscaler of yours sets spec.replicas.", _NONE),
+        (ConditionType.AUTOSCALED,),
+    )
+    WORKER_LOST = (
+        "WorkerLost",
+        ReasonText("The worker's pod or its node is gone.", "Wait for the next attempt: this one does not count as failed."),
+    )
+
+
+AnyReason = Reason | WorkerReason
+
+# Reasons for which a worker waits until there is room for it.
+NO_PLACE = frozenset({Reason.NO_FREE_CAPACITY, Reason.NO_NODE_FITS})
