@@ -87,6 +87,7 @@ async def _live(parts: Parts, group: asyncio.TaskGroup, settings: Settings, conn
     group.create_task(parts.lease.hold())
     if parts.metrics_api is not None:
         group.create_task(parts.metrics_api.register())
+    group.create_task(parts.events.run())
     group.create_task(parts.scheduling.run())
     group.create_task(_sweep(store, parts.queue, parts.clock))
     for _ in range(settings.workers):

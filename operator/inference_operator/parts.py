@@ -23,6 +23,7 @@ from inference_operator.controllers.worker_client import WorkerHttpClient
 from inference_operator.errors import PolicyError
 from inference_operator.kube.client import Kube
 from inference_operator.kube.connection import Connection
+from inference_operator.kube.events import EventRecorder
 from inference_operator.kube.leaderelection import Lease
 from inference_operator.metering.controller import Meters
 from inference_operator.metering.energy import watts
@@ -64,6 +65,7 @@ class Parts:
     telemetry: Telemetry
     meters: Meters
     workers: Workers
+    events: EventRecorder
     informer: InformerHandlers
     resync: Resync
     metrics_api: "CustomMetricsService | None"
@@ -90,16 +92,17 @@ def put_together(
     queue: WorkQueue[Request] = WorkQueue(clock.monotonic)
     health = Health(clock, silence_seconds=3 * settings.resync_seconds)
     # An allowance each: renewing the Lease must not wait behind a thousand status writes, nor these for whoever asks for metrics.
-    kube, of_lease, of_metrics = (
+    kube, of_lease, of_metrics, of_events = (
         Kube(connection, api, TokenBucket(rate, burst, clock.monotonic))
-        for rate, burst in ((settings.requests_per_second, settings.burst), (10, 10), (20, 40))
+        for rate, burst in ((settings.requests_per_second, settings.burst), (10, 10), (20, 40), (50, 200))
     )
     task_key_secret, workers = TaskKeySecret(kube, namespace, settings.task_key_name), WorkerHttpClient(pods)
     pools = Pools(store, settings, clock, task_key_secret)
     scheduling = SchedulingLoop(store, pools, settings, clock, queue.add, shadow(settings))
     autoscale = Autoscale(store, clock, queue.add, settings.autoscaling, telemetry_seconds=settings.telemetry_seconds)
     telemetry = Telemetry(store, workers, clock, queue.add, seconds=settings.telemetry_seconds, after_round=autoscale.round)
-    applier = Applier(kube, store, Tasks(store, workers, clock, task_key_secret, queue.add), clock, reporter=identity)
+    events = EventRecorder(of_events, clock, reporter=identity)
+    applier = Applier(kube, store, Tasks(store, workers, clock, task_key_secret, queue.add), events, clock)
     waiting_jobs = WaitingJobs(store, scheduling, queue.add)
     reconcilers: dict[Kind, Reconciler] = {
         Kind.JOB: JobReconciler(store, queue, scheduling, telemetry, applier, waiting_jobs, settings, clock),
@@ -132,6 +135,7 @@ def put_together(
         telemetry=telemetry,
         meters=Meters(store, Exporters(pods, settings.metering.port), clock, settings.metering),
         workers=Workers(queue, reconcilers),
+        events=events,
         informer=informer,
         resync=Resync(kube, store, informer, health.heard),
         metrics_api=metrics_api,

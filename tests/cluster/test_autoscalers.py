@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from inference_operator.api.job import Autoscaling, AutoscalingMode, Serve
-from inference_operator.autoscaling.hpa import autoscaled, autoscaler_of
-from inference_operator.jobs.outcome import Outcome
+from inference_operator.autoscaling.hpa import autoscaler_of, decide_hpa
 from inference_operator.state.objects import MetricsApi, MetricsApiState
 from inference_operator.state.parse import parse_autoscaler
 from inference_operator.workers.actions import ApplyAutoscaler
@@ -34,12 +33,17 @@ def path_of(job: Job) -> str:
 
 
 def applied(cluster: Cluster, job: Job) -> Raw:
-    manifest = autoscaler_of(job, SETTINGS)
+    manifest = hpa_of(job)
     # The job is not there: the garbage collector would take the HPA away as soon as it looks.
     owners = manifest["metadata"].pop("ownerReferences")
     answer = cluster.client.call("PATCH", path_of(job), manifest, kind=APPLY, fieldManager=OPERATOR, force="true")
     assert answer.ok, answer.message
     return owned(answer.body, owners)
+
+
+def hpa_of(job: Job) -> Raw:
+    assert job.spec is not None
+    return autoscaler_of(job, job.spec, SETTINGS)
 
 
 def owned(live: Raw, owners: object) -> Raw:
@@ -49,13 +53,16 @@ def owned(live: Raw, owners: object) -> Raw:
 def edited(cluster: Cluster, job: Job, change: dict[str, Any]) -> Raw:
     answer = cluster.client.call("PATCH", path_of(job), {"spec": change}, kind=MERGE, fieldManager="kubectl-edit")
     assert answer.ok, answer.message
-    return owned(answer.body, autoscaler_of(job, SETTINGS)["metadata"]["ownerReferences"])
+    return owned(answer.body, hpa_of(job)["metadata"]["ownerReferences"])
 
 
 def reasons(job: Job, live: Raw) -> list[str]:
     """Why the operator would write the HPA that it sees."""
-    seen = observed(job, a_pod(job), autoscalers=(parse_autoscaler(live),), metrics_api=SERVING, measure=some_scaling_metrics())
-    actions = autoscaled(Outcome(), seen, SETTINGS, NOW).actions
+    seen = observed(
+        job, a_pod(job), autoscalers=(parse_autoscaler(live),), metrics_api=SERVING, scaling_metrics=some_scaling_metrics()
+    )
+    assert job.spec is not None
+    actions = decide_hpa(seen, job.spec, SETTINGS, NOW, over=False, no_place=False).actions
     return [action.why for action in actions if isinstance(action, ApplyAutoscaler)]
 
 

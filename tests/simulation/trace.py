@@ -60,7 +60,9 @@ class Trace:
             case "apply", "inferencemodels":
                 self.say(at.name, "is measured")
             case "create", "events":
-                self.say(raw["regarding"]["name"], f"warning {raw['reason']}: {raw['note']}")
+                # A step for the better is told by the status that goes with it.
+                if raw["type"] == "Warning":
+                    self.say(raw["regarding"]["name"], f"warning {raw['reason']}: {raw['note']}")
             case _:
                 self.say(raw["metadata"]["name"], f"{verb} {at.plural}")
 

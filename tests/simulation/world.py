@@ -19,11 +19,12 @@ from inference_operator.controllers.resync import Resync
 from inference_operator.controllers.scheduling_loop import SchedulingLoop
 from inference_operator.controllers.telemetry import Telemetry
 from inference_operator.controllers.waiting_jobs import WaitingJobs
+from inference_operator.kube.events import EventRecorder
 from inference_operator.kube.ports import ExporterClient
 from inference_operator.metering.controller import Meters
 from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import Settings
-from inference_operator.state.request import Kind, Request
+from inference_operator.state.request import Kind, Request, job_request
 from inference_operator.state.store import Store
 from inference_operator.warmpools.controller import Pools
 from inference_operator.warmpools.credentials import TaskKey
@@ -105,7 +106,8 @@ class Operator:
         self.scheduling = SchedulingLoop(self.store, pools, settings, clock, self.queue.add)
         self._telemetry = Telemetry(self.store, cluster, clock, self.queue.add, seconds=settings.telemetry_seconds)
         tasks = Tasks(self.store, cluster, clock, tokens, self.queue.add)
-        applier = Applier(self.kube, self.store, tasks, clock, reporter="simulation")
+        self._events = EventRecorder(self.kube, clock, reporter="simulation")
+        applier = Applier(self.kube, self.store, tasks, self._events, clock)
         waiting_jobs = WaitingJobs(self.store, self.scheduling, self.queue.add)
         jobs = JobReconciler(self.store, self.queue, self.scheduling, self._telemetry, applier, waiting_jobs, settings, clock)
         of_pools = PoolReconciler(self.queue, self.scheduling, pools, applier, waiting_jobs, clock)
@@ -131,6 +133,7 @@ class Operator:
         try:
             async with asyncio.TaskGroup() as group:
                 await self._resync.once()
+                group.create_task(self._events.run())
                 group.create_task(self.scheduling.run())
                 group.create_task(self._telemetry.run())
                 if self._meters is not None:
@@ -147,7 +150,7 @@ class Operator:
             await asyncio.sleep(10)
             for uid in self.store.drop_stale_assumptions(self._clock.now()):
                 if (key := self.store.job_key(uid)) is not None:
-                    self.queue.add(key)
+                    self.queue.add(job_request(key))
 
 
 @dataclass

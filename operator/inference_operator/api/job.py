@@ -470,6 +470,9 @@ class InferenceJobStatus:
     completion_time: Annotated[Instant | None, Field(description="When the work ended, or first was ready to serve.")] = None
     replicas: Annotated[int, Field(ge=0, description="Workers that exist.")] = 0
     ready_replicas: Annotated[int, Field(ge=0, description="Workers that answer.")] = 0
+    desired_replicas: Annotated[
+        int | None, Field(ge=0, description="Workers of a serving job that the operator works towards: replicas within its bounds.")
+    ] = None
     selector: Annotated[str | None, Field(max_length=1024, description="Selects the workers, for the scale subresource.")] = None
     endpoint: Annotated[str | None, Field(max_length=512, description="Where a serving job answers, inside the cluster.")] = None
 

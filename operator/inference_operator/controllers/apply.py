@@ -7,11 +7,10 @@ from inference_operator.api import job as job_api
 from inference_operator.api import model as model_api
 from inference_operator.api import names
 from inference_operator.api.conditions import Reason
-from inference_operator.api.events import EventType
 from inference_operator.api.schema import API_VERSION
 from inference_operator.errors import ConflictError, NotFoundError, OperatorError, RefusedError
 from inference_operator.kube import paths
-from inference_operator.kube.events import event_manifest
+from inference_operator.kube.events import EventRecorder
 from inference_operator.kube.ports import KubeClient, Raw
 from inference_operator.runtime.clock import Clock
 from inference_operator.state.objects import Autoscaler, CreateFailure, Job, Key, Model, Pod
@@ -87,12 +86,12 @@ class TaskClient(Protocol):
 class Applier:
     """Executes actions for one job at a time. Raises RetryableError and ConflictError for the queue to handle."""
 
-    def __init__(self, kube: KubeClient, cache: StateCache, task_client: TaskClient, clock: Clock, *, reporter: str) -> None:
+    def __init__(self, kube: KubeClient, cache: StateCache, task_client: TaskClient, events: EventRecorder, clock: Clock) -> None:
         self._task_client = task_client
         self._kube = kube
         self._cache = cache
         self._clock = clock
-        self._reporter = reporter
+        self._events = events
 
     async def apply(self, request: Request, actions: tuple[Action, ...]) -> None:
         """Carry out the actions; stop at the first that fails.
@@ -138,7 +137,14 @@ class Applier:
             case WriteModelStatus():
                 await self._write_model_status(action)
             case EmitEvent():
-                await self._emit(action)
+                self._events.record(
+                    action.key,
+                    action.uid,
+                    event_type=action.type,
+                    reason=action.reason,
+                    message=action.message,
+                    occasion=action.occasion,
+                )
         return None
 
     async def _create_pod(self, request: Request, action: CreatePod) -> CreateFailure | None:
@@ -234,22 +240,6 @@ class Applier:
             raise OperatorError(f"{path}: it was to change, and stays as it is; this is a fault of the operator")
         log.warning("%s: what somebody else has written into it is taken away: %s", path, ", ".join(theirs))
         return await self._kube.merge(path, {"metadata": {"resourceVersion": before}, "status": theirs})
-
-    async def _emit(self, action: EmitEvent) -> None:
-        try:
-            manifest = event_manifest(
-                action.key,
-                action.uid,
-                event_type=EventType.WARNING,
-                reason=action.reason,
-                message=action.message,
-                now=self._clock.now(),
-                reporter=self._reporter,
-            )
-            await self._kube.create(paths.events(action.key.namespace), manifest)
-        except (ConflictError, RefusedError, NotFoundError) as error:
-            # An event is a courtesy: the condition says the same, so a namespace that is going away may lose it.
-            log.warning("%s: event %s is lost: %s", action.key, action.reason, error)
 
 
 def surplus(actual: Raw, wanted: Raw) -> Raw:

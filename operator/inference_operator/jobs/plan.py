@@ -3,18 +3,19 @@
 from dataclasses import replace
 from datetime import datetime
 
-from inference_operator.api.conditions import NO_PLACE, Condition, ConditionType, Reason, Truth, dated, find, is_true
+from inference_operator.api.conditions import NO_PLACE, Condition, ConditionType, Reason, dated, find
 from inference_operator.api.instants import shift
 from inference_operator.api.job import AttemptOutcome, InferenceJobStatus, Outlook, Phase
 from inference_operator.autoscaling.hpa import decide_hpa, removed
 from inference_operator.jobs.batch import plan_batch
+from inference_operator.jobs.events import job_events
 from inference_operator.jobs.outcome import Outcome, refused, stop_all, suspended
 from inference_operator.jobs.serve import plan_serve
 from inference_operator.jobs.state import BatchState, Closed, JobState, Refused, ServiceState
 from inference_operator.scheduling.types import Decision
 from inference_operator.settings import Settings
 from inference_operator.state.observed import Observed
-from inference_operator.workers.actions import Action, DeleteJob, EmitEvent, Plan, WriteStatus
+from inference_operator.workers.actions import Action, DeleteJob, Plan, WriteStatus
 from inference_operator.workers.attempts import Attempts
 
 
@@ -31,8 +32,7 @@ def plan(observed: Observed, state: JobState, decision: Decision | None, setting
     actions: list[Action] = list(outcome.actions)
     if status != job.status:
         actions.append(WriteStatus(job.key, job.uid, status, job.resource_version))
-        actions.extend(_events(observed, status))
-    return Plan(tuple(actions), outcome.recheck)
+    return Plan((*actions, *job_events(job, state, outcome, status)), outcome.recheck)
 
 
 def _current(decision: Decision | None, state: Refused | BatchState | ServiceState) -> Decision | None:
@@ -137,20 +137,3 @@ def _after_the_end(observed: Observed, now: datetime) -> Plan:
 def _ended_since(status: InferenceJobStatus) -> datetime | None:
     succeeded = find(status.conditions, ConditionType.SUCCEEDED)
     return succeeded.last_transition_time if succeeded is not None else None
-
-
-def _events(observed: Observed, status: InferenceJobStatus) -> list[EmitEvent]:
-    """An event for each turn for the worse; success speaks through the status alone."""
-    job = observed.job
-    before, after = job.status.last_attempt, status.last_attempt
-    events = []
-    failed_before = before is not None and after is not None and (before.number, before.outcome) == (after.number, after.outcome)
-    stalled = find(status.conditions, ConditionType.STALLED)
-    stalled_anew = (
-        stalled is not None and stalled.status is Truth.TRUE and not is_true(job.status.conditions, ConditionType.STALLED)
-    )
-    if stalled is not None and stalled_anew:
-        events.append(EmitEvent(job.key, job.uid, stalled.reason, stalled.message))
-    elif after is not None and after.outcome is AttemptOutcome.FAILED and not failed_before:
-        events.append(EmitEvent(job.key, job.uid, "AttemptFailed", f"attempt {after.number}: {after.reason}: {after.message}"))
-    return events

@@ -199,6 +199,7 @@ def _status(observed: Observed, service: ServiceState, now: datetime, pending: P
         queue=queue_status(pending, before.queue, now),
         replicas=len(state.current) + len(state.stale),
         ready_replicas=len(state.serving),
+        desired_replicas=state.wanted,
         selector=",".join(f"{k}={v}" for k, v in names.selector(job.uid).items()),
         endpoint=endpoint(job),
     )

@@ -14,6 +14,7 @@ scheduling_seconds = Histogram(
     "inference_operator_scheduling_seconds", "One pass over the fleet.", buckets=_SECONDS, registry=REGISTRY
 )
 placement_requests = Gauge("inference_operator_placement_requests", "Jobs that want a place.", registry=REGISTRY)
+events_dropped_total = Counter("inference_operator_events_dropped_total", "Events that were not written.", registry=REGISTRY)
 preemptions_total = Counter("inference_operator_preemptions_total", "Batches asked to make room for others.", registry=REGISTRY)
 policy_loaded = Gauge("inference_policy_loaded", "1 while a learned policy is asked beside each pass.", registry=REGISTRY)
 policy_decisions_total = Counter(

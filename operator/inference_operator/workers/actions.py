@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from inference_operator.api.events import EventType
 from inference_operator.api.job import InferenceJobStatus
 from inference_operator.api.model import InferenceModelStatus
 from inference_operator.state.objects import Key, Pod
@@ -105,12 +106,14 @@ class DeleteAutoscaler:
 
 @dataclass(frozen=True, slots=True)
 class EmitEvent:
-    """Tell about a turn for the worse, where `kubectl describe` shows it."""
+    """Tell about a transition, where `kubectl describe` shows it. The same `occasion` is told once."""
 
     key: Key
     uid: str
+    type: EventType
     reason: str
     message: str
+    occasion: str
 
 
 Action = (

@@ -8,6 +8,7 @@ from inference_operator.api.conditions import Reason
 from inference_operator.api.job import Serve
 from inference_operator.autoscaling.hpa import autoscaler_of
 from inference_operator.controllers.apply import Applier, TaskClient
+from inference_operator.kube.events import EventRecorder
 from inference_operator.runtime.clock import SystemClock
 from inference_operator.state.objects import Job
 from inference_operator.state.parse import parse_autoscaler
@@ -26,7 +27,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.kube, self.store = FakeKube(), Store()
-        self.applier = Applier(self.kube, self.store, Mock(spec=TaskClient), SystemClock(), reporter="test")
+        self.applier = Applier(self.kube, self.store, Mock(spec=TaskClient), Mock(spec=EventRecorder), SystemClock())
 
     async def apply(self, uid: str | None = None, job: Job = JOB) -> None:
         assert job.spec is not None

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from inference_operator.api.job import InferenceJobStatus
 from inference_operator.controllers.apply import Applier, TaskClient, surplus
 from inference_operator.errors import OperatorError
+from inference_operator.kube.events import EventRecorder
 from inference_operator.runtime.clock import SystemClock
 from inference_operator.state.objects import Job
 from inference_operator.state.parse import status_document
@@ -55,7 +56,7 @@ class Server(FakeKube):
 
 async def write(server: Server, status: InferenceJobStatus) -> Job | None:
     store = Store()
-    applier = Applier(server, store, Mock(spec=TaskClient), SystemClock(), reporter="test")
+    applier = Applier(server, store, Mock(spec=TaskClient), Mock(spec=EventRecorder), SystemClock())
     await applier.apply(job_request(JOB.key), (WriteStatus(JOB.key, JOB.uid, status, server.job["metadata"]["resourceVersion"]),))
     return store.jobs.get(JOB.key)
 

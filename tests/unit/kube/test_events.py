@@ -16,6 +16,7 @@ def an_event(**changes: Any) -> dict[str, Any]:
         "event_type": EventType.WARNING,
         "reason": EventReason.ATTEMPT_FAILED,
         "message": "attempt 1: OutOfMemory",
+        "occasion": "attempt 1",
         "now": NOW,
         "reporter": "operator-0",
     }
@@ -43,6 +44,7 @@ def test_telling_twice_is_telling_once() -> None:
 
     assert an_event()["metadata"]["name"] == later["metadata"]["name"]
     assert an_event()["metadata"]["name"] != an_event(message="attempt 2: OutOfMemory")["metadata"]["name"]
+    assert an_event()["metadata"]["name"] != an_event(occasion="attempt 2")["metadata"]["name"]
 
 
 def test_what_is_too_long_is_cut_to_what_the_api_takes() -> None:

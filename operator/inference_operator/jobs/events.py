@@ -1,0 +1,93 @@
+"""The events of one job: one for each transition, none for each look.
+
+A transition is seen by comparing the status as it was with the status to be, and by the actions that lead from one to the other.
+Each event names its occasion (an attempt, a generation), so that a transition that is decided twice is told once.
+"""
+
+from collections.abc import Iterator
+
+from inference_operator.api.conditions import ConditionType, Reason, Truth, find, is_true
+from inference_operator.api.events import EventReason, EventType
+from inference_operator.api.job import AttemptOutcome, InferenceJobStatus
+from inference_operator.jobs.outcome import Outcome
+from inference_operator.jobs.state import BatchState, JobState, ServiceState
+from inference_operator.state.objects import Job
+from inference_operator.workers.actions import CreatePod, DeletePod, EmitEvent
+
+
+def job_events(job: Job, state: JobState, outcome: Outcome, after: InferenceJobStatus) -> tuple[EmitEvent, ...]:
+    """Return what to tell of the step from a job's status to the one that comes after it."""
+    found: list[EmitEvent] = []
+    match state:
+        case BatchState():
+            found += _of_batch(job, after)
+        case ServiceState():
+            found += _of_service(job, state, outcome, after)
+        case _:
+            pass
+    return (*found, *_succeeded(job, after), *_warnings(job, after))
+
+
+def _event(job: Job, reason: EventReason, occasion: str, message: str) -> EmitEvent:
+    return EmitEvent(job.key, job.uid, reason.event_type, reason.value, message, occasion)
+
+
+def _of_batch(job: Job, after: InferenceJobStatus) -> Iterator[EmitEvent]:
+    before = job.status
+    attempt, occasion, place = after.last_attempt, f"attempt {after.attempts}", after.placement
+    if attempt is None:
+        return
+    if after.attempts > before.attempts and place is not None:
+        text = f"Placed attempt {after.attempts}: {place.accelerator} on node {place.node}"
+        yield _event(job, EventReason.PLACED, occasion, text)
+    if _ready_reason(after) == Reason.RUNNING and _ready_reason(before) != Reason.RUNNING and place is not None:
+        if after.attempts == 1:
+            yield _event(job, EventReason.STARTED, occasion, f"Started attempt 1 on node {place.node}")
+        else:
+            yield _event(job, EventReason.RESUMED, occasion, f"Resumed with attempt {after.attempts} on node {place.node}")
+    if after.preemptions > before.preemptions:
+        yield _event(job, EventReason.PREEMPTED, occasion, f"Preempted attempt {attempt.number}: {attempt.message}")
+
+
+def _of_service(job: Job, state: ServiceState, outcome: Outcome, after: InferenceJobStatus) -> Iterator[EmitEvent]:
+    for action in outcome.actions:
+        worker = action.assumed.worker if isinstance(action, CreatePod) else None
+        if worker is not None and worker.placement is not None:
+            text = f"Placed worker {worker.number}: {worker.placement.accelerator} on node {worker.placement.node}"
+            yield _event(job, EventReason.PLACED, f"worker {worker.number}", text)
+    before, wanted = job.status.desired_replicas, after.desired_replicas
+    if job.status.completion_time is None and after.completion_time is not None:
+        yield _event(job, EventReason.STARTED, "first ready", f"Started serving at {after.endpoint}")
+    if before is not None and wanted is not None and wanted != before:
+        reason = EventReason.SCALED_UP if wanted > before else EventReason.SCALED_DOWN
+        word = "up" if wanted > before else "down"
+        yield _event(job, reason, f"generation {job.generation}", f"Scaled {word} from {before} to {wanted} workers")
+    stale = {pod.uid for pod in state.replicas.stale}
+    leaving = {action.uid for action in outcome.actions if isinstance(action, DeletePod)}
+    if stale and stale <= leaving and len(state.replicas.ready) >= state.replicas.wanted > 0:
+        revision = state.resolved.revision
+        text = f"Rolled out revision {revision} to {state.replicas.wanted} workers"
+        yield _event(job, EventReason.ROLLED_OUT, f"revision {revision}", text)
+
+
+def _succeeded(job: Job, after: InferenceJobStatus) -> Iterator[EmitEvent]:
+    found = find(after.conditions, ConditionType.SUCCEEDED)
+    if found is not None and found.status is Truth.TRUE and not is_true(job.status.conditions, ConditionType.SUCCEEDED):
+        yield _event(job, EventReason.SUCCEEDED, f"attempt {after.attempts}", found.message)
+
+
+def _warnings(job: Job, after: InferenceJobStatus) -> Iterator[EmitEvent]:
+    """A turn for the worse: the job stalls, or an attempt failed."""
+    told, attempt = job.status.last_attempt, after.last_attempt
+    failed_before = told is not None and attempt is not None and (told.number, told.outcome) == (attempt.number, attempt.outcome)
+    stalled = find(after.conditions, ConditionType.STALLED)
+    if stalled is not None and stalled.status is Truth.TRUE and not is_true(job.status.conditions, ConditionType.STALLED):
+        yield EmitEvent(job.key, job.uid, EventType.WARNING, stalled.reason, stalled.message, f"generation {job.generation}")
+    elif attempt is not None and attempt.outcome is AttemptOutcome.FAILED and not failed_before:
+        text = f"attempt {attempt.number}: {attempt.reason}: {attempt.message}"
+        yield _event(job, EventReason.ATTEMPT_FAILED, f"attempt {attempt.number}", text)
+
+
+def _ready_reason(status: InferenceJobStatus) -> str | None:
+    ready = find(status.conditions, ConditionType.READY)
+    return ready.reason if ready is not None else None

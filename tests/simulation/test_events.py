@@ -1,0 +1,76 @@
+"""What `kubectl describe` tells of a job: one event for each transition, none for each look, whoever is killed in between."""
+
+import pytest
+
+from tests.simulation.cluster import Script
+from tests.simulation.test_serving import a_roll_out
+from tests.simulation.world import World
+
+LONG = Script(work=100.0, items=100, resumes=True)
+
+
+def told(world: World, name: str) -> list[tuple[str, str, str]]:
+    """A job's events in order: type, reason, note."""
+    mine = [raw for raw in world.api.all("events").values() if raw["regarding"]["name"] == name]
+    return [(raw["type"], raw["reason"], raw["note"]) for raw in sorted(mine, key=lambda raw: raw["eventTime"])]
+
+
+def reasons(world: World, name: str) -> list[str]:
+    return [reason for _, reason, _ in told(world, name)]
+
+
+def an_urgent_job_comes_late(crash_always_after: int | None = None) -> World:
+    world = World(scripts={"long": LONG}, crash_always_after=crash_always_after)
+    world.node("gpu-1", gpu=1)
+    world.model(seconds={"gpu": 30.0})
+    world.job("long", at=0.1, accelerator="gpu", deadline_at=400, items=100)
+    world.job("urgent", at=20.0, accelerator="gpu", deadline_at=70)
+    return world.run(until=300)
+
+
+def test_a_batch_that_makes_room_is_placed_started_preempted_placed_resumed_and_succeeds() -> None:
+    world = an_urgent_job_comes_late()
+
+    assert reasons(world, "long") == ["Placed", "Started", "Preempted", "Placed", "Resumed", "Succeeded"]
+    assert reasons(world, "urgent") == ["Placed", "Started", "Succeeded"]
+    assert {kind for kind, _, _ in told(world, "long")} == {"Normal"}
+    assert told(world, "urgent")[0][2] == "Placed attempt 1: gpu on node gpu-1"
+
+
+@pytest.mark.parametrize("writes", [3, 4, 5, 7])
+def test_an_operator_that_dies_again_and_again_tells_nothing_twice(writes: int) -> None:
+    found = told(an_urgent_job_comes_late(crash_always_after=writes), "long")
+
+    assert len(found) == len(set(found))
+    # What was about to be told when it died may be lost: conditions say the same.
+    assert [reason for _, reason, _ in found].count("Preempted") <= 1
+
+
+def test_a_service_tells_that_it_started_and_that_it_is_rolled_out_once() -> None:
+    found = reasons(a_roll_out(gpus=4), "served")
+
+    assert [found.count(reason) for reason in ("Placed", "Started", "RolledOut")] == [4, 1, 1]
+    assert set(found) == {"Placed", "Started", "RolledOut"}
+
+
+def test_a_service_tells_of_each_change_of_its_size() -> None:
+    world = World()
+    world.node("gpu-1", gpu=8)
+    world.model()
+    world.job("served", batch=False, accelerator="gpu", replicas=1)
+    world.change("served", at=30.0, replicas=3)
+    world.change("served", at=60.0, replicas=2)
+    world.run(until=120)
+
+    scaled = [note for _, reason, note in told(world, "served") if reason.startswith("Scaled")]
+    assert scaled == ["Scaled up from 1 to 3 workers", "Scaled down from 3 to 2 workers"]
+
+
+def test_a_job_that_only_waits_has_nothing_to_tell() -> None:
+    world = World()
+    world.node("cpu-1", cpu=1)
+    world.model(seconds={"gpu": 1.0})
+    world.job("waits", accelerator="gpu")
+    world.run(until=120)
+
+    assert told(world, "waits") == []
