@@ -36,6 +36,7 @@ lint: venv ## style, types and import directions
 	.venv/bin/ruff format --check $(CODE)
 	$(PYTHON) -m mypy
 	.venv/bin/lint-imports
+	$(PYTHON) -m dev.lint.words
 
 # Cheap before dear: what a pure test can tell should not wait for a cluster.
 TESTS := tests/unit tests/simulation tests/fuzz tests/process tests/component tests/cluster tests/e2e
