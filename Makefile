@@ -64,3 +64,7 @@ demo: venv images ## the whole story on the local cluster
 
 bench: venv ## one benchmark: make bench NAME=...
 	$(PYTHON) -m bench $(NAME)
+
+.PHONY: hooks
+hooks: venv ## have git run the checks of lint at each commit
+	@$(PYTHON) -m dev.lint.hooks install
