@@ -65,6 +65,10 @@ demo: venv images ## the whole story on the local cluster
 bench: venv ## one benchmark: make bench NAME=...
 	$(PYTHON) -m bench $(NAME)
 
-.PHONY: hooks
+.PHONY: hooks version
 hooks: venv ## have git run the checks of lint at each commit
 	@$(PYTHON) -m dev.lint.hooks install
+
+# Not a VERSION of the environment: what is written has to be asked for.
+version: ## check the version, or write it everywhere: make version VERSION=0.2.0
+	@$(SYSTEM_PYTHON) -m dev.lint.version $(if $(filter command,$(origin VERSION)),$(VERSION))
