@@ -47,8 +47,9 @@ OPERATOR = ("operator/*",)
 SCHEDULING = ("operator/*/scheduling/*", "operator/*/controllers/scheduling_loop.py", "tests/unit/scheduling/*")
 SCHEDULED = (*SCHEDULING, "operator/*/jobs/*", "operator/*/warmpools/*", "operator/*/state/task_index.py")
 LOAD = ("operator/*", "tests/unit/autoscaling/*", "tests/unit/metering/*")
+WORKER = ("worker-image/*", "tests/unit/worker/*")
 BATCH = ("worker-image/*/batch/*", "tests/unit/worker/batch/*")
-OUTPUT = (*BATCH, "tests/process/*", "examples/demo/*", "docs/tasks/batch.md", "docs/architecture.md", "[RC]*.md")
+OUTPUT = (*BATCH, "tests/process/*", "examples/demo/*", "docs/tasks/batch.md", "docs/architecture.md")
 BENCH = ("bench/*", "tests/unit/bench/*", "docs/measurements.md")
 PLANS = (
     *SCHEDULED,
@@ -141,10 +142,11 @@ WORDS = (
     Retired("interval", within("ticks?"), ("tick",), LOAD),
     Retired("ScalingMetrics", f"{named('Measures?')}|{noun('measure')}", ("measure",), LOAD),
     # The worker.
-    Retired("WorkerState", named("Life"), ("life",), ("worker-image/*", "tests/unit/worker/*")),
-    Retired("Listeners", within("fronts"), ("fronts",)),
+    Retired("WorkerState", named("Life"), ("life",), WORKER),
+    Retired("Listeners", within("fronts"), ("fronts",), WORKER),
     Retired("segment, or the chunk of an output", within("blocks?"), ("block",), BATCH),
-    Retired("chunk", rf"{noun('part')}|(?i:\b(?:un)?committed parts?\b|\bpart by part\b)", ("part",), OUTPUT),
+    Retired("chunk", noun("part"), ("part",), OUTPUT),
+    Retired("chunk", r"(?i)\b(?:un)?committed parts?\b|\bpart by part\b", ("part",)),
     # Benchmarks.
     Retired("simulated kubelets", within("players?"), ("player",), BENCH),
     Retired("scenario", within("cells?"), ("cell",), BENCH),
@@ -175,16 +177,15 @@ ALLOWED = (
     Allowed("", "docs/adr/0014-*", "says which word took the place of which"),
     Allowed("", "docs/concepts/glossary.md", "says which word took the place of which"),
     Allowed("^evict", "dev/cluster/node_config.py", "the kubelet's own setting and verb"),
-    Allowed("^evict", "docs/architecture.md", "Kubernetes evicts the pods of a lost node", "its pods are evicted"),
+    Allowed("^evict", "docs/*", "Kubernetes' own, by another API", "isn't an eviction|Kubernetes evicts|its pods are evicted"),
     Allowed("^evict", "tests/cluster/test_rbac.py", "the API's subresource pods/eviction", '"pods", "eviction"'),
     Allowed("^evict", "tests/unit/workers/*", "what the kubelet does to a pod", "PodProblem|troubled|its (node|worker)"),
     Allowed("^Evicted$", "*", "the reason that the kubelet gives", '"Evicted"'),
-    Allowed("(?i)^lanes?$", "docs/measurements.md", "the example model", "lane net|\\(lane\\)|^\\| lane"),
-    Allowed("^lane$", "docs/*", "the example model", "lane-detection"),
+    Allowed("^lane$", "docs/*", "the example model", r"lane-|/lane\b|lane net|\(lane\)|^\| lane"),
+    Allowed("^cells$", "bench/*table.py", "cells of a table"),
     Allowed("^stranger", "dev/cluster/*", "processes and chains of somebody else on the developer's machine"),
     Allowed("^stranger", "tests/unit/autoscaling/metricsapi/test_server.py", "a client that another authority has signed"),
     Allowed("^stranger", "tests/component/test_watches.py", "the name of a pod that the operator has not made", '"stranger"'),
-    Allowed("^fronts$", "docs/measurements.md", "the fronts of waves of load", "waves"),
 )
 
 

@@ -26,7 +26,7 @@ def _without_pre_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE", "GIT_PREFIX"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
-    monkeypatch.setattr(hooks.shutil, "which", lambda _: None)
+    monkeypatch.setattr("shutil.which", lambda _: None)
 
 
 @pytest.fixture
