@@ -36,6 +36,7 @@ lint: venv ## style, types and import directions
 	.venv/bin/ruff format --check $(CODE)
 	$(PYTHON) -m mypy
 	.venv/bin/lint-imports
+	$(PYTHON) -m dev.lint.words
 
 # Cheap before dear: what a pure test can tell should not wait for a cluster.
 TESTS := tests/unit tests/simulation tests/fuzz tests/process tests/component tests/cluster tests/e2e
@@ -63,3 +64,14 @@ demo: venv images ## the whole story on the local cluster
 
 bench: venv ## one benchmark: make bench NAME=...
 	$(PYTHON) -m bench $(NAME)
+
+.PHONY: hooks version run
+hooks: venv ## have git run the checks of lint at each commit
+	@$(PYTHON) -m dev.lint.hooks install
+
+# Not a VERSION of the environment: what is written has to be asked for.
+version: ## check the version, or write it everywhere: make version VERSION=0.2.0
+	@$(SYSTEM_PYTHON) -m dev.lint.version $(if $(filter command,$(origin VERSION)),$(VERSION))
+
+run: venv ## the operator of this checkout in the place of the deployed one: make run DEBUG=1 ARGS="--port 9090"
+	@$(PYTHON) -m dev.run $(if $(DEBUG),--debug) $(ARGS)
