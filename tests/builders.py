@@ -5,21 +5,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from inference_operator.api.conditions import Reason
-from inference_operator.api.job import (
-    Accelerator,
-    Backend,
-    CostTerms,
-    DeadlinePolicy,
-    InferenceJobSpec,
-    InferenceJobStatus,
-    Input,
-    Output,
-    Placement,
-    Serve,
-)
+from inference_operator.api.job import Accelerator, Backend, DeadlinePolicy, InferenceJobSpec, Input, Output, Serve
+from inference_operator.api.job_status import CostTerms, InferenceJobStatus, Placement
 from inference_operator.api.model import InferenceModelSpec, InferenceModelStatus, ModelVersion, Profile
 from inference_operator.api.names import pod_name
 from inference_operator.scheduling.estimate import Estimate, Subject
+from inference_operator.scheduling.requirements import Tolerance, pod_requirements
 from inference_operator.scheduling.types import (
     Assignment,
     Decision,
@@ -28,8 +19,6 @@ from inference_operator.scheduling.types import (
     PendingReason,
     PlacementRequest,
     RunningWork,
-    Tolerance,
-    pod_requirements,
 )
 from inference_operator.settings import Settings
 from inference_operator.state.load import Load, Recommendation, ScalingMetrics, Workers
@@ -416,7 +405,7 @@ def resolved_of(seen: Observed, settings: Settings = SETTINGS) -> ResolvedJob:
 def a_request(
     name: str = "n",
     *options: Option,
-    slots: int = 1,
+    workers: int = 1,
     deadline_in: float | None = None,
     priority: int = 0,
     firm: bool = False,
@@ -427,7 +416,7 @@ def a_request(
         key=job_request(Key("default", name)),
         uid=f"uid-of-{name}",
         revision="r",
-        slots=slots,
+        workers=workers,
         options=options or (an_option(),),
         created=NOW - timedelta(seconds=created_ago),
         priority=priority,

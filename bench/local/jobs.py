@@ -3,11 +3,13 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from inference_operator.api.job import CostTerms, Placement, Resources
+from inference_operator.api.job import Resources
+from inference_operator.api.job_status import CostTerms, Placement
 from inference_operator.api.schema import API_VERSION
 from inference_operator.settings import AcceleratorClass, Settings
 from inference_operator.state.parse import parse_job
-from inference_operator.workers.pod import claims, worker_pod
+from inference_operator.workers.claims import claims
+from inference_operator.workers.pod import worker_pod
 from inference_protocol.messages import ModelSource
 
 Manifest = dict[str, Any]

@@ -21,7 +21,8 @@ from bench.plane.player import Life
 from bench.plane.stage import AGENT, LIFTED, Stage, all_done, outcome, stage
 from dev.console import say
 from inference_operator.scheduling.node_capacity import free_amounts
-from inference_operator.state.parse import parse_node, parse_pod
+from inference_operator.state.parse import parse_node
+from inference_operator.state.parse_pods import parse_pod
 
 Record = dict[str, Any]
 ACTOR = "inference-operator"

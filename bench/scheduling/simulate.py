@@ -13,8 +13,9 @@ from bench.scheduling.peers import Peer
 from bench.scheduling.workload import CPUS, GPUS, SimJob
 from inference_operator.api.conditions import Reason
 from inference_operator.scheduling.estimate import Estimate
+from inference_operator.scheduling.requirements import pod_requirements
 from inference_operator.scheduling.scheduler import schedule
-from inference_operator.scheduling.types import Fleet, Option, PlacementRequest, RunningWork, pod_requirements
+from inference_operator.scheduling.types import Fleet, Option, PlacementRequest, RunningWork
 from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Key, Node, Pod, PodPhase
 from inference_operator.state.request import job_request
@@ -164,7 +165,7 @@ class Simulation:
             key=job_request(Key("sim", str(job.number))),
             uid=str(job.number),
             revision="",
-            slots=1,
+            workers=1,
             options=_options(job, share, ours, load=RESUME_TICKS if job.number in self._preemptions else 0.0),
             created=_at(job.arrival),
             deadline=_at(job.deadline),

@@ -10,8 +10,9 @@ from typing import Any
 from bench.report import Bar, at_most
 from inference_operator.runtime.collector import paused
 from inference_operator.scheduling.estimate import Estimate
+from inference_operator.scheduling.requirements import PodRequirements, pod_requirements
 from inference_operator.scheduling.scheduler import schedule
-from inference_operator.scheduling.types import Fleet, Option, PlacementRequest, PodRequirements, RunningWork, pod_requirements
+from inference_operator.scheduling.types import Fleet, Option, PlacementRequest, RunningWork
 from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Key, Node, Pod, PodPhase
 

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from inference_operator.api.job import EnergySource
+from inference_operator.api.job_status import EnergySource
 from inference_operator.controllers.informer import InformerHandlers
 from inference_operator.controllers.scheduling_loop import SchedulingLoop
 from inference_operator.metering.controller import Meters

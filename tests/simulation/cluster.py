@@ -10,7 +10,8 @@ import msgspec
 from inference_operator.api import names
 from inference_operator.api.schema import rfc3339
 from inference_operator.errors import WorkerUnreachableError
-from inference_operator.state.parse import parse_node, parse_pod
+from inference_operator.state.parse import parse_node
+from inference_operator.state.parse_pods import parse_pod
 from inference_operator.state.resources import shortage, subtract
 from inference_protocol.messages import (
     CONFIG_VARIABLE,

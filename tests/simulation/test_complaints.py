@@ -14,7 +14,8 @@ from inference_operator.scheduling.scheduler import schedule
 from inference_operator.scheduling.types import Decision, Fleet, PlacementRequest, RunningWork
 from inference_operator.settings import CostWeights, Settings
 from inference_operator.state.objects import Node, Pod, PodPhase
-from inference_operator.state.parse import parse_node, parse_pod
+from inference_operator.state.parse import parse_node
+from inference_operator.state.parse_pods import parse_pod
 from tests.builders import NOW, a_node, a_request, a_running_work, a_tenants_pod, an_option, somebodys_pod
 from tests.simulation.cluster import Script
 from tests.simulation.world import World, writes_of

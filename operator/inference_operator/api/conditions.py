@@ -57,7 +57,7 @@ class UndatedCondition(NamedTuple):
 def dated(
     conditions: Iterable[UndatedCondition], *, before: Sequence[Condition], generation: int, now: datetime
 ) -> tuple[Condition, ...]:
-    """Date findings: a transition time moves only when the status flips, so that equal answers stay equal."""
+    """Date conditions: a transition time moves only when the status flips, so that equal answers stay equal."""
     old = {c.type: c for c in before}
     result = []
     for kind, status, reason, message in conditions:

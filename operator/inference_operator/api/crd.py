@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter
 
-from inference_operator.api import job, model
+from inference_operator.api import job, job_status, model
 from inference_operator.api.schema import GROUP, VERSION
 
 Schema = dict[str, Any]
@@ -128,7 +128,7 @@ def inference_job_crd() -> Schema:
         plural=job.PLURAL,
         short="ij",
         spec=job.InferenceJobSpec,
-        status=job.InferenceJobStatus,
+        status=job_status.InferenceJobStatus,
         version={
             "subresources": {
                 "status": {},

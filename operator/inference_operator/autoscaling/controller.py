@@ -152,7 +152,7 @@ def bounds_of(job: Job, placed: int) -> Bounds | None:
 
 
 def _news(scaling_metrics: ScalingMetrics | None) -> object:
-    """What of a measure a job's conditions tell."""
+    """What of the scaling metrics a job's conditions tell."""
     if scaling_metrics is None:
         return None
     return scaling_metrics.known, scaling_metrics.recommendation is not None and scaling_metrics.recommendation.below_floor

@@ -44,7 +44,7 @@ def interval(pairs: Iterable[tuple[Sample, Sample]], time: float) -> Interval:
 
 
 def extended(before: History | None, new: Interval, workers: Workers, *, keep_seconds: float) -> History:
-    """A history with one tick more, and without those that are too old."""
+    """A history with one interval more, and without those that are too old."""
     if before is None:
         return History((new,), workers, new.time, new.time)
     kept = tuple(t for t in before.intervals if new.time - t.time < keep_seconds)
@@ -54,7 +54,7 @@ def extended(before: History | None, new: Interval, workers: Workers, *, keep_se
 
 def load(history: History, *, seconds: float, since: float = 0.0) -> Load:
     """The load of the last `seconds`, but not before `since`."""
-    # A history that is younger than the window begins with its first tick, which adds nothing: there was no earlier one.
+    # A history that is younger than the window begins with its first interval, which adds nothing: there was no earlier one.
     begin = max(history.time - seconds, since, history.intervals[0].time)
     intervals = [t for t in history.intervals if t.time > begin and t.seconds > 0]
     if not intervals:

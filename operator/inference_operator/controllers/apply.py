@@ -14,14 +14,8 @@ from inference_operator.kube.events import EventRecorder
 from inference_operator.kube.ports import KubeClient, Raw
 from inference_operator.runtime.clock import Clock
 from inference_operator.state.objects import Autoscaler, CreateFailure, Job, Key, Model, Pod
-from inference_operator.state.parse import (
-    model_status_document,
-    parse_autoscaler,
-    parse_job,
-    parse_model,
-    parse_pod,
-    status_document,
-)
+from inference_operator.state.parse import model_status_document, parse_autoscaler, parse_job, parse_model, status_document
+from inference_operator.state.parse_pods import parse_pod
 from inference_operator.state.request import Request
 from inference_operator.workers.actions import (
     Action,

@@ -7,15 +7,8 @@ from inference_operator.controllers.scheduling_loop import SchedulingLoop, Wake
 from inference_operator.controllers.waiting_jobs import WaitingJobs
 from inference_operator.settings import Metering
 from inference_operator.state.objects import Autoscaler, Key, Model, Node, Pod
-from inference_operator.state.parse import (
-    parse_autoscaler,
-    parse_exporter,
-    parse_job,
-    parse_model,
-    parse_node,
-    parse_pod,
-    parse_volume,
-)
+from inference_operator.state.parse import parse_autoscaler, parse_job, parse_model, parse_node, parse_volume
+from inference_operator.state.parse_pods import parse_exporter, parse_pod
 from inference_operator.state.request import job_request, pool_request
 from inference_operator.state.store import Store, is_newer
 

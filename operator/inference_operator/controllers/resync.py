@@ -63,7 +63,7 @@ class Resync:
             for name, take, gone in reversed(tombstones):
                 for key, uid in gone:
                     log.info("resync: %s %s is gone", name, key)
-                    take(_buried(key, uid), gone=True)
+                    take(_tombstone(key, uid), gone=True)
 
     async def _kind(self, name: str, path: str, take: Callable[..., None], *, selector: str) -> list[tuple[Key, str]]:
         listed: list[tuple[Key, str]] = []
@@ -102,7 +102,7 @@ class Resync:
         return {key: job.uid for key, job in self._store.jobs.items()}
 
 
-def _buried(key: Key, uid: str) -> dict[str, Any]:
+def _tombstone(key: Key, uid: str) -> dict[str, Any]:
     return {"metadata": {"namespace": key.namespace, "name": key.name, "uid": uid, "labels": {names.LABEL_JOB_UID: uid}}}
 
 

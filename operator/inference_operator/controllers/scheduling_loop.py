@@ -108,7 +108,7 @@ class SchedulingLoop:
             try:
                 self.decide()
             except Exception:
-                # One need that the pass can't bear must not end it for all others; the metric and the log tell.
+                # One request that the pass can't bear must not end it for all others; the metric and the log tell.
                 log.exception("a scheduling pass failed")
                 metrics.scheduling_errors_total.inc()
 
@@ -160,7 +160,7 @@ class SchedulingLoop:
         return looks
 
     def _pause(self) -> float | None:
-        """Seconds until time alone may change an answer: a deadline, or the last moment to start for one."""
+        """Seconds until time alone may change a decision: a deadline, or the last moment to start for one."""
         now = self._clock.now()
         turns = [turn for placement_request in self._requests.values() for turn in placement_request.turns if turn > now]
         return (min(turns) - now).total_seconds() + 0.01 if turns else None
@@ -176,7 +176,7 @@ def _demands(requests: Iterable[PlacementRequest]) -> dict[Key, PoolDemand]:
 
 
 def _news(decision: Decision) -> object:
-    """What of an answer is worth waking a job for. Counts in an pending reason's words change with every pod and are not."""
+    """What of a decision is worth waking a job for. Counts in an pending reason's words change with every pod and are not."""
     pending = decision.pending
     return (
         decision.uid,

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from inference_operator.api.conditions import AnyReason, ConditionType, Reason, Truth, UndatedCondition
 from inference_operator.api.instants import shift
-from inference_operator.api.job import AttemptOutcome, AttemptStatus, DeadlinePolicy, InferenceJobStatus, Phase, Placement
+from inference_operator.api.job import DeadlinePolicy
+from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, InferenceJobStatus, Phase, Placement
 from inference_operator.api.schema import rfc3339
 from inference_operator.jobs.batch_status import batch_status
 from inference_operator.jobs.outcome import ACCEPTED, UNFINISHED, Outcome, failed, stop_all, waiting

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import datetime
 
-from inference_operator.api.job import (
+from inference_operator.api.job_status import (
     AttemptOutcome,
     AttemptStatus,
     EnergyStatus,

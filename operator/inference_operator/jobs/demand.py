@@ -71,7 +71,7 @@ def _request(
         key=job_request(job.key),
         uid=job.uid,
         revision=resolved.revision,
-        slots=count,
+        workers=count,
         options=resolved.options,
         created=job.created,
         priority=spec.priority,

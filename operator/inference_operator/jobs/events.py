@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from inference_operator.api.conditions import ConditionType, Reason, Truth, find, is_true
 from inference_operator.api.events import EventReason, EventType
-from inference_operator.api.job import AttemptOutcome, InferenceJobStatus
+from inference_operator.api.job_status import AttemptOutcome, InferenceJobStatus
 from inference_operator.jobs.outcome import Outcome
 from inference_operator.jobs.state import BatchState, JobState, ServiceState
 from inference_operator.state.objects import Job

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from inference_operator.api.conditions import AnyReason, ConditionType, Reason, Truth, UndatedCondition
-from inference_operator.api.job import DeadlineStatus, InferenceJobStatus, Outlook, Phase
+from inference_operator.api.job_status import DeadlineStatus, InferenceJobStatus, Outlook, Phase
 from inference_operator.jobs.status import deadline_status, model_status
 from inference_operator.state.observed import Observed
 from inference_operator.workers.actions import Action, DeletePod, StopTask

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from inference_operator.api.conditions import NO_PLACE, Condition, ConditionType, Reason, dated, find
 from inference_operator.api.instants import shift
-from inference_operator.api.job import AttemptOutcome, InferenceJobStatus, Outlook, Phase
+from inference_operator.api.job_status import AttemptOutcome, InferenceJobStatus, Outlook, Phase
 from inference_operator.autoscaling.hpa import decide_hpa, removed
 from inference_operator.jobs.batch import plan_batch
 from inference_operator.jobs.events import job_events

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from inference_operator.api.instants import shift
-from inference_operator.api.job import AttemptOutcome, wanted_replicas
+from inference_operator.api.job import wanted_replicas
+from inference_operator.api.job_status import AttemptOutcome
 from inference_operator.settings import Settings
 from inference_operator.state.attempt import is_running, own_attempt
 from inference_operator.state.objects import Pod

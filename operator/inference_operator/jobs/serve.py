@@ -6,12 +6,11 @@ from datetime import datetime
 from inference_operator.api import names
 from inference_operator.api.conditions import AnyReason, ConditionType, Reason, Truth, UndatedCondition
 from inference_operator.api.instants import shift
-from inference_operator.api.job import (
+from inference_operator.api.job import DeadlinePolicy, InferenceJobSpec
+from inference_operator.api.job_status import (
     AttemptOutcome,
     AttemptStatus,
-    DeadlinePolicy,
     DeadlineStatus,
-    InferenceJobSpec,
     InferenceJobStatus,
     LatencyStatus,
     Phase,

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from inference_operator.api.instants import shift, whole_second
-from inference_operator.api.job import DeadlineStatus, LatencyStatus, ModelStatus, Outlook, Placement, QueueStatus
+from inference_operator.api.job_status import DeadlineStatus, LatencyStatus, ModelStatus, Outlook, Placement, QueueStatus
 from inference_operator.api.schema import rfc3339
 from inference_operator.scheduling.types import PendingReason
 from inference_operator.state.attempt import Attempt

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
 
-from inference_operator.api.job import EnergySource, EnergyStatus, ProgressStatus
+from inference_operator.api.job_status import EnergySource, EnergyStatus, ProgressStatus
 from inference_operator.settings import Settings
 from inference_operator.state.attempt import Attempt
 from inference_operator.state.power import Drawn, PowerSample

@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 from inference_operator.state.load import ScalingMetrics
 
 LABELS = ("namespace", "name")
-Measures = Callable[[], Iterable[tuple[tuple[str, str], ScalingMetrics]]]
+ScalingMetricsOf = Callable[[], Iterable[tuple[tuple[str, str], ScalingMetrics]]]
 
 
 class _Series(NamedTuple):
@@ -27,9 +27,9 @@ UNREACHABLE = _Series("inference_unreachable_workers", "Ready workers of a job t
 
 
 class JobCollector(Collector):
-    """Reads `scaling_metrics` ((namespace, name), measure) at each scrape. Values that are not known have no sample."""
+    """Reads `scaling_metrics` ((namespace, name), scaling metrics) at each scrape. Values that are not known have no sample."""
 
-    def __init__(self, scaling_metrics: Measures) -> None:
+    def __init__(self, scaling_metrics: ScalingMetricsOf) -> None:
         self._scaling_metrics = scaling_metrics
 
     def collect(self) -> Iterator[Metric]:

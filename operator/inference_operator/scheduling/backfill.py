@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from inference_operator.scheduling.node_capacity import NodeInfo
-from inference_operator.scheduling.types import PodRequirements
+from inference_operator.scheduling.requirements import PodRequirements
 from inference_operator.state.resources import Amounts, add, shortage, subtract
 
 
@@ -38,11 +38,11 @@ Ends = Sequence[tuple[float, Amounts]]
 
 
 def reserve(
-    requirements: PodRequirements, rank: int, slots: Iterable[NodeInfo], ends: Mapping[str, Ends], latest: float
+    requirements: PodRequirements, rank: int, infos: Iterable[NodeInfo], ends: Mapping[str, Ends], latest: float
 ) -> Reservation | None:
-    """Room for a shape where it is free soonest, `latest` seconds from now at the latest; None where it never will be."""
+    """Return room for a pod where it is free soonest, `latest` seconds from now at the latest; None where it never will be."""
     best: tuple[float, NodeInfo] | None = None
-    for node_info in slots:
+    for node_info in infos:
         found = ends.get(node_info.node.name)
         # Most nodes are passed over here: nothing ends there sooner than the best has room.
         if not found or (best is not None and found[0][0] >= best[0]):
@@ -62,7 +62,7 @@ def reserve(
 
 
 def _free_at(requirements: PodRequirements, node_info: NodeInfo, ends: Ends) -> float | None:
-    """After how many seconds a shape has room on a node."""
+    """Seconds until a node has room for a pod with these requirements."""
     short = {
         name: amount - node_info.free.get(name, 0) for name, amount in requirements.amounts if amount > node_info.free.get(name, 0)
     }

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from inference_operator.api.conditions import Reason
 from inference_operator.api.instants import whole_second
-from inference_operator.api.job import Alternative
+from inference_operator.api.job_status import Alternative
 from inference_operator.api.schema import rfc3339
 from inference_operator.scheduling import filters
 from inference_operator.scheduling.node_capacity import NodeCapacity, NodeInfo

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from inference_operator.api.instants import shift
-from inference_operator.api.job import CostTerms
-from inference_operator.scheduling.types import Option, PodRequirements, RunningWork, Tolerance
+from inference_operator.api.job_status import CostTerms
+from inference_operator.scheduling.requirements import PodRequirements, Tolerance
+from inference_operator.scheduling.types import Option, RunningWork
 from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Node, Taint
 from inference_operator.state.resources import PODS, Amounts, format_amount, shortage
@@ -14,7 +15,7 @@ from inference_operator.state.topology import described, reaches
 
 
 def unfit(node: Node, requirements: PodRequirements) -> str | None:
-    """Why a node can never take a worker of this shape, however empty it is, in kube-scheduler's phrases; None when it can."""
+    """Why an empty node can't take a worker with these requirements, in kube-scheduler's phrases; None when it can."""
     if not node.ready:
         return "node(s) were not ready"
     if node.unschedulable:
@@ -68,7 +69,7 @@ def insufficient(name: str, requirements: PodRequirements, there: str) -> str:
 
 
 def frees(running_work: RunningWork, free: Amounts, requirements: PodRequirements) -> bool:
-    """Whether a node would have room for the shape once this running work has left."""
+    """Whether a node would have room for a pod with these requirements once this running work has left."""
     given = running_work.requirements.wants
     return all(free.get(name, 0) + given.get(name, 0) >= amount for name, amount in requirements.amounts)
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from inference_operator.scheduling import filters
-from inference_operator.scheduling.types import PodRequirements, Usage
+from inference_operator.scheduling.requirements import PodRequirements
+from inference_operator.scheduling.types import Usage
 from inference_operator.state.objects import Node, Pod
 from inference_operator.state.resources import shortage, subtract
 from inference_operator.state.topology import ZONE_LABEL
@@ -25,7 +26,7 @@ class NodeInfo:
     usage: Usage = _UNUSED
 
     def pressure(self, requirements: PodRequirements) -> float:
-        """How full it would be with one more of a shape."""
+        """How full it would be with one more pod of these requirements."""
         usage = self.usage
         if not usage.unmanaged_usage:
             return filters.pressure(self.node, self.free, requirements)
@@ -39,7 +40,7 @@ _Entry = tuple[float, float, str, int, NodeInfo]
 
 @dataclass(slots=True)
 class _Fitting:
-    """All nodes, seen by one shape: those that could hold it when empty, the least full first, and the others with the reason.
+    """All nodes, for one set of requirements: those that could hold such a pod when empty, and the others with the reason.
 
     The heap is lazy: an entry is right as long as nothing was taken from its node since. Taking makes a node only fuller, so an
     outdated entry stands too early, never too late, and is put right when it comes up.
@@ -54,7 +55,7 @@ class NodeCapacity:
     """One pass's capacity."""
 
     def __init__(self, nodes: Iterable[Node], pods: Iterable[Pod], usage: Mapping[str, Usage] = MappingProxyType({})) -> None:
-        self.slots = {
+        self.infos = {
             node.name: NodeInfo(node, dict(node.allocatable), usage=usage.get(node.name, _UNUSED))
             for node in sorted(nodes, key=lambda n: n.name)
         }
@@ -67,7 +68,7 @@ class NodeCapacity:
             return
         # A worker that is not bound yet already holds the place that the plan gave it.
         name = pod.node or (pod.worker.placement.node if pod.worker and pod.worker.placement else None)
-        node_info = self.slots.get(name) if name is not None else None
+        node_info = self.infos.get(name) if name is not None else None
         if node_info is not None:
             subtract(node_info.free, pod.requests.items())
 
@@ -94,7 +95,7 @@ class NodeCapacity:
     def apart(self, requirements: PodRequirements, beside: Sequence[str], avoid: Collection[str] = ()) -> NodeInfo | None:
         """The fit node with room and the fewest others in its zone, then on itself; the roomiest among equals."""
         nodes = Counter(beside)
-        zones = Counter(_zone(self.slots[name].node) for name in beside if name in self.slots)
+        zones = Counter(_zone(self.infos[name].node) for name in beside if name in self.infos)
         fit = self._look(requirements).fit
         open_ = (
             node_info
@@ -109,7 +110,7 @@ class NodeCapacity:
         return min(open_, key=rank, default=None)
 
     def openings(self, requirements: PodRequirements, limit: int) -> int:
-        """How many workers of this shape have room now; counted up to a limit."""
+        """How many workers with these requirements have room now; counted up to a limit."""
         wanted = [(name, amount) for name, amount in requirements.amounts if amount]
         count = 0
         for node_info in self._look(requirements).fit:
@@ -122,12 +123,12 @@ class NodeCapacity:
         return count
 
     def take(self, node_info: NodeInfo, requirements: PodRequirements) -> None:
-        """Use up what a worker of this shape takes."""
+        """Use up what a worker with these requirements takes."""
         subtract(node_info.free, requirements.amounts)
         node_info.taken += 1
 
     def fit(self, requirements: PodRequirements) -> list[NodeInfo]:
-        """Nodes that could hold the shape when empty."""
+        """Nodes that could hold such a pod when empty."""
         return self._look(requirements).fit
 
     def unfit(self, requirements: PodRequirements) -> list[tuple[str, str]]:
@@ -138,7 +139,7 @@ class NodeCapacity:
         found = self._fitting.get(requirements)
         if found is not None:
             return found
-        reasons = [(node_info, filters.unfit(node_info.node, requirements)) for node_info in self.slots.values()]
+        reasons = [(node_info, filters.unfit(node_info.node, requirements)) for node_info in self.infos.values()]
         fitting = _Fitting(
             fit=[node_info for node_info, why in reasons if why is None],
             unfit=[(node_info.node.name, why) for node_info, why in reasons if why is not None],
@@ -156,4 +157,4 @@ def _zone(node: Node) -> str:
 
 def free_amounts(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[str, dict[str, int]]:
     """Free amounts by node: the same recount, for metrics and tests."""
-    return {name: node_info.free for name, node_info in NodeCapacity(nodes, pods).slots.items()}
+    return {name: node_info.free for name, node_info in NodeCapacity(nodes, pods).infos.items()}

@@ -1,6 +1,6 @@
 """Why work waits, and until when.
 
-All that wait for the same shapes share one look at the nodes; when it should start is each one's own.
+All that wait for the same requirements share one look at the nodes; when it should start is each one's own.
 """
 
 from collections import Counter
@@ -12,8 +12,9 @@ from inference_operator.api.conditions import Reason
 from inference_operator.api.instants import shift
 from inference_operator.scheduling import filters
 from inference_operator.scheduling.node_capacity import NodeCapacity
+from inference_operator.scheduling.requirements import PodRequirements
 from inference_operator.scheduling.timeline import SchedulingUnit, done_behind_all
-from inference_operator.scheduling.types import PendingReason, PlacementRequest, PodRequirements, WarmWorker
+from inference_operator.scheduling.types import PendingReason, PlacementRequest, WarmWorker
 from inference_operator.state.objects import Key
 
 # A class that is asked for, and whether it would be in time.
@@ -30,8 +31,8 @@ class PendingReasons:
         self._rejections: dict[PodRequirements, str] = {}
 
     def pending(self, request: PlacementRequest, unit: SchedulingUnit, left: float, position: int) -> PendingReason:
-        """Why `unit`, a need's first that does not start, waits. `left` is the seconds to its deadline."""
-        # Work that is to be a co-located model waits for its host, as a pool's own does.
+        """Why `unit`, a request's first that does not start, waits. `left` is the seconds to its deadline."""
+        # Work that is to be a co-located model waits for its warm worker, as a pool's own does.
         pool = (
             unit.timeline.warm_worker.pool if unit.timeline is not None and unit.timeline.warm_worker is not None else request.pool
         )
@@ -75,7 +76,7 @@ class PendingReasons:
         return PendingReason(Reason.NO_FREE_CAPACITY, f"no node has room now; {text}; wait for room, or add a node")
 
     def _rejected(self, requirements: PodRequirements) -> str:
-        """How many nodes reject a shape, by reason."""
+        """How many nodes can't take such a pod, by reason."""
         found = self._rejections.get(requirements)
         if found is None:
             # A thousand nodes are as full as one another in a few ways: each is put into words once.

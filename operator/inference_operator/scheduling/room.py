@@ -7,8 +7,9 @@ from math import inf
 from inference_operator.scheduling import filters
 from inference_operator.scheduling.backfill import Ends, Reservation, reserve
 from inference_operator.scheduling.node_capacity import NodeCapacity, NodeInfo
+from inference_operator.scheduling.requirements import PodRequirements
 from inference_operator.scheduling.timeline import RunningUnit, Timeline, Timelines
-from inference_operator.scheduling.types import PlacementRequest, PodRequirements, RunningWork
+from inference_operator.scheduling.types import PlacementRequest, RunningWork
 from inference_operator.state.resources import Amounts
 
 # Room is kept for so many at a time: each makes others wait.
@@ -22,7 +23,7 @@ class Room:
         self._capacity = capacity
         self._running_units = running_unit
         self._reserved: dict[str, Reservation] = {}
-        # Shapes without any room left: in a pass it only becomes less.
+        # Requirements without any room left: in a pass it only becomes less.
         self.exhausted: set[PodRequirements] = set()
 
     def timelines(self, requirements: PodRequirements, limit: int) -> Timelines:
@@ -63,14 +64,14 @@ class Room:
         ends: Mapping[str, Ends],
         timelines: dict[PodRequirements, Timelines],
     ) -> None:
-        """Reserve a node for a need on the class where it would find one soonest, if that is in time."""
+        """Reserve a node for a request on the class where it would find one soonest, if that is in time."""
         found: list[tuple[float, int, Reservation]] = []
         for number, option in enumerate(request.options):
             latest = left - option.estimate.cautious_seconds if option.estimate.measured else inf
-            slots = (
+            infos = (
                 node_info for node_info in self._capacity.fit(option.requirements) if node_info.node.name not in self._reserved
             )
-            if (kept := reserve(option.requirements, rank, slots, ends, latest)) is not None:
+            if (kept := reserve(option.requirements, rank, infos, ends, latest)) is not None:
                 found.append((kept.at, number, kept))
         if found:
             at, number, kept = min(found, key=lambda one: one[:2])

@@ -18,6 +18,7 @@ from math import inf
 from inference_operator.scheduling import explanation, filters
 from inference_operator.scheduling.node_capacity import NodeCapacity
 from inference_operator.scheduling.pending import PendingReasons
+from inference_operator.scheduling.requirements import PodRequirements
 from inference_operator.scheduling.room import Room
 from inference_operator.scheduling.schedule import Schedule
 from inference_operator.scheduling.timeline import Candidate, RunningUnit, SchedulingUnit, Timelines, schedule_ahead
@@ -28,7 +29,6 @@ from inference_operator.scheduling.types import (
     Fleet,
     Option,
     PlacementRequest,
-    PodRequirements,
     RunningWork,
     WarmWorker,
 )
@@ -71,7 +71,7 @@ def _late(request: PlacementRequest, left: float) -> bool:
 
 @dataclass(slots=True)
 class _Asked:
-    """A need in one pass: the seconds to its deadline, endless for one that is late already, and its part of the plan."""
+    """A request in one pass: the seconds to its deadline, endless for one that is late already, and its part of the plan."""
 
     request: PlacementRequest
     late: bool
@@ -100,7 +100,7 @@ class _Pass:
         ]
         self._room = Room(self._capacity, self._running_units)
         self._waiting = PendingReasons(self._capacity, fleet.warm_workers, now)
-        self._wanted = sum([request.slots for request in fleet.requests])
+        self._wanted = sum([request.workers for request in fleet.requests])
         self._timelines: dict[PodRequirements, Timelines] = {}
         self._warm = warm_timelines(fleet.warm_workers)
         self._welcome: dict[tuple[Key | None, ColocatedModel | None], tuple[WarmTimelines, ...]] = {}
@@ -116,8 +116,8 @@ class _Pass:
     def _ranked(self, requests: Iterable[PlacementRequest], bands: Mapping[tuple[bool, int], int]) -> list[_Asked]:
         """By rank: on time before late, high priority before low, early deadlines before late ones, old before new.
 
-        All that the plan wants to know of a need is read here, in the order in which needs lie in memory: by rank they lie all over
-        it, and ten thousand of them are more than a cache holds.
+        All that the plan wants to know of a request is read here, in the order in which requests lie in memory: by rank they
+        lie all over it, and ten thousand of them are more than a cache holds.
         """
         found: list[tuple[float, datetime, Request, _Asked]] = []
         for request in requests:
@@ -144,7 +144,7 @@ class _Pass:
                 if timelines is None:
                     timelines = self._timelines[option.requirements] = self._room.timelines(option.requirements, self._wanted)
                 candidates.append(self._candidate(timelines, option, number, delay_weight))
-        return [SchedulingUnit(request.key, left, band, candidates, request.holds, delay_weight) for _ in range(request.slots)]
+        return [SchedulingUnit(request.key, left, band, candidates, request.holds, delay_weight) for _ in range(request.workers)]
 
     def _candidate(self, timelines: Timelines, option: Option, number: int, delay_weight: float) -> Candidate:
         estimate = option.estimate
@@ -233,7 +233,7 @@ class _Pass:
                 unit.timeline = None
 
     def _assign_all(self, asked: _Asked, rank: int) -> tuple[tuple[Assignment, ...], SchedulingUnit | None]:
-        """Places for as many of the need's workers as start now, and the first that does not."""
+        """Places for as many of the request's workers as start now, and the first that does not."""
         given: tuple[Assignment, ...] = ()
         for unit in asked.units:
             assignment = self._assign(asked.request, rank, unit, given)
@@ -254,7 +254,7 @@ class _Pass:
         assignment = self._take(request, rank, unit, unit.candidate, beside)
         if assignment is not None or len(unit.candidates) == 1:
             return assignment
-        # Workers of another shape have taken what the timeline promised. Another class may have room, and be in time too.
+        # Other workers have taken what the timeline promised. Another class may have room, and be in time too.
         for candidate in sorted(unit.candidates, key=lambda c: c.cost):
             if not candidate.timelines.warm and (not candidate.sure or candidate.seconds <= unit.due):
                 assignment = self._take(request, rank, unit, candidate, beside)

@@ -12,6 +12,8 @@ bounds them.
 
 A plan is advice about time: room is counted again when a place is taken, so timelines may promise more than nodes hold. Times are
 seconds from now, in floats, for ten thousand units are planned in every pass.
+
+This module is longer than others: it is one algorithm with the index that it lives by.
 """
 
 import heapq
@@ -64,7 +66,7 @@ class Timeline:
 
 
 class Timelines:
-    """All timelines of one shape, indexed lazily: an entry that has become wrong is dropped when it comes up.
+    """All timelines with the same requirements, indexed lazily: an entry that has become wrong is dropped when it comes up.
 
     `openings` more timelines are free now; each is made when somebody is to be put on it.
     """

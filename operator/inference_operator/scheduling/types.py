@@ -5,66 +5,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from math import inf
 from typing import NamedTuple
-from weakref import WeakValueDictionary
 
 from inference_operator.api.conditions import Reason
 from inference_operator.api.instants import EARLIEST, shift
-from inference_operator.api.job import Alternative, CostTerms
+from inference_operator.api.job_status import Alternative, CostTerms
 from inference_operator.scheduling.estimate import Estimate
+from inference_operator.scheduling.requirements import PodRequirements
 from inference_operator.state.objects import Key, Node, Pod
 from inference_operator.state.request import Request
-from inference_operator.state.topology import Terms
-
-
-@dataclass(frozen=True, slots=True)
-class Tolerance:
-    """A toleration, hashable."""
-
-    key: str | None
-    operator: str
-    value: str | None
-    effect: str | None
-
-
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class PodRequirements:
-    """What a worker takes and where it may go. Needs of one shape fit the same nodes, so each shape is looked at once.
-
-    Made by `pod_requirements`: equal shapes are one object, which a pass looks up ten thousand times without comparing anything.
-    """
-
-    amounts: tuple[tuple[str, int], ...]
-    node_selector: tuple[tuple[str, str], ...] = ()
-    tolerations: tuple[Tolerance, ...] = ()
-    # Claims whose volumes can't be mounted everywhere, and where they can.
-    volumes: tuple[tuple[str, Terms], ...] = ()
-    # The amounts by name.
-    wants: Mapping[str, int] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "wants", dict(self.amounts))
-
-
-_interned: WeakValueDictionary[object, PodRequirements] = WeakValueDictionary()
-
-
-def pod_requirements(
-    amounts: tuple[tuple[str, int], ...],
-    node_selector: tuple[tuple[str, str], ...] = (),
-    tolerations: tuple[Tolerance, ...] = (),
-    volumes: tuple[tuple[str, Terms], ...] = (),
-) -> PodRequirements:
-    """The one object for a shape, as long as anyone has it."""
-    what = (amounts, node_selector, tolerations, volumes)
-    found = _interned.get(what)
-    if found is None:
-        found = _interned[what] = PodRequirements(*what)
-    return found
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One accelerator class that a need may be met on."""
+    """One accelerator class that a request may be met on."""
 
     accelerator: str
     requirements: PodRequirements
@@ -122,7 +75,7 @@ def mounted(claims: Iterable[tuple[str, bool]], mounts: Mapping[str, bool]) -> b
 
 @dataclass(frozen=True, slots=True)
 class PlacementRequest:
-    """Workers that one job wants placed. `slots` are alike; `options` is never empty.
+    """Workers that one job wants placed. `workers` are alike; `options` is never empty.
 
     What `holds` its places has no end (a service).
     """
@@ -130,7 +83,7 @@ class PlacementRequest:
     key: Request
     uid: str
     revision: str
-    slots: int
+    workers: int
     options: tuple[Option, ...]
     created: datetime
     priority: int = 0
@@ -145,7 +98,7 @@ class PlacementRequest:
     beside: tuple[str, ...] = ()
     # What it takes at least, wherever it goes; 0 as long as any of its classes is not measured.
     least_seconds: float = field(init=False, repr=False, compare=False)
-    # When time alone may change its answer: at the deadline, and at the last moment to start for it on each class.
+    # When time alone may change its decision: at the deadline, and at the last moment to start for it on each class.
     turns: tuple[datetime, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -217,7 +170,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The snapshot: nodes, the pods that hold something on them, all needs, and the work that could make room."""
+    """The snapshot: nodes, the pods that hold something on them, all requests, and the work that could make room."""
 
     nodes: tuple[Node, ...]
     pods: tuple[Pod, ...]
@@ -246,7 +199,7 @@ class Assignment:
 
 
 class PendingReason(NamedTuple):
-    """Why a need is not met, or not wholly. `final` means that it never can be.
+    """Why a request is not met, or not wholly. `final` means that it never can be.
 
     `start` and `done` are when it is expected to start and end; None where nothing that is known will free a place for it.
     `position` counts those who wait by that, from one. Work that the others leave no time for has to find a place by `start_by`,

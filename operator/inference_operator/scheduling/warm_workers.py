@@ -25,7 +25,7 @@ class WarmTimelines:
 
 
 def has_model(where: WarmTimelines | WarmWorker, request: PlacementRequest) -> bool:
-    """Whether a need's model is loaded there."""
+    """Whether a request's model is loaded there."""
     return where.pool == request.pool or (request.colocated is not None and request.colocated.digest in where.colocated)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from inference_operator.api.job import Placement
+from inference_operator.api.job_status import Placement
 from inference_operator.state.objects import Pod, PodPhase
 from inference_protocol.messages import TaskState, TerminationReport
 

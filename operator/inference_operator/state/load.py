@@ -27,7 +27,7 @@ class Interval:
     """What one round of questions has added to the last, over all measured workers of a job.
 
     `busy` and `seconds` are summed over the workers: their quotient is the mean share of time in which one computed. `arrived` may
-    be negative in one tick: requests that wait leave by time-outs too.
+    be negative in one interval: requests that wait leave by time-outs too.
     """
 
     time: float
@@ -55,7 +55,7 @@ class Workers:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A window over ticks. Latencies in seconds, None without requests; `busy` and `demand` in workers' worth of computing.
+    """A window over intervals. Latencies in seconds, None without requests; `busy` and `demand` in workers' worth of computing.
 
     `demand` is what the arrivals would take, which exceeds `busy` while requests pile up.
     """
@@ -74,7 +74,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A job's ticks, oldest first, and since when as many workers answer as now."""
+    """A job's intervals, oldest first, and since when as many workers answer as now."""
 
     intervals: tuple[Interval, ...] = ()
     workers: Workers = field(default_factory=Workers)

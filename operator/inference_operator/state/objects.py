@@ -7,7 +7,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from inference_operator.api.conditions import Reason
-from inference_operator.api.job import InferenceJobSpec, InferenceJobStatus, Placement
+from inference_operator.api.job import InferenceJobSpec
+from inference_operator.api.job_status import InferenceJobStatus, Placement
 from inference_operator.api.model import InferenceModelSpec, InferenceModelStatus
 from inference_operator.state.resources import Amounts
 from inference_protocol.messages import Telemetry, TerminationReport

@@ -1,5 +1,7 @@
 """The operator's view of the cluster: what the watches and our own writes have shown, indexed by job.
 
+One class in one module, somewhat longer than others: every index has to change with the objects that it indexes.
+
 Only the newest version of an object counts, so a watch that lags behind our own write can't turn the view back. Bodies are
 cut down to domain values on the way in: ten thousand raw objects would not fit.
 """

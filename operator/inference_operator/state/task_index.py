@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from inference_operator.api.instants import shift
-from inference_operator.api.job import AttemptOutcome, AttemptStatus
+from inference_operator.api.job_status import AttemptOutcome, AttemptStatus
 from inference_operator.state.attempt import Attempt, HostedTask, is_running
 from inference_operator.state.finished import is_finished
 from inference_operator.state.objects import Job, Key, Pod, Reading, TaskId

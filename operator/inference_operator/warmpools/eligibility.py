@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from inference_operator.api.conditions import ConditionType, Reason, Truth, find
 from inference_operator.api.instants import EARLIEST
-from inference_operator.api.job import Accelerator, Backend, InferenceJobSpec, InferenceJobStatus
+from inference_operator.api.job import Accelerator, Backend, InferenceJobSpec
+from inference_operator.api.job_status import InferenceJobStatus
 from inference_operator.api.model import Profile, Sharing, WarmPool
 from inference_operator.api.schema import rfc3339
 from inference_operator.scheduling.estimate import find_profile, wanted
@@ -13,8 +14,9 @@ from inference_operator.scheduling.types import ColocatedModel, ModelMemory, Off
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Job, Key, Model
 from inference_operator.state.observed import Observed
+from inference_operator.workers.config import batch_task, worker_config
 from inference_operator.workers.options import classes, worker_resources
-from inference_operator.workers.pod import batch_task, pool_pod, worker_config
+from inference_operator.workers.pod import pool_pod
 from inference_operator.workers.resolve import Refusal, ResolvedJob, resolve
 from inference_operator.workers.template_hash import template_hash, template_placement
 from inference_protocol.messages import TaskOrder

@@ -14,7 +14,8 @@ import msgspec
 from inference_operator.api import names
 from inference_operator.api.conditions import AnyReason, Condition, ConditionType, Reason, Truth, UndatedCondition, dated
 from inference_operator.api.instants import EARLIEST, shift
-from inference_operator.api.job import AttemptOutcome, Backend
+from inference_operator.api.job import Backend
+from inference_operator.api.job_status import AttemptOutcome
 from inference_operator.api.model import WarmPoolStatus
 from inference_operator.scheduling.types import Assignment, Decision, Explanation, Option, PlacementRequest, PoolDemand
 from inference_operator.settings import Settings
@@ -26,9 +27,10 @@ from inference_operator.warmpools.credentials import Tokens
 from inference_operator.warmpools.eligibility import Pool, resolve_pool
 from inference_operator.workers.actions import Action, CreatePod, DeletePod, Plan, StopTask, WriteModelStatus
 from inference_operator.workers.attempts import PERMANENT_RETRY_SECONDS, backoff_seconds, ending_of
+from inference_operator.workers.config import worker_config
 from inference_operator.workers.creation import assumed, placement_at
 from inference_operator.workers.options import bound, nodes_of, options, worker_resources
-from inference_operator.workers.pod import pool_pod, worker_config
+from inference_operator.workers.pod import pool_pod
 from inference_operator.workers.pod_problems import problem_of
 from inference_operator.workers.resolve import Refusal
 from inference_operator.workers.triton import pod_amounts
@@ -128,7 +130,7 @@ def pool_placement_request(
         key=pool_request(observed.model.key),
         uid=observed.model.uid,
         revision=pool.revision,
-        slots=state.missing,
+        workers=state.missing,
         options=_options(pool, observed, settings),
         created=EARLIEST,
         priority=demand.priority,

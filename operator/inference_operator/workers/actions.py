@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from inference_operator.api.events import EventType
-from inference_operator.api.job import InferenceJobStatus
+from inference_operator.api.job_status import InferenceJobStatus
 from inference_operator.api.model import InferenceModelStatus
 from inference_operator.state.objects import Key, Pod
 from inference_protocol.messages import TaskOrder

@@ -5,7 +5,8 @@ from datetime import datetime
 
 from inference_operator.api.conditions import AnyReason, Reason
 from inference_operator.api.instants import shift
-from inference_operator.api.job import AttemptOutcome, InferenceJobSpec
+from inference_operator.api.job import InferenceJobSpec
+from inference_operator.api.job_status import AttemptOutcome
 from inference_operator.settings import Settings
 from inference_operator.state.attempt import Attempt
 from inference_operator.state.observed import Observed

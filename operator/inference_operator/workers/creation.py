@@ -4,7 +4,8 @@ from datetime import datetime
 
 from inference_operator.api import names
 from inference_operator.api.instants import shift
-from inference_operator.api.job import Backend, Placement
+from inference_operator.api.job import Backend
+from inference_operator.api.job_status import Placement
 from inference_operator.scheduling.types import Assignment, Explanation
 from inference_operator.settings import Settings
 from inference_operator.state.objects import CreateFailure, Key, Pod, PodPhase, Worker

@@ -5,7 +5,8 @@ from collections.abc import Collection, Iterable, Mapping
 from inference_operator.api.job import Accelerator, Backend, InferenceJobSpec, Resources
 from inference_operator.api.quantity import parse_quantity
 from inference_operator.scheduling.estimate import Assumptions, estimate, wanted
-from inference_operator.scheduling.types import Option, Tolerance, pod_requirements
+from inference_operator.scheduling.requirements import Tolerance, pod_requirements
+from inference_operator.scheduling.types import Option
 from inference_operator.settings import AcceleratorClass, Settings
 from inference_operator.state.objects import Job, Model, Pod
 from inference_operator.state.resources import PODS

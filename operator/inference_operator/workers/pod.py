@@ -4,36 +4,28 @@ from collections.abc import Mapping
 from typing import Any
 
 from inference_operator.api import names
-from inference_operator.api.job import KIND, Backend, InferenceJobSpec, ModelControl, Placement, PodTemplate, Resources
+from inference_operator.api.job import KIND, Backend, InferenceJobSpec, PodTemplate, Resources
+from inference_operator.api.job_status import Placement
 from inference_operator.api.model import KIND as MODEL_KIND
-from inference_operator.api.schema import API_VERSION, rfc3339
+from inference_operator.api.schema import API_VERSION
 from inference_operator.settings import AcceleratorClass, Settings
 from inference_operator.state.objects import Job, Model
 from inference_operator.state.parse import placement_text
 from inference_operator.workers import triton
+from inference_operator.workers.config import worker_config
 from inference_protocol.messages import (
     CONFIG_VARIABLE,
     GRPC_PORT,
     HTTP_PORT,
-    TRITON_REPOSITORY,
     VOLUME_ROOT,
-    BatchTask,
     ModelSource,
-    TritonServer,
     WorkerConfig,
     encode,
 )
-from inference_protocol.messages import Backend as BackendName
-from inference_protocol.uris import PvcUri, is_uri, parse_uri
 
 Manifest = dict[str, Any]
 
 _PROBE_SECONDS = 5
-_BACKENDS: dict[Backend, BackendName] = {
-    Backend.ONNX: "onnx",
-    Backend.TORCHSCRIPT: "torchscript",
-    Backend.TRITON: "triton",
-}
 # Distroless's nonroot: any number works, one that volumes can be prepared for is kinder.
 USER = 65532
 
@@ -255,66 +247,6 @@ def _tracing(job: Job, settings: Settings) -> list[Manifest]:
 def worker_image(settings: Settings, backend: Backend) -> str:
     """The image of the worker itself."""
     return settings.backends.torchscript.image if backend is Backend.TORCHSCRIPT else settings.worker_image
-
-
-def worker_config(
-    job: Job,
-    spec: InferenceJobSpec,
-    source: ModelSource,
-    accelerator: AcceleratorClass,
-    *,
-    number: int,
-    settings: Settings,
-    backend: Backend = Backend.ONNX,
-) -> WorkerConfig:
-    """Return what the worker is told."""
-    return WorkerConfig(
-        namespace=job.key.namespace,
-        job=job.key.name,
-        uid=job.uid,
-        attempt=number,
-        model=source,
-        providers=accelerator.execution_providers,
-        batch_size=spec.batch_size,
-        created=rfc3339(job.created),
-        task=batch_task(spec),
-        drain_seconds=max(1.0, settings.termination_grace_seconds - 5.0),
-        model_control="explicit" if spec.serve is not None and spec.serve.model_control is ModelControl.EXPLICIT else "none",
-        backend=_BACKENDS[backend],
-        triton=TritonServer(settings.backends.triton.platform, TRITON_REPOSITORY) if backend is Backend.TRITON else None,
-    )
-
-
-def batch_task(spec: InferenceJobSpec) -> BatchTask | None:
-    """What a batch job's worker is to run; None for a job that serves."""
-    if spec.input is None:
-        return None
-    return BatchTask(
-        input_uri=spec.input.uri,
-        input_data=spec.input.data,
-        input_format=spec.input.format.value,
-        input_digest=spec.input.digest,
-        allow_non_finite=spec.input.allow_non_finite,
-        output_uri=spec.output.uri if spec.output is not None else None,
-    )
-
-
-def claims(spec: InferenceJobSpec, source: ModelSource) -> dict[str, bool]:
-    """The PersistentVolumeClaims that a worker mounts, and whether it writes there."""
-    found: dict[str, bool] = {}
-    given = spec.input.uri if spec.input is not None else None
-    rows = source.quantization
-    read = (rows.evaluation_uri, rows.calibration_uri, rows.labels_uri) if rows is not None else ()
-    for text, writes in (
-        *((uri, False) for uri in (source.uri, given, *read)),
-        (spec.output.uri if spec.output else None, True),
-    ):
-        if text is None or not is_uri(text):
-            continue
-        uri = parse_uri(text)
-        if isinstance(uri, PvcUri):
-            found[uri.claim] = found.get(uri.claim, False) or writes
-    return found
 
 
 def _volumes(mounts: Mapping[str, bool]) -> list[Manifest]:

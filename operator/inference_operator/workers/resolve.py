@@ -16,8 +16,8 @@ from inference_operator.state.objects import Job, Model
 from inference_operator.state.observed import Observed
 from inference_operator.workers import backend as backends
 from inference_operator.workers.backend import BackendChoice
+from inference_operator.workers.claims import claims
 from inference_operator.workers.options import bound, options
-from inference_operator.workers.pod import claims
 from inference_operator.workers.source import model_source, pinned_version
 from inference_operator.workers.template_hash import service_hash, task_hash
 from inference_protocol.messages import ModelSource

@@ -12,7 +12,8 @@ import msgspec
 
 from inference_operator.api import names
 from inference_operator.api.instants import EARLIEST
-from inference_operator.api.job import Backend, CostTerms, InferenceJobSpec, Placement
+from inference_operator.api.job import Backend, InferenceJobSpec
+from inference_operator.api.job_status import CostTerms, Placement
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Job, Model
 from inference_operator.workers.options import classes, worker_resources

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from inference_operator.api.conditions import Condition, Reason, Truth
-from inference_operator.api.job import InferenceJobStatus, Serve
+from inference_operator.api.job import Serve
+from inference_operator.api.job_status import InferenceJobStatus
 from inference_operator.autoscaling.controller import Autoscale, bounds_of
 from inference_operator.settings import AutoscalingSettings
 from inference_operator.state.load import ScalingMetrics, Workers

@@ -8,7 +8,7 @@ from bench.plane.objects import Work
 from bench.plane.player import _ended, _Run, _running
 from inference_operator.api.names import LABEL_JOB, LABEL_JOB_UID, LABEL_MANAGED_BY, MANAGED_BY
 from inference_operator.state.objects import PodPhase
-from inference_operator.state.parse import parse_pod
+from inference_operator.state.parse_pods import parse_pod
 
 WORK = Work({"cpu": 10.0, "gpu": 2.0}, 100)
 

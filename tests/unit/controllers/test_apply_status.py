@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_operator.api.job import InferenceJobStatus
+from inference_operator.api.job_status import InferenceJobStatus
 from inference_operator.controllers.apply import Applier, TaskClient, surplus
 from inference_operator.errors import OperatorError
 from inference_operator.kube.events import EventRecorder

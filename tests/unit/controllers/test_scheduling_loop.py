@@ -48,10 +48,12 @@ class Fleet:
         return self.loop.decision(placement_request.key)
 
 
-def a_fresh_need(name: str = "n", *, deadline_in: float | None = None, seconds: float = 30.0, slots: int = 1) -> PlacementRequest:
+def a_fresh_request(
+    name: str = "n", *, deadline_in: float | None = None, seconds: float = 30.0, workers: int = 1
+) -> PlacementRequest:
     """A need in the loop's own time."""
     deadline = START + timedelta(seconds=deadline_in) if deadline_in is not None else None
-    return replace(a_request(name, an_option(seconds=seconds), slots=slots), created=START, deadline=deadline)
+    return replace(a_request(name, an_option(seconds=seconds), workers=workers), created=START, deadline=deadline)
 
 
 def with_loop(fleet: Fleet, main: Coroutine[Any, Any, None]) -> None:
@@ -74,7 +76,7 @@ def test_a_want_is_answered_after_the_interval_and_wakes_its_job() -> None:
     fleet = Fleet()
 
     async def main() -> None:
-        fleet.want(a_fresh_need())
+        fleet.want(a_fresh_request())
         await asyncio.sleep(1)
 
         assert fleet.wakes == [(0.05, "n!")]
@@ -87,7 +89,7 @@ def test_a_burst_is_decided_together() -> None:
 
     async def main() -> None:
         for n in range(5):
-            fleet.want(a_fresh_need(f"n{n}"))
+            fleet.want(a_fresh_request(f"n{n}"))
         await asyncio.sleep(1)
 
         assert sorted(fleet.wakes) == [(0.05, "n0!"), *((0.05, f"n{n}") for n in range(1, 5))]
@@ -99,9 +101,9 @@ def test_nothing_new_wakes_nobody() -> None:
     fleet = Fleet()
 
     async def main() -> None:
-        fleet.want(a_fresh_need())
+        fleet.want(a_fresh_request())
         await asyncio.sleep(1)
-        fleet.want(a_fresh_need())
+        fleet.want(a_fresh_request())
         fleet.loop.touch()
         await asyncio.sleep(100)
 
@@ -115,7 +117,7 @@ def test_room_that_appears_wakes_who_waits() -> None:
 
     async def main() -> None:
         fleet.store.put_pod(somebodys_pod(cpu="1"))
-        fleet.want(a_fresh_need())
+        fleet.want(a_fresh_request())
         await asyncio.sleep(10)
         fleet.room(2)
         await asyncio.sleep(1)
@@ -130,7 +132,7 @@ def test_moving_counts_wake_nobody() -> None:
 
     async def main() -> None:
         fleet.store.put_pod(somebodys_pod(cpu="1"))
-        fleet.want(a_fresh_need())
+        fleet.want(a_fresh_request())
         await asyncio.sleep(10)
         fleet.store.nodes["node-2"] = replace(a_node("node-2", cpu="500m"))
         fleet.loop.touch()
@@ -146,7 +148,7 @@ def test_time_alone_brings_a_new_decision_when_work_becomes_late() -> None:
 
     async def main() -> None:
         fleet.store.put_pod(somebodys_pod(cpu="1"))
-        firm = replace(a_fresh_need(deadline_in=100, seconds=30), firm=True)
+        firm = replace(a_fresh_request(deadline_in=100, seconds=30), firm=True)
         fleet.want(firm)
         await asyncio.sleep(69)
         assert len(fleet.wakes) == 1
@@ -166,7 +168,7 @@ def test_what_is_not_wanted_any_more_has_no_answer() -> None:
     fleet = Fleet()
 
     async def main() -> None:
-        placement_request = a_fresh_need()
+        placement_request = a_fresh_request()
         fleet.want(placement_request)
         await asyncio.sleep(1)
         fleet.want(None, "n")
@@ -181,12 +183,12 @@ def test_places_that_were_given_are_not_given_again_for_the_rest() -> None:
 
     async def main() -> None:
         fleet.room(2)
-        fleet.want(a_fresh_need(slots=3))
+        fleet.want(a_fresh_request(workers=3))
         await asyncio.sleep(1)
-        decision = fleet.decision(a_fresh_need())
+        decision = fleet.decision(a_fresh_request())
         assert decision is not None and len(decision.assignments) == 2
         # Two workers were created; the job now wants one more, and looks before the next pass.
-        rest = a_fresh_need(slots=1)
+        rest = a_fresh_request(workers=1)
         fleet.want(rest)
         left = fleet.decision(rest)
 
@@ -199,9 +201,9 @@ def test_a_need_that_changed_is_answered_anew() -> None:
     fleet = Fleet()
 
     async def main() -> None:
-        fleet.want(a_fresh_need())
+        fleet.want(a_fresh_request())
         await asyncio.sleep(1)
-        changed = replace(a_fresh_need(), revision="r2")
+        changed = replace(a_fresh_request(), revision="r2")
         fleet.want(changed)
         await asyncio.sleep(1)
         decision = fleet.decision(changed)
@@ -216,11 +218,11 @@ def test_a_need_that_changed_is_answered_anew() -> None:
 
 
 def an_ancient_deadline() -> PlacementRequest:
-    return replace(a_fresh_need(), deadline=datetime(1, 1, 1, tzinfo=UTC))
+    return replace(a_fresh_request(), deadline=datetime(1, 1, 1, tzinfo=UTC))
 
 
 def a_deadline_at_the_end_of_time() -> PlacementRequest:
-    return replace(a_fresh_need(), deadline=datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
+    return replace(a_fresh_request(), deadline=datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
 
 
 def work_of_ages() -> PlacementRequest:
@@ -249,10 +251,10 @@ def test_no_need_ends_the_loop(placement_request: PlacementRequest) -> None:
         fleet.room(2)
         fleet.want(placement_request)
         await asyncio.sleep(1)
-        fleet.want(a_fresh_need("other"))
+        fleet.want(a_fresh_request("other"))
         await asyncio.sleep(1)
 
-        decision = fleet.decision(a_fresh_need("other"))
+        decision = fleet.decision(a_fresh_request("other"))
         assert decision is not None and decision.assignments
 
     with_loop(fleet, main())

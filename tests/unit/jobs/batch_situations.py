@@ -4,7 +4,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 from inference_operator.api.conditions import Reason
-from inference_operator.api.job import AttemptOutcome, AttemptStatus, Backend, InferenceJobStatus, ProgressStatus
+from inference_operator.api.job import Backend
+from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, InferenceJobStatus, ProgressStatus
 from inference_operator.state.objects import PodPhase, PodProblem
 from inference_protocol.reasons import WorkerReason
 from tests.builders import NOW, a_create_failure, a_fact, a_job, a_model, a_pod, a_reading, a_report, observed, whole

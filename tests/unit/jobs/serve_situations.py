@@ -4,7 +4,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 from inference_operator.api.conditions import Reason
-from inference_operator.api.job import AttemptOutcome, AttemptStatus, Serve
+from inference_operator.api.job import Serve
+from inference_operator.api.job_status import AttemptOutcome, AttemptStatus
 from inference_operator.state.objects import PodProblem
 from inference_protocol.reasons import WorkerReason
 from tests.builders import NOW, a_create_failure, a_job, a_pod, observed, whole

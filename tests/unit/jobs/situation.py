@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from inference_operator.api.conditions import Condition, Reason, Truth
-from inference_operator.api.job import InferenceJobStatus
+from inference_operator.api.job_status import InferenceJobStatus
 from inference_operator.scheduling.types import Decision, PlacementRequest
 from inference_operator.state.objects import Job, PodPhase
 from inference_operator.state.observed import Observed

@@ -3,7 +3,8 @@
 import pytest
 
 from inference_operator.api.conditions import Reason
-from inference_operator.api.job import Accelerator, Backend, InferenceJobStatus, Input, Output
+from inference_operator.api.job import Accelerator, Backend, Input, Output
+from inference_operator.api.job_status import InferenceJobStatus
 from inference_operator.jobs.admission import admit
 from inference_operator.settings import AcceleratorClass, Settings
 from inference_operator.state.objects import Job, Model

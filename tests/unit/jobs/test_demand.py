@@ -8,17 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_operator.api.conditions import Condition, Truth
-from inference_operator.api.job import (
-    Accelerator,
-    AttemptOutcome,
-    AttemptStatus,
-    InferenceJobStatus,
-    Input,
-    ProgressStatus,
-    Resources,
-    Serve,
-    Toleration,
-)
+from inference_operator.api.job import Accelerator, Input, Resources, Serve, Toleration
+from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, InferenceJobStatus, ProgressStatus
 from inference_operator.api.model import AcceleratorResources
 from inference_operator.api.quantity import parse_quantity
 from inference_operator.jobs.demand import create_retry_time
@@ -106,10 +97,10 @@ def wants_workers() -> dict[str, tuple[Observed, int]]:
 
 @pytest.mark.parametrize("why", wants_workers())
 def test_a_job_wants_workers_when(why: str) -> None:
-    seen, slots = wants_workers()[why]
+    seen, workers = wants_workers()[why]
     asked = wanted(seen)
 
-    assert asked is not None and asked.slots == slots
+    assert asked is not None and asked.workers == workers
 
 
 def test_a_refusal_is_tried_again_ever_later() -> None:

@@ -7,15 +7,8 @@ from datetime import timedelta
 import pytest
 
 from inference_operator.api.conditions import Condition, ConditionType, Reason, Truth, find
-from inference_operator.api.job import (
-    AttemptOutcome,
-    AttemptStatus,
-    Backend,
-    DeadlinePolicy,
-    InferenceJobStatus,
-    ModelStatus,
-    Outlook,
-)
+from inference_operator.api.job import Backend, DeadlinePolicy
+from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, InferenceJobStatus, ModelStatus, Outlook
 from inference_operator.state.objects import PodPhase, PodProblem
 from inference_operator.state.observed import Observed
 from inference_operator.state.parse import parse_job, status_document

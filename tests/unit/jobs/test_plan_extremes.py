@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta, timezone
 import msgspec
 import pytest
 
-from inference_operator.api.job import InferenceJobStatus, ProgressStatus, Serve
+from inference_operator.api.job import Serve
+from inference_operator.api.job_status import InferenceJobStatus, ProgressStatus
 from inference_operator.state.objects import PodPhase, Reading
 from inference_operator.workers.actions import WriteStatus
 from inference_protocol.messages import Latency, Progress, Telemetry, TerminationReport, decode_report, encode

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from inference_operator.api.job import DeadlinePolicy, InferenceJobStatus, LatencyStatus, Serve
+from inference_operator.api.job import DeadlinePolicy, Serve
+from inference_operator.api.job_status import InferenceJobStatus, LatencyStatus
 from inference_operator.state.objects import PodPhase
 from inference_operator.state.observed import Observed
 from inference_operator.workers.actions import CreatePod, CreateService, DeletePod, WriteModelStatus

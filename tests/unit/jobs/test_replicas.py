@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_operator.api.job import InferenceJobStatus, Serve, wanted_replicas
+from inference_operator.api.job import Serve, wanted_replicas
+from inference_operator.api.job_status import InferenceJobStatus
 from inference_operator.jobs.replicas import PERMANENT_RETRY_SECONDS, Replicas, replicas
 from inference_operator.state.objects import Job, Pod, PodPhase, PodProblem
 from inference_protocol.reasons import WorkerReason

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_operator.api.job import Backend, DeadlineStatus, ModelStatus, Outlook
+from inference_operator.api.job import Backend
+from inference_operator.api.job_status import DeadlineStatus, ModelStatus, Outlook
 from inference_operator.jobs.status import (
     deadline_status,
     latency_status,

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from inference_operator.api.job import AttemptOutcome, AttemptStatus, EnergySource, EnergyStatus
+from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, EnergySource, EnergyStatus
 from inference_operator.state.objects import PodPhase
 from inference_operator.state.observed import Observed
 from tests.builders import NOW, SETTINGS, a_job, a_pod, a_report, observed, whole

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_operator.api.job import EnergySource, EnergyStatus
+from inference_operator.api.job_status import EnergySource, EnergyStatus
 from inference_operator.metering.energy import energy_status, joules_between, measured_joules, taken_in, watts
 from inference_operator.metering.usage import busy_share, unmanaged_usage
 from inference_operator.state.attempt import own_attempt

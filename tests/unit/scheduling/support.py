@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from inference_operator.api.conditions import Condition
 from inference_operator.api.events import EventType
-from inference_operator.api.job import InferenceJobStatus
+from inference_operator.api.job_status import InferenceJobStatus
 from inference_operator.api.schema import rfc3339
 from inference_operator.jobs.plan import plan
 from inference_operator.jobs.state import job_state
@@ -15,7 +15,8 @@ from inference_operator.scheduling.types import Decision, PlacementRequest
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Job, Pod
 from inference_operator.state.observed import Observed
-from inference_operator.state.parse import parse_autoscaler, parse_job, parse_pod, status_document
+from inference_operator.state.parse import parse_autoscaler, parse_job, status_document
+from inference_operator.state.parse_pods import parse_pod
 from inference_operator.workers.actions import (
     Action,
     ApplyAutoscaler,

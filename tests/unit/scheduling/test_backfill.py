@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from inference_operator.scheduling.backfill import Reservation, reserve
 from inference_operator.scheduling.node_capacity import NodeInfo
-from inference_operator.scheduling.types import pod_requirements
+from inference_operator.scheduling.requirements import pod_requirements
 from tests.builders import a_node
 
 LARGE = pod_requirements((("cpu", 2000),))
@@ -21,8 +21,8 @@ def ends(*found: tuple[float, int]) -> list[tuple[float, dict[str, int]]]:
 
 
 def test_room_is_kept_where_enough_is_free_soonest() -> None:
-    slots = [a_slot("late", free=1000), a_slot("soon"), a_slot("never", free=1000)]
-    kept = reserve(LARGE, 3, slots, {"late": ends((60, 1000)), "soon": ends((50, 1000), (20, 1000))}, latest=100)
+    workers = [a_slot("late", free=1000), a_slot("soon"), a_slot("never", free=1000)]
+    kept = reserve(LARGE, 3, workers, {"late": ends((60, 1000)), "soon": ends((50, 1000), (20, 1000))}, latest=100)
 
     assert kept is not None
     assert (kept.node_info.node.name, kept.at, kept.rank, kept.spare) == ("soon", 50, 3, {"cpu": 0})
@@ -56,14 +56,14 @@ def test_who_is_done_in_time_uses_nothing_up() -> None:
     found=st.lists(st.tuples(st.integers(0, 3), st.floats(0, 100), st.integers(0, 2000)), max_size=12),
 )
 def test_no_node_has_room_sooner(free: list[int], found: list[tuple[int, float, int]]) -> None:
-    slots = [a_slot(f"n{i}", free=cpu) for i, cpu in enumerate(free)]
+    workers = [a_slot(f"n{i}", free=cpu) for i, cpu in enumerate(free)]
     by_node = {f"n{i}": ends(*((at, cpu) for node, at, cpu in found if node == i)) for i in range(len(free))}
 
     def room(node: int, at: float) -> int:
         return free[node] + sum(given["cpu"] for end, given in by_node[f"n{node}"] if end <= at)
 
     times = [at for i in range(len(free)) for at, _ in by_node[f"n{i}"] if room(i, at) >= 2000]
-    kept = reserve(LARGE, 0, slots, by_node, latest=1000)
+    kept = reserve(LARGE, 0, workers, by_node, latest=1000)
 
     assert (kept.at if kept is not None else None) == (min(times) if times else None)
     if kept is not None:

@@ -4,9 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 from inference_operator.api.conditions import Reason
-from inference_operator.api.job import InferenceJobStatus, Outlook
+from inference_operator.api.job_status import InferenceJobStatus, Outlook
+from inference_operator.scheduling.requirements import pod_requirements
 from inference_operator.scheduling.scheduler import schedule
-from inference_operator.scheduling.types import Fleet, PendingReason, pod_requirements
+from inference_operator.scheduling.types import Fleet, PendingReason
 from inference_operator.settings import CostWeights
 from tests.builders import NOW, a_job, a_node, a_pod, a_request, an_option, no_room, observed, somebodys_pod, whole
 from tests.unit.jobs.situation import LOOKED

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_operator.scheduling import filters
-from inference_operator.scheduling.types import Tolerance
+from inference_operator.scheduling.requirements import Tolerance
 from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Node, Taint
 from tests.builders import NOW, a_node, an_option

@@ -48,7 +48,7 @@ gpu_options = st.builds(
 candidates = st.one_of(options.map(lambda o: (o,)), gpu_options.map(lambda o: (o,)), st.tuples(options, gpu_options))
 requests = st.lists(
     st.builds(
-        lambda chosen, slots, deadline, priority, firm: (chosen, slots, deadline, priority, firm),
+        lambda chosen, workers, deadline, priority, firm: (chosen, workers, deadline, priority, firm),
         candidates,
         st.integers(1, 3),
         st.none() | st.integers(-30, 120),
@@ -58,8 +58,8 @@ requests = st.lists(
     max_size=6,
 ).map(
     lambda found: tuple(
-        a_request(f"n{i}", *chosen, slots=slots, deadline_in=deadline, priority=priority, firm=firm)
-        for i, (chosen, slots, deadline, priority, firm) in enumerate(found)
+        a_request(f"n{i}", *chosen, workers=workers, deadline_in=deadline, priority=priority, firm=firm)
+        for i, (chosen, workers, deadline, priority, firm) in enumerate(found)
     )
 )
 fleets = st.builds(Fleet, nodes, pods, requests)
@@ -119,8 +119,8 @@ def test_every_need_is_answered_and_what_is_missing_has_a_reason(fleet: Fleet) -
     for request in fleet.requests:
         decision = decisions[request.key]
         assert (decision.uid, decision.revision) == (request.uid, request.revision)
-        assert len(decision.assignments) <= request.slots
-        assert (decision.pending is None) == (len(decision.assignments) == request.slots)
+        assert len(decision.assignments) <= request.workers
+        assert (decision.pending is None) == (len(decision.assignments) == request.workers)
         assert decision.pending is None or decision.pending.message
 
 
@@ -175,7 +175,7 @@ def test_a_lower_priority_never_takes_from_a_higher_one_that_can_be_on_time(flee
 impossible = st.sampled_from(
     [
         a_request("impossible", an_option(cpu="1000"), priority=1000, deadline_in=60),
-        a_request("impossible", an_option(node_selector={"no": "where"}), priority=1000, slots=100),
+        a_request("impossible", an_option(node_selector={"no": "where"}), priority=1000, workers=100),
         a_request("impossible", priority=1000, deadline_in=-1, firm=True),
     ]
 )

@@ -219,7 +219,7 @@ def test_late_work_takes_nothing_from_work_that_can_be_on_time(fleet: Fleet) -> 
 impossible = st.sampled_from(
     [
         a_request("impossible", an_option(cpu="1000"), priority=1000, deadline_in=60),
-        a_request("impossible", an_option(node_selector={"no": "where"}), priority=1000, slots=100, deadline_in=60),
+        a_request("impossible", an_option(node_selector={"no": "where"}), priority=1000, workers=100, deadline_in=60),
         a_request("impossible", priority=1000, deadline_in=-1, firm=True),
     ]
 )

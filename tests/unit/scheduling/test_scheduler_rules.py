@@ -8,8 +8,9 @@ import pytest
 
 from inference_operator.api.conditions import Reason
 from inference_operator.scheduling.node_capacity import free_amounts
+from inference_operator.scheduling.requirements import pod_requirements
 from inference_operator.scheduling.scheduler import is_late, schedule
-from inference_operator.scheduling.types import Decision, Fleet, PlacementRequest, Usage, pod_requirements
+from inference_operator.scheduling.types import Decision, Fleet, PlacementRequest, Usage
 from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Node, Pod, PodPhase, Taint
 from inference_operator.state.topology import NodeSelectorRequirement
@@ -164,7 +165,7 @@ def test_the_least_full_node_is_taken_and_equals_go_by_name() -> None:
 
 
 def test_workers_of_one_job_are_spread() -> None:
-    decision = only(a_request(slots=3), a_node("a"), a_node("b"), a_node("c"))
+    decision = only(a_request(workers=3), a_node("a"), a_node("b"), a_node("c"))
 
     assert sorted(a.node for a in decision.assignments) == ["a", "b", "c"]
 
@@ -196,7 +197,7 @@ def test_an_empty_cluster_says_so() -> None:
 
 
 def test_part_of_the_workers_get_a_place_and_the_rest_a_reason() -> None:
-    decision = only(a_request(slots=3), a_node(cpu="2"))
+    decision = only(a_request(workers=3), a_node(cpu="2"))
 
     assert len(decision.assignments) == 2
     assert decision.pending is not None and decision.pending.reason is Reason.NO_FREE_CAPACITY
@@ -260,7 +261,7 @@ def test_pods_of_unknown_nodes_and_unknown_resources_do_no_harm() -> None:
 
 # A service's workers keep apart.
 
-SERVED = replace(a_request("s", slots=1), holds=True)
+SERVED = replace(a_request("s", workers=1), holds=True)
 
 
 def zoned(name: str, zone: str, *, cpu: str = "4") -> Node:
@@ -274,13 +275,13 @@ def given(request: PlacementRequest, *nodes: Node) -> list[str]:
 def test_a_services_workers_go_to_different_zones_then_nodes_though_one_node_has_more_room() -> None:
     nodes = [zoned("a-1", "a", cpu="64"), zoned("a-2", "a"), zoned("b-1", "b")]
 
-    assert given(replace(SERVED, slots=3), *nodes) == ["a-1", "b-1", "a-2"]
+    assert given(replace(SERVED, workers=3), *nodes) == ["a-1", "b-1", "a-2"]
     assert given(replace(SERVED, beside=("a-1",)), *nodes) == ["b-1"]
     assert given(replace(SERVED, beside=("a-1", "b-1")), *nodes) == ["a-2"]
 
 
 def test_workers_share_a_node_rather_than_wait() -> None:
-    assert given(replace(SERVED, slots=2), a_node(cpu="4")) == ["node-1", "node-1"]
+    assert given(replace(SERVED, workers=2), a_node(cpu="4")) == ["node-1", "node-1"]
     assert given(replace(SERVED, beside=("a-1", "gone")), zoned("a-1", "a"), zoned("b-1", "b", cpu="0")) == ["a-1"]
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_operator.api.conditions import Condition, ConditionType, Truth
-from inference_operator.api.job import (
+from inference_operator.api.job_status import (
     Alternative,
     AttemptOutcome,
     AttemptStatus,

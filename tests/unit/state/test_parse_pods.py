@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from inference_operator.api import names
 from inference_operator.state.objects import PodProblem, Taint
-from inference_operator.state.parse import parse_node, parse_pod, placement_text
+from inference_operator.state.parse import parse_node, placement_text
+from inference_operator.state.parse_pods import parse_pod
 from inference_protocol.messages import encode_report
 from inference_protocol.reasons import WorkerReason
 from tests.builders import a_job, a_pod, a_report

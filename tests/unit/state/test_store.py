@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from inference_operator.api.job import InferenceJobStatus
+from inference_operator.api.job_status import InferenceJobStatus
 from inference_operator.state.objects import Job, Key, Pod, PodPhase
 from inference_operator.state.request import job_request
 from inference_operator.state.store import Store, is_newer, stale_objects

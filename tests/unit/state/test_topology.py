@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from inference_operator.scheduling.filters import unfit
-from inference_operator.scheduling.types import pod_requirements
+from inference_operator.scheduling.requirements import pod_requirements
 from inference_operator.state.parse import parse_volume
 from inference_operator.state.topology import NodeSelectorRequirement, Volume, described, reaches
 from tests.builders import a_node

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from inference_operator.api.conditions import Condition, ConditionType, Truth
-from inference_operator.api.job import AttemptOutcome, AttemptStatus, InferenceJobStatus, Placement
+from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, InferenceJobStatus, Placement
 from inference_operator.api.model import AcceleratorResources, ModelVersion, WarmPool, WarmPoolStatus
 from inference_operator.scheduling.types import Decision, PoolDemand
 from inference_operator.settings import Backends, Settings, TritonBackend
@@ -109,7 +109,7 @@ def decide_pool(
     state = pool_state(seen, demand, settings, now)
     placement_request = pool_placement_request(seen, state, demand, settings, now)
     decision: Decision | None = (
-        placed_on(placement_request, *["node-1"] * min(placement_request.slots, room)) if placement_request is not None else None
+        placed_on(placement_request, *["node-1"] * min(placement_request.workers, room)) if placement_request is not None else None
     )
     return plan_pool(seen, state, decision, settings, TOKENS, now)
 

@@ -454,7 +454,7 @@ def test_workers_are_as_urgent_as_the_job_that_waits_for_them() -> None:
     placement_request = pool_placement_request(seen, pool_state(seen, demand, SETTINGS, NOW), demand, SETTINGS, NOW)
     assert placement_request is not None
 
-    assert (placement_request.priority, placement_request.slots, placement_request.holds, placement_request.pool) == (
+    assert (placement_request.priority, placement_request.workers, placement_request.holds, placement_request.pool) == (
         7,
         3,
         True,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_operator.api.conditions import Reason
-from inference_operator.api.job import AttemptOutcome, AttemptStatus, InferenceJobStatus
+from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, InferenceJobStatus
 from inference_operator.settings import Settings
 from inference_operator.state.attempt import own_attempt
 from inference_operator.state.objects import Pod, PodPhase, PodProblem

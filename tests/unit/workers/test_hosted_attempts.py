@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from inference_operator.api.conditions import Condition, Truth
-from inference_operator.api.job import AttemptOutcome, Input, Output
+from inference_operator.api.job import Input, Output
+from inference_operator.api.job_status import AttemptOutcome
 from inference_operator.scheduling.types import Assignment, Decision, Explanation, PlacementRequest
 from inference_operator.state.attempt import HostedTask
 from inference_operator.state.objects import Job, PodPhase, PodProblem

@@ -14,7 +14,7 @@ from inference_operator.api.model import ModelVersion, QuantizationMethod, Quant
 from inference_operator.scheduling.types import Decision
 from inference_operator.settings import Settings, Tracing
 from inference_operator.state.objects import Job, Model
-from inference_operator.state.parse import parse_pod
+from inference_operator.state.parse_pods import parse_pod
 from inference_operator.workers.actions import CreatePod
 from inference_protocol.messages import CONFIG_VARIABLE, Quantization, WorkerConfig
 from tests.builders import DIGEST, GPU, SETTINGS, a_job, a_model, a_version, observed, placed_on

@@ -6,7 +6,7 @@ import msgspec
 
 from inference_operator.api.job import Backend
 from inference_operator.settings import Backends, TorchScriptBackend, TritonBackend
-from inference_operator.state.parse import parse_pod
+from inference_operator.state.parse_pods import parse_pod
 from inference_operator.state.resources import PODS
 from tests.builders import SETTINGS, a_job
 from tests.unit.workers.test_pod import config_of, container_of, created, pod_of

@@ -14,7 +14,7 @@ from inference_operator.state.load import ScalingMetrics
 from inference_operator.state.objects import Job, Key
 from inference_operator.state.store import Store
 
-# Rounds after which a measure is no news any more.
+# Rounds after which scaling metrics are no news any more.
 _STALE_ROUNDS = 5
 _MEASURED = "measured"
 DESIRED = "inference_desired_replicas"
@@ -118,6 +118,6 @@ class Answers:
         )
 
     def _measured_at(self, scaling_metrics: ScalingMetrics) -> datetime:
-        """The wall time of a measure, for readers; nothing is decided by it."""
+        """The wall time of the scaling metrics, for readers; nothing is decided by it."""
         age = self._clock.monotonic() - scaling_metrics.time
         return datetime.fromtimestamp(self._clock.now().timestamp() - age, tz=self._clock.now().tzinfo)

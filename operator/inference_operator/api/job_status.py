@@ -1,0 +1,223 @@
+"""The status of an InferenceJob: what the operator writes, and users read."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from inference_operator.api.conditions import Condition
+from inference_operator.api.job import Backend
+from inference_operator.api.schema import (
+    Digest,
+    Instant,
+    Message,
+    ShortText,
+    api_type,
+)
+
+
+class Outlook(StrEnum):
+    """Whether the deadline will be, or was, kept."""
+
+    UNKNOWN = "Unknown"
+    ON_TIME = "OnTime"
+    AT_RISK = "AtRisk"
+    MISSED = "Missed"
+    MET = "Met"
+
+
+class EnergySource(StrEnum):
+    """Where a figure of energy comes from."""
+
+    MODELLED = "Modelled"
+    MEASURED = "Measured"
+
+
+class Phase(StrEnum):
+    """One word for people, derived from the conditions. No code reads it back from a status."""
+
+    WAITING = "Waiting"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    SERVING = "Serving"
+    SCALED_TO_ZERO = "ScaledToZero"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class AttemptOutcome(StrEnum):
+    """How an attempt stands. A disrupted one (node lost, preempted, moved) does not count against maxAttempts."""
+
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    DISRUPTED = "Disrupted"
+
+
+@api_type()
+class DeadlineStatus:
+    """How the job stands to its deadline."""
+
+    time: Annotated[Instant, Field(description="The deadline.")]
+    estimated_completion_time: Annotated[
+        Instant | None, Field(description="When it will be finished or ready, as far as is known; the real time once it is.")
+    ] = None
+    slack_seconds: Annotated[int | None, Field(description="Deadline less completion; negative is late.")] = None
+    outlook: Annotated[Outlook, Field(description="OnTime, AtRisk, Missed, Met, or Unknown before there is a measurement.")]
+
+
+@api_type()
+class CostTerms:
+    """What a place would cost: total = latency + alpha * energy + beta * switch."""
+
+    total: Annotated[float, Field(description="The sum that placement minimises, in seconds.")]
+    latency_seconds: Annotated[float, Field(description="Expected seconds until done there.")]
+    energy_joules: Annotated[float, Field(description="Modelled from the declared watts of the accelerator class.")]
+    switch_seconds: Annotated[float, Field(description="Seconds to load the model there; nothing on a warm worker.")]
+    estimated: Annotated[bool, Field(description="True while no measurement of this model on this class stands behind it.")]
+
+
+@api_type()
+class Alternative:
+    """A place that was not taken, and why."""
+
+    accelerator: Annotated[str, Field(max_length=63, description="Its accelerator class.")]
+    node: Annotated[ShortText | None, Field(description="The node; none when the reason holds for a whole class.")] = None
+    reason: Annotated[str, Field(max_length=512, description="Why it was not taken.")]
+    cost: Annotated[CostTerms | None, Field(description="What it would have cost, where it could have run.")] = None
+
+
+@api_type()
+class Placement:
+    """Where the work runs, and why there."""
+
+    accelerator: Annotated[str, Field(max_length=63, description="The accelerator class.")]
+    node: Annotated[ShortText, Field(description="The node.")]
+    pod: Annotated[ShortText, Field(description="The worker pod; the newest of a serving job's.")]
+    execution_provider: Annotated[
+        str | None, Field(max_length=128, description="What really computes, as the worker reports it.")
+    ] = None
+    cost: Annotated[CostTerms, Field(description="What this place costs.")]
+    alternatives: Annotated[
+        list[Alternative],
+        Field(max_length=4, description="The best places not taken.", json_schema_extra={"x-kubernetes-list-type": "atomic"}),
+    ] = Field(default_factory=list)
+    decision_time: Annotated[Instant, Field(description="When this was decided.")]
+
+
+@api_type()
+class LatencyStatus:
+    """Measured latency in milliseconds: of requests when serving, of items in a batch (an item waits for its whole batch)."""
+
+    p50: Annotated[float, Field(description="Median, milliseconds.")]
+    p95: Annotated[float, Field(description="95th percentile, milliseconds.")]
+    p99: Annotated[float, Field(description="99th percentile, milliseconds.")]
+    count: Annotated[int, Field(ge=0, description="Observations.")]
+    window_seconds: Annotated[int | None, Field(ge=0, description="Over how long; none is the whole run.")] = None
+    observed_time: Annotated[Instant, Field(description="When this was measured.")]
+
+
+@api_type()
+class ProgressStatus:
+    """How far a batch is, in items."""
+
+    total: Annotated[int, Field(ge=0, description="Items of the input.")]
+    completed: Annotated[int, Field(ge=0, description="Items whose answers are committed.")]
+    failed: Annotated[int, Field(ge=0, description="Items that the model refused.")] = 0
+
+
+@api_type()
+class ModelStatus:
+    """Which model really ran."""
+
+    name: Annotated[ShortText, Field(description="The InferenceModel, or the URI's last part.")]
+    version: Annotated[ShortText | None, Field(description="Its version.")] = None
+    digest: Annotated[Digest | None, Field(description="sha256 of the file that was loaded.")] = None
+    verified: Annotated[bool, Field(description="True when a digest was asked for and the loaded file has it.")] = False
+    variant_digest: Annotated[Digest | None, Field(description="sha256 of the INT8 variant that ran in its place.")] = None
+    backend: Annotated[Backend | None, Field(description="What computes it.")] = None
+    backend_reason: Annotated[ShortText | None, Field(description="Why that back end.")] = None
+
+
+@api_type()
+class AttemptStatus:
+    """The newest attempt of a batch."""
+
+    number: Annotated[int, Field(ge=1, description="Counted from one.")]
+    pod: Annotated[ShortText, Field(description="Its worker pod.")]
+    outcome: Annotated[AttemptOutcome, Field(description="How it stands.")]
+    reason: Annotated[str | None, Field(max_length=128, description="Why it ended so.")] = None
+    message: Annotated[Message | None, Field(description="The worker's own words.")] = None
+    end_time: Annotated[Instant | None, Field(description="When it ended.")] = None
+
+
+@api_type()
+class OutputStatus:
+    """Where the answers are."""
+
+    uri: Annotated[str | None, Field(max_length=2048, description="The directory with parts and manifest.")] = None
+    data: Annotated[str | None, Field(max_length=4096, description="Small answers in place, as JSON lines.")] = None
+
+
+@api_type()
+class EnergyStatus:
+    """What the work has cost so far, all attempts together."""
+
+    joules: Annotated[float, Field(ge=0, description="Energy of the devices while they were held.")]
+    joules_per_item: Annotated[float | None, Field(ge=0, description="The same for each answered item, once there are any.")] = None
+    source: Annotated[
+        EnergySource,
+        Field(
+            description="Measured: every attempt by its devices' own counters. Modelled: one attempt or more by the declared watts "
+            "of its accelerator class, times seconds."
+        ),
+    ] = EnergySource.MODELLED
+
+
+@api_type()
+class QueueStatus:
+    """How a job that waits for room stands. Written anew only when the expected start has moved by much."""
+
+    position: Annotated[int, Field(ge=1, description="Its place among all that wait, by expected start.")]
+    expected_start_time: Annotated[
+        Instant | None, Field(description="When a place should be free for it; none where nothing known will free one in time.")
+    ] = None
+
+
+@api_type()
+class InferenceJobStatus:
+    """What is so."""
+
+    observed_generation: Annotated[int, Field(ge=0, description="The spec's generation that this status is about.")] = 0
+    phase: Annotated[str | None, Field(max_length=32, description="One word for people; programs read the conditions.")] = None
+    reason: Annotated[str | None, Field(max_length=128, description="The summary condition's reason, for people.")] = None
+    conditions: Annotated[
+        list[Condition],
+        Field(
+            max_length=16,
+            description="Observations: Accepted, Placed, Ready, Succeeded, Suspended, Autoscaled, Reconciling, Stalled.",
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+        ),
+    ] = Field(default_factory=list)
+    deadline: Annotated[DeadlineStatus | None, Field(description="How the job stands to its deadline.")] = None
+    placement: Annotated[Placement | None, Field(description="Where it runs, and why there.")] = None
+    latency: Annotated[LatencyStatus | None, Field(description="Measured latency.")] = None
+    queue: Annotated[QueueStatus | None, Field(description="How it stands in the queue, while it waits for room.")] = None
+    progress: Annotated[ProgressStatus | None, Field(description="How far a batch is.")] = None
+    energy: Annotated[EnergyStatus | None, Field(description="What a batch has cost, counted at each attempt's end.")] = None
+    model: Annotated[ModelStatus | None, Field(description="Which model really ran.")] = None
+    attempts: Annotated[int, Field(ge=0, description="Attempts that were started.")] = 0
+    failed_attempts: Annotated[int, Field(ge=0, description="Attempts that failed by their own fault.")] = 0
+    preemptions: Annotated[int, Field(ge=0, description="How often it made room for more urgent work.")] = 0
+    last_attempt: Annotated[AttemptStatus | None, Field(description="The newest attempt of a batch.")] = None
+    output: Annotated[OutputStatus | None, Field(description="Where the answers are.")] = None
+    start_time: Annotated[Instant | None, Field(description="When the first worker was placed.")] = None
+    completion_time: Annotated[Instant | None, Field(description="When the work ended, or first was ready to serve.")] = None
+    replicas: Annotated[int, Field(ge=0, description="Workers that exist.")] = 0
+    ready_replicas: Annotated[int, Field(ge=0, description="Workers that answer.")] = 0
+    desired_replicas: Annotated[
+        int | None, Field(ge=0, description="Workers of a serving job that the operator works towards: replicas within its bounds.")
+    ] = None
+    selector: Annotated[str | None, Field(max_length=1024, description="Selects the workers, for the scale subresource.")] = None
+    endpoint: Annotated[str | None, Field(max_length=512, description="Where a serving job answers, inside the cluster.")] = None

@@ -1,0 +1,53 @@
+"""What a worker takes and where it may go."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
+
+from inference_operator.state.topology import Terms
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """A toleration, hashable."""
+
+    key: str | None
+    operator: str
+    value: str | None
+    effect: str | None
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class PodRequirements:
+    """What a worker takes and where it may go. Equal requirements fit the same nodes, so each set is looked at once.
+
+    Made by `pod_requirements`: equal ones are one object, which a pass looks up ten thousand times without comparing anything.
+    """
+
+    amounts: tuple[tuple[str, int], ...]
+    node_selector: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[Tolerance, ...] = ()
+    # Claims whose volumes can't be mounted everywhere, and where they can.
+    volumes: tuple[tuple[str, Terms], ...] = ()
+    # The amounts by name.
+    wants: Mapping[str, int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "wants", dict(self.amounts))
+
+
+_interned: WeakValueDictionary[object, PodRequirements] = WeakValueDictionary()
+
+
+def pod_requirements(
+    amounts: tuple[tuple[str, int], ...],
+    node_selector: tuple[tuple[str, str], ...] = (),
+    tolerations: tuple[Tolerance, ...] = (),
+    volumes: tuple[tuple[str, Terms], ...] = (),
+) -> PodRequirements:
+    """Return the one object for these requirements, as long as anyone has it."""
+    what = (amounts, node_selector, tolerations, volumes)
+    found = _interned.get(what)
+    if found is None:
+        found = _interned[what] = PodRequirements(*what)
+    return found

@@ -1,0 +1,186 @@
+"""Pods from the API server, cut down to what decisions need."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+
+import msgspec
+from pydantic import ValidationError
+
+from inference_operator.api import names
+from inference_operator.state.objects import Key, Pod, PodPhase, PodProblem, Worker
+from inference_operator.state.power import Exporter
+from inference_operator.state.raw import PLACEMENT, Raw, RawAmounts, RawCondition, RawMeta, RawStruct, is_ours
+from inference_operator.state.resources import PODS, add, amounts
+from inference_protocol.messages import decode_report
+
+_BEGINNING = ("", "ContainerCreating", "PodInitializing")
+
+
+_PHASES = {phase.value: phase for phase in PodPhase}
+
+
+class _Container(RawStruct, frozen=True):
+    resources: RawAmounts = RawAmounts()
+    restart_policy: str | None = None
+
+
+class _PodSpec(RawStruct, frozen=True):
+    node_name: str | None = None
+    containers: list[_Container] = msgspec.field(default_factory=list)
+    init_containers: list[_Container] = msgspec.field(default_factory=list)
+    overhead: dict[str, str] = msgspec.field(default_factory=dict)
+    resources: RawAmounts = RawAmounts()
+
+
+class _Waiting(RawStruct, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
+class _Running(RawStruct, frozen=True):
+    started_at: datetime | None = None
+
+
+class _Terminated(RawStruct, frozen=True):
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class _State(RawStruct, frozen=True):
+    waiting: _Waiting | None = None
+    running: _Running | None = None
+    terminated: _Terminated | None = None
+
+
+class _ContainerStatus(RawStruct, frozen=True):
+    name: str = ""
+    state: _State = _State()
+
+
+class _PodStatus(RawStruct, frozen=True):
+    phase: str = "Pending"
+    reason: str = ""
+    message: str = ""
+    pod_ip: str | None = msgspec.field(name="podIP", default=None)
+    conditions: list[RawCondition] = msgspec.field(default_factory=list)
+    container_statuses: list[_ContainerStatus] = msgspec.field(default_factory=list)
+    init_container_statuses: list[_ContainerStatus] = msgspec.field(default_factory=list)
+
+
+class _RawPod(RawStruct, frozen=True):
+    metadata: RawMeta
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+
+def parse_pod(raw: Raw) -> Pod:
+    """A pod, ours or another's."""
+    pod = msgspec.convert(raw, _RawPod)
+    meta, status = pod.metadata, pod.status
+    phase = _PHASES.get(status.phase, PodPhase.UNKNOWN)
+    plain = Pod(
+        key=Key(meta.namespace, meta.name),
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        node=pod.spec.node_name,
+        requests=_requests(pod.spec),
+        phase=phase,
+        deleting=meta.deletion_timestamp is not None,
+        created=meta.creation_timestamp,
+    )
+    if not is_ours(meta):
+        return plain
+    state = next((c.state for c in status.container_statuses if c.name == names.CONTAINER), _State())
+    ended = state.terminated
+    started = ended.started_at if ended else state.running.started_at if state.running else None
+    return replace(
+        plain,
+        ready=any(c.type == "Ready" and c.status == "True" for c in status.conditions),
+        address=status.pod_ip,
+        worker=_worker(meta),
+        problem=_problem(status, state),
+        report=decode_report(ended.message) if ended else None,
+        exit_code=ended.exit_code if ended else None,
+        started=started,
+        ended=ended.finished_at if ended else None,
+    )
+
+
+def parse_exporter(raw: Raw, labels: Mapping[str, str]) -> Exporter | None:
+    """A pod that has one of these labels and can be asked for its node's devices; None for every other."""
+    meta, status = raw["metadata"], raw.get("status") or {}
+    node, address = (raw.get("spec") or {}).get("nodeName"), status.get("podIP")
+    found = meta.get("labels") or {}
+    if not any(found.get(name) == value for name, value in labels.items()) or status.get("phase") != PodPhase.RUNNING:
+        return None
+    return Exporter(node, address) if node and address else None
+
+
+def _worker(meta: RawMeta) -> Worker:
+    number = meta.labels.get(names.LABEL_ATTEMPT, "0")
+    text = meta.annotations.get(names.ANNOTATION_PLACEMENT)
+    try:
+        placement = PLACEMENT.validate_json(text) if text else None
+    except ValidationError:
+        placement = None
+    return Worker(
+        job_uid=names.owner_uid(meta.labels) or "",
+        pool=names.LABEL_JOB_UID not in meta.labels,
+        number=int(number) if number.isdigit() else 0,
+        revision=meta.labels.get(names.LABEL_REVISION, ""),
+        accelerator=meta.labels.get(names.LABEL_ACCELERATOR, ""),
+        placement=placement,
+    )
+
+
+def _problem(status: _PodStatus, state: _State) -> PodProblem | None:
+    """The first thing that keeps a pod from running, or that ended it."""
+    if status.reason:
+        return PodProblem(status.reason, status.message)
+    if state.terminated is not None and state.terminated.exit_code != 0:
+        return PodProblem(state.terminated.reason or "Error", state.terminated.message)
+    if state.waiting is not None and state.waiting.reason not in _BEGINNING:
+        return PodProblem(state.waiting.reason, state.waiting.message)
+    for sidecar in status.init_container_statuses:
+        # While the worker runs, what its sidecar is at is the worker's to tell.
+        if state.running is None and (waits := sidecar.state.waiting) is not None and waits.reason not in _BEGINNING:
+            return PodProblem(waits.reason, waits.message)
+    for condition in status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return PodProblem(condition.reason, condition.message)
+    return None
+
+
+def _requests(spec: _PodSpec) -> dict[str, int]:
+    """What the scheduler reserves (core/v1's rule).
+
+    The sum of containers and sidecars, or the greediest moment of the init sequence, whichever is more; what the pod as a whole
+    asks for stands instead of that; the overhead comes on top.
+    """
+    total: dict[str, int] = {PODS: 1}
+    for container in spec.containers:
+        add(total, amounts(_effective(container.resources)))
+    sidecars: dict[str, int] = {}
+    greediest: dict[str, int] = {}
+    for container in spec.init_containers:
+        own = amounts(_effective(container.resources))
+        moment = dict(sidecars)
+        add(moment, own)
+        if container.restart_policy == "Always":
+            sidecars = moment
+        for name, value in moment.items():
+            greediest[name] = max(greediest.get(name, 0), value)
+    add(total, sidecars)
+    for name, value in greediest.items():
+        total[name] = max(total.get(name, 0), value)
+    total |= amounts(_effective(spec.resources))
+    add(total, amounts(spec.overhead))
+    return total
+
+
+def _effective(resources: RawAmounts) -> dict[str, str]:
+    return {**resources.limits, **resources.requests}

@@ -1,0 +1,69 @@
+"""The parts of API objects that several kinds share, as msgspec reads them."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from pydantic import TypeAdapter
+
+from inference_operator.api import names
+from inference_operator.api.job import KIND
+from inference_operator.api.job_status import Placement
+from inference_operator.api.model import KIND as MODEL_KIND
+
+PLACEMENT: TypeAdapter[Placement] = TypeAdapter(Placement)
+
+
+class RawStruct(msgspec.Struct, frozen=True, rename="camel"):
+    """A part of an API object; what it does not name is passed over."""
+
+
+class RawOwner(RawStruct, frozen=True):
+    """meta/v1 OwnerReference."""
+
+    uid: str
+    kind: str = ""
+    controller: bool = False
+
+
+class RawMeta(RawStruct, frozen=True):
+    """meta/v1 ObjectMeta."""
+
+    name: str
+    uid: str
+    resource_version: str = ""
+    namespace: str = ""
+    generation: int = 0
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+    owner_references: list[RawOwner] = msgspec.field(default_factory=list)
+
+
+class RawAmounts(RawStruct, frozen=True):
+    """core/v1 ResourceRequirements."""
+
+    requests: dict[str, str] = msgspec.field(default_factory=dict)
+    limits: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class RawCondition(RawStruct, frozen=True):
+    """A condition of a pod or a node."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+Raw = Mapping[str, Any]
+
+
+def is_ours(meta: RawMeta) -> bool:
+    """Labels can be written by anybody with a pod; what the pod is must also stand in its owner reference."""
+    uid = names.owner_uid(meta.labels)
+    kind = KIND if names.LABEL_JOB_UID in meta.labels else MODEL_KIND
+    owned = any(o.controller and o.kind == kind and o.uid == uid for o in meta.owner_references)
+    return uid is not None and owned and meta.labels.get(names.LABEL_MANAGED_BY) == names.MANAGED_BY

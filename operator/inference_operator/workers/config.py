@@ -1,0 +1,62 @@
+"""What a worker is told: its configuration, and a batch's task."""
+
+from inference_operator.api.job import Backend, InferenceJobSpec, ModelControl
+from inference_operator.api.schema import rfc3339
+from inference_operator.settings import AcceleratorClass, Settings
+from inference_operator.state.objects import Job
+from inference_protocol.messages import (
+    TRITON_REPOSITORY,
+    BatchTask,
+    ModelSource,
+    TritonServer,
+    WorkerConfig,
+)
+from inference_protocol.messages import Backend as BackendName
+
+_BACKENDS: dict[Backend, BackendName] = {
+    Backend.ONNX: "onnx",
+    Backend.TORCHSCRIPT: "torchscript",
+    Backend.TRITON: "triton",
+}
+
+
+def worker_config(
+    job: Job,
+    spec: InferenceJobSpec,
+    source: ModelSource,
+    accelerator: AcceleratorClass,
+    *,
+    number: int,
+    settings: Settings,
+    backend: Backend = Backend.ONNX,
+) -> WorkerConfig:
+    """Return what the worker is told."""
+    return WorkerConfig(
+        namespace=job.key.namespace,
+        job=job.key.name,
+        uid=job.uid,
+        attempt=number,
+        model=source,
+        providers=accelerator.execution_providers,
+        batch_size=spec.batch_size,
+        created=rfc3339(job.created),
+        task=batch_task(spec),
+        drain_seconds=max(1.0, settings.termination_grace_seconds - 5.0),
+        model_control="explicit" if spec.serve is not None and spec.serve.model_control is ModelControl.EXPLICIT else "none",
+        backend=_BACKENDS[backend],
+        triton=TritonServer(settings.backends.triton.platform, TRITON_REPOSITORY) if backend is Backend.TRITON else None,
+    )
+
+
+def batch_task(spec: InferenceJobSpec) -> BatchTask | None:
+    """What a batch job's worker is to run; None for a job that serves."""
+    if spec.input is None:
+        return None
+    return BatchTask(
+        input_uri=spec.input.uri,
+        input_data=spec.input.data,
+        input_format=spec.input.format.value,
+        input_digest=spec.input.digest,
+        allow_non_finite=spec.input.allow_non_finite,
+        output_uri=spec.output.uri if spec.output is not None else None,
+    )
