@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CAP = 8
 STALL_SECONDS = 0.3
 PATCHES = {
-    "inference_worker.batching.batcher:QUEUE_LIMIT": CAP,
+    "inference_worker.batching.admission:QUEUE_LIMIT": CAP,
     "inference_worker.serve.http:STALL_SECONDS": STALL_SECONDS,
     "inference_worker.serve.http2:STALL_SECONDS": STALL_SECONDS,
     "inference_worker.serve.connections:STALL_SECONDS": STALL_SECONDS,

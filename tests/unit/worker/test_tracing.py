@@ -10,8 +10,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from inference_worker import tracing
-from inference_worker.batching.batcher import Timing
 from inference_worker.batching.profile import LatencyProfile
+from inference_worker.batching.ticket import Timing
 from inference_worker.errors import RequestError
 from inference_worker.tracing import ENDPOINTS, Tracer
 from inference_worker.warmup import Warm

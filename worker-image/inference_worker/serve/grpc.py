@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
-from inference_worker.batching.batcher import Timing
+from inference_worker.batching.ticket import Timing
 from inference_worker.engines.engine import Tensors
 from inference_worker.errors import RequestError, WorkerError, unforeseen
 from inference_worker.model import Model

@@ -12,7 +12,7 @@ from prometheus_client import exposition
 
 from inference_protocol.messages import TASK_STOP_PATH, TASK_WAIT_PATH, TASKS_PATH, TELEMETRY_PATH, encode
 from inference_worker import metrics
-from inference_worker.batching.batcher import Timing
+from inference_worker.batching.ticket import Timing
 from inference_worker.engines.engine import Tensors
 from inference_worker.errors import RequestError, WorkerError, unforeseen
 from inference_worker.model import Model

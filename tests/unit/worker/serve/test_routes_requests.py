@@ -10,7 +10,7 @@ from http import HTTPStatus
 import numpy as np
 import pytest
 
-from inference_worker.batching import batcher as batcher_module
+from inference_worker.batching import admission
 from inference_worker.batching.profile import LatencyProfile
 from inference_worker.warmup import Warm
 from inference_worker.worker_state import WorkerState
@@ -123,7 +123,7 @@ async def test_an_answer_that_can_not_be_written_is_a_500_and_not_silence() -> N
 
 
 async def test_a_full_queue_refuses_the_next_and_the_waiting_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batcher_module, "QUEUE_LIMIT", 2)
+    monkeypatch.setattr(admission, "QUEUE_LIMIT", 2)
     engine = Scripted(held=True)
     routes = routes_of(await scripted_life(engine))
     # One runs, two wait.
