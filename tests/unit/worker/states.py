@@ -12,7 +12,7 @@ import msgspec
 from inference_protocol.messages import ModelFacts
 from inference_worker.engines.onnx import OnnxEngine
 from inference_worker.model import Loaded
-from inference_worker.serve.http import Request, Response
+from inference_worker.serve.http_messages import Request, Response
 from inference_worker.serve.inference import Inference
 from inference_worker.serve.routes import Routes
 from inference_worker.tracing import Tracer

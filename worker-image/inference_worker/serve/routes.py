@@ -19,7 +19,7 @@ from inference_worker.model import Model
 from inference_worker.serve import codec, documents, orders
 from inference_worker.serve.ask import Ask, timeout_of_headers
 from inference_worker.serve.codec import Form
-from inference_worker.serve.http import Request, Response, error_body
+from inference_worker.serve.http_messages import Request, Response, error_body
 from inference_worker.serve.inference import Arrival, Inference
 from inference_worker.threads import parsed
 from inference_worker.worker_state import WorkerState
