@@ -21,7 +21,9 @@ class Head:
 
 
 class KnownHeads(dict[bytes, Head]):
-    """Heads by their bytes, the empty line included. A mapping, since it is asked for every request."""
+    """Heads by their bytes, the empty line included. A dictionary, since it is asked for every request."""
+
+    __slots__ = ()
 
     def remember(self, data: bytes, request: Request) -> None:
         """Keep what the head of a request meant that came as `data`, where that is all of it and nothing else."""
