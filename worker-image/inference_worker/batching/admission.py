@@ -1,7 +1,7 @@
 """Who may wait for a model, and what those are told who may not.
 
-A request is refused before it waits when waiting makes no sense: the model fails, its engine is away, a run hangs, too many wait
-already, or the answer would come too late. Whoever is refused is told when to ask again.
+A request that would wait in vain is refused at once: the model fails, its engine is away, a run hangs, too many wait already, or
+the answer would come too late. The refusal says when to ask again.
 """
 
 from http import HTTPStatus

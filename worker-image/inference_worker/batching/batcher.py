@@ -141,7 +141,7 @@ class Batcher:
         hand_over(answer, Timing(0.0, seconds, rows), done)
 
     def cancel(self, ticket: Ticket) -> None:
-        """Nobody waits for this one any more: its place is free at once, and its run ends if it ran for no one else."""
+        """Drop a request that nobody waits for: its place is free at once, and its run ends if it ran for no one else."""
         self._dispatcher.cancel(ticket)
 
     def close(self) -> None:

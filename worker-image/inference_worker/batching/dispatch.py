@@ -77,7 +77,7 @@ class Dispatcher:
     # the ends of a request
 
     def _expire(self, ticket: Ticket) -> None:
-        """The deadline passed: whoever waits is told now, not when the run that holds the model ends."""
+        """Tell a caller that its deadline has passed: now, not when the run that holds the model ends."""
         if ticket.over:
             return
         if ticket.batch is None:
@@ -159,7 +159,7 @@ class Dispatcher:
         return count
 
     def _is_in_time(self, ticket: Ticket, now: float) -> bool:
-        """Whether a ticket that was taken from the queue can still be in time; if not, it is told so."""
+        """Whether a ticket that was taken from the queue can still be in time. Tells its caller if not."""
         ticket.place = None
         if ticket.deadline == NEVER:
             return True

@@ -16,7 +16,7 @@ _HOPELESS_RUNS = 5
 
 
 class Feedback:
-    """Takes reports of runs into account, in everything that is kept of one model."""
+    """Takes reports of runs into account. What it keeps of one model is there to be read by whoever decides."""
 
     def __init__(
         self,

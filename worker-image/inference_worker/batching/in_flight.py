@@ -21,11 +21,11 @@ class InFlight:
         return len(self._batches)
 
     def add(self, batch: Batch) -> None:
-        """A run has begun."""
+        """Take note of a run that has begun."""
         self._batches.add(batch)
 
     def discard(self, batch: Batch) -> None:
-        """A run has ended."""
+        """Take note of a run that has ended."""
         self._batches.discard(batch)
 
     @property
