@@ -203,7 +203,7 @@ def test_models_are_not_loaded_by_callers_unless_the_job_says_so(place: Place) -
 
 def test_a_refusal_for_lack_of_room_or_time_says_when_to_ask_again(place: Place) -> None:
     orders = Orders(place)
-    patches = {**orders.patches(), "inference_worker.batching.batcher:QUEUE_LIMIT": CAP}
+    patches = {**orders.patches(), "inference_worker.batching.admission:QUEUE_LIMIT": CAP}
     worker = place.start(a_config(place.put("m.onnx", models.identity())), patches=patches).wait_ready()
     orders.give("hold")
     wires = [Wire(worker.port).send(request("POST", INFER, infer_json([[1, 1]]))) for _ in range(CAP + 1)]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 
-from inference_worker.serve.http import BODY_LIMIT_BYTES
+from inference_worker.serve.http_messages import BODY_LIMIT_BYTES
 from tests.process import callers, models
 from tests.process.harness import a_config
 from tests.process.scripted import Orders

@@ -43,7 +43,6 @@ async def serve(state: WorkerState, stop: asyncio.Event, ports: Ports) -> Termin
     """Serve from the first moment (probes tell the truth), load the model, then run the task or wait for the end."""
     tracer = Tracer()
     listeners = await listen(state, Inference(tracer), ports)
-    state.fault = asyncio.get_running_loop().create_future()
     try:
         model = await state.repository.load(state.config.model.name)
         facts = model.facts
@@ -56,26 +55,27 @@ async def serve(state: WorkerState, stop: asyncio.Event, ports: Ports) -> Termin
         if state.config.task is not None:
             return await _run_task(state, stop)
         if state.config.task_token_digest:
-            return await _take_tasks(state, stop, state.fault)
-        await _until(stop, state.fault)
+            return await _take_tasks(state, stop)
+        await _until_stopped(state, stop)
         return await _drain(state, listeners)
     finally:
         listeners.close()
         tracer.close()
 
 
-async def _until(stop: asyncio.Event, fault: asyncio.Future[WorkerError]) -> None:
-    """Wait to be told to stop. Raises the WorkerError of a worker that can't go on."""
-    stopping = asyncio.ensure_future(stop.wait())
-    fault.add_done_callback(lambda _: stop.set())
-    await stopping
-    if fault.done():
-        raise fault.result()
+async def _until_stopped(state: WorkerState, stop: asyncio.Event) -> None:
+    """Wait to be told to stop. Raises the WorkerError of a worker that has failed."""
+    waits = [asyncio.create_task(event.wait()) for event in (stop, state.failed)]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+    if state.fault is not None:
+        raise state.fault
 
 
 async def _drain(state: WorkerState, listeners: Listeners) -> TerminationReport:
     """Not ready any more, but still answering: first to all who come, then to those who are there."""
-    state.draining = True
+    state.drain()
     listeners.announce_end()
     await asyncio.sleep(_LINGER_SECONDS)
     listeners.close()
@@ -98,19 +98,20 @@ async def _run_task(state: WorkerState, stop: asyncio.Event) -> TerminationRepor
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
-    state.draining = stop.is_set()
+    if stop.is_set():
+        state.drain()
     task.stop()
     inline = await running
     return report_of(task, inline, state.facts)
 
 
-async def _take_tasks(state: WorkerState, stop: asyncio.Event, fault: asyncio.Future[WorkerError]) -> TerminationReport:
+async def _take_tasks(state: WorkerState, stop: asyncio.Event) -> TerminationReport:
     """Do what is ordered until told to stop; ends are told for a moment longer, so that whoever waits for them hears of them."""
     tasks = state.take_tasks()
     doing = asyncio.create_task(tasks.run())
     try:
-        await _until(stop, fault)
-        state.draining = True
+        await _until_stopped(state, stop)
+        state.drain()
         await tasks.close()
         await asyncio.sleep(_LINGER_SECONDS)
     finally:

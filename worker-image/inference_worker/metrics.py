@@ -15,7 +15,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from inference_protocol.sketch import LatencySketch
-from inference_worker.batching.batcher import Batcher, Counts, Timing
+from inference_worker.batching.batcher import Batcher
+from inference_worker.batching.ticket import Counts, Timing
 
 REGISTRY = CollectorRegistry()
 

@@ -11,7 +11,8 @@ from inference_worker import cpu, device, fetch
 from inference_worker.batching.batcher import Batcher
 from inference_worker.batching.padding import Padding
 from inference_worker.engines.engine import Engine, EngineUnavailableError, on_cpu
-from inference_worker.engines.registry import Opening, open_engine
+from inference_worker.engines.opening import Opening
+from inference_worker.engines.registry import open_engine
 from inference_worker.errors import WorkerError
 from inference_worker.metrics import ModelMetrics
 from inference_worker.serve.ask import Signature

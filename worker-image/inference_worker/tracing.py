@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from inference_worker.batching.batcher import Timing
+    from inference_worker.batching.ticket import Timing
     from inference_worker.errors import RequestError
 
 log = logging.getLogger(__name__)

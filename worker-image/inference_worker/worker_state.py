@@ -1,4 +1,4 @@
-"""The worker's state, from loading to drained. Ready is true only between warmed up and draining."""
+"""What the worker knows of itself: its phase, its models, its task or tasks."""
 
 import asyncio
 import contextlib
@@ -13,6 +13,7 @@ from inference_worker.engines.engine import Engine, on_cpu
 from inference_worker.errors import WorkerError
 from inference_worker.metrics import REGISTRY, ModelCollector, ModelMetrics
 from inference_worker.model import Loaded, Model, load
+from inference_worker.phase import PhaseMachine, WorkerPhase
 from inference_worker.repository import Repository
 from inference_worker.tasks import Begun, Tasks, config_of, facts_of
 from inference_worker.threads import in_thread
@@ -20,10 +21,7 @@ from inference_worker.warmup import Warm
 
 
 class WorkerState:
-    """What the worker knows of itself; read by the routes, written by the main program.
-
-    `fault` is set when the worker can't do its work any more and has to end.
-    """
+    """Read by the routes, written by the main program. `failed` is set when the worker enters that phase."""
 
     def __init__(self, config: WorkerConfig, *, root: Path) -> None:
         self.config = config
@@ -34,10 +32,9 @@ class WorkerState:
         # Set in a warm worker, which is handed tasks while it runs.
         self.tasks: Tasks | None = None
         self.colocated: ColocatedModels | None = None
-        self.draining = False
-        # Set for good once the first load has ended well; the model may be unloaded later.
-        self.loaded = False
-        self.fault: asyncio.Future[WorkerError] | None = None
+        self.failed = asyncio.Event()
+        self._machine = PhaseMachine()
+        self._fault: WorkerError | None = None
         self._collector = ModelCollector(self.metrics.values())
         REGISTRY.register(self._collector)
 
@@ -47,10 +44,40 @@ class WorkerState:
         return self.repository.get(self.config.model.name)
 
     @property
+    def phase(self) -> WorkerPhase:
+        """The phase now. A loaded model is looked at each time: neither an engine that goes away nor a run that hangs tells."""
+        if self._machine.phase in (WorkerPhase.READY, WorkerPhase.UNAVAILABLE):
+            self._machine.enter(WorkerPhase.READY if self._answers else WorkerPhase.UNAVAILABLE)
+        return self._machine.phase
+
+    @property
     def ready(self) -> bool:
-        """Loaded, verified, warmed, on the promised provider, not stuck, its engine there, and not about to leave."""
+        """Whether callers should come."""
+        return self.phase is WorkerPhase.READY
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the first load has ended well; the model may have been unloaded since."""
+        return self._machine.phase is not WorkerPhase.LOADING
+
+    @property
+    def draining(self) -> bool:
+        """Whether the worker was told to stop."""
+        return self._machine.phase is WorkerPhase.DRAINING
+
+    @property
+    def fault(self) -> WorkerError | None:
+        """Why the worker has failed; None unless it has."""
+        return self._fault if self._machine.phase is WorkerPhase.FAILED else None
+
+    def drain(self) -> None:
+        """Enter the phase from which a worker that was told to stop does not return."""
+        self._machine.enter(WorkerPhase.DRAINING)
+
+    @property
+    def _answers(self) -> bool:
         model = self.model
-        return model is not None and not self.draining and model.engine.problem is None and model.batcher.stuck is None
+        return model is not None and model.engine.problem is None and model.batcher.stuck is None
 
     @property
     def stuck(self) -> str | None:
@@ -149,12 +176,23 @@ class WorkerState:
         return await in_thread(lambda: load(self.config, source, root=self.root, on_hopeless=on_hopeless), name="loading")
 
     def _start(self, loaded: Loaded) -> Model:
-        self.loaded = True
-        return Model(loaded, self.config, self.metrics[loaded.source.name], on_hopeless=self._give_up)
+        model = Model(loaded, self.config, self.metrics[loaded.source.name], on_hopeless=self._give_up)
+        if self._machine.phase is WorkerPhase.LOADING:
+            self._machine.enter(WorkerPhase.READY)
+            self._fail_if_hopeless()
+        return model
 
     def _give_up(self, error: WorkerError) -> None:
-        if self.fault is not None and not self.fault.done():
-            self.fault.set_result(error)
+        """Take note that the worker can't go on; the first reason counts."""
+        self._fault = self._fault or error
+        self._fail_if_hopeless()
+
+    def _fail_if_hopeless(self) -> None:
+        """Fail, unless the worker ends in another way: with its first load, with what its one task meets, or told to stop."""
+        lasting = self._machine.phase in (WorkerPhase.READY, WorkerPhase.UNAVAILABLE) and self.config.task is None
+        if self._fault is not None and lasting:
+            self._machine.enter(WorkerPhase.FAILED)
+            self.failed.set()
 
 
 def _is_same(ordered: ModelSource, loaded: ModelSource) -> bool:

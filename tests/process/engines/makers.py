@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from inference_protocol.messages import Backend, ModelSignature, TensorSignature, TritonServer
-from inference_worker.engines.registry import Opening, open_engine
+from inference_worker.engines.opening import Opening
+from inference_worker.engines.registry import open_engine
 from tests.process import models
 from tests.process.harness import CPU, a_config
 

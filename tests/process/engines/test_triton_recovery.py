@@ -297,7 +297,7 @@ def test_a_repository_that_was_damaged_is_told_in_tritons_words(
 
 
 def test_a_worker_whose_server_stays_away_makes_room_for_another(place: Place, triton: Triton) -> None:
-    patches = {**QUICK_DRAIN, "inference_worker.engines.triton.engine:_AWAY_SECONDS": 0.1}
+    patches = {**QUICK_DRAIN, "inference_worker.engines.triton.supervisor:_AWAY_SECONDS": 0.1}
     worker = place.start(told(place, triton, models.matmul()), patches=patches).wait_ready()
 
     triton.kill()
@@ -335,7 +335,7 @@ def test_a_repository_that_is_full_is_told_and_left_as_it_was(triton: Triton, mo
     assert list(triton.repository.iterdir()) == []
 
 
-QUICK_PROBES = {"inference_worker.engines.triton.engine:_PROBE_PATIENCE_SECONDS": 0.3}
+QUICK_PROBES = {"inference_worker.engines.triton.supervisor:_PROBE_PATIENCE_SECONDS": 0.3}
 
 
 def leave_a_run_behind(worker: Worker, triton: Triton) -> None:
@@ -360,8 +360,8 @@ def test_a_run_that_goes_on_without_its_caller_takes_ready_with_it(place: Place,
 
 def test_a_model_that_does_not_load_anew_ends_the_worker_so_that_another_pod_takes_its_place(place: Place, triton: Triton) -> None:
     quick = {
-        "inference_worker.engines.triton.engine:_AWAY_SECONDS": 0.5,
-        "inference_worker.engines.triton.engine:_RELOAD_SHARE": 0.0,
+        "inference_worker.engines.triton.supervisor:_AWAY_SECONDS": 0.5,
+        "inference_worker.engines.triton.supervisor:_RELOAD_SHARE": 0.0,
     }
     worker = place.start(told(place, triton, models.matmul()), patches=QUICK_DRAIN | quick).wait_ready()
     (code,) = triton.repository.glob("*/1/model.py")

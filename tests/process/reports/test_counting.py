@@ -30,7 +30,7 @@ def orders(place: Place) -> Orders:
 @pytest.fixture
 def worker(place: Place, orders: Orders) -> Worker:
     """x [N, 2] -> y, NaN where x is negative; a queue of CAP."""
-    patches = {**orders.patches(), "inference_worker.batching.batcher:QUEUE_LIMIT": CAP}
+    patches = {**orders.patches(), "inference_worker.batching.admission:QUEUE_LIMIT": CAP}
     return place.start(a_config(place.put("m.onnx", models.square_root()), batch_size=4), patches=patches).wait_ready()
 
 

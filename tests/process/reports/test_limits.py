@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 
-from inference_worker.serve.http import BODY_LIMIT_BYTES
+from inference_worker.serve.http_messages import BODY_LIMIT_BYTES
 from tests.process import callers, models
 from tests.process.callers import INFER
 from tests.process.harness import QUICK_DRAIN, a_config, until
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CAP = 8
 STALL_SECONDS = 0.3
 PATCHES = {
-    "inference_worker.batching.batcher:QUEUE_LIMIT": CAP,
+    "inference_worker.batching.admission:QUEUE_LIMIT": CAP,
     "inference_worker.serve.http:STALL_SECONDS": STALL_SECONDS,
     "inference_worker.serve.http2:STALL_SECONDS": STALL_SECONDS,
     "inference_worker.serve.connections:STALL_SECONDS": STALL_SECONDS,

@@ -25,7 +25,7 @@ from tests.process.wire2 import Wire2, message
 if TYPE_CHECKING:
     from tests.process.harness import Place, Worker
 
-STUCK = {"inference_worker.batching.batcher:STUCK_SECONDS": 0.2}
+STUCK = {"inference_worker.batching.in_flight:STUCK_SECONDS": 0.2}
 State = tuple[int, int, int, int]
 LOADING, SERVING, UNLOADED = (200, 503, 503, 503), (200, 200, 200, 200), (200, 503, 503, 503)
 DRAINING, STUCK_STATE = (200, 503, 503, 200), (503, 503, 503, 503)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.process.harness import Place, Worker
 
 BREAKER = "inference_breaker_state"
-STUCK = {"inference_worker.batching.batcher:STUCK_SECONDS": 0.2}
+STUCK = {"inference_worker.batching.in_flight:STUCK_SECONDS": 0.2}
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ STEADY = settings(deadline=None, derandomize=True, database=None)
 
 @pytest.fixture(autouse=True)
 def _lives_end() -> Iterator[None]:
-    """What a life has registered in the process goes with the test that made it."""
+    """What a worker state has registered in the process goes with the test that made it."""
     yield
     while MADE:
         MADE.pop().close()

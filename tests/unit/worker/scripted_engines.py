@@ -17,8 +17,8 @@ from inference_worker.engines.engine import Cancellation, RunCancelledError, Ten
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from inference_worker.batching.batcher import Timing
     from inference_worker.batching.execute import Answer
+    from inference_worker.batching.ticket import Timing
 
 _PATIENCE_SECONDS = 20.0
 # Longer than any caller waits: a run that nobody lets go must not seem to have ended by itself.

@@ -7,7 +7,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from inference_worker.serve.connections import Connections
-from inference_worker.serve.http import HttpProtocol, Request, Response
+from inference_worker.serve.http import HttpProtocol
+from inference_worker.serve.http_messages import Request, Response
 from tests.process.wire import Reply
 
 if TYPE_CHECKING:

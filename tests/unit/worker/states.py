@@ -1,4 +1,4 @@
-"""A worker's life in one process, with a model from bytes or by hand, and callers of its routes who wait, listen or leave."""
+"""A worker's state in one process, with a model from bytes or by hand, and callers of its routes who wait, listen or leave."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from inference_protocol.messages import ModelFacts
 from inference_worker.engines.onnx import OnnxEngine
 from inference_worker.model import Loaded
-from inference_worker.serve.http import Request, Response
+from inference_worker.serve.http_messages import Request, Response
 from inference_worker.serve.inference import Inference
 from inference_worker.serve.routes import Routes
 from inference_worker.tracing import Tracer
@@ -36,7 +36,7 @@ def real(data: bytes) -> OnnxEngine:
     return OnnxEngine(data, providers=("CPUExecutionProvider",), threads=1)
 
 
-def a_sleeping_life(*, root: Path = Path("/nowhere"), **config: Any) -> WorkerState:
+def an_unloaded_worker_state(*, root: Path = Path("/nowhere"), **config: Any) -> WorkerState:
     """Nothing is loaded."""
     state = WorkerState(msgspec.structs.replace(a_config("pvc://data/m.onnx"), **config), root=root)
     MADE.append(state)
@@ -44,7 +44,7 @@ def a_sleeping_life(*, root: Path = Path("/nowhere"), **config: Any) -> WorkerSt
 
 
 def loading(state: WorkerState, engine: Engine | Callable[[], Engine], warm: Warm | None = None) -> None:
-    """Load `engine` when the life's model is loaded the next time."""
+    """Load `engine` when the worker's model is loaded the next time."""
 
     async def load(source: ModelSource) -> Loaded:
         made = engine() if callable(engine) else engine
@@ -53,9 +53,9 @@ def loading(state: WorkerState, engine: Engine | Callable[[], Engine], warm: War
     state.repository._load = load
 
 
-async def a_life(model: bytes | Engine, warm: Warm | None = None, **config: Any) -> WorkerState:
+async def a_worker_state(model: bytes | Engine, warm: Warm | None = None, **config: Any) -> WorkerState:
     """The model is loaded."""
-    state = a_sleeping_life(**config)
+    state = an_unloaded_worker_state(**config)
     loading(state, (lambda: real(model)) if isinstance(model, bytes) else model, warm)
     await state.repository.load("net")
     return state

@@ -16,7 +16,7 @@ from inference_worker.warmup import Warm
 from tests.process import models
 from tests.process.wire import infer_json
 from tests.unit.worker.scripted_engines import ALONE, Formula, Scripted
-from tests.unit.worker.states import Asking, a_life, a_sleeping_life, ask, infer, inferring, loading, routes_of
+from tests.unit.worker.states import Asking, a_worker_state, an_unloaded_worker_state, ask, infer, inferring, loading, routes_of
 
 if TYPE_CHECKING:
     from inference_worker.engines.engine import Engine
@@ -48,7 +48,7 @@ def thrice(x: object) -> object:
 
 async def test_a_new_model_answers_what_comes_and_the_old_one_what_it_has_taken() -> None:
     old = Scripted(held=True)
-    state = await a_life(old, ONE_BY_ONE)
+    state = await a_worker_state(old, ONE_BY_ONE)
     routes = routes_of(state)
     taken = [inferring(routes, ONE) for _ in range(3)]
     await old.begun()
@@ -66,7 +66,7 @@ async def test_a_new_model_answers_what_comes_and_the_old_one_what_it_has_taken(
 
 
 async def test_while_the_new_one_loads_the_old_one_answers() -> None:
-    state = await a_life(models.identity())
+    state = await a_worker_state(models.identity())
     routes = routes_of(state)
     go = asyncio.Event()
     inner = state.repository._load
@@ -87,7 +87,7 @@ async def test_while_the_new_one_loads_the_old_one_answers() -> None:
 
 
 async def test_a_new_one_that_fails_leaves_the_old_one_as_it_was() -> None:
-    state = await a_life(models.identity())
+    state = await a_worker_state(models.identity())
     before = state.model
     loading(state, failing)
 
@@ -101,7 +101,7 @@ async def test_a_new_one_that_fails_leaves_the_old_one_as_it_was() -> None:
 
 
 async def test_a_first_load_that_fails_says_why_nothing_answers() -> None:
-    state = a_sleeping_life()
+    state = an_unloaded_worker_state()
     loading(state, failing)
 
     with pytest.raises(WorkerError):
@@ -113,7 +113,7 @@ async def test_a_first_load_that_fails_says_why_nothing_answers() -> None:
 
 
 async def test_loads_of_one_model_wait_for_each_other() -> None:
-    state = a_sleeping_life()
+    state = an_unloaded_worker_state()
     under_way = 0
 
     def engine() -> Engine:
@@ -130,7 +130,7 @@ async def test_loads_of_one_model_wait_for_each_other() -> None:
 
 async def test_unloading_answers_what_was_taken_and_refuses_what_comes() -> None:
     engine = Scripted(held=True)
-    state = await a_life(engine, ONE_BY_ONE)
+    state = await a_worker_state(engine, ONE_BY_ONE)
     routes = routes_of(state)
     taken = [inferring(routes, ONE) for _ in range(2)]
     await engine.begun()
@@ -148,7 +148,7 @@ async def test_unloading_answers_what_was_taken_and_refuses_what_comes() -> None
 
 async def test_while_it_unloads_callers_are_not_told_that_it_loads() -> None:
     engine = Scripted(held=True)
-    state = await a_life(engine, ONE_BY_ONE)
+    state = await a_worker_state(engine, ONE_BY_ONE)
     routes = routes_of(state)
     inferring(routes, ONE)
     await engine.begun()
@@ -163,7 +163,7 @@ async def test_while_it_unloads_callers_are_not_told_that_it_loads() -> None:
 
 
 async def test_what_was_unloaded_is_loaded_again() -> None:
-    state = await a_life(models.identity())
+    state = await a_worker_state(models.identity())
 
     await state.repository.unload("net")
     await state.repository.unload("net")
@@ -174,7 +174,7 @@ async def test_what_was_unloaded_is_loaded_again() -> None:
 
 async def test_closing_refuses_who_waits() -> None:
     engine = Scripted(held=True)
-    state = await a_life(engine, ONE_BY_ONE)
+    state = await a_worker_state(engine, ONE_BY_ONE)
     routes = routes_of(state)
     running, waiting = inferring(routes, ONE), inferring(routes, ONE)
 
@@ -197,7 +197,7 @@ async def post(state: WorkerState, path: str, body: bytes = b"") -> tuple[int, s
 
 @pytest.mark.parametrize("path", [LOAD, UNLOAD])
 async def test_callers_change_models_only_where_the_job_allows_it(path: str) -> None:
-    state = await a_life(models.identity())
+    state = await a_worker_state(models.identity())
 
     status, text = await post(state, path)
 
@@ -205,7 +205,7 @@ async def test_callers_change_models_only_where_the_job_allows_it(path: str) -> 
 
 
 async def test_a_model_is_unloaded_and_loaded_and_listed_by_callers() -> None:
-    state = await a_life(models.identity(), model_control="explicit")
+    state = await a_worker_state(models.identity(), model_control="explicit")
 
     async def listed(body: bytes = b"") -> list[tuple[str, str]]:
         return [(entry["name"], entry["state"]) for entry in json.loads((await post(state, "/v2/repository/index", body))[1])]
@@ -218,7 +218,7 @@ async def test_a_model_is_unloaded_and_loaded_and_listed_by_callers() -> None:
 
 
 async def test_a_load_that_fails_is_told_to_its_caller() -> None:
-    state = await a_life(models.identity(), model_control="explicit")
+    state = await a_worker_state(models.identity(), model_control="explicit")
     loading(state, failing)
 
     status, text = await post(state, LOAD)
@@ -228,7 +228,7 @@ async def test_a_load_that_fails_is_told_to_its_caller() -> None:
 
 @pytest.mark.parametrize("body", [b"{", b'{"parameters": {"config": "{}"}}', b'{"parameters": {"file:1/model.onnx": "AAAA"}}'])
 async def test_a_model_comes_from_where_its_job_says_and_nowhere_else(body: bytes) -> None:
-    state = await a_life(models.identity(), model_control="explicit")
+    state = await a_worker_state(models.identity(), model_control="explicit")
     before = state.model
 
     status, _ = await post(state, LOAD, body)
@@ -237,7 +237,7 @@ async def test_a_model_comes_from_where_its_job_says_and_nowhere_else(body: byte
 
 
 async def test_a_load_that_fails_in_a_way_nobody_thought_of_is_answered_and_leaves_the_old_model() -> None:
-    state = await a_life(models.identity(), model_control="explicit")
+    state = await a_worker_state(models.identity(), model_control="explicit")
 
     def out_of_memory() -> Engine:
         raise MemoryError("no room for a second model")

@@ -398,7 +398,7 @@ def test_a_stopped_task_commits_what_it_has_and_a_later_attempt_goes_on(
         for task in stopping:
             task.stop()
 
-    monkeypatch.setattr(reading, "refuse_non_finite", stop_at_the_first_item)
+    monkeypatch.setattr(module, "refuse_non_finite", stop_at_the_first_item)
     monkeypatch.setattr(output_module.os, "fsync", lambda _: None)
     x = some_rows(50)
     np.save(volume / "in.npy", x)

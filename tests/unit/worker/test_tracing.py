@@ -10,15 +10,15 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from inference_worker import tracing
-from inference_worker.batching.batcher import Timing
 from inference_worker.batching.profile import LatencyProfile
+from inference_worker.batching.ticket import Timing
 from inference_worker.errors import RequestError
 from inference_worker.tracing import ENDPOINTS, Tracer
 from inference_worker.warmup import Warm
 from tests.process import models
 from tests.process.wire import infer_json
 from tests.unit.worker.scripted_engines import ALONE, Scripted
-from tests.unit.worker.states import a_life, infer, inferring, routes_of
+from tests.unit.worker.states import a_worker_state, infer, inferring, routes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -177,7 +177,7 @@ def test_a_refusal_is_an_error_and_has_no_run(traces: Traces) -> None:
 
 
 async def test_a_request_over_http_is_traced_to_its_answer(traces: Traces) -> None:
-    routes = routes_of(await a_life(models.identity()), traces.tracer)
+    routes = routes_of(await a_worker_state(models.identity()), traces.tracer)
 
     assert (await infer(routes, ONE, traceparent=SAMPLED)).status == 200
     assert (await infer(routes, ONE)).status == 200
@@ -188,7 +188,7 @@ async def test_a_request_over_http_is_traced_to_its_answer(traces: Traces) -> No
 @pytest.mark.parametrize("fate", ["model", "late"])
 async def test_a_request_that_fails_is_traced_with_what_its_caller_was_told(traces: Traces, fate: str) -> None:
     engine = Scripted(held=fate == "late", faults=lambda _: RuntimeError("broken"))
-    state = await a_life(engine, Warm(ALONE, LatencyProfile({}), None, inline=False, threads=1))
+    state = await a_worker_state(engine, Warm(ALONE, LatencyProfile({}), None, inline=False, threads=1))
     timeout = {"inference-timeout-ms": "20"} if fate == "late" else {}
 
     reply = await infer(routes_of(state, traces.tracer), ONE, traceparent=SAMPLED, **timeout)
@@ -200,7 +200,7 @@ async def test_a_request_that_fails_is_traced_with_what_its_caller_was_told(trac
 
 async def test_a_request_whose_caller_leaves_is_traced_too(traces: Traces) -> None:
     engine = Scripted(held=True)
-    state = await a_life(engine, Warm(ALONE, LatencyProfile({}), None, inline=False, threads=1))
+    state = await a_worker_state(engine, Warm(ALONE, LatencyProfile({}), None, inline=False, threads=1))
     asking = inferring(routes_of(state, traces.tracer), ONE, traceparent=SAMPLED)
     await engine.begun()
 

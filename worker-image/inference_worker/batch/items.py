@@ -3,7 +3,6 @@
 Everything is checked against the model before the first run, so that a bad input costs no device time.
 """
 
-import io
 import json
 import zipfile
 import zlib
@@ -264,16 +263,3 @@ def _surely_finite(array: Tensor) -> bool:
     """
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(array.sum(dtype=np.float32 if array.dtype.itemsize < 4 else None)))
-
-
-def npz_bytes(arrays: dict[str, Tensor]) -> bytes:
-    """An uncompressed .npz archive, with any names. Strings become numpy's fixed-width text, which needs no pickle."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name, array in arrays.items():
-            plain = np.ascontiguousarray(array.astype(str) if array.dtype.kind == "O" else array)
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array_header_1_0(member, np.lib.format.header_data_from_array_1_0(plain))
-                # As it lies in memory: numpy's own writer makes a copy first.
-                member.write(plain.reshape(-1).view(np.uint8).data)
-    return buffer.getvalue()

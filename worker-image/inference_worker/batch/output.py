@@ -2,7 +2,7 @@
 
 A chunk is committed in two steps: its file is renamed into place, then one line is appended to `manifest.jsonl`. Only lines
 count. A line that a crash tore is cut off; a file without a line is overwritten, a line without its whole file is done again.
-Parts follow one another without gaps, so a resumed task goes on at the end of the last one. A lock on the manifest keeps a second
+Chunks follow one another without gaps, so a resumed task goes on at the end of the last one. A lock on the manifest keeps a second
 writer out.
 """
 

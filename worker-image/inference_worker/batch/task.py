@@ -1,15 +1,10 @@
 """One batch task from input to committed output."""
 
-import hashlib
-import json
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -23,13 +18,13 @@ from inference_protocol.messages import (
 from inference_protocol.reasons import WorkerReason
 from inference_protocol.sketch import LatencySketch
 from inference_protocol.uris import PvcUri
-from inference_worker import fetch, metrics, volumes
-from inference_worker.batch import items as reading
-from inference_worker.batch.items import Items
+from inference_worker import metrics, volumes
+from inference_worker.batch import encoding, inputs
+from inference_worker.batch.items import Items, invalid, refuse_non_finite
 from inference_worker.batch.output import Header, Output, StoppedError
 from inference_worker.batch.pipeline import Pipeline, Segment, columns
 from inference_worker.batching.rows import Layout, layout_of
-from inference_worker.engines.engine import Engine, EngineUnavailableError, Tensor, Tensors
+from inference_worker.engines.engine import Engine, EngineUnavailableError, Tensors
 from inference_worker.errors import WorkerError
 from inference_worker.warmup import Warm, understood
 
@@ -76,10 +71,10 @@ class Task:
 
     def run(self) -> str | None:
         """Run to the end, or to `stop`. Returns inline answers when the task names no output. Raises WorkerError."""
-        items = self._open()
+        items = inputs.open_input(self._task, self._engine.inputs, self._root)
         if self._task.output_uri is None:
             return self._run_inline(items)
-        suffix = ".jsonl" if self._wants_lines else ".npz"
+        suffix = ".jsonl" if inputs.wants_lines(self._task) else ".npz"
         try:
             with Output(
                 self._directory(), self._header(items), attempt=self._config.attempt, suffix=suffix, stop=self._stop
@@ -110,67 +105,13 @@ class Task:
         """Whether every item is answered and committed."""
         return self.progress is not None and self.progress.completed == self.progress.total
 
-    @property
-    def _wants_lines(self) -> bool:
-        """Answers take the form of the questions: JSON lines for JSON lines, arrays for everything else."""
-        if self._task.input_data is not None:
-            return True
-        return self._task.input_format == "jsonl" or (self._task.input_format == "auto" and reading.is_json_lines(self._input_path))
-
-    @property
-    def _input_path(self) -> Path:
-        """The input's path as it is written, without what a URL may have behind it."""
-        return Path(urlsplit(self._task.input_uri or "").path)
-
-    def _open(self) -> Items:
-        inputs = self._engine.inputs
-        if not inputs:
-            raise reading.invalid("the model has no inputs, so there is nothing to run it over; serve it instead")
-        if all(spec.batch_axis is None for spec in inputs):
-            names = ", ".join(repr(spec.name) for spec in inputs)
-            raise reading.invalid(
-                f"no input ({names}) has a dimension that counts items, so this model can't be run over a list of items; serve it"
-            )
-        if self._task.input_data is not None:
-            if self._task.input_format not in ("auto", "jsonl"):
-                raise reading.invalid(f"input.data is JSON lines, not {self._task.input_format}; leave input.format out")
-            return reading.from_json_lines(self._task.input_data, inputs)
-        uri = self._task.input_uri
-        if uri is None:
-            raise reading.invalid("the task names no input")
-        if uri.startswith("http"):
-            return self._download(uri)
-        path = volumes.open_local(uri, root=self._root)
-        if self._task.input_digest is not None:
-            _verify(path, self._task.input_digest)
-        return reading.open_items(path, self._task.input_format, inputs)
-
-    def _download(self, uri: str) -> Items:
-        try:
-            data, _ = fetch.read_verified(
-                uri,
-                digest=self._task.input_digest,
-                limit=1 << 30,
-                missing=WorkerReason.INPUT_NOT_FOUND,
-                mismatch=WorkerReason.INPUT_INVALID,
-                root=self._root,
-            )
-        except WorkerError as error:
-            if error.reason is WorkerReason.MODEL_UNREACHABLE:
-                raise WorkerError(WorkerReason.INPUT_UNREACHABLE, error.message) from error
-            raise
-        path = Path(tempfile.mkdtemp()) / (self._input_path.name or "input")
-        path.write_bytes(data)
-        return reading.open_items(path, self._task.input_format, self._engine.inputs)
-
     def _header(self, items: Items) -> Header:
         config, task = self._config, self._task
-        inline = f"inline:{hashlib.sha256(task.input_data.encode()).hexdigest()}" if task.input_data is not None else None
         return Header(
             job=f"{config.namespace}/{config.job}",
             uid=config.uid,
             model_digest=self._digest,
-            input=inline or task.input_uri or "",
+            input=inputs.identity(task),
             total=len(items),
             options=f"{task.input_format} {task.input_digest or ''} {task.allow_non_finite}",
             created=config.created,
@@ -235,7 +176,7 @@ class Task:
                     self.compute_seconds += seconds
                 yield segment
         except ValueError as error:
-            raise reading.invalid(f"the model refused the batch that starts at item {pipeline.first}: {error}") from error
+            raise invalid(f"the model refused the batch that starts at item {pipeline.first}: {error}") from error
         except MemoryError as error:
             raise WorkerError(
                 WorkerReason.OUT_OF_MEMORY, f"no memory for a batch of {self._config.batch_size}: {error}; lower batchSize"
@@ -246,7 +187,7 @@ class Task:
             raise WorkerError(WorkerReason.INTERNAL, f"the model failed at item {pipeline.first}: {error}") from error
 
     def _refuse_non_finite(self, feeds: Tensors, first: int) -> None:
-        reading.refuse_non_finite(feeds, first, self._engine.inputs)
+        refuse_non_finite(feeds, first, self._engine.inputs)
 
     def _plan(self, items: Items, start: int) -> tuple[Layout, int]:
         """How items go together, and how many: always the job's own number, although fewer may be quicker.
@@ -264,13 +205,13 @@ class Task:
 
     def _encode(self, segments: list[Segment], items: Items, start: int, end: int) -> bytes:
         answers = columns(segments, self._axes)
-        if self._wants_lines:
-            return _json_lines(answers)
+        if inputs.wants_lines(self._task):
+            return encoding.json_lines(answers)
         if items.names is not None:
             # An output may have this name; the files' names then step aside.
             column = "item" if "item" not in answers else "item_name"
             answers[column] = np.array(items.names[start:end])
-        return reading.npz_bytes(answers)
+        return encoding.npz(answers)
 
 
 def _nothing(feeds: Tensors, first: int) -> None:
@@ -288,32 +229,3 @@ def _require_rows(segment: Segment, axes: dict[str, int]) -> None:
                     f"output {name!r} has shape {list(array.shape)} for {count} items: it has no row per item, so this model can't "
                     "be run over a list of items; serve it instead",
                 )
-
-
-def _verify(path: Path, digest: str) -> None:
-    if not path.is_file():
-        raise reading.invalid(f"{path.name!r} is no single file, so it has no digest; leave input.digest out")
-    with path.open("rb") as file:
-        actual = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
-    if actual != digest:
-        raise reading.invalid(f"{path.name!r} has {actual}, but {digest} was asked for; restore the file, or update input.digest")
-
-
-def _json_lines(columns: dict[str, Tensor]) -> bytes:
-    """An object a row. JSON has no NaN and no infinity: they are written as null, and arrays (.npz) are the way to keep them."""
-    lists = {name: _plain(array) for name, array in columns.items()}
-    rows = zip(*lists.values(), strict=True)
-    return b"".join(json.dumps(dict(zip(lists, row, strict=True)), default=_text).encode() + b"\n" for row in rows)
-
-
-def _plain(array: Tensor) -> list[Any]:
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        mask = ~np.isfinite(array)
-        array = array.astype(object)
-        array[mask] = None
-    plain: list[Any] = array.tolist()
-    return plain
-
-
-def _text(value: object) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

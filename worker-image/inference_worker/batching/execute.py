@@ -34,13 +34,14 @@ class Report:
 
 
 class Execution:
-    """A model and what is known of its rows. Stateless between batches, so threads may share it."""
+    """A model and what is known of its rows: `joins` says whether requests may share a run. Threads may use it at the same time."""
 
     def __init__(self, engine: Engine, layout: Layout, *, pad: Callable[[int], int] = lambda rows: rows) -> None:
         """`pad` says how many rows a run gets that has fewer (the next size that the device was warmed for)."""
         self._engine = engine
         self._layout = layout
         self._pad = pad
+        self.joins = layout.outputs is not None
 
     def run(
         self, members: Sequence[Tensors], rows: Sequence[int], wanted: tuple[str, ...], limit: int, cancellation: Cancellation

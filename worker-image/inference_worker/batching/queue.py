@@ -7,6 +7,9 @@ from typing import Generic, TypeVar
 
 from inference_worker.batching.rows import Bucket
 
+NEVER = float("inf")
+"""The deadline of a request that has none."""
+
 PATIENCE_SECONDS = 10.0
 """Where a request without a deadline stands in the order: as if it had this much time. It is never refused by it, never expires,
 and is never overtaken for ever by those that have deadlines."""

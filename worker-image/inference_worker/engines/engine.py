@@ -1,4 +1,4 @@
-"""What the worker asks of whatever computes. `engines.py` lists those there are; another one needs a file and a line there."""
+"""What the worker asks of whatever computes. `registry.py` lists the engines there are, and says how another one is added."""
 
 import resource
 from collections.abc import Callable, Mapping

@@ -19,7 +19,8 @@ from inference_worker.engines.engine import (
     counted,
     process_memory_bytes,
 )
-from inference_worker.engines.graph_cache import GraphCache
+from inference_worker.engines.graph_cache import GraphCache, cache_for
+from inference_worker.engines.opening import Opening
 from inference_worker.errors import WorkerError
 
 # Beside ORT_DISABLE_TELEMETRY, which the package sets: nothing about models or data leaves a worker.
@@ -42,6 +43,17 @@ _CPU = "CPUExecutionProvider"
 _ONNX_BFLOAT16 = 16
 
 
+def open_engine(opening: Opening) -> "OnnxEngine":
+    """The session of an ONNX file in ONNX Runtime. Raises WorkerError."""
+    return OnnxEngine(
+        opening.data,
+        providers=opening.config.providers,
+        threads=opening.threads,
+        cache=cache_for(opening.data, opening.digest),
+        steady=opening.steady,
+    )
+
+
 class OnnxEngine:
     """One ONNX Runtime session. The provider in use is checked, because the runtime falls back to CPU without a word."""
 
@@ -54,13 +66,7 @@ class OnnxEngine:
     ) -> None:
         """`steady` says that all runs will have one shape, so that more may be spent on finding the quickest way for it."""
         promised = providers[0]
-        available = ort.get_available_providers()
-        if promised not in available:
-            raise WorkerError(
-                WorkerReason.PROVIDER_UNAVAILABLE,
-                f"{promised} is not in this worker's ONNX Runtime ({', '.join(available)}); use an image that has it, "
-                "or configure another execution provider for the accelerator class",
-            )
+        _require_available(promised)
         self._steady = steady
         self._providers = [(name, _provider_options(name, steady=steady)) for name in providers]
         self._session = self._open(data, threads, cache if promised == _CPU else None)
@@ -79,7 +85,6 @@ class OnnxEngine:
             raise WorkerError(
                 WorkerReason.MODEL_CORRUPT, f"a name in the model is no text ({error}); is the file whole?"
             ) from error
-
         self._all = [spec.name for spec in self.outputs]
         # numpy has no BF16, so the runtime's Python face takes and gives it in its own values only.
         kinds = {spec.datatype for spec in (*self.inputs, *self.outputs)}
@@ -153,6 +158,16 @@ class OnnxEngine:
     def close(self) -> None:
         """See Engine."""
         del self._session
+
+
+def _require_available(promised: str) -> None:
+    available = ort.get_available_providers()
+    if promised not in available:
+        raise WorkerError(
+            WorkerReason.PROVIDER_UNAVAILABLE,
+            f"{promised} is not in this worker's ONNX Runtime ({', '.join(available)}); use an image that has it, "
+            "or configure another execution provider for the accelerator class",
+        )
 
 
 def _to_value(array: Tensor) -> ort.OrtValue:

@@ -17,6 +17,7 @@ from inference_protocol.messages import ModelSignature, TensorSignature
 from inference_protocol.reasons import WorkerReason
 from inference_worker import datatypes
 from inference_worker.engines.engine import Cancellation, Tensor, Tensors, TensorSpec, counted, process_memory_bytes, zeros_of
+from inference_worker.engines.opening import Opening
 from inference_worker.errors import WorkerError
 
 if TYPE_CHECKING:
@@ -27,6 +28,11 @@ _CUDA = "CUDAExecutionProvider"
 _MEMORY_MARKS = ("out of memory", "can't allocate memory", "bad_alloc")
 # What torch.jit.save writes and torch.save does not.
 _MARKS = ("constants.pkl", "data.pkl", "version")
+
+
+def open_engine(opening: Opening) -> "TorchScriptEngine":
+    """The module of a TorchScript file in PyTorch. Raises WorkerError."""
+    return TorchScriptEngine(opening.data, opening.source.signature, providers=opening.config.providers, threads=opening.threads)
 
 
 class TorchScriptEngine:

@@ -2,8 +2,9 @@
 
 import asyncio
 import time
-from dataclasses import dataclass
 from typing import Protocol
+
+from inference_worker.serve.http_heads import KnownHeads
 
 STALL_SECONDS = 30.0
 IDLE_SECONDS = 600.0
@@ -33,18 +34,6 @@ class Connection(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """What the head of an HTTP/1.1 request means."""
-
-    method: str
-    path: str
-    headers: dict[str, str]
-    keep_alive: bool
-    version: str
-    length: int
-
-
 class Connections:
     """The set of them. While draining, each is closed after its next answer, and says so to its caller.
 
@@ -52,7 +41,7 @@ class Connections:
     """
 
     def __init__(self) -> None:
-        self.heads: dict[bytes, Head] = {}
+        self.heads = KnownHeads()
         self.open: set[Connection] = set()
         self.draining = False
         self._none = asyncio.Event()

@@ -3,7 +3,7 @@
 from typing import Any
 
 from inference_worker import __version__
-from inference_worker.batching.batcher import QUEUE_LIMIT
+from inference_worker.batching.admission import QUEUE_LIMIT
 from inference_worker.batching.queue import DEFAULT_PRIORITY
 from inference_worker.engines.engine import TensorSpec
 from inference_worker.model import Model

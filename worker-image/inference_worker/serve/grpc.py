@@ -9,13 +9,15 @@ from typing import Any
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
-from inference_worker.batching.batcher import Timing
+from inference_worker.batching.ticket import Timing
 from inference_worker.engines.engine import Tensors
 from inference_worker.errors import RequestError, WorkerError, unforeseen
 from inference_worker.model import Model
 from inference_worker.serve import documents, grpc_codec
 from inference_worker.serve.ask import Ask, bad
-from inference_worker.serve.grpc_calls import Call, Method, Reply, StreamCall, decompressor_of, is_grpc, refusal, timeout_of
+from inference_worker.serve.grpc_calls import Call, Method, Reply, StreamCall
+from inference_worker.serve.grpc_headers import decompressor_of, is_grpc, timeout_of
+from inference_worker.serve.grpc_status import refusal
 from inference_worker.serve.http2_frames import block
 from inference_worker.serve.http2_stream import Stream
 from inference_worker.serve.inference import Arrival, Inference

@@ -1,82 +1,29 @@
-"""gRPC's calls over HTTP/2 streams: messages, compression, time-outs and statuses (grpc/grpc, doc/PROTOCOL-HTTP2.md).
+"""gRPC's calls over HTTP/2 streams: messages that come in pieces, and what answers them (grpc/grpc, doc/PROTOCOL-HTTP2.md).
 
 Knows nothing of models: a method is what takes a message and answers the call.
 """
 
-import math
-import re
 import time
-import zlib
 from collections import deque
 from collections.abc import Callable
 from http import HTTPStatus
-from urllib.parse import quote
 
 from inference_worker.errors import RequestError
 from inference_worker.serve.ask import bad
-from inference_worker.serve.http import BODY_LIMIT_BYTES
-from inference_worker.serve.http2_frames import Code, block, literal
+from inference_worker.serve.grpc_status import HEAD, LEAVING, OK, ending, refusal
+from inference_worker.serve.http2_frames import Code
 from inference_worker.serve.http2_stream import Stream
+from inference_worker.serve.http_messages import BODY_LIMIT_BYTES
 from inference_worker.serve.inference import Arrival
 from inference_worker.serve.messages import ModelInferResponse, ModelStreamInferResponse
 
-_CODES = {
-    HTTPStatus.BAD_REQUEST: 3,
-    HTTPStatus.FORBIDDEN: 7,
-    HTTPStatus.NOT_FOUND: 5,
-    HTTPStatus.GATEWAY_TIMEOUT: 4,
-    HTTPStatus.TOO_MANY_REQUESTS: 8,
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: 8,
-    HTTPStatus.NOT_IMPLEMENTED: 12,
-    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: 12,
-    HTTPStatus.SERVICE_UNAVAILABLE: 14,
-}
-_INTERNAL = 13
-_HEADERS = (("content-type", "application/grpc"), ("grpc-accept-encoding", "identity,gzip,deflate"))
-_HEAD = block(200, _HEADERS)
-_OK = b"\x00\x0bgrpc-status\x010"
-_CONTENT_TYPE = re.compile(r"application/grpc([+;].*)?")
-_TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])")
-_UNIT_SECONDS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _STREAM_BACKLOG = 64
-_MESSAGE_BYTES = 4096
-# All that may stand in a status message as it is: printable ASCII but the percent sign.
-_PLAIN = frozenset(chr(code) for code in range(0x20, 0x7F)) - {"%"}
-
-_LEAVING = b"".join(
-    literal(name, value) for name, value in (("grpc-status", "14"), ("grpc-message", "the worker is going away; ask again"))
-)
+"""Messages of one stream that are under way at a time."""
 
 Reply = Callable[[bytes | RequestError], None]
 Method = Callable[["Call", bytes], None]
 Infer = Callable[[bytes, Arrival, Reply], Callable[[], None] | None]
 """Run one ModelInferRequest and tell the reply, now or later; returns what to call when the caller leaves."""
-
-
-def trailers(error: RequestError | None) -> list[tuple[str, str]]:
-    """The status of a call."""
-    if error is None:
-        return [("grpc-status", "0")]
-    found = [("grpc-status", str(_CODES.get(HTTPStatus(error.status), _INTERNAL))), ("grpc-message", _encoded(error.message))]
-    if error.status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
-        seconds = error.retry_after_seconds or 0.0
-        found += [("grpc-retry-pushback-ms", str(max(1, round(seconds * 1e3)))), ("retry-after", str(max(1, math.ceil(seconds))))]
-    return found
-
-
-def refusal(error: RequestError) -> bytes:
-    """A head that is all there is."""
-    return block(200, [*_HEADERS, *trailers(error)])
-
-
-def _encoded(message: str) -> str:
-    """Percent-encoded, as the specification wants it. Callers take 8 KiB of trailers, so what is long is cut."""
-    encoded = ""
-    for letter in message:
-        encoded += letter if letter in _PLAIN else quote(letter, safe="", errors="replace")
-        if len(encoded) > _MESSAGE_BYTES:
-            return encoded[: encoded.rfind("%", _MESSAGE_BYTES - 8) if "%" in encoded[_MESSAGE_BYTES - 8 :] else _MESSAGE_BYTES]
-    return encoded
 
 
 class Call:
@@ -167,7 +114,7 @@ class Call:
     def answer(self, payload: bytes) -> None:
         """Send the one answer, and that all went well."""
         self.on_abandoned = None
-        self._stream.respond(_HEAD, b"\x00" + len(payload).to_bytes(4, "big") + payload, _OK)
+        self._stream.respond(HEAD, b"\x00" + len(payload).to_bytes(4, "big") + payload, OK)
 
     def fail(self, error: RequestError) -> None:
         """Send that the call failed: a head that is all there is."""
@@ -192,7 +139,7 @@ class StreamCall(Call):
         stream.incomplete_since = None
         self._held: deque[bytes] = deque()
         self._ended = self._started = False
-        self._trailers = _OK
+        self._trailers = OK
 
     def _take(self, payload: bytes) -> None:
         if len(self._slots) >= _STREAM_BACKLOG or self._held:
@@ -236,7 +183,7 @@ class StreamCall(Call):
     def drain(self) -> None:
         """See Receiver: no message is taken any more; the stream ends when those that were are answered."""
         self._held.clear()
-        self._ended, self._trailers = True, _LEAVING
+        self._ended, self._trailers = True, LEAVING
         self._send()
 
     def fail(self, error: RequestError) -> None:
@@ -244,7 +191,7 @@ class StreamCall(Call):
         if not self._started:
             super().fail(error)
             return
-        self._stream.finish(b"".join(literal(name, value) for name, value in trailers(error)))
+        self._stream.finish(ending(error))
 
     def abandoned(self) -> None:
         """See Receiver."""
@@ -257,7 +204,7 @@ class StreamCall(Call):
             return
         if not self._started:
             self._started = True
-            self._stream.start(_HEAD)
+            self._stream.start(HEAD)
         while self._slots and self._slots[0]:
             (payload,) = self._slots.pop(0)
             self._stream.write(b"\x00" + len(payload).to_bytes(4, "big") + payload)
@@ -282,44 +229,3 @@ def _stream_message(answer: bytes | RequestError) -> bytes:
     response.infer_response.parameters["triton_final_response"].bool_param = True
     sent: bytes = response.SerializeToString()
     return sent
-
-
-def timeout_of(text: str | None) -> float | None:
-    """GRPC's time-out in seconds."""
-    if text is None:
-        return None
-    match = _TIMEOUT.fullmatch(text)
-    if match is None:
-        raise bad(f"grpc-timeout {text[:32]!r} is no time-out")
-    return int(match[1]) * _UNIT_SECONDS[match[2]]
-
-
-def is_grpc(content_type: str) -> bool:
-    """Whether a request's content is gRPC's, of whatever encoding."""
-    return _CONTENT_TYPE.fullmatch(content_type) is not None
-
-
-def decompressor_of(encoding: str) -> Callable[[bytes], bytes] | None:
-    """What takes a message's compression away; None for none. Raises RequestError(501) for what is not supported."""
-    match encoding:
-        case "identity":
-            return None
-        case "gzip":
-            return lambda payload: _inflated(payload, 31)
-        case "deflate":
-            return lambda payload: _inflated(payload, 15)
-    raise RequestError(HTTPStatus.NOT_IMPLEMENTED, f"grpc-encoding {encoding[:32]!r} is not supported; send it plain, or as gzip")
-
-
-def _inflated(payload: bytes, window: int) -> bytes:
-    """Decompressed, and never more than a message may have: a few bytes can be made to mean gigabytes."""
-    inflater = zlib.decompressobj(window)
-    try:
-        plain = inflater.decompress(payload, BODY_LIMIT_BYTES + 1)
-    except zlib.error as error:
-        raise bad(f"a message can't be decompressed: {error}") from error
-    if len(plain) > BODY_LIMIT_BYTES:
-        raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a message's limit is {BODY_LIMIT_BYTES} bytes")
-    if not inflater.eof:
-        raise bad("a compressed message is cut off")
-    return plain

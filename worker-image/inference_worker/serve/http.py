@@ -2,6 +2,7 @@
 
 It is our own because the frameworks cost three to ten times the CPU of the parser and the handler together on small tensors
 (figures in docs/). Limits come first: a body over the limit is refused before it is buffered, a body that stalls is dropped.
+The connection's state machine stays one class: each call between two objects would be paid for by every request.
 """
 
 import asyncio
@@ -13,64 +14,27 @@ from http import HTTPStatus
 from typing import cast
 
 import httptools
-import msgspec
-import orjson
 
-from inference_worker.serve.connections import STALL_SECONDS, Connections, Head
+from inference_worker.serve.connections import STALL_SECONDS, Connections
+from inference_worker.serve.http_messages import (
+    BODY_LIMIT_BYTES,
+    BODY_TOO_LARGE,
+    HEADER_LIMIT_BYTES,
+    HEADERS_TOO_LARGE,
+    STATUS_LINES,
+    LimitError,
+    Request,
+    Response,
+    error_body,
+    path_of,
+)
 
 log = logging.getLogger(__name__)
 
-BODY_LIMIT_BYTES = 64 << 20
-HEADER_LIMIT_BYTES = 64 << 10
 _PIPELINE_LIMIT = 32
 
 
-class Response(msgspec.Struct, frozen=True):
-    """One answer. The body is sent as it is."""
-
-    status: HTTPStatus
-    body: bytes = b""
-    content_type: str = "application/json"
-    headers: tuple[tuple[str, str], ...] = ()
-
-
-class Request(msgspec.Struct, eq=False):
-    """One request, whole, and the way back to its caller.
-
-    `reply` is called once, now or later, from the event loop. `on_abandoned` is called when the caller leaves before that.
-    """
-
-    method: str
-    path: str
-    headers: dict[str, str]
-    body: bytes
-    keep_alive: bool
-    version: str = "1.1"
-    arrived: float = 0.0
-    on_abandoned: Callable[[], None] | None = None
-    response: Response | None = None
-    connection: "HttpProtocol | None" = None
-
-    def reply(self, response: Response) -> None:
-        """Answer. Answers leave a connection in the order of its requests, so this one may wait for others."""
-        if self.response is not None:
-            return
-        self.response = response
-        self.on_abandoned = None
-        if self.connection is not None:
-            self.connection.flush()
-
-    @property
-    def abandoned(self) -> bool:
-        """Whether nobody waits for the answer any more."""
-        return self.connection is None
-
-
 Handler = Callable[[Request], None]
-
-
-_HEADS = 512
-_HEAD_BYTES = 4096
 
 
 class _Continue:
@@ -142,12 +106,12 @@ class HttpProtocol(asyncio.Protocol):
         try:
             self._feed(data)
             if self._in_headers and self._mid_message and self._head_bytes > HEADER_LIMIT_BYTES:
-                raise _HEADERS_TOO_LARGE
-        except _LimitError as limit:
+                raise HEADERS_TOO_LARGE
+        except LimitError as limit:
             self._refuse(limit.status, limit.message)
         except httptools.HttpParserError as error:
             cause = error.__context__
-            if isinstance(cause, _LimitError):
+            if isinstance(cause, LimitError):
                 self._refuse(cause.status, cause.message)
             else:
                 self._refuse(HTTPStatus.BAD_REQUEST, f"malformed request: {error}")
@@ -174,17 +138,6 @@ class HttpProtocol(asyncio.Protocol):
             )
         return data
 
-    def _remember(self, data: bytes, request: Request) -> None:
-        """Keep what the head of a request meant that came alone and whole."""
-        heads, end = self._connections.heads, data.find(b"\r\n\r\n") + 4
-        plain = request.headers.keys().isdisjoint(("transfer-encoding", "expect", "upgrade"))
-        if plain and end + len(request.body) == len(data) and end <= _HEAD_BYTES and data[:1].isalpha():
-            if len(heads) >= _HEADS:
-                heads.clear()
-            heads[data[:end]] = Head(
-                request.method, request.path, request.headers, request.keep_alive, request.version, len(request.body)
-            )
-
     def _feed(self, data: bytes) -> None:
         if not self._mid_message:
             data = self._known(data)
@@ -193,7 +146,7 @@ class HttpProtocol(asyncio.Protocol):
         fresh, taken, whole = not self._mid_message, self._taken, data
         self._parse(data)
         if fresh and self._taken == taken + 1 and self._latest is not None:
-            self._remember(whole, self._latest)
+            self._connections.heads.remember(whole, self._latest)
 
     def _parse(self, data: bytes) -> None:
         while True:
@@ -219,13 +172,13 @@ class HttpProtocol(asyncio.Protocol):
         """Part of the target."""
         self._path += url
         if len(self._path) > HEADER_LIMIT_BYTES:
-            raise _HEADERS_TOO_LARGE
+            raise HEADERS_TOO_LARGE
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header. Trailers come here too; they count, but are not taken: a body must not change its own head."""
         self._header_bytes += len(name) + len(value)
         if self._header_bytes > HEADER_LIMIT_BYTES:
-            raise _HEADERS_TOO_LARGE
+            raise HEADERS_TOO_LARGE
         if self._in_headers:
             self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
@@ -233,10 +186,10 @@ class HttpProtocol(asyncio.Protocol):
         """Refuse by the announced length, before anything is buffered."""
         self._in_headers = False
         if self._parser.get_method() == b"CONNECT":
-            raise _LimitError(HTTPStatus.NOT_IMPLEMENTED, "this is no proxy")
+            raise LimitError(HTTPStatus.NOT_IMPLEMENTED, "this is no proxy")
         length = self._headers.get("content-length")
         if length is not None and int(length) > BODY_LIMIT_BYTES:
-            raise _BODY_TOO_LARGE
+            raise BODY_TOO_LARGE
         if self._headers.get("expect", "").lower() == "100-continue":
             self._queue.append(_CONTINUE)
             self.flush()
@@ -245,7 +198,7 @@ class HttpProtocol(asyncio.Protocol):
         """Part of the body."""
         self._body_bytes += len(body)
         if self._body_bytes > BODY_LIMIT_BYTES:
-            raise _BODY_TOO_LARGE
+            raise BODY_TOO_LARGE
         self._body.append(body)
 
     def on_message_complete(self) -> None:
@@ -257,7 +210,7 @@ class HttpProtocol(asyncio.Protocol):
         keep_alive = self._parser.should_keep_alive()
         request = Request(
             self._parser.get_method().decode(),
-            self._target(),
+            path_of(self._path),
             self._headers,
             body,
             keep_alive,
@@ -277,16 +230,6 @@ class HttpProtocol(asyncio.Protocol):
         if len(self._queue) >= _PIPELINE_LIMIT and self._transport is not None and not self._paused:
             self._paused = True
             self._transport.pause_reading()
-
-    def _target(self) -> str:
-        """The path of the target, which may come as a whole URL (RFC 9112, 3.2.2)."""
-        path = self._path
-        if not path.startswith((b"/", b"*")):
-            try:
-                path = httptools.parse_url(path).path or b"/"
-            except httptools.HttpParserInvalidURLError:
-                path = self._path
-        return path.decode("latin-1").partition("?")[0]
 
     # answering
 
@@ -333,7 +276,7 @@ class HttpProtocol(asyncio.Protocol):
     def _write(self, response: Response, *, keep_alive: bool, head: bool = False, version: str = "1.1") -> None:
         if self._transport is None:
             return
-        text = f"{_STATUS_LINES[response.status]}Content-Type: {response.content_type}\r\nContent-Length: {len(response.body)}\r\n"
+        text = f"{STATUS_LINES[response.status]}Content-Type: {response.content_type}\r\nContent-Length: {len(response.body)}\r\n"
         for name, value in response.headers:
             text += f"{name}: {value}\r\n"
         if not keep_alive:
@@ -381,22 +324,3 @@ class HttpProtocol(asyncio.Protocol):
     def _stalled(self) -> None:
         self._stall = None
         self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"the request was not whole within {STALL_SECONDS:.0f} s")
-
-
-_STATUS_LINES = {status: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
-
-
-class _LimitError(Exception):
-    def __init__(self, status: HTTPStatus, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-
-
-_HEADERS_TOO_LARGE = _LimitError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"headers are limited to {HEADER_LIMIT_BYTES} bytes")
-_BODY_TOO_LARGE = _LimitError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body's limit is {BODY_LIMIT_BYTES} bytes")
-
-
-def error_body(message: str) -> bytes:
-    """The protocol's error object."""
-    return orjson.dumps({"error": message})

@@ -3,11 +3,13 @@
 It is our own because grpcio's Python server costs two to three times the CPU of all of this with the handler (docs/adr/0005). It
 speaks what a gRPC server needs of RFC 9113: no push, no upgrade, no priorities. What a peer can make us keep or send is bounded:
 header blocks, frames, streams, resets and control frames without work.
+
+The connection's state machine stays one class: its frames change the same fields, and each call between two objects would be paid
+for by every request. What has no state is in `http2_frames`, what belongs to one request in `http2_stream`.
 """
 
 import asyncio
 import logging
-import struct
 import time
 from collections import deque
 from collections.abc import Callable
@@ -29,10 +31,13 @@ from inference_worker.serve.http2_frames import (
     Setting,
     StreamFaultError,
     frame,
+    goaway,
     read_frame_head,
+    read_settings,
     settings_frame,
     unpadded,
     window_update,
+    without_priority,
 )
 from inference_worker.serve.http2_stream import STREAM_WINDOW, Stream
 
@@ -51,7 +56,6 @@ _IDLE_CHATTER = 1000
 """Control frames that a peer may send without any request among them, and resets beyond the streams that it let end."""
 
 _RESETS_A_SECOND = 100.0
-
 
 Handler = Callable[[Stream], None]
 
@@ -240,11 +244,7 @@ class Http2Protocol(asyncio.Protocol):
             raise ConnectionFaultError(Code.PROTOCOL_ERROR, "clients open odd streams")
         payload = unpadded(payload, flags)
         if flags & Flag.PRIORITY:
-            if len(payload) < 5:
-                raise ConnectionFaultError(Code.FRAME_SIZE_ERROR, "a priority is cut off")
-            if int.from_bytes(payload[:4], "big") & LARGEST_WINDOW == number:
-                raise ConnectionFaultError(Code.PROTOCOL_ERROR, "a stream depends on itself")
-            payload = payload[5:]
+            payload = without_priority(payload, number)
         if flags & Flag.END_HEADERS:
             self._on_block(number, flags, payload)
         else:
@@ -353,25 +353,20 @@ class Http2Protocol(asyncio.Protocol):
         self._count_chatter()
         # Before anything that the new values let out (RFC 9113, 6.5.3).
         self.write(frame(Kind.SETTINGS, Flag.ACK, 0))
-        for key, value in struct.iter_unpack(">HI", payload):
-            self._set(key, value)
+        for key, value in read_settings(payload):
+            if key == Setting.INITIAL_WINDOW_SIZE:
+                self._resize_windows(value)
+            elif key == Setting.MAX_FRAME_SIZE:
+                self.frame_bytes = value
 
-    def _set(self, key: int, value: int) -> None:
-        if key == Setting.INITIAL_WINDOW_SIZE:
-            if value > LARGEST_WINDOW:
+    def _resize_windows(self, size: int) -> None:
+        """Let streams send as much at a time as the peer takes now, those under way among them (RFC 9113, 6.9.2)."""
+        change, self._initial_window = size - self._initial_window, size
+        for stream in list(self._streams.values()):
+            stream.send_window += change
+            if stream.send_window > LARGEST_WINDOW:
                 raise ConnectionFaultError(Code.FLOW_CONTROL_ERROR, "a window is too large")
-            change, self._initial_window = value - self._initial_window, value
-            for stream in list(self._streams.values()):
-                stream.send_window += change
-                if stream.send_window > LARGEST_WINDOW:
-                    raise ConnectionFaultError(Code.FLOW_CONTROL_ERROR, "a window is too large")
-                stream.flush()
-        elif key == Setting.MAX_FRAME_SIZE:
-            if not DEFAULT_FRAME_BYTES <= value < 1 << 24:
-                raise ConnectionFaultError(Code.PROTOCOL_ERROR, "a frame size is out of bounds")
-            self.frame_bytes = value
-        elif key == Setting.ENABLE_PUSH and value > 1:
-            raise ConnectionFaultError(Code.PROTOCOL_ERROR, "push is on or off")
+            stream.flush()
 
     def _on_reset(self, number: int, payload: bytes) -> None:
         if len(payload) != 4:
@@ -467,13 +462,13 @@ class Http2Protocol(asyncio.Protocol):
 
     def announce_end(self) -> None:
         """See Connection: the caller is told to go elsewhere for its next requests; those on their way are still taken."""
-        self.write(_goaway(LARGEST_WINDOW, Code.NO_ERROR))
+        self.write(goaway(LARGEST_WINDOW, Code.NO_ERROR))
 
     def close_when_idle(self) -> None:
         """See Connection."""
         if not self._ending:
             self._ending = True
-            self.write(_goaway(self._last, Code.NO_ERROR))
+            self.write(goaway(self._last, Code.NO_ERROR))
         for stream in list(self._streams.values()):
             if stream.receiver is not None:
                 stream.receiver.drain()
@@ -493,7 +488,7 @@ class Http2Protocol(asyncio.Protocol):
     def _end(self, code: Code, text: str) -> None:
         log.debug("connection ended: %s: %s", code.name, text)
         self._ending = True
-        self._out.append(_goaway(self._last, code, text))
+        self._out.append(goaway(self._last, code, text))
         self._flush_out()
         streams = list(self._streams.values())
         self._streams.clear()
@@ -511,7 +506,3 @@ class Http2Protocol(asyncio.Protocol):
         if self._stall is not None:
             self._stall.cancel()
             self._stall = None
-
-
-def _goaway(last: int, code: Code, text: str = "") -> bytes:
-    return frame(Kind.GOAWAY, 0, 0, last.to_bytes(4, "big") + code.to_bytes(4, "big") + text.encode())

@@ -1,7 +1,7 @@
 """HTTP/2's frames, codes and header blocks (RFC 9113, RFC 7541), as far as a server needs them. Knows no connection and no I/O."""
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import Any
 
@@ -102,6 +102,23 @@ def settings_frame(values: dict[Setting, int]) -> bytes:
     return frame(Kind.SETTINGS, 0, 0, b"".join(struct.pack(">HI", key, value) for key, value in values.items()))
 
 
+def read_settings(payload: bytes) -> Iterator[tuple[int, int]]:
+    """The settings in a frame's payload, in their order. Raises ConnectionFaultError for a value that is out of bounds."""
+    for key, value in struct.iter_unpack(">HI", payload):
+        if key == Setting.INITIAL_WINDOW_SIZE and value > LARGEST_WINDOW:
+            raise ConnectionFaultError(Code.FLOW_CONTROL_ERROR, "a window is too large")
+        if key == Setting.MAX_FRAME_SIZE and not DEFAULT_FRAME_BYTES <= value < 1 << 24:
+            raise ConnectionFaultError(Code.PROTOCOL_ERROR, "a frame size is out of bounds")
+        if key == Setting.ENABLE_PUSH and value > 1:
+            raise ConnectionFaultError(Code.PROTOCOL_ERROR, "push is on or off")
+        yield key, value
+
+
+def goaway(last: int, code: Code, text: str = "") -> bytes:
+    """A GOAWAY frame: streams after `last` are not taken any more."""
+    return frame(Kind.GOAWAY, 0, 0, last.to_bytes(4, "big") + code.to_bytes(4, "big") + text.encode())
+
+
 def window_update(stream: int, increment: int) -> bytes:
     """A WINDOW_UPDATE frame."""
     return frame(Kind.WINDOW_UPDATE, 0, stream, increment.to_bytes(4, "big"))
@@ -114,6 +131,15 @@ def unpadded(payload: bytes, flags: int) -> bytes:
     if not payload or payload[0] >= len(payload):
         raise ConnectionFaultError(Code.PROTOCOL_ERROR, "more padding than payload")
     return payload[1 : len(payload) - payload[0]]
+
+
+def without_priority(payload: bytes, stream: int) -> bytes:
+    """The payload of a HEADERS frame behind its priority, which means nothing here. Raises ConnectionFaultError."""
+    if len(payload) < 5:
+        raise ConnectionFaultError(Code.FRAME_SIZE_ERROR, "a priority is cut off")
+    if int.from_bytes(payload[:4], "big") & LARGEST_WINDOW == stream:
+        raise ConnectionFaultError(Code.PROTOCOL_ERROR, "a stream depends on itself")
+    return payload[5:]
 
 
 def literal(name: str, value: str) -> bytes:

@@ -7,9 +7,9 @@ from http import HTTPStatus
 
 import msgspec
 
-from inference_worker.batching.batcher import Ticket, Timing
 from inference_worker.batching.execute import Answer
-from inference_worker.batching.queue import DEFAULT_PRIORITY
+from inference_worker.batching.queue import DEFAULT_PRIORITY, NEVER
+from inference_worker.batching.ticket import Ticket, Timing
 from inference_worker.engines.engine import Tensors
 from inference_worker.errors import RequestError, unforeseen
 from inference_worker.model import Model
@@ -17,8 +17,6 @@ from inference_worker.serve.ask import Ask, shortest
 from inference_worker.tracing import Span, Tracer
 
 log = logging.getLogger(__name__)
-
-_NEVER = float("inf")
 
 Done = Callable[[Tensors | RequestError, Timing], None]
 
@@ -43,7 +41,7 @@ class Inference:
         Raises RequestError for one that is refused at once.
         """
         timeout = shortest(arrival.timeout_seconds, ask.timeout_seconds)
-        deadline = _NEVER if timeout is None else arrival.instant + timeout
+        deadline = NEVER if timeout is None else arrival.instant + timeout
         if deadline <= time.monotonic():
             raise RequestError(HTTPStatus.GATEWAY_TIMEOUT, "the deadline passed before the request was whole")
         span = self._tracer.request(arrival.traceparent, model.name, model.version)

@@ -9,7 +9,7 @@ import msgspec
 
 from inference_protocol.messages import TaskOrder, TaskQuery, TaskState, encode
 from inference_worker.errors import RequestError
-from inference_worker.serve.http import Request, Response
+from inference_worker.serve.http_messages import Request, Response
 from inference_worker.tasks import Tasks
 from inference_worker.worker_state import WorkerState
 

@@ -12,14 +12,14 @@ from prometheus_client import exposition
 
 from inference_protocol.messages import TASK_STOP_PATH, TASK_WAIT_PATH, TASKS_PATH, TELEMETRY_PATH, encode
 from inference_worker import metrics
-from inference_worker.batching.batcher import Timing
+from inference_worker.batching.ticket import Timing
 from inference_worker.engines.engine import Tensors
 from inference_worker.errors import RequestError, WorkerError, unforeseen
 from inference_worker.model import Model
 from inference_worker.serve import codec, documents, orders
 from inference_worker.serve.ask import Ask, timeout_of_headers
 from inference_worker.serve.codec import Form
-from inference_worker.serve.http import Request, Response, error_body
+from inference_worker.serve.http_messages import Request, Response, error_body
 from inference_worker.serve.inference import Arrival, Inference
 from inference_worker.threads import parsed
 from inference_worker.worker_state import WorkerState

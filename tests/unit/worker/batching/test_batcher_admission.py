@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 import pytest
 
-from inference_worker.batching import batcher as module
+from inference_worker.batching import admission
+from inference_worker.batching.rows import Layout
 from inference_worker.errors import RequestError
 from tests.unit.worker.scripted_engines import ALONE, FLAT, LINEAR, Caller, Clock, Scripted, a_batcher, a_row
+
+if TYPE_CHECKING:
+    from inference_worker.batching.batcher import Batcher
 
 NEVER = float("inf")
 
 
-def refused(batcher: module.Batcher, *, deadline: float = NEVER, rows: int = 1) -> RequestError:
+def refused(batcher: Batcher, *, deadline: float = NEVER, rows: int = 1) -> RequestError:
     with pytest.raises(RequestError) as caught:
         batcher.submit(a_row(*range(rows)), (), lambda *_: pytest.fail("it was told twice"), deadline=deadline)
     return caught.value
@@ -31,7 +37,7 @@ async def test_an_idle_model_runs_what_comes_at_once_and_says_what_it_took() -> 
 
 
 async def test_the_queue_holds_just_so_many_and_refuses_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "QUEUE_LIMIT", 3)
+    monkeypatch.setattr(admission, "QUEUE_LIMIT", 3)
     engine = Scripted(held=True)
     batcher = a_batcher(engine, ALONE)
     callers = [Caller() for _ in range(4)]
@@ -48,7 +54,7 @@ async def test_the_queue_holds_just_so_many_and_refuses_the_next(monkeypatch: py
 
 
 async def test_a_full_queue_says_when_it_will_be_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "QUEUE_LIMIT", 4)
+    monkeypatch.setattr(admission, "QUEUE_LIMIT", 4)
     engine, clock = Scripted(held=True), Clock()
     batcher = a_batcher(engine, ALONE, {1: 2.0}, clock=clock)
     for _ in range(5):
@@ -101,7 +107,7 @@ async def test_the_more_urgent_is_let_in_where_others_would_wait_too_long() -> N
 
 
 async def test_rows_that_disagree_are_the_callers_fault() -> None:
-    layout = module.Layout({"x": 0, "z": 0}, {"y": 0})
+    layout = Layout({"x": 0, "z": 0}, {"y": 0})
     batcher = a_batcher(Scripted(), layout)
 
     with pytest.raises(RequestError) as caught:
@@ -115,7 +121,7 @@ async def test_who_waits_is_told_when_its_deadline_passes_and_not_when_the_run_e
     batcher = a_batcher(engine, ALONE)
     first, late, other = Caller(), Caller(), Caller()
     batcher.submit(a_row(1), (), first)
-    batcher.submit(a_row(2), (), late, deadline=module.time.monotonic() + 0.02)
+    batcher.submit(a_row(2), (), late, deadline=time.monotonic() + 0.02)
     batcher.submit(a_row(3), (), other)
 
     answer = await late.answer()
@@ -132,7 +138,7 @@ async def test_who_is_being_run_is_told_too_and_the_run_goes_on_for_the_others()
     batcher = a_batcher(engine, profile=FLAT)
     batcher.submit(a_row(0), (), Caller())
     late, other = Caller(), Caller()
-    batcher.submit(a_row(1), (), late, deadline=module.time.monotonic() + 0.5)
+    batcher.submit(a_row(1), (), late, deadline=time.monotonic() + 0.5)
     batcher.submit(a_row(2), (), other)
     engine.let(1)
     await engine.begun(2)
@@ -149,7 +155,7 @@ async def test_a_run_that_has_outlived_all_its_deadlines_is_ended() -> None:
     engine = Scripted(held=True)
     batcher = a_batcher(engine)
     late = Caller()
-    batcher.submit(a_row(1), (), late, deadline=module.time.monotonic() + 0.02)
+    batcher.submit(a_row(1), (), late, deadline=time.monotonic() + 0.02)
 
     assert (await late.answer()).status is HTTPStatus.GATEWAY_TIMEOUT
     await asyncio.wait_for(batcher.emptied(), 20)
@@ -179,7 +185,7 @@ async def test_a_shape_that_was_found_slower_is_refused_by_its_own_times() -> No
     batcher.submit(a_row(1), (), caller)
     await caller.answer()
     bucket = batcher.layout.bucket(a_row(1), ())
-    batcher._profiles[bucket[1:]] = batcher.profile.scaled(1000.0)
+    batcher._forecast._profiles[bucket[1:]] = batcher.profile.scaled(1000.0)
 
     assert "can't be met" in refused(batcher, deadline=clock.now + 100.0).message
 

@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from inference_protocol.reasons import WorkerReason
-from inference_worker.batching import batcher as module
-from inference_worker.batching.batcher import Batcher, told
 from inference_worker.batching.breaker import BreakerState
+from inference_worker.batching.in_flight import STUCK_SECONDS
+from inference_worker.batching.replies import told
 from inference_worker.engines.engine import RunCancelledError
 from inference_worker.errors import RequestError, WorkerError
 from tests.unit.worker.scripted_engines import ALONE, FLAT, ROWS, Caller, Clock, Scripted, a_batcher, a_row
 
 if TYPE_CHECKING:
     from numpy import ndarray
+
+    from inference_worker.batching.batcher import Batcher
+    from inference_worker.batching.rows import Layout
 
 BAD = 666.0
 
@@ -182,7 +185,7 @@ async def test_a_shortage_of_memory_halves_later_batches_from_the_start() -> Non
     assert max(len(seen) for seen in engine.seen[before:]) == 2
 
 
-async def hopeless(layout: module.Layout) -> list[WorkerError]:
+async def hopeless(layout: Layout) -> list[WorkerError]:
     given_up: list[WorkerError] = []
     engine, clock = Scripted(faults=lambda _: MemoryError("no room")), Clock()
     batcher = a_batcher(engine, layout, clock=clock, on_hopeless=given_up.append)
@@ -262,7 +265,7 @@ async def test_a_run_of_a_model_that_nothing_is_known_of_has_a_minute() -> None:
     batcher = a_batcher(engine, clock=clock)
     batcher.submit(a_row(1), (), Caller())
 
-    clock.now += module.STUCK_SECONDS
+    clock.now += STUCK_SECONDS
     assert batcher.stuck is None
     clock.now += 1
     assert batcher.stuck is not None
@@ -287,7 +290,7 @@ async def test_a_thread_that_dies_is_noticed_and_its_callers_are_told() -> None:
 async def test_a_closed_batcher_is_not_stuck() -> None:
     batcher = a_batcher(Scripted())
     batcher.close()
-    for thread in batcher._runners._threads:
+    for thread in batcher._dispatcher._runners._threads:
         await asyncio.to_thread(thread.join, 20)
 
     assert batcher.stuck is None

@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inference_worker.batching.batcher import Timing
 from inference_worker.batching.execute import Answer
 from inference_worker.batching.rows import Layout
+from inference_worker.batching.ticket import Timing
 from tests.unit.worker.conftest import STEADY
 from tests.unit.worker.scripted_engines import ALONE, FLAT, LINEAR, Caller, Clock, Formula, Scripted, a_batcher, a_row, spec
 

@@ -19,7 +19,7 @@ from inference_worker.warmup import Warm
 from tests.process import models
 from tests.process.wire import infer_json
 from tests.unit.worker.scripted_engines import ROWS, Scripted
-from tests.unit.worker.states import INFER, a_life, a_sleeping_life, ask, infer, routes_of
+from tests.unit.worker.states import INFER, a_worker_state, an_unloaded_worker_state, ask, infer, routes_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,8 +29,9 @@ STATES = {"loading": (503, 503, 503), "ready": (200, 200, 200), "draining": (503
 
 @pytest.mark.parametrize("state", STATES)
 async def test_each_state_answers_probes_and_requests_truly(state: str) -> None:
-    worker = a_sleeping_life() if state == "loading" else await a_life(models.identity())
-    worker.draining = state == "draining"
+    worker = an_unloaded_worker_state() if state == "loading" else await a_worker_state(models.identity())
+    if state == "draining":
+        worker.drain()
     routes = routes_of(worker)
     ready, metadata, inferred = STATES[state]
 
@@ -48,7 +49,7 @@ async def test_each_state_answers_probes_and_requests_truly(state: str) -> None:
 
 
 async def test_a_stuck_model_is_neither_live_nor_ready_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    state = await a_life(models.identity())
+    state = await a_worker_state(models.identity())
     assert state.model is not None
     monkeypatch.setattr(type(state.model.batcher), "stuck", "a run has not ended")
     routes = routes_of(state)
@@ -60,7 +61,7 @@ async def test_a_stuck_model_is_neither_live_nor_ready_and_says_why(monkeypatch:
 
 
 async def test_a_request_before_the_model_is_loaded_is_told_to_come_back() -> None:
-    reply = await infer(routes_of(a_sleeping_life()), infer_json([[1, 2]]))
+    reply = await infer(routes_of(an_unloaded_worker_state()), infer_json([[1, 2]]))
 
     assert "loading" in json.loads(reply.body)["error"] and ("Retry-After", "1") in reply.headers
 
@@ -82,7 +83,7 @@ async def test_a_request_before_the_model_is_loaded_is_told_to_come_back() -> No
 )
 async def test_unknown_paths_are_404_with_the_models_name(path: str) -> None:
     for method in ("GET", "POST"):
-        reply = await ask(routes_of(await a_life(models.identity())), path, method=method)
+        reply = await ask(routes_of(await a_worker_state(models.identity())), path, method=method)
         assert reply.status == 404 and "net" in json.loads(reply.body)["error"] and len(reply.body) < 500
 
 
@@ -100,11 +101,11 @@ async def test_unknown_paths_are_404_with_the_models_name(path: str) -> None:
     ],
 )
 async def test_other_methods_are_405(path: str, method: str) -> None:
-    assert (await ask(routes_of(await a_life(models.identity())), path, method=method)).status == 405
+    assert (await ask(routes_of(await a_worker_state(models.identity())), path, method=method)).status == 405
 
 
 async def test_metadata_is_the_models_signature() -> None:
-    document = json.loads((await ask(routes_of(await a_life(models.label())), "/v2/models/net/versions/1")).body)
+    document = json.loads((await ask(routes_of(await a_worker_state(models.label())), "/v2/models/net/versions/1")).body)
 
     assert (document["name"], document["versions"]) == ("net", ["1"])
     assert document["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}]
@@ -112,8 +113,10 @@ async def test_metadata_is_the_models_signature() -> None:
 
 
 async def test_the_configuration_says_whether_requests_are_batched_and_why_not() -> None:
-    batched = json.loads((await ask(routes_of(await a_life(models.label(), batch_size=8)), "/v2/models/net/config")).body)
-    alone = json.loads((await ask(routes_of(await a_life(models.grand_total(), batch_size=8)), "/v2/models/net/config")).body)
+    batched = json.loads((await ask(routes_of(await a_worker_state(models.label(), batch_size=8)), "/v2/models/net/config")).body)
+    alone = json.loads(
+        (await ask(routes_of(await a_worker_state(models.grand_total(), batch_size=8)), "/v2/models/net/config")).body
+    )
 
     assert (batched["max_batch_size"], batched["input"][0]["dims"], "dynamic_batching" in batched) == (8, [4], True)
     assert (alone["max_batch_size"], alone["input"][0]["dims"], "dynamic_batching" in alone) == (0, [-1, 2], False)
@@ -121,7 +124,7 @@ async def test_the_configuration_says_whether_requests_are_batched_and_why_not()
 
 
 async def test_the_server_says_that_it_takes_binary_tensors() -> None:
-    assert "binary_tensor_data" in json.loads((await ask(routes_of(a_sleeping_life()), "/v2")).body)["extensions"]
+    assert "binary_tensor_data" in json.loads((await ask(routes_of(an_unloaded_worker_state()), "/v2")).body)["extensions"]
 
 
 def counted(job: str) -> dict[str, float]:
@@ -136,7 +139,7 @@ def counted(job: str) -> dict[str, float]:
 
 
 async def test_counters_equal_the_requests_by_status() -> None:
-    routes = routes_of(await a_life(models.identity(), job="counting"))
+    routes = routes_of(await a_worker_state(models.identity(), job="counting"))
     for _ in range(7):
         await infer(routes, infer_json([[1, 2]]))
     for body in (b"", b"{", infer_json([[1, 2, 3]])):
@@ -156,7 +159,7 @@ async def test_counters_equal_the_requests_by_status() -> None:
 
 
 async def test_statistics_count_runs_by_their_rows() -> None:
-    routes = routes_of(await a_life(models.identity(), batch_size=8))
+    routes = routes_of(await a_worker_state(models.identity(), batch_size=8))
     for rows in (1, 1, 3):
         await infer(routes, infer_json([[1, 2]] * rows))
     await infer(routes, b"{")
@@ -170,7 +173,7 @@ async def test_statistics_count_runs_by_their_rows() -> None:
 
 
 async def test_a_reload_does_not_set_the_counters_back() -> None:
-    state = await a_life(models.identity(), job="reloading")
+    state = await a_worker_state(models.identity(), job="reloading")
     routes = routes_of(state)
     await infer(routes, infer_json([[1, 2]]))
     await state.repository.load("net")
@@ -182,7 +185,7 @@ async def test_a_reload_does_not_set_the_counters_back() -> None:
 
 
 async def test_the_sketch_of_the_telemetry_gives_back_the_latency() -> None:
-    state = await a_life(models.identity())
+    state = await a_worker_state(models.identity())
     state.metrics["net"].sketch.record(0.25, weight=100)
 
     telemetry = json.loads((await ask(routes_of(state), "/telemetry")).body)
@@ -193,7 +196,7 @@ async def test_the_sketch_of_the_telemetry_gives_back_the_latency() -> None:
 
 async def test_committed_items_of_a_batch_are_counted(volume: Path, root: Path) -> None:
     task = BatchTask(input_data="[1, 2]\n[3, 4]", output_uri="pvc://data/out")
-    state = await a_life(models.identity(), job="items", task=task, root=root)
+    state = await a_worker_state(models.identity(), job="items", task=task, root=root)
 
     await _run_task(state, asyncio.Event())
 
@@ -204,7 +207,7 @@ async def test_a_batch_worker_that_is_told_to_stop_is_no_longer_ready(volume: Pa
     engine = Scripted(held=True)
     task = BatchTask(input_data="[1, 2]\n[3, 4]", output_uri="pvc://data/out")
     warm = Warm(ROWS, LatencyProfile({}), None, inline=False, threads=1)
-    state = await a_life(engine, warm, task=task, root=root)
+    state = await a_worker_state(engine, warm, task=task, root=root)
     stop = asyncio.Event()
     working = asyncio.create_task(_run_task(state, stop))
     await engine.begun()
@@ -221,7 +224,7 @@ async def test_a_batch_worker_that_is_told_to_stop_is_no_longer_ready(volume: Pa
 
 
 async def test_what_was_computed_is_told_and_outlives_an_unload() -> None:
-    state = await a_life(models.identity(), job="busy")
+    state = await a_worker_state(models.identity(), job="busy")
     routes = routes_of(state)
     await infer(routes, infer_json([[1, 2]]))
     before = state.telemetry()

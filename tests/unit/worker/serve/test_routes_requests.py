@@ -10,25 +10,25 @@ from http import HTTPStatus
 import numpy as np
 import pytest
 
-from inference_worker.batching import batcher as batcher_module
+from inference_worker.batching import admission
 from inference_worker.batching.profile import LatencyProfile
 from inference_worker.warmup import Warm
 from inference_worker.worker_state import WorkerState
 from tests.process import models
 from tests.process.wire import infer_json
 from tests.unit.worker.scripted_engines import ALONE, ROWS, Formula, Scripted, spec
-from tests.unit.worker.states import a_life, ask, infer, inferring, routes_of
+from tests.unit.worker.states import a_worker_state, ask, infer, inferring, routes_of
 
 ONE_BY_ONE = Warm(ALONE, LatencyProfile({}), None, inline=False, threads=1)
 ONE = infer_json([[1, 2]])
 
 
-async def scripted_life(engine: Scripted) -> WorkerState:
-    return await a_life(engine, ONE_BY_ONE)
+async def scripted_state(engine: Scripted) -> WorkerState:
+    return await a_worker_state(engine, ONE_BY_ONE)
 
 
 async def test_sixty_four_callers_at_once_each_get_their_own_answer() -> None:
-    routes = routes_of(await a_life(models.two_outputs(), batch_size=16))
+    routes = routes_of(await a_worker_state(models.two_outputs(), batch_size=16))
 
     async def one(number: int) -> None:
         rows = [[number, i] for i in range(number % 5 + 1)]
@@ -46,7 +46,7 @@ async def test_sixty_four_callers_at_once_each_get_their_own_answer() -> None:
 
 
 async def test_one_bad_request_among_many_fails_alone() -> None:
-    routes = routes_of(await a_life(models.gather(), batch_size=8))
+    routes = routes_of(await a_worker_state(models.gather(), batch_size=8))
     bodies = [infer_json([[i]], name="i", datatype="INT64").replace(b"[1, 1]", b"[1]") for i in (0, 1, 99, 3, 4)]
 
     replies = await asyncio.gather(*(infer(routes, body) for body in bodies))
@@ -56,7 +56,7 @@ async def test_one_bad_request_among_many_fails_alone() -> None:
 
 
 async def test_answers_that_are_not_finite_are_a_400_that_names_the_binary_form() -> None:
-    routes = routes_of(await a_life(models.square_root()))
+    routes = routes_of(await a_worker_state(models.square_root()))
 
     reply = await infer(routes, infer_json([[-1, 4]]))
     binary = await infer(routes, infer_json([[-1, 4]], parameters={"binary_data_output": True}))
@@ -69,7 +69,7 @@ async def test_answers_that_are_not_finite_are_a_400_that_names_the_binary_form(
 
 @pytest.mark.parametrize("name", ["grand_total", "column_sums", "identity"])
 async def test_scalar_and_rowless_outputs_and_empty_tensors_are_served(name: str) -> None:
-    routes = routes_of(await a_life(getattr(models, name)()))
+    routes = routes_of(await a_worker_state(getattr(models, name)()))
     empty = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [0, 2], "data": []}]}).encode()
 
     assert (await infer(routes, infer_json([[1, 2], [3, 4]]))).status == 200
@@ -78,7 +78,7 @@ async def test_scalar_and_rowless_outputs_and_empty_tensors_are_served(name: str
 
 async def test_an_output_over_all_rows_is_over_those_of_one_request_only() -> None:
     engine = Formula(lambda x: x.sum(axis=0))
-    routes = routes_of(await a_life(engine, batch_size=8))
+    routes = routes_of(await a_worker_state(engine, batch_size=8))
 
     replies = await asyncio.gather(*(infer(routes, infer_json([[i, 1], [i, 1]])) for i in range(8)))
 
@@ -96,7 +96,7 @@ async def test_an_output_over_all_rows_is_over_those_of_one_request_only() -> No
 )
 async def test_whatever_goes_wrong_in_the_model_is_an_answer_and_counted(fault: Exception, status: int) -> None:
     engine = Scripted(faults=lambda _: fault)
-    state = await scripted_life(engine)
+    state = await scripted_state(engine)
     routes = routes_of(state)
 
     reply = await infer(routes, ONE)
@@ -110,7 +110,7 @@ async def test_whatever_goes_wrong_in_the_model_is_an_answer_and_counted(fault: 
 
 async def test_an_answer_that_can_not_be_written_is_a_500_and_not_silence() -> None:
     engine = Formula(lambda x: x.astype(np.complex64), outputs=(spec("y"),))
-    routes = routes_of(await a_life(engine, Warm(ROWS, LatencyProfile({}), None, inline=True, threads=1)))
+    routes = routes_of(await a_worker_state(engine, Warm(ROWS, LatencyProfile({}), None, inline=True, threads=1)))
 
     asking = inferring(routes, ONE)
     life_goes_on = await infer(routes, b"{")
@@ -123,9 +123,9 @@ async def test_an_answer_that_can_not_be_written_is_a_500_and_not_silence() -> N
 
 
 async def test_a_full_queue_refuses_the_next_and_the_waiting_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batcher_module, "QUEUE_LIMIT", 2)
+    monkeypatch.setattr(admission, "QUEUE_LIMIT", 2)
     engine = Scripted(held=True)
-    routes = routes_of(await scripted_life(engine))
+    routes = routes_of(await scripted_state(engine))
     # One runs, two wait.
     waiting = [inferring(routes, infer_json([[i, i]], id=str(i))) for i in range(3)]
 
@@ -139,7 +139,7 @@ async def test_a_full_queue_refuses_the_next_and_the_waiting_are_answered(monkey
 
 async def test_callers_that_leave_free_their_places_and_their_work_is_not_done() -> None:
     engine = Scripted(held=True)
-    state = await scripted_life(engine)
+    state = await scripted_state(engine)
     assert state.model is not None
     routes = routes_of(state)
     callers = [inferring(routes, infer_json([[i, i]])) for i in range(10)]
@@ -157,7 +157,7 @@ async def test_callers_that_leave_free_their_places_and_their_work_is_not_done()
 
 async def test_a_drain_does_not_wait_for_callers_that_left() -> None:
     engine = Scripted(held=True)
-    state = await scripted_life(engine)
+    state = await scripted_state(engine)
     assert state.model is not None
     caller = inferring(routes_of(state), ONE)
     await engine.begun()
@@ -179,7 +179,7 @@ async def test_a_drain_does_not_wait_for_callers_that_left() -> None:
 )
 async def test_a_deadline_is_kept_while_another_holds_the_model(headers: dict[str, str], parameters: dict[str, int]) -> None:
     engine = Scripted(held=True)
-    routes = routes_of(await scripted_life(engine))
+    routes = routes_of(await scripted_state(engine))
     first = inferring(routes, ONE)
 
     late = await infer(routes, infer_json([[3, 4]], parameters=parameters), **headers)
@@ -192,7 +192,7 @@ async def test_a_deadline_is_kept_while_another_holds_the_model(headers: dict[st
 
 @pytest.mark.parametrize("text", ["", "soon", "-1", "nan", "1e99", "0x10"])
 async def test_a_timeout_that_is_none_is_refused(text: str) -> None:
-    routes = routes_of(await a_life(models.identity()))
+    routes = routes_of(await a_worker_state(models.identity()))
 
     reply = await infer(routes, ONE, **{"inference-timeout-ms": text})
 
@@ -200,12 +200,12 @@ async def test_a_timeout_that_is_none_is_refused(text: str) -> None:
 
 
 async def test_a_deadline_that_has_passed_on_the_way_is_told_at_once() -> None:
-    assert (await infer(routes_of(await a_life(models.identity())), ONE, **{"inference-timeout-ms": "0"})).status == 504
+    assert (await infer(routes_of(await a_worker_state(models.identity())), ONE, **{"inference-timeout-ms": "0"})).status == 504
 
 
 async def test_the_more_urgent_overtake_those_who_wait() -> None:
     engine = Scripted(held=True)
-    routes = routes_of(await scripted_life(engine))
+    routes = routes_of(await scripted_state(engine))
     callers = [inferring(routes, infer_json([[i, i]], parameters={"priority": p})) for i, p in enumerate((0, 0, 3, 1))]
 
     engine.let()
@@ -217,7 +217,7 @@ async def test_the_more_urgent_overtake_those_who_wait() -> None:
 
 async def test_large_json_is_read_beside_the_loop_and_answered_like_any_other() -> None:
     engine = Scripted()
-    routes = routes_of(await scripted_life(engine))
+    routes = routes_of(await scripted_state(engine))
     large = infer_json([[i, i] for i in range(20_000)])
 
     asking = inferring(routes, large)
@@ -230,7 +230,7 @@ async def test_large_json_is_read_beside_the_loop_and_answered_like_any_other() 
 
 async def test_a_caller_who_leaves_while_its_json_is_read_is_not_run() -> None:
     engine = Scripted()
-    state = await scripted_life(engine)
+    state = await scripted_state(engine)
     asking = inferring(routes_of(state), infer_json([[i, i] for i in range(20_000)]))
 
     asking.leave()
@@ -242,7 +242,7 @@ async def test_a_caller_who_leaves_while_its_json_is_read_is_not_run() -> None:
 
 
 async def test_a_thousand_malformed_requests_hurt_nobody() -> None:
-    routes = routes_of(await a_life(models.identity()))
+    routes = routes_of(await a_worker_state(models.identity()))
 
     statuses = {(await infer(routes, body)).status.value for body in [b"{", b"[]", infer_json([["x", "y"]])] * 333}  # type: ignore[list-item]
 
@@ -252,6 +252,6 @@ async def test_a_thousand_malformed_requests_hurt_nobody() -> None:
 
 
 async def test_a_compressed_body_is_read_or_refused_by_name() -> None:
-    reply = await infer(routes_of(await a_life(models.identity())), gzip.compress(ONE), **{"content-encoding": "gzip"})
+    reply = await infer(routes_of(await a_worker_state(models.identity())), gzip.compress(ONE), **{"content-encoding": "gzip"})
 
     assert reply.status == 200 or (reply.status == 415 and "gzip" in json.loads(reply.body)["error"])

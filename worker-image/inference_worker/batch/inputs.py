@@ -1,0 +1,92 @@
+"""What a task is run over: data of the order itself, a file on a volume, or a download; verified before it is read."""
+
+import hashlib
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from inference_protocol.messages import BatchTask
+from inference_protocol.reasons import WorkerReason
+from inference_worker import fetch, volumes
+from inference_worker.batch.items import Items, from_json_lines, invalid, is_json_lines, open_items
+from inference_worker.engines.engine import TensorSpec
+from inference_worker.errors import WorkerError
+
+_DOWNLOAD_LIMIT_BYTES = 1 << 30
+
+
+def open_input(task: BatchTask, specs: Sequence[TensorSpec], root: Path) -> Items:
+    """The items of a task for a model with inputs `specs`. Raises WorkerError."""
+    _require_items(specs)
+    if task.input_data is not None:
+        if task.input_format not in ("auto", "jsonl"):
+            raise invalid(f"input.data is JSON lines, not {task.input_format}; leave input.format out")
+        return from_json_lines(task.input_data, specs)
+    uri = task.input_uri
+    if uri is None:
+        raise invalid("the task names no input")
+    if uri.startswith("http"):
+        return open_items(_download(uri, task, root), task.input_format, specs)
+    path = volumes.open_local(uri, root=root)
+    if task.input_digest is not None:
+        _verify(path, task.input_digest)
+    return open_items(path, task.input_format, specs)
+
+
+def wants_lines(task: BatchTask) -> bool:
+    """Whether answers are JSON lines: they take the form of the questions, lines for lines and arrays for everything else."""
+    if task.input_data is not None:
+        return True
+    return task.input_format == "jsonl" or (task.input_format == "auto" and is_json_lines(_written_path(task)))
+
+
+def identity(task: BatchTask) -> str:
+    """What names the input of a task: where it lies, or the digest of the data that the order holds."""
+    if task.input_data is not None:
+        return f"inline:{hashlib.sha256(task.input_data.encode()).hexdigest()}"
+    return task.input_uri or ""
+
+
+def _written_path(task: BatchTask) -> Path:
+    """The input's path as it is written, without what a URL may have behind it."""
+    return Path(urlsplit(task.input_uri or "").path)
+
+
+def _require_items(specs: Sequence[TensorSpec]) -> None:
+    """Raise WorkerError INPUT_INVALID for a model that can't be run over a list of items."""
+    if not specs:
+        raise invalid("the model has no inputs, so there is nothing to run it over; serve it instead")
+    if all(spec.batch_axis is None for spec in specs):
+        names = ", ".join(repr(spec.name) for spec in specs)
+        raise invalid(
+            f"no input ({names}) has a dimension that counts items, so this model can't be run over a list of items; serve it"
+        )
+
+
+def _download(uri: str, task: BatchTask, root: Path) -> Path:
+    try:
+        data, _ = fetch.read_verified(
+            uri,
+            digest=task.input_digest,
+            limit=_DOWNLOAD_LIMIT_BYTES,
+            missing=WorkerReason.INPUT_NOT_FOUND,
+            mismatch=WorkerReason.INPUT_INVALID,
+            root=root,
+        )
+    except WorkerError as error:
+        if error.reason is WorkerReason.MODEL_UNREACHABLE:
+            raise WorkerError(WorkerReason.INPUT_UNREACHABLE, error.message) from error
+        raise
+    path = Path(tempfile.mkdtemp()) / (_written_path(task).name or "input")
+    path.write_bytes(data)
+    return path
+
+
+def _verify(path: Path, digest: str) -> None:
+    if not path.is_file():
+        raise invalid(f"{path.name!r} is no single file, so it has no digest; leave input.digest out")
+    with path.open("rb") as file:
+        actual = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+    if actual != digest:
+        raise invalid(f"{path.name!r} has {actual}, but {digest} was asked for; restore the file, or update input.digest")

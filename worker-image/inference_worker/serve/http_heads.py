@@ -1,0 +1,37 @@
+"""Heads of HTTP/1.1 requests that were parsed before: programs send the same head again and again, and it means the same."""
+
+from dataclasses import dataclass
+
+from inference_worker.serve.http_messages import Request
+
+_HEADS = 512
+_HEAD_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a head means; `length` is that of the body behind it."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    keep_alive: bool
+    version: str
+    length: int
+
+
+class KnownHeads(dict[bytes, Head]):
+    """Heads by their bytes, the empty line included. A dictionary, since it is asked for every request."""
+
+    __slots__ = ()
+
+    def remember(self, data: bytes, request: Request) -> None:
+        """Keep what the head of a request meant that came as `data`, where that is all of it and nothing else."""
+        end = data.find(b"\r\n\r\n") + 4
+        plain = request.headers.keys().isdisjoint(("transfer-encoding", "expect", "upgrade"))
+        if plain and end + len(request.body) == len(data) and end <= _HEAD_BYTES and data[:1].isalpha():
+            if len(self) >= _HEADS:
+                self.clear()
+            self[data[:end]] = Head(
+                request.method, request.path, request.headers, request.keep_alive, request.version, len(request.body)
+            )
