@@ -169,8 +169,12 @@ class ApiServer:
         return [c for c in self.journal if c.method in method.split("|") and not c.is_watch and pattern.search(c.path)]
 
     def writes(self) -> list[Call]:
-        """Every write but those to Leases, and to the Secret that an operator makes once in its life."""
-        return [c for c in self.journal if c.is_write and "/leases" not in c.path and "/secrets" not in c.path]
+        """Every write but those to Leases, to the Secret that an operator makes once in its life, and of events (see `events`)."""
+        return [c for c in self.journal if c.is_write and not any(part in c.path for part in ("/leases", "/secrets", "/events"))]
+
+    def events(self) -> list[str]:
+        """The reasons of the events that were told, in order. They have an allowance of their own."""
+        return [c.body["reason"] for c in self.calls("POST", "/events$")]
 
     # what users, kubelets and garbage collectors do
 

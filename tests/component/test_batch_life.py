@@ -22,3 +22,6 @@ async def test_a_batch_job_succeeds_within_five_writes(server: ApiServer, ward: 
 
     writes = [f"{c.method} {c.path}" for c in server.writes()]
     assert len(writes) <= 5, writes
+    await until(lambda: "Succeeded" in server.events(), "the event of its success")
+    # One for each transition; a run as short as this may end before anybody sees that it started.
+    assert [reason for reason in server.events() if reason != "Started"] == ["Placed", "Succeeded"]

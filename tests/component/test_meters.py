@@ -18,6 +18,7 @@ from inference_operator.metering.controller import Meters
 from inference_operator.metering.energy import energy_status
 from inference_operator.metering.exporters import Exporters
 from inference_operator.settings import Metering
+from inference_operator.state.attempt import own_attempt
 from inference_operator.state.objects import Key
 from inference_operator.state.store import Store
 from inference_operator.warmpools.controller import Pools
@@ -99,7 +100,9 @@ async def site() -> AsyncIterator[Site]:
 async def test_a_batch_is_told_what_its_device_drew(site: Site) -> None:
     await site.watch(320)
 
-    energy = energy_status(site.pod, site.store.meters[site.pod.uid], None, None, SETTINGS, NOW + timedelta(seconds=305))
+    energy = energy_status(
+        own_attempt(site.pod), site.store.meters[site.pod.uid], None, None, SETTINGS, NOW + timedelta(seconds=305)
+    )
 
     assert energy is not None
     assert energy.source is EnergySource.MEASURED
@@ -125,7 +128,9 @@ async def test_an_exporter_that_breaks_leaves_what_it_said_and_is_asked_again(si
 
     assert site.store.unmanaged_usage == {"gpu-1": 0.7}
     # What was drawn in between is in the counter.
-    energy = energy_status(site.pod, site.store.meters[site.pod.uid], None, None, SETTINGS, NOW + timedelta(seconds=280))
+    energy = energy_status(
+        own_attempt(site.pod), site.store.meters[site.pod.uid], None, None, SETTINGS, NOW + timedelta(seconds=280)
+    )
     assert energy is not None and energy.source is EnergySource.MEASURED
     assert energy.joules == pytest.approx(280 * WATTS, rel=1e-6)
 
@@ -152,7 +157,7 @@ async def test_an_exporter_that_is_gone_is_not_asked(site: Site) -> None:
 async def test_what_is_no_exporter(site: Site, change: dict[str, object]) -> None:
     metering = change.get("metering", Metering())
     assert isinstance(metering, Metering)
-    informer = InformerHandlers(site.store, site.informer._fleet, lambda _: None, metering=metering)
+    informer = InformerHandlers(site.store, site.informer._scheduling, lambda _: None, metering=metering)
     pod = exporter_pod()
     pod["metadata"]["resourceVersion"] = "8"  # type: ignore[index]
     if "labels" in change:
