@@ -223,7 +223,9 @@ async def test_a_list_that_is_slow_to_arrive_does_not_turn_a_newer_event_about_a
     await until(lambda: slow.holds, "a list under way")
     server.update("nodes", "node-1", lambda o: o["spec"].update(unschedulable=True))
     server.create(a_batch())
-    await until(lambda: "were unschedulable" in str(condition(server.get("inferencejobs", "job"), "Placed")), "that the operator saw it")
+    await until(
+        lambda: "were unschedulable" in str(condition(server.get("inferencejobs", "job"), "Placed")), "that the operator saw it"
+    )
 
     slow.open = True
     await _resyncs(server, 3)

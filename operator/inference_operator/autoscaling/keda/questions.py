@@ -3,10 +3,8 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from http import HTTPStatus
 
-from inference_operator.autoscaling.metricsapi.answers import DESIRED, METRICS
-from inference_operator.autoscaling.metricsapi.documents import StatusError
+from inference_operator.autoscaling.metrics import DESIRED, METRICS, MetricError, MetricFault
 from inference_operator.state.objects import Key
 
 
@@ -22,7 +20,7 @@ class Question:
 def parse(namespace: str, metadata: Mapping[str, str]) -> Question:
     """Read `job`, `metric` (default: the workers wanted) and `target` (default 1, of the workers wanted alone).
 
-    What else stands in the metadata is KEDA's own. Raises StatusError: 400, with what to write.
+    What else stands in the metadata is KEDA's own. Raises MetricError, with what to write.
     """
     name = metadata.get("job", "")
     if not namespace or not name:
@@ -40,5 +38,5 @@ def parse(namespace: str, metadata: Mapping[str, str]) -> Question:
     return Question(Key(namespace, name), metric, target)
 
 
-def _wrong(text: str) -> StatusError:
-    return StatusError(HTTPStatus.BAD_REQUEST, text)
+def _wrong(text: str) -> MetricError:
+    return MetricError(MetricFault.INVALID, text)

@@ -3,39 +3,35 @@
 from inference_operator.api.job import Serve
 from inference_operator.autoscaling.controller import counts_for_hpa
 from inference_operator.autoscaling.keda.questions import Question
-from inference_operator.autoscaling.metricsapi.answers import DESIRED, Answers
-from inference_operator.autoscaling.metricsapi.documents import RESOURCE, VERSIONS
-from inference_operator.autoscaling.metricsapi.queries import Query
-from inference_operator.autoscaling.metricsapi.selectors import Selector
+from inference_operator.autoscaling.metrics import DESIRED, Metrics, Query
 from inference_operator.state.objects import Job
 from inference_operator.state.store import Store
 
 
 class Scaler:
-    """Looks jobs up in the store. What is not known is a StatusError, never a number and never "inactive"."""
+    """Looks jobs up in the store. What is not known is a MetricError, never a number and never "inactive"."""
 
-    def __init__(self, store: Store, answers: Answers) -> None:
+    def __init__(self, store: Store, metrics: Metrics) -> None:
         self._store = store
-        self._answers = answers
+        self._metrics = metrics
 
     def active(self, question: Question) -> bool:
-        """Whether the job is to have workers: it always keeps some, or they had requests in the window. Raises StatusError."""
-        job = self._answers.job(question.job)
+        """Whether the job is to have workers: it always keeps some, or they had requests in the window. Raises MetricError."""
+        job = self._metrics.job(question.job)
         if _kept(job) > 0:
             return True
         if self._at_rest(job):
             return False
-        scaling_metrics = self._answers.scaling_metrics(job)
+        scaling_metrics = self._metrics.scaling_metrics(job)
         load = scaling_metrics.load
         return bool(load.arrived or load.count or load.busy or scaling_metrics.workers.queued)
 
     def value(self, question: Question) -> float:
-        """The metric, in its own unit. Raises StatusError."""
-        job = self._answers.job(question.job)
+        """The metric, in its own unit. Raises MetricError."""
+        job = self._metrics.job(question.job)
         if question.metric == DESIRED and self._at_rest(job):
             return float(_kept(job))
-        query = Query(VERSIONS[0], job.key.namespace, RESOURCE, job.key.name, question.metric, Selector(), Selector())
-        (found,) = self._answers.answer(query)
+        (found,) = self._metrics.values(Query(job.key.namespace, job.key.name, question.metric))
         return found.milli / 1000
 
     def _at_rest(self, job: Job) -> bool:

@@ -5,7 +5,6 @@ import logging
 import socket
 from asyncio import BaseTransport
 from collections.abc import Awaitable, Callable
-from http import HTTPStatus
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -18,8 +17,7 @@ from h2.settings import SettingCodes
 from inference_operator.autoscaling.keda import messages
 from inference_operator.autoscaling.keda.questions import Question, parse
 from inference_operator.autoscaling.keda.scaler import Scaler
-from inference_operator.autoscaling.metricsapi.answers import Answers
-from inference_operator.autoscaling.metricsapi.documents import StatusError
+from inference_operator.autoscaling.metrics import MetricError, MetricFault, Metrics
 from inference_operator.runtime.clock import Clock
 from inference_operator.settings import Settings
 from inference_operator.state.store import Store
@@ -37,9 +35,9 @@ _UNFINISHED_BYTES = 1 << 18
 _CONNECTIONS = 32
 
 _STATUSES = {
-    HTTPStatus.BAD_REQUEST: Status.INVALID_ARGUMENT,
-    HTTPStatus.NOT_FOUND: Status.NOT_FOUND,
-    HTTPStatus.SERVICE_UNAVAILABLE: Status.UNAVAILABLE,
+    MetricFault.INVALID: Status.INVALID_ARGUMENT,
+    MetricFault.NOT_FOUND: Status.NOT_FOUND,
+    MetricFault.UNAVAILABLE: Status.UNAVAILABLE,
 }
 
 
@@ -112,8 +110,8 @@ async def _received(stream: Stream[Any, Any]) -> Any:
 def _answered(do: Callable[[Any], Any], request: Any) -> Any:
     try:
         return do(request)
-    except StatusError as error:
-        raise GRPCError(_STATUSES[error.code], str(error)) from error
+    except MetricError as error:
+        raise GRPCError(_STATUSES[error.fault], str(error)) from error
 
 
 class _Protocol(H2Protocol):
@@ -169,7 +167,7 @@ class KedaScaler:
     """The whole of it, as the composition root sees it. Every replica serves, from its own looks at the workers."""
 
     def __init__(self, store: Store, clock: Clock, settings: Settings) -> None:
-        answers = Answers(store, clock, round_seconds=settings.telemetry_seconds)
+        answers = Metrics(store, clock, round_seconds=settings.telemetry_seconds)
         self._service = ExternalScaler(Scaler(store, answers), seconds=settings.telemetry_seconds)
         self.port = settings.keda_scaler.port
 

@@ -3,7 +3,7 @@
 from inference_operator.autoscaling.metricsapi.authentication import Identity
 from inference_operator.autoscaling.metricsapi.cache import TimedCache
 from inference_operator.autoscaling.metricsapi.documents import METRICS_GROUP
-from inference_operator.autoscaling.metricsapi.queries import Discovery, Query
+from inference_operator.autoscaling.metricsapi.queries import Discovery, MetricRequest
 from inference_operator.kube.ports import KubeClient, Raw
 
 SECONDS = 10.0
@@ -18,7 +18,7 @@ class Access:
         self._kube = kube
         self._cache = cache
 
-    async def allows(self, identity: Identity, what: Discovery | Query) -> bool:
+    async def allows(self, identity: Identity, what: Discovery | MetricRequest) -> bool:
         """Whether it is allowed. Raises OperatorError when that can't be found out."""
         if MASTERS in identity.groups:
             return True
@@ -31,7 +31,7 @@ class Access:
         return bool((answer.get("status") or {}).get("allowed"))
 
 
-def review(identity: Identity, what: Discovery | Query) -> Raw:
+def review(identity: Identity, what: Discovery | MetricRequest) -> Raw:
     """The spec of a SubjectAccessReview. The metric is a subresource of the object, as the path has it."""
     user: Raw = {
         "user": identity.name,
@@ -44,10 +44,10 @@ def review(identity: Identity, what: Discovery | Query) -> Raw:
     attributes = {
         "group": METRICS_GROUP,
         "version": what.version,
-        "namespace": what.namespace,
+        "namespace": what.query.namespace,
         "resource": what.resource,
-        "subresource": what.metric,
-        "name": what.name,
+        "subresource": what.query.metric,
+        "name": what.query.name,
         "verb": "get",
     }
     return {**user, "resourceAttributes": attributes}

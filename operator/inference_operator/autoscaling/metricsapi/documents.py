@@ -1,15 +1,13 @@
 """The documents of custom.metrics.k8s.io, in both versions, and metav1.Status for what goes wrong."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 
 from inference_operator.api import job as job_api
 from inference_operator.api.schema import API_VERSION, GROUP, rfc3339
-from inference_operator.autoscaling.metricsapi.selectors import Selector
-from inference_operator.state.objects import Key
+from inference_operator.autoscaling.metrics import Value
+from inference_operator.autoscaling.selectors import Selector
 
 Document = dict[str, Any]
 
@@ -47,17 +45,6 @@ class StatusError(Exception):
             "reason": _REASONS[self.code],
             "code": int(self.code),
         }
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """One metric of one job; `milli` is in thousandths of the metric's unit."""
-
-    key: Key
-    metric: str
-    milli: int
-    time: datetime
-    window_seconds: int
 
 
 def group() -> Document:

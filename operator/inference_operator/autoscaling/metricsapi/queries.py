@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from inference_operator.autoscaling.metrics import Query
 from inference_operator.autoscaling.metricsapi.documents import METRICS_GROUP, VERSIONS, StatusError
-from inference_operator.autoscaling.metricsapi.selectors import Selector, SelectorError, parse_selector
-
-ALL = "*"
+from inference_operator.autoscaling.selectors import SelectorError, parse_selector
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,19 +18,15 @@ class Discovery:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
-    """A metric of one object, or of all (`name` is ALL) that the selector matches."""
+class MetricRequest:
+    """A query, the resource that it is about, and the version of the API in which its answer is to be."""
 
     version: str
-    namespace: str
     resource: str
-    name: str
-    metric: str
-    objects: Selector
-    series: Selector
+    query: Query
 
 
-def parse(parts: tuple[str, ...], query: Mapping[str, str]) -> Discovery | Query:
+def parse(parts: tuple[str, ...], query: Mapping[str, str]) -> Discovery | MetricRequest:
     """Read the parts of a path, each percent-decoded by itself (`%2A` is `*`).
 
     Raises StatusError: 404, or 400 for a bad selector.
@@ -54,10 +49,10 @@ def _served(group: str, version: str) -> bool:
     return group == METRICS_GROUP and version in VERSIONS
 
 
-def _query(version: str, namespace: str, resource: str, name: str, metric: str, query: Mapping[str, str]) -> Query:
+def _query(version: str, namespace: str, resource: str, name: str, metric: str, query: Mapping[str, str]) -> MetricRequest:
     try:
         objects = parse_selector(query.get("labelSelector", ""))
         series = parse_selector(query.get("metricLabelSelector", ""))
     except SelectorError as error:
         raise StatusError(HTTPStatus.BAD_REQUEST, str(error)) from error
-    return Query(version, namespace, resource, name, metric, objects, series)
+    return MetricRequest(version, resource, Query(namespace, name, metric, objects, series))

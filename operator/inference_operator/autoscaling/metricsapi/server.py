@@ -9,12 +9,12 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
+from inference_operator.autoscaling.metrics import METRICS, MetricError, MetricFault, Metrics
 from inference_operator.autoscaling.metricsapi import documents
-from inference_operator.autoscaling.metricsapi.answers import METRICS, Answers
 from inference_operator.autoscaling.metricsapi.authentication import FrontProxy, Identity, Tokens, trusting
 from inference_operator.autoscaling.metricsapi.authorization import Access
 from inference_operator.autoscaling.metricsapi.documents import StatusError
-from inference_operator.autoscaling.metricsapi.queries import Discovery, Query, parse
+from inference_operator.autoscaling.metricsapi.queries import Discovery, MetricRequest, parse
 from inference_operator.errors import OperatorError
 
 log = logging.getLogger(__name__)
@@ -24,11 +24,18 @@ _HEALTH = frozenset({"/healthz", "/livez", "/readyz"})
 _GRACE_SECONDS = 1.0
 
 
+_CODES = {
+    MetricFault.INVALID: HTTPStatus.BAD_REQUEST,
+    MetricFault.NOT_FOUND: HTTPStatus.NOT_FOUND,
+    MetricFault.UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+
+
 class Front:
     """Answers requests that have come through TLS."""
 
-    def __init__(self, answers: Answers, tokens: Tokens, access: Access) -> None:
-        self._answers = answers
+    def __init__(self, metrics: Metrics, tokens: Tokens, access: Access) -> None:
+        self._metrics = metrics
         self._tokens = tokens
         self._access = access
         self.front_proxy: FrontProxy | None = None
@@ -66,8 +73,15 @@ class Front:
                 return documents.group()
             case Discovery(version=version) if version is not None:
                 return documents.resources(version, METRICS)
-        assert isinstance(what, Query)
-        return documents.values(what.version, self._answers.answer(what), what.series)
+        assert isinstance(what, MetricRequest)
+        query = what.query
+        if what.resource != documents.RESOURCE or not query.namespace:
+            missing = f"metric {query.metric} of {what.resource or 'objects'}"
+            raise StatusError(HTTPStatus.NOT_FOUND, f"there is no {missing}; InferenceJobs have {', '.join(METRICS)}")
+        try:
+            return documents.values(what.version, self._metrics.values(query), query.series)
+        except MetricError as error:
+            raise StatusError(_CODES[error.fault], str(error)) from error
 
     async def _identity(self, request: web.Request) -> Identity | None:
         transport = request.transport

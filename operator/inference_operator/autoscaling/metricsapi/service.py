@@ -5,8 +5,8 @@ import logging
 import ssl
 from functools import partial
 
+from inference_operator.autoscaling.metrics import Metrics
 from inference_operator.autoscaling.metricsapi import certificates
-from inference_operator.autoscaling.metricsapi.answers import Answers
 from inference_operator.autoscaling.metricsapi.authentication import CONFIG_PATH, FrontProxy, Tokens, parse_front_proxy, token_cache
 from inference_operator.autoscaling.metricsapi.authorization import SECONDS, Access
 from inference_operator.autoscaling.metricsapi.cache import TimedCache
@@ -42,7 +42,7 @@ class CustomMetricsService:
         self._registration = Registration(kube, namespace=namespace, service=mine.service, owner=mine.owner)
         tokens = Tokens(kube, token_cache(clock.monotonic))
         access = Access(kube, TimedCache(clock.monotonic, seconds=SECONDS))
-        answers = Answers(store, clock, round_seconds=settings.telemetry_seconds)
+        answers = Metrics(store, clock, round_seconds=settings.telemetry_seconds)
         self._front = Front(answers, tokens, access)
         self._port = mine.port
         self._bundle: Bundle | None = None

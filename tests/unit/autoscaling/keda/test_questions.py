@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_operator.autoscaling.keda.questions import Question, parse
-from inference_operator.autoscaling.metricsapi.documents import StatusError
+from inference_operator.autoscaling.metrics import MetricError, MetricFault
 from inference_operator.state.objects import Key
 
 
@@ -36,14 +36,14 @@ def test_what_is_kedas_own_does_not_matter() -> None:
     ],
 )
 def test_what_asks_for_nothing_is_told_what_to_write(metadata: dict[str, str], says: str) -> None:
-    with pytest.raises(StatusError, match=says) as caught:
+    with pytest.raises(MetricError, match=says) as caught:
         parse("demo", metadata)
 
-    assert caught.value.code == 400
+    assert caught.value.fault is MetricFault.INVALID
 
 
 def test_without_a_namespace_no_job_is_meant() -> None:
-    with pytest.raises(StatusError):
+    with pytest.raises(MetricError):
         parse("", {"job": "magika"})
 
 
@@ -53,7 +53,7 @@ VALUES = st.sampled_from(["magika", "other/magika", "inference_queue_depth", "5"
 
 @given(st.dictionaries(KEYS, VALUES))
 def test_no_metadata_reach_into_another_namespace(metadata: dict[str, str]) -> None:
-    with suppress(StatusError):
+    with suppress(MetricError):
         found = parse("demo", metadata)
         assert found.job == Key("demo", metadata["job"])
         assert found.target > 0

@@ -8,13 +8,12 @@ import pytest
 from inference_operator.api.job import Serve
 from inference_operator.autoscaling.keda.questions import Question
 from inference_operator.autoscaling.keda.scaler import Scaler
-from inference_operator.autoscaling.metricsapi.answers import Answers
-from inference_operator.autoscaling.metricsapi.documents import StatusError
+from inference_operator.autoscaling.metrics import MetricError, MetricFault, Metrics
 from inference_operator.state.load import Load, Recommendation, ScalingMetrics, Why, Workers
 from inference_operator.state.objects import Job, Key, PodPhase
 from inference_operator.state.store import Store
 from tests.builders import a_job, a_load, a_pod
-from tests.unit.autoscaling.metricsapi.test_answers import ROUND, Clock, scaling_metrics, store_with
+from tests.unit.autoscaling.test_metrics import ROUND, Clock, scaling_metrics, store_with
 
 QUESTION = Question(Key("default", "job"), "inference_desired_replicas", 1.0)
 IDLE = ScalingMetrics(Clock.seconds, Load(seconds=15.0), Workers(1, 1), Recommendation(1, Why.IDLE))
@@ -25,7 +24,7 @@ def a_service(*, least: int = 0, replicas: int = 1, **more: Any) -> Job:
 
 
 def scaler(store: Store) -> Scaler:
-    return Scaler(store, Answers(store, Clock(), round_seconds=ROUND))
+    return Scaler(store, Metrics(store, Clock(), round_seconds=ROUND))
 
 
 def active(store: Store) -> bool:
@@ -36,12 +35,12 @@ def value(store: Store, **more: Any) -> float:
     return scaler(store).value(replace(QUESTION, **more))
 
 
-def refused(store: Store, **more: Any) -> list[int]:
+def refused(store: Store, **more: Any) -> list[MetricFault]:
     codes = []
     for ask in (scaler(store).active, scaler(store).value):
-        with pytest.raises(StatusError) as caught:
+        with pytest.raises(MetricError) as caught:
             ask(replace(QUESTION, **more))
-        codes.append(int(caught.value.code))
+        codes.append(caught.value.fault)
     return codes
 
 
@@ -82,7 +81,7 @@ def test_a_service_at_zero_is_known_to_be_at_rest() -> None:
 
     assert not active(store)
     assert value(store) == 0.0
-    with pytest.raises(StatusError):
+    with pytest.raises(MetricError):
         value(store, metric="inference_latency_ms")
 
 
@@ -109,20 +108,20 @@ def test_a_worker_that_starts_is_neither_rest_nor_activity() -> None:
     store = store_with(job, None, ready=0)
     store.put_pod(a_pod(job, phase=PodPhase.PENDING, ready=False))
 
-    assert refused(store) == [503, 503]
+    assert refused(store) == [MetricFault.UNAVAILABLE] * 2
 
 
 def test_what_is_not_known_is_an_error() -> None:
     job = a_service()
 
-    assert refused(store_with(job, None)) == [503, 503]
-    assert refused(store_with(job, scaling_metrics(measured=0))) == [503, 503]
-    assert refused(store_with(job, scaling_metrics(age=5.1))) == [503, 503]
-    assert refused(store_with(job, scaling_metrics()), job=Key("default", "other")) == [404, 404]
-    assert refused(store_with(job, scaling_metrics()), job=Key("other", "job")) == [404, 404]
+    assert refused(store_with(job, None)) == [MetricFault.UNAVAILABLE] * 2
+    assert refused(store_with(job, scaling_metrics(measured=0))) == [MetricFault.UNAVAILABLE] * 2
+    assert refused(store_with(job, scaling_metrics(age=5.1))) == [MetricFault.UNAVAILABLE] * 2
+    assert refused(store_with(job, scaling_metrics()), job=Key("default", "other")) == [MetricFault.NOT_FOUND] * 2
+    assert refused(store_with(job, scaling_metrics()), job=Key("other", "job")) == [MetricFault.NOT_FOUND] * 2
 
 
 def test_what_does_not_serve_is_never_at_rest() -> None:
-    assert refused(store_with(a_job(replicas=0), None, ready=0)) == [503, 503]
+    assert refused(store_with(a_job(replicas=0), None, ready=0)) == [MetricFault.UNAVAILABLE] * 2
     suspended = a_service(least=2, replicas=1, suspend=True)
-    assert refused(store_with(suspended, None, ready=0)) == [503, 503]
+    assert refused(store_with(suspended, None, ready=0)) == [MetricFault.UNAVAILABLE] * 2

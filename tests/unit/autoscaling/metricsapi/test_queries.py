@@ -2,8 +2,9 @@
 
 import pytest
 
+from inference_operator.autoscaling.metrics import ALL
 from inference_operator.autoscaling.metricsapi.documents import StatusError
-from inference_operator.autoscaling.metricsapi.queries import ALL, Discovery, Query, parse
+from inference_operator.autoscaling.metricsapi.queries import Discovery, MetricRequest, parse
 
 HEAD = ("apis", "custom.metrics.k8s.io", "v1beta2")
 JOBS = "inferencejobs.inference.myorg"
@@ -18,17 +19,19 @@ def test_one_object_and_all() -> None:
     one = parse((*HEAD, "namespaces", "n", JOBS, "j", "m"), {})
     everything = parse((*HEAD, "namespaces", "n", JOBS, "*", "m"), {"labelSelector": "a=b", "metricLabelSelector": "signal"})
 
-    assert isinstance(one, Query) and (one.namespace, one.resource, one.name, one.metric) == ("n", JOBS, "j", "m")
-    assert isinstance(everything, Query) and everything.name == ALL
-    assert everything.objects.matches({"a": "b"}) and not everything.objects.matches({})
-    assert not everything.series.matches({})
+    assert isinstance(one, MetricRequest)
+    assert (one.query.namespace, one.resource, one.query.name, one.query.metric) == ("n", JOBS, "j", "m")
+    assert isinstance(everything, MetricRequest) and everything.query.name == ALL
+    assert everything.query.objects.matches({"a": "b"}) and not everything.query.objects.matches({})
+    assert not everything.query.series.matches({})
 
 
 def test_the_namespace_itself_and_cluster_scoped_objects() -> None:
     namespace, node = parse((*HEAD, "namespaces", "n", "metrics", "m"), {}), parse((*HEAD, "nodes", "x", "m"), {})
 
-    assert isinstance(namespace, Query) and (namespace.resource, namespace.name, namespace.namespace) == ("namespaces", "n", "n")
-    assert isinstance(node, Query) and (node.resource, node.name, node.namespace) == ("nodes", "x", "")
+    assert isinstance(namespace, MetricRequest)
+    assert (namespace.resource, namespace.query.name, namespace.query.namespace) == ("namespaces", "n", "n")
+    assert isinstance(node, MetricRequest) and (node.resource, node.query.name, node.query.namespace) == ("nodes", "x", "")
 
 
 @pytest.mark.parametrize(

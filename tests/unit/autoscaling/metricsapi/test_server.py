@@ -284,7 +284,7 @@ async def test_health_needs_no_name(bench: Bench) -> None:
 
 
 async def test_a_bug_is_told_without_its_words(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench.service._front._answers, "answer", lambda _: 1 // 0)
+    monkeypatch.setattr(bench.service._front._metrics, "values", lambda _: 1 // 0)
     code, body = await bench.ask(client=bench.proxy(), headers=remote())
 
     assert (code, body["reason"]) == (500, "InternalError")

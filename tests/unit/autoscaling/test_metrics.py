@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from inference_operator.api.job import Serve
-from inference_operator.autoscaling.metricsapi.answers import METRICS, Answers
-from inference_operator.autoscaling.metricsapi.documents import RESOURCE, StatusError, Value, values
-from inference_operator.autoscaling.metricsapi.queries import Query
-from inference_operator.autoscaling.metricsapi.selectors import Selector, parse_selector
+from inference_operator.autoscaling.metrics import METRICS, MetricError, MetricFault, Metrics, Query, Value
+from inference_operator.autoscaling.metricsapi.documents import values
+from inference_operator.autoscaling.selectors import Selector, parse_selector
 from inference_operator.state.load import Recommendation, ScalingMetrics, Why, Workers
 from inference_operator.state.objects import Job, PodPhase
 from inference_operator.state.store import Store
@@ -51,14 +50,14 @@ JOB = a_job(serve=Serve(latency_target_milliseconds=100, max_replicas=9), replic
 
 
 def ask(store: Store, metric: str = "inference_latency_ms", name: str = "job", **more: Any) -> list[Value]:
-    given = {"namespace": "default", "resource": RESOURCE, "objects": Selector(), "series": Selector(), **more}
-    return Answers(store, Clock(), round_seconds=ROUND).answer(Query("v1beta2", name=name, metric=metric, **given))
+    given = {"namespace": "default", "objects": Selector(), "series": Selector(), **more}
+    return Metrics(store, Clock(), round_seconds=ROUND).values(Query(name=name, metric=metric, **given))
 
 
-def refused(store: Store, metric: str = "inference_latency_ms", **more: Any) -> tuple[int, str]:
-    with pytest.raises(StatusError) as caught:
+def refused(store: Store, metric: str = "inference_latency_ms", **more: Any) -> tuple[MetricFault, str]:
+    with pytest.raises(MetricError) as caught:
         ask(store, metric, **more)
-    return int(caught.value.code), str(caught.value)
+    return caught.value.fault, str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +94,10 @@ def test_a_measure_tells_when_it_was_made_by_our_clock() -> None:
 
 
 def test_what_is_not_known_is_an_error() -> None:
-    assert refused(store_with(JOB, None)) == (503, "InferenceJob default/job was not measured yet, or does not serve")
+    assert refused(store_with(JOB, None)) == (
+        MetricFault.UNAVAILABLE,
+        "InferenceJob default/job was not measured yet, or does not serve",
+    )
     assert "none of the 2 ready workers" in refused(store_with(JOB, scaling_metrics(measured=0)))[1]
     assert "too old" in refused(store_with(JOB, scaling_metrics(age=5.1)))[1]
     assert "is ready and measured yet" in refused(store_with(JOB, scaling_metrics(ready=0, measured=0)))[1]
@@ -106,10 +108,9 @@ def test_what_is_not_known_is_an_error() -> None:
 def test_what_does_not_exist_is_not_found() -> None:
     store = store_with(JOB, scaling_metrics())
 
-    assert refused(store, name="other") == (404, "there is no InferenceJob 'other' in 'default'")
-    assert refused(store, "cpu")[0] == 404
-    assert refused(store, resource="pods")[0] == 404
-    assert refused(store, namespace="")[0] == 404
+    assert refused(store, name="other") == (MetricFault.NOT_FOUND, "there is no InferenceJob 'other' in 'default'")
+    assert refused(store, "cpu")[0] is MetricFault.NOT_FOUND
+    assert refused(store, namespace="")[0] is MetricFault.NOT_FOUND
 
 
 def test_the_recommendation_series_goes_by_the_same_name() -> None:
@@ -119,15 +120,15 @@ def test_the_recommendation_series_goes_by_the_same_name() -> None:
 
     # ceil(149.999 / 100 * 2) = 3, as the HPA computes it.
     assert (recommendation.milli, measured.milli) == (149_999, 250_000)
-    assert refused(store, series=parse_selector("signal=x"))[0] == 404
+    assert refused(store, series=parse_selector("signal=x"))[0] is MetricFault.NOT_FOUND
 
 
 def test_a_job_without_a_target_can_not_be_steered() -> None:
     job = a_job(serve=Serve())
     store = store_with(job, ScalingMetrics(Clock.seconds, a_load(0.1), Workers(2, 2)))
 
-    assert refused(store, series=parse_selector("signal=recommended"))[0] == 404
-    assert refused(store, "inference_desired_replicas")[0] == 404
+    assert refused(store, series=parse_selector("signal=recommended"))[0] is MetricFault.NOT_FOUND
+    assert refused(store, "inference_desired_replicas")[0] is MetricFault.NOT_FOUND
     assert len(ask(store)) == 1
 
 

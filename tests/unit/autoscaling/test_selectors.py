@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_operator.autoscaling.metricsapi.selectors import LabelSelectorRequirement, Selector, SelectorError, parse_selector
+from inference_operator.autoscaling.selectors import LabelSelectorRequirement, Selector, SelectorError, parse_selector
 
 LABELS = {"app": "web", "tier": "front", "size": "10", "empty": "", "a.io/b": "c"}
 

@@ -1,18 +1,61 @@
-"""The values of metrics, from what the last round of telemetry has found. What is not known is an error, never a number."""
+"""The metrics of InferenceJobs by name, for whoever scales by them. What is not known is an error, never a number."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from http import HTTPStatus
+from enum import Enum
 
 from inference_operator.autoscaling.controller import counts_for_hpa
 from inference_operator.autoscaling.hpa_manifest import METRIC, RECOMMENDED, SIGNAL
-from inference_operator.autoscaling.metricsapi.documents import RESOURCE, StatusError, Value
-from inference_operator.autoscaling.metricsapi.queries import ALL, Query
 from inference_operator.autoscaling.recommender import recommended_milliseconds
+from inference_operator.autoscaling.selectors import Selector
 from inference_operator.runtime.clock import Clock
 from inference_operator.state.load import ScalingMetrics
 from inference_operator.state.objects import Job, Key
 from inference_operator.state.store import Store
+
+
+class MetricFault(Enum):
+    """Why a metric has no value."""
+
+    INVALID = "what is asked for can't be read"
+    NOT_FOUND = "there is no such job, metric or series"
+    UNAVAILABLE = "it can't be told now"
+
+
+class MetricError(Exception):
+    """A question without an answer; the message is for whoever reads the conditions of an HPA or a ScaledObject."""
+
+    def __init__(self, fault: MetricFault, message: str) -> None:
+        super().__init__(message)
+        self.fault = fault
+
+
+ALL = "*"
+_ANY = Selector()
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A metric of one job, or of all (`name` is ALL) whose labels `objects` matches; `series` selects by the metric's labels."""
+
+    namespace: str
+    name: str
+    metric: str
+    objects: Selector = _ANY
+    series: Selector = _ANY
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One metric of one job; `milli` is in thousandths of the metric's unit."""
+
+    key: Key
+    metric: str
+    milli: int
+    time: datetime
+    window_seconds: int
+
 
 # Rounds after which scaling metrics are no news any more.
 _STALE_ROUNDS = 5
@@ -24,7 +67,7 @@ _Number = Callable[[ScalingMetrics], float]
 
 def _desired(scaling_metrics: ScalingMetrics) -> float:
     if scaling_metrics.recommendation is None:
-        raise StatusError(HTTPStatus.NOT_FOUND, "the job has no serve.latencyTargetMilliseconds, so no number is wanted")
+        raise MetricError(MetricFault.NOT_FOUND, "the job has no serve.latencyTargetMilliseconds, so no number is wanted")
     return scaling_metrics.recommendation.desired
 
 
@@ -38,7 +81,7 @@ METRICS: Mapping[str, _Number] = {
 }
 
 
-class Answers:
+class Metrics:
     """Looks values up in the store."""
 
     def __init__(self, store: Store, clock: Clock, *, round_seconds: float) -> None:
@@ -46,20 +89,19 @@ class Answers:
         self._clock = clock
         self._stale = _STALE_ROUNDS * round_seconds
 
-    def answer(self, query: Query) -> list[Value]:
-        """All values that a query asks for. Raises StatusError."""
-        if query.resource != RESOURCE or query.metric not in METRICS or not query.namespace:
-            what = f"metric {query.metric} of {query.resource or 'objects'}"
-            raise StatusError(HTTPStatus.NOT_FOUND, f"there is no {what}; InferenceJobs have {', '.join(METRICS)}")
+    def values(self, query: Query) -> list[Value]:
+        """Return all values that a query asks for. Raises MetricError."""
+        if query.metric not in METRICS:
+            raise MetricError(MetricFault.NOT_FOUND, f"there is no metric {query.metric}; InferenceJobs have {', '.join(METRICS)}")
         if query.name != ALL:
             return [self._value(self.job(Key(query.namespace, query.name)), query)]
         return self._of_all(query)
 
     def job(self, key: Key) -> Job:
-        """The job. Raises StatusError: 404."""
+        """The job. Raises MetricError."""
         job = self._store.jobs.get(key)
         if job is None:
-            raise StatusError(HTTPStatus.NOT_FOUND, f"there is no InferenceJob {key.name!r} in {key.namespace!r}")
+            raise MetricError(MetricFault.NOT_FOUND, f"there is no InferenceJob {key.name!r} in {key.namespace!r}")
         return job
 
     def _of_all(self, query: Query) -> list[Value]:
@@ -69,7 +111,7 @@ class Answers:
                 continue
             try:
                 found.append(self._value(job, query))
-            except StatusError:
+            except MetricError:
                 # A list tells what is known; who needs one object asks for it and is told what is wrong.
                 continue
         return found
@@ -84,19 +126,19 @@ class Answers:
         return Value(job.key, query.metric, milli, self._measured_at(scaling_metrics), round(scaling_metrics.load.seconds))
 
     def scaling_metrics(self, job: Job) -> ScalingMetrics:
-        """What is known of its workers. Raises StatusError: 503, while that is nothing or too old."""
+        """What is known of its workers. Raises MetricError while that is nothing or too old."""
         scaling_metrics = self._store.scaling_metrics.get(job.uid)
-        unavailable = HTTPStatus.SERVICE_UNAVAILABLE
+        unavailable = MetricFault.UNAVAILABLE
         if scaling_metrics is None:
-            raise StatusError(unavailable, f"InferenceJob {job.key} was not measured yet, or does not serve")
+            raise MetricError(unavailable, f"InferenceJob {job.key} was not measured yet, or does not serve")
         workers = scaling_metrics.workers
         if self._clock.monotonic() - scaling_metrics.time > self._stale:
-            raise StatusError(unavailable, f"the last look at the workers of InferenceJob {job.key} is too old")
+            raise MetricError(unavailable, f"the last look at the workers of InferenceJob {job.key} is too old")
         if workers.ready and not workers.measured and not workers.left_out:
             text = f"none of the {workers.ready} ready workers of InferenceJob {job.key} can be reached by the operator"
-            raise StatusError(unavailable, text)
+            raise MetricError(unavailable, text)
         if not workers.ready or scaling_metrics.load.seconds <= 0:
-            raise StatusError(unavailable, f"no worker of InferenceJob {job.key} is ready and measured yet")
+            raise MetricError(unavailable, f"no worker of InferenceJob {job.key} is ready and measured yet")
         return scaling_metrics
 
     @staticmethod
@@ -106,12 +148,12 @@ class Answers:
             return False
         if query.series.matches({SIGNAL: RECOMMENDED}):
             return True
-        raise StatusError(HTTPStatus.NOT_FOUND, f"{METRIC} has the series {SIGNAL}={_MEASURED} and {SIGNAL}={RECOMMENDED}")
+        raise MetricError(MetricFault.NOT_FOUND, f"{METRIC} has the series {SIGNAL}={_MEASURED} and {SIGNAL}={RECOMMENDED}")
 
     def _recommendation(self, job: Job, scaling_metrics: ScalingMetrics) -> int:
         target = job.spec.serve.latency_target_milliseconds if job.spec is not None and job.spec.serve is not None else None
         if job.spec is None or target is None or scaling_metrics.recommendation is None:
-            raise StatusError(HTTPStatus.NOT_FOUND, f"InferenceJob {job.key} has no serve.latencyTargetMilliseconds to scale by")
+            raise MetricError(MetricFault.NOT_FOUND, f"InferenceJob {job.key} has no serve.latencyTargetMilliseconds to scale by")
         ready = sum(counts_for_hpa(pod) for pod in self._store.workers_of(job.uid))
         return recommended_milliseconds(
             scaling_metrics.recommendation.desired, ready=ready, asked=job.spec.replicas, target_milliseconds=target

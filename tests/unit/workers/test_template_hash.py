@@ -1,0 +1,146 @@
+"""A field of the spec that changes a service's pod rolls the service out, and no other does."""
+
+from dataclasses import fields, replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from inference_operator.api.job import (
+    Accelerator,
+    Autoscaling,
+    AutoscalingMode,
+    Backend,
+    DeadlinePolicy,
+    EnvironmentVariable,
+    InferenceJobSpec,
+    Input,
+    ModelControl,
+    Output,
+    PodTemplate,
+    Resources,
+    Serve,
+    Toleration,
+)
+from inference_operator.settings import Backends, Settings, TorchScriptBackend, TritonBackend
+from inference_operator.state.objects import Job, Model
+from inference_operator.workers.options import classes, worker_resources
+from inference_operator.workers.pod import worker_pod
+from inference_operator.workers.template_hash import LEFT_OUT, template_hash, template_placement
+from tests.builders import DIGEST, SETTINGS, a_job, a_model, a_version, observed, resolved_of
+from tests.unit.scheduling.support import in_seconds
+
+MODEL = a_model("m", a_version("1"), a_version("2", uri="pvc://models/other.onnx"))
+WITH_ALL = msgspec.structs.replace(
+    SETTINGS, backends=Backends(triton=TritonBackend(image="triton"), torchscript=TorchScriptBackend(image="torch"))
+)
+JOB = a_job(model="m", serve=True)
+
+# Another value for each field of a service's spec. What is None belongs to batches alone.
+OTHER: dict[str, Any] = {
+    "model": "pvc://models/third.onnx",
+    "model_version": "1",
+    "model_digest": DIGEST,
+    "accelerator": Accelerator.CPU,
+    "deadline": in_seconds(60),
+    "deadline_policy": DeadlinePolicy.FIRM,
+    "priority": 7,
+    "batch_size": 9,
+    "backend": Backend.TRITON,
+    "input": None,
+    "output": None,
+    "serve": Serve(model_control=ModelControl.EXPLICIT),
+    "autoscaling": Autoscaling(mode=AutoscalingMode.EXTERNAL),
+    "replicas": 5,
+    "suspend": True,
+    "ttl_seconds_after_finished": 60,
+    "max_attempts": 9,
+    "resources": Resources(requests={"cpu": "3"}),
+    "node_selector": {"disk": "fast"},
+    "tolerations": [Toleration(key="spot", operator="Exists")],
+    "template": PodTemplate(env=[EnvironmentVariable(name="A", value="b")]),
+}
+
+
+def changed(**spec: Any) -> Job:
+    assert JOB.spec is not None
+    return replace(JOB, spec=replace(JOB.spec, **spec))
+
+
+def pods(job: Job, model: Model | None = MODEL, settings: Settings = WITH_ALL) -> list[dict[str, Any]]:
+    """The pods that the service would get, one for each class that it may run on."""
+    resolved = resolved_of(observed(job, model=model), settings)
+    spec = resolved.spec
+    return [
+        worker_pod(
+            job,
+            spec,
+            resolved.source,
+            worker_resources(spec, resolved.model, name, settings.accelerators[name]),
+            template_placement(name),
+            number=3,
+            revision="any",
+            mounts=resolved.claims,
+            settings=settings,
+            backend=resolved.backend,
+        )
+        for name in classes(spec.accelerator, settings)
+    ]
+
+
+def revision(job: Job, model: Model | None = MODEL, settings: Settings = WITH_ALL) -> str:
+    return resolved_of(observed(job, model=model), settings).revision
+
+
+def test_every_field_of_the_spec_is_looked_at() -> None:
+    assert set(OTHER) == {field.name for field in fields(InferenceJobSpec)}
+
+
+@pytest.mark.parametrize("name", [name for name, value in OTHER.items() if value is not None])
+def test_a_field_that_changes_the_pod_rolls_the_service_out_and_no_other_does(name: str) -> None:
+    job = changed(**{name: OTHER[name]})
+    # The attempt's number stands in the worker's configuration as well: both sides are built with the same.
+    pod_changes = pods(job) != pods(JOB)
+
+    assert (revision(job) != revision(JOB)) == pod_changes
+
+
+def test_tolerations_roll_a_service_out() -> None:
+    assert revision(changed(tolerations=OTHER["tolerations"])) != revision(JOB)
+
+
+def test_a_setting_that_changes_the_pod_rolls_the_service_out() -> None:
+    longer = msgspec.structs.replace(WITH_ALL, termination_grace_seconds=WITH_ALL.termination_grace_seconds + 1)
+
+    assert revision(JOB, settings=longer) != revision(JOB)
+
+
+def test_what_tells_one_worker_from_another_is_left_out() -> None:
+    first = pods(JOB)
+    for pod in first:
+        for head, key, *rest in LEFT_OUT:
+            if rest:
+                pod[head][key][rest[0]] = "another"
+            else:
+                pod[head][key] = "another"
+
+    assert template_hash(first) == template_hash(pods(JOB))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"input": Input(uri="pvc://data/other.npy")}, {"output": Output(uri="pvc://data/elsewhere")}, {"batch_size": 9}],
+    ids=["input", "output", "batch size"],
+)
+def test_what_a_batch_computes_is_its_revision(change: dict[str, Any]) -> None:
+    batch = a_job(model="m", items=10)
+    assert batch.spec is not None
+
+    assert revision(replace(batch, spec=replace(batch.spec, **change))) != revision(batch)
+
+
+def test_another_pod_template_does_not_make_a_batch_start_again() -> None:
+    batch = a_job(model="m", items=10)
+    assert batch.spec is not None
+
+    assert revision(replace(batch, spec=replace(batch.spec, template=OTHER["template"]))) == revision(batch)
