@@ -14,7 +14,7 @@ from typing import Any
 
 import aiohttp
 
-from bench.report import Bar, Result, at_most
+from bench.report import Result, Target, at_most
 from inference_operator.api.job import Serve
 from inference_operator.app import GC_THRESHOLDS
 from inference_operator.autoscaling.controller import Autoscale
@@ -44,10 +44,10 @@ def run(rounds: int) -> Result:
     finally:
         workers.kill()
         workers.join()
-    return Result(found, [_bar(found)])
+    return Result(found, [_target(found)])
 
 
-def _bar(found: list[dict[str, Any]]) -> Bar:
+def _target(found: list[dict[str, Any]]) -> Target:
     best = min(r["cpuSeconds"] for r in found if r["workers"] == 1000)
     return at_most("thousand", "seconds of CPU of a round of 1,000 workers, best", best, BOUND_SECONDS)
 
