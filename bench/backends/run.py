@@ -148,7 +148,7 @@ def _spent(server: Running) -> dict[int, tuple[int, float]]:
 
 def _rows_per_run(server: Running) -> float:
     stats = _stats(server)
-    return round(stats["inference_count"] / max(stats["execution_count"], 1), 2)
+    return round(float(stats["inference_count"]) / max(float(stats["execution_count"]), 1.0), 2)
 
 
 def _line(record: Record) -> str:

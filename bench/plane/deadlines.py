@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from bench.plane import kueue
@@ -75,11 +76,11 @@ async def _run(side: str, seed: int, jobs: list[SimJob]) -> Record:
                 await put_model(at.kube, name(job), work(job))
             with operator(at.plane, at.folder, **at.operator_settings(ACCELERATORS)) as running:
                 await running.leads()
-                record = await _play(at, side, jobs, FirmJobs(at), {"inference-operator": running.pid})
+                record = await _submit_all(at, side, jobs, FirmJobs(at), {"inference-operator": running.pid})
         else:
             flavors = (kueue.Flavor("gpu", PLACE, GPUS), kueue.Flavor("cpu", PLACE, CPUS))
             async with kueue.kueue(at, flavors, preempts=side == "kueue") as pid:
-                record = await _play(at, side, jobs, QueuedJobs(at, max(job.deadline for job in jobs)), {"kueue": pid})
+                record = await _submit_all(at, side, jobs, QueuedJobs(at, max(job.deadline for job in jobs)), {"kueue": pid})
     return {
         **record,
         "seed": seed,
@@ -168,14 +169,14 @@ class QueuedJobs:
         return sum(event.get("count") or 1 for event in events)
 
 
-async def _play(at: Stage, side: str, jobs: list[SimJob], party: FirmJobs | QueuedJobs, own: dict[str, int]) -> Record:
+async def _submit_all(at: Stage, side: str, jobs: list[SimJob], party: FirmJobs | QueuedJobs, own: dict[str, int]) -> Record:
     await asyncio.sleep(2)
     pids = at.pids(**own)
     mark, meter, begun = at.plane.mark(), Meter.of(pids), time.time()
     zero = begun + 0.5
     async with asyncio.TaskGroup() as group:
         for job in jobs:
-            group.create_task(_at(zero + job.arrival * TICK_SECONDS, lambda job=job: party.submit(job, zero)))  # type: ignore[misc]
+            group.create_task(_at(zero + job.arrival * TICK_SECONDS, partial(party.submit, job, zero)))
     last = zero + max(job.deadline for job in jobs) * TICK_SECONDS
     await _sleep_until(last)
     preemptions = await party.finish(60)

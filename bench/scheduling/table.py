@@ -1,7 +1,7 @@
 """Share of jobs on time: the operator's `schedule()` beside plain policies and the exact clairvoyant optimum."""
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -92,11 +92,9 @@ def _scenario(jobs: Sequence[list[SimJob]], *, error: float, key: tuple[object, 
 
 
 def _shares(jobs: Sequence[list[SimJob]], *, error: float) -> Shares:
-    policies: dict[str, Callable[[list[SimJob]], float]] = {
-        peer.name: lambda one, peer=peer: Simulation(one).run(peer).on_time for peer in PEERS
-    }
-    policies["ours"] = lambda one: Simulation(one).run(Ours(spread=error)).on_time
-    return {name: [policy(one) for one in jobs] for name, policy in policies.items()}
+    shares = {peer.name: [Simulation(one).run(peer).on_time for one in jobs] for peer in PEERS}
+    shares["ours"] = [Simulation(one).run(Ours(spread=error)).on_time for one in jobs]
+    return shares
 
 
 def _summaries(shares: Shares) -> dict[str, dict[str, float]]:

@@ -426,8 +426,8 @@ class ApiServer:
         call.status = 200
         try:
             await response.prepare(request)
-            while (event := await self._next_event(stream, shelf)) is not None:
-                await response.write(json.dumps(event).encode() + b"\n")
+            while (following := await self._next_event(stream, shelf)) is not None:
+                await response.write(json.dumps(following).encode() + b"\n")
         except ConnectionError:
             pass
         finally:

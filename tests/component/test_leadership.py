@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from tests.component.objects import a_batch, a_model, a_node, succeeded
-from tests.component.operators import QUICK_LEASE, Operator, Ward, until
+from tests.component.operators import QUICK_LEASE, Operator, Ward, until, until_status
 
 if TYPE_CHECKING:
     from tests.component.api_server import ApiServer
@@ -24,7 +24,7 @@ async def test_of_two_operators_only_the_holder_of_the_lease_writes(server: ApiS
     for name in ("a", "b", "c"):
         server.create(a_batch(name))
         await kubelet.play(name)
-        await until(lambda name=name: succeeded(server.get("inferencejobs", name)), f"{name}'s success")
+        await until_status(succeeded, server, name, f"{name}'s success")
 
     assert {c.who for c in server.writes()} == {"first"}
 

@@ -10,7 +10,7 @@ import pytest
 from tests.component.api_server import ApiServer, ConnectionCutError, RefusalError
 from tests.component.kubelet import Kubelet
 from tests.component.objects import a_batch, a_model, a_node, a_pod, a_server, condition, reason, succeeded
-from tests.component.operators import Operator, Ward, until
+from tests.component.operators import Operator, Ward, until, until_status
 
 if TYPE_CHECKING:
     from tests.component.api_server import Act, Call, Carry
@@ -288,7 +288,7 @@ async def _marker(server: ApiServer) -> None:
     """See another job through: what a hot loop would do meanwhile is plenty."""
     for number in range(10):
         server.create(a_batch(f"marker-{number}", model="unknown"))
-        await until(lambda number=number: reason(server.get("inferencejobs", f"marker-{number}")), "a marker")
+        await until_status(reason, server, f"marker-{number}")
 
 
 def _take_names(server: ApiServer) -> None:

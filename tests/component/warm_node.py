@@ -188,7 +188,7 @@ async def all_ready(node: WarmNode, count: int) -> list[Warm]:
         found = [w for w in node.running if node.server.has("pods", w.pod) and "podIP" in node.server.get("pods", w.pod)["status"]]
         return found if len(found) == count else []
 
-    return await until(ready, f"{count} warm workers: {[w.log.read_text()[-500:] for w in node.workers]}")  # type: ignore[no-any-return]
+    return await until(ready, f"{count} warm workers: {[w.log.read_text()[-500:] for w in node.workers]}")
 
 
 def _run(obj: Raw, address: str) -> None:

@@ -1,6 +1,7 @@
 """Kill -9 of the operator, of the worker's process, of its pod, at any point: the job ends once, no answer lost or doubled."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from tests.e2e.support import (
     a_batch,
     a_slow_batch,
     assert_every_item_answered_once,
+    has_progressed,
     kill_operator,
     kill_worker,
     progress,
@@ -76,7 +78,7 @@ def test_a_worker_that_always_dies_is_given_up_with_its_last_words(space: Space)
     uid = kube.get("ij", "hopeless")["metadata"]["uid"]
     for attempt in (1, 2):
         wait_reason(kube, "hopeless", "Running")
-        wait_for(lambda least=attempt: progress(space.folder, "hopeless") >= least, f"attempt {attempt} works")
+        wait_for(partial(has_progressed, space.folder, "hopeless", least=attempt), f"attempt {attempt} works")
         kill_worker(uid)
         if attempt == 1:
             wait_for(lambda: kube.get("ij", "hopeless")["status"].get("failedAttempts") == 1, "a failure is counted")

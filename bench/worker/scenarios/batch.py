@@ -74,7 +74,7 @@ def _input(model: Model, count: int, place: Path) -> Path:
     if len(arrays) == 1:
         np.save(folder_ / "rows.npy", next(iter(arrays.values())))
         return folder_ / "rows.npy"
-    np.savez(folder_ / "rows.npz", **arrays)
+    np.savez(folder_ / "rows.npz", allow_pickle=False, **arrays)
     return folder_ / "rows.npz"
 
 

@@ -53,8 +53,12 @@ HOOKS: list[tuple[type, str]] = [
 class Gate:
     """An engine whose runs wait for a gate, so that a batch gathers behind the first."""
 
-    inputs = outputs = (SPEC,)
-    provider, platform, rows, problem, memory_bytes = "CPUExecutionProvider", "test", None, None, 1
+    inputs: tuple[TensorSpec, ...] = (SPEC,)
+    outputs: tuple[TensorSpec, ...] = (SPEC,)
+    provider, platform = "CPUExecutionProvider", "test"
+    rows: int | None = None
+    problem: str | None = None
+    memory_bytes = 1
 
     def __init__(self) -> None:
         self.gate = threading.Event()

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from bench.local.jobs import batch_job, inference_job, warm_model
+from bench.local.jobs import Manifest, batch_job, inference_job, warm_model
 from bench.local.run import judge
 from inference_operator.settings import AcceleratorClass
 from inference_operator.state.parse import parse_job, parse_model
@@ -10,7 +10,7 @@ from inference_protocol.messages import CONFIG_VARIABLE, WorkerConfig
 
 DIGEST = "sha256:" + "b" * 64
 VERSION = {"name": "1", "uri": "pvc://data/digits/model.onnx", "digest": DIGEST}
-MODEL = {
+MODEL: Manifest = {
     "apiVersion": "inference.myorg/v1",
     "kind": "InferenceModel",
     "metadata": {"name": "digits", "namespace": "bench"},

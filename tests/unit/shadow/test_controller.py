@@ -4,7 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from inference_operator.controllers.scheduling_loop import FleetLoop
 from inference_operator.observability import metrics
+from inference_operator.scheduling.schedule import Schedule
 from inference_operator.scheduling.scheduler import schedule
 from inference_operator.scheduling.types import Decision, Fleet, PlacementRequest
 from inference_operator.shadow.comparison import MOST, Verdict, compare, shown, vetoed
@@ -82,7 +83,7 @@ def a_batch(name: str, deadline_in: float) -> PlacementRequest:
     return a_request(name, *OPTIONS, deadline_in=deadline_in)
 
 
-def passed(of: Fleet, policy: Given, clock: Callable[[], float] | None = None) -> dict[Key, Decision]:
+def passed(of: Fleet, policy: Given, clock: Callable[[], float] | None = None) -> Schedule:
     decisions = schedule(of, SETTINGS.cost, NOW)
     Shadow(policy, at_once, clock or Watch()).watch(of, decisions, NOW)
     return decisions
@@ -178,7 +179,11 @@ def test_a_pass_does_not_wait_for_the_last_look(counted: Callable[[], Counter[st
         return first_held(rows)
 
     def elsewhere(do: Callable[[], None]) -> None:
-        threading.Thread(target=lambda: (do(), done.set())).start()
+        def look() -> None:
+            do()
+            done.set()
+
+        threading.Thread(target=look).start()
 
     shadow = Shadow(Given(slow), elsewhere, Watch())
     decisions = schedule(fleet(*CROWD), SETTINGS.cost, NOW)
@@ -242,7 +247,7 @@ def test_answers_are_the_same_with_and_without(
 class Still:
     """A clock that stands."""
 
-    def now(self):  # type: ignore[no-untyped-def]
+    def now(self) -> datetime:
         return NOW
 
     def monotonic(self) -> float:
