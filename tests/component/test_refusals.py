@@ -129,6 +129,8 @@ async def test_our_own_pod_from_before_a_restart_is_taken_over_and_no_second_is_
     server.script_when(lambda c: c.method == "GET" and c.path == "/api/v1/pods" and not c.is_watch, _without_items)
     ward.start(server.url, who="successor")
     await until(lambda: [c for c in server.calls("POST", "/pods$") if c.status == 409], "AlreadyExists")
+    # A list after the pod has changed would hide that, too: from here on events tell of it.
+    await until(lambda: any(c.is_watch and c.who == "successor" and c.path == "/api/v1/pods" for c in server.journal), "the watch")
     await kubelet.play("job")
 
     await until(lambda: succeeded(server.get("inferencejobs", "job")), "the job's success")

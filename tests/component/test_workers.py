@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from inference_protocol.messages import HTTP_PORT, TELEMETRY_PATH, Latency, ModelFacts, Progress, Telemetry
+from tests import loopback
 from tests.component.api_server import RefusalError
 from tests.component.kubelet import SUCCESS
 from tests.component.objects import DIGEST, a_batch, a_model, a_node, a_server, condition, reason, succeeded
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from tests.component.kubelet import Kubelet
 
 # Loopback has room for many pods: each its own address, since all workers have the same port.
-ADDRESS = "127.83.12.5"
+ADDRESS = loopback.address(254)
 FACTS = ModelFacts(
     digest=DIGEST,
     provider="CPUExecutionProvider",
