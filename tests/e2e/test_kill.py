@@ -28,7 +28,6 @@ def truth(space: Space) -> np.ndarray:
     return truth_of_slow_batches(space.folder)
 
 
-# The kubelet doubles its wait after each crash, so a fourth would only test its patience.
 @pytest.mark.parametrize("threshold", [None, 1, 600])
 def test_a_batch_survives_its_operator(threshold: int | None, space: Space, truth: np.ndarray) -> None:
     kube, name = space.kube, f"orphan-{threshold or 0}"
