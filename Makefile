@@ -38,11 +38,19 @@ lint: venv ## style, types and import directions
 	.venv/bin/lint-imports
 	$(PYTHON) -m dev.lint.words
 
-# Cheap before dear: what a pure test can tell should not wait for a cluster.
-TESTS := tests/unit tests/simulation tests/fuzz tests/process tests/component tests/cluster tests/e2e
+# Cheap before dear: what a pure test can tell should not wait for a cluster. Each part runs whatever became of the one before.
+PURE := tests/unit tests/simulation tests/fuzz
+PROCESSES := tests/process tests/component
+CLUSTERS := tests/cluster tests/e2e
+# Tests of one file share what they start: each process begins with half of the files, and steals from the other at the end.
+BESIDE := -n 2 --dist worksteal
 
 test: lint ## every test, on a cluster of its own making
-	$(PYTHON) -m pytest $(TESTS)
+	@failed=0; set -x; \
+	$(PYTHON) -m pytest $(BESIDE) $(PURE) || failed=1; \
+	$(PYTHON) -m pytest $(BESIDE) $(PROCESSES) || failed=1; \
+	$(PYTHON) -m pytest $(CLUSTERS) || failed=1; \
+	{ set +x; } 2>/dev/null; exit $$failed
 
 test-engines: export INFERENCE_ENGINES = all
 test-engines: venv ## all of what holds for every back end (fetches PyTorch, 5 GB)

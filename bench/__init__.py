@@ -1,1 +1,1 @@
-"""Benchmarks: `make bench NAME=...` runs `bench/NAME` and writes `build/bench/NAME.json`. Bars are reported, never enforced."""
+"""Benchmarks: `make bench NAME=...` runs `bench/NAME` and writes `build/bench/NAME.json`. Targets are reported, never enforced."""

@@ -1,4 +1,4 @@
-"""`python -m bench NAME [--rounds N]`: run one benchmark, write its result, print its bars."""
+"""`python -m bench NAME [--rounds N]`: run one benchmark, write its result, print its targets."""
 
 import argparse
 import importlib
@@ -9,7 +9,7 @@ from bench.report import Result, write
 
 
 def main() -> int:
-    """Run it. The exit code says whether it could be measured, not whether the bars hold."""
+    """Run it. The exit code says whether it could be measured, not whether the targets hold."""
     names = sorted(path.parent.name for path in Path(__file__).parent.glob("*/run.py"))
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("name", choices=names)
@@ -17,8 +17,8 @@ def main() -> int:
     arguments = parser.parse_args()
     result: Result = importlib.import_module(f"bench.{arguments.name}.run").run(arguments.rounds)
     path = write(arguments.name, result)
-    for bar in result.bars:
-        print(f"{'holds' if bar.holds else 'MISSED':7} {bar.id:28} {bar.value:>12g} {bar.bound:12} {bar.what}")
+    for target in result.targets:
+        print(f"{'holds' if target.holds else 'MISSED':7} {target.id:28} {target.value:>12g} {target.bound:12} {target.what}")
     print(path)
     return 0
 

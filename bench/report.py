@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class Target:
     """One bound that we set ourselves, and what was measured against it."""
 
     id: str
@@ -23,22 +23,22 @@ class Bar:
     holds: bool
 
 
-def at_most(name: str, what: str, value: float, bound: float) -> Bar:
-    """A bar that holds when the value does not exceed the bound."""
-    return Bar(name, what, round(value, 4), f"<= {bound:g}", value <= bound)
+def at_most(name: str, what: str, value: float, bound: float) -> Target:
+    """A target that holds when the value does not exceed the bound."""
+    return Target(name, what, round(value, 4), f"<= {bound:g}", value <= bound)
 
 
-def at_least(name: str, what: str, value: float, bound: float) -> Bar:
-    """A bar that holds when the value reaches the bound."""
-    return Bar(name, what, round(value, 4), f">= {bound:g}", value >= bound)
+def at_least(name: str, what: str, value: float, bound: float) -> Target:
+    """A target that holds when the value reaches the bound."""
+    return Target(name, what, round(value, 4), f">= {bound:g}", value >= bound)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a benchmark returns: its rounds as it measured them, and its bars."""
+    """What a benchmark returns: its rounds as it measured them, and its targets."""
 
     rounds: list[dict[str, Any]]
-    bars: list[Bar] = field(default_factory=list)
+    targets: list[Target] = field(default_factory=list)
 
 
 def write(name: str, result: Result) -> Path:
@@ -51,7 +51,7 @@ def write(name: str, result: Result) -> Path:
         "commit": _git("rev-parse", "HEAD") + ("+changes" if _git("status", "--porcelain") else ""),
         "machine": _machine(),
         "rounds": result.rounds,
-        "bars": [asdict(bar) for bar in result.bars],
+        "targets": [asdict(target) for target in result.targets],
     }
     path.write_text(json.dumps(document, indent=1) + "\n")
     return path

@@ -9,7 +9,7 @@ mpl.use("svg")
 from matplotlib import pyplot as plt
 
 _BLUE, _ORANGE, _GREY = "#3b6fb6", "#d9822b", "#8a8f98"
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,

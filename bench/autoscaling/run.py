@@ -14,7 +14,7 @@ from bench.autoscaling.load import Plan, read
 from bench.autoscaling.service import TARGET_MILLISECONDS, job, plan
 from bench.autoscaling.stage import Watched, build, call, space
 from bench.autoscaling.watch import bins, legs, reversals
-from bench.report import Bar, Result, at_most
+from bench.report import Result, Target, at_most
 from examples.demo.cluster import ROOT, Kubectl
 
 # About half of what one such worker answers with all that a request costs it (some 26 a second), and a third more than it can.
@@ -35,9 +35,9 @@ def run(rounds: int) -> Result:
     parts = _parts()
     build()
     found = [one_round(period, steady, number) for number in range(max(1, rounds)) for period, steady in parts.items()]
-    bars = [bar for period in parts for bar in _bars(period, [r for r in found if r["periodSeconds"] == period])]
+    targets = [target for period in parts for target in _targets(period, [r for r in found if r["periodSeconds"] == period])]
     draw(found[-1], ROOT / "docs" / "pictures" / "autoscaling.svg")
-    return Result(found, bars)
+    return Result(found, targets)
 
 
 def _parts() -> dict[int, float]:
@@ -46,7 +46,7 @@ def _parts() -> dict[int, float]:
     return {int(period): float(steady) if steady else _STEADY[int(period)] for period, _, steady in given}
 
 
-def _bars(period: int, found: list[dict[str, Any]]) -> list[Bar]:
+def _targets(period: int, found: list[dict[str, Any]]) -> list[Target]:
     worst = max(r["legs"]["recovered"] if r["legs"]["recovered"] is not None else 1e9 for r in found)
     return [
         at_most(f"recovered-{period}s", "seconds from breach to recovered", worst, BOUNDS[period]),

@@ -89,7 +89,7 @@ class Api:
     """The API server over one connection: a kubectl a question would take a third of a core of what is measured."""
 
     def __init__(self, kube: Kubectl) -> None:
-        self._client = new_client_from_config(str(kube.kubeconfig))
+        self._client: Any = new_client_from_config(str(kube.kubeconfig))  # type: ignore[no-untyped-call]
         self.namespace = kube.namespace
 
     def get(self, path: str) -> dict[str, Any] | None:

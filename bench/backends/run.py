@@ -16,12 +16,12 @@ from bench.backends.sides import BUILT, sides
 from bench.backends.table import judge
 from bench.report import Result
 from bench.worker import requests
-from bench.worker.cells.context import Context, Record, digits, folder, noise
 from bench.worker.installs import programs
 from bench.worker.load import open_loop, saturate
 from bench.worker.models import Model
 from bench.worker.processes import CLIENT_CORE, end_leftovers
 from bench.worker.readiness import ask
+from bench.worker.scenarios.context import Context, Record, digits, folder, noise
 from bench.worker.sides import Running, running
 from dev.cache import locked
 from dev.console import DevError, say
@@ -63,7 +63,7 @@ def run(rounds: int) -> Result:
         end_leftovers()
         os.sched_setaffinity(0, cores)
     failed = context.failed | unable
-    records += [{"cell": "failed", "side": side, "reason": reason} for side, reason in failed.items()]
+    records += [{"scenario": "failed", "side": side, "reason": reason} for side, reason in failed.items()]
     return Result(records, judge(records))
 
 
@@ -85,7 +85,7 @@ def _model(context: Context, load: Load) -> list[Record]:
     records = []
     for number, side in context.turns():
         with context.may_fail(side, where=load.model.name), folder() as place:
-            record: Record = {"cell": load.model.name, "round": number, "side": side.name, **noise()}
+            record: Record = {"scenario": load.model.name, "round": number, "side": side.name, **noise()}
             with running(side, load.model, place) as server:
                 record |= _measured(server, load, number)
             records.append(record)
@@ -148,7 +148,7 @@ def _spent(server: Running) -> dict[int, tuple[int, float]]:
 
 def _rows_per_run(server: Running) -> float:
     stats = _stats(server)
-    return round(stats["inference_count"] / max(stats["execution_count"], 1), 2)
+    return round(float(stats["inference_count"]) / max(float(stats["execution_count"]), 1.0), 2)
 
 
 def _line(record: Record) -> str:

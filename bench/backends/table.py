@@ -1,4 +1,4 @@
-"""`python -m bench.backends.table [FILE]`: the last run as Markdown; and its bars."""
+"""`python -m bench.backends.table [FILE]`: the last run as Markdown; and its targets."""
 
 import json
 import sys
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.report import ROOT, Bar, at_least, at_most
-from bench.worker.bars import median
+from bench.report import ROOT, Target, at_least, at_most
 from bench.worker.table import spread
+from bench.worker.targets import median
 
 Record = dict[str, Any]
 _NAMES = {
@@ -30,8 +30,8 @@ def main() -> int:
 
 def tables(rounds: list[Record]) -> Iterator[str]:
     """A row for each back end of each model."""
-    for model in dict.fromkeys(record["cell"] for record in rounds if "requestsPerSecond" in record):
-        records = [record for record in rounds if record["cell"] == model and "requestsPerSecond" in record]
+    for model in dict.fromkeys(record["scenario"] for record in rounds if "requestsPerSecond" in record):
+        records = [record for record in rounds if record["scenario"] == model and "requestsPerSecond" in record]
         head = ("requests/s", "p50 ms", "p99 ms", "CPU µs a request", "MiB", "ready s", "a batch is worth")
         yield f"\n| {model} | " + " | ".join(head) + " |"
         yield "|" + "---|" * (len(head) + 1)
@@ -40,8 +40,8 @@ def tables(rounds: list[Record]) -> Iterator[str]:
             if found:
                 yield f"| {name} | " + " | ".join(_cells(found)) + " |"
     for record in rounds:
-        if record["cell"] == "failed" or "skipped" in record:
-            yield f"\n- not measured: {record.get('side', record['cell'])}: {record.get('reason') or record['skipped']}"
+        if record["scenario"] == "failed" or "skipped" in record:
+            yield f"\n- not measured: {record.get('side', record['scenario'])}: {record.get('reason') or record['skipped']}"
 
 
 def _cells(found: list[Record]) -> Iterator[str]:
@@ -52,20 +52,20 @@ def _cells(found: list[Record]) -> Iterator[str]:
         yield spread([record[key] for record in found], digits)
 
 
-def judge(rounds: list[Record]) -> list[Bar]:
-    """What we set ourselves; what was not measured has no bar."""
-    bars = []
-    for model in dict.fromkeys(record["cell"] for record in rounds if "requestsPerSecond" in record):
-        records = [record for record in rounds if record["cell"] == model]
+def judge(rounds: list[Record]) -> list[Target]:
+    """What we set ourselves; what was not measured has no target."""
+    targets = []
+    for model in dict.fromkeys(record["scenario"] for record in rounds if "requestsPerSecond" in record):
+        records = [record for record in rounds if record["scenario"] == model]
         rates = {side: median(records, side, "requestsPerSecond") for side in _NAMES}
         for other in ("torchscript", "triton"):
             ours, theirs = rates["onnx"], rates[other]
             if ours is not None and theirs is not None:
                 text = f"of {other}'s requests/s with ONNX Runtime in the worker, {model}"
-                bars.append(at_least(f"backends.{model}-{other}", text, ours / theirs, 1.0))
+                targets.append(at_least(f"backends.{model}-{other}", text, ours / theirs, 1.0))
         failed = sum(record.get("failed", 0) + _failures(record) for record in records)
-        bars.append(at_most(f"backends.{model}-failed", f"requests that failed, all back ends, {model}", failed, 0))
-    return bars
+        targets.append(at_most(f"backends.{model}-failed", f"requests that failed, all back ends, {model}", failed, 0))
+    return targets
 
 
 def _failures(record: Record) -> int:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from bench.replay.traces import counts
-from bench.report import Bar, Result, at_least
+from bench.report import Result, Target, at_least
 from tests.simulation.queueing import Moment, Service, Signal, reversals, share_over
 
 TARGET_SECONDS = 0.015
@@ -36,10 +36,10 @@ def run(rounds: int) -> Result:
     tasks = [(trace, side, seed) for seed in range(max(1, rounds)) for trace in _TRACES for side in _SIDES]
     with ProcessPoolExecutor(2) as pool:
         found = list(pool.map(_round, tasks))
-    return Result(found, list(_bars(found)))
+    return Result(found, list(_targets(found)))
 
 
-def _bars(found: list[dict[str, Any]]) -> list[Bar]:
+def _targets(found: list[dict[str, Any]]) -> list[Target]:
     return [
         at_least(
             f"{trace}-{side}",

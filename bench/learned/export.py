@@ -20,7 +20,7 @@ from inference_operator.shadow.features import NAMES
 def exported(model: HistGradientBoostingClassifier, threshold: float) -> bytes:
     """The trees as one operator of ONNX's own, in double precision as they were learned, and a sigmoid after it."""
     trees = [tree for (tree,) in model._predictors]  # noqa: SLF001 -- sklearn has no other way to the trees
-    nodes: dict[str, list[Any]] = {
+    nodes: dict[str, list[int | str]] = {
         name: [] for name in ("treeids", "nodeids", "featureids", "modes", "truenodeids", "falsenodeids")
     }
     thresholds: list[float] = []
@@ -37,10 +37,10 @@ def exported(model: HistGradientBoostingClassifier, threshold: float) -> bytes:
             thresholds.append(0.0 if leaf else float(node["num_threshold"]))
             if leaf:
                 leaves.append((number, id_, float(node["value"])))
+    attributes: dict[str, Any] = {f"nodes_{name}": values for name, values in nodes.items()}
     ensemble = helper.make_node(
         "TreeEnsembleRegressor", ["rows"], ["raw"], domain="ai.onnx.ml", n_targets=1,
-        **{f"nodes_{name}": values for name, values in nodes.items()},
-        nodes_values_as_tensor=_doubles(thresholds),
+        **attributes, nodes_values_as_tensor=_doubles(thresholds),
         target_treeids=[tree for tree, _, _ in leaves], target_nodeids=[node for _, node, _ in leaves],
         target_ids=[0] * len(leaves), target_weights_as_tensor=_doubles([weight for _, _, weight in leaves]),
         base_values_as_tensor=_doubles(np.ravel(model._baseline_prediction).tolist()),  # noqa: SLF001

@@ -14,7 +14,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 from bench.learned.features import State, rows
 from bench.learned.policy import Judged, Score, Veto
-from bench.report import Bar, Result, at_least
+from bench.report import Result, Target, at_least
 from bench.scheduling import traces
 from bench.scheduling.figures import paired, summary
 from bench.scheduling.optimum import solve
@@ -48,18 +48,18 @@ def run(rounds: int) -> Result:
         "accuracyOfAlwaysYes": round(float(labels[half:].mean()), 3), "features": list(NAMES),
     }  # fmt: skip
     chosen, choosing = _choose(score)
-    cells = [learnt, *choosing]
-    bars: list[Bar] = []
+    scenarios = [learnt, *choosing]
+    targets: list[Target] = []
     for name, jobs in _held_out():
-        cell = _judge(name, jobs, Veto(score, chosen))
-        cells.append(cell)
-        gain = cell["learnedLessOurs"]
-        bars.append(
+        scenario = _judge(name, jobs, Veto(score, chosen))
+        scenarios.append(scenario)
+        gain = scenario["learnedLessOurs"]
+        targets.append(
             at_least(
                 f"learned.{name}", "gain over the rule less two standard errors", gain["mean"] - 2 * gain["standardError"], 0.0001
             )
         )
-    return Result(cells, bars)
+    return Result(scenarios, targets)
 
 
 def untrained() -> HistGradientBoostingClassifier:
@@ -97,12 +97,12 @@ def labelled(seeds: range) -> tuple[np.ndarray, np.ndarray]:
 def _choose(score: Score) -> tuple[float, list[dict[str, Any]]]:
     workloads = [generate(seed, load=1.0, variation=4.0) for seed in _CHOOSING_SEEDS]
     usual = [Judged(jobs).run(Ours()).on_time for jobs in workloads]
-    cells: list[dict[str, Any]] = []
+    scenarios: list[dict[str, Any]] = []
     for threshold in THRESHOLDS:
         shares = [Judged(jobs, Veto(score, threshold)).run(Ours()).on_time for jobs in workloads]
-        cells.append({"choosing": threshold, "learnedLessOurs": paired(shares, usual)})
-    best = max(cells, key=lambda cell: cell["learnedLessOurs"]["mean"])
-    return float(best["choosing"]), cells
+        scenarios.append({"choosing": threshold, "learnedLessOurs": paired(shares, usual)})
+    best = max(scenarios, key=lambda scenario: scenario["learnedLessOurs"]["mean"])
+    return float(best["choosing"]), scenarios
 
 
 def _held_out() -> list[tuple[str, Sequence[list[SimJob]]]]:

@@ -1,8 +1,8 @@
 """`make bench NAME=local`: from a job's creation to its last word on the local cluster, with real kubelets.
 
 A `batch/v1` Job, a cold InferenceJob and one with a warm worker take turns; then many warm ones come at once. Times are the API
-server's. BENCH_CELLS chooses among latency and burst, BENCH_JOBS is how many come at once (1,000); `--rounds` is how many of each
-form are timed alone (30).
+server's. BENCH_SCENARIOS chooses among latency and burst, BENCH_JOBS is how many come at once (1,000); `--rounds` is how many of
+each form are timed alone (30).
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from bench.plane.figures import quantile, turns
 from bench.plane.furnish import create_all
 from bench.plane.kube import Client, client
 from bench.plane.stage import is_done, outcome, until
-from bench.report import Bar, Result, at_least, at_most
+from bench.report import Result, Target, at_least, at_most
 from dev.cache import locked
 from dev.cluster import default_layout
 from dev.console import DevError, say
@@ -42,7 +42,7 @@ SIDES = tuple(PATHS)
 
 def run(rounds: int) -> Result:
     """Measure. Without warm workers the cold forms are measured alone, and the result says so."""
-    cells = tuple(filter(None, os.environ.get("BENCH_CELLS", "").split(","))) or ("latency", "burst")
+    scenarios = tuple(filter(None, os.environ.get("BENCH_SCENARIOS", "").split(","))) or ("latency", "burst")
     with locked("bench-local"), place(WARM_WORKERS) as at:
         sides = SIDES
         records: list[Record] = []
@@ -50,37 +50,37 @@ def run(rounds: int) -> Result:
             await_warm(at, WARM_WORKERS)
         except RuntimeError as error:
             say(f"  {error}")
-            records.append({"cell": "warm", "failed": str(error)})
+            records.append({"scenario": "warm", "failed": str(error)})
             sides = ("job", "cold")
-        records += asyncio.run(_measure(at, sides, cells, rounds or ALONE))
+        records += asyncio.run(_measure(at, sides, scenarios, rounds or ALONE))
     return Result(records, judge(records))
 
 
-def judge(records: list[Record]) -> list[Bar]:
-    """The bars; what was not measured has none."""
-    bars = []
+def judge(records: list[Record]) -> list[Target]:
+    """The targets; what was not measured has none."""
+    targets = []
     for record in records:
         match record:
-            case {"cell": "latency", "side": "warm", "p50": p50, "p99": p99}:
-                bars.append(at_most("warm.p50", "seconds from create to Complete on a warm worker, p50", p50, 0.15))
-                bars.append(at_most("warm.p99", "seconds from create to Complete on a warm worker, p99", p99, 0.5))
-    rates = {record["side"]: record["jobsPerSecond"] for record in records if record["cell"] == "burst"}
+            case {"scenario": "latency", "side": "warm", "p50": p50, "p99": p99}:
+                targets.append(at_most("warm.p50", "seconds from create to Complete on a warm worker, p50", p50, 0.15))
+                targets.append(at_most("warm.p99", "seconds from create to Complete on a warm worker, p99", p99, 0.5))
+    rates = {record["side"]: record["jobsPerSecond"] for record in records if record["scenario"] == "burst"}
     if "warm" in rates and "job" in rates:
-        bars.append(at_least("warm.rate", "times the rate of batch/v1 Jobs, at once", rates["warm"] / rates["job"], 15))
-        bars.append(at_least("warm.aim", "times the rate of batch/v1 Jobs, at once: the aim", rates["warm"] / rates["job"], 30))
-    return bars
+        targets.append(at_least("warm.rate", "times the rate of batch/v1 Jobs, at once", rates["warm"] / rates["job"], 15))
+        targets.append(at_least("warm.aim", "times the rate of batch/v1 Jobs, at once: the aim", rates["warm"] / rates["job"], 30))
+    return targets
 
 
-async def _measure(at: Place, sides: tuple[str, ...], cells: tuple[str, ...], alone: int) -> list[Record]:
+async def _measure(at: Place, sides: tuple[str, ...], scenarios: tuple[str, ...], alone: int) -> list[Record]:
     found: list[Record] = []
     make = _forms(at)
     async with client(at.kube.kubeconfig, agent="bench") as kube:
         for side in sides:
             # The first of a kind pays for caches that the others find warm.
             await _one(kube, side, make[side](f"first-{side}"))
-        if "latency" in cells:
+        if "latency" in scenarios:
             found += await _latency(kube, sides, make, alone)
-        if "burst" in cells:
+        if "burst" in scenarios:
             for side in sides:
                 found.append(await _burst(kube, side, make, AT_ONCE if side == "warm" else min(AT_ONCE, COLD_AT_ONCE)))
     return found
@@ -107,7 +107,7 @@ async def _latency(kube: Client, sides: tuple[str, ...], make: Mapping[str, Call
         p50, p99 = (round(quantile(seconds, share), 3) for share in (0.5, 0.99))
         say(f"  {side}: p50 {p50} s, p99 {p99} s")
         load = round(os.getloadavg()[0], 2)
-        records.append({"cell": "latency", "side": side, "count": len(seconds), "p50": p50, "p99": p99, "loadAverage": load})
+        records.append({"scenario": "latency", "side": side, "count": len(seconds), "p50": p50, "p99": p99, "loadAverage": load})
     return records
 
 
@@ -127,7 +127,7 @@ async def _burst(kube: Client, side: str, make: Mapping[str, Callable[[str], Man
     rate = round(count / seconds, 2)
     say(f"  {side}: {count} at once, {rate} a second")
     return {
-        "cell": "burst",
+        "scenario": "burst",
         "side": side,
         "jobs": count,
         "succeeded": ends.count("Succeeded"),

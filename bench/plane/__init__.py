@@ -1,5 +1,5 @@
 """The control plane under load: a real etcd, API server, controller manager and kube-scheduler, nodes that are only objects.
 
-There is no kubelet: `player` moves pods through their lives. So every figure is about the control plane; run times are told to the
-player, and nothing here runs a model. `bench/local` holds the cells with a real kubelet.
+There is no kubelet: `simulated_kubelets` patches the statuses of pods. So every figure is about the control plane; run times are
+declared, and nothing here runs a model. `bench/local` holds the scenarios with a real kubelet.
 """

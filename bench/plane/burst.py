@@ -10,7 +10,7 @@ from bench.plane.figures import quantile, turns
 from bench.plane.furnish import create_all, put_model
 from bench.plane.measure import Meter, lag, memory, per_job
 from bench.plane.objects import BATCH_JOBS, JOBS, Manifest, Work, batch_job, inference_job, rooms
-from bench.plane.player import AGENT as PLAYER
+from bench.plane.simulated_kubelets import AGENT as KUBELETS
 from bench.plane.stage import AGENT, LIFTED, SHIPPED, Limits, Stage, all_done, outcome, stage
 from dev.console import say
 
@@ -35,7 +35,7 @@ def measure(rounds: int, jobs: int) -> list[Record]:
     for limits in (SHIPPED, LIFTED):
         for side in turns(rounds, SIDES):
             record = asyncio.run(_run(side, limits, jobs))
-            say(f"  {side} at {limits.name} limits: {record['jobsPerSecond']} jobs/s, player p99 {record['lagP99Ms']} ms")
+            say(f"  {side} at {limits.name} limits: {record['jobsPerSecond']} jobs/s, kubelets {record['lagP99Ms']} ms late (p99)")
             found.append(record)
     return found
 
@@ -65,13 +65,13 @@ async def _load(at: Stage, side: str, path: str, bodies: list[Manifest], own: di
     kind = path.rsplit("/", 1)[1]
     created = {name: r.received for name, r in by_name(requests, "create", kind).items()}
     written = by_name(requests, "patch" if side == "ours" else "update", f"{kind}/status", last=True)
-    lives = at.lives()
+    pod_runs = at.pod_runs()
     seconds = max(r.answered for r in written.values()) - min(created.values())
     cpu = {name: value * 1e3 / len(bodies) for name, value in meter.since(idle=idle, seconds=seconds).items()}
-    running = [life.started - created[life.job] for life in lives]
+    running = [run.started - created[run.job] for run in pod_runs]
     done = [r.answered - created[name] for name, r in written.items()]
     return {
-        "cell": "burst",
+        "scenario": "burst",
         "side": side,
         "limits": at.limits.name,
         "jobs": len(bodies),
@@ -84,6 +84,6 @@ async def _load(at: Stage, side: str, path: str, bodies: list[Manifest], own: di
         "cpuMsPerJob": {name: round(value, 2) for name, value in cpu.items()},
         "memory": memory(pids),
         "loadAverage": round(os.getloadavg()[0], 2),
-        **lag(requests, lives),
-        **per_job(requests, len(bodies), without=(AGENT, PLAYER)),
+        **lag(requests, pod_runs),
+        **per_job(requests, len(bodies), without=(AGENT, KUBELETS)),
     }

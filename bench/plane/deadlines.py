@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from bench.plane import kueue
@@ -21,8 +22,8 @@ from bench.plane.control import operator
 from bench.plane.furnish import put_model
 from bench.plane.measure import Meter, lag, memory, per_job
 from bench.plane.objects import BATCH_JOBS, GPU, JOBS, LABEL_CLASS, NAMESPACE, PLACE, PODS, Work, batch_job, inference_job, rooms
-from bench.plane.player import AGENT as PLAYER
-from bench.plane.player import Life
+from bench.plane.simulated_kubelets import AGENT as KUBELETS
+from bench.plane.simulated_kubelets import PodRun
 from bench.plane.stage import AGENT, LIFTED, Stage, all_done, stage, until
 from bench.scheduling.simulate import Ours, Simulation
 from bench.scheduling.workload import CPUS, GPUS, SimJob, generate
@@ -53,7 +54,7 @@ def measure(seeds: int, count: int = 120, *, load: float = 1.0, variation: float
         jobs = generate(seed, count=count, load=load, variation=variation)
         for side in SIDES if seed % 2 == 0 else SIDES[::-1]:
             record = asyncio.run(_run(side, seed, jobs))
-            say(f"  {side}, seed {seed}: {record['onTime']} on time, player p99 {record['lagP99Ms']} ms")
+            say(f"  {side}, seed {seed}: {record['onTime']} on time, kubelets {record['lagP99Ms']} ms late (p99)")
             found.append({**record, "load": load, "variation": variation})
     return found
 
@@ -75,11 +76,11 @@ async def _run(side: str, seed: int, jobs: list[SimJob]) -> Record:
                 await put_model(at.kube, name(job), work(job))
             with operator(at.plane, at.folder, **at.operator_settings(ACCELERATORS)) as running:
                 await running.leads()
-                record = await _play(at, side, jobs, FirmJobs(at), {"inference-operator": running.pid})
+                record = await _submit_all(at, side, jobs, FirmJobs(at), {"inference-operator": running.pid})
         else:
             flavors = (kueue.Flavor("gpu", PLACE, GPUS), kueue.Flavor("cpu", PLACE, CPUS))
             async with kueue.kueue(at, flavors, preempts=side == "kueue") as pid:
-                record = await _play(at, side, jobs, QueuedJobs(at, max(job.deadline for job in jobs)), {"kueue": pid})
+                record = await _submit_all(at, side, jobs, QueuedJobs(at, max(job.deadline for job in jobs)), {"kueue": pid})
     return {
         **record,
         "seed": seed,
@@ -168,40 +169,40 @@ class QueuedJobs:
         return sum(event.get("count") or 1 for event in events)
 
 
-async def _play(at: Stage, side: str, jobs: list[SimJob], party: FirmJobs | QueuedJobs, own: dict[str, int]) -> Record:
+async def _submit_all(at: Stage, side: str, jobs: list[SimJob], party: FirmJobs | QueuedJobs, own: dict[str, int]) -> Record:
     await asyncio.sleep(2)
     pids = at.pids(**own)
     mark, meter, begun = at.plane.mark(), Meter.of(pids), time.time()
     zero = begun + 0.5
     async with asyncio.TaskGroup() as group:
         for job in jobs:
-            group.create_task(_at(zero + job.arrival * TICK_SECONDS, lambda job=job: party.submit(job, zero)))  # type: ignore[misc]
+            group.create_task(_at(zero + job.arrival * TICK_SECONDS, partial(party.submit, job, zero)))
     last = zero + max(job.deadline for job in jobs) * TICK_SECONDS
     await _sleep_until(last)
     preemptions = await party.finish(60)
     # Some writes follow the end, and belong to it.
     await asyncio.sleep(1)
     seconds = time.time() - begun
-    requests, lives = at.plane.requests(mark), at.lives()
+    requests, pod_runs = at.plane.requests(mark), at.pod_runs()
     cpu = {name: value * 1e3 / len(jobs) for name, value in meter.since(idle={}, seconds=seconds).items()}
-    ends = finished(requests, lives)
+    ends = finished(requests, pod_runs)
     met = sum(name(job) in ends and ends[name(job)] <= zero + job.deadline * TICK_SECONDS for job in jobs)
     return {
-        "cell": "deadlines",
+        "scenario": "deadlines",
         "side": side,
         "jobs": len(jobs),
         "onTime": round(met / len(jobs), 4),
         "done": len(ends),
         "preemptions": preemptions,
-        "stopped": sum(life.outcome == "Drained" for life in lives),
-        "overheadSeconds": round(overhead(requests, lives), 3),
+        "stopped": sum(run.outcome == "Drained" for run in pod_runs),
+        "overheadSeconds": round(overhead(requests, pod_runs), 3),
         "seconds": round(seconds, 1),
         "ownCpuMsPerJob": round(sum(cpu[name] for name in OWN[side]), 2),
         "cpuMsPerJob": {name: round(value, 2) for name, value in cpu.items()},
         "memory": memory(pids),
         "loadAverage": round(os.getloadavg()[0], 2),
-        **lag(requests, lives),
-        **per_job(requests, len(jobs), without=(AGENT, PLAYER)),
+        **lag(requests, pod_runs),
+        **per_job(requests, len(jobs), without=(AGENT, KUBELETS)),
     }
 
 
@@ -210,19 +211,19 @@ def name(job: SimJob) -> str:
     return f"job-{job.number}"
 
 
-def finished(requests: list[Request], lives: list[Life]) -> dict[str, float]:
+def finished(requests: list[Request], pod_runs: list[PodRun]) -> dict[str, float]:
     """When each job's work was done, by the API server's clock: its pod was said to have succeeded."""
-    last = by_name((r for r in requests if r.actor == PLAYER), "patch", "pods/status", last=True)
-    return {life.job: last[life.pod].answered for life in lives if life.outcome == "Succeeded" and life.pod in last}
+    last = by_name((r for r in requests if r.actor == KUBELETS), "patch", "pods/status", last=True)
+    return {run.job: last[run.pod].answered for run in pod_runs if run.outcome == "Succeeded" and run.pod in last}
 
 
-def overhead(requests: list[Request], lives: list[Life]) -> float:
+def overhead(requests: list[Request], pod_runs: list[PodRun]) -> float:
     """Seconds from create to Running where a place is free: what a real start takes and no policy reckons with.
 
     It is read from the quickest tenth of all starts (their median), since the others have queueing in them.
     """
     created = by_name(requests, "create", "inferencejobs") or by_name(requests, "create", "jobs")
-    starts = sorted(life.started - created[life.job].received for life in lives if life.job in created)
+    starts = sorted(run.started - created[run.job].received for run in pod_runs if run.job in created)
     return statistics.median(starts[: max(1, len(starts) // 10)]) if starts else 0.0
 
 

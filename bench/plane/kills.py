@@ -16,8 +16,8 @@ from bench.plane.figures import overlaps
 from bench.plane.furnish import put_model
 from bench.plane.measure import lag, per_job
 from bench.plane.objects import JOBS, NODES, PODS, Manifest, Work, inference_job, rooms
-from bench.plane.player import AGENT as PLAYER
-from bench.plane.player import Life
+from bench.plane.simulated_kubelets import AGENT as KUBELETS
+from bench.plane.simulated_kubelets import PodRun
 from bench.plane.stage import AGENT, LIFTED, Stage, all_done, outcome, stage
 from dev.console import say
 from inference_operator.scheduling.node_capacity import free_amounts
@@ -66,7 +66,8 @@ async def _run(seed: int, jobs: int, kills: int) -> Record:
         try:
             await arriving
             ended = await all_done(at.kube, JOBS, seconds=_PATIENCE_SECONDS)
-            return {**await _judge(at, mark, ended), "cell": "kills", "jobs": jobs, "kills": kills, "killedWhileLeading": leading}
+            killed = {"jobs": jobs, "kills": kills, "killedWhileLeading": leading}
+            return {**await _judge(at, mark, ended), "scenario": "kills", **killed}
         finally:
             _kill(running)
 
@@ -92,34 +93,34 @@ def _kill(running: Operator) -> None:
 
 
 async def _judge(at: Stage, mark: int, ended: list[Manifest]) -> Record:
-    requests, lives = at.plane.requests(mark), at.lives()
+    requests, pod_runs = at.plane.requests(mark), at.pod_runs()
     nodes = (await at.kube.get(NODES))["items"]
     pods = (await at.kube.get(PODS))["items"]
     free = free_amounts(map(parse_node, nodes), map(parse_pod, pods))
-    stopped = Counter(life.job for life in lives if life.outcome == "Drained")
+    stopped = Counter(run.job for run in pod_runs if run.outcome == "Drained")
     return {
         "seconds": round(max(r.answered for r in requests) - min(r.received for r in requests), 1),
         "succeeded": sum(outcome(job) == "Succeeded" for job in ended),
         "lost": sum(outcome(job) != "Succeeded" for job in ended),
         "leakedPods": sum(pod["status"]["phase"] not in ("Succeeded", "Failed") for pod in pods),
         "leakedMilliCpu": sum(_CPUS * 1000 - amounts["cpu"] for amounts in free.values()),
-        # By those that were played: the log does not call a request a success whose caller was killed while it was carried out.
-        "podsMade": len({life.pod for life in lives}),
+        # By those that ran: the log does not call a request a success whose caller was killed while it was carried out.
+        "podsMade": len({run.pod for run in pod_runs}),
         # Every attempt beyond the first must have been made room for by a preemption.
         "attemptsWithoutCause": sum(max(0, job["status"]["attempts"] - 1 - stopped[job["metadata"]["name"]]) for job in ended),
         "failedAttempts": sum(job["status"].get("failedAttempts", 0) for job in ended),
-        "doubled": doubled(lives),
+        "doubled": doubled(pod_runs),
         "preemptionsOfOneJobAtMost": max(stopped.values(), default=0),
         "preemptions": sum(stopped.values()),
         "loadAverage": round(os.getloadavg()[0], 2),
-        **lag(requests, lives),
-        **per_job(requests, len(ended), without=(AGENT, PLAYER)),
+        **lag(requests, pod_runs),
+        **per_job(requests, len(ended), without=(AGENT, KUBELETS)),
     }
 
 
-def doubled(lives: list[Life]) -> int:
+def doubled(pod_runs: list[PodRun]) -> int:
     """How often a job's pod was started while another of the same job still ran."""
     by_job: dict[str, list[tuple[float, float]]] = {}
-    for life in lives:
-        by_job.setdefault(life.job, []).append((life.started, life.ended))
+    for run in pod_runs:
+        by_job.setdefault(run.job, []).append((run.started, run.ended))
     return sum(map(overlaps, by_job.values()))

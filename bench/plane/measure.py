@@ -1,4 +1,4 @@
-"""What is measured around a load: CPU and memory of every process, writes, and how late the player was."""
+"""What is measured around a load: CPU and memory of every process, writes, and how late the simulated kubelets were."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,7 @@ from typing import Any
 from bench import proc
 from bench.plane.audit import Request, by_name, events, writes
 from bench.plane.figures import quantile
-from bench.plane.player import AGENT, Life
+from bench.plane.simulated_kubelets import AGENT, PodRun
 
 # A run in which the stand-in for the kubelets was later than this is not one about the control plane.
 LAG_BOUND_SECONDS = 0.1
@@ -58,17 +58,17 @@ def per_job(requests: Iterable[Request], jobs: int, *, without: Iterable[str] = 
     }
 
 
-def lag(requests: Iterable[Request], lives: Iterable[Life]) -> dict[str, Any]:
-    """How late the player was by its own clock, whether that makes the run void, and what lay between bind and Running in all.
+def lag(requests: Iterable[Request], pod_runs: Iterable[PodRun]) -> dict[str, Any]:
+    """How late the simulated kubelets were by their own clock, whether that voids the run, and how long bind to Running took.
 
     The latter has the API server's part in it (a watch to be told, a patch to be taken), which a kubelet would wait for, too.
-    Raises ValueError when nothing was played.
+    Raises ValueError when no pod ran.
     """
     requests = list(requests)
     bound = by_name(requests, "create", "pods/binding")
     first = by_name((r for r in requests if r.actor == AGENT), "patch", "pods/status")
     running = [first[name].received - bind.answered for name, bind in bound.items() if name in first]
-    late = [life.late for life in lives]
+    late = [run.late for run in pod_runs]
     p99 = quantile(late, 0.99)
     return {
         "lagP50Ms": round(quantile(late, 0.5) * 1e3, 1),

@@ -27,7 +27,7 @@ DIGEST = "sha256:" + "a" * 64
 
 
 class Work(msgspec.Struct, frozen=True):
-    """What the player is told of a pod: seconds of run time by class of node, over so many items."""
+    """What the simulated kubelets are told of a pod: seconds of run time by class of node, over so many items."""
 
     seconds: dict[str, float]
     items: int = 1

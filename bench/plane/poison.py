@@ -15,7 +15,7 @@ from bench.plane.figures import turns
 from bench.plane.furnish import create_all, put_model
 from bench.plane.measure import Meter, lag, memory, per_job
 from bench.plane.objects import BATCH_JOBS, GPU, JOBS, PLACE, Manifest, Work, batch_job, inference_job, rooms
-from bench.plane.player import AGENT as PLAYER
+from bench.plane.simulated_kubelets import AGENT as KUBELETS
 from bench.plane.stage import AGENT, Limits, Stage, all_done, stage
 from dev.console import say
 
@@ -70,7 +70,7 @@ async def _drain(at: Stage, side: str, jobs: int, own: dict[str, int], *, poison
     mark, meter = at.plane.mark(), Meter.of(pids)
     await create_all(at.kube, path, [_job(side, f"cpu-{n}", "cpu") for n in range(jobs)])
     await all_done(at.kube, path, seconds=_PATIENCE_SECONDS, selector="bench=cpu")
-    requests, lives = at.plane.requests(mark), at.lives()
+    requests, pod_runs = at.plane.requests(mark), at.pod_runs()
     kind = path.rsplit("/", 1)[1]
     created = by_name(requests, "create", kind)
     written = by_name(requests, "patch" if side == "ours" else "update", f"{kind}/status", last=True)
@@ -78,7 +78,7 @@ async def _drain(at: Stage, side: str, jobs: int, own: dict[str, int], *, poison
     seconds = max(ends) - min(r.received for r in created.values())
     cpu = {name: value * 1e3 / jobs for name, value in meter.since(idle={}, seconds=seconds).items()}
     return {
-        "cell": "poison",
+        "scenario": "poison",
         "side": side,
         "limits": at.limits.name,
         "jobs": jobs,
@@ -88,8 +88,8 @@ async def _drain(at: Stage, side: str, jobs: int, own: dict[str, int], *, poison
         "cpuMsPerJob": {name: round(value, 2) for name, value in cpu.items()},
         "memory": memory(pids),
         "loadAverage": round(os.getloadavg()[0], 2),
-        **lag(requests, lives),
-        **per_job(requests, jobs, without=(AGENT, PLAYER)),
+        **lag(requests, pod_runs),
+        **per_job(requests, jobs, without=(AGENT, KUBELETS)),
     }
 
 

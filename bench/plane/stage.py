@@ -1,4 +1,4 @@
-"""A fresh control plane with nodes and a player: every run of every side has one of its own, so that none inherits anything."""
+"""A fresh control plane with nodes and simulated kubelets. Every run of every side has one of its own, and inherits nothing."""
 
 import asyncio
 import tempfile
@@ -14,7 +14,7 @@ from bench.plane.control import Plane, PlaneLimits, control_plane
 from bench.plane.furnish import furnish
 from bench.plane.kube import Client, client
 from bench.plane.objects import BATCH_JOBS, JOBS, Manifest, Room
-from bench.plane.player import Life, lives, player
+from bench.plane.simulated_kubelets import PodRun, read_journal, simulated_kubelets
 from dev.cluster import ClientLimits
 from dev.console import DevError
 
@@ -43,15 +43,15 @@ class Stage:
     kube: Client
     folder: Path
     limits: Limits
-    player_pid: int
+    kubelets_pid: int
 
     def pids(self, **others: int) -> dict[str, int]:
         """All processes that take part."""
-        return {**self.plane.pids(), "player": self.player_pid, **others}
+        return {**self.plane.pids(), "kubelets": self.kubelets_pid, **others}
 
-    def lives(self) -> list[Life]:
-        """The player's journal."""
-        return lives(self.folder / "journal")
+    def pod_runs(self) -> list[PodRun]:
+        """The journal of the simulated kubelets."""
+        return read_journal(self.folder / "journal")
 
     def operator_settings(self, accelerators: dict[str, Any]) -> dict[str, Any]:
         """The shipped settings but for the limits and the classes."""
@@ -71,7 +71,7 @@ async def stage(rooms: Iterable[Room], limits: Limits, crds: Iterable[Manifest] 
         journal.touch()
         async with client(plane.kubeconfig, agent=AGENT) as kube:
             await furnish(kube, rooms)
-            with player(plane.kubeconfig, journal) as pid:
+            with simulated_kubelets(plane.kubeconfig, journal) as pid:
                 yield Stage(plane, kube, folder, limits, pid)
 
 

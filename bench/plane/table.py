@@ -24,7 +24,7 @@ _SHARED: tuple[Column, ...] = (
     ("writes/job", lambda r: float(r["writesPerJob"])),
     ("peak MiB", lambda r: float(r["memory"][_PROGRAMS[r["side"]]]["peakMib"])),
 )
-_CELLS: dict[str, tuple[tuple[str, ...], tuple[Column, ...]]] = {
+_SCENARIOS: dict[str, tuple[tuple[str, ...], tuple[Column, ...]]] = {
     "burst": (
         ("limits", "side"),
         (
@@ -49,30 +49,30 @@ _CELLS: dict[str, tuple[tuple[str, ...], tuple[Column, ...]]] = {
 
 
 def main() -> int:
-    """Print all tables, the kills, and the bars."""
+    """Print all tables, the kills, and the targets."""
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "build" / "bench" / "plane.json"
     document = json.loads(path.read_text())
     print(f"{document['date']}, commit {document['commit'][:12]}, {document['machine']['cores']} cores\n")
     for line in tables(document["rounds"]):
         print(line)
     for record in document["rounds"]:
-        if record["cell"] == "kills" or "failed" in record:
+        if record["scenario"] == "kills" or "failed" in record:
             print(json.dumps({key: value for key, value in record.items() if not key.startswith("writes")}))
-    for bar in document["bars"]:
-        print(f"| {bar['what']} | {bar['bound']} | {bar['value']:g} | {'holds' if bar['holds'] else 'missed'} |")
+    for target in document["targets"]:
+        print(f"| {target['what']} | {target['bound']} | {target['value']:g} | {'holds' if target['holds'] else 'missed'} |")
     return 0
 
 
 def tables(records: Sequence[Record]) -> Iterator[str]:
-    """One table a cell, one row for all runs of a kind."""
-    for cell, (keys, columns) in _CELLS.items():
+    """One table a scenario, one row for all runs of a kind."""
+    for scenario, (keys, columns) in _SCENARIOS.items():
         groups: dict[tuple[str, ...], list[Record]] = {}
         for record in records:
-            if record["cell"] == cell and "failed" not in record:
+            if record["scenario"] == scenario and "failed" not in record:
                 groups.setdefault(tuple(str(record[key]) for key in keys), []).append(record)
         if not groups:
             continue
-        yield "| " + " | ".join((cell, *keys[1:], "runs (void)", *(name for name, _ in columns))) + " |"
+        yield "| " + " | ".join((scenario, *keys[1:], "runs (void)", *(name for name, _ in columns))) + " |"
         yield "|" + "---|" * (len(keys) + 1 + len(columns))
         for names, found in groups.items():
             sound = [record for record in found if not record["void"]]

@@ -19,7 +19,7 @@ from bench.autoscaling.service import CPU, TARGET_MILLISECONDS, job, plan
 from bench.autoscaling.stage import Watched, build, call, space
 from bench.autoscaling.watch import Machine, bins
 from bench.replay.traces import Piece
-from bench.report import Bar, Result, at_least
+from bench.report import Result, Target, at_least
 from examples.demo.cluster import Kubectl, Manifest
 from inference_operator.autoscaling.hpa_manifest import behavior
 
@@ -49,7 +49,7 @@ def run(rounds: int) -> Result:
         _start(beside, {side for _, sides in _parts() for side in sides})
         for number in range(max(1, rounds)):
             found += [_round(kube, trace, side, number) for trace, sides in _parts() for side in sides]
-    return Result(found, list(_bars(found)))
+    return Result(found, list(_targets(found)))
 
 
 def _parts() -> list[tuple[str, list[str]]]:
@@ -120,7 +120,7 @@ def _result(seen: Watched, file: Path) -> dict[str, Any]:
     }
 
 
-def _bars(found: list[dict[str, Any]]) -> Iterator[Bar]:
+def _targets(found: list[dict[str, Any]]) -> Iterator[Target]:
     for trace in dict.fromkeys(r["trace"] for r in found):
         for side in ("cpu", "keda"):
             ours, theirs = (_mean(found, trace, one) for one in ("ours", side))

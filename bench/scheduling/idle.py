@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.report import Bar
+from bench.report import Target
 from bench.scheduling.figures import summary
 from inference_operator.settings import Settings
 
@@ -24,10 +24,10 @@ class Day:
     cold: float
 
 
-def scale_down(seeds: range) -> tuple[list[dict[str, Any]], list[Bar]]:
+def scale_down(seeds: range) -> tuple[list[dict[str, Any]], list[Target]]:
     """A GPU class, held the whole day against given back after so many idle seconds."""
     accelerator = Settings().accelerators["gpu"]
-    cells: list[dict[str, Any]] = []
+    scenarios: list[dict[str, Any]] = []
     for idle in (None, *IDLE_SECONDS):
         running_unit, days = [], []
         for seed in seeds:
@@ -36,7 +36,7 @@ def scale_down(seeds: range) -> tuple[list[dict[str, Any]], list[Bar]]:
             day = spend(arrivals, seconds, idle, busy=accelerator.watts_busy, resting=accelerator.watts_idle)
             running_unit.append(1 - day.joules / always.joules)
             days.append(day)
-        cells.append(
+        scenarios.append(
             {
                 "idleSeconds": "held all day" if idle is None else idle,
                 "megajoules": summary([day.joules / 1e6 for day in days], 2),
@@ -44,7 +44,7 @@ def scale_down(seeds: range) -> tuple[list[dict[str, Any]], list[Bar]]:
                 "coldStarts": summary([day.cold for day in days]),
             }
         )
-    return cells, []
+    return scenarios, []
 
 
 def a_day(seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bench.report import Bar, at_most
+from bench.report import Target, at_most
 from bench.scheduling.figures import paired, summary
 from bench.scheduling.simulate import WATTS, Ours, Outcome, Simulation
 from bench.scheduling.workload import SimJob, generate
@@ -13,9 +13,9 @@ EARLY = (1.0, 0.1, CostWeights().early, 0.0)
 SETTINGS = ((1.0, 0.8), (4.0, 1.0))
 
 
-def front(seeds: range) -> tuple[list[dict[str, Any]], list[Bar]]:
+def front(seeds: range) -> tuple[list[dict[str, Any]], list[Target]]:
     """Each point of the front beside the defaults, on the same workloads."""
-    cells: list[dict[str, Any]] = []
+    scenarios: list[dict[str, Any]] = []
     default = CostWeights()
     points = [CostWeights(alpha=alpha, beta=default.beta, early=1.0) for alpha in ALPHAS]
     points += [CostWeights(alpha=default.alpha, beta=default.beta, early=early) for early in EARLY[1:]]
@@ -24,7 +24,7 @@ def front(seeds: range) -> tuple[list[dict[str, Any]], list[Bar]]:
         found = {point: [Simulation(jobs).run(Ours(point)) for jobs in workloads] for point in points}
         usual = found[default]
         for point, outcomes in found.items():
-            cells.append(
+            scenarios.append(
                 {
                     "arrivals": f"CV {variation:g}", "load": load, "alpha": point.alpha, "early": point.early,
                     "onTime": summary([o.on_time for o in outcomes]),
@@ -35,10 +35,10 @@ def front(seeds: range) -> tuple[list[dict[str, Any]], list[Bar]]:
                     "joulesLessDefault": paired(_thrift(outcomes), _thrift(usual), 1),
                 }
             )  # fmt: skip
-    return cells, _ends(seeds)
+    return scenarios, _ends(seeds)
 
 
-def _ends(seeds: range) -> list[Bar]:
+def _ends(seeds: range) -> list[Target]:
     """Both ends in closed form, where no job meets another: the quickest class, and the thriftiest of those that are in time."""
     off_soonest = off_thriftiest = 0.0
     for seed in seeds:

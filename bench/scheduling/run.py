@@ -7,12 +7,12 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from bench.report import Bar, Result
+from bench.report import Result, Target
 from bench.scheduling import idle, pareto, speed, table
 
 SEEDS = 12
 
-Part = Callable[[int], tuple[list[dict[str, Any]], list[Bar]]]
+Part = Callable[[int], tuple[list[dict[str, Any]], list[Target]]]
 # Each takes the number of rounds; 0 is its own.
 PARTS: dict[str, Part] = {
     "table": lambda rounds: table.synthetic(range(rounds or SEEDS)),
@@ -25,10 +25,10 @@ PARTS: dict[str, Part] = {
 
 def run(rounds: int) -> Result:
     """The parts asked for, one after the other."""
-    cells: list[dict[str, Any]] = []
-    bars: list[Bar] = []
+    scenarios: list[dict[str, Any]] = []
+    targets: list[Target] = []
     for name in os.environ.get("BENCH_PARTS", " ".join(PARTS)).split():
-        found, running_unit = PARTS[name](rounds)
-        cells += [{"part": name, **cell} for cell in found]
-        bars += running_unit
-    return Result(cells, bars)
+        found, judged = PARTS[name](rounds)
+        scenarios += [{"part": name, **scenario} for scenario in found]
+        targets += judged
+    return Result(scenarios, targets)

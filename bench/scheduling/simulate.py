@@ -83,7 +83,7 @@ class Simulation:
         self._starts = {"gpu": 0, "cpu": 0}
 
     def run(self, policy: Peer | Ours) -> Outcome:
-        """Play the workload to its end."""
+        """Run the workload to its end."""
         arrivals = list(reversed(self._arrivals))
         stops = isinstance(policy, Ours) or policy.stops
         while arrivals or self._running:

@@ -1,11 +1,11 @@
 """Share of jobs on time: the operator's `schedule()` beside plain policies and the exact clairvoyant optimum."""
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from bench.report import Bar, at_least, at_most
+from bench.report import Target, at_least, at_most
 from bench.scheduling import traces
 from bench.scheduling.figures import paired, summary
 from bench.scheduling.optimum import on_time_at_best, on_time_at_most
@@ -20,26 +20,26 @@ _WINDOW = 120
 _LONG_WINDOW = 1000
 
 Shares = dict[str, list[float]]
-# What no cell has to be solved for again: the optimum knows no estimates.
+# What no scenario has to be solved for again: the optimum knows no estimates.
 _best: dict[tuple[object, ...], list[tuple[int, bool]]] = {}
 
 
-def synthetic(seeds: range) -> tuple[list[dict[str, Any]], list[Bar]]:
+def synthetic(seeds: range) -> tuple[list[dict[str, Any]], list[Target]]:
     """Every policy on every workload, exact and with errors in the estimates."""
-    cells: list[dict[str, Any]] = []
+    scenarios: list[dict[str, Any]] = []
     shares: dict[tuple[float, float, float], Shares] = {}
     settings = [(v, load, 0.0) for v, load in product(VARIATIONS, LOADS)] + [(4.0, 1.0, error) for error in ERRORS]
     for variation, load, error in settings:
         jobs = [generate(seed, load=load, variation=variation, error=error) for seed in seeds]
-        cell, found = _cell(jobs, error=error, key=("synthetic", variation, load))
-        cells.append({"arrivals": f"CV {variation:g}", "load": load, "error": error, **cell})
+        scenario, found = _scenario(jobs, error=error, key=("synthetic", variation, load))
+        scenarios.append({"arrivals": f"CV {variation:g}", "load": load, "error": error, **scenario})
         shares[variation, load, error] = found
     exact = shares[4.0, 1.0, 0.0]
-    bars = _bars(exact)
+    targets = _targets(exact)
     for error in ERRORS:
         wrong = shares[4.0, 1.0, error]
         losses = {name: [a - b for a, b in zip(exact[name], wrong[name], strict=True)] for name in exact if name != "optimum"}
-        cells.append(
+        scenarios.append(
             {
                 "lostByError": error,
                 "lost": {name: summary(values) for name, values in losses.items()},
@@ -48,11 +48,11 @@ def synthetic(seeds: range) -> tuple[list[dict[str, Any]], list[Bar]]:
             }
         )
         lost = statistics.mean(losses["ours"]) - statistics.mean(losses["EDF+shed"])
-        bars.append(at_most(f"scheduling.error-{error:g}", f"lost more than EDF+shed by errors of sigma {error:g}", lost, 0.0))
-    return cells, bars
+        targets.append(at_most(f"scheduling.error-{error:g}", f"lost more than EDF+shed by errors of sigma {error:g}", lost, 0.0))
+    return scenarios, targets
 
 
-def _bars(burst: Shares) -> list[Bar]:
+def _targets(burst: Shares) -> list[Target]:
     means = {name: statistics.mean(values) for name, values in burst.items()}
     ours = means["ours"]
     return [
@@ -63,40 +63,38 @@ def _bars(burst: Shares) -> list[Bar]:
     ]
 
 
-def real(windows: int) -> tuple[list[dict[str, Any]], list[Bar]]:
+def real(windows: int) -> tuple[list[dict[str, Any]], list[Target]]:
     """The same on real arrivals, with the optimum for short windows and a bound on it for a long one."""
-    cells: list[dict[str, Any]] = []
+    scenarios: list[dict[str, Any]] = []
     for trace in traces.TRACES:
         for load, error in [*((load, 0.0) for load in LOADS), (1.0, 0.6)]:
             jobs = list(traces.windows(trace, size=_WINDOW, load=load, error=error))[: windows or None]
-            cell, _ = _cell(jobs, error=error, key=(trace, load))
-            cells.append({"arrivals": trace, "jobs": _WINDOW, "load": load, "error": error, **cell})
+            scenario, _ = _scenario(jobs, error=error, key=(trace, load))
+            scenarios.append({"arrivals": trace, "jobs": _WINDOW, "load": load, "error": error, **scenario})
         jobs = list(traces.windows(trace, size=_LONG_WINDOW, load=1.0))
         shares = _shares(jobs, error=0.0)
         shares["optimum, at most"] = [on_time_at_most(window) / len(window) for window in jobs]
-        cells.append({"arrivals": trace, "jobs": _LONG_WINDOW, "load": 1.0, "error": 0.0, "onTime": _summaries(shares)})
-    return cells, []
+        scenarios.append({"arrivals": trace, "jobs": _LONG_WINDOW, "load": 1.0, "error": 0.0, "onTime": _summaries(shares)})
+    return scenarios, []
 
 
-def _cell(jobs: Sequence[list[SimJob]], *, error: float, key: tuple[object, ...]) -> tuple[dict[str, Any], Shares]:
+def _scenario(jobs: Sequence[list[SimJob]], *, error: float, key: tuple[object, ...]) -> tuple[dict[str, Any], Shares]:
     shares = _shares(jobs, error=error)
     best = _best[key] = _best.get(key) or [on_time_at_best(one) for one in jobs]
     shares["optimum"] = [most / len(one) for (most, _), one in zip(best, jobs, strict=True)]
-    cell = {
+    scenario = {
         "optimaProven": f"{sum(proven for _, proven in best)} of {len(best)}",
         "onTime": _summaries(shares),
         "oursLessEdfShed": paired(shares["ours"], shares["EDF+shed"]),
         "oursLessEdfShedStop": paired(shares["ours"], shares["EDF+shed+stop"]),
     }
-    return cell, shares
+    return scenario, shares
 
 
 def _shares(jobs: Sequence[list[SimJob]], *, error: float) -> Shares:
-    policies: dict[str, Callable[[list[SimJob]], float]] = {
-        peer.name: lambda one, peer=peer: Simulation(one).run(peer).on_time for peer in PEERS
-    }
-    policies["ours"] = lambda one: Simulation(one).run(Ours(spread=error)).on_time
-    return {name: [policy(one) for one in jobs] for name, policy in policies.items()}
+    shares = {peer.name: [Simulation(one).run(peer).on_time for one in jobs] for peer in PEERS}
+    shares["ours"] = [Simulation(one).run(Ours(spread=error)).on_time for one in jobs]
+    return shares
 
 
 def _summaries(shares: Shares) -> dict[str, dict[str, float]]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bench.report import Bar, Result, at_most
+from bench.report import Result, Target, at_most
 from tests.simulation.queueing import Moment, Service, Signal, reversals, share_over
 from tests.simulation.test_autoscaling import SERVICES, STEP
 
@@ -19,17 +19,17 @@ def run(rounds: int) -> Result:
         for signal in (Signal.RECOMMENDED, Signal.P95)
     ]
     ours, plain = ([r for r in found if r["signal"] == signal] for signal in ("STEERING", "P95"))
-    return Result(found, [*_bars(ours), _against(ours, plain)])
+    return Result(found, [*_targets(ours), _against(ours, plain)])
 
 
-def _bars(ours: list[dict[str, Any]]) -> list[Bar]:
+def _targets(ours: list[dict[str, Any]]) -> list[Target]:
     return [
         at_most("reversals", "reversals in ten minutes after a step, at most", max(r["reversals"] for r in ours), 1),
         at_most("over-target", "share of the time over the target, mean", _mean(ours, "overTarget"), 0.1),
     ]
 
 
-def _against(ours: list[dict[str, Any]], plain: list[dict[str, Any]]) -> Bar:
+def _against(ours: list[dict[str, Any]], plain: list[dict[str, Any]]) -> Target:
     return at_most(
         "workers", "worker-seconds, ours over those of the plain p95", _mean(ours, "workers") / _mean(plain, "workers"), 1
     )

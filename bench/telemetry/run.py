@@ -14,12 +14,12 @@ from typing import Any
 
 import aiohttp
 
-from bench.report import Bar, Result, at_most
+from bench.report import Result, Target, at_most
 from inference_operator.api.job import Serve
 from inference_operator.app import GC_THRESHOLDS
 from inference_operator.autoscaling.controller import Autoscale
 from inference_operator.controllers.telemetry import Telemetry
-from inference_operator.controllers.worker_client import Workers
+from inference_operator.controllers.worker_client import WorkerHttpClient
 from inference_operator.runtime.clock import SystemClock
 from inference_operator.settings import AutoscalingSettings
 from inference_operator.state.store import Store
@@ -44,10 +44,10 @@ def run(rounds: int) -> Result:
     finally:
         workers.kill()
         workers.join()
-    return Result(found, [_bar(found)])
+    return Result(found, [_target(found)])
 
 
-def _bar(found: list[dict[str, Any]]) -> Bar:
+def _target(found: list[dict[str, Any]]) -> Target:
     best = min(r["cpuSeconds"] for r in found if r["workers"] == 1000)
     return at_most("thousand", "seconds of CPU of a round of 1,000 workers, best", best, BOUND_SECONDS)
 
@@ -62,7 +62,7 @@ async def _measure(size: int) -> dict[str, Any]:
             store.put_pod(replace(a_pod(job, pod + 1), address=f"127.0.{1 + place // 250}.{1 + place % 250}"))
     autoscale = Autoscale(store, clock, lambda _: None, AutoscalingSettings(), telemetry_seconds=1.0)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        telemetry = Telemetry(store, Workers(session), clock, lambda _: None, seconds=1.0, after_round=autoscale.round)
+        telemetry = Telemetry(store, WorkerHttpClient(session), clock, lambda _: None, seconds=1.0, after_round=autoscale.round)
         while not (store.scaling_metrics and all(m.workers.measured == _PODS_A_JOB for m in store.scaling_metrics.values())):
             await telemetry.round()
         cpu, wall = time.process_time(), time.monotonic()

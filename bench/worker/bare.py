@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> None:
         for name, column in zip(names, zip(*kept, strict=True), strict=True)
     }
     with output.open("wb") as file:
-        np.savez(file, **{name.replace("/", "_"): array for name, array in joined.items()})
+        np.savez(file, allow_pickle=False, **{name.replace("/", "_"): array for name, array in joined.items()})
         os.fsync(file.fileno())
     took = time.perf_counter() - begun
     print(count / took, count / computed)

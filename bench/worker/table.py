@@ -25,7 +25,7 @@ def main() -> int:
         lines = list(section(rounds))
         if lines:
             print("\n" + "\n".join(lines))
-    print("\n" + "\n".join(_bars(document["bars"])))
+    print("\n" + "\n".join(_targets(document["targets"])))
     return 0
 
 
@@ -43,8 +43,8 @@ def _rows(head: list[str], rows: list[list[str]]) -> Iterator[str]:
     yield from ("| " + " | ".join(row) + " |" for row in rows)
 
 
-def _of(rounds: list[Record], cell: str) -> list[Record]:
-    return [record for record in rounds if record["cell"] == cell and "skipped" not in record]
+def _of(rounds: list[Record], scenario: str) -> list[Record]:
+    return [record for record in rounds if record["scenario"] == scenario and "skipped" not in record]
 
 
 def _sides(records: list[Record]) -> list[str]:
@@ -103,12 +103,12 @@ def _goodput(rounds: list[Record]) -> Iterator[str]:
         rows = []
         for side in _sides(of_model):
             found = [record for record in of_model if record["side"] == side]
-            cells = [spread([record["capacity"] for record in found])]
+            columns = [spread([record["capacity"] for record in found])]
             for factor in factors:
                 values = [record["factors"][factor] for record in found]
-                cells.append(spread([value["goodput"] for value in values if "goodput" in value]))
+                columns.append(spread([value["goodput"] for value in values if "goodput" in value]))
             wasted = [record["wasted"] * 100 for record in found if record["wasted"] is not None]
-            rows.append([side, *cells, spread(wasted, 1)])
+            rows.append([side, *columns, spread(wasted, 1)])
         head = [f"{model}, in time/s at (deadline {of_model[0]['deadlineMs']:g} ms)", "capacity/s"]
         yield from _rows([*head, *(f"{factor}x" for factor in factors), "run for nobody %"], rows)
         yield ""
@@ -131,12 +131,12 @@ def _batch(rounds: list[Record]) -> Iterator[str]:
 
 def _lossless(rounds: list[Record]) -> Iterator[str]:
     rows = []
-    for cell in ("drain", "reload"):
+    for scenario in ("drain", "reload"):
         for protocol, name in _PROTOCOLS.items():
-            found = [record for record in _of(rounds, cell) if record["protocol"] == protocol]
+            found = [record for record in _of(rounds, scenario) if record["protocol"] == protocol]
             if found:
                 sums = [str(sum(record[key] for record in found)) for key in ("sent", "lost", "doubled", "errors", "wrong")]
-                rows.append([cell, name, *sums, spread([record["worstMs"] for record in found], 1)])
+                rows.append([scenario, name, *sums, spread([record["worstMs"] for record in found], 1)])
     if rows:
         yield from _rows(["under 1000 requests/s", "protocol", "sent", "lost", "doubled", "5xx", "wrong", "slowest ms"], rows)
 
@@ -158,15 +158,17 @@ def _client(rounds: list[Record]) -> Iterator[str]:
 def _missing(rounds: list[Record]) -> Iterator[str]:
     for record in rounds:
         if "skipped" in record:
-            what = " ".join(str(record[key]) for key in ("cell", "model", "protocol") if key in record)
+            what = " ".join(str(record[key]) for key in ("scenario", "model", "protocol") if key in record)
             yield f"- not measured: {what}: {record['skipped']}"
-        elif record["cell"] == "failed":
+        elif record["scenario"] == "failed":
             yield f"- {record['side']} failed: {record['reason']}"
 
 
-def _bars(bars: list[Record]) -> Iterator[str]:
-    rows = [["holds" if bar["holds"] else "**missed**", bar["id"], f"{bar['value']:g}", bar["bound"], bar["what"]] for bar in bars]
-    yield from _rows(["", "bar", "value", "bound", "what"], rows)
+def _targets(targets: list[Record]) -> Iterator[str]:
+    rows = [
+        ["holds" if one["holds"] else "**missed**", one["id"], f"{one['value']:g}", one["bound"], one["what"]] for one in targets
+    ]
+    yield from _rows(["", "target", "value", "bound", "what"], rows)
 
 
 if __name__ == "__main__":

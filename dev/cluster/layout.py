@@ -94,6 +94,8 @@ class Options:
     hpa_sync_period: str = "15s"
     # How long an unreachable node stays Ready; the upstream default.
     node_monitor_grace_period: str = "50s"
+    # The longest that the kubelet waits before it starts a crashed container again; the upstream default.
+    max_container_restart_period: str = "300s"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from dev.cluster.layout import (
     PREFIX,
     ControlPlane,
     Node,
+    Options,
 )
 from dev.cluster.pki import write_kubeconfig
 
@@ -117,8 +118,17 @@ def _kubelet(plane: ControlPlane, node: Node, folder: Path) -> dict[str, object]
         # Signs of life every four seconds, so that a grace period may be short on a busy machine.
         "nodeLeaseDurationSeconds": 16,
         "maxPods": 110,
+        **_restart_settings(plane.options),
         **_shared_machine_settings(node),
     }
+
+
+def _restart_settings(options: Options) -> dict[str, object]:
+    """Return what makes the kubelet start crashed containers again sooner than it does by itself."""
+    period = options.max_container_restart_period
+    if period == Options().max_container_restart_period:
+        return {}
+    return {"featureGates": {"KubeletCrashLoopBackOffMax": True}, "crashLoopBackOff": {"maxContainerRestartPeriod": period}}
 
 
 def _shared_machine_settings(node: Node) -> dict[str, object]:

@@ -5,9 +5,12 @@ The last line on stdout is JSON: {"operator": NAME, "worker": NAME}; with INFERE
 
 import argparse
 import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from dev.cluster.control_plane import processes_of
-from dev.cluster.layout import NODES, default_layout
+from dev.cluster.layout import NODES, Node, default_layout
 from dev.cluster.lifecycle import require_root
 from dev.cluster.nodes import containerd_name, import_image
 from dev.console import run_main, say
@@ -26,21 +29,24 @@ def main() -> int:
     buildah = Buildah()
     images = {recipe.key: build(recipe, buildah) for recipe in recipes()}
     if not arguments.no_import:
-        for image in images.values():
-            bring_to_nodes(image)
+        bring_to_nodes(tuple(images.values()))
     print(json.dumps({key: image.name for key, image in images.items()}))
     return 0
 
 
-def bring_to_nodes(image: Image) -> None:
-    """Import an image into every node that runs."""
+def bring_to_nodes(images: Sequence[Image]) -> None:
+    """Import images into every node that runs, all nodes at the same time."""
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(partial(_bring_to_node, images), NODES))
+
+
+def _bring_to_node(images: Sequence[Image], node: Node) -> None:
     layout = default_layout()
-    processes = processes_of(layout)
-    for node in NODES:
-        if processes.running(containerd_name(node)):
-            import_image(layout, node, name=image.name, archive=image.archive)
-        else:
-            say(f"{node.name} does not run: {image.name} stays in the cache")
+    if not processes_of(layout).running(containerd_name(node)):
+        say(f"{node.name} does not run: {', '.join(image.name for image in images)} stay in the cache")
+        return
+    for image in images:
+        import_image(layout, node, name=image.name, archive=image.archive)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import threadpoolctl  # type: ignore[import-untyped,unused-ignore]
+import threadpoolctl
 
 from examples.models import digits, lane, magika_model
 from examples.models.index import hash_file

@@ -11,11 +11,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.datasets import load_digits  # type: ignore[import-untyped,unused-ignore]
-from sklearn.model_selection import (  # type: ignore[import-untyped,unused-ignore]
+from sklearn.datasets import load_digits
+from sklearn.model_selection import (
     train_test_split,
 )
-from sklearn.neural_network import MLPClassifier  # type: ignore[import-untyped,unused-ignore]
+from sklearn.neural_network import MLPClassifier
 
 from examples.models.graphs import GraphWriter, save
 from examples.models.sessions import Session

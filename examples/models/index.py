@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 INDEX = "index.json"
 SOURCES = Path(__file__).parent
 SOURCE_TYPES = frozenset({".py", ".txt"})
+CPU_INFO = Path("/proc/cpuinfo")
 # A new version of any of these may give other bytes for the same sources.
 TOOLS = ("magika", "numpy", "onnx", "onnxruntime", "pillow", "scikit-learn")
 
@@ -50,16 +51,23 @@ def is_current(folder: Path, recipe: str) -> bool:
 
 
 def hash_recipe(trees: Sequence[Path]) -> str:
-    """Return the SHA-256 of all that decides the output: sources, tools' versions, tree names."""
+    """Return the SHA-256 of all that decides the output: sources, tools' versions, processor, tree names."""
     digest = hashlib.sha256()
     for path in sorted(SOURCES.iterdir()):
         if path.suffix in SOURCE_TYPES:
             digest.update(f"{path.name} {hash_file(path)}\n".encode())
     for tool in TOOLS:
         digest.update(f"{tool} {metadata.version(tool)}\n".encode())
+    digest.update(read_cpu_features().encode())
     for tree in trees:
         digest.update(f"{tree.absolute()}\n".encode())
     return digest.hexdigest()
+
+
+def read_cpu_features() -> str:
+    """Return the processor's features, by which the tools choose how to add up; empty where the system does not tell."""
+    lines = CPU_INFO.read_text(encoding="utf-8").splitlines() if CPU_INFO.exists() else []
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
 
 
 def hash_file(path: Path) -> str:

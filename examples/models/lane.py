@@ -6,10 +6,10 @@ import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
-from sklearn.exceptions import (  # type: ignore[import-untyped,unused-ignore]
+from sklearn.exceptions import (
     ConvergenceWarning,
 )
-from sklearn.neural_network import MLPClassifier  # type: ignore[import-untyped,unused-ignore]
+from sklearn.neural_network import MLPClassifier
 
 from examples.models import road
 from examples.models.draw import write_contact_sheet

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import onnxruntime  # type: ignore[import-untyped,unused-ignore]
+import onnxruntime
 
 if TYPE_CHECKING:
     from pathlib import Path

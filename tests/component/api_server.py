@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl
 from aiohttp import web
 
 from tests.component.kinds import KINDS, Kind, Raw, discovery, kind_of, locate
+from tests.loopback import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -125,7 +126,7 @@ class ApiServer:
         self._version = 1000
         self._pages: dict[str, list[Raw]] = {}
         self._runner: web.AppRunner | None = None
-        self._port = 0
+        (self._port,) = free_ports(1)
 
     @property
     def url(self) -> str:
@@ -138,10 +139,7 @@ class ApiServer:
         app.router.add_route("*", "/{path:.*}", self._serve)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True)
-        await site.start()
-        assert site._server is not None
-        self._port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
+        await web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True).start()
 
     async def stop(self) -> None:
         """Go down with all connections; the objects stay. A later start takes the same port."""
@@ -430,8 +428,8 @@ class ApiServer:
         call.status = 200
         try:
             await response.prepare(request)
-            while (event := await self._next_event(stream, shelf)) is not None:
-                await response.write(json.dumps(event).encode() + b"\n")
+            while (following := await self._next_event(stream, shelf)) is not None:
+                await response.write(json.dumps(following).encode() + b"\n")
         except ConnectionError:
             pass
         finally:

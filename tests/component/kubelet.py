@@ -11,6 +11,8 @@ from tests.component.objects import DIGEST, reason
 from tests.component.operators import until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.component.api_server import ApiServer
     from tests.component.kinds import Raw
 
@@ -104,9 +106,9 @@ class Kubelet:
         found = await until(lambda: [p for p in self.pods_of(job) if _number(p) == number], f"worker {number} of {job}")
         return found[0]
 
-    def _change(self, pod: Raw, change: object) -> None:
+    def _change(self, pod: Raw, change: Callable[[Raw], None]) -> None:
         meta = pod["metadata"]
-        self._server.update("pods", meta["name"], change, meta["namespace"])  # type: ignore[arg-type]
+        self._server.update("pods", meta["name"], change, meta["namespace"])
 
 
 def node_of(pod: Raw) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.component.api_server import ApiServer
+    from tests.component.kinds import Raw
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 _PATIENCE_SECONDS = 30.0
@@ -48,6 +49,11 @@ async def until(condition: Callable[[], Any], what: str, *, seconds: float = _PA
             raise TimeoutError(f"waited {seconds:.0f} s for {what}")
         await asyncio.sleep(_POLL_SECONDS)
     return found
+
+
+async def until_status(says: Callable[[Raw], Any], server: ApiServer, job: str, what: str = "") -> None:
+    """Wait until what is asked of a job's object holds."""
+    await until(lambda: says(server.get("inferencejobs", job)), what or f"{job}'s status")
 
 
 class Nursery:

@@ -12,10 +12,10 @@ import pytest
 from tests.component.api_server import ApiServer, ConnectionCutError
 from tests.component.kubelet import FAILURE, SUCCESS, Kubelet
 from tests.component.objects import a_batch, a_model, a_node, a_server, reason, succeeded
-from tests.component.operators import Ward, until
+from tests.component.operators import Ward, until, until_status
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from tests.component.api_server import Call, Carry, Script
     from tests.component.kinds import Raw
@@ -59,7 +59,7 @@ async def test_a_serving_job_survives_a_kill_at_each_of_its_writes(ward: Ward, s
 async def _lives(
     ward: Ward,
     side: str,
-    live: Callable[[ApiServer, Kubelet], object],
+    live: Callable[[ApiServer, Kubelet], Awaitable[None]],
     *,
     least: int = _LEAST_WRITES,
 ) -> AsyncIterator[tuple[int, ApiServer, Kubelet]]:
@@ -71,7 +71,7 @@ async def _lives(
         for obj in (a_node(), a_model()):
             server.create(obj)
         killer = _kill_at(server, ward.start(server.url), number, side, ward)
-        await live(server, kubelet)  # type: ignore[misc]
+        await live(server, kubelet)
         await _rest(server)
         _no_name_twice(kubelet)
         yield number, server, kubelet
@@ -107,7 +107,7 @@ async def _rest(server: ApiServer) -> None:
         before = len(server.writes())
         name = f"marker-{before}"
         server.create(a_batch(name, model="unknown"))
-        await until(lambda name=name: reason(server.get("inferencejobs", name)), "a marker")
+        await until_status(reason, server, name)
         await asyncio.sleep(0)
         if len(server.writes()) == before + 1:
             return

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import signal
-import socket
 from typing import TYPE_CHECKING
 
 import aiohttp
 
 from tests.component.objects import a_batch, a_model, a_node, succeeded
-from tests.component.operators import QUICK_LEASE, Operator, Ward, until
+from tests.component.operators import QUICK_LEASE, Operator, Ward, until, until_status
+from tests.loopback import free_ports
 
 if TYPE_CHECKING:
     from tests.component.api_server import ApiServer
@@ -24,7 +24,7 @@ async def test_of_two_operators_only_the_holder_of_the_lease_writes(server: ApiS
     for name in ("a", "b", "c"):
         server.create(a_batch(name))
         await kubelet.play(name)
-        await until(lambda name=name: succeeded(server.get("inferencejobs", name)), f"{name}'s success")
+        await until_status(succeeded, server, name, f"{name}'s success")
 
     assert {c.who for c in server.writes()} == {"first"}
 
@@ -86,7 +86,7 @@ async def test_an_operator_that_cannot_renew_its_lease_in_time_ends_with_an_erro
 
 
 async def test_a_standby_that_waits_for_long_stays_alive(server: ApiServer, ward: Ward) -> None:
-    port = _free_port()
+    (port,) = free_ports(1)
     await _two(server, ward, settings={"resyncSeconds": 0.2, "httpPort": port}, first={"httpPort": 0})
 
     lists = len(server.calls("GET", "/inferencemodels$"))
@@ -108,9 +108,3 @@ async def _two(
     standby = ward.start(server.url, who="second", settings=settings, constants=constants)
     await standby.says("synced")
     return leader, standby
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

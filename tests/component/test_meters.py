@@ -20,6 +20,7 @@ from inference_operator.metering.exporters import Exporters
 from inference_operator.settings import Metering
 from inference_operator.state.attempt import own_attempt
 from inference_operator.state.objects import Key
+from inference_operator.state.request import Request
 from inference_operator.state.store import Store
 from inference_operator.warmpools.controller import Pools
 from tests.builders import GPU, NOW, SETTINGS, TOKENS, a_job, a_node, a_pod
@@ -28,6 +29,10 @@ from tests.exporter_text import Gpu, text
 from tests.unit.state.raw import raw_pod
 
 WATTS = 120.0
+
+
+def nobody(_request: Request, /, *, urgent: bool = False) -> None:
+    """Is woken for nothing."""
 
 
 @dataclass
@@ -57,10 +62,8 @@ class Site:
 
     def __post_init__(self) -> None:
         metering = Metering(port=self.port, namespaces=())
-        fleet = SchedulingLoop(
-            self.store, Pools(self.store, SETTINGS, self.clock, TOKENS), SETTINGS, self.clock, lambda *_, **__: None
-        )
-        self.informer = InformerHandlers(self.store, fleet, lambda _: None, metering=metering)
+        fleet = SchedulingLoop(self.store, Pools(self.store, SETTINGS, self.clock, TOKENS), SETTINGS, self.clock, nobody)
+        self.informer = InformerHandlers(self.store, fleet, nobody, metering=metering)
         self.meters = Meters(self.store, Exporters(self.session, self.port), self.clock, metering)
         self.store.nodes["gpu-1"] = a_node("gpu-1", gpu=2)
         job = a_job(gpu=1)
@@ -157,7 +160,7 @@ async def test_an_exporter_that_is_gone_is_not_asked(site: Site) -> None:
 async def test_what_is_no_exporter(site: Site, change: dict[str, object]) -> None:
     metering = change.get("metering", Metering())
     assert isinstance(metering, Metering)
-    informer = InformerHandlers(site.store, site.informer._scheduling, lambda _: None, metering=metering)
+    informer = InformerHandlers(site.store, site.informer._scheduling, nobody, metering=metering)
     pod = exporter_pod()
     pod["metadata"]["resourceVersion"] = "8"  # type: ignore[index]
     if "labels" in change:

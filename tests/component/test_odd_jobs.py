@@ -24,7 +24,7 @@ MEASURED = {
     "observedTime": "2026-01-01T00:00:00Z",
 }
 FILES = {"input": {"uri": "pvc://data/in.npy", "items": 2**53}, "output": {"uri": "pvc://data/out"}}
-ODD = {
+ODD: dict[str, dict[str, Any]] = {
     "a deadline at the end of time": {"deadline": "9999-12-31T23:59:59Z"},
     "a firm deadline at the end of time": {"deadline": "9999-12-31T23:59:59Z", "deadlinePolicy": "Firm"},
     "the zero time of Go": {"deadline": "0001-01-01T00:00:00Z"},

@@ -67,8 +67,7 @@ async def test_sigterm_stops_within_the_grace_that_kubernetes_gives_though_a_req
 
 async def test_an_operator_whose_watch_fails_for_good_ends_rather_than_hear_nothing(server: ApiServer, ward: Ward) -> None:
     first, second = (ward.start(server.url, who=who) for who in ("first", "second"))
-    for plural in WATCHED:
-        await until(lambda plural=plural: server.streams(plural) == 2, "the watches of both")
+    await until(lambda: all(server.streams(plural) == 2 for plural in WATCHED), "the watches of both")
 
     async def unauthorized(call: Call, carry: Carry) -> Raw:
         raise RefusalError(401, "Unauthorized", "Unauthorized")
@@ -79,7 +78,7 @@ async def test_an_operator_whose_watch_fails_for_good_ends_rather_than_hear_noth
     server.cut("inferencejobs", who="second")
 
     # Each takes kopf five seconds, so both at once.
-    assert await asyncio.gather(first.ended(), second.ended()) == [1, 1]
+    assert list(await asyncio.gather(first.ended(), second.ended())) == [1, 1]
 
 
 async def test_the_api_server_may_restart_under_a_running_operator(server: ApiServer, ward: Ward, kubelet: Kubelet) -> None:

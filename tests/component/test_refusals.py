@@ -10,7 +10,7 @@ import pytest
 from tests.component.api_server import ApiServer, ConnectionCutError, RefusalError
 from tests.component.kubelet import Kubelet
 from tests.component.objects import a_batch, a_model, a_node, a_pod, a_server, condition, reason, succeeded
-from tests.component.operators import Operator, Ward, until
+from tests.component.operators import Operator, Ward, until, until_status
 
 if TYPE_CHECKING:
     from tests.component.api_server import Act, Call, Carry
@@ -129,6 +129,8 @@ async def test_our_own_pod_from_before_a_restart_is_taken_over_and_no_second_is_
     server.script_when(lambda c: c.method == "GET" and c.path == "/api/v1/pods" and not c.is_watch, _without_items)
     ward.start(server.url, who="successor")
     await until(lambda: [c for c in server.calls("POST", "/pods$") if c.status == 409], "AlreadyExists")
+    # A list after the pod has changed would hide that, too: from here on events tell of it.
+    await until(lambda: any(c.is_watch and c.who == "successor" and c.path == "/api/v1/pods" for c in server.journal), "the watch")
     await kubelet.play("job")
 
     await until(lambda: succeeded(server.get("inferencejobs", "job")), "the job's success")
@@ -288,7 +290,7 @@ async def _marker(server: ApiServer) -> None:
     """See another job through: what a hot loop would do meanwhile is plenty."""
     for number in range(10):
         server.create(a_batch(f"marker-{number}", model="unknown"))
-        await until(lambda number=number: reason(server.get("inferencejobs", f"marker-{number}")), "a marker")
+        await until_status(reason, server, f"marker-{number}")
 
 
 def _take_names(server: ApiServer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import count
 from typing import TYPE_CHECKING
 
 from tests.component.objects import a_batch, a_model, a_node, a_pod, reason
@@ -28,8 +29,9 @@ async def test_two_thousand_jobs_that_wait_are_written_once_each(server: ApiServ
     await until(lambda: len(server.writes()) >= 4 * EACH, "a status of each")
     # Time goes by: heartbeats of the node, two whole resyncs, new streams.
     rounds = len(server.calls("GET", "/inferencejobs$"))
-    for beat in range(3):
-        server.update("nodes", "node-1", lambda o, beat=beat: o["status"].update(heartbeat=beat))
+    beats = count()
+    for _ in range(3):
+        server.update("nodes", "node-1", lambda o: o["status"].update(heartbeat=next(beats)))
     for plural in ("nodes", "pods", "inferencejobs"):
         server.cut(plural, abrupt=False)
     await until(lambda: len(server.calls("GET", "/inferencejobs$")) >= rounds + 2 * 5, "two resyncs")

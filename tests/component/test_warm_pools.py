@@ -99,7 +99,7 @@ async def test_tasks_run_on_while_one_operator_after_the_other_is_killed(server:
     await all_ready(node, 2)
     jobs = a_few(server, node, 2, rows=LONG)
     for share in (0.0, 0.2, 0.4):
-        await until(lambda share=share: all(items(node, job) > share * LONG for job in jobs), f"{share:.0%} of all")
+        await _all_beyond(node, jobs, share)
         reign.change()
 
     await all_succeed(server, jobs)
@@ -209,6 +209,10 @@ def whole(node: WarmNode, job: str, *, rows: int) -> bool:
     """Whether the output has every item once."""
     spans = node.committed(job)
     return spans[0][0] == 0 and spans[-1][1] == rows and all(left[1] == right[0] for left, right in pairwise(spans))
+
+
+async def _all_beyond(node: WarmNode, jobs: list[str], share: float) -> None:
+    await until(lambda: all(items(node, job) > share * LONG for job in jobs), f"{share:.0%} of all")
 
 
 async def all_succeed(server: ApiServer, jobs: list[str]) -> None:

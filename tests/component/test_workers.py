@@ -10,10 +10,11 @@ import pytest
 from aiohttp import web
 
 from inference_protocol.messages import HTTP_PORT, TELEMETRY_PATH, Latency, ModelFacts, Progress, Telemetry
+from tests import loopback
 from tests.component.api_server import RefusalError
 from tests.component.kubelet import SUCCESS
 from tests.component.objects import DIGEST, a_batch, a_model, a_node, a_server, condition, reason, succeeded
-from tests.component.operators import Operator, Ward, until
+from tests.component.operators import Operator, Ward, until, until_status
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from tests.component.kubelet import Kubelet
 
 # Loopback has room for many pods: each its own address, since all workers have the same port.
-ADDRESS = "127.83.12.5"
+ADDRESS = loopback.address(254)
 FACTS = ModelFacts(
     digest=DIGEST,
     provider="CPUExecutionProvider",
@@ -120,7 +121,7 @@ async def test_two_measurements_that_meet_are_both_kept(server: ApiServer, opera
     for name, size in sizes.items():
         server.create(a_batch(name, batchSize=size))
         kubelet.run(await kubelet.worker(name))
-        await until(lambda name=name: reason(server.get("inferencejobs", name)) == "Running", f"{name} runs")
+        await until_status(lambda job: reason(job) == "Running", server, name, f"{name} runs")
 
     async def together(call: Call, carry: Carry) -> Raw:
         """Both writes are under way before the first is carried out."""
@@ -131,7 +132,7 @@ async def test_two_measurements_that_meet_are_both_kept(server: ApiServer, opera
     for name, report in reports.items():
         kubelet.end(await kubelet.worker(name), report)
     for name in sizes:
-        await until(lambda name=name: succeeded(server.get("inferencejobs", name)), f"{name}'s success")
+        await until_status(succeeded, server, name, f"{name}'s success")
 
     assert [p["batchSize"] for p in server.get("inferencemodels", "digits")["status"]["profiles"]] == [1, 8]
 
@@ -148,7 +149,7 @@ async def test_a_model_that_is_gone_unseen_makes_no_hot_loop(
     await until(lambda: server.calls("PATCH", "/inferencemodels/"), "the write")
     for number in range(10):
         server.create(a_batch(f"marker-{number}", model="unknown"))
-        await until(lambda number=number: reason(server.get("inferencejobs", f"marker-{number}")), "a marker")
+        await until_status(reason, server, f"marker-{number}")
 
     assert len(server.calls("PATCH", "/inferencemodels/")) <= 12
 

@@ -21,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from inference_operator.api import names
 from inference_protocol.messages import CONFIG_VARIABLE, HTTP_PORT, TELEMETRY_PATH, Telemetry, WorkerConfig, encode
+from tests import loopback
 from tests.component.kubelet import node_of, now
 from tests.component.operators import until
 from tests.process.harness import QUICK_COMMITS, QUICK_DRAIN, REPOSITORY
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 CLAIM = "data"
 _POLL_SECONDS = 0.02
-_NET = "127.84.0"
 
 
 @dataclass
@@ -126,7 +126,7 @@ class WarmNode:
     def _start(self, pod: Raw) -> Warm:
         number, name = len(self.workers) + 1, pod["metadata"]["name"]
         (config,) = [e["value"] for e in pod["spec"]["containers"][0]["env"] if e["name"] == CONFIG_VARIABLE]
-        address, log = f"{_NET}.{number}", self.folder / f"{name}.log"
+        address, log = loopback.address(number), self.folder / f"{name}.log"
         told = msgspec.json.decode(config, type=WorkerConfig)
         if told.triton is not None:
             beside = Triton(self.folder / name)
@@ -188,7 +188,7 @@ async def all_ready(node: WarmNode, count: int) -> list[Warm]:
         found = [w for w in node.running if node.server.has("pods", w.pod) and "podIP" in node.server.get("pods", w.pod)["status"]]
         return found if len(found) == count else []
 
-    return await until(ready, f"{count} warm workers: {[w.log.read_text()[-500:] for w in node.workers]}")  # type: ignore[no-any-return]
+    return await until(ready, f"{count} warm workers: {[w.log.read_text()[-500:] for w in node.workers]}")
 
 
 def _run(obj: Raw, address: str) -> None:

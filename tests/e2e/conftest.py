@@ -4,6 +4,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,21 +13,29 @@ import pytest
 from examples.demo import steps
 from examples.demo.cluster import RELEASE, ROOT, SYSTEM, Kubectl, build_images, copy_tree, install, load
 from examples.demo.cluster import local as local_kubectl
-from examples.models.index import build_all
-from examples.models.magika_features import default_trees
 
 BUILT = ROOT / "build" / "examples"
+# A node that died is missed after less than fifty seconds. The kubelet's first wait before a restart is its longest, too: it would
+# double at each kill of the operator.
+QUICK = ("--node-monitor-grace-period", "20s", "--max-container-restart-period", "10s")
 
 
 @pytest.fixture(scope="session")
-def kube() -> Kubectl:
-    """The cluster, its images, and the operator of this checkout."""
-    # A node that died is missed after less than the usual fifty seconds.
-    subprocess.run([sys.executable, "-m", "dev.cluster", "up", "--node-monitor-grace-period", "20s"], cwd=ROOT, check=True)
-    build_all(BUILT, default_trees())
+def kube(example_models: Path) -> Kubectl:
+    """The cluster, its images, and the operator of this checkout; the models that the spaces get are built."""
+    with images_built_beside():
+        subprocess.run([sys.executable, "-m", "dev.cluster", "up", *QUICK], cwd=ROOT, check=True)
     kubectl = local_kubectl()
     install(kubectl, build_images())
     return kubectl
+
+
+@contextmanager
+def images_built_beside() -> Iterator[None]:
+    """Build the images meanwhile: what a cluster's start takes is mostly waits."""
+    with subprocess.Popen([sys.executable, "-m", "dev.images", "--no-import"], cwd=ROOT, stdout=subprocess.DEVNULL) as building:
+        yield
+        assert building.wait() == 0
 
 
 class Space:

@@ -119,6 +119,10 @@ def progress(folder: Path, name: str) -> int:
     return max(ends, default=0)
 
 
+def has_progressed(folder: Path, name: str, *, least: int) -> bool:
+    return progress(folder, name) >= least
+
+
 def kill_process(text: str, variable: str) -> int:
     """SIGKILL the one process whose environment has `variable` with `text` in it; its pid."""
     for entry in Path("/proc").iterdir():

@@ -5,6 +5,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,6 +25,7 @@ from tests.e2e.support import (
     a_slow_batch,
     assert_every_item_answered_once,
     condition,
+    has_progressed,
     kill_operator,
     kill_worker,
     progress,
@@ -222,7 +224,7 @@ def test_a_warm_pool_on_triton_starts_from_zero_outlives_its_server_and_goes_bac
     kube.apply(a_slow_batch(name, space.folder, repeat=6, model="kept", backend="triton"))
     for strike in (kill_server, kill_model_process):
         done = progress(space.folder, name)
-        wait_for(lambda done=done: progress(space.folder, name) > done, f"{name} is beyond {done}")
+        wait_for(partial(has_progressed, space.folder, name, least=done + 1), f"{name} is beyond {done}")
         (pod,) = pool(space, "kept")
         strike(pod["metadata"]["uid"])
 

@@ -1,6 +1,7 @@
 """Kill -9 of the operator, of the worker's process, of its pod, at any point: the job ends once, no answer lost or doubled."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from tests.e2e.support import (
     a_batch,
     a_slow_batch,
     assert_every_item_answered_once,
+    has_progressed,
     kill_operator,
     kill_worker,
     progress,
@@ -26,7 +28,6 @@ def truth(space: Space) -> np.ndarray:
     return truth_of_slow_batches(space.folder)
 
 
-# The kubelet doubles its wait after each crash, so a fourth would only test its patience.
 @pytest.mark.parametrize("threshold", [None, 1, 600])
 def test_a_batch_survives_its_operator(threshold: int | None, space: Space, truth: np.ndarray) -> None:
     kube, name = space.kube, f"orphan-{threshold or 0}"
@@ -76,7 +77,7 @@ def test_a_worker_that_always_dies_is_given_up_with_its_last_words(space: Space)
     uid = kube.get("ij", "hopeless")["metadata"]["uid"]
     for attempt in (1, 2):
         wait_reason(kube, "hopeless", "Running")
-        wait_for(lambda least=attempt: progress(space.folder, "hopeless") >= least, f"attempt {attempt} works")
+        wait_for(partial(has_progressed, space.folder, "hopeless", least=attempt), f"attempt {attempt} works")
         kill_worker(uid)
         if attempt == 1:
             wait_for(lambda: kube.get("ij", "hopeless")["status"].get("failedAttempts") == 1, "a failure is counted")

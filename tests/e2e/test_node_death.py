@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ def test_what_ran_on_a_node_that_died_goes_on_elsewhere(space: Space) -> None:
     node("kill-node")
     for name in ("moved", "guarded"):
         # A node is known to be dead when it has been silent for long enough.
-        wait_for(lambda name=name: says_why(space, name), f"{name} says that its node is out of reach", seconds=90)
+        wait_for(partial(says_why, space, name), f"{name} says that its node is out of reach", seconds=90)
 
     kube.wait("guarded", "Ready")
     job = kube.wait("moved", "Succeeded")

@@ -21,10 +21,11 @@ from inference_worker.errors import RequestError
 from inference_worker.serve import codec, grpc_codec
 from inference_worker.serve.ask import Ask, Signature
 from inference_worker.serve.connections import Connections
-from inference_worker.serve.http import HttpProtocol, Request, Response
+from inference_worker.serve.http import HttpProtocol
 from inference_worker.serve.http2 import Http2Protocol
 from inference_worker.serve.http2_frames import PREFACE, block, frame, settings_frame
 from inference_worker.serve.http2_stream import Stream
+from inference_worker.serve.http_messages import Request, Response
 from inference_worker.serve.messages import ModelInferRequest
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -25,6 +23,7 @@ from inference_protocol.messages import (
     decode_report,
     encode,
 )
+from tests.loopback import free_ports
 from tests.process import wire
 from tests.process.patched import PATCHES_VARIABLE
 
@@ -46,15 +45,6 @@ _ELSEWHERE = os.environ.get("PYTHONPATH", "").split(os.pathsep) if ON_DEVICE els
 _DEADLINE_SECONDS = 60.0
 QUICK_COMMITS = {"inference_worker.batch.task:_COMMIT_SECONDS": 0.02}
 QUICK_DRAIN = {"inference_worker.__main__:_LINGER_SECONDS": 0.2}
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, all different."""
-    with contextlib.ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 def until(condition: Callable[[], bool], what: str, *, seconds: float = _DEADLINE_SECONDS) -> None:

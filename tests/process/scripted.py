@@ -14,6 +14,8 @@ from inference_worker import worker_state
 from inference_worker.engines.engine import Cancellation, RunCancelledError, Tensor, Tensors
 from inference_worker.engines.onnx import OnnxEngine
 from inference_worker.engines.triton.engine import TritonEngine
+from inference_worker.model import Loaded
+from inference_worker.model import load as _load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,8 +28,6 @@ SCRIPT: dict[str, Any] = {}
 # A scripted run may wait for its test, so it must not happen on the event loop; and there is one at a time, whatever the warm-up
 # finds: behind Triton two may pay.
 IN_A_THREAD = {"inference_worker.warmup:_INLINE_SECONDS": 0.0, "inference_worker.warmup:_CONCURRENT_WORTH": 1e9}
-
-_load = worker_state.load
 
 
 class Orders:
@@ -84,7 +84,7 @@ def scripted(run: Run) -> Run:
     return by_script
 
 
-def load(*args: Any, **more: Any) -> worker_state.Loaded:
+def load(*args: Any, **more: Any) -> Loaded:
     """`hold_load` keeps a model from being loaded, `fail_load` breaks it in a way that nobody thought of."""
     while SCRIPT and _ordered("hold_load"):
         time.sleep(0.001)
@@ -97,6 +97,6 @@ def _ordered(order: str) -> bool:
     return Path(SCRIPT[order]).exists()
 
 
-OnnxEngine.run = scripted(OnnxEngine.run)
-TritonEngine.run = scripted(TritonEngine.run)
-worker_state.load = load
+OnnxEngine.run = scripted(OnnxEngine.run)  # type: ignore[method-assign]
+TritonEngine.run = scripted(TritonEngine.run)  # type: ignore[method-assign]
+worker_state.load = load  # type: ignore[attr-defined]

@@ -20,7 +20,7 @@ from tests.process.harness import a_config
 from tests.process.scripted import Orders
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
     from tests.process.harness import Place, Worker
 
@@ -40,7 +40,7 @@ FIELDS = {
 PATIENCE = 30.0
 
 
-def every_datatype(kinds: dict[str, int] = KINDS) -> bytes:
+def every_datatype(kinds: Mapping[str, int] = KINDS) -> bytes:
     """in_T [N, M] -> out_T, unchanged, for each datatype T."""
     return models.model(
         [helper.make_node("Identity", [f"in_{name}"], [f"out_{name}"]) for name in kinds],

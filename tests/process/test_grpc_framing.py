@@ -17,7 +17,7 @@ from tests.process.scripted import Orders
 from tests.process.wire2 import PING, WINDOW_UPDATE, Wire2, message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.process.harness import Place, Worker
 
@@ -58,7 +58,7 @@ def test_an_answer_is_a_head_a_message_and_trailers(wire2: Wire2) -> None:
 
 def test_a_failure_is_one_head_that_is_all_there_is(wire2: Wire2) -> None:
     heard = wire2.call("ModelInfer", message(b"\xff"))
-    assert (len(heard.heads), heard.body, heard.headers[":status"], heard.grpc_status) == (1, b"", "200", INVALID)
+    assert (len(heard.heads), bytes(heard.body), heard.headers[":status"], heard.grpc_status) == (1, b"", "200", INVALID)
 
 
 def test_several_messages_in_one_frame_are_answered_in_order_on_a_stream(wire2: Wire2) -> None:
@@ -103,7 +103,9 @@ def test_a_flag_without_an_encoding_is_refused(wire2: Wire2, flag: int) -> None:
 
 
 @pytest.mark.parametrize(("encoding", "compress"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
-def test_compressed_messages_are_read_and_plain_ones_beside_them(wire2: Wire2, encoding: str, compress: object) -> None:
+def test_compressed_messages_are_read_and_plain_ones_beside_them(
+    wire2: Wire2, encoding: str, compress: Callable[[bytes], bytes]
+) -> None:
     for body in (message(compress(ASK), flag=1), message(ASK)):
         heard = wire2.call("ModelInfer", body, {"grpc-encoding": encoding})
         assert heard.grpc_status == OK and read(heard.messages[0]) == [[1, 2]]

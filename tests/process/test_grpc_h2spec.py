@@ -19,8 +19,9 @@ import pytest
 from dev import tools
 from inference_worker.serve import http2
 from inference_worker.serve.connections import Connections
-from inference_worker.serve.http2 import Http2Protocol, Stream
+from inference_worker.serve.http2 import Http2Protocol
 from inference_worker.serve.http2_frames import block
+from inference_worker.serve.http2_stream import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +46,9 @@ class Page:
         self._stream.finish(b"\x00\x0bgrpc-status\x010")
 
     def abandoned(self) -> None:
+        pass
+
+    def drain(self) -> None:
         pass
 
 

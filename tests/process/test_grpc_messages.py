@@ -32,6 +32,7 @@ def compare(ours: Descriptor, other: Descriptor) -> list[str]:
         if known is None or trait(field) != trait(known):
             found.append(f"{ours.name}.{field.name}: {trait(field)} against {known and trait(known)}")
         elif field.message_type is not None and field.message_type.GetOptions().map_entry:
+            assert known.message_type is not None
             found += compare(field.message_type, known.message_type)
     for nested in ours.nested_types:
         if not nested.GetOptions().map_entry:

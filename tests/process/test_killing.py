@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from inference_protocol.messages import WorkerConfig
+    from tests.process.harness import Worker
 
 ITEMS = 4000
 WIDTH = 64
@@ -51,7 +53,7 @@ def test_a_batch_that_is_killed_again_and_again_ends_in_the_truth(place: Place) 
     for attempt in range(1, 5):
         worker = place.start(msgspec.structs.replace(config, attempt=attempt), patches=QUICK_COMMITS)
         enough = committed(out) + rng.randint(0, 3)
-        until(lambda w=worker, n=enough: not w.running or committed(out) > n, "a commit")  # type: ignore[misc]
+        until(partial(beyond, worker, out, enough), "a commit")
         worker.kill()
         assert not (out / "manifest.json").exists()
     ended = place.run(msgspec.structs.replace(config, attempt=5, batch_size=100), patches=QUICK_COMMITS)
@@ -60,6 +62,11 @@ def test_a_batch_that_is_killed_again_and_again_ends_in_the_truth(place: Place) 
     assert ended.said.progress is not None and ended.said.progress.resumed > 0
     assert ended.said.progress.completed == ITEMS and len(list(spans(out))) >= 5
     assert_whole(out, x)
+
+
+def beyond(worker: Worker, out: Path, count: int) -> bool:
+    """Whether more than so many chunks are committed, or the worker is over."""
+    return not worker.running or committed(out) > count
 
 
 # 40 batches of 100 items, committed by eights: five parts, each with a sync of its file and one of its line.

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from dev.tritonserver import ensure_tritonserver
 from inference_protocol.messages import TritonServer
+from tests.loopback import free_ports
 from tests.process import wire
-from tests.process.harness import free_ports, until
+from tests.process.harness import until
 
 
 class Triton:

@@ -11,8 +11,8 @@ from enum import Enum
 from itertools import pairwise
 
 from inference_operator.autoscaling import window
-from inference_operator.autoscaling.recommender import Bounds, Observation, Recommendation, recommend, recommended_milliseconds
-from inference_operator.state.load import History, Sample, Workers
+from inference_operator.autoscaling.recommender import Bounds, Observation, recommend, recommended_milliseconds
+from inference_operator.state.load import History, Recommendation, Sample, Workers
 from inference_protocol.sketch import LatencySketch
 
 TOLERANCE = 0.1
@@ -111,7 +111,9 @@ class Service:
         servers = [Server(0.0) for _ in range(self.asked)]
         history: History | None = None
         state: Recommendation | None = None
-        asked, moments, wishes = self.asked, [], []
+        asked = self.asked
+        moments: list[Moment] = []
+        wishes: list[tuple[float, int]] = []
         told = _Told(self.asked, None, 0.0)
         due = _next(dice, 0.0, self.rate)
         for second in range(1, int(until)):

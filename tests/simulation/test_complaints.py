@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -251,9 +252,9 @@ def small_ones_keep_coming() -> World:
     world.node("cpu-1", cpu=2)
     world.model(seconds={"cpu": 17.0})
     for number in range(12):
-        spec = {"accelerator": "cpu", "resources": {"requests": {"cpu": "1"}}}
+        spec: dict[str, Any] = {"accelerator": "cpu", "resources": {"requests": {"cpu": "1"}}}
         world.job(f"small-{number}", at=0.1 + 10 * number, **spec)
-    large = {"accelerator": "cpu", "resources": {"requests": {"cpu": "2"}}}
+    large: dict[str, Any] = {"accelerator": "cpu", "resources": {"requests": {"cpu": "2"}}}
     world.job("large", at=15.0, deadline_at=80, priority=10, **large)
     return world.run(until=250)
 

@@ -28,7 +28,7 @@ def ran(script: Script = LONG, **how: object) -> World:
     return world
 
 
-def energy(world: World) -> tuple[str, float]:
+def energy(world: World) -> tuple[str, object]:
     found = world.status("job")["energy"]
     assert found["joulesPerItem"] == pytest.approx(found["joules"] / 30, rel=1e-3)
     return found["source"], found["joules"]

@@ -40,8 +40,9 @@ def test_without_a_budget_nobody_makes_room() -> None:
     assert {name: gist[1] for name, gist in world.final().items()} == {"long": "Met", "urgent": "Missed"}
 
 
-def two_urgent_jobs_after_each_other(**settings: int) -> World:
-    world = World(scripts={"long": Script(work=60.0, items=60, resumes=True)}, settings=Settings(workers=4, **settings))
+def two_urgent_jobs_after_each_other(settings: Settings | None = None) -> World:
+    scripts = {"long": Script(work=60.0, items=60, resumes=True)}
+    world = World(scripts=scripts, settings=settings or Settings(workers=4))
     world.node("gpu-1", gpu=1)
     world.model(seconds={"gpu": 30.0})
     world.job("long", at=0.1, accelerator="gpu", items=60)
@@ -51,7 +52,7 @@ def two_urgent_jobs_after_each_other(**settings: int) -> World:
 
 
 def test_no_job_is_asked_more_often_than_its_budget_allows() -> None:
-    world = two_urgent_jobs_after_each_other(preemptions_per_job=1)
+    world = two_urgent_jobs_after_each_other(Settings(workers=4, preemptions_per_job=1))
 
     assert world.status("long")["preemptions"] == 1
     assert world.status("long")["phase"] == "Succeeded"

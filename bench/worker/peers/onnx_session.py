@@ -29,7 +29,8 @@ class Model:
 
     def run(self, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
         """Run a batch, outputs in the model's order."""
-        return self._session.run(self.outputs, feeds)
+        answers: list[np.ndarray] = self._session.run(self.outputs, feeds)
+        return answers
 
     def run_rows(self, rows: list[dict[str, np.ndarray]]) -> list[list[np.ndarray]]:
         """Run one-row feeds as one batch; outputs for each."""

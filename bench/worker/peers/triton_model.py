@@ -11,7 +11,7 @@ _config = json.loads(Path(os.environ["BENCH_PEER_CONFIG"]).read_text())
 sys.path[:0] = [_config["sitePackages"], _config["peersFolder"]]
 
 import numpy as np  # noqa: E402
-import triton_python_backend_utils as pb  # noqa: E402
+import triton_python_backend_utils as pb  # type: ignore[import-not-found]  # noqa: E402
 from onnx_session import Model  # noqa: E402
 
 

@@ -8,7 +8,7 @@ import json
 import os
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -45,7 +45,7 @@ def triton(tmp_path: Path) -> Iterator[Triton]:
     made.end()
 
 
-def told(place: Place, triton: Triton, data: bytes, **changes: object) -> WorkerConfig:
+def told(place: Place, triton: Triton, data: bytes, **changes: Any) -> WorkerConfig:
     return a_config(place.put("m.onnx", data), backend="triton", triton=triton.told, **changes)
 
 
@@ -137,9 +137,15 @@ def test_the_tasks_of_a_warm_worker_outlive_its_server_and_its_model_process(pla
     ask(worker, TASKS_PATH, order)
     out = place.claim / "out" / "first"
 
-    for strike in (triton.kill_stubs, lambda: (triton.kill(), triton.restart())):
-        done = committed(out)
-        until(lambda done=done: committed(out) > done + 2, "some parts")
+    def kill_and_restart() -> None:
+        triton.kill()
+        triton.restart()
+
+    def until_beyond(done: int) -> None:
+        until(lambda: committed(out) > done + 2, "some parts")
+
+    for strike in (triton.kill_stubs, kill_and_restart):
+        until_beyond(committed(out))
         strike()
     report = end_of(worker, order).report
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnxruntime
@@ -170,7 +170,8 @@ def test_garbled_texts_are_refused_and_the_next_request_is_answered(strings: Wor
 
 def test_a_text_in_the_model_that_is_no_utf_8_is_the_models_fault_and_not_the_callers(place: Place) -> None:
     """SeldonIO/MLServer#1718 turned around: bytes that are no text may come out of a model as well as go in."""
-    label = helper.make_tensor("names", models.STRING, [2], [b"\xff\xfe", b"one"])
+    texts: list[Any] = [b"\xff\xfe", b"one"]
+    label = helper.make_tensor("names", models.STRING, [2], texts)
     nodes = [helper.make_node("Gather", ["names", "i"], ["text"])]
     graph = helper.make_graph(
         nodes, "g", [models.tensor("i", models.INT64, ["N"])], [models.tensor("text", models.STRING, ["N"])], [label]

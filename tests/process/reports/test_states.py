@@ -38,8 +38,8 @@ def orders(place: Place) -> Orders:
 
 def over_http(worker: Worker) -> State:
     """Live, ready, model ready, infer."""
-    probes = ("/v2/health/live", "/v2/health/ready", "/v2/models/net/ready")
-    return *(worker.answers(path) for path in probes), post(worker.port, INFER, infer_json([[1, 1]])).status
+    live, ready, model = map(worker.answers, ("/v2/health/live", "/v2/health/ready", "/v2/models/net/ready"))
+    return live, ready, model, post(worker.port, INFER, infer_json([[1, 1]])).status
 
 
 def over_grpc(worker: Worker) -> State:
@@ -50,7 +50,8 @@ def over_grpc(worker: Worker) -> State:
             stub.ModelReady(pb.ModelReadyRequest(name="net")).ready,
         )
         code = callers.code_of(lambda: stub.ModelInfer(callers.rows_request([[1, 1]])))
-    return *(200 if flag else 503 for flag in flags), {"OK": 200, "UNAVAILABLE": 503}.get(code, 0)
+    live, ready, model = (200 if flag else 503 for flag in flags)
+    return live, ready, model, {"OK": 200, "UNAVAILABLE": 503}.get(code, 0)
 
 
 def test_probes_and_requests_agree_in_every_state_of_a_life(place: Place, orders: Orders) -> None:

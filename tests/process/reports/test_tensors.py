@@ -37,8 +37,8 @@ def roots(shared_place: Place) -> Worker:
 def binary(array: np.ndarray, datatype: str, *, size: int | None = None, answer: bool = True) -> tuple[bytes, bytes]:
     """A request's JSON and its tensor."""
     raw = array.tobytes()
-    entry = {"name": "x", "datatype": datatype, "shape": list(array.shape)}
-    entry["parameters"] = {"binary_data_size": len(raw) if size is None else size}
+    parameters = {"binary_data_size": len(raw) if size is None else size}
+    entry = {"name": "x", "datatype": datatype, "shape": list(array.shape), "parameters": parameters}
     return json.dumps({"inputs": [entry], "parameters": {"binary_data_output": answer}}).encode(), raw
 
 

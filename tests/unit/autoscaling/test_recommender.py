@@ -77,9 +77,8 @@ def breach(
 
 def test_a_breach_that_the_load_does_not_explain_has_to_last() -> None:
     # What is learned from a breach would ask for more by itself; here nothing may be learned.
-    young = {"seconds": 7.0}
-    assert breach(LEARNED, 5, **young).desired == 2
-    after = breach(LEARNED, 9, **young)
+    assert breach(LEARNED, 5, seconds=7.0).desired == 2
+    after = breach(LEARNED, 9, seconds=7.0)
 
     assert (after.desired, after.why) == (3, Why.BREACH)
 

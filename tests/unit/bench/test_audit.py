@@ -17,7 +17,7 @@ def a_line(verb: str = "patch", resource: str = "pods/status", name: str = "a", 
         "stage": "ResponseComplete",
         "verb": verb,
         "user": {"username": "dev-admin", "groups": ["system:masters"]},
-        "userAgent": "bench-player",
+        "userAgent": "bench-kubelets",
         "objectRef": {"resource": kind, "subresource": subresource, "namespace": "default", "name": name},
         "responseStatus": {"metadata": {}, "code": 200},
         "requestReceivedTimestamp": f"2026-11-28T05:00:{at:09.6f}Z",
@@ -29,7 +29,7 @@ def a_line(verb: str = "patch", resource: str = "pods/status", name: str = "a", 
 def test_a_request_has_the_servers_clock_to_the_microsecond() -> None:
     (request,) = parse([a_line(at=1.25)])
 
-    assert (request.actor, request.verb, request.resource, request.name) == ("bench-player", "patch", "pods/status", "a")
+    assert (request.actor, request.verb, request.resource, request.name) == ("bench-kubelets", "patch", "pods/status", "a")
     assert request.answered - request.received == pytest.approx(0.002, abs=1e-6)
     assert request.received % 60 == pytest.approx(1.25, abs=1e-6)
 
@@ -62,7 +62,7 @@ def test_writes_are_counted_by_actor_without_leases_events_and_reads() -> None:
     ]
     requests = parse(lines)
 
-    assert writes(requests) == {("bench-player", "patch", "pods/status"): 1, ("bench-player", "delete", "pods/status"): 1}
+    assert writes(requests) == {("bench-kubelets", "patch", "pods/status"): 1, ("bench-kubelets", "delete", "pods/status"): 1}
     assert events(requests) == 1
 
 

@@ -1,4 +1,4 @@
-"""The benchmark of back ends: a row for each back end that was measured, and bars only for what was."""
+"""The benchmark of back ends: a row for each back end that was measured, and targets only for what was."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from bench.backends.table import judge, tables
 def a_round(side: str, rate: float, *, statuses: dict[str, int] | None = None, **changes: Any) -> dict[str, Any]:
     opened = {"p50Ms": 1.0, "p99Ms": 2.0, "statuses": statuses or {"200": 10}}
     figures = {"cpuMicroseconds": 100.0, "residentMib": 90.0, "readySeconds": 0.5, "batchEfficiency": 4.0}
-    return {"cell": "digits", "side": side, "requestsPerSecond": rate, "open": opened, **figures, **changes}
+    return {"scenario": "digits", "side": side, "requestsPerSecond": rate, "open": opened, **figures, **changes}
 
 
 def test_a_back_end_has_a_row_with_median_and_range() -> None:
@@ -22,14 +22,16 @@ def test_a_back_end_has_a_row_with_median_and_range() -> None:
 
 
 def test_what_was_not_measured_says_why() -> None:
-    rounds = [a_round("onnx", 900.0), {"cell": "failed", "side": "torchscript", "reason": "no PyTorch"}]
+    rounds = [a_round("onnx", 900.0), {"scenario": "failed", "side": "torchscript", "reason": "no PyTorch"}]
 
     assert list(tables(rounds))[-1] == "\n- not measured: torchscript: no PyTorch"
-    assert {bar.id for bar in judge(rounds)} == {"backends.digits-failed"}
+    assert {target.id for target in judge(rounds)} == {"backends.digits-failed"}
 
 
 def test_bars_compare_medians_and_count_failures() -> None:
-    bars = {bar.id: bar for bar in judge([a_round("onnx", 400.0), a_round("triton", 500.0, statuses={"200": 9, "503": 1})])}
+    targets = {
+        target.id: target for target in judge([a_round("onnx", 400.0), a_round("triton", 500.0, statuses={"200": 9, "503": 1})])
+    }
 
-    assert (bars["backends.digits-triton"].value, bars["backends.digits-triton"].holds) == (0.8, False)
-    assert (bars["backends.digits-failed"].value, bars["backends.digits-failed"].holds) == (1, False)
+    assert (targets["backends.digits-triton"].value, targets["backends.digits-triton"].holds) == (0.8, False)
+    assert (targets["backends.digits-failed"].value, targets["backends.digits-failed"].holds) == (1, False)

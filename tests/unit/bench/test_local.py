@@ -1,8 +1,8 @@
-"""The batch in three forms: a Job's pod is the operator's own, and bars stand only over what was measured."""
+"""The batch in three forms: a Job's pod is the operator's own, and targets stand only over what was measured."""
 
 import msgspec
 
-from bench.local.jobs import batch_job, inference_job, warm_model
+from bench.local.jobs import Manifest, batch_job, inference_job, warm_model
 from bench.local.run import judge
 from inference_operator.settings import AcceleratorClass
 from inference_operator.state.parse import parse_job, parse_model
@@ -10,7 +10,7 @@ from inference_protocol.messages import CONFIG_VARIABLE, WorkerConfig
 
 DIGEST = "sha256:" + "b" * 64
 VERSION = {"name": "1", "uri": "pvc://data/digits/model.onnx", "digest": DIGEST}
-MODEL = {
+MODEL: Manifest = {
     "apiVersion": "inference.myorg/v1",
     "kind": "InferenceModel",
     "metadata": {"name": "digits", "namespace": "bench"},
@@ -46,16 +46,19 @@ def test_the_inference_job_and_the_warm_model_are_valid() -> None:
     assert MODEL["metadata"]["name"] == "digits"
 
 
-def test_without_warm_workers_there_is_no_bar() -> None:
-    cold = {"cell": "latency", "side": "cold", "p50": 3.0, "p99": 3.1}
+def test_without_warm_workers_there_is_no_target() -> None:
+    cold = {"scenario": "latency", "side": "cold", "p50": 3.0, "p99": 3.1}
 
-    assert judge([{"cell": "warm", "failed": "not after 60 s"}, cold, {"cell": "burst", "side": "job", "jobsPerSecond": 3.0}]) == []
+    assert (
+        judge([{"scenario": "warm", "failed": "not after 60 s"}, cold, {"scenario": "burst", "side": "job", "jobsPerSecond": 3.0}])
+        == []
+    )
 
 
 def test_warm_is_held_against_its_bounds_and_against_jobs() -> None:
-    warm = {"cell": "latency", "side": "warm", "p50": 0.12, "p99": 0.6}
-    bursts = [{"cell": "burst", "side": side, "jobsPerSecond": rate} for side, rate in (("job", 3.0), ("warm", 60.0))]
+    warm = {"scenario": "latency", "side": "warm", "p50": 0.12, "p99": 0.6}
+    bursts = [{"scenario": "burst", "side": side, "jobsPerSecond": rate} for side, rate in (("job", 3.0), ("warm", 60.0))]
 
-    verdicts = {bar.id: bar.holds for bar in judge([warm, *bursts])}
+    verdicts = {target.id: target.holds for target in judge([warm, *bursts])}
 
     assert verdicts == {"warm.p50": True, "warm.p99": False, "warm.rate": True, "warm.aim": False}

@@ -1,21 +1,21 @@
-"""How late the player was, and whose writes they were."""
+"""How late the simulated kubelets were, and whose writes they were."""
 
 import pytest
 
 from bench.plane.audit import Request
 from bench.plane.measure import lag, per_job
-from bench.plane.player import AGENT, Life
+from bench.plane.simulated_kubelets import AGENT, PodRun
 
 
 def a_request(actor: str, verb: str, resource: str, name: str = "pod", *, at: float) -> Request:
     return Request(actor, verb, resource, "default", name, 200, received=at, answered=at + 0.01)
 
 
-def a_life(pod: str, late: float) -> Life:
-    return Life(pod, "job", "cpu", 2.0, started=1.0, ended=3.0, late=late, outcome="Succeeded")
+def a_run(pod: str, late: float) -> PodRun:
+    return PodRun(pod, "job", "cpu", 2.0, started=1.0, ended=3.0, late=late, outcome="Succeeded")
 
 
-def played(pod: str) -> list[Request]:
+def statuses_of(pod: str) -> list[Request]:
     """Bound at 1.0 (answered 1.01), said to run at 1.31, and to have ended at 3.0."""
     return [
         a_request("kube-scheduler", "create", "pods/binding", pod, at=1.0),
@@ -23,19 +23,19 @@ def played(pod: str) -> list[Request]:
     ]
 
 
-def test_lateness_is_the_players_own_and_what_the_server_took_stands_beside_it() -> None:
-    found = lag(played("a"), [a_life("a", 0.004)])
+def test_lateness_is_the_kubelets_own_and_what_the_server_took_stands_beside_it() -> None:
+    found = lag(statuses_of("a"), [a_run("a", 0.004)])
 
     assert (found["lagP99Ms"], found["void"]) == (4.0, False)
     assert found["bindToRunningP99Ms"] == 300.0
 
 
 def test_a_run_is_void_when_one_pod_of_a_hundred_is_late_and_sound_when_it_is_rarer() -> None:
-    requests = [r for n in range(200) for r in played(str(n))]
-    prompt = [a_life(str(n), 0.001) for n in range(198)]
+    requests = [r for n in range(200) for r in statuses_of(str(n))]
+    prompt = [a_run(str(n), 0.001) for n in range(198)]
 
-    assert lag(requests, [*prompt, a_life("198", 0.2), a_life("199", 0.001)])["void"] is False
-    assert lag(requests, [*prompt, *(a_life(str(n), 0.2) for n in (198, 199, 200))])["void"] is True
+    assert lag(requests, [*prompt, a_run("198", 0.2), a_run("199", 0.001)])["void"] is False
+    assert lag(requests, [*prompt, *(a_run(str(n), 0.2) for n in (198, 199, 200))])["void"] is True
 
 
 def test_a_run_without_pods_has_no_lateness() -> None:

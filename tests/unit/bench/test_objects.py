@@ -9,7 +9,7 @@ from bench.plane.deadlines import TICK_SECONDS, delayed
 from bench.plane.kills import doubled
 from bench.plane.kueue import PRIORITIES, bucket
 from bench.plane.objects import ANNOTATION_WORK, Work, batch_job, inference_job, model, node, rooms
-from bench.plane.player import Life
+from bench.plane.simulated_kubelets import PodRun
 from bench.plane.stage import outcome
 from bench.scheduling.workload import generate
 from inference_operator.scheduling.estimate import Assumptions, estimate
@@ -29,7 +29,7 @@ def test_an_inference_job_is_valid_and_its_deadline_keeps_its_microseconds() -> 
 
 
 @pytest.mark.parametrize("device", ["gpu", "cpu"])
-def test_the_operator_reads_from_the_profile_what_the_player_will_take(device: str) -> None:
+def test_the_operator_reads_from_the_profile_what_the_kubelets_will_take(device: str) -> None:
     body, status = model("m", WORK)
     read = parse_model(with_meta({**body, "status": status["status"]}))
 
@@ -41,7 +41,7 @@ def test_the_operator_reads_from_the_profile_what_the_player_will_take(device: s
     assert found.total_seconds == pytest.approx(WORK.seconds[device])
 
 
-def test_both_sides_tell_the_player_the_same() -> None:
+def test_both_sides_tell_the_kubelets_the_same() -> None:
     ours = inference_job("a", WORK, model="m")["spec"]["template"]["annotations"]
     theirs = batch_job("a", WORK, requests={"cpu": "1"})["spec"]["template"]["metadata"]["annotations"]
 
@@ -72,10 +72,10 @@ def test_a_delayed_job_takes_longer_than_is_believed() -> None:
 
 
 def test_one_job_that_runs_twice_at_once_is_doubled_and_two_jobs_are_not() -> None:
-    lives = [a_life("a", 0, 5), a_life("b", 1, 6), a_life("a", 5, 6)]
+    pod_runs = [a_run("a", 0, 5), a_run("b", 1, 6), a_run("a", 5, 6)]
 
-    assert doubled(lives) == 0
-    assert doubled([*lives, a_life("b", 2, 3)]) == 1
+    assert doubled(pod_runs) == 0
+    assert doubled([*pod_runs, a_run("b", 2, 3)]) == 1
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_a_job_without_status_has_not_ended() -> None:
     assert outcome({}) is None
 
 
-def a_life(job: str, started: float, ended: float) -> Life:
-    return Life(f"{job}-{started}", job, "cpu", ended - started, started, ended, 0.0, "Succeeded")
+def a_run(job: str, started: float, ended: float) -> PodRun:
+    return PodRun(f"{job}-{started}", job, "cpu", ended - started, started, ended, 0.0, "Succeeded")
 
 
 def with_meta(body: dict) -> dict:

@@ -7,7 +7,7 @@ from bench.plane.table import tables
 
 def a_run(side: str, rate: float, *, void: bool = False) -> dict[str, Any]:
     return {
-        "cell": "burst",
+        "scenario": "burst",
         "limits": "shipped",
         "side": side,
         "void": void,
@@ -35,4 +35,4 @@ def test_a_kind_with_void_runs_alone_has_no_figures() -> None:
 
 
 def test_what_failed_and_what_was_not_run_has_no_table() -> None:
-    assert list(tables([{"cell": "deadlines", "failed": "DevError: gave up"}])) == []
+    assert list(tables([{"scenario": "deadlines", "failed": "DevError: gave up"}])) == []

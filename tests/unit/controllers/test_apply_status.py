@@ -35,13 +35,13 @@ class Server(FakeKube):
         super().__init__()
         self.job: Raw = raw_job(status=status)
         self.job["metadata"] |= {"resourceVersion": "1", "uid": JOB.uid}
-        self.asked: list[Raw] = []
+        self.merged: list[Raw] = []
 
     async def apply(self, path: str, body: Raw) -> Raw:
         return self._become({**self.job["status"], **body["status"]})
 
     async def merge(self, path: str, body: Raw) -> Raw:
-        self.asked.append(body)
+        self.merged.append(body)
         assert path == PATH
         return self._become(
             {name: value for name, value in self.job["status"].items() if body["status"].get(name, value) is not None}
@@ -67,7 +67,7 @@ async def test_what_others_have_written_goes_with_the_write_that_changes_nothing
     known = await write(server, wanted)
 
     assert known is not None and known.status == wanted
-    assert server.asked == [{"metadata": {"resourceVersion": "1"}, "status": {"deadline": None}}]
+    assert server.merged == [{"metadata": {"resourceVersion": "1"}, "status": {"deadline": None}}]
 
 
 async def test_a_write_that_changes_something_is_one_call() -> None:
@@ -75,7 +75,7 @@ async def test_a_write_that_changes_something_is_one_call() -> None:
     known = await write(server, InferenceJobStatus(attempts=2))
 
     assert known is not None and known.status.attempts == 2
-    assert server.asked == []
+    assert server.merged == []
 
 
 async def test_a_write_in_vain_is_an_error_and_so_waits_longer_each_time() -> None:

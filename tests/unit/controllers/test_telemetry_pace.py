@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import cast
 
 from msgspec import structs
 
 from inference_operator.controllers.telemetry import Telemetry
+from inference_operator.kube.ports import WorkerClient
 from inference_operator.state.objects import Key
-from inference_operator.state.request import job_request
+from inference_operator.state.request import Request, job_request
 from inference_operator.state.store import Store
 from inference_protocol.messages import Telemetry as Record
 from tests.builders import a_job, a_pod
@@ -33,16 +35,20 @@ class Workers:
         return None if address == self.away else structs.replace(READY, problem=self.words.get(len(self.asked)))
 
 
-def rounds(workers: Workers, *, seconds: float, count: int = 2) -> tuple[list[Mapping[str, Record | None]], list[Key]]:
+def rounds(workers: Workers, *, seconds: float, count: int = 2) -> tuple[list[Mapping[str, Record | None]], list[Request]]:
     """What was handed on, and who was woken."""
-    store, handed, woken = Store(), [], []
+    store = Store()
+    handed: list[Mapping[str, Record | None]] = []
+    woken: list[Request] = []
     job = a_job(serve=True, replicas=count)
     store.put_job(job)
     for number in range(1, count + 1):
         store.put_pod(replace(a_pod(job, number), address=f"w{number}"))
 
     async def live() -> None:
-        telemetry = Telemetry(store, workers, VirtualClock(), woken.append, seconds=1.0, after_round=handed.append)
+        telemetry = Telemetry(
+            store, cast("WorkerClient", workers), VirtualClock(), woken.append, seconds=1.0, after_round=handed.append
+        )
         task = asyncio.create_task(telemetry.run())
         await asyncio.sleep(seconds)
         task.cancel()
@@ -100,8 +106,10 @@ def test_nodes_are_as_busy_as_the_workers_that_answer() -> None:
     for number, node in ((1, "a"), (2, "a"), (3, "b")):
         store.put_pod(replace(a_pod(job, number, node=node), address=f"w{number}"))
 
+    workers = Counting(0.0, away="w3")
+
     async def live() -> None:
-        telemetry = Telemetry(store, Counting(0.0, away="w3"), VirtualClock(), lambda _: None, seconds=1.0)
+        telemetry = Telemetry(store, cast("WorkerClient", workers), VirtualClock(), lambda _: None, seconds=1.0)
         task = asyncio.create_task(telemetry.run())
         await asyncio.sleep(3.5)
         task.cancel()

@@ -1,8 +1,10 @@
 """Locations: nothing accepted climbs out of its volume, and a metadata service is refused in every spelling."""
 
 import ipaddress
+import re
 import socket
-from urllib.parse import quote
+from collections import Counter
+from urllib.parse import quote, unquote
 
 import pytest
 from hypothesis import given
@@ -56,13 +58,39 @@ def test_a_malformed_host_is_a_uri_error(text: str) -> None:
         parse_uri(text)
 
 
-@given(st.text(max_size=30))
-def test_a_text_is_read_or_refused_and_nothing_else(text: str) -> None:
-    try:
-        parse_uri(f"pvc://{text}")
-        parse_uri(text)
-    except UriError:
-        pass
+BEGINNINGS = ("pvc://claim/", "file:///", "http://host/", "https://")
+
+
+def test_a_text_is_read_or_refused_and_nothing_else() -> None:
+    seen: Counter[str] = Counter()
+
+    anything = st.text(max_size=30) | st.text(max_size=10).map(quote)
+
+    @given(anything | texts | st.builds(str.__add__, st.sampled_from(BEGINNINGS), anything))
+    def look(text: str) -> None:
+        try:
+            found = parse_uri(text)
+        except UriError:
+            seen["refused"] += 1
+            return
+        seen[type(found).__name__] += 1
+        match found:
+            case PvcUri(claim, path):
+                assert [f"pvc://{claim}", *segments(text, 3)] == [text[: len(claim) + 6], *path.parts]
+            case FileUri(path):
+                assert ["/", *segments(re.split("[?#]", text)[0], 2)] == [*path.parts]
+            case HttpUri(url, _):
+                assert url == text
+
+    look()
+    # Each of them was really met.
+    assert {"refused", "PvcUri", "FileUri", "HttpUri"} == seen.keys()
+
+
+def segments(text: str, slashes: int) -> list[str]:
+    """The names in a path that begins behind so many slashes, as a reader of the text sees them."""
+    path = text.split("/", slashes)[slashes:]
+    return [name for name in unquote("".join(path)).split("/") if name not in ("", ".")]
 
 
 FULL_WIDTH = {digit: digit + 0xFEE0 for digit in range(ord("0"), ord("9") + 1)}

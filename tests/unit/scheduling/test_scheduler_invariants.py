@@ -1,6 +1,7 @@
 """What holds of every fleet-wide decision, whatever the fleet."""
 
 import random
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from math import inf
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_operator.scheduling import filters
+from inference_operator.scheduling import filters, node_capacity
 from inference_operator.scheduling.estimate import Estimate
 from inference_operator.scheduling.node_capacity import free_amounts
 from inference_operator.scheduling.scheduler import is_late, schedule
@@ -17,7 +18,7 @@ from inference_operator.scheduling.types import Decision, Fleet, Option, Pending
 from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Key, PodPhase, Taint
 from inference_operator.state.request import job_request
-from inference_operator.state.resources import subtract
+from inference_operator.state.resources import shortage, subtract
 from tests.builders import NOW, a_node, a_request, an_option, somebodys_pod
 
 WEIGHTS = CostWeights()
@@ -255,18 +256,29 @@ def test_deadlines_of_any_age_are_decided(year: int) -> None:
     assert decided(Fleet((a_node(),), (), (request,)))[request.key].assignments
 
 
-def test_a_need_without_room_is_not_looked_at_node_by_node_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def looks_at_nodes(monkeypatch: pytest.MonkeyPatch, requests: int) -> int:
+    """How often a pass compares what is wanted with what one of twenty nodes has; twenty requests get a place."""
     looks = 0
-    full = filters.full
 
-    def counted(*arguments: object) -> str | None:
+    def counted(wanted: Sequence[tuple[str, int]], there: Mapping[str, int]) -> str | None:
         nonlocal looks
         looks += 1
-        return full(*arguments)  # type: ignore[arg-type]
+        return shortage(wanted, there)
 
-    monkeypatch.setattr(filters, "full", counted)
-    many = tuple(a_node(f"node-{i}", cpu="1") for i in range(20))
-    decided(Fleet(many, (), tuple(a_request(f"n{i:03}") for i in range(120))))
+    fleet = Fleet(tuple(a_node(f"node-{i}", cpu="1") for i in range(20)), (), tuple(a_request(f"n{i:04}") for i in range(requests)))
+    with monkeypatch.context() as patched:
+        for module in (filters, node_capacity):
+            patched.setattr(module, "shortage", counted)
+        decisions = schedule(fleet, WEIGHTS, NOW)
+    assert sum(bool(decision.assignments) for decision in decisions.values()) == 20
+    return looks
 
-    # Twenty get a place, which looks at each node; a hundred wait, which should look at none.
-    assert looks <= 20 * (20 + 8) + 100
+
+def test_a_request_without_room_is_not_looked_at_node_by_node_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    placed = looks_at_nodes(monkeypatch, 20)
+
+    # Each node is seen empty and as it is now, and each place that is given is taken from one.
+    assert 2 * 20 <= placed <= 20 * (20 + 8)
+    # Those that wait have one look in common, by which they are told why.
+    assert looks_at_nodes(monkeypatch, 120) <= placed + 20
+    assert looks_at_nodes(monkeypatch, 1120) == looks_at_nodes(monkeypatch, 120)

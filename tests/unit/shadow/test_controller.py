@@ -4,7 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import numpy as np
 import pytest
@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from inference_operator.controllers.scheduling_loop import SchedulingLoop
 from inference_operator.observability import metrics
+from inference_operator.scheduling.schedule import Schedule
 from inference_operator.scheduling.scheduler import schedule
 from inference_operator.scheduling.types import Decision, Fleet, PlacementRequest
 from inference_operator.shadow.comparison import MOST, Verdict, compare, shown, vetoed
 from inference_operator.shadow.controller import BUDGET_SECONDS, Shadow
-from inference_operator.state.objects import Key
+from inference_operator.state.request import Request
 from inference_operator.state.store import Store
 from inference_operator.warmpools.controller import Pools
 from tests.builders import NOW, SETTINGS, TOKENS, a_node, a_request, an_option, no_room, placed_on
@@ -82,7 +83,7 @@ def a_batch(name: str, deadline_in: float) -> PlacementRequest:
     return a_request(name, *OPTIONS, deadline_in=deadline_in)
 
 
-def passed(of: Fleet, policy: Given, clock: Callable[[], float] | None = None) -> dict[Key, Decision]:
+def passed(of: Fleet, policy: Given, clock: Callable[[], float] | None = None) -> Schedule:
     decisions = schedule(of, SETTINGS.cost, NOW)
     Shadow(policy, at_once, clock or Watch()).watch(of, decisions, NOW)
     return decisions
@@ -178,7 +179,11 @@ def test_a_pass_does_not_wait_for_the_last_look(counted: Callable[[], Counter[st
         return first_held(rows)
 
     def elsewhere(do: Callable[[], None]) -> None:
-        threading.Thread(target=lambda: (do(), done.set())).start()
+        def look() -> None:
+            do()
+            done.set()
+
+        threading.Thread(target=look).start()
 
     shadow = Shadow(Given(slow), elsewhere, Watch())
     decisions = schedule(fleet(*CROWD), SETTINGS.cost, NOW)
@@ -220,10 +225,10 @@ rules = st.sampled_from([broken, short, nan, lambda rows: [0.0] * len(rows), lam
 def test_answers_are_the_same_with_and_without(
     found: list[tuple[float, int, bool, float, float]], rule: Callable[[np.ndarray], list[float]]
 ) -> None:
-    def decided(watcher: Shadow | None) -> tuple[dict[Key, Decision], list[tuple[Key, bool]]]:
-        woken: list[tuple[Key, bool]] = []
+    def decided(watcher: Shadow | None) -> tuple[dict[Request, Decision], list[tuple[Request, bool]]]:
+        woken: list[tuple[Request, bool]] = []
 
-        def wake(key: Key, *, urgent: bool = False) -> None:
+        def wake(key: Request, *, urgent: bool = False) -> None:
             woken.append((key, urgent))
 
         store, clock = Store(), Still()
@@ -242,7 +247,7 @@ def test_answers_are_the_same_with_and_without(
 class Still:
     """A clock that stands."""
 
-    def now(self):  # type: ignore[no-untyped-def]
+    def now(self) -> datetime:
         return NOW
 
     def monotonic(self) -> float:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from inference_operator.api.conditions import Reason
 from inference_operator.api.job import Backend
 from inference_operator.api.model import WarmPoolStatus
-from inference_operator.jobs.replicas import PERMANENT_RETRY_SECONDS
 from inference_operator.scheduling.types import PoolDemand, WarmWorker
 from inference_operator.scheduling.warm_workers import warm_timelines
 from inference_operator.state.objects import Model, Pod, PodPhase, PodProblem
@@ -20,6 +19,7 @@ from inference_operator.state.observed import PoolObserved
 from inference_operator.warmpools.places import warm_workers
 from inference_operator.warmpools.pool import plan_pool, pool_placement_request, pool_state
 from inference_operator.workers.actions import CreatePod, DeletePod, Plan, StopTask, WriteModelStatus
+from inference_operator.workers.attempts import PERMANENT_RETRY_SECONDS
 from inference_protocol.messages import CONFIG_VARIABLE, WorkerConfig
 from inference_protocol.reasons import WorkerReason
 from tests.builders import NOW, SETTINGS, TOKENS, a_create_failure, a_job, a_profile, a_report, no_room
@@ -102,7 +102,8 @@ def test_a_pool_that_no_worker_can_hold_says_why_and_has_none() -> None:
     status = told(done)
 
     assert not made(done)
-    (ready,) = status.conditions if status is not None else ()
+    assert status is not None
+    (ready,) = status.conditions
     assert (ready.reason, ready.status) == ("BackendUnavailable", "False") and "backends.triton.image" in ready.message
 
 

@@ -83,7 +83,10 @@ async def test_a_second_release_of_ours_is_another(kube: FakeKube) -> None:
 
 
 async def test_whoever_is_quicker_keeps_it(kube: FakeKube) -> None:
-    kube.before[f"create {PATH}"] = lambda: kube.put(V2, anothers("v1beta2")) and None
+    def theirs() -> None:
+        kube.put(V2, anothers("v1beta2"))
+
+    kube.before[f"create {PATH}"] = theirs
 
     assert await registration(kube).once("CA") == MetricsApi(MetricsApiState.PENDING)
     assert (await registration(kube).once("CA")).state is MetricsApiState.TAKEN

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from bench.worker import requests
-from bench.worker.cells.context import Context, Record, digits, folder, noise
 from bench.worker.installs import vegeta
 from bench.worker.launch import STUB
 from bench.worker.load import open_loop
 from bench.worker.processes import CLIENT_CORE
+from bench.worker.scenarios.context import Context, Record, digits, folder, noise
 from bench.worker.sides import Running, running
 from dev.console import say
 
@@ -35,7 +35,7 @@ def measure(_: Context) -> list[Record]:
             time.sleep(_PAUSE_SECONDS)
             theirs = _attack(program, server, place)
             record = {
-                "cell": "vegeta",
+                "scenario": "vegeta",
                 "round": number,
                 **noise(),
                 "rate": _RATE,

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from bench.worker import requests
-from bench.worker.cells.context import Context, Record, digits, folder, noise
 from bench.worker.client.spec import CUT_OFF, NOT_ANSWERED, REFUSED, RESET
 from bench.worker.load import OpenLoop, Trace
 from bench.worker.models import session
 from bench.worker.readiness import ask
+from bench.worker.scenarios.context import Context, Record, digits, folder, noise
 from bench.worker.sides import Running, running
 from dev.console import say
 
@@ -35,7 +35,7 @@ def drain(context: Context) -> list[Record]:
         for protocol in ("binary", "grpc"):
             with folder() as place, running(context.ours, digits(), place / "a") as first:
                 if protocol == "grpc" and not _speaks_grpc(first):
-                    records.append({"cell": "drain", "round": number, "protocol": protocol, "skipped": "no gRPC port"})
+                    records.append({"scenario": "drain", "round": number, "protocol": protocol, "skipped": "no gRPC port"})
                     continue
                 with running(context.ours, digits(), place / "b") as second:
                     ports = [(0.0, first.port(protocol)), (_STOP_AT + _ENDPOINT_LAG_SECONDS, second.port(protocol))]
@@ -46,7 +46,7 @@ def drain(context: Context) -> list[Record]:
 
                     trace = _under_load(first, protocol, ports, number, stop)
                     code = first.started.process.wait(30)
-                record = {"cell": "drain", "round": number, "protocol": protocol, "exitCode": code, **noise(), **_judged(trace)}
+                record = {"scenario": "drain", "round": number, "protocol": protocol, "exitCode": code, **noise(), **_judged(trace)}
                 records.append(record)
                 say(f"  drain round {number}: {_line(record)}")
     return records
@@ -60,7 +60,7 @@ def reload(context: Context) -> list[Record]:
         with folder() as place, running(context.ours, digits(), place, **_EXTRA) as server:
             status, body = ask(server.plan.http_port, request)
             if status != 200:
-                return [{"cell": "reload", "round": number, "skipped": f"load is answered with {status}: {body[:200]!r}"}]
+                return [{"scenario": "reload", "round": number, "skipped": f"load is answered with {status}: {body[:200]!r}"}]
             for protocol in ("binary", "grpc") if _speaks_grpc(server) else ("binary",):
                 statuses: list[int] = []
 
@@ -70,7 +70,8 @@ def reload(context: Context) -> list[Record]:
                         found.append(ask(port, request)[0])
 
                 trace = _under_load(server, protocol, [(0.0, server.port(protocol))], number, load)
-                record = {"cell": "reload", "round": number, "protocol": protocol, "loads": statuses, **noise(), **_judged(trace)}
+                record = {"scenario": "reload", "round": number, "protocol": protocol, "loads": statuses}
+                record |= {**noise(), **_judged(trace)}
                 records.append(record)
                 say(f"  reload round {number}: {_line(record)}")
     return records

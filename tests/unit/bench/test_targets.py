@@ -1,21 +1,21 @@
-"""Bars: what was measured is judged, what was not has none, and a void run is nobody's."""
+"""Targets: what was measured is judged, what was not has none, and a void run is nobody's."""
 
 from typing import Any
 
-from bench.plane.bars import judge
+from bench.plane.targets import judge
 
 
 def a_burst(side: str, rate: float, *, limits: str = "shipped", void: bool = False) -> dict[str, Any]:
     figures = {"jobsPerSecond": rate, "ownCpuMsPerJob": 10.0, "writesPerJob": 5.0}
-    return {"cell": "burst", "side": side, "limits": limits, "void": void, **figures}
+    return {"scenario": "burst", "side": side, "limits": limits, "void": void, **figures}
 
 
 def a_deadline_run(side: str, on_time: float) -> dict[str, Any]:
-    return {"cell": "deadlines", "side": side, "onTime": on_time, "simulated": 0.8, "simulatedAsHere": 0.78, "void": False}
+    return {"scenario": "deadlines", "side": side, "onTime": on_time, "simulated": 0.8, "simulatedAsHere": 0.78, "void": False}
 
 
 def verdicts(*records: dict[str, Any]) -> dict[str, bool]:
-    return {bar.id: bar.holds for bar in judge(records)}
+    return {target.id: target.holds for target in judge(records)}
 
 
 def test_the_rate_is_judged_by_medians() -> None:
@@ -28,8 +28,8 @@ def test_void_runs_are_left_out() -> None:
     assert verdicts(a_burst("ours", 60), a_burst("job", 3, void=True)) == {}
 
 
-def test_a_failed_cell_has_no_bars() -> None:
-    assert verdicts({"cell": "kills", "failed": "DevError: the operator ended"}) == {}
+def test_a_failed_scenario_has_no_targets() -> None:
+    assert verdicts({"scenario": "kills", "failed": "DevError: the operator ended"}) == {}
 
 
 def test_deadlines_are_held_against_simulation_and_the_better_form_of_kueue() -> None:
@@ -45,15 +45,22 @@ def test_deadlines_are_held_against_simulation_and_the_better_form_of_kueue() ->
 
 def test_poison_is_a_ratio_of_our_own_times() -> None:
     def drained(seconds: float, *, poisoned: bool) -> dict[str, Any]:
-        return {"cell": "poison", "side": "ours", "limits": "lifted", "poisoned": poisoned, "drainSeconds": seconds, "void": False}
+        return {
+            "scenario": "poison",
+            "side": "ours",
+            "limits": "lifted",
+            "poisoned": poisoned,
+            "drainSeconds": seconds,
+            "void": False,
+        }
 
     assert verdicts(drained(20, poisoned=False), drained(21, poisoned=True)) == {"poison.lifted": True}
     assert verdicts(drained(20, poisoned=False), drained(23, poisoned=True)) == {"poison.lifted": False}
 
 
-def test_one_leaked_pod_breaks_its_bar_even_in_a_run_with_a_late_player() -> None:
+def test_one_leaked_pod_misses_its_target_even_in_a_run_with_late_kubelets() -> None:
     clean = {"leakedPods": 0, "leakedMilliCpu": 0, "doubled": 0, "lost": 0, "attemptsWithoutCause": 0}
-    record = {"cell": "kills", "void": True, **clean, "preemptionsOfOneJobAtMost": 3}
+    record = {"scenario": "kills", "void": True, **clean, "preemptionsOfOneJobAtMost": 3}
 
     assert all(verdicts(record).values())
     assert verdicts({**record, "leakedPods": 1})["kills.leakedPods"] is False

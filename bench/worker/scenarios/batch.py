@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from bench.report import ROOT
-from bench.worker.cells.context import Context, Record, digits, folder, magika, noise, resnet, silero
 from bench.worker.launch import start_ours
 from bench.worker.models import Model, Tensor
 from bench.worker.processes import SERVER_CORE, started
+from bench.worker.scenarios.context import Context, Record, digits, folder, magika, noise, resnet, silero
 from bench.worker.sides import Plan, free_ports
 from dev.console import say
 
@@ -40,7 +40,8 @@ def measure(context: Context) -> list[Record]:
         for model, count in _jobs():
             if model.name in skipped:
                 continue
-            record: Record = {"cell": "batch", "round": number, "model": model.name, "rows": count, "batch": model.batch, **noise()}
+            of_model = {"model": model.name, "rows": count, "batch": model.batch}
+            record: Record = {"scenario": "batch", "round": number, **of_model, **noise()}
             try:
                 record |= _pair(model, count, ours_first=number % 2 == 0)
             except TaskRefusedError as error:
@@ -73,7 +74,7 @@ def _input(model: Model, count: int, place: Path) -> Path:
     if len(arrays) == 1:
         np.save(folder_ / "rows.npy", next(iter(arrays.values())))
         return folder_ / "rows.npy"
-    np.savez(folder_ / "rows.npz", **arrays)
+    np.savez(folder_ / "rows.npz", allow_pickle=False, **arrays)
     return folder_ / "rows.npz"
 
 

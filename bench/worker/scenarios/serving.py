@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from bench.worker.cells.context import Context, Record, digits, folder, noise
 from bench.worker.load import open_loop, saturate
+from bench.worker.scenarios.context import Context, Record, digits, folder, noise
 from bench.worker.sides import Running, running
 from dev.console import say
 
@@ -21,7 +21,7 @@ def measure(context: Context, protocols: tuple[str, ...] = PROTOCOLS) -> list[Re
     records = []
     for number, side in context.turns():
         with context.may_fail(side, where="serving"), folder() as place:
-            record: Record = {"cell": "serving", "round": number, "side": side.name, **noise()}
+            record: Record = {"scenario": "serving", "round": number, "side": side.name, **noise()}
             with running(side, digits(), place) as server:
                 resident, proportional = server.started.memory_mib()
                 record |= {

@@ -1,10 +1,10 @@
-"""What we set ourselves, as ratios within one run. A bar whose cell was left out or could not be measured is left out."""
+"""What we set ourselves, as ratios within one run. A target whose scenario was left out or could not be measured is left out."""
 
 import statistics
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bench.report import Bar, at_least, at_most
+from bench.report import Target, at_least, at_most
 
 Record = dict[str, Any]
 Rounds = list[Record]
@@ -12,9 +12,9 @@ Rounds = list[Record]
 _MEMORY_NOISE_MIB = 2.0
 
 
-def judge(records: Rounds) -> list[Bar]:
-    """All bars that these records can answer."""
-    return [bar for bars in _BARS for bar in bars(records)]
+def judge(records: Rounds) -> list[Target]:
+    """All targets that these records can answer."""
+    return [target for targets in _TARGETS for target in targets(records)]
 
 
 def median(records: Rounds, side: str, *keys: str) -> float | None:
@@ -32,8 +32,8 @@ def _behind(record: Any, keys: tuple[str, ...]) -> float | None:
     return float(record) if record is not None else None
 
 
-def _of(records: Rounds, cell: str) -> Rounds:
-    return [record for record in records if record["cell"] == cell and "skipped" not in record]
+def _of(records: Rounds, scenario: str) -> Rounds:
+    return [record for record in records if record["scenario"] == scenario and "skipped" not in record]
 
 
 def _ratio(records: Rounds, peer: str, protocol: str, key: str) -> float | None:
@@ -41,8 +41,8 @@ def _ratio(records: Rounds, peer: str, protocol: str, key: str) -> float | None:
     return ours / theirs if ours is not None and theirs else None
 
 
-def _serving(records: Rounds) -> Iterator[Bar]:
-    wanted: tuple[tuple[str, str, str, str, Callable[..., Bar], float], ...] = (
+def _serving(records: Rounds) -> Iterator[Target]:
+    wanted: tuple[tuple[str, str, str, str, Callable[..., Target], float], ...] = (
         ("worker.http-cpu", "triton", "binary", "cpuMicroseconds", at_most, 0.35),
         ("worker.http-rate", "triton", "binary", "requestsPerSecond", at_least, 2.0),
         ("worker.grpc-cpu", "triton", "grpc", "cpuMicroseconds", at_most, 1.0),
@@ -59,7 +59,7 @@ def _serving(records: Rounds) -> Iterator[Bar]:
             yield bound(name, f"of {peer}'s {texts[key]}, digits over {protocol}", ratio, value)
 
 
-def _start(records: Rounds) -> Iterator[Bar]:
+def _start(records: Rounds) -> Iterator[Target]:
     serving = _of(records, "serving")
     if (ready := median(serving, "ours", "readySeconds")) is not None:
         yield at_most("worker.ready", "seconds from exec to ready, digits", ready, 0.8)
@@ -67,7 +67,7 @@ def _start(records: Rounds) -> Iterator[Bar]:
         yield at_most("worker.memory", "MiB resident when ready, digits", resident, 110)
 
 
-def _goodput(records: Rounds) -> Iterator[Bar]:
+def _goodput(records: Rounds) -> Iterator[Target]:
     heavy = [record for record in _of(records, "goodput") if record["model"] == "magika"]
     share = median([{"side": r["side"], "share": _share(r)} for r in heavy], "ours", "share")
     if share is None:
@@ -88,7 +88,7 @@ def _share(record: Record) -> float | None:
     return goodput / record["capacity"] if goodput is not None else None
 
 
-def _batch(records: Rounds) -> Iterator[Bar]:
+def _batch(records: Rounds) -> Iterator[Target]:
     batches = _of(records, "batch")
     for model in dict.fromkeys(record["model"] for record in batches):
         ratios = [r["ours"]["rowsPerSecond"] / r["bare"]["rowsPerSecond"] for r in batches if r["model"] == model]
@@ -97,14 +97,14 @@ def _batch(records: Rounds) -> Iterator[Bar]:
         )
 
 
-def _lossless(records: Rounds) -> Iterator[Bar]:
-    for cell, text in (("drain", "a stop"), ("reload", "reloads")):
-        if found := _of(records, cell):
+def _lossless(records: Rounds) -> Iterator[Target]:
+    for scenario, text in (("drain", "a stop"), ("reload", "reloads")):
+        if found := _of(records, scenario):
             total = sum(record[key] for record in found for key in ("lost", "doubled", "errors", "wrong"))
-            yield at_most(f"worker.{cell}", f"requests lost, doubled, wrong or 5xx during {text}", total, 0)
+            yield at_most(f"worker.{scenario}", f"requests lost, doubled, wrong or 5xx during {text}", total, 0)
 
 
-def _memory(records: Rounds) -> Iterator[Bar]:
+def _memory(records: Rounds) -> Iterator[Target]:
     for record in _of(records, "memory"):
         for name in ("good", "failing"):
             grown = record[name][-1] - record[name][0]
@@ -113,7 +113,7 @@ def _memory(records: Rounds) -> Iterator[Bar]:
             )
 
 
-def _client(records: Rounds) -> Iterator[Bar]:
+def _client(records: Rounds) -> Iterator[Target]:
     rounds = _of(records, "vegeta")
     if not rounds:
         return
@@ -123,4 +123,4 @@ def _client(records: Rounds) -> Iterator[Bar]:
         yield at_most(f"worker.client-against-vegeta-{name}", text, abs(ours / theirs - 1), 0.05)
 
 
-_BARS: tuple[Callable[[Rounds], Iterator[Bar]], ...] = (_client, _serving, _start, _goodput, _batch, _lossless, _memory)
+_TARGETS: tuple[Callable[[Rounds], Iterator[Target]], ...] = (_client, _serving, _start, _goodput, _batch, _lossless, _memory)

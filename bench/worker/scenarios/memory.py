@@ -4,8 +4,8 @@ import subprocess
 from pathlib import Path
 
 from bench.worker import requests
-from bench.worker.cells.context import Context, Record, digits, folder
 from bench.worker.processes import CLIENT_CORE
+from bench.worker.scenarios.context import Context, Record, digits, folder
 from bench.worker.sides import Running, running
 from dev.console import say
 
@@ -20,7 +20,7 @@ def measure(context: Context) -> list[Record]:
         good, headers = side.body_and_headers(model, row, "binary")
         # One value short of what its head promises.
         bad = good[:-4]
-        record: Record = {"cell": "memory", "round": 0, "requestsEach": _STEPS * _STEP}
+        record: Record = {"scenario": "memory", "round": 0, "requestsEach": _STEPS * _STEP}
         for name, body, status in (("good", good, "2xx"), ("failing", bad, "4xx")):
             (place / name).write_bytes(body)
             readings = []

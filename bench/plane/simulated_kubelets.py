@@ -1,8 +1,8 @@
-"""`python -m bench.plane.player KUBECONFIG JOURNAL`: stands in for kubelets and workers. It is a simulation, and says so.
+"""`python -m bench.plane.simulated_kubelets KUBECONFIG JOURNAL`: stands in for kubelets and workers, and says that it does.
 
 Every bound pod is patched Running, then Succeeded once the run time that its annotation declares for its node's class is over; our
 own pods leave a worker's report. A pod that is deleted ends as drained, with the items that it had come to, and the next attempt
-of an InferenceJob goes on from there. One line a pod goes to the journal, with how late the player itself was.
+of an InferenceJob goes on from there. One line a pod goes to the journal, with how late the simulated kubelets were.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from inference_operator.api.names import LABEL_JOB, LABEL_JOB_UID
 from inference_operator.errors import NotFoundError, OperatorError
 from inference_protocol.messages import ModelFacts, Progress, TerminationReport, encode_report
 
-AGENT = "bench-player"
+AGENT = "bench-kubelets"
 # A bucket of its own: what kubelets ask must not wait for what is measured.
 RATE = 1000.0
 BURST = 1000
@@ -40,10 +40,10 @@ _PROVIDERS = {"gpu": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}
 _TERMINAL = frozenset({"Succeeded", "Failed"})
 
 
-class Life(msgspec.Struct, frozen=True):
-    """What the journal says of one pod. `started` and `ended` are seconds since the epoch, `seconds` what it had to run.
+class PodRun(msgspec.Struct, frozen=True):
+    """What the journal says of one simulated pod. `started` and `ended` are seconds since the epoch, `seconds` what it had to run.
 
-    `late` is how much later than due it was started or ended, by the player's own clock: a player that is too busy shows there.
+    `late` is how much later than due it was started or ended, by this process's own clock: a process that is too busy shows there.
     """
 
     pod: str
@@ -57,10 +57,10 @@ class Life(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class _Run:
-    """One pod being played."""
+class _SimulatedPod:
+    """One pod that runs."""
 
-    pod: Manifest
+    manifest: Manifest
     work: Work
     device: str
     resumed: int
@@ -69,22 +69,22 @@ class _Run:
 
     @property
     def path(self) -> str:
-        meta = self.pod["metadata"]
+        meta = self.manifest["metadata"]
         return f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
 
     @property
     def ours(self) -> bool:
-        return LABEL_JOB_UID in self.pod["metadata"].get("labels", {})
+        return LABEL_JOB_UID in self.manifest["metadata"].get("labels", {})
 
     @property
     def owner(self) -> str:
-        meta = self.pod["metadata"]
+        meta = self.manifest["metadata"]
         return str(next((ref["uid"] for ref in meta.get("ownerReferences", ())), meta["uid"]))
 
     @property
     def job(self) -> str:
         """The name of the job, of whichever kind."""
-        labels = self.pod["metadata"].get("labels", {})
+        labels = self.manifest["metadata"].get("labels", {})
         return str(labels.get(LABEL_JOB) or labels.get("batch.kubernetes.io/job-name", ""))
 
     @property
@@ -97,76 +97,76 @@ class _Run:
         return min(self.work.items, self.resumed + int(self.work.items * elapsed / self.work.seconds[self.device]))
 
 
-class Player:
-    """Plays all pods of a cluster."""
+class SimulatedKubelets:
+    """Run all pods of a cluster."""
 
     def __init__(self, kube: Client, journal: TextIO) -> None:
         self._kube = kube
         self._journal = journal
-        self._runs: dict[str, _Run] = {}
+        self._pods: dict[str, _SimulatedPod] = {}
         self._done: dict[str, int] = {}
 
-    async def play(self) -> None:
+    async def run(self) -> None:
         """Follow the pods for ever."""
-        async for kind, pod in self._kube.follow("/api/v1/pods"):
-            self._see(kind, pod)
+        async for kind, manifest in self._kube.follow("/api/v1/pods"):
+            self._see(kind, manifest)
 
-    def _see(self, kind: str, pod: Manifest) -> None:
-        uid = pod["metadata"]["uid"]
-        known = self._runs.get(uid)
-        if kind == "DELETED" or pod["metadata"].get("deletionTimestamp"):
+    def _see(self, kind: str, manifest: Manifest) -> None:
+        uid = manifest["metadata"]["uid"]
+        known = self._pods.get(uid)
+        if kind == "DELETED" or manifest["metadata"].get("deletionTimestamp"):
             if known is not None:
                 known.stop.set()
             return
-        node, phase = pod["spec"].get("nodeName"), pod.get("status", {}).get("phase")
-        text = pod["metadata"].get("annotations", {}).get(ANNOTATION_WORK)
+        node, phase = manifest["spec"].get("nodeName"), manifest.get("status", {}).get("phase")
+        text = manifest["metadata"].get("annotations", {}).get(ANNOTATION_WORK)
         if known is not None or not node or phase in _TERMINAL or text is None:
             return
-        run = _Run(pod, msgspec.json.decode(text, type=Work), device=node.rsplit("-", 1)[0], resumed=0)
-        run.resumed = self._done.get(run.owner, 0) if run.ours else 0
-        self._runs[uid] = run
-        run.task = asyncio.create_task(self._live(uid, run, time.time()))
+        pod = _SimulatedPod(manifest, msgspec.json.decode(text, type=Work), device=node.rsplit("-", 1)[0], resumed=0)
+        pod.resumed = self._done.get(pod.owner, 0) if pod.ours else 0
+        self._pods[uid] = pod
+        pod.task = asyncio.create_task(self._run_pod(uid, pod, time.time()))
 
-    async def _live(self, uid: str, run: _Run, seen: float) -> None:
+    async def _run_pod(self, uid: str, pod: _SimulatedPod, seen: float) -> None:
         started = time.time()
-        await self._patch(run, _running(started))
-        outcome, due = "Succeeded", max(started + run.seconds, time.time())
+        await self._patch(pod, _running(started))
+        outcome, due = "Succeeded", max(started + pod.seconds, time.time())
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(run.stop.wait(), due - time.time())
+            await asyncio.wait_for(pod.stop.wait(), due - time.time())
             outcome = "Drained"
         ended = time.time()
-        completed = run.work.items if outcome == "Succeeded" else run.done_after(ended - started)
-        if run.ours:
-            self._done[run.owner] = completed
-        await self._patch(run, _ended(run, outcome, completed, started, ended))
+        completed = pod.work.items if outcome == "Succeeded" else pod.done_after(ended - started)
+        if pod.ours:
+            self._done[pod.owner] = completed
+        await self._patch(pod, _ended(pod, outcome, completed, started, ended))
         if outcome == "Drained":
             with contextlib.suppress(OperatorError):
-                await self._kube.remove(run.path, grace_seconds=0)
-        name = run.pod["metadata"]["name"]
+                await self._kube.remove(pod.path, grace_seconds=0)
+        name = pod.manifest["metadata"]["name"]
         late = max(started - seen, ended - due if outcome == "Succeeded" else 0.0)
-        life = Life(name, run.job, run.device, run.seconds, started, ended, late, outcome)
-        self._journal.write(msgspec.json.encode(life).decode() + "\n")
+        run = PodRun(name, pod.job, pod.device, pod.seconds, started, ended, late, outcome)
+        self._journal.write(msgspec.json.encode(run).decode() + "\n")
         self._journal.flush()
         # Known until the end, so that the events of its own end don't start it again.
-        self._runs[uid] = run
+        self._pods[uid] = pod
 
-    async def _patch(self, run: _Run, status: Manifest) -> None:
-        body = {"metadata": {"uid": run.pod["metadata"]["uid"]}, "status": status}
+    async def _patch(self, pod: _SimulatedPod, status: Manifest) -> None:
+        body = {"metadata": {"uid": pod.manifest["metadata"]["uid"]}, "status": status}
         with contextlib.suppress(NotFoundError):
-            await self._kube.merge(f"{run.path}/status", body)
+            await self._kube.merge(f"{pod.path}/status", body)
 
 
 def _running(started: float) -> Manifest:
     return {"phase": "Running", "conditions": _conditions(ready=True), "containerStatuses": [_container(started)]}
 
 
-def _ended(run: _Run, outcome: str, completed: int, started: float, ended: float) -> Manifest:
+def _ended(pod: _SimulatedPod, outcome: str, completed: int, started: float, ended: float) -> Manifest:
     succeeded = outcome == "Succeeded"
     terminated = {
         "exitCode": 0 if succeeded else 143,
         "startedAt": _stamp(started),
         "finishedAt": _stamp(ended),
-        **({"message": _report(run, succeeded=succeeded, completed=completed)} if run.ours else {}),
+        **({"message": _report(pod, succeeded=succeeded, completed=completed)} if pod.ours else {}),
     }
     return {
         "phase": "Succeeded" if succeeded else "Failed",
@@ -175,21 +175,21 @@ def _ended(run: _Run, outcome: str, completed: int, started: float, ended: float
     }
 
 
-def _report(run: _Run, *, succeeded: bool, completed: int) -> str:
+def _report(pod: _SimulatedPod, *, succeeded: bool, completed: int) -> str:
     facts = ModelFacts(
         digest=DIGEST,
-        provider=_PROVIDERS[run.device],
+        provider=_PROVIDERS[pod.device],
         load_seconds=0.0,
         warmup_seconds=0.0,
         batch_size=1,
         memory_bytes=0,
-        items_per_second=run.work.items / run.work.seconds[run.device],
+        items_per_second=pod.work.items / pod.work.seconds[pod.device],
     )
     report = TerminationReport(
         outcome="Succeeded" if succeeded else "Drained",
-        message=f"{completed} of {run.work.items} items, played",
+        message=f"{completed} of {pod.work.items} items, simulated",
         model=facts,
-        progress=Progress(total=run.work.items, completed=completed, resumed=run.resumed),
+        progress=Progress(total=pod.work.items, completed=completed, resumed=pod.resumed),
     )
     return encode_report(report).decode()
 
@@ -213,15 +213,15 @@ def _stamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def lives(journal: Path) -> list[Life]:
-    """Read a journal."""
-    return [msgspec.json.decode(line, type=Life) for line in journal.read_bytes().splitlines()]
+def read_journal(journal: Path) -> list[PodRun]:
+    """The runs that a journal holds."""
+    return [msgspec.json.decode(line, type=PodRun) for line in journal.read_bytes().splitlines()]
 
 
 @contextmanager
-def player(kubeconfig: Path, journal: Path) -> Iterator[int]:
-    """Run a player; its pid."""
-    process = subprocess.Popen([sys.executable, "-m", "bench.plane.player", str(kubeconfig), str(journal)], cwd=ROOT)
+def simulated_kubelets(kubeconfig: Path, journal: Path) -> Iterator[int]:
+    """Run them in a process of their own; its pid."""
+    process = subprocess.Popen([sys.executable, "-m", "bench.plane.simulated_kubelets", str(kubeconfig), str(journal)], cwd=ROOT)
     try:
         yield process.pid
     finally:
@@ -230,12 +230,12 @@ def player(kubeconfig: Path, journal: Path) -> Iterator[int]:
 
 
 def main() -> int:
-    """Play until told to stop."""
-    parser = argparse.ArgumentParser(prog="python -m bench.plane.player", description=__doc__)
+    """Run pods until told to stop."""
+    parser = argparse.ArgumentParser(prog="python -m bench.plane.simulated_kubelets", description=__doc__)
     parser.add_argument("kubeconfig", type=Path)
     parser.add_argument("journal", type=Path)
     arguments = parser.parse_args()
-    # Kubelets have cores of their own; without this the player would be what is measured on a busy machine.
+    # Kubelets have cores of their own; without this their stand-in would be what is measured on a busy machine.
     with contextlib.suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -245,8 +245,8 @@ def main() -> int:
 
 async def _main(kubeconfig: Path, journal: Path) -> None:
     async with client(kubeconfig, agent=AGENT, rate=RATE, burst=BURST, connections=_CONNECTIONS) as kube:
-        with journal.open("a") as target:
-            await Player(kube, target).play()
+        with journal.open("a") as file:
+            await SimulatedKubelets(kube, file).run()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What all cells share: models, sides, rounds, and how loud the machine is."""
+"""What all scenarios share: models, sides, rounds, and how loud the machine is."""
 
 import os
 import tempfile
@@ -59,14 +59,14 @@ class Context:
             self.failed[side.name] = text
 
     @contextmanager
-    def survives(self, cell: str, records: list[Record]) -> Iterator[None]:
-        """A cell that breaks is reported as such; what the others measured is kept."""
+    def survives(self, scenario: str, records: list[Record]) -> Iterator[None]:
+        """A scenario that breaks is reported as such; what the others measured is kept."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 -- see above
             reason = f"{type(error).__name__}: {str(error)[-600:]}"
-            say(f"  {cell} broke: {reason}")
-            records.append({"cell": cell, "skipped": reason})
+            say(f"  {scenario} broke: {reason}")
+            records.append({"scenario": scenario, "skipped": reason})
 
 
 digits = cache(models.digits)

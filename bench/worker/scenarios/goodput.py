@@ -3,11 +3,11 @@
 import time
 from dataclasses import dataclass
 
-from bench.worker.cells.context import Context, Record, digits, folder, magika, noise
-from bench.worker.cells.scrape import Counters, scrape
 from bench.worker.load import Trace, open_loop, saturate
 from bench.worker.models import Model
 from bench.worker.readiness import ask
+from bench.worker.scenarios.context import Context, Record, digits, folder, magika, noise
+from bench.worker.scenarios.scrape import Counters, scrape
 from bench.worker.sides import Running, running
 from dev.console import say
 
@@ -40,7 +40,7 @@ def measure(context: Context) -> list[Record]:
     for case in cases:
         for number, side in context.turns(min(context.rounds, case.rounds)):
             with context.may_fail(side, where=f"goodput of {case.model.name}"), folder() as place:
-                record: Record = {"cell": "goodput", "round": number, "side": side.name, "model": case.model.name, **noise()}
+                record: Record = {"scenario": "goodput", "round": number, "side": side.name, "model": case.model.name, **noise()}
                 protocol = "binary" if "binary" in side.protocols else "json"
                 # Without deadlines: where a server has to be told of them beforehand, that must not lower its capacity.
                 with running(side, case.model, place / "plain") as server:

@@ -1,1 +1,0 @@
-"""What is measured, a module for each kind of question. Every cell returns its rounds as plain records."""

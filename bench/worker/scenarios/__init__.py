@@ -1,0 +1,1 @@
+"""What is measured, a module for each kind of question. Every scenario returns its rounds as plain records."""

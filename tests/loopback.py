@@ -1,0 +1,47 @@
+"""Ports and addresses of loopback that belong to this process alone, also where several run tests side by side."""
+
+import itertools
+import os
+import random
+import socket
+from collections.abc import Iterator
+
+# Which of pytest-xdist's processes this is.
+_PROCESS = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+# The kernel takes ports of outgoing connections from above: between a look at a port and its use, one of these may take it.
+_LOWEST_PORT, _PORTS = 12_000, 2_000
+_NETS = 84
+# Another run of the tests on this machine begins elsewhere.
+_START = random.randrange(_PORTS)
+_NET = f"127.{_NETS + _PROCESS}.{1 + _START % 250}"
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on, all different."""
+    return list(itertools.islice(_found, count))
+
+
+def address(host: int) -> str:
+    """An address of this process's own network, by its last number: 1 to 254."""
+    return f"{_NET}.{host}"
+
+
+def _search() -> Iterator[int]:
+    first = _LOWEST_PORT + _PROCESS * _PORTS
+    for number in itertools.count(_START):
+        port = first + number % _PORTS
+        if _is_free(port):
+            yield port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            # On all addresses, as a worker listens.
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+_found = _search()
