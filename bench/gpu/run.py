@@ -26,7 +26,7 @@ from inference_worker.warmup import Warm, warm_up
 
 SIDE = 224
 _LEFT_BYTES = 3 << 30
-_GUESTS = 3
+_COLOCATED = 3
 
 
 def run(rounds: int) -> Result:  # noqa: ARG001 -- every benchmark takes it; a device is measured within one round
@@ -82,7 +82,7 @@ def beside_each_other(data: bytes) -> dict[str, Any]:
     The first in a process brings the libraries' own memory with it, and that stays when it goes.
     """
     taken, engines = [], []
-    for _ in range(1 + _GUESTS):
+    for _ in range(1 + _COLOCATED):
         before = _free()
         engine = OnnxEngine(data, providers=(CUDA,), threads=2)
         warm_up(engine, BATCH)

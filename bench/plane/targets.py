@@ -76,7 +76,7 @@ def _kills(records: Sequence[Record]) -> Iterator[Target]:
         ("leakedMilliCpu", "CPU (m) held by nobody"),
         ("doubled", "jobs that ran twice at once"),
         ("lost", "jobs that did not succeed"),
-        ("attemptsWithoutCause", "attempts that no eviction explains"),
+        ("attemptsWithoutCause", "attempts that no preemption explains"),
     ):
         yield at_most(f"kills.{key}", what, max(record[key] for record in found), 0)
     most = max(record["preemptionsOfOneJobAtMost"] for record in found)

@@ -1,7 +1,8 @@
 """A discrete-event simulation of one small fleet. It is a simulation: devices are counters and time is a number.
 
 Both kinds of policy run in it: a peer picks from its queue; ours is the operator's own `schedule()`, given the snapshot that the
-operator would have, and taken at its word, preemptions included. Evicted work keeps what it has done, and pays for starting again.
+operator would have, and taken at its word, preemptions included. Preempted work keeps what it has done, and pays for
+starting again.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ _NODES = tuple(Node(name, "1", {}, (), {name: amount}, ready=True, unschedulable
 WATTS = {"gpu": 300.0, "cpu": 15.0}
 # What going on after a preemption costs, in ticks.
 RESUME_TICKS = 2.0
-EVICTIONS_PER_JOB = 3
+PREEMPTIONS_PER_JOB = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Ours:
 
     weights: CostWeights = field(default_factory=CostWeights)
     spread: float = 0.0
-    preemptions_per_job: int = EVICTIONS_PER_JOB
+    preemptions_per_job: int = PREEMPTIONS_PER_JOB
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ class Simulation:
                 self._start(job, min(idle, key=lambda klass: _believed(job, klass)), now)
 
     def _dispatch_ours(self, ours: Ours, now: float) -> None:
-        # What was evicted leaves at once, so a second look gives its place away.
+        # What was preempted leaves at once, so a second look gives its place away.
         for _ in range(2):
             decisions = schedule(self._fleet(ours), ours.weights, _at(now))
             for key, decision in decisions.items():
@@ -158,7 +159,7 @@ class Simulation:
             for n, run in self._running.items()
         )
         requests = tuple(self._request(self._jobs[number], share, ours) for number, share in self._waiting.items())
-        return Fleet(_NODES, pods, requests, tuple(self._tenure(number, run, ours) for number, run in self._running.items()))
+        return Fleet(_NODES, pods, requests, tuple(self._running_work(number, run, ours) for number, run in self._running.items()))
 
     def _request(self, job: SimJob, share: float, ours: Ours) -> PlacementRequest:
         return PlacementRequest(
@@ -172,7 +173,7 @@ class Simulation:
             firm=True,
         )
 
-    def _tenure(self, number: int, run: _Run, ours: Ours) -> RunningWork:
+    def _running_work(self, number: int, run: _Run, ours: Ours) -> RunningWork:
         job = self._jobs[number]
         return RunningWork(
             key=job_request(Key("sim", str(number))),

@@ -49,7 +49,7 @@ def _scenario(jobs: int, nodes: int, rounds: int) -> dict[str, Any]:
         process.append(1000 * (time.process_time() - used))
     placed = sum(bool(decisions[request.key].assignments) for request in fleet.requests)
     return {
-        "jobs": jobs, "nodes": nodes, "rounds": rounds, "placed": placed, "tenures": len(fleet.running),
+        "jobs": jobs, "nodes": nodes, "rounds": rounds, "placed": placed, "running_works": len(fleet.running),
         "preemptions": sum(decision.preemption is not None for decision in decisions.values()),
         "wallMilliseconds": round(statistics.median(wall), 2),
         "processMilliseconds": round(statistics.median(process), 2),

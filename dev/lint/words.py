@@ -1,4 +1,4 @@
-"""`python3 -m dev.lint.words [--all] [PATH...]`: find words that the project has retired, and name the word to use.
+"""`python3 -m dev.lint.words [PATH...]`: find words that the project has retired, and name the word to use.
 
 One word has one meaning here, and it is the field's word (docs/adr/0014-one-folder-per-duty.md). The table says which word took
 the place of which. A word without other meanings is looked for everywhere; a word with other meanings only where it had ours.
@@ -25,22 +25,6 @@ FOLDERS = ("operator", "worker-image", "protocol", "tests", "bench", "dev", "doc
 SUFFIXES = frozenset({".py", ".md", ".yaml", ".tpl", ".txt", ".trace"})
 # What tools leave behind.
 SKIPPED = frozenset({"__pycache__", "build"})
-# Read with --all alone, because they still have words from before. Take a line out once `--all` finds nothing there.
-LEFT_OUT = (
-    "README.md",
-    "bench/*",
-    "charts/*/values.yaml",
-    "docs/*",
-    "examples/demo/*",
-    "operator/*/api/conditions.py",
-    "operator/*/autoscaling/*",
-    "operator/*/controllers/*",
-    "operator/*/jobs/*",
-    "operator/*/observability/jobs.py",
-    "operator/*/scheduling/*",
-    "operator/*/state/*",
-    "tests/*",
-)
 
 # In these globs `*` matches `/` too.
 OPERATOR = ("operator/*",)
@@ -235,15 +219,15 @@ def _occurrences(stem: str, text: str) -> Iterator[int]:
         at = text.find(stem, at + 1)
 
 
-def files(root: Path, *, everything: bool = False) -> list[str]:
-    """The files to read, relative to `root`; `everything` is those too that are left out as yet."""
+def files(root: Path) -> list[str]:
+    """Return the files to read, relative to `root`."""
     found = [
         path.relative_to(root).as_posix()
         for top in (*(root / name for name in FOLDERS), *root.glob("*.md"))
         for path in ([top] if top.is_file() else top.rglob("*"))
         if path.suffix in SUFFIXES and not SKIPPED & set(path.parts) and path.is_file()
     ]
-    return sorted(path for path in found if everything or not _matches(path, LEFT_OUT))
+    return sorted(found)
 
 
 def _matches(path: str, globs: Iterable[str]) -> bool:
@@ -253,13 +237,12 @@ def _matches(path: str, globs: Iterable[str]) -> bool:
 def main() -> int:
     """Print what is found; 1 when anything is."""
     parser = argparse.ArgumentParser(prog="python3 -m dev.lint.words", description=__doc__.splitlines()[0])
-    parser.add_argument("--all", action="store_true", help="read also what is left out as yet")
     parser.add_argument("paths", nargs="*", metavar="PATH", help="files or folders below the root; without any, all of it")
     arguments = parser.parse_args()
     chosen = [Path(path).resolve() for path in arguments.paths]
     if outside := [path for path in chosen if not path.is_relative_to(ROOT)]:
         raise DevError(f"{outside[0]} is not in this checkout")
-    paths = files(ROOT, everything=arguments.all)
+    paths = files(ROOT)
     if chosen:
         paths = [path for path in paths if any((ROOT / path).is_relative_to(one) for one in chosen)]
     found = list(findings(ROOT, paths))

@@ -67,7 +67,7 @@ def pinned_models(built: Path) -> Iterator[Manifest]:
 
 
 def answers(folder: Path, output: str) -> dict[str, Array]:
-    """All parts of a batch's output, joined, as its manifest lists them."""
+    """All chunks of a batch's output, joined, as its manifest lists them."""
     where = folder / "out" / output
     manifest = json.loads((where / "manifest.json").read_text())
     chunks = [np.load(where / chunk["file"]) for chunk in manifest["chunks"]]

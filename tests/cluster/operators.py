@@ -49,7 +49,7 @@ SUCCESS = TerminationReport(
     output='{"y": 1}\n{"y": 2}',
 )
 FAILURE = TerminationReport(outcome="Failed", message="there is no such file", reason=WorkerReason.MODEL_NOT_FOUND)
-TROUBLE = TerminationReport(outcome="Failed", message="the network was away", reason=WorkerReason.MODEL_UNREACHABLE)
+PROBLEM = TerminationReport(outcome="Failed", message="the network was away", reason=WorkerReason.MODEL_UNREACHABLE)
 
 
 def until(condition: Callable[[], Any], what: str, *, seconds: float = _PATIENCE_SECONDS) -> Any:

@@ -9,7 +9,7 @@ import pytest
 from tests.cluster.client import jobs, models, pods
 from tests.cluster.conftest import make_namespace
 from tests.cluster.objects import LATER, a_batch, a_job, a_model, condition, kstatus, reason
-from tests.cluster.operators import FAILURE, SUCCESS, TROUBLE, Installed, until, writes_of
+from tests.cluster.operators import FAILURE, PROBLEM, SUCCESS, Installed, until, writes_of
 
 if TYPE_CHECKING:
     import subprocess
@@ -58,7 +58,7 @@ def test_a_batch_that_fails_for_good(cluster: Cluster, installed: Installed, spa
 
 def test_a_batch_that_is_tried_again(installed: Installed, cluster: Cluster, space: str) -> None:
     cluster.client.create(jobs(space), a_batch())
-    installed.play(space, TROUBLE)
+    installed.play(space, PROBLEM)
     assert kstatus(installed.wait_reason(space, "Starting", seconds=10)) == "InProgress"
 
     installed.play(space, SUCCESS, number=2)

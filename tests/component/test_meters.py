@@ -112,7 +112,7 @@ async def test_a_batch_is_told_what_its_device_drew(site: Site) -> None:
     assert energy.joules == pytest.approx(305 * WATTS, rel=1e-6)
 
 
-async def test_a_device_that_a_stranger_uses_is_seen(site: Site) -> None:
+async def test_a_device_in_unmanaged_use_is_seen(site: Site) -> None:
     await site.watch(10)
 
     assert site.store.unmanaged_usage == {"gpu-1": 0.7}

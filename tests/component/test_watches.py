@@ -73,18 +73,18 @@ async def test_after_a_410_the_view_is_complete_again(server: ApiServer, ward: W
     await until(lambda: succeeded(server.get("inferencejobs", "job")), "the job's success")
 
 
-@pytest.mark.parametrize("ghost", ["pod", "worker", "job"])
+@pytest.mark.parametrize("stale", ["pod", "worker", "job"])
 async def test_what_was_deleted_unseen_holds_no_room_after_a_resync(
-    server: ApiServer, ward: Ward, kubelet: Kubelet, ghost: str
+    server: ApiServer, ward: Ward, kubelet: Kubelet, stale: str
 ) -> None:
     server.create(a_node(cpu="1"))
     server.create(a_model())
-    if ghost == "pod":
+    if stale == "pod":
         server.create(a_pod("stranger", cpu="1"))
     else:
         server.create(a_server("first", resources={"requests": {"cpu": "1"}}))
     await ward.lead(server, settings=OFTEN)
-    if ghost != "pod":
+    if stale != "pod":
         await kubelet.worker("first")
         await until(lambda: reason(server.get("inferencejobs", "first")) == "Starting", "the first")
     server.create(a_batch("second"))
@@ -92,7 +92,7 @@ async def test_what_was_deleted_unseen_holds_no_room_after_a_resync(
 
     for plural in ("pods", "inferencejobs", "services"):
         server.drop_events(plural)
-    match ghost:
+    match stale:
         case "pod":
             server.delete("pods", "stranger")
         case "worker":

@@ -59,16 +59,16 @@ def test_a_batch_survives_its_worker_process(space: Space, truth: np.ndarray) ->
 
 def test_a_batch_survives_its_pod(space: Space, truth: np.ndarray) -> None:
     kube = space.kube
-    kube.apply(a_slow_batch("evicted", space.folder))
-    wait_for(lambda: progress(space.folder, "evicted") >= 100, "100 items")
-    (pod,) = workers(kube, "evicted")
+    kube.apply(a_slow_batch("preempted", space.folder))
+    wait_for(lambda: progress(space.folder, "preempted") >= 100, "100 items")
+    (pod,) = workers(kube, "preempted")
     kube.run("delete", "pod", pod["metadata"]["name"], "--grace-period=0", "--force")
 
-    job = kube.wait("evicted", "Succeeded")
+    job = kube.wait("preempted", "Succeeded")
 
     # Somebody else's deletion is no fault of the work.
     assert job["status"]["failedAttempts"] == 0
-    assert_every_item_answered_once(space.folder, "evicted", truth)
+    assert_every_item_answered_once(space.folder, "preempted", truth)
 
 
 def test_a_worker_that_always_dies_is_given_up_with_its_last_words(space: Space) -> None:

@@ -81,10 +81,10 @@ def test_a_batch_that_dies_at_each_step_of_a_commit_ends_in_the_truth(place: Pla
     out = place.claim / "out"
     deaths = [
         (1, 0),  # at the header
-        (1, 0),  # with a part's file that is not renamed
+        (1, 0),  # with a chunk's file that is not renamed
         (2, 0),  # with the file renamed, and its folder not on the disk
         (3, 1),  # with its line written
-        (4, 2),  # one part later, in the next one's file
+        (4, 2),  # one chunk later, in the next one's file
         (9, 5),  # with the last line written
         (1, 5),  # in the summary
     ]

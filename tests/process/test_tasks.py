@@ -205,7 +205,7 @@ def test_a_stopped_task_commits_what_it_has_and_the_next_attempt_goes_on_there(p
     worker = a_warm_worker(place, model=SLOW)
     order = an_order(place, rows=4000, width=256)
     ask(worker, TASKS_PATH, order)
-    until(lambda: committed(place.claim / "out" / "first") > 1, "some parts")
+    until(lambda: committed(place.claim / "out" / "first") > 1, "some chunks")
     told = state(ask(worker, TASK_STOP_PATH, TaskQuery(uid=order.uid, attempt=1)))
     ended = end_of(worker, order)
     stopped = ended.report
@@ -238,7 +238,7 @@ def test_a_worker_that_is_told_to_stop_commits_and_tells_whoever_waits(place: Pl
     order, waiting = an_order(place, rows=4000, width=256), an_order(place, "second", width=256)
     ask(worker, TASKS_PATH, order)
     ask(worker, TASKS_PATH, waiting)
-    until(lambda: committed(place.claim / "out" / "first") > 1, "some parts")
+    until(lambda: committed(place.claim / "out" / "first") > 1, "some chunks")
     heard: dict[str, TaskState] = {}
     listeners = [threading.Thread(target=lambda o=o: heard.update({o.job: end_of(worker, o)})) for o in (order, waiting)]
     for listener in listeners:
@@ -281,7 +281,7 @@ def test_orders_survive_the_round_trip_of_their_encoding(place: Place) -> None:
     assert msgspec.json.decode(encode(order), type=TaskOrder) == order
 
 
-# Guests: tasks on other models.
+# Co-located models: tasks on other models.
 
 COLOCATION = pytest.mark.skipif(ON_TRITON, reason="workers in front of Triton take no co-located models, see the test of that")
 

@@ -196,7 +196,7 @@ def test_a_pool_that_failed_is_tried_again_when_its_time_has_come() -> None:
     assert len(world.answering("pool-m")) == 1
 
 
-def a_world_with_guests(*, memory: str = "512Mi", **scripts: Script) -> World:
+def a_shared_world(*, memory: str = "512Mi", **scripts: Script) -> World:
     """A warm worker of `m` that takes co-located models, and a measured model `n` without one."""
     world = World(scripts=dict(scripts))
     world.node("cpu-1")
@@ -206,7 +206,7 @@ def a_world_with_guests(*, memory: str = "512Mi", **scripts: Script) -> World:
 
 
 def test_a_job_on_another_model_is_a_colocated_model_and_the_next_one_finds_its_model_loaded() -> None:
-    world = a_world_with_guests(first=Script(work=1.0), second=Script(work=1.0), own=Script(work=1.0))
+    world = a_shared_world(first=Script(work=1.0), second=Script(work=1.0), own=Script(work=1.0))
     world.job("first", at=10, model="n", accelerator="cpu")
     world.job("second", at=20, model="n", accelerator="cpu")
     world.job("own", at=30, accelerator="cpu")
@@ -220,7 +220,7 @@ def test_a_job_on_another_model_is_a_colocated_model_and_the_next_one_finds_its_
 
 
 def test_a_colocated_model_that_does_not_fit_gets_a_worker_of_its_own() -> None:
-    world = a_world_with_guests(memory="150M", job=Script(work=1.0))
+    world = a_shared_world(memory="150M", job=Script(work=1.0))
     world.job("job", at=10, model="n", accelerator="cpu")
     world.run(until=60)
 
@@ -229,7 +229,7 @@ def test_a_colocated_model_that_does_not_fit_gets_a_worker_of_its_own() -> None:
 
 
 def test_a_colocated_model_whose_deadline_the_host_can_not_meet_gets_a_worker_of_its_own() -> None:
-    world = a_world_with_guests(long=Script(work=60.0), due=Script(work=1.0))
+    world = a_shared_world(long=Script(work=60.0), due=Script(work=1.0))
     world.job("long", at=10, accelerator="cpu", items=1800)
     world.job("due", at=12, model="n", accelerator="cpu", deadline_at=30)
     world.run(until=120)
@@ -240,7 +240,7 @@ def test_a_colocated_model_whose_deadline_the_host_can_not_meet_gets_a_worker_of
 
 
 def test_a_colocated_model_that_failed_is_tried_again_on_a_worker_of_its_own() -> None:
-    world = a_world_with_guests(job=Script(work=1.0, outcomes=("OutOfMemory", "Succeeded")))
+    world = a_shared_world(job=Script(work=1.0, outcomes=("OutOfMemory", "Succeeded")))
     world.job("job", at=10, model="n", accelerator="cpu")
     world.run(until=120)
 

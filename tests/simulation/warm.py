@@ -14,7 +14,7 @@ from inference_protocol.messages import ModelSource, Progress, TaskOrder, TaskQu
 from inference_protocol.reasons import WorkerReason
 
 Id = tuple[str, int]
-GUEST_LOAD_SECONDS = 3.0
+COLOCATED_LOAD_SECONDS = 3.0
 
 
 class Work(Protocol):
@@ -158,7 +158,7 @@ class WarmWorker:
             assert order.memory_bytes, "a co-located model whose size nobody knows"
             self._say(order.job, f"its model is loaded on {self._name}")
             self.colocated.append(digest)
-            left += GUEST_LOAD_SECONDS
+            left += COLOCATED_LOAD_SECONDS
         self._restart_timer(left, script.outcome(order.attempt))
 
     def _restart_timer(self, seconds: float, outcome: str) -> None:

@@ -100,7 +100,7 @@ def test_a_batch_outlives_its_server_and_nothing_is_lost_or_doubled(place: Place
     config = told(place, triton, models.slow(), task=task, batch_size=4)
     out = place.claim / "out"
     worker = place.start(config, patches=QUICK_COMMITS)
-    until(lambda: committed(out) > 2, "some parts")
+    until(lambda: committed(out) > 2, "some chunks")
 
     triton.kill()
     triton.restart()
@@ -117,7 +117,7 @@ def test_a_batch_whose_server_stays_away_ends_with_a_reason_and_the_next_attempt
     config = told(place, triton, models.slow(), task=task, batch_size=4)
     out = place.claim / "out"
     worker = place.start(config, patches={**QUICK_COMMITS, "inference_worker.engines.triton.engine:_TASK_PATIENCE_SECONDS": 0.2})
-    until(lambda: committed(out) > 2, "some parts")
+    until(lambda: committed(out) > 2, "some chunks")
 
     triton.kill()
     ended = worker.ended()
@@ -142,7 +142,7 @@ def test_the_tasks_of_a_warm_worker_outlive_its_server_and_its_model_process(pla
         triton.restart()
 
     def until_beyond(done: int) -> None:
-        until(lambda: committed(out) > done + 2, "some parts")
+        until(lambda: committed(out) > done + 2, "some chunks")
 
     for strike in (triton.kill_stubs, kill_and_restart):
         until_beyond(committed(out))
@@ -261,7 +261,7 @@ def test_a_batch_outlives_what_runs_it_and_nothing_is_lost_or_doubled(place: Pla
     config = told(place, triton, data, task=task, batch_size=4)
     out = place.claim / "out"
     worker = place.start(config, patches=QUICK_COMMITS)
-    until(lambda: committed(out) > 2, "some parts")
+    until(lambda: committed(out) > 2, "some chunks")
 
     if victim == "worker":
         worker.kill()

@@ -199,7 +199,7 @@ def test_pods_of_another_namespace_with_our_label_are_nobodys() -> None:
     assert bench.round().workers.ready == 1
 
 
-def test_a_job_without_a_target_is_measured_and_not_steered() -> None:
+def test_a_job_without_a_target_is_measured_and_gets_no_recommendation() -> None:
     bench = Bench(a_job(serve=Serve()))
 
     assert bench.round().recommendation is None

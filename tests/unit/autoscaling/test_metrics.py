@@ -123,7 +123,7 @@ def test_the_recommendation_series_goes_by_the_same_name() -> None:
     assert refused(store, series=parse_selector("signal=x"))[0] is MetricFault.NOT_FOUND
 
 
-def test_a_job_without_a_target_can_not_be_steered() -> None:
+def test_a_job_without_a_target_has_no_recommendation() -> None:
     job = a_job(serve=Serve())
     store = store_with(job, ScalingMetrics(Clock.seconds, a_load(0.1), Workers(2, 2)))
 

@@ -90,7 +90,7 @@ def test_a_window_may_begin_where_the_workers_became_as_many_as_now() -> None:
     assert load(history, seconds=15).count == 90
 
 
-def test_ticks_that_are_too_old_are_forgotten() -> None:
+def test_intervals_that_are_too_old_are_forgotten() -> None:
     rounds = [[counted(float(t), *[0.1] * t)] for t in range(100)]
 
     assert len(history_of(*rounds).intervals) == 25

@@ -28,7 +28,7 @@ def test_what_was_not_measured_says_why() -> None:
     assert {target.id for target in judge(rounds)} == {"backends.digits-failed"}
 
 
-def test_bars_compare_medians_and_count_failures() -> None:
+def test_targets_compare_medians_and_count_failures() -> None:
     targets = {
         target.id: target for target in judge([a_round("onnx", 400.0), a_round("triton", 500.0, statuses={"200": 9, "503": 1})])
     }

@@ -40,18 +40,18 @@ class Bench:
     def _take(self, kind: str) -> Any:
         def take(raw: dict[str, Any], *, gone: bool) -> None:
             assert gone
-            self.done.append(f"bury {kind} {raw['metadata']['name']}")
+            self.done.append(f"drop {kind} {raw['metadata']['name']}")
 
         return take
 
 
-async def test_nothing_is_buried_before_every_kind_was_listed_and_owners_go_first() -> None:
+async def test_nothing_is_dropped_before_every_kind_was_listed_and_owners_go_first() -> None:
     bench = Bench()
     await bench.resync.once()
 
-    lists, burials = bench.done[:7], bench.done[7:]
+    lists, drops = bench.done[:7], bench.done[7:]
     assert lists[0] == "list nodes" and lists[-1] == "list inferencejobs"
-    assert burials == [f"bury job {JOB.key.name}", f"bury service {JOB.key.name}", f"bury pod {POD.key.name}", "bury node node-1"]
+    assert drops == [f"drop job {JOB.key.name}", f"drop service {JOB.key.name}", f"drop pod {POD.key.name}", "drop node node-1"]
 
 
 async def test_where_a_list_fails_the_stale_object_of_those_before_it_go_all_the_same() -> None:
@@ -59,4 +59,4 @@ async def test_where_a_list_fails_the_stale_object_of_those_before_it_go_all_the
     with pytest.raises(RetryableError):
         await bench.resync.once()
 
-    assert bench.done[-2:] == [f"bury pod {POD.key.name}", "bury node node-1"]
+    assert bench.done[-2:] == [f"drop pod {POD.key.name}", "drop node node-1"]

@@ -26,7 +26,7 @@ class Workers:
         self.seconds = seconds
         self.away = away
         self.asked: list[tuple[float, str]] = []
-        # The trouble that it tells, by the number of the question.
+        # The problem that it tells, by the number of the question.
         self.words: dict[int, str] = {}
 
     async def telemetry(self, address: str) -> Record | None:

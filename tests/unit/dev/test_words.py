@@ -104,7 +104,7 @@ def test_the_checkout_has_none_where_it_is_read() -> None:
 def test_every_allowance_is_still_used(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = {Allowed("", one.where, one.why) for one in words.ALLOWED if one.word == ""}
     narrow = [one for one in words.ALLOWED if one.word != ""]
-    paths = files(words.ROOT, everything=True)
+    paths = files(words.ROOT)
     monkeypatch.setattr(words, "ALLOWED", tuple(whole))
     before = set(findings(words.ROOT, paths))
 
@@ -116,7 +116,7 @@ def test_every_allowance_is_still_used(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_of_the_checkout_takes_less_than_a_second_of_cpu() -> None:
     begun = process_time()
 
-    list(findings(words.ROOT, files(words.ROOT, everything=True)))
+    list(findings(words.ROOT, files(words.ROOT)))
 
     assert process_time() - begun < 1
 

@@ -157,7 +157,7 @@ def placed_batches() -> dict[str, Situation]:
             "Waiting",
             says="0/3 nodes",
         ),
-        "some other trouble": Situation(
+        "some other problem": Situation(
             observed(job, a_pod(job, phase=PENDING, problem=PodProblem("CreateContainerError", "oh"))),
             opens("Pending", placed=False),
             "InProgress",

@@ -98,7 +98,7 @@ def test_why_a_worker_lost_ready_is_told_in_its_own_words() -> None:
     assert (ready.reason, ready.message) == ("BackendUnreachable", "1 workers answer; Triton is away")
 
 
-def test_trouble_that_is_over_is_not_told() -> None:
+def test_a_problem_that_is_over_is_not_told() -> None:
     pod = a_pod(TWO, 1)
     status = status_of(decide(observed(TWO, pod, a_pod(TWO, 2), readings={pod.uid: a_reading(problem="Triton is away")})))
 

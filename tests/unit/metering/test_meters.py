@@ -171,7 +171,7 @@ def test_one_modelled_attempt_makes_the_sum_modelled() -> None:
     assert status(None, number=2, samples=WATCHED) == EnergyStatus(joules=12000.0, source=EnergySource.MODELLED)
 
 
-# Strangers.
+# Unmanaged users.
 
 
 def device(number: int, utilisation: float | None, pod: str = "") -> Device:
@@ -188,7 +188,7 @@ def test_what_pods_have_and_the_meter_does_not_map_is_theirs() -> None:
     assert unmanaged_usage([device(0, 0.9)], held=3) == 0
 
 
-def test_a_desktop_is_no_stranger() -> None:
+def test_a_desktop_is_no_unmanaged_use() -> None:
     assert unmanaged_usage([device(0, 0.04)], held=0) == 0
 
 

@@ -41,7 +41,7 @@ def wanted(seen: Observed, *, now: datetime = NOW, settings: Settings = SETTINGS
 
 
 def decide(seen: Observed, scheduler: Scheduler | None = None, *, now: datetime = NOW, settings: Settings = SETTINGS) -> Plan:
-    """One look, as in `JobReconciler.reconcile`. Without a scheduler there is no answer yet."""
+    """One look, as in `JobReconciler.reconcile`. Without a scheduler there is no decision yet."""
     state = job_state(seen, settings, now)
     decision = scheduler(state.request) if state.request is not None and scheduler is not None else None
     return plan(seen, state, decision, settings, now)

@@ -13,7 +13,7 @@ from inference_operator.state.objects import Node, Taint
 from tests.builders import NOW, a_node, an_option
 from tests.unit.scheduling.support import in_seconds
 
-SHAPE = an_option(cpu="1").requirements
+REQUIREMENTS = an_option(cpu="1").requirements
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ SHAPE = an_option(cpu="1").requirements
     ],
 )
 def test_a_node_is_unfit_for_a_reason(node: Node, reason: str | None) -> None:
-    assert filters.unfit(node, SHAPE) == reason
+    assert filters.unfit(node, REQUIREMENTS) == reason
 
 
 def test_a_resource_that_a_node_does_not_have_is_short() -> None:
@@ -99,9 +99,9 @@ def test_empty_is_as_good_as_none(toleration: Tolerance) -> None:
 def test_a_full_node_says_what_is_free() -> None:
     node = a_node(cpu="4")
 
-    assert filters.full(node, node.allocatable, SHAPE) is None
-    assert filters.full(node, {**node.allocatable, "cpu": 250}, SHAPE) == "Insufficient cpu (1 requested, 0.25 of 4 free)"
-    assert filters.full(node, {**node.allocatable, "cpu": -500}, SHAPE) == "Insufficient cpu (1 requested, 0 of 4 free)"
+    assert filters.full(node, node.allocatable, REQUIREMENTS) is None
+    assert filters.full(node, {**node.allocatable, "cpu": 250}, REQUIREMENTS) == "Insufficient cpu (1 requested, 0.25 of 4 free)"
+    assert filters.full(node, {**node.allocatable, "cpu": -500}, REQUIREMENTS) == "Insufficient cpu (1 requested, 0 of 4 free)"
 
 
 amounts = st.integers(0, 4000)
@@ -110,7 +110,7 @@ amounts = st.integers(0, 4000)
 @given(amounts, amounts)
 def test_the_emptier_node_has_less_pressure(free: int, other: int) -> None:
     node = a_node(cpu="4")
-    here, there = (filters.pressure(node, {**node.allocatable, "cpu": cpu}, SHAPE) for cpu in (free, other))
+    here, there = (filters.pressure(node, {**node.allocatable, "cpu": cpu}, REQUIREMENTS) for cpu in (free, other))
 
     assert here >= there or free >= other
 

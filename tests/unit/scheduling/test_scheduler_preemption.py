@@ -98,7 +98,7 @@ def left(running_work: RunningWork) -> float:
 
 
 def there(running_work: RunningWork, request: PlacementRequest) -> list[Option]:
-    """The ways in which a need could be met in running work's place."""
+    """The ways in which a request could be met in running work's place."""
     return [option for option in request.options if set(option.requirements.amounts) <= set(running_work.requirements.amounts)]
 
 
@@ -289,7 +289,7 @@ def test_at_no_time_is_more_expected_to_run_than_there_are_places(fleet: Fleet) 
 
 @dataclass
 class Carried:
-    """A fleet whose answers are carried out at once: places are taken, and who makes room wants a place again."""
+    """A fleet whose decisions are carried out at once: places are taken, and who makes room wants a place again."""
 
     fleet: Fleet
     preempted: Counter[Key]

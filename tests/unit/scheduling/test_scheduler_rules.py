@@ -123,7 +123,7 @@ def test_auto_goes_to_gpu_when_cpu_is_in_time_and_full() -> None:
     assert [a.accelerator for a in decision.assignments] == ["gpu"]
 
 
-def test_where_workers_of_another_shape_have_taken_the_room_the_other_class_is_taken() -> None:
+def test_where_workers_with_other_requirements_have_taken_the_room_the_other_class_is_taken() -> None:
     node = a_node(cpu="2", gpu=1)
     wide = a_request("wide", an_option("cpu", seconds=10, cpu="2"), FAST_GPU, created_ago=5)
 
@@ -302,7 +302,7 @@ def where(request: PlacementRequest, *nodes: Node, usage: dict[str, Usage]) -> s
 TWO_GPUS = (a_node("gpu-1", gpu=2), a_node("gpu-2", gpu=2))
 
 
-def test_of_two_nodes_the_one_whose_devices_no_stranger_uses() -> None:
+def test_of_two_nodes_the_one_whose_devices_are_not_in_unmanaged_use() -> None:
     request = a_request("g", FAST_GPU)
 
     assert where(request, *TWO_GPUS, usage={}) == "gpu-1"

@@ -1,4 +1,4 @@
-"""The plan by itself: which of the known work is on time together, on timelines of one shape and of two."""
+"""The plan by itself: which of the known work is on time together, on the timelines of one set of requirements and of two."""
 
 from dataclasses import dataclass
 from math import inf
@@ -22,7 +22,7 @@ from inference_operator.state.request import job_request
 
 @dataclass(frozen=True)
 class Task:
-    """One work on one shape."""
+    """One unit of work."""
 
     seconds: float
     due: float
@@ -30,7 +30,7 @@ class Task:
 
 
 def planned(tasks: list[Task], timelines: list[Timeline]) -> list[SchedulingUnit]:
-    """Works in the order of their rank, planned on timelines of one shape."""
+    """Works in the order of their rank, planned on the timelines of one set of requirements."""
     requirements = Timelines(timelines)
     ranked = sorted(tasks, key=lambda task: (task.band, task.due, task.seconds))
     units = [
@@ -120,10 +120,10 @@ def test_no_work_is_on_two_timelines_and_what_is_on_none_has_no_start(
 ) -> None:
     timelines = [Timeline() for _ in range(free)] + [behind(running_work) for running_work in running]
     units = planned(tasks, timelines)
-    on_lanes = [unit.number for timeline in timelines for unit in timeline.units]
+    on_timelines = [unit.number for timeline in timelines for unit in timeline.units]
 
-    assert len(on_lanes) == len(set(on_lanes))
-    assert {unit.number for unit in units if unit.timeline is not None} == set(on_lanes)
+    assert len(on_timelines) == len(set(on_timelines))
+    assert {unit.number for unit in units if unit.timeline is not None} == set(on_timelines)
     assert all(unit.start == inf for unit in units if unit.timeline is None)
 
 
@@ -224,7 +224,7 @@ def test_one_running_work_makes_room_for_one() -> None:
     assert second.timeline is None
 
 
-def test_one_running_work_seen_by_two_shapes_makes_room_for_one() -> None:
+def test_running_work_that_two_kinds_of_pods_see_makes_room_for_one() -> None:
     running_work = running_unit()
     small, large = Timelines([behind(running_work)]), Timelines([behind(running_work)])
     units = [

@@ -1,4 +1,4 @@
-"""Pods and nodes from the API: what they take, whose they are, and what troubles them."""
+"""Pods and nodes from the API: what they take, whose they are, and what problems they have."""
 
 import pytest
 from hypothesis import given
@@ -146,7 +146,7 @@ UNSCHEDULED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulab
         ),
     ],
 )
-def test_what_troubles_a_worker(worker: Raw, problem: PodProblem | None) -> None:
+def test_the_problem_of_a_worker(worker: Raw, problem: PodProblem | None) -> None:
     assert parse_pod(worker).problem == problem
 
 

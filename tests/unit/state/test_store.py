@@ -77,7 +77,7 @@ def test_a_new_object_of_the_same_name_counts_whatever_its_version() -> None:
 # The dead.
 
 
-def test_a_buried_job_never_comes_back() -> None:
+def test_a_dropped_job_never_comes_back() -> None:
     store = a_store(JOB)
     store.drop_job(KEY, JOB.uid)
 
@@ -85,7 +85,7 @@ def test_a_buried_job_never_comes_back() -> None:
     assert store.observe(KEY) is None
 
 
-def test_a_buried_pod_never_comes_back() -> None:
+def test_a_dropped_pod_never_comes_back() -> None:
     pod = pod_at(5)
     store = a_store(JOB, pods=(pod,))
     store.drop_pod(pod.key, pod.uid)
@@ -94,7 +94,7 @@ def test_a_buried_pod_never_comes_back() -> None:
     assert store.workers_of(JOB.uid) == ()
 
 
-def test_what_is_buried_before_it_was_known_never_comes() -> None:
+def test_what_is_dropped_before_it_was_known_never_comes() -> None:
     store = a_store()
     store.drop_job(KEY, JOB.uid)
 
@@ -231,7 +231,7 @@ def test_a_pod_of_another_namespace_is_no_worker_of_this_job() -> None:
     assert seen is not None and seen.pods == ()
 
 
-# Ghosts.
+# Stale objects.
 
 
 def test_what_a_list_lacks_is_a_stale_object() -> None:

@@ -199,7 +199,7 @@ def test_an_order_says_what_the_jobs_own_pod_would_have_been_told() -> None:
     assert (told.task.input_uri, told.task.output_uri) == ("pvc://data/in.npy", "pvc://data/out")
 
 
-# Guests: jobs on warm workers of other models.
+# Co-located models: jobs on warm workers of other models.
 
 HOST = a_pooled_model(sharing="SameNamespace", batch_size=32)
 
@@ -221,7 +221,7 @@ def test_a_measured_batch_may_be_a_colocated_model() -> None:
     assert colocated == ColocatedModel("default", OTHER_DIGEST, 8, (("data", True),), (("cpu", ModelMemory(200_000_000)),))
 
 
-NO_GUESTS: dict[str, tuple[dict[str, Any], Model]] = {
+NO_COLOCATED: dict[str, tuple[dict[str, Any], Model]] = {
     "never measured": ({}, a_model("n", a_version(digest=OTHER_DIGEST))),
     "measured on another backend": ({}, a_measured(OTHER, digest=OTHER_DIGEST, backend=Backend.TRITON)),
     "a file that is not pinned": ({}, a_measured(a_model("n", a_version(digest=None)))),
@@ -237,9 +237,9 @@ NO_GUESTS: dict[str, tuple[dict[str, Any], Model]] = {
 }
 
 
-@pytest.mark.parametrize("why", NO_GUESTS)
+@pytest.mark.parametrize("why", NO_COLOCATED)
 def test_who_is_nobodys_colocated_model(why: str) -> None:
-    spec, model = NO_GUESTS[why]
+    spec, model = NO_COLOCATED[why]
 
     assert colocated_model_of(resolved_of(observed(a_job(model="n", **spec), model=model), WITH_TRITON), SETTINGS) is None
 
@@ -273,7 +273,7 @@ def test_who_offers_nothing(model: Model) -> None:
 
 
 OFFER = Offer("default", 32, (("data", True), ("models", False)), ModelMemory(200, 50))
-GUEST = ColocatedModel("default", OTHER_DIGEST, 8, (("data", True),), (("cpu", ModelMemory(200, 50)),))
+COLOCATED = ColocatedModel("default", OTHER_DIGEST, 8, (("data", True),), (("cpu", ModelMemory(200, 50)),))
 
 
 @pytest.mark.parametrize(
@@ -291,4 +291,4 @@ GUEST = ColocatedModel("default", OTHER_DIGEST, 8, (("data", True),), (("cpu", M
     ],
 )
 def test_what_a_host_takes(changes: dict[str, Any], taken: object) -> None:
-    assert OFFER.takes(replace(GUEST, **changes), "cpu") is taken
+    assert OFFER.takes(replace(COLOCATED, **changes), "cpu") is taken

@@ -21,9 +21,9 @@ def opened(*, replicas: int = 1, data: dict[str, Any] | None = None) -> list[Tas
         api = SimulatedApi()
         if data is not None:
             api.put(SECRET, {"metadata": {"name": "key"}, "data": data})
-        vaults = [TaskKeySecret(api, "system", "key") for _ in range(replicas)]
-        await asyncio.gather(*(task_key_secret.open() for task_key_secret in vaults))
-        return vaults
+        task_keys = [TaskKeySecret(api, "system", "key") for _ in range(replicas)]
+        await asyncio.gather(*(task_key_secret.open() for task_key_secret in task_keys))
+        return task_keys
 
     return run(main())
 

@@ -53,7 +53,7 @@ def gone(phase: PodPhase = FAILED, **how: Any) -> Pod:
     return a_pod(a_job(), phase=phase, **how)
 
 
-def troubled(reason: str, **how: Any) -> Pod:
+def with_problem(reason: str, **how: Any) -> Pod:
     return gone(problem=PodProblem(reason, ""), **how)
 
 
@@ -63,15 +63,20 @@ ENDINGS = {
     "it failed and gave no reason": (gone(report=a_report("Failed"), exit_code=1), "Failed", "WorkerFailed", 1),
     "its input is bad": (gone(report=a_report("Failed", reason=WorkerReason.INPUT_INVALID)), "Failed", "InputInvalid", 1),
     "it was drained": (gone(SUCCEEDED, report=a_report("Drained")), "Disrupted", "Terminated", 0),
-    "it took too much memory": (troubled("OOMKilled", exit_code=137), "Failed", "OutOfMemory", 1),
-    "its node evicted it": (troubled("Evicted"), "Disrupted", "WorkerLost", 0),
-    "its node shut down": (troubled("NodeShutdown"), "Disrupted", "WorkerLost", 0),
-    "its node would not take it": (troubled("UnexpectedAdmissionError"), "Disrupted", "WorkerLost", 0),
-    "it crashed": (troubled("Error", exit_code=139), "Failed", "WorkerFailed", 1),
+    "it took too much memory": (with_problem("OOMKilled", exit_code=137), "Failed", "OutOfMemory", 1),
+    "its node evicted it": (with_problem("Evicted"), "Disrupted", "WorkerLost", 0),
+    "its node shut down": (with_problem("NodeShutdown"), "Disrupted", "WorkerLost", 0),
+    "its node would not take it": (with_problem("UnexpectedAdmissionError"), "Disrupted", "WorkerLost", 0),
+    "it crashed": (with_problem("Error", exit_code=139), "Failed", "WorkerFailed", 1),
     "it ended well and said nothing": (gone(SUCCEEDED, exit_code=0), "Failed", "WorkerFailed", 1),
     "somebody deletes it": (gone(RUNNING, deleting=True), "Disrupted", "Terminated", 0),
     "the spec has changed": (gone(RUNNING, revision="old"), "Disrupted", "Terminated", 0),
-    "it was killed after it was told to stop": (troubled("Error", exit_code=137, deleting=True), "Disrupted", "Terminated", 0),
+    "it was killed after it was told to stop": (
+        with_problem("Error", exit_code=137, deleting=True),
+        "Disrupted",
+        "Terminated",
+        0,
+    ),
     "it finished what is no longer asked for": (gone(SUCCEEDED, report=a_report(), revision="old"), "Disrupted", "Terminated", 0),
 }
 

@@ -57,7 +57,7 @@ def test_other_back_ends_have_no_sidecar_and_their_own_image() -> None:
     assert config_of(pod_of(a_job(), settings=WITH)).triton is None
 
 
-def test_a_sidecar_whose_image_does_not_come_is_the_pods_trouble() -> None:
+def test_a_sidecar_whose_image_does_not_come_is_the_pods_problem() -> None:
     pod = pod_of(TRITON, settings=WITH)
     waits = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
     raw = {

@@ -47,7 +47,7 @@ def go_on(directory: Path, *, attempt: int = 1, step: int = 7, commits: int = TO
 
 
 def read(directory: Path) -> bytes:
-    """What a reader gets: the parts that the summary names."""
+    """What a reader gets: the chunks that the summary names."""
     chunks = json.loads((directory / SUMMARY).read_text())["chunks"]
     return b"".join((directory / chunk["file"]).read_bytes() for chunk in chunks)
 
@@ -65,7 +65,7 @@ def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.os, "fsync", lambda _: None)
 
 
-def test_a_task_without_trouble_leaves_all_answers_and_a_summary(tmp_path: Path) -> None:
+def test_a_task_without_problem_leaves_all_answers_and_a_summary(tmp_path: Path) -> None:
     go_on(tmp_path / "deep" / "out")
 
     summary = json.loads((tmp_path / "deep" / "out" / SUMMARY).read_text())

@@ -1,4 +1,4 @@
-"""Blocks of items through a model: in order, from where it was left, with faults told at their item and no later."""
+"""Segments of items through a model: in order, from where it was left, with faults told at their item and no later."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_until_a_batch_has_run_segments_are_single_and_later_ones_are_many_but_n
 
     segments = list(a_pipeline(Formula(doubled), numbered(40)).segments(0, never))
 
-    # An item has eight bytes, so three batches of four fill a block.
+    # An item has eight bytes, so three batches of four fill a segment.
     assert spans(segments) == [(0, 4), (4, 8), (8, 20), (20, 32), (32, 40)]
 
 

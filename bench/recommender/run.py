@@ -1,4 +1,4 @@
-"""The same services, loads and HPA, once steered by the operator's number and once by the plain p95; simulated, in virtual time."""
+"""The same services, loads and HPA, scaled once by the recommendation and once by the plain p95; simulated."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def run(rounds: int) -> Result:
         for period in (5.0, 15.0)
         for signal in (Signal.RECOMMENDED, Signal.P95)
     ]
-    ours, plain = ([r for r in found if r["signal"] == signal] for signal in ("STEERING", "P95"))
+    ours, plain = ([r for r in found if r["signal"] == signal] for signal in ("RECOMMENDED", "P95"))
     return Result(found, [*_targets(ours), _against(ours, plain)])
 
 
