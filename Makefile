@@ -37,6 +37,7 @@ lint: venv ## style, types and import directions
 	$(PYTHON) -m mypy
 	.venv/bin/lint-imports
 	$(PYTHON) -m dev.lint.words
+	$(PYTHON) -m dev.lint.sizes
 
 # Cheap before dear: what a pure test can tell should not wait for a cluster. Each part runs whatever became of the one before.
 PURE := tests/unit tests/simulation tests/fuzz

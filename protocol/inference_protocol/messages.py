@@ -1,4 +1,7 @@
-"""The records that cross the border between operator and worker, as JSON with camelCase names."""
+"""The records that cross the border between operator and worker, as JSON with camelCase names.
+
+The module is longer than others: both sides find every record here.
+"""
 
 from typing import Annotated, Literal
 
