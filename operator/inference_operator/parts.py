@@ -14,7 +14,7 @@ from inference_operator.controllers.apply import Applier
 from inference_operator.controllers.informer import InformerHandlers
 from inference_operator.controllers.job_reconciler import JobReconciler
 from inference_operator.controllers.pool_reconciler import PoolReconciler
-from inference_operator.controllers.reconcile import Reconciler, Workers
+from inference_operator.controllers.queue_workers import Reconciler, Workers
 from inference_operator.controllers.resync import Resync
 from inference_operator.controllers.scheduling_loop import SchedulingLoop
 from inference_operator.controllers.telemetry import Telemetry

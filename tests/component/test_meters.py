@@ -18,9 +18,9 @@ from inference_operator.metering.controller import Meters
 from inference_operator.metering.energy import energy_status
 from inference_operator.metering.exporters import Exporters
 from inference_operator.settings import Metering
-from inference_operator.state.attempt import own_attempt
 from inference_operator.state.objects import Key
 from inference_operator.state.request import Request
+from inference_operator.state.runner import own_attempt
 from inference_operator.state.store import Store
 from inference_operator.warmpools.controller import Pools
 from tests.builders import GPU, NOW, SETTINGS, TOKENS, a_job, a_node, a_pod

@@ -17,9 +17,9 @@ from inference_operator.metering.energy import energy_status
 from inference_operator.scheduling.estimate import find_profile, measured
 from inference_operator.scheduling.types import Decision, PendingReason, Preemption
 from inference_operator.settings import Settings
-from inference_operator.state.attempt import Attempt
 from inference_operator.state.objects import Model
 from inference_operator.state.observed import Observed
+from inference_operator.state.runner import Attempt
 from inference_operator.warmpools.eligibility import task_order
 from inference_operator.workers.actions import Action, DeletePod, StartTask, StopTask, WriteModelStatus
 from inference_operator.workers.attempts import Attempts, Ending, is_lost, retry_time

@@ -8,10 +8,10 @@ from inference_operator.jobs.replicas import Replicas
 from inference_operator.scheduling.estimate import key_of
 from inference_operator.scheduling.types import ColocatedModel, PlacementRequest, RunningWork
 from inference_operator.settings import Settings
-from inference_operator.state.attempt import OwnPod
 from inference_operator.state.objects import Key, Model
 from inference_operator.state.observed import Observed
 from inference_operator.state.request import job_request
+from inference_operator.state.runner import OwnPod
 from inference_operator.warmpools.eligibility import colocated_model_of, is_failing, pool_for
 from inference_operator.workers.attempts import Attempts, expected_end, is_lost, retry_time
 from inference_operator.workers.creation import create_retry_time

@@ -7,9 +7,9 @@ from inference_operator.api.instants import shift
 from inference_operator.api.job import wanted_replicas
 from inference_operator.api.job_status import AttemptOutcome
 from inference_operator.settings import Settings
-from inference_operator.state.attempt import is_running, own_attempt
 from inference_operator.state.objects import Pod
 from inference_operator.state.observed import Observed
+from inference_operator.state.runner import is_running, own_attempt
 from inference_operator.workers.attempts import PERMANENT_RETRY_SECONDS, Ending, backoff_seconds, ending_of
 from inference_operator.workers.resolve import ResolvedJob
 

@@ -30,8 +30,8 @@ from inference_operator.jobs.status import (
 )
 from inference_operator.scheduling.types import Decision, PendingReason
 from inference_operator.settings import Settings
-from inference_operator.state.attempt import is_running, own_attempt
 from inference_operator.state.observed import Observed
+from inference_operator.state.runner import is_running, own_attempt
 from inference_operator.workers.actions import Action, CreatePod, CreateService, DeletePod, WriteModelStatus
 from inference_operator.workers.creation import create_retry_time, create_worker
 from inference_operator.workers.pod_problems import out_of_reach, problem_of

@@ -7,10 +7,10 @@ from inference_operator.api.instants import shift, whole_second
 from inference_operator.api.job_status import DeadlineStatus, LatencyStatus, ModelStatus, Outlook, Placement, QueueStatus
 from inference_operator.api.schema import rfc3339
 from inference_operator.scheduling.types import PendingReason
-from inference_operator.state.attempt import Attempt
 from inference_operator.state.load import Load
 from inference_operator.state.objects import Pod
 from inference_operator.state.observed import Observed
+from inference_operator.state.runner import Attempt
 from inference_operator.workers.backend import BackendChoice
 from inference_protocol.messages import ModelFacts, ModelSource
 from inference_protocol.sketch import LatencySketch, merged

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 from inference_operator.api.job_status import EnergySource, EnergyStatus, ProgressStatus
 from inference_operator.settings import Settings
-from inference_operator.state.attempt import Attempt
 from inference_operator.state.power import Drawn, PowerSample
+from inference_operator.state.runner import Attempt
 
 # So much of an attempt must lie between two samples of each of its devices to count as measured.
 _COVERED = 0.9

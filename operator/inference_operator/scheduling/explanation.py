@@ -8,7 +8,7 @@ from inference_operator.api.conditions import Reason
 from inference_operator.api.instants import whole_second
 from inference_operator.api.job_status import Alternative
 from inference_operator.api.schema import rfc3339
-from inference_operator.scheduling import filters
+from inference_operator.scheduling import cost, filters
 from inference_operator.scheduling.node_capacity import NodeCapacity, NodeInfo
 from inference_operator.scheduling.types import Explanation, Option, PendingReason, PlacementRequest, Preemption, RunningWork
 from inference_operator.settings import CostWeights
@@ -30,7 +30,7 @@ class Chosen(NamedTuple):
 def explain(chosen: Chosen, request: PlacementRequest, capacity: NodeCapacity, weights: CostWeights, now: datetime) -> Explanation:
     """Why one assignment, over the node capacity as its pass has left it: the other classes first."""
     return Explanation(
-        filters.cost(chosen.option, weights, chosen.delay_weight), tuple(_alternatives(chosen, request, capacity, weights, now))
+        cost.cost_terms(chosen.option, weights, chosen.delay_weight), tuple(_alternatives(chosen, request, capacity, weights, now))
     )
 
 
@@ -40,7 +40,7 @@ def _alternatives(
     """The places not taken: what could have run before what could not."""
     found: list[Alternative] = []
     for option in sorted(request.options, key=lambda o: o is chosen.option):
-        terms = filters.cost(option, weights, chosen.delay_weight)
+        terms = cost.cost_terms(option, weights, chosen.delay_weight)
         for info in capacity.fit(option.requirements)[: _ALTERNATIVES + 1]:
             if option is chosen.option and info is chosen.node_info:
                 continue
@@ -61,11 +61,11 @@ def _why_not(option: Option, info: NodeInfo, chosen: Chosen, deadline: datetime 
         if usage.unmanaged_usage and usage.resource in option.requirements.wants:
             return f"has {usage.unmanaged_usage:g} {usage.resource} in use outside Kubernetes"
         return "costs the same, and is no emptier than the chosen node"
-    if deadline is not None and not filters.in_time(option, deadline, now):
-        return f"would finish at {rfc3339(filters.completion(option, now))}, after the deadline"
+    if deadline is not None and not cost.in_time(option, deadline, now):
+        return f"would finish at {rfc3339(cost.completion(option, now))}, after the deadline"
     if deadline is not None and option.watts > taken.watts:
         return f"draws {option.watts:g} W; {taken.accelerator} is on time too, and draws {taken.watts:g} W"
-    more = filters.total_cost(option, weights, chosen.delay_weight) - filters.total_cost(taken, weights, chosen.delay_weight)
+    more = cost.total_cost(option, weights, chosen.delay_weight) - cost.total_cost(taken, weights, chosen.delay_weight)
     return f"costs {more:.3g} s more" if more >= 0 else f"costs {-more:.3g} s less, but is reserved for work that goes first"
 
 
@@ -73,7 +73,7 @@ def infeasible(request: PlacementRequest, now: datetime) -> PendingReason:
     """The deadline can't be met: by how much, and the earliest one that could."""
     assert request.deadline is not None
     quickest = min(request.options, key=lambda o: o.estimate.total_seconds)
-    earliest = filters.completion(quickest, now)
+    earliest = cost.completion(quickest, now)
     if request.deadline <= now:
         text = f"the deadline {rfc3339(request.deadline)} has passed"
     else:

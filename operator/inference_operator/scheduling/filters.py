@@ -2,13 +2,9 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from datetime import datetime
 
-from inference_operator.api.instants import shift
-from inference_operator.api.job_status import CostTerms
 from inference_operator.scheduling.requirements import PodRequirements, Tolerance
-from inference_operator.scheduling.types import Option, RunningWork
-from inference_operator.settings import CostWeights
+from inference_operator.scheduling.types import RunningWork
 from inference_operator.state.objects import Node, Taint
 from inference_operator.state.resources import PODS, Amounts, format_amount, shortage
 from inference_operator.state.topology import described, reaches
@@ -85,34 +81,6 @@ def pressure(node: Node, free: Mapping[str, float], requirements: PodRequirement
         if amount and (has := whole.get(name)):
             fullest = max(fullest, 1 - (free.get(name, 0) - amount) / has)
     return fullest
-
-
-def total_cost(option: Option, weights: CostWeights, delay_weight: float = 1.0) -> float:
-    """Delay weight * latency + alpha * energy + beta * switch, in seconds, on this class."""
-    seconds = option.estimate.total_seconds
-    return delay_weight * seconds + weights.alpha * option.watts * seconds + weights.beta * option.estimate.load_seconds
-
-
-def cost(option: Option, weights: CostWeights, delay_weight: float = 1.0) -> CostTerms:
-    """The same cost, with its terms."""
-    seconds = option.estimate.total_seconds
-    return CostTerms(
-        total=round(total_cost(option, weights, delay_weight), 3),
-        latency_seconds=round(seconds, 3),
-        energy_joules=round(option.watts * seconds, 1),
-        switch_seconds=round(option.estimate.load_seconds, 3),
-        estimated=not option.estimate.measured,
-    )
-
-
-def completion(option: Option, now: datetime) -> datetime:
-    """When a worker that starts now on this class would be done."""
-    return shift(now, option.estimate.total_seconds)
-
-
-def in_time(option: Option, deadline: datetime | None, now: datetime) -> bool:
-    """Whether this class would meet the deadline; always, where there is none."""
-    return deadline is None or completion(option, now) <= deadline
 
 
 def summary(reasons: Counter[str], limit: int = 4) -> str:

@@ -11,9 +11,10 @@ from math import inf
 from inference_operator.api.conditions import Reason
 from inference_operator.api.instants import shift
 from inference_operator.scheduling import filters
+from inference_operator.scheduling.ahead import done_behind_all
 from inference_operator.scheduling.node_capacity import NodeCapacity
 from inference_operator.scheduling.requirements import PodRequirements
-from inference_operator.scheduling.timeline import SchedulingUnit, done_behind_all
+from inference_operator.scheduling.timeline import SchedulingUnit
 from inference_operator.scheduling.types import PendingReason, PlacementRequest, WarmWorker
 from inference_operator.state.objects import Key
 

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from math import inf
 
-from inference_operator.scheduling import explanation, filters
+from inference_operator.scheduling import cost, explanation
+from inference_operator.scheduling.ahead import schedule_ahead
 from inference_operator.scheduling.node_capacity import NodeCapacity
 from inference_operator.scheduling.pending import PendingReasons
 from inference_operator.scheduling.requirements import PodRequirements
 from inference_operator.scheduling.room import Room
 from inference_operator.scheduling.schedule import Schedule
-from inference_operator.scheduling.timeline import Candidate, RunningUnit, SchedulingUnit, Timelines, schedule_ahead
+from inference_operator.scheduling.timeline import Candidate, RunningUnit, SchedulingUnit, Timelines
 from inference_operator.scheduling.types import (
     Assignment,
     ColocatedModel,
@@ -149,7 +150,7 @@ class _Pass:
     def _candidate(self, timelines: Timelines, option: Option, number: int, delay_weight: float) -> Candidate:
         estimate = option.estimate
         return Candidate(
-            timelines, estimate.cautious_seconds, filters.total_cost(option, self._weights, delay_weight), estimate.measured, number
+            timelines, estimate.cautious_seconds, cost.total_cost(option, self._weights, delay_weight), estimate.measured, number
         )
 
     def _hold(self, running_work: RunningWork, band: int) -> RunningUnit:

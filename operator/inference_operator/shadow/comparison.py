@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from heapq import nsmallest
 
-from inference_operator.scheduling import filters
+from inference_operator.scheduling import cost
 from inference_operator.scheduling.node_capacity import NodeCapacity
 from inference_operator.scheduling.scheduler import is_late
 from inference_operator.scheduling.types import Decision, Fleet, Option, PlacementRequest
@@ -86,7 +86,7 @@ def compare(
     for request, places, hold in zip(requests, given, running_unit, strict=True):
         outcome = Verdict.WOULD_HOLD if places and hold else Verdict.AGREES
         if not places and not hold:
-            class_ = next((class_ for class_ in free if filters.in_time(_option(request, class_), request.deadline, now)), None)
+            class_ = next((class_ for class_ in free if cost.in_time(_option(request, class_), request.deadline, now)), None)
             if class_ is not None:
                 free.remove(class_)
                 outcome = Verdict.WOULD_START

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from inference_operator.state.attempt import Attempt, own_attempt
 from inference_operator.state.load import ScalingMetrics
 from inference_operator.state.objects import (
     Autoscaler,
@@ -18,6 +17,7 @@ from inference_operator.state.objects import (
     TaskId,
 )
 from inference_operator.state.power import Drawn
+from inference_operator.state.runner import Attempt, own_attempt
 from inference_operator.state.topology import Terms
 from inference_protocol.messages import ModelFacts
 

@@ -8,9 +8,9 @@ import msgspec
 
 from inference_operator.api.instants import shift
 from inference_operator.api.job_status import AttemptOutcome, AttemptStatus
-from inference_operator.state.attempt import Attempt, HostedTask, is_running
 from inference_operator.state.finished import is_finished
 from inference_operator.state.objects import Job, Key, Pod, Reading, TaskId
+from inference_operator.state.runner import Attempt, HostedTask, is_running
 from inference_protocol.messages import TaskState
 
 # What is unknown for longer than this is not merely news that are still under way.

@@ -7,9 +7,9 @@ from inference_operator.api.model import Sharing
 from inference_operator.api.quantity import parse_quantity
 from inference_operator.scheduling.types import Offer, PoolDemand, WarmWorker
 from inference_operator.settings import Settings
-from inference_operator.state.attempt import is_running
 from inference_operator.state.objects import Pod
 from inference_operator.state.observed import PoolObserved
+from inference_operator.state.runner import is_running
 from inference_operator.warmpools.eligibility import Pool, offer_of
 from inference_operator.warmpools.pool import PoolState
 from inference_operator.workers.options import planned_node, worker_resources

@@ -19,10 +19,10 @@ from inference_operator.api.job_status import AttemptOutcome
 from inference_operator.api.model import WarmPoolStatus
 from inference_operator.scheduling.types import Assignment, Decision, Explanation, Option, PlacementRequest, PoolDemand
 from inference_operator.settings import Settings
-from inference_operator.state.attempt import is_running, own_attempt
 from inference_operator.state.objects import Key, Pod, Worker
 from inference_operator.state.observed import PoolObserved
 from inference_operator.state.request import pool_request
+from inference_operator.state.runner import is_running, own_attempt
 from inference_operator.warmpools.credentials import Tokens
 from inference_operator.warmpools.eligibility import Pool, resolve_pool
 from inference_operator.workers.actions import Action, CreatePod, DeletePod, Plan, StopTask, WriteModelStatus

@@ -8,8 +8,8 @@ from inference_operator.api.instants import shift
 from inference_operator.api.job import InferenceJobSpec
 from inference_operator.api.job_status import AttemptOutcome
 from inference_operator.settings import Settings
-from inference_operator.state.attempt import Attempt
 from inference_operator.state.observed import Observed
+from inference_operator.state.runner import Attempt
 from inference_operator.workers.pod_problems import problem_of
 from inference_protocol.reasons import PERMANENT, WorkerReason
 

@@ -16,7 +16,7 @@ from inference_operator.jobs.status import (
     placement_status,
     round_milliseconds,
 )
-from inference_operator.state.attempt import own_attempt
+from inference_operator.state.runner import own_attempt
 from inference_operator.workers.backend import chosen
 from inference_protocol.messages import ModelSource, Quantization
 from inference_protocol.sketch import RELATIVE_ACCURACY, LatencySketch

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from inference_operator.api.job_status import EnergySource, EnergyStatus
 from inference_operator.metering.energy import energy_status, joules_between, measured_joules, taken_in, watts
 from inference_operator.metering.usage import busy_share, unmanaged_usage
-from inference_operator.state.attempt import own_attempt
 from inference_operator.state.objects import Pod, PodPhase, Reading
 from inference_operator.state.power import Device, Drawn, PowerSample
+from inference_operator.state.runner import own_attempt
 from inference_protocol.messages import Telemetry
 from tests.builders import GPU, NOW, SETTINGS, a_job, a_pod, a_reading
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_operator.scheduling import filters
+from inference_operator.scheduling import cost, filters
 from inference_operator.scheduling.requirements import Tolerance
 from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Node, Taint
@@ -116,13 +116,13 @@ def test_the_emptier_node_has_less_pressure(free: int, other: int) -> None:
 
 
 def test_cost_is_latency_and_energy_and_switching() -> None:
-    terms = filters.cost(an_option(seconds=30, watts=100), CostWeights(alpha=0.001, beta=0.5))
+    terms = cost.cost_terms(an_option(seconds=30, watts=100), CostWeights(alpha=0.001, beta=0.5))
 
     assert (terms.latency_seconds, terms.energy_joules, terms.switch_seconds) == (30, 3000, 2)
     assert (
         terms.total
         == 30 + 0.001 * 3000 + 0.5 * 2
-        == filters.total_cost(an_option(seconds=30, watts=100), CostWeights(alpha=0.001, beta=0.5))
+        == cost.total_cost(an_option(seconds=30, watts=100), CostWeights(alpha=0.001, beta=0.5))
     )
     assert not terms.estimated
 
@@ -130,9 +130,9 @@ def test_cost_is_latency_and_energy_and_switching() -> None:
 def test_a_class_is_in_time_up_to_the_very_deadline() -> None:
     option = an_option(seconds=30)
 
-    assert filters.in_time(option, in_seconds(30), NOW)
-    assert not filters.in_time(option, in_seconds(29.999), NOW)
-    assert filters.in_time(option, None, NOW)
+    assert cost.in_time(option, in_seconds(30), NOW)
+    assert not cost.in_time(option, in_seconds(29.999), NOW)
+    assert cost.in_time(option, None, NOW)
 
 
 def test_rejections_are_counted_by_reason() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_operator.scheduling import filters, node_capacity
+from inference_operator.scheduling import cost, filters, node_capacity
 from inference_operator.scheduling.estimate import Estimate
 from inference_operator.scheduling.node_capacity import free_amounts
 from inference_operator.scheduling.scheduler import is_late, schedule
@@ -201,17 +201,17 @@ def test_nobody_waits_while_there_is_room_unless_waiting_is_cheaper(fleet: Fleet
         if decision.pending is None or (request.firm and is_late(request, NOW)):
             continue
         for option in request.options:
-            in_vain = option.estimate.measured and not filters.in_time(option, request.deadline, NOW)
+            in_vain = option.estimate.measured and not cost.in_time(option, request.deadline, NOW)
             if in_vain and not is_late(request, NOW):
                 continue
             open_ = [n for n, node in nodes_by_name.items() if filters.unfit(node, option.requirements) is None]
             if any(all(free[n].get(r, 0) >= v for r, v in option.requirements.amounts) for n in open_):
-                assert cost_of_waiting(request, decision.pending) <= cost(request, option) + 1e-6
+                assert cost_of_waiting(request, decision.pending) <= cost_of(request, option) + 1e-6
 
 
-def cost(request: PlacementRequest, option: Option) -> float:
+def cost_of(request: PlacementRequest, option: Option) -> float:
     timed = request.deadline is not None and not is_late(request, NOW)
-    return filters.total_cost(option, WEIGHTS, WEIGHTS.early if timed else 1.0)
+    return cost.total_cost(option, WEIGHTS, WEIGHTS.early if timed else 1.0)
 
 
 def cost_of_waiting(request: PlacementRequest, pending: PendingReason) -> float:
@@ -221,7 +221,7 @@ def cost_of_waiting(request: PlacementRequest, pending: PendingReason) -> float:
     seconds = (pending.done - pending.start).total_seconds()
     timed = request.deadline is not None and not is_late(request, NOW)
     wait = (WEIGHTS.early if timed else 1.0) * (pending.start - NOW).total_seconds()
-    return min(cost(request, o) for o in request.options if abs(o.estimate.cautious_seconds - seconds) < 1e-3) + wait
+    return min(cost_of(request, o) for o in request.options if abs(o.estimate.cautious_seconds - seconds) < 1e-3) + wait
 
 
 @given(fleets)

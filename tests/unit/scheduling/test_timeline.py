@@ -7,15 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_operator.scheduling.timeline import (
-    Candidate,
-    RunningUnit,
-    SchedulingUnit,
-    Timeline,
-    Timelines,
-    done_behind_all,
-    schedule_ahead,
-)
+from inference_operator.scheduling.ahead import done_behind_all, schedule_ahead
+from inference_operator.scheduling.timeline import Candidate, RunningUnit, SchedulingUnit, Timeline, Timelines
 from inference_operator.state.objects import Key
 from inference_operator.state.request import job_request
 

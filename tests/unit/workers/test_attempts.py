@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from inference_operator.api.conditions import Reason
 from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, InferenceJobStatus
 from inference_operator.settings import Settings
-from inference_operator.state.attempt import own_attempt
 from inference_operator.state.objects import Pod, PodPhase, PodProblem
+from inference_operator.state.runner import own_attempt
 from inference_operator.workers.attempts import Attempts, attempts, backoff_seconds, retry_time
 from inference_protocol.reasons import PERMANENT, WorkerReason
 from tests.builders import NOW, SETTINGS, a_job, a_pod, a_report, observed, resolved_of, whole

@@ -11,9 +11,9 @@ from inference_operator.api.conditions import Condition, Truth
 from inference_operator.api.job import Input, Output
 from inference_operator.api.job_status import AttemptOutcome
 from inference_operator.scheduling.types import Assignment, Decision, Explanation, PlacementRequest
-from inference_operator.state.attempt import HostedTask
 from inference_operator.state.objects import Job, PodPhase, PodProblem
 from inference_operator.state.observed import Observed
+from inference_operator.state.runner import HostedTask
 from inference_operator.state.store import Store
 from inference_operator.workers.actions import DeletePod, StartTask, StopTask, WriteStatus
 from inference_protocol.messages import TaskState

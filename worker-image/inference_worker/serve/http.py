@@ -2,7 +2,8 @@
 
 It is our own because the frameworks cost three to ten times the CPU of the parser and the handler together on small tensors
 (figures in docs/). Limits come first: a body over the limit is refused before it is buffered, a body that stalls is dropped.
-The module is longer than others, since the connection's state machine stays one class: each call between two objects would be paid for by every request.
+The module is longer than others, since the connection's state machine stays one
+class: each call between two objects would be paid for by every request.
 """
 
 import asyncio

@@ -4,7 +4,8 @@ It is our own because grpcio's Python server costs two to three times the CPU of
 speaks what a gRPC server needs of RFC 9113: no push, no upgrade, no priorities. What a peer can make us keep or send is bounded:
 header blocks, frames, streams, resets and control frames without work.
 
-The module is longer than others, since the connection's state machine stays one class: its frames change the same fields, and each call between two objects would be paid
+The module is longer than others, since the connection's state machine stays one
+class: its frames change the same fields, and each call between two objects would be paid
 for by every request. What has no state is in `http2_frames`, what belongs to one request in `http2_stream`.
 """
 
