@@ -134,19 +134,17 @@ def _conditions(
     observed: Observed, state: Replicas, pending: PendingReason | None, status: InferenceJobStatus, *, placing: bool
 ) -> tuple[tuple[UndatedCondition, ...], Phase]:
     ready, wanted = len(state.ready), state.wanted
-    placed = UndatedCondition(
-        ConditionType.PLACED, Truth.TRUE, Reason.PLACED, f"{len(state.current)} of {wanted} workers have a place"
-    )
+    placed = UndatedCondition(ConditionType.PLACED, Truth.TRUE, Reason.PLACED, f"{len(state.current)}/{wanted} workers placed")
     if not wanted:
         text = "no worker is wanted; set replicas above zero to serve again"
         return (ACCEPTED, UndatedCondition(ConditionType.READY, Truth.TRUE, Reason.SCALED_TO_ZERO, text)), Phase.SCALED_TO_ZERO
     if ready >= wanted and not state.stale:
-        text = f"{ready} of {wanted} workers answer at {status.endpoint}{out_of_reach(observed)}"
+        text = f"{ready}/{wanted} workers ready at {status.endpoint}{out_of_reach(observed)}"
         return (ACCEPTED, placed, UndatedCondition(ConditionType.READY, Truth.TRUE, Reason.SERVING, text)), Phase.SERVING
     reason, text, permanent = _why_not_ready(observed, state, pending)
     serving = len(state.serving)
     if serving:
-        text = f"{serving} workers answer; {text}"
+        text = f"{serving}/{wanted} workers answer; {text}"
     enough = serving >= wanted
     truth = Truth.TRUE if enough else Truth.FALSE
     where = placed if not state.missing or placing else UndatedCondition(ConditionType.PLACED, Truth.FALSE, reason, text)
@@ -161,7 +159,7 @@ def _conditions(
 def _why_not_ready(observed: Observed, state: Replicas, pending: PendingReason | None) -> tuple[AnyReason, str, bool]:
     """Reason, message, and whether it can't go away by itself."""
     if state.fault is not None:
-        when = f"; tried again at {rfc3339(state.retry)}" if state.retry is not None else ""
+        when = f"; the next worker starts at {rfc3339(state.retry)}" if state.retry is not None else ""
         return state.fault.reason, f"{state.fault.message}{when}", state.fault.permanent
     for pod in state.current:
         if (problem := problem_of(pod)) is not None:
@@ -173,7 +171,7 @@ def _why_not_ready(observed: Observed, state: Replicas, pending: PendingReason |
         return observed.create_failure.reason, observed.create_failure.message, False
     if pending is not None:
         return pending.reason, f"{waiting_words(pending)}{out_of_reach(observed)}", pending.final
-    return Reason.STARTING, f"{len(state.ready)} of {state.wanted} workers are ready{out_of_reach(observed)}", False
+    return Reason.STARTING, f"{len(state.ready)}/{state.wanted} workers of the newest revision ready{out_of_reach(observed)}", False
 
 
 def _status(observed: Observed, service: ServiceState, now: datetime, pending: PendingReason | None = None) -> InferenceJobStatus:

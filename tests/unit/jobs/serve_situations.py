@@ -54,14 +54,14 @@ def serving_jobs() -> dict[str, Situation]:
             serves("False", "Starting", moving=True),
             "InProgress",
             "Serving",
-            says="1 of 2 workers are ready",
+            says="1/2 workers of the newest revision ready",
         ),
         "it serves": Situation(
             observed(two, a_pod(two, 1), a_pod(two, 2)),
             serves("True", "Serving"),
             "Current",
             "Serving",
-            says="2 of 2 workers answer",
+            says="2/2 workers ready",
         ),
         "one of its workers has no image": Situation(
             observed(two, a_pod(two, 1), a_pod(two, 2, phase=PENDING, problem=PodProblem("ErrImagePull", "no"))),

@@ -95,7 +95,7 @@ def test_why_a_worker_lost_ready_is_told_in_its_own_words() -> None:
     status = status_of(decide(observed(TWO, pod, a_pod(TWO, 2), readings={pod.uid: a_reading(problem="Triton is away")})))
 
     ready = next(c for c in status.conditions if c.type == "Ready")
-    assert (ready.reason, ready.message) == ("BackendUnreachable", "1 workers answer; Triton is away")
+    assert (ready.reason, ready.message) == ("BackendUnreachable", "1/2 workers answer; Triton is away")
 
 
 def test_a_problem_that_is_over_is_not_told() -> None:
