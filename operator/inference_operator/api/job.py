@@ -96,7 +96,7 @@ class Input:
 
 @api_type()
 class Output:
-    """Where a batch job writes: a directory that gets numbered parts and a manifest."""
+    """Where a batch job writes: a directory that gets numbered chunks and two manifests."""
 
     uri: Annotated[Location, Field(description="A directory, as pvc://CLAIM/PATH.")]
 

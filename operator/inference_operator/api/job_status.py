@@ -69,7 +69,7 @@ class DeadlineStatus:
 
 @api_type()
 class CostTerms:
-    """What a place would cost: total = latency + alpha * energy + beta * switch."""
+    """What a place would cost: total = delay weight * latency + alpha * energy + beta * switch."""
 
     total: Annotated[float, Field(description="The sum that placement minimises, in seconds.")]
     latency_seconds: Annotated[float, Field(description="Expected seconds until done there.")]
@@ -156,7 +156,7 @@ class AttemptStatus:
 class OutputStatus:
     """Where the answers are."""
 
-    uri: Annotated[str | None, Field(max_length=2048, description="The directory with parts and manifest.")] = None
+    uri: Annotated[str | None, Field(max_length=2048, description="The directory with chunks and manifests.")] = None
     data: Annotated[str | None, Field(max_length=4096, description="Small answers in place, as JSON lines.")] = None
 
 
