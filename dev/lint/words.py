@@ -160,7 +160,7 @@ ALLOWED = (
     Allowed("", "tests/unit/dev/test_words.py", "plants words in order to find them"),
     Allowed("", "docs/adr/0014-*", "says which word took the place of which"),
     Allowed("", "docs/concepts/glossary.md", "says which word took the place of which"),
-    Allowed("^(evictions|guests|steering)$", "CHANGELOG.md", "tells users which public name took the place of which", " is .|preemptions_total"),
+    Allowed("^(evictions|guests|steering)$", "CHANGELOG.md", "tells users which name is new", " is .|preemptions_total"),
     Allowed("^evict", "dev/cluster/node_config.py", "the kubelet's own setting and verb"),
     Allowed("^evict", "docs/*", "Kubernetes' own, by another API", "isn't an eviction|Kubernetes evicts|its pods are evicted"),
     Allowed("^evict", "tests/cluster/test_rbac.py", "the API's subresource pods/eviction", '"pods", "eviction"'),

@@ -63,7 +63,10 @@ def _default_accelerators() -> dict[str, AcceleratorClass]:
 
 
 class CostWeights(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """cost = delay weight * latency [s] + alpha * energy [J] + beta * switch [s]; the delay weight is early with a deadline, else 1."""
+    """cost = delay weight * latency [s] + alpha * energy [J] + beta * switch [s].
+
+    The delay weight is `early` for work with a deadline, else 1.
+    """
 
     # Seconds that one joule is worth: at 0.001 a second of a 300 W board counts as 0.3 s.
     alpha: float = 0.001
