@@ -28,7 +28,7 @@ class Case:
 CASES = [
     Case("unknown-model", "ModelUnknown", "there is no InferenceModel 'nope'", {"model": "nope"}, retried=True),
     Case("unknown-version", "ModelVersionUnknown", "it has 1", {"modelVersion": "9"}, retried=True),
-    Case("digest-differs", "InvalidSpec", "pin one", {"modelDigest": ZERO}, retried=True),
+    Case("digest-differs", "InvalidSpec", "correct modelDigest", {"modelDigest": ZERO}, retried=True),
     Case(
         "digest-mismatch",
         "ModelDigestMismatch",
@@ -51,7 +51,7 @@ CASES = [
     ),
     Case("output-taken", "OutputConflict", "choose another output", {"output": {"uri": "pvc://data/out/taken"}}),
     Case("claim-missing", "VolumeUnavailable", "create the claim", {"output": {"uri": "pvc://nowhere/out"}}, retried=True),
-    Case("too-large", "NoNodeFits", "ask for less, or add a node", {"resources": {"requests": {"cpu": "1000"}}}, retried=True),
+    Case("too-large", "NoNodeFits", "lower the request, change nodeSelector", {"resources": {"requests": {"cpu": "1000"}}}, retried=True),
     Case(
         "metadata-address",
         "InvalidSpec",
