@@ -51,7 +51,13 @@ CASES = [
     ),
     Case("output-taken", "OutputConflict", "choose another output", {"output": {"uri": "pvc://data/out/taken"}}),
     Case("claim-missing", "VolumeUnavailable", "create the claim", {"output": {"uri": "pvc://nowhere/out"}}, retried=True),
-    Case("too-large", "NoNodeFits", "lower the request, change nodeSelector", {"resources": {"requests": {"cpu": "1000"}}}, retried=True),
+    Case(
+        "too-large",
+        "NoNodeFits",
+        "lower the request, change nodeSelector",
+        {"resources": {"requests": {"cpu": "1000"}}},
+        retried=True,
+    ),
     Case(
         "metadata-address",
         "InvalidSpec",

@@ -15,7 +15,7 @@ from tests.e2e.support import a_batch, a_job, a_slow_batch, condition, kstatus, 
 def test_a_suspended_batch_goes_on_where_it_was(space: Space) -> None:
     kube = space.kube
     kube.apply(a_slow_batch("pausing", space.folder))
-    wait_for(lambda: progress(space.folder, "pausing") > 0, "first part")
+    wait_for(lambda: progress(space.folder, "pausing") > 0, "first chunk")
 
     kube.run("patch", "ij", "pausing", "--type=merge", "-p", '{"spec":{"suspend":true}}')
     suspended = kube.wait("pausing", "Suspended")
@@ -46,7 +46,7 @@ def test_a_deleted_job_takes_its_worker_with_it(space: Space) -> None:
 def test_a_changed_spec_is_what_runs(space: Space) -> None:
     kube = space.kube
     kube.apply(a_slow_batch("changing", space.folder))
-    wait_for(lambda: progress(space.folder, "changing") > 0, "first part")
+    wait_for(lambda: progress(space.folder, "changing") > 0, "first chunk")
 
     kube.apply(a_slow_batch("changing", space.folder, batchSize=4, input={"uri": "pvc://data/magika/files.npy"}))
 

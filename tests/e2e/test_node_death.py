@@ -46,7 +46,7 @@ def test_what_ran_on_a_node_that_died_goes_on_elsewhere(space: Space) -> None:
     kube = space.kube
     kube.apply(a_slow_batch("moved", space.folder, tolerations=TOLERATIONS), a_job("guarded", tolerations=TOLERATIONS))
     kube.wait("guarded", "Ready")
-    wait_for(lambda: progress(space.folder, "moved") > 0, "first part")
+    wait_for(lambda: progress(space.folder, "moved") > 0, "first chunk")
     assert nodes(space, "moved") == nodes(space, "guarded") == [DYING]
 
     kube.run("uncordon", SAFE)

@@ -63,7 +63,7 @@ def test_a_pool_starts_from_zero_and_goes_back_to_it(warm: Space) -> None:
 
 
 def test_a_job_on_another_model_is_a_colocated_model_once_its_memory_is_known(warm: Space) -> None:
-    keep_warm(warm, "digits", min=1, max=2, colocated="SameNamespace")
+    keep_warm(warm, "digits", min=1, max=2, sharing="SameNamespace")
     model = warm.kube.get("inferencemodel", "magika")
     spec = {"versions": model["spec"]["versions"]}
     warm.kube.apply({"apiVersion": model["apiVersion"], "kind": model["kind"], "metadata": {"name": "files"}, "spec": spec})
@@ -84,7 +84,7 @@ def test_a_job_on_another_model_is_a_colocated_model_once_its_memory_is_known(wa
 
 def test_a_killed_operator_finds_the_task_again(warm: Space) -> None:
     warm.kube.apply(a_slow_batch("orphan", warm.folder))
-    wait_for(lambda: progress(warm.folder, "orphan") > 0, "first part")
+    wait_for(lambda: progress(warm.folder, "orphan") > 0, "first chunk")
     kill_operator()
 
     job = warm.kube.wait("orphan", "Succeeded")
@@ -94,7 +94,7 @@ def test_a_killed_operator_finds_the_task_again(warm: Space) -> None:
 
 def test_a_lost_warm_worker_costs_only_what_was_not_committed(warm: Space) -> None:
     warm.kube.apply(a_slow_batch("moved", warm.folder))
-    wait_for(lambda: progress(warm.folder, "moved") > 0, "first part")
+    wait_for(lambda: progress(warm.folder, "moved") > 0, "first chunk")
     (worker,) = pool(warm, "magika")
     warm.kube.run("delete", "pod", worker["metadata"]["name"], "--wait=false")
 

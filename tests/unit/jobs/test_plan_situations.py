@@ -104,7 +104,7 @@ def test_every_condition_type_is_reached() -> None:
 
 # Given by no code, as far as this table and a search can tell: words of the list that users will never see.
 UNUSED: set[Reason] = set()
-# In test_admit.py (it needs other settings), and as the reason of an attempt, which is no condition.
+# In test_admission.py (it needs other settings), and as the reason of an attempt, which is no condition.
 ELSEWHERE = {Reason.ACCELERATOR_UNKNOWN, Reason.WORKER_LOST}
 
 
