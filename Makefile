@@ -8,7 +8,7 @@ SYSTEM_PYTHON := python3
 CODE := dev operator protocol worker-image tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help venv cluster cluster-down images crds docs lint test test-engines test-others fuzz demo bench
+.PHONY: help venv cluster cluster-down images crds docs lint test test-engines test-others fuzz mutants demo bench
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -40,7 +40,7 @@ lint: venv ## style, types and import directions
 	$(PYTHON) -m dev.lint.sizes
 
 # Cheap before dear: what a pure test can tell should not wait for a cluster. Each part runs whatever became of the one before.
-PURE := tests/unit tests/simulation tests/fuzz
+PURE := tests/unit tests/simulation tests/fuzz tests/mutants
 PROCESSES := tests/process tests/component
 CLUSTERS := tests/cluster tests/e2e
 # Tests of one file share what they start: each process begins with half of the files, and steals from the other at the end.
@@ -67,6 +67,13 @@ test-others: venv ## KEDA and the Prometheus adapter, real ones, beside the loca
 SECONDS := 60
 fuzz: venv ## look for inputs that break the parsers: make fuzz SECONDS=600
 	@$(PYTHON) -m tests.fuzz.all $(SECONDS)
+
+# Hours for all: a sample is stable, what is known is kept in build/mutants, and a run that was cut off goes on.
+SAMPLE := 200
+SEED := 1
+MINUTES := 60
+mutants: venv ## small faults in the pure packages that no test notices: make mutants SAMPLE=200 SEED=1 MINUTES=60
+	@$(PYTHON) -m dev.mutants --sample $(SAMPLE) --seed $(SEED) --minutes $(MINUTES)
 
 demo: venv images ## the whole story on the local cluster
 	$(PYTHON) -m examples.demo

@@ -39,6 +39,11 @@ class Bench:
     def connect(self) -> None:
         self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{self.scaler.port}")
 
+    async def disconnected(self) -> None:
+        """Wait until the client has let its connection go: a call that is made before goes down with it."""
+        async with asyncio.timeout(20):
+            await self.channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
+
     def measured(self, load: Load) -> None:
         """As if looked at an hour from now: news for as long as the test runs."""
         self.store.scaling_metrics[JOB.uid] = ScalingMetrics(
@@ -239,6 +244,7 @@ async def test_a_request_that_is_far_too_large_ends_its_connection(
 
     assert code is grpc.StatusCode.UNAVAILABLE
     assert "larger than" in caplog.text
+    await bench.disconnected()
     assert await is_active(bench)
 
 
