@@ -9,9 +9,9 @@ import hashlib
 import queue
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -19,8 +19,9 @@ from dev.console import run_main, say
 from dev.mutants.ledger import Entry, Harmless, Ledger, digest
 from dev.mutants.mutate import Mutant
 from dev.mutants.packages import PACKAGES, ROOT, Package
+from dev.mutants.selection import Recorded, selected
 from dev.mutants.table import survivors, table
-from dev.mutants.trial import Tree, Verdict, baseline
+from dev.mutants.trial import Tree
 
 _HOME = ROOT / "build" / "mutants"
 # Tests over a mutant take about as long as without it; one that takes so many times as long will not end.
@@ -63,7 +64,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sample", type=int, default=0, help="how many of all; 0 is every one")
     parser.add_argument("--seed", default="1")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin none after so long")
-    parser.add_argument("--timeout", type=float, default=0.0, help="seconds for one trial; 0 is three times that of the tests")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--results", type=Path, default=_HOME / "results.jsonl")
     parser.add_argument("--list", action="store_true", help="only say which")
@@ -91,14 +91,14 @@ def _try_all(todo: Sequence[Candidate], ledger: Ledger, arguments: argparse.Name
         return
     give_up = time.monotonic() + 60 * arguments.minutes
     made = [Tree.make(_HOME / f"tree-{number}") for number in range(arguments.processes)]
-    limits = _limits({one.package for one in todo}, made[0], arguments.timeout)
+    recorded = made[0].record(sorted({tests for one in todo for tests in one.package.tests}))
     trees: queue.Queue[Tree] = queue.Queue()
     for tree in made:
         trees.put(tree)
 
     def attempt(one: Candidate) -> None:
         if time.monotonic() < give_up:
-            entry = _try(one, trees, limits[one.package])
+            entry = _try(one, trees, recorded)
             ledger.add(entry)
             say(f"  {entry.outcome:8} {entry.seconds:5.1f} s  {entry.name}")
 
@@ -112,35 +112,19 @@ def _try_all(todo: Sequence[Candidate], ledger: Ledger, arguments: argparse.Name
             raise
 
 
-def _limits(packages: Iterable[Package], tree: Tree, timeout: float) -> dict[Package, float]:
-    """Seconds that a trial may take, by package: what is asked for, else a multiple of what the tests take without a mutant."""
-    if timeout:
-        return dict.fromkeys(packages, timeout)
-    folders = sorted({tests for package in packages for tests in (*package.near, *package.far)})
-    took = {tests: baseline(tree, tests) for tests in folders}
-    whole = {package: sum(took[tests] for tests in (*package.near, *package.far)) for package in packages}
-    return {package: max(_LEAST_SECONDS, _PATIENCE * seconds) for package, seconds in whole.items()}
-
-
-def _try(one: Candidate, trees: "queue.Queue[Tree]", limit: float) -> Entry:
+def _try(one: Candidate, trees: "queue.Queue[Tree]", recorded: Sequence[Recorded]) -> Entry:
     """What became of a mutant."""
+    tests = selected(one.mutant, recorded, one.package.tests)
+    limit = max(_LEAST_SECONDS, _PATIENCE * sum(test.seconds for test in tests))
     tree = trees.get()
     try:
         with tree.changed(one.path, one.mutant.source):
-            verdict = _verdict(tree, one.package, limit)
+            verdict = tree.test(tests, seconds=limit)
     finally:
         trees.put(tree)
     place = f"{one.path.relative_to(ROOT)}:{one.mutant.line}"
     change = one.mutant.before, one.mutant.after, digest(one.mutant)
     return Entry(one.mutant.name, one.package.name, place, *change, verdict.outcome, round(verdict.seconds, 1), verdict.why)
-
-
-def _verdict(tree: Tree, package: Package, limit: float) -> Verdict:
-    near = tree.test(package.near, seconds=limit)
-    if near.outcome != "survived":
-        return near
-    far = tree.test(package.far, seconds=limit)
-    return replace(far, seconds=near.seconds + far.seconds)
 
 
 if __name__ == "__main__":

@@ -8,17 +8,15 @@ from dev.mutants.mutate import Mutant, mutants
 
 ROOT = Path(__file__).resolve().parents[2]
 _OPERATOR = "operator/inference_operator"
-_SIMULATION = "tests/simulation"
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """Sources, and their tests: the near ones run first, the far ones only over a mutant that the near ones have let pass."""
+    """Sources, and the folders and files of the tests that may notice a fault in them."""
 
     name: str
     sources: tuple[str, ...]
-    near: tuple[str, ...]
-    far: tuple[str, ...]
+    tests: tuple[str, ...]
 
     def modules(self, root: Path) -> Iterator[Path]:
         """The modules, sorted; an empty `__init__` has nothing to change."""
@@ -36,26 +34,25 @@ def _module(path: Path) -> str:
     return ".".join(path.with_suffix("").parts[1:])
 
 
-def _of_operator(name: str, *modules: str, tests: tuple[str, ...] = ()) -> Package:
+def _of_operator(name: str, *modules: str) -> Package:
     sources = tuple(f"{_OPERATOR}/{name}/{module}.py" for module in modules) or (f"{_OPERATOR}/{name}",)
-    near = (f"tests/unit/{name}", *tests, _SIMULATION)
-    return Package(name, sources, near, tuple(f"tests/unit/{other}" for other in _TESTED if f"tests/unit/{other}" not in near))
+    return Package(name, sources, _TESTS)
 
 
 _TESTED = ("api", "autoscaling", "controllers", "jobs", "metering", "scheduling", "shadow", "state", "warmpools", "workers")
+_TESTS = (*(f"tests/unit/{name}/" for name in _TESTED), "tests/simulation/")
 PACKAGES = (
     _of_operator("scheduling"),
     _of_operator("jobs"),
     _of_operator("workers"),
     _of_operator("warmpools", "eligibility", "pool"),
-    _of_operator("autoscaling", "recommender", "window", "hpa", tests=("tests/unit/jobs",)),
+    _of_operator("autoscaling", "recommender", "window", "hpa"),
     _of_operator("metering", "energy", "usage"),
     _of_operator("state", "parse", "topology", "resources"),
     _of_operator("api"),
     Package(
         "batching",
         ("worker-image/inference_worker/batching",),
-        ("tests/unit/worker/batching", "tests/unit/worker"),
-        ("tests/process/reports/test_batcher_hooks.py",),
+        ("tests/unit/worker/", "tests/process/reports/test_batcher_hooks.py"),
     ),
 )

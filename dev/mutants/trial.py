@@ -1,11 +1,12 @@
 """One mutant's trial: the tests over a copy of the tree in which its module is changed."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -13,6 +14,8 @@ from pathlib import Path
 
 from dev.console import DevError, heartbeat
 from dev.mutants.packages import ROOT
+from dev.mutants.recorder import RECORD_TO
+from dev.mutants.selection import SELECT_FROM, Recorded, read
 
 # pytest's own: all passed, some failed, and what can't be imported or collected.
 _PASSED, _FAILED = 0, (1, 2)
@@ -74,14 +77,32 @@ class Tree:
         second = next(self._seconds)
         os.utime(target, (second, second))
 
-    def test(self, tests: Sequence[str], *, seconds: float) -> Verdict:
+    def record(self, tests: Sequence[str]) -> list[Recorded]:
+        """Run all tests without a mutant, and tell what each runs. Raises DevError when one fails."""
+        file = self.folder / ".mutants-recorded.json"
+        with heartbeat("the tests without a mutant"):
+            plugin = ("-p", "dev.mutants.recorder")
+            verdict = self._run([*plugin, *tests], seconds=_LONGEST_SECONDS, environment={RECORD_TO: str(file)})
+        if verdict.outcome != "survived":
+            raise DevError(f"without any mutant: {verdict.outcome}, {verdict.why}")
+        return read(file)
+
+    def test(self, tests: Sequence[Recorded], *, seconds: float) -> Verdict:
         """Run tests until the first that fails. Raises DevError when they could not be run."""
+        if not tests:
+            return Verdict("survived", 0.0, "no test runs it")
+        file = self.folder / ".mutants-selected.json"
+        file.write_text(json.dumps([one.test for one in tests]))
+        files = sorted({one.file for one in tests})
+        return self._run(["-p", "dev.mutants.selection", *files], seconds=seconds, environment={SELECT_FROM: str(file)})
+
+    def _run(self, arguments: Sequence[str], *, seconds: float, environment: Mapping[str, str]) -> Verdict:
         begun = time.monotonic()
-        command = [sys.executable, "-c", _BOUNDED, "-x", "-q", "-p", "no:cacheprovider", "--tb=no", *tests]
+        command = [sys.executable, "-c", _BOUNDED, "-x", "-q", "-p", "no:cacheprovider", "--tb=no", *arguments]
         path = os.pathsep.join(str(self.folder / one) for one in _PATHS)
-        environment = {**os.environ, "PYTHONPATH": path, "ORT_DISABLE_TELEMETRY": "1"}
+        settings = {**os.environ, "PYTHONPATH": path, "ORT_DISABLE_TELEMETRY": "1", **environment}
         with subprocess.Popen(
-            command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            command, cwd=self.folder, env=settings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             start_new_session=True,
         ) as process:  # fmt: skip
             try:
@@ -107,12 +128,3 @@ def _end(process: subprocess.Popen[str]) -> None:
 def _first_failure(said: str) -> str:
     lines = [line for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
     return lines[0].split(" ", 1)[1].partition(" - ")[0] if lines else said.strip().rpartition("\n")[2]
-
-
-def baseline(tree: Tree, tests: str) -> float:
-    """Seconds that the tests of a folder take without a mutant. Raises DevError when one fails then."""
-    with heartbeat(f"{tests} without a mutant"):
-        verdict = tree.test((tests,), seconds=_LONGEST_SECONDS)
-    if verdict.outcome != "survived":
-        raise DevError(f"without any mutant {tests}: {verdict.outcome}, {verdict.why}")
-    return verdict.seconds

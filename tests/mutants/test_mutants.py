@@ -11,8 +11,9 @@ from dev.console import DevError
 from dev.mutants.ledger import Entry, Harmless, Ledger, digest
 from dev.mutants.mutate import Mutant, mutants
 from dev.mutants.packages import PACKAGES, ROOT, Package
+from dev.mutants.selection import Recorded, selected
 from dev.mutants.table import survivors, table
-from dev.mutants.trial import Tree, baseline
+from dev.mutants.trial import Tree
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,7 +96,7 @@ def test_every_package_has_modules_tests_and_mutants_of_different_names(package:
     largest = max(package.modules(ROOT), key=lambda path: path.stat().st_size)
     found = mutants(largest.stem, largest.read_text())
 
-    assert all((ROOT / tests).exists() for tests in (*package.near, *package.far))
+    assert all((ROOT / tests).exists() for tests in package.tests)
     assert len({one.name for one in found}) == len(found) > 0
     for one in found[:20]:
         ast.parse(one.source)
@@ -161,28 +162,54 @@ def test_the_table_counts_and_the_survivors_are_shown_with_their_names() -> None
 def tree(tmp_path: Path) -> Tree:
     """A tree with one module and one test of it."""
     (tmp_path / "conftest.py").write_text("import sys\nsys.path.insert(0, '.')\n")
-    (tmp_path / "answers.py").write_text("def answer(): return 42\n")
+    (tmp_path / "operator").mkdir()
+    (tmp_path / "operator" / "answers.py").write_text("def answer(): return 42\n\ndef other(): return 1\n")
     (tmp_path / "test_answers.py").write_text("import answers\n\ndef test_it(): assert answers.answer() == 42\n")
+    (tmp_path / "test_others.py").write_text("import answers\n\ndef test_it(): assert answers.other() == 2\n")
+    (tmp_path / "dev").symlink_to(ROOT / "dev")
     return Tree(tmp_path)
+
+
+IT = [Recorded("test_answers.py::test_it", 0.1, frozenset({"answers:answer"}))]
 
 
 @pytest.mark.slow
 def test_a_trial_tells_who_noticed_who_did_not_and_what_never_ends(tree: Tree) -> None:
     def outcome(source: str) -> tuple[str, str]:
         # Of equal length, and within a second: Python's own bytecode must not be taken for it.
-        with tree.changed(ROOT / "answers.py", source):
-            verdict = tree.test(("test_answers.py",), seconds=10)
+        with tree.changed(ROOT / "operator" / "answers.py", source):
+            verdict = tree.test(IT, seconds=10)
         return verdict.outcome, verdict.why
 
-    assert baseline(tree, "test_answers.py") > 0
+    (recorded,) = tree.record(["test_answers.py"])
+    assert (recorded.test, recorded.functions) == (IT[0].test, IT[0].functions)
     assert outcome("def answer(): return 41\n") == ("killed", "test_answers.py::test_it")
     assert outcome("def answer(): return 6*7\n")[0] == "survived"
     assert outcome("def answer(:\n")[0] == "killed"
-    with tree.changed(ROOT / "answers.py", "while True: pass\n"):
-        assert tree.test(("test_answers.py",), seconds=2).outcome == "timeout"
+    with tree.changed(ROOT / "operator" / "answers.py", "while True: pass\n"):
+        assert tree.test(IT, seconds=2).outcome == "timeout"
     assert outcome("def answer(): return 42\n")[0] == "survived"
 
 
 def test_tests_that_can_not_be_run_are_no_verdict(tree: Tree) -> None:
     with pytest.raises(DevError, match="pytest ended with 4"):
-        tree.test(("no_such_file.py",), seconds=30)
+        tree.test([Recorded("no_such_file.py::test_it", 0.1, frozenset())], seconds=30)
+    with pytest.raises(DevError, match=r"without any mutant: killed, test_others.py::test_it"):
+        tree.record(["test_others.py"])
+
+
+def test_a_mutant_is_tried_on_the_tests_that_run_its_function_the_quickest_first() -> None:
+    def recorded(test: str, seconds: float, *functions: str) -> Recorded:
+        return Recorded(test, seconds, frozenset(functions))
+
+    slow, quick = recorded("tests/a/test_a.py::slow", 2.0, "m:A.f", "m:g"), recorded("tests/a/test_a.py::quick", 1.0, "m:A.f")
+    module, elsewhere = recorded("tests/a/test_a.py::module", 3.0, "m:h"), recorded("tests/b/test_b.py::far", 0.1, "m:A.f")
+    every = [slow, quick, module, elsewhere]
+
+    def tests(name: str) -> list[Recorded]:
+        return selected(Mutant(name, 1, "", "", ""), every, ("tests/a/",))
+
+    assert tests("m:A.f:return:1") == [quick, slow]
+    assert tests("m:<module>:constant+1:1") == tests("m:A:truth:1") == [quick, slow, module]
+    assert tests("m:unused:return:1") == []
+    assert tests("n:<module>:constant+1:1") == [quick, slow, module]
