@@ -1,6 +1,7 @@
 """A pytest plugin: write down which functions of the product each test runs, so that a mutant is tried on those tests alone.
 
-RECORD_TO names the file, JSON: test -> [seconds, functions as module:function]. What other processes run is not seen.
+RECORD_TO names the file, JSON: test -> [seconds, functions as module:function, whether it failed]. What other processes run is not
+seen.
 """
 
 import json
@@ -23,7 +24,8 @@ class _Recorder:
         self._prefixes = tuple(f"{Path.cwd() / source}{os.sep}" for source in _SOURCES)
         self._files: dict[str, str | None] = {}
         self._seen: set[tuple[str, str]] = set()
-        self.tests: dict[str, tuple[float, list[str]]] = {}
+        self._failed: set[str] = set()
+        self.tests: dict[str, tuple[float, list[str], bool]] = {}
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None]:
@@ -35,7 +37,11 @@ class _Recorder:
         sys.setprofile(None)
         threading.setprofile(None)
         found = {f"{module}:{name}" for file, name in self._seen if (module := self._module(file)) is not None}
-        self.tests[item.nodeid] = (round(time.perf_counter() - begun, 3), sorted(found))
+        self.tests[item.nodeid] = (round(time.perf_counter() - begun, 3), sorted(found), item.nodeid in self._failed)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._failed.add(report.nodeid)
 
     def pytest_sessionfinish(self) -> None:
         Path(os.environ[RECORD_TO]).write_text(json.dumps(self.tests))

@@ -19,11 +19,12 @@ SELECT_FROM = "MUTANTS_SELECT_FROM"
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What a test took, in seconds, and the functions that it ran, as module:function."""
+    """What a test took, in seconds, and the functions that it ran, as module:function. One may fail of being watched."""
 
     test: str
     seconds: float
     functions: frozenset[str]
+    failed: bool = False
 
     @property
     def file(self) -> str:
@@ -33,10 +34,10 @@ class Recorded:
 
 def read(file: Path) -> list[Recorded]:
     """What the recorder wrote."""
-    told: dict[str, tuple[float, list[str]]] = json.loads(file.read_text())
+    told: dict[str, tuple[float, list[str], bool]] = json.loads(file.read_text())
     return [
-        Recorded(test, seconds, frozenset(name.replace("<locals>.", "") for name in names))
-        for test, (seconds, names) in told.items()
+        Recorded(test, seconds, frozenset(name.replace("<locals>.", "") for name in names), failed)
+        for test, (seconds, names, failed) in told.items()
     ]
 
 

@@ -65,9 +65,11 @@ def _of_service(job: Job, state: ServiceState, outcome: Outcome, after: Inferenc
     stale = {pod.uid for pod in state.replicas.stale}
     leaving = {action.uid for action in outcome.actions if isinstance(action, DeletePod)}
     if stale and stale <= leaving and len(state.replicas.ready) >= state.replicas.wanted > 0:
-        revision = state.resolved.revision
-        text = f"Rolled out revision {revision} to {state.replicas.wanted} workers"
-        yield _event(job, EventReason.ROLLED_OUT, f"revision {revision}", text)
+        ready = state.replicas.ready
+        revisions = sorted({pod.worker.revision for pod in ready if pod.worker is not None})
+        text = f"Rolled out revision {' and '.join(revisions)} to {state.replicas.wanted} workers"
+        # A revision may come back; the numbers of workers never do.
+        yield _event(job, EventReason.ROLLED_OUT, f"worker {max(pod.number for pod in ready)}", text)
 
 
 def _succeeded(job: Job, after: InferenceJobStatus) -> Iterator[EmitEvent]:

@@ -59,21 +59,24 @@ class Replicas:
 
 def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now: datetime) -> Replicas:
     """Return the job's pods, sorted."""
-    spec, revision = resolved.spec, resolved.revision
     pods = sorted(observed.pods, key=lambda pod: pod.number)
     live = [pod for pod in pods if not pod.terminal and not pod.deleting and pod.uid not in observed.lost]
-    current = tuple(pod for pod in live if pod.worker is not None and pod.worker.revision == revision)
+    current = tuple(pod for pod in live if pod.worker is not None and resolved.makes(pod.worker))
     stale = tuple(pod for pod in live if pod not in current)
     ended = tuple(pod for pod in pods if pod.terminal and not pod.deleting)
     faults = [
-        (pod, ending) for pod in ended if _is_of(pod, revision) and (ending := ending_of(own_attempt(pod), revision)) is not None
+        (pod, ending)
+        for pod in ended
+        if pod.worker is not None
+        and resolved.makes(pod.worker)
+        and (ending := ending_of(own_attempt(pod), pod.worker.revision)) is not None
     ]
     failed = tuple(pod for pod, ending in faults if ending.outcome is AttemptOutcome.FAILED)
     last = max(((p, e) for p, e in faults if p in failed), key=lambda pair: pair[0].number, default=None)
     ready_since = [pod for pod in current if is_running(pod) and last is not None and pod.number > last[0].number]
     fault = last[1] if last is not None and not ready_since else None
     return Replicas(
-        wanted=wanted_replicas(spec),
+        wanted=wanted_replicas(resolved.spec),
         current=current,
         stale=stale,
         failed=failed,
@@ -91,7 +94,3 @@ def _retry(pod: Pod, fault: Ending, observed: Observed, settings: Settings, now:
     status = observed.job.status
     counted = status.last_attempt is not None and status.last_attempt.number >= pod.number
     return shift(ended, backoff_seconds(status.failed_attempts + (not counted), settings))
-
-
-def _is_of(pod: Pod, revision: str) -> bool:
-    return pod.worker is not None and pod.worker.revision == revision

@@ -25,6 +25,7 @@ _REASON_LIMIT = 128
 _REPORTER_LIMIT = 128
 # More events than this wait for nobody: as with client-go's broadcaster, what is told late is told to no use.
 _WAITING = 1000
+_WARNINGS_WAITING = 2 * _WAITING
 
 
 class EventRecorder:
@@ -38,8 +39,8 @@ class EventRecorder:
         self._news = Event()
 
     def record(self, job: Key, uid: str, *, event_type: EventType, reason: str, message: str, occasion: str) -> None:
-        """Have an event written soon. In a flood of them those of type Normal are dropped."""
-        if len(self._waiting) >= _WAITING and event_type is EventType.NORMAL:
+        """Have an event written soon. In a flood of them those of type Normal are dropped first."""
+        if len(self._waiting) >= (_WAITING if event_type is EventType.NORMAL else _WARNINGS_WAITING):
             metrics.events_dropped_total.inc()
             return
         manifest = event_manifest(
@@ -71,6 +72,10 @@ class EventRecorder:
             return
         except OperatorError as error:
             log.warning("event %s is lost: %s", manifest["metadata"]["name"], error)
+            metrics.events_dropped_total.inc()
+        except Exception:
+            # Whatever an answer holds, an event that can't be written must not end the operator.
+            log.exception("event %s is lost", manifest["metadata"]["name"])
             metrics.events_dropped_total.inc()
 
 

@@ -12,13 +12,13 @@ from inference_operator.api.schema import rfc3339
 from inference_operator.scheduling.estimate import find_profile, wanted
 from inference_operator.scheduling.types import ColocatedModel, ModelMemory, Offer, mounted
 from inference_operator.settings import Settings
-from inference_operator.state.objects import Job, Key, Model
+from inference_operator.state.objects import Job, Key, Model, Worker
 from inference_operator.state.observed import Observed
 from inference_operator.workers.config import batch_task, worker_config
 from inference_operator.workers.options import classes, worker_resources
 from inference_operator.workers.pod import pool_pod
 from inference_operator.workers.resolve import Refusal, ResolvedJob, resolve
-from inference_operator.workers.template_hash import template_hash, template_placement
+from inference_operator.workers.template_hash import hash_of_all, template_hash, template_placement
 from inference_protocol.messages import TaskOrder
 
 _NO_ROOM = frozenset({Reason.NO_FREE_CAPACITY, Reason.NO_NODE_FITS})
@@ -26,13 +26,21 @@ _NO_ROOM = frozenset({Reason.NO_FREE_CAPACITY, Reason.NO_NODE_FITS})
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """What a model's warm workers are made of: `like` is a job that would get such a worker, `mounts` all that they mount."""
+    """What a model's warm workers are made of: `like` is a job that would get such a worker, `mounts` all that they mount.
+
+    `revisions` are the hashes of the workers by accelerator class, `revision` is that of all together.
+    """
 
     spec: WarmPool
     model: Model
     like: ResolvedJob
     mounts: Mapping[str, bool]
     revision: str
+    revisions: Mapping[str, str]
+
+    def makes(self, worker: Worker) -> bool:
+        """Whether a worker is what would be made on its class now."""
+        return self.revisions.get(worker.accelerator) == worker.revision
 
 
 def resolve_pool(model: Model, settings: Settings) -> Pool | Refusal | None:
@@ -47,22 +55,22 @@ def resolve_pool(model: Model, settings: Settings) -> Pool | Refusal | None:
     if isinstance(like, Refusal):
         return like
     mounts = dict(sorted((dict(like.claims) | dict.fromkeys(spec.claims, True)).items()))
-    return Pool(spec, model, like, mounts, _revision(model, like, mounts, settings))
+    revisions = _revisions(model, like, mounts, settings)
+    return Pool(spec, model, like, mounts, hash_of_all(revisions), revisions)
 
 
-def _revision(model: Model, like: ResolvedJob, mounts: Mapping[str, bool], settings: Settings) -> str:
-    pods = []
+def _revisions(model: Model, like: ResolvedJob, mounts: Mapping[str, bool], settings: Settings) -> dict[str, str]:
+    found = {}
     for name in classes(like.spec.accelerator, settings):
         of_class = settings.accelerators[name]
         config = worker_config(like.job, like.spec, like.source, of_class, number=0, settings=settings, backend=like.backend)
         resources = worker_resources(like.spec, model, name, of_class)
         placement = template_placement(name)
-        pods.append(
-            pool_pod(
-                model, like.job, like.spec, config, resources, placement, number=0, revision="", mounts=mounts, settings=settings
-            )
+        pod = pool_pod(
+            model, like.job, like.spec, config, resources, placement, number=0, revision="", mounts=mounts, settings=settings
         )
-    return template_hash(pods)
+        found[name] = template_hash(pod)
+    return found
 
 
 def pool_of(model: Model, settings: Settings) -> Pool | None:

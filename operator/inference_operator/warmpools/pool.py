@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from inference_operator.api import names
-from inference_operator.api.conditions import AnyReason, Condition, ConditionType, Reason, Truth, UndatedCondition, dated
+from inference_operator.api.conditions import NO_PLACE, AnyReason, Condition, ConditionType, Reason, Truth, UndatedCondition, dated
 from inference_operator.api.instants import EARLIEST, shift
 from inference_operator.api.job import Backend
 from inference_operator.api.job_status import AttemptOutcome
@@ -26,7 +26,7 @@ from inference_operator.state.runner import is_running, own_attempt
 from inference_operator.warmpools.credentials import Tokens
 from inference_operator.warmpools.eligibility import Pool, resolve_pool
 from inference_operator.workers.actions import Action, CreatePod, DeletePod, Plan, StopTask, WriteModelStatus
-from inference_operator.workers.attempts import PERMANENT_RETRY_SECONDS, backoff_seconds, ending_of
+from inference_operator.workers.attempts import PERMANENT_RETRY_SECONDS, Ending, backoff_seconds, ending_of
 from inference_operator.workers.config import worker_config
 from inference_operator.workers.creation import assumed, placement_at
 from inference_operator.workers.options import bound, nodes_of, options, worker_resources
@@ -80,14 +80,14 @@ def pool_state(observed: PoolObserved, demand: PoolDemand, settings: Settings, n
     resolved = resolve_pool(observed.model, settings)
     refusal, pool = (resolved, None) if isinstance(resolved, Refusal) else (None, resolved)
     live = [p for p in observed.pods if not p.terminal and not p.deleting and p.uid not in observed.lost]
-    current = tuple(p for p in live if pool is not None and p.worker is not None and p.worker.revision == pool.revision)
+    current = tuple(p for p in live if pool is not None and p.worker is not None and pool.makes(p.worker))
     ended = tuple(sorted((p for p in observed.pods if p.terminal and not p.deleting), key=lambda p: p.number))
     busy = demand.count + sum(observed.tasks.values())
     wanted = min(max(pool.spec.min, busy), pool.spec.max) if pool is not None else 0
     stale = tuple(p for p in live if p not in current)
     failed = _failed(ended, current, pool) if pool is not None else ()
     state = PoolState(pool, refusal, wanted, current, stale, ended, failed, None, None)
-    if pool is None or not (faults := [*_failure(failed, pool.revision, settings), *_create_failure(observed, settings)]):
+    if pool is None or not (faults := [*_failure(failed, settings), *_create_failure(observed, settings)]):
         return state
     retry, fault = max(faults)
     # What is more than the minimum is tried by the next job, which would stay away from a pool that says it is at fault.
@@ -96,15 +96,20 @@ def pool_state(observed: PoolObserved, demand: PoolDemand, settings: Settings, n
 
 
 def _failed(ended: Sequence[Pod], current: Sequence[Pod], pool: Pool) -> tuple[Pod, ...]:
-    endings = ((p, ending_of(own_attempt(p), pool.revision)) for p in ended)
-    failed = tuple(p for p, ending in endings if ending is not None and ending.outcome is AttemptOutcome.FAILED)
+    ours = ((p, _ending(p)) for p in ended if p.worker is not None and pool.makes(p.worker))
+    failed = tuple(p for p, ending in ours if ending is not None and ending.outcome is AttemptOutcome.FAILED)
     newest = max((p.number for p in failed), default=0)
     return () if any(is_running(p) and p.number > newest for p in current) else failed
 
 
-def _failure(failed: Sequence[Pod], revision: str, settings: Settings) -> Iterator[tuple[datetime, Fault]]:
+def _ending(pod: Pod) -> Ending | None:
+    """How a worker ended, whatever it was made of."""
+    return ending_of(own_attempt(pod), pod.worker.revision) if pod.worker is not None else None
+
+
+def _failure(failed: Sequence[Pod], settings: Settings) -> Iterator[tuple[datetime, Fault]]:
     """When the next is tried after those that failed, and what the newest failed of."""
-    ending = ending_of(own_attempt(failed[-1]), revision) if failed else None
+    ending = _ending(failed[-1]) if failed else None
     if ending is None:
         return
     first, newest = failed[0], failed[-1]
@@ -231,9 +236,10 @@ def _status(observed: PoolObserved, state: PoolState, decision: Decision | None,
         return None
     before = observed.model.status.warm_pool
     told = before.conditions if before is not None else []
-    ready = [_calm(found, told) for found in _ready(state, decision)]
-    conditions = dated(ready, before=told, generation=observed.model.generation, now=now)
-    return WarmPoolStatus(workers=len(state.current), ready=state.ready, conditions=list(conditions))
+    if not _is_undecided(state, decision):
+        ready = [_calm(found, told) for found in _ready(state, decision)]
+        told = list(dated(ready, before=told, generation=observed.model.generation, now=now))
+    return WarmPoolStatus(workers=len(state.current), ready=state.ready, conditions=told)
 
 
 def _ready(state: PoolState, decision: Decision | None) -> Iterator[UndatedCondition]:
@@ -245,10 +251,15 @@ def _ready(state: PoolState, decision: Decision | None) -> Iterator[UndatedCondi
         yield UndatedCondition(ConditionType.READY, Truth.TRUE, Reason.SERVING, "warm workers take tasks")
 
 
+def _is_undecided(state: PoolState, decision: Decision | None) -> bool:
+    """Whether the scheduler has yet to say if there is room. It answers within milliseconds; until then, what was told stands."""
+    return decision is None and state.missing > 0 and state.refusal is None and state.fault is None
+
+
 def _calm(ready: UndatedCondition, told: Sequence[Condition]) -> UndatedCondition:
-    """Counts in the words move all the time; while status and reason stand, so do the words."""
+    """Counts of nodes move all the time: while a pool waits for room for the same reason, so do the words stand."""
     before = next((c for c in told if c.type == ready.type), None)
-    if before is None or (before.status, before.reason) != (ready.status, ready.reason):
+    if before is None or ready.reason not in NO_PLACE or (before.status, before.reason) != (ready.status, ready.reason):
         return ready
     return ready._replace(message=before.message)
 
@@ -271,7 +282,7 @@ def _create(
     model, like = pool.model, pool.like
     name = names.pod_name(model.key.name, model.uid, number)
     placement = placement_at(given, why, name, now)
-    of_class = settings.accelerators[given.accelerator]
+    of_class, revision = settings.accelerators[given.accelerator], pool.revisions[given.accelerator]
     resources = worker_resources(like.spec, model, given.accelerator, of_class)
     pod = Key(model.key.namespace, name)
     config = worker_config(like.job, like.spec, like.source, of_class, number=number, settings=settings, backend=like.backend)
@@ -284,10 +295,10 @@ def _create(
         resources,
         placement,
         number=number,
-        revision=pool.revision,
+        revision=revision,
         mounts=pool.mounts,
         settings=settings,
     )
-    worker = Worker(model.uid, number, pool.revision, given.accelerator, placement, pool=True)
+    worker = Worker(model.uid, number, revision, given.accelerator, placement, pool=True)
     requests = pod_amounts(resources, with_sidecar=like.backend is Backend.TRITON)
     return CreatePod(manifest, assumed(pod, requests, worker, now), f"warm worker {number} of {model.key}")

@@ -26,6 +26,7 @@ def create_worker(
     placement = placement_at(assignment, explanation, name, now)
     accelerator = settings.accelerators[assignment.accelerator]
     resources = worker_resources(resolved.spec, resolved.model, assignment.accelerator, accelerator)
+    revision = resolved.revisions[assignment.accelerator]
     manifest = worker_pod(
         job,
         resolved.spec,
@@ -33,13 +34,13 @@ def create_worker(
         resources,
         placement,
         number=number,
-        revision=resolved.revision,
+        revision=revision,
         mounts=resolved.claims,
         settings=settings,
         backend=resolved.backend,
     )
     requests = pod_amounts(resources, with_sidecar=resolved.backend is Backend.TRITON)
-    worker = Worker(job.uid, number, resolved.revision, assignment.accelerator, placement)
+    worker = Worker(job.uid, number, revision, assignment.accelerator, placement)
     return CreatePod(manifest, assumed(Key(job.key.namespace, name), requests, worker, now), f"worker {number} of {job.key}")
 
 

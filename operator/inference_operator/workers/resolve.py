@@ -12,14 +12,14 @@ from inference_operator.api.job import Accelerator, Backend, InferenceJobSpec
 from inference_operator.api.model import ModelVersion
 from inference_operator.scheduling.types import Option
 from inference_operator.settings import Settings
-from inference_operator.state.objects import Job, Model
+from inference_operator.state.objects import Job, Model, Worker
 from inference_operator.state.observed import Observed
 from inference_operator.workers import backend as backends
 from inference_operator.workers.backend import BackendChoice
 from inference_operator.workers.claims import claims
-from inference_operator.workers.options import bound, options
+from inference_operator.workers.options import bound, classes, options
 from inference_operator.workers.source import model_source, pinned_version
-from inference_operator.workers.template_hash import service_hash, task_hash
+from inference_operator.workers.template_hash import hash_of_all, service_hashes, task_hash
 from inference_protocol.messages import ModelSource
 from inference_protocol.uris import UriError, is_uri, parse_uri
 
@@ -38,8 +38,8 @@ class ResolvedJob:
     """A job that may run.
 
     `choice` is the back end (never AUTO) with its reason, `claims` the PersistentVolumeClaims that a worker mounts and whether it
-    writes there, `revision` the hash of what its workers are made of, `options` the accelerator classes that it may run on, each
-    with requirements and estimate; never empty.
+    writes there, `revisions` the hashes of what its workers are made of by accelerator class, `revision` that of all together,
+    `options` the accelerator classes that it may run on, each with requirements and estimate; never empty.
     """
 
     job: Job
@@ -49,12 +49,17 @@ class ResolvedJob:
     choice: BackendChoice
     claims: Mapping[str, bool]
     revision: str
+    revisions: Mapping[str, str]
     options: tuple[Option, ...]
 
     @property
     def backend(self) -> Backend:
         """What computes it; never AUTO."""
         return self.choice.backend
+
+    def makes(self, worker: Worker) -> bool:
+        """Whether a worker is what would be made on its class now."""
+        return self.revisions.get(worker.accelerator) == worker.revision
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +86,11 @@ def resolve(observed: Observed, spec: InferenceJobSpec, settings: Settings) -> R
     choice = backends.chosen(spec.backend, source.format)
     mounts = claims(spec, source)
     if spec.input is None:
-        revision = service_hash(job, spec, model, source, choice.backend, mounts=mounts, settings=settings)
+        revisions = service_hashes(job, spec, model, source, choice.backend, mounts=mounts, settings=settings)
+        revision = hash_of_all(revisions)
     else:
         revision = task_hash(spec, source)
+        revisions = dict.fromkeys(classes(spec.accelerator, settings), revision)
     return ResolvedJob(
         job=job,
         spec=spec,
@@ -92,6 +99,7 @@ def resolve(observed: Observed, spec: InferenceJobSpec, settings: Settings) -> R
         choice=choice,
         claims=mounts,
         revision=revision,
+        revisions=revisions,
         options=options(job, spec, model, source, choice.backend, settings, bound(mounts, observed.volumes)),
     )
 

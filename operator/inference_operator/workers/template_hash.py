@@ -1,10 +1,11 @@
 """Hashes of what workers are made of: when one changes, running workers are out of date.
 
-A service's hash is that of the pods that would be built for it now, so no field that changes its pods can fail to roll it out. A
-batch's is that of its task: restarting it for another pod template would lose time and gain nothing.
+A service's worker has the hash of the pod that would be built for it now on its accelerator class, so no field that changes the pod
+can fail to roll it out, and what changes on other classes does not. A batch's is that of its task: restarting it for another pod
+template would lose time and gain nothing.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -36,10 +37,14 @@ def template_placement(accelerator: str) -> Placement:
     return Placement(accelerator=accelerator, node="", pod="", cost=_NO_COST, alternatives=[], decision_time=EARLIEST)
 
 
-def template_hash(pods: Iterable[Manifest]) -> str:
-    """Return the hash of pods without what is LEFT_OUT."""
-    encoder = msgspec.json.Encoder(order="deterministic")
-    return names.short_hash(encoder.encode([_stripped(pod) for pod in pods]).decode())
+def template_hash(pod: Manifest) -> str:
+    """Return the hash of a pod without what is LEFT_OUT."""
+    return names.short_hash(msgspec.json.encode(_stripped(pod), order="deterministic").decode())
+
+
+def hash_of_all(revisions: Mapping[str, str]) -> str:
+    """Return one hash for those of all classes."""
+    return names.short_hash(msgspec.json.encode(revisions, order="deterministic").decode())
 
 
 def _stripped(pod: Manifest) -> Manifest:
@@ -52,7 +57,7 @@ def _stripped(pod: Manifest) -> Manifest:
     return result
 
 
-def service_hash(
+def service_hashes(
     job: Job,
     spec: InferenceJobSpec,
     model: Model | None,
@@ -61,23 +66,25 @@ def service_hash(
     *,
     mounts: Mapping[str, bool],
     settings: Settings,
-) -> str:
-    """Return the revision that a service's workers should have: the hash of its pods on each class that it may run on."""
-    return template_hash(
-        worker_pod(
-            job,
-            spec,
-            source,
-            worker_resources(spec, model, name, settings.accelerators[name]),
-            template_placement(name),
-            number=0,
-            revision="",
-            mounts=mounts,
-            settings=settings,
-            backend=backend,
+) -> dict[str, str]:
+    """Return the revision that a service's workers should have on each class that it may run on: the hash of its pod there."""
+    return {
+        name: template_hash(
+            worker_pod(
+                job,
+                spec,
+                source,
+                worker_resources(spec, model, name, settings.accelerators[name]),
+                template_placement(name),
+                number=0,
+                revision="",
+                mounts=mounts,
+                settings=settings,
+                backend=backend,
+            )
         )
         for name in classes(spec.accelerator, settings)
-    )
+    }
 
 
 def task_hash(spec: InferenceJobSpec, source: ModelSource) -> str:

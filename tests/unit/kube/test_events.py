@@ -1,12 +1,15 @@
 """An event's manifest, in the form of events.k8s.io/v1 and within its limits."""
 
+import asyncio
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 from inference_operator.api.events import EventReason, EventType
-from inference_operator.kube.events import event_manifest
+from inference_operator.kube.events import EventRecorder, event_manifest
+from inference_operator.kube.ports import KubeClient
 from inference_operator.state.objects import Key
 from tests.builders import NOW
+from tests.clock import Clock
 
 JOB = Key("demo", "digits")
 
@@ -51,3 +54,29 @@ def test_what_is_too_long_is_cut_to_what_the_api_takes() -> None:
     event = an_event(message="x" * 5000, reporter="y" * 500)
 
     assert (len(event["note"]), len(event["reportingInstance"])) == (1000, 128)
+
+
+class Refusing:
+    """A client whose every write ends in an error that nobody foresaw."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def create(self, path: str, manifest: dict[str, Any]) -> dict[str, Any]:
+        self.asked += 1
+        raise ValueError("an answer that is no JSON")
+
+
+async def test_an_error_that_nobody_foresaw_costs_one_event_and_no_more() -> None:
+    kube = Refusing()
+    recorder = EventRecorder(cast(KubeClient, kube), Clock(), reporter="operator-0")
+    writing = asyncio.create_task(recorder.run())
+    for attempt in range(3):
+        recorder.record(JOB, "uid-1", event_type=EventType.WARNING, reason="x", message="y", occasion=str(attempt))
+
+    async with asyncio.timeout(5):
+        while kube.asked < 3:
+            await asyncio.sleep(0)
+
+    assert not writing.done()
+    writing.cancel()

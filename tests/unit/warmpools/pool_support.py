@@ -71,7 +71,8 @@ def a_worker(model: Model, number: int = 1, *, revision: str | None = None, **ho
     like = a_job(model.key.name, namespace=model.key.namespace, uid=model.uid)
     pod = a_pod(like, number, **how)
     assert pod.worker is not None
-    worker = replace(pod.worker, revision=the_pool(model).revision if revision is None else revision, pool=True)
+    made_now = the_pool(model).revisions.get(pod.worker.accelerator, "of another class")
+    worker = replace(pod.worker, revision=made_now if revision is None else revision, pool=True)
     return replace(pod, worker=worker)
 
 

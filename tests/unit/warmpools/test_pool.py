@@ -78,7 +78,7 @@ def test_what_is_missing_is_made_and_belongs_to_the_model() -> None:
         pod = created_pod(action, NOW)
         assert pod.worker is not None
         assert pod.worker.pool
-        assert (pod.worker.job_uid, pod.worker.revision) == (model.uid, the_pool(model).revision)
+        assert (pod.worker.job_uid, pod.worker.revision) == (model.uid, the_pool(model).revisions[pod.worker.accelerator])
         assert action.manifest["metadata"]["ownerReferences"][0]["uid"] == model.uid
         assert action.assumed.worker is not None
         assert action.assumed.worker.job_uid == pod.worker.job_uid
@@ -444,6 +444,24 @@ def test_why_there_is_no_room_is_said_and_moving_counts_are_not_said_again() -> 
     assert plan_pool(again, state, no_room(placement_request, "waits for room: 2 of 4 nodes"), SETTINGS, TOKENS, NOW).actions == ()
     changed = no_room(placement_request, "no node is large enough", reason=Reason.NO_NODE_FITS)
     assert said(told(plan_pool(again, state, changed, SETTINGS, TOKENS, NOW))) == (0, 0, "NoNodeFits: no node is large enough")
+
+
+def test_what_was_said_stands_until_the_scheduler_has_answered() -> None:
+    seen = a_view(MODEL)
+    state = pool_state(seen, PoolDemand(), SETTINGS, NOW)
+    placement_request = pool_placement_request(seen, state, PoolDemand(), SETTINGS, NOW)
+    assert placement_request is not None
+    status = told(plan_pool(seen, state, no_room(placement_request, "no node has room now"), SETTINGS, TOKENS, NOW))
+    again = replace(seen, model=replace(MODEL, status=replace(MODEL.status, warm_pool=status)))
+
+    assert plan_pool(again, state, None, SETTINGS, TOKENS, NOW).actions == ()
+
+
+def test_another_refusal_for_the_same_reason_is_said_in_its_own_words() -> None:
+    before = a_view(a_pooled_model(min=1, backend=Backend.TRITON))
+    after = a_view(a_pooled_model(min=1, backend=Backend.TORCHSCRIPT, told=told(decide_pool(before))))
+
+    assert "torchscript" in str(said(told(decide_pool(after))))
 
 
 # What the scheduler hears.

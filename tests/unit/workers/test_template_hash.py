@@ -22,10 +22,12 @@ from inference_operator.api.job import (
     Serve,
     Toleration,
 )
+from inference_operator.api.model import AcceleratorResources
 from inference_operator.settings import Backends, Settings, TorchScriptBackend, TritonBackend
-from inference_operator.state.objects import Job, Model
+from inference_operator.state.objects import Job, Model, Worker
 from inference_operator.workers.options import classes, worker_resources
 from inference_operator.workers.pod import worker_pod
+from inference_operator.workers.resolve import ResolvedJob
 from inference_operator.workers.template_hash import LEFT_OUT, template_hash, template_placement
 from tests.builders import DIGEST, SETTINGS, a_job, a_model, a_version, observed, resolved_of
 from tests.unit.scheduling.support import in_seconds
@@ -115,6 +117,21 @@ def test_a_setting_that_changes_the_pod_rolls_the_service_out() -> None:
     assert revision(JOB, settings=longer) != revision(JOB)
 
 
+def test_a_change_on_another_class_does_not_touch_the_workers_of_this_one() -> None:
+    small = AcceleratorResources(accelerator="gpu", resources=Resources(requests={"cpu": "3"}))
+    assert MODEL.spec is not None
+    changed_model = replace(MODEL, spec=replace(MODEL.spec, resources=[small]))
+    before, after = (resolved_of(observed(JOB, model=model), WITH_ALL) for model in (MODEL, changed_model))
+
+    assert (after.revisions["cpu"], after.revisions["gpu"] != before.revisions["gpu"]) == (before.revisions["cpu"], True)
+    assert after.revision != before.revision
+    assert [after.makes(a_worker_on(name, before)) for name in ("cpu", "gpu", "gone")] == [True, False, False]
+
+
+def a_worker_on(accelerator: str, resolved: ResolvedJob) -> Worker:
+    return Worker(JOB.uid, 1, resolved.revisions.get(accelerator, "r"), accelerator, template_placement(accelerator))
+
+
 def test_what_tells_one_worker_from_another_is_left_out() -> None:
     first = pods(JOB)
     for pod in first:
@@ -124,7 +141,7 @@ def test_what_tells_one_worker_from_another_is_left_out() -> None:
             else:
                 pod[head][key] = "another"
 
-    assert template_hash(first) == template_hash(pods(JOB))
+    assert [template_hash(pod) for pod in first] == [template_hash(pod) for pod in pods(JOB)]
 
 
 @pytest.mark.parametrize(
