@@ -39,7 +39,7 @@ def decide_hpa(
         if fault.reason in _PASSING and _ours(observed) is not None:
             return HpaDecision((), _following(observed, spec, no_place=no_place))
         return HpaDecision(removed(observed, fault.message), fault)
-    failure = observed.create_failure
+    failure = observed.autoscaler_failure
     held_up = failure is not None and create_retry_time(failure, settings) > now
     actions = () if held_up else _applied(observed, spec, settings)
     return HpaDecision(actions, _following(observed, spec, no_place=no_place))

@@ -40,6 +40,7 @@ class StateCache(Protocol):
     """What applying needs of the store."""
 
     create_failures: dict[Request, CreateFailure]
+    autoscaler_failures: dict[Request, CreateFailure]
     services: dict[str, Key]
     models: dict[Key, Model]
     autoscalers: dict[Key, Autoscaler]
@@ -96,8 +97,12 @@ class Applier:
             refused = await self._one(request, action)
             if refused is not None:
                 log.warning("%s: %s: %s", request, refused.reason, refused.message)
-                self._cache.create_failures[request] = refused
+                self._failures(action)[request] = refused
                 return
+
+    def _failures(self, action: Action) -> dict[Request, CreateFailure]:
+        """Where a refusal is kept: that of an HPA must not keep workers from being made."""
+        return self._cache.autoscaler_failures if isinstance(action, ApplyAutoscaler) else self._cache.create_failures
 
     async def _one(self, request: Request, action: Action) -> CreateFailure | None:
         key = request.key
@@ -149,7 +154,7 @@ class Applier:
         except BaseException as error:
             self._cache.drop_pod(action.assumed.key, "")
             if isinstance(error, RefusedError):
-                return self._create_failure(request, error)
+                return self._create_failure(request, action, error)
             raise
         self._cache.create_failures.pop(request, None)
         self._cache.put_pod(parse_pod(created))
@@ -161,7 +166,7 @@ class Applier:
         try:
             created = await self._create_or_adopt(paths.services(request.key.namespace), action.manifest)
         except RefusedError as error:
-            return self._create_failure(request, error)
+            return self._create_failure(request, action, error)
         self._cache.create_failures.pop(request, None)
         self._cache.services[created["metadata"]["labels"][names.LABEL_JOB_UID]] = Key(
             request.key.namespace, created["metadata"]["name"]
@@ -177,7 +182,8 @@ class Applier:
             metadata = {**action.manifest["metadata"], **({"uid": action.uid} if action.uid is not None else {})}
             made = await self._kube.apply(paths.one_autoscaler(request.key), {**action.manifest, "metadata": metadata})
         except RefusedError as error:
-            return self._create_failure(request, error)
+            return self._create_failure(request, action, error)
+        self._cache.autoscaler_failures.pop(request, None)
         self._cache.autoscalers[request.key] = parse_autoscaler(made)
         return None
 
@@ -193,8 +199,8 @@ class Applier:
             text = f"a {manifest['kind']} {name!r} of somebody else exists; delete it or rename the job"
             raise RefusedError(409, Reason.NAME_TAKEN, text) from None
 
-    def _create_failure(self, request: Request, error: RefusedError) -> CreateFailure:
-        before = self._cache.create_failures.get(request)
+    def _create_failure(self, request: Request, action: Action, error: RefusedError) -> CreateFailure:
+        before = self._failures(action).get(request)
         reason = Reason.POD_REFUSED
         if error.reason == Reason.NAME_TAKEN:
             reason = Reason.NAME_TAKEN

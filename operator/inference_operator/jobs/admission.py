@@ -18,10 +18,7 @@ def admit(observed: Observed, settings: Settings, now: datetime) -> ResolvedJob 
         return Refusal(Reason.INVALID_SPEC, observed.job.invalid or "the spec can't be read", final=True)
     if (refused := _uri_leaves_its_volume(spec) or _output_is_no_volume(spec)) is not None:
         return refused
-    resolved = resolve(observed, spec, settings)
-    if isinstance(resolved, Refusal):
-        return resolved
-    return _firm_deadline_has_passed(observed, spec, now) or resolved
+    return _firm_deadline_has_passed(observed, spec, now) or resolve(observed, spec, settings)
 
 
 def _uri_leaves_its_volume(spec: InferenceJobSpec) -> Refusal | None:

@@ -10,7 +10,7 @@ from inference_operator.api.job import DeadlinePolicy
 from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, InferenceJobStatus, Phase, Placement
 from inference_operator.api.schema import rfc3339
 from inference_operator.jobs.batch_status import batch_status
-from inference_operator.jobs.outcome import ACCEPTED, UNFINISHED, Outcome, failed, stop_all, waiting
+from inference_operator.jobs.outcome import ACCEPTED, UNFINISHED, Outcome, failed, soonest, stop_all, waiting
 from inference_operator.jobs.state import BatchState
 from inference_operator.jobs.status import deadline_status, queue_status, waiting_deadline, waiting_words
 from inference_operator.metering.energy import energy_status
@@ -94,12 +94,12 @@ def _under_way(observed: Observed, batch: BatchState, attempt: Attempt, settings
     status = batch_status(observed, batch, settings, now)
     begin = (*_begin(batch.resolved, attempt), *_probed(observed, batch.resolved.model, attempt, now))
     firm_end = spec.deadline if spec.deadline_policy is DeadlinePolicy.FIRM else None
-    watch = min(filter(None, (firm_end, _passing(spec.deadline, now))), default=None)
+    watch = soonest(now, firm_end, _passing(spec.deadline, now))
     if attempt.running:
         text = f"attempt {attempt.number} runs on {attempt.pod.node}{out_of_reach(observed)}"
         return Outcome(begin, _moving(status, Reason.RUNNING, text), status, Phase.RUNNING, watch)
     give_up = shift(attempt.created or now, settings.start_timeout_seconds) if attempt.started is None else None
-    recheck = min(filter(None, (watch, give_up)), default=None)
+    recheck = soonest(now, watch, give_up)
     problem = problem_of(attempt.pod)
     if problem is not None:
         return Outcome((), (*waiting(ConditionType.PLACED, *problem), UNFINISHED), status, Phase.WAITING, recheck)
@@ -184,7 +184,7 @@ def _next_attempt(observed: Observed, batch: BatchState, decision: Decision | No
         ended = replace(status, completion_time=now.replace(microsecond=0))
         return Outcome(stale, failed(why_waiting.reason, why_waiting.message), ended, Phase.FAILED)
     conditions = (*waiting(ConditionType.PLACED, why_waiting.reason, why_waiting.message), UNFINISHED)
-    recheck = min(filter(None, (why_waiting.recheck, _passing(resolved.spec.deadline, now))), default=None)
+    recheck = soonest(now, why_waiting.recheck, _passing(resolved.spec.deadline, now))
     return Outcome(stale, conditions, status, Phase.WAITING, recheck)
 
 
@@ -252,10 +252,11 @@ def _why_waiting(observed: Observed, tried: Attempts, decision: Decision | None,
         return _WhyWaiting(Reason.PREEMPTED, ending.message)
     if live is not None:
         return _WhyWaiting(Reason.PENDING, f"worker {live.pod.key.name} of the attempt before is still ending")
-    if (failure := observed.create_failure) is not None:
-        return _WhyWaiting(failure.reason, failure.message, create_retry_time(failure, settings))
     if decision is not None and (pending := decision.pending) is not None:
         return _WhyWaiting(pending.reason, waiting_words(pending), None, pending.final)
+    # What the API server has refused is asked of the scheduler again only once it may be tried.
+    if (failure := observed.create_failure) is not None:
+        return _WhyWaiting(failure.reason, failure.message, create_retry_time(failure, settings))
     return _WhyWaiting(Reason.PENDING, "the scheduler has not decided yet")
 
 

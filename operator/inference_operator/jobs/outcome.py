@@ -4,11 +4,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from inference_operator.api.conditions import AnyReason, ConditionType, Reason, Truth, UndatedCondition
-from inference_operator.api.job_status import DeadlineStatus, InferenceJobStatus, Outlook, Phase
-from inference_operator.jobs.status import deadline_status, model_status
+from inference_operator.api.job_status import InferenceJobStatus, ModelStatus, Phase
+from inference_operator.api.schema import rfc3339
+from inference_operator.jobs.status import deadline_status
 from inference_operator.state.observed import Observed
 from inference_operator.workers.actions import Action, DeletePod, StopTask
-from inference_operator.workers.resolve import Refusal, ResolvedJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,11 @@ class Outcome:
 
 
 ACCEPTED = UndatedCondition(ConditionType.ACCEPTED, Truth.TRUE, Reason.ACCEPTED, "the job is valid and its model is known")
+
+
+def soonest(now: datetime, *instants: datetime | None) -> datetime | None:
+    """The first of these instants that is still to come: one that has passed was decided with."""
+    return min((instant for instant in instants if instant is not None and instant > now), default=None)
 
 
 def waiting(kind: ConditionType, reason: AnyReason, message: str) -> tuple[UndatedCondition, ...]:
@@ -65,27 +70,32 @@ def stop_all(observed: Observed, why: str) -> tuple[DeletePod | StopTask, ...]:
     return (*pods, StopTask(hosted.pod.key, hosted.pod.address or "", observed.job.uid, hosted.number, why))
 
 
-def refused(observed: Observed, refusal: Refusal) -> Outcome:
-    """A job that may not run: for good, or until what it misses turns up."""
-    status = replace(observed.job.status, deadline=_unstarted_deadline(observed, refusal))
-    if refusal.final:
-        actions = stop_all(observed, refusal.message)
-        return Outcome(actions, failed(refusal.reason, refusal.message, accepted=False), status, Phase.FAILED)
-    # Workers that run are left alone: a model that is missing for a moment must not cost what is under way.
-    return Outcome((), waiting(ConditionType.ACCEPTED, refusal.reason, refusal.message), status, Phase.WAITING)
+def delete_lost(observed: Observed) -> tuple[DeletePod, ...]:
+    """Let go the workers that nobody reaches."""
+    gone = (pod for pod in observed.pods if pod.uid in observed.lost and not pod.terminal and not pod.deleting)
+    return tuple(DeletePod(pod.key, pod.uid, f"node {pod.node} is out of reach") for pod in gone)
 
 
-def _unstarted_deadline(observed: Observed, refusal: Refusal) -> DeadlineStatus | None:
-    spec = observed.job.spec
-    if spec is None or spec.deadline is None:
-        return None
-    missed = refusal.reason is Reason.DEADLINE_EXCEEDED
-    return DeadlineStatus(time=spec.deadline, outlook=Outlook.MISSED if missed else Outlook.UNKNOWN)
+def ended(observed: Observed, until: datetime, status: InferenceJobStatus) -> Outcome:
+    """A service that has come to the end which its user has set."""
+    text = f"served until {rfc3339(until)}, as spec.serve.until says"
+    conditions = (
+        ACCEPTED,
+        # No Ready: it does not answer, and it is where its author wants it. kstatus reads that as current.
+        UndatedCondition(ConditionType.SUCCEEDED, Truth.TRUE, Reason.ENDED, text),
+    )
+    return Outcome(stop_all(observed, text), conditions, stopped(status), Phase.SUCCEEDED)
 
 
-def suspended(observed: Observed, resolved: ResolvedJob, attempts: int) -> Outcome:
+def stopped(status: InferenceJobStatus) -> InferenceJobStatus:
+    """The status of a service that has no worker any more."""
+    return replace(status, replicas=0, ready_replicas=0)
+
+
+def suspended(observed: Observed, model: ModelStatus | None, attempts: int) -> Outcome:
     """A job that its user has stopped after so many `attempts`: no worker, and no condition that asks for patience or alarm."""
-    job, deadline = resolved.job, resolved.spec.deadline
+    job = observed.job
+    deadline = job.spec.deadline if job.spec is not None else None
     text = "the job is suspended by spec.suspend; its committed work is kept"
     conditions = (ACCEPTED, UndatedCondition(ConditionType.SUSPENDED, Truth.TRUE, Reason.SUSPENDED, text))
     # A suspended job is nowhere on its way, so its outlook is unknown rather than missed; any instant before the deadline says so.
@@ -94,8 +104,6 @@ def suspended(observed: Observed, resolved: ResolvedJob, attempts: int) -> Outco
         job.status,
         attempts=attempts,
         deadline=deadline_status(deadline, estimated=None, completed=None, before=None, now=before),
-        model=model_status(resolved.source, resolved.choice, None, job.status.model),
-        replicas=0,
-        ready_replicas=0,
+        model=model,
     )
-    return Outcome(stop_all(observed, "the job is suspended"), conditions, status, Phase.SUSPENDED)
+    return Outcome(stop_all(observed, "the job is suspended"), conditions, stopped(status), Phase.SUSPENDED)

@@ -5,18 +5,21 @@ from datetime import datetime
 
 from inference_operator.api.conditions import NO_PLACE, Condition, ConditionType, Reason, dated, find
 from inference_operator.api.instants import shift
-from inference_operator.api.job_status import AttemptOutcome, InferenceJobStatus, Outlook, Phase
+from inference_operator.api.job_status import AttemptOutcome, InferenceJobStatus, ModelStatus, Outlook, Phase
 from inference_operator.autoscaling.hpa import decide_hpa, removed
 from inference_operator.jobs.batch import plan_batch
 from inference_operator.jobs.events import job_events
-from inference_operator.jobs.outcome import Outcome, refused, stop_all, suspended
+from inference_operator.jobs.outcome import Outcome, stop_all, suspended
+from inference_operator.jobs.refused import plan_refused
 from inference_operator.jobs.serve import plan_serve
 from inference_operator.jobs.state import BatchState, Closed, JobState, Refused, ServiceState
+from inference_operator.jobs.status import model_status
 from inference_operator.scheduling.types import Decision
 from inference_operator.settings import Settings
 from inference_operator.state.observed import Observed
 from inference_operator.workers.actions import Action, DeleteJob, Plan, WriteStatus
 from inference_operator.workers.attempts import Attempts
+from inference_operator.workers.resolve import ResolvedJob
 
 
 def plan(observed: Observed, state: JobState, decision: Decision | None, settings: Settings, now: datetime) -> Plan:
@@ -48,11 +51,11 @@ def _outcome(
 ) -> Outcome:
     match state:
         case Refused():
-            return refused(observed, state.refusal)
+            return plan_refused(observed, state.refusal, now)
         case BatchState() if state.resolved.spec.suspend:
-            return suspended(observed, state.resolved, state.attempts.number)
+            return suspended(observed, _model(state.resolved), state.attempts.number)
         case ServiceState() if state.resolved.spec.suspend:
-            return suspended(observed, state.resolved, observed.job.status.attempts)
+            return suspended(observed, _model(state.resolved), observed.job.status.attempts)
         case BatchState():
             # The scheduler answers within milliseconds; a status that says "not decided yet" would cost a write and tell nothing.
             undecided = decision is None and state.request is not None and not _has_news(observed, state.attempts)
@@ -62,6 +65,10 @@ def _outcome(
             # What needs no place is done without waiting for one: workers that go, the Service, and its end.
             undecided = decision is None and state.request is not None and not outcome.ended
             return replace(outcome, silent=True) if undecided else outcome
+
+
+def _model(resolved: ResolvedJob) -> ModelStatus:
+    return model_status(resolved.source, resolved.choice, None, resolved.job.status.model)
 
 
 def _autoscaled(outcome: Outcome, observed: Observed, settings: Settings, now: datetime) -> Outcome:

@@ -16,7 +16,7 @@ from inference_operator.api.job_status import (
     Phase,
 )
 from inference_operator.api.schema import rfc3339
-from inference_operator.jobs.outcome import ACCEPTED, Outcome, failed, stop_all
+from inference_operator.jobs.outcome import ACCEPTED, Outcome, delete_lost, ended, failed, soonest, stop_all, stopped
 from inference_operator.jobs.replicas import Replicas
 from inference_operator.jobs.state import ServiceState
 from inference_operator.jobs.status import (
@@ -52,7 +52,7 @@ def plan_serve(observed: Observed, service: ServiceState, decision: Decision | N
     spec = resolved.spec
     until = spec.serve.until if spec.serve is not None else None
     if until is not None and until <= now:
-        return _ended(observed, service, until, now)
+        return ended(observed, until, _status(observed, service, now))
     if (
         spec.deadline_policy is DeadlinePolicy.FIRM
         and spec.deadline is not None
@@ -64,7 +64,7 @@ def plan_serve(observed: Observed, service: ServiceState, decision: Decision | N
         return Outcome(
             stop_all(observed, text),
             failed(Reason.DEADLINE_EXCEEDED, text),
-            _stopped(_status(observed, service, now)),
+            stopped(_status(observed, service, now)),
             Phase.FAILED,
         )
     actions = _actions(observed, service, decision, settings, now)
@@ -72,13 +72,14 @@ def plan_serve(observed: Observed, service: ServiceState, decision: Decision | N
     pending = decision.pending if decision is not None and state.missing and not placing else None
     status = _status(observed, service, now, pending)
     conditions, phase = _conditions(observed, state, pending, status, placing=placing)
-    wakes = (
+    recheck = soonest(
+        now,
         until,
         state.retry,
         _future(spec.deadline, now),
-        create_retry_time(observed.create_failure, settings) if observed.create_failure is not None else None,
+        *(create_retry_time(failure, settings) for failure in (observed.create_failure, observed.autoscaler_failure) if failure),
     )
-    return Outcome(actions, conditions, status, phase, min(filter(None, wakes), default=None))
+    return Outcome(actions, conditions, status, phase, recheck)
 
 
 def _actions(
@@ -98,8 +99,7 @@ def _actions(
         # A roll-out needs room beside the old workers; where there is none, one of them makes room.
         oldest = state.stale[0]
         actions.append(DeletePod(oldest.key, oldest.uid, "makes room for its successor: no node has room for both"))
-    gone = [pod for pod in observed.pods if pod.uid in observed.lost and not pod.terminal and not pod.deleting]
-    actions.extend(DeletePod(pod.key, pod.uid, f"node {pod.node} is out of reach") for pod in gone)
+    actions.extend(delete_lost(observed))
     # The newest ended pod keeps the last words; older ones only fill the list.
     actions.extend(DeletePod(pod.key, pod.uid, "ended, and not the newest") for pod in state.ended[:-1])
     return (*actions, *_learned(observed, service, now))
@@ -114,20 +114,6 @@ def _learned(observed: Observed, service: ServiceState, now: datetime) -> tuple[
     facts = observed.facts_of(first)
     status = learned(model, facts, accelerator=first.accelerator, now=now, since=first.started or now)
     return (WriteModelStatus(model.key, model.uid, status, model.resource_version),) if status is not None else ()
-
-
-def _ended(observed: Observed, service: ServiceState, until: datetime, now: datetime) -> Outcome:
-    text = f"served until {rfc3339(until)}, as spec.serve.until says"
-    conditions = (
-        ACCEPTED,
-        # No Ready: it does not answer, and it is where its author wants it. kstatus reads that as current.
-        UndatedCondition(ConditionType.SUCCEEDED, Truth.TRUE, Reason.ENDED, text),
-    )
-    return Outcome(stop_all(observed, text), conditions, _stopped(_status(observed, service, now)), Phase.SUCCEEDED)
-
-
-def _stopped(status: InferenceJobStatus) -> InferenceJobStatus:
-    return replace(status, replicas=0, ready_replicas=0)
 
 
 def _conditions(
@@ -167,10 +153,10 @@ def _why_not_ready(observed: Observed, state: Replicas, pending: PendingReason |
         reading = observed.readings.get(pod.uid)
         if not pod.ready and reading is not None and reading.telemetry.problem is not None:
             return WorkerReason.BACKEND_UNREACHABLE, reading.telemetry.problem[:_TOLD], False
-    if observed.create_failure is not None:
-        return observed.create_failure.reason, observed.create_failure.message, False
     if pending is not None:
         return pending.reason, f"{waiting_words(pending)}{out_of_reach(observed)}", pending.final
+    if observed.create_failure is not None:
+        return observed.create_failure.reason, observed.create_failure.message, False
     return Reason.STARTING, f"{len(state.ready)}/{state.wanted} workers of the newest revision ready{out_of_reach(observed)}", False
 
 

@@ -32,6 +32,7 @@ class Observed:
     pods: tuple[Pod, ...]
     has_service: bool = False
     create_failure: CreateFailure | None = None
+    autoscaler_failure: CreateFailure | None = None
     # Uids of pods whose node is gone or out of reach. They may never end, so nothing waits for them.
     lost: frozenset[str] = frozenset()
     readings: dict[str, Reading] = field(default_factory=dict)

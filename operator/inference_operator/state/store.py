@@ -54,6 +54,7 @@ class Store:
         self.services: dict[str, Key] = {}
         self.readings: dict[str, Reading] = {}
         self.create_failures: dict[Request, CreateFailure] = {}
+        self.autoscaler_failures: dict[Request, CreateFailure] = {}
         # Measures of serving jobs by their uid.
         self.scaling_metrics: dict[str, ScalingMetrics] = {}
         self.autoscalers: dict[Key, Autoscaler] = {}
@@ -82,7 +83,7 @@ class Store:
             return False
         self._unlink(old)
         if old is not None and old.uid != job.uid:
-            self.create_failures.pop(job_request(job.key), None)
+            self._forget_failures(job.key)
         self.jobs[job.key] = job
         self._keys_by_uid[job.uid] = job.key
         self.task_index.link(job)
@@ -99,8 +100,12 @@ class Store:
             return
         self._unlink(old)
         del self.jobs[key]
-        self.create_failures.pop(job_request(key), None)
+        self._forget_failures(key)
         self.task_index.drop_tasks_of(old)
+
+    def _forget_failures(self, job: Key) -> None:
+        self.create_failures.pop(job_request(job), None)
+        self.autoscaler_failures.pop(job_request(job), None)
 
     def _unlink(self, job: Job | None) -> None:
         if job is None:
@@ -258,6 +263,7 @@ class Store:
             pods=pods,
             has_service=job.uid in self.services,
             create_failure=self.create_failures.get(job_request(key)),
+            autoscaler_failure=self.autoscaler_failures.get(job_request(key)),
             lost=frozenset(pod.uid for pod in seen if self._is_lost(pod)),
             readings=readings,
             meters={pod.uid: dict(self.meters[pod.uid]) for pod in seen if pod.uid in self.meters},

@@ -62,7 +62,9 @@ async def test_one_of_somebody_else_that_has_just_come_is_left_alone(bench: Benc
     await bench.apply()
 
     assert bench.kube.objects[f"{PATH}/job"]["spec"] == {"maxReplicas": 2}
-    assert bench.store.create_failures[job_request(JOB.key)].reason is Reason.NAME_TAKEN
+    assert bench.store.autoscaler_failures[job_request(JOB.key)].reason is Reason.NAME_TAKEN
+    # Workers are made all the same.
+    assert job_request(JOB.key) not in bench.store.create_failures
     assert bench.kube.did("apply") == []
 
 

@@ -103,6 +103,10 @@ def test_a_job_wants_workers_when(why: str) -> None:
     assert asked is not None and asked.workers == workers
 
 
+def test_a_refused_autoscaler_keeps_no_worker_from_being_made() -> None:
+    assert wanted(replace(observed(a_job(serve=True, status=LOOKED)), autoscaler_failure=a_create_failure())) is not None
+
+
 def test_a_refusal_is_tried_again_ever_later() -> None:
     waits = [create_retry_time(a_create_failure(count=n), SETTINGS) - NOW for n in (0, 1, 2, 50)]
 

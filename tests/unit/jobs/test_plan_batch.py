@@ -9,7 +9,7 @@ import pytest
 from inference_operator.api.conditions import Condition, ConditionType, Reason, Truth, find
 from inference_operator.api.job import Backend, DeadlinePolicy
 from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, InferenceJobStatus, ModelStatus, Outlook
-from inference_operator.state.objects import PodPhase, PodProblem
+from inference_operator.state.objects import Job, PodPhase, PodProblem
 from inference_operator.state.observed import Observed
 from inference_operator.state.parse import parse_job, status_document
 from inference_operator.workers.actions import CreatePod, DeletePod, WriteStatus
@@ -18,6 +18,7 @@ from tests.builders import (
     NOW,
     OTHER_DIGEST,
     SETTINGS,
+    a_create_failure,
     a_fact,
     a_job,
     a_model,
@@ -233,6 +234,14 @@ def test_a_refused_pod_is_tried_again_only_when_its_time_has_come() -> None:
     assert pod.created is not None
     assert done.recheck == pod.created + timedelta(seconds=SETTINGS.start_timeout_seconds)
     assert not [action for action in done.actions if isinstance(action, DeletePod)]
+
+
+@pytest.mark.parametrize("job", [a_job(status=LOOKED), a_job(serve=True, status=LOOKED)], ids=["batch", "service"])
+def test_what_the_api_server_refused_once_does_not_hide_what_the_scheduler_says(job: Job) -> None:
+    long_ago = replace(observed(job), create_failure=a_create_failure(ago=3600), has_service=True)
+
+    assert status_of(decide(long_ago, full())).reason == "NoFreeCapacity"
+    assert status_of(decide(long_ago, full(Reason.DEADLINE_INFEASIBLE, "too late", final=True))).phase == "Failed"
 
 
 def test_a_pod_that_could_not_start_in_all_its_time_is_a_failed_attempt() -> None:

@@ -1,0 +1,61 @@
+"""The plan of a job that may not run: for good, or until what it misses turns up.
+
+A model that is missing for a moment must not cost what is under way, so workers that run go on. What needs no model is done all the
+same: the job is stopped when its user or its deadline says so, and workers that are lost are let go.
+"""
+
+from dataclasses import replace
+from datetime import datetime
+
+from inference_operator.api.conditions import ConditionType, Reason
+from inference_operator.api.job import DeadlinePolicy, InferenceJobSpec
+from inference_operator.api.job_status import DeadlineStatus, InferenceJobStatus, Outlook, Phase
+from inference_operator.api.schema import rfc3339
+from inference_operator.jobs.outcome import Outcome, delete_lost, ended, failed, soonest, stop_all, suspended, waiting
+from inference_operator.state.observed import Observed
+from inference_operator.state.runner import is_running
+from inference_operator.workers.resolve import Refusal
+
+
+def plan_refused(observed: Observed, refusal: Refusal, now: datetime) -> Outcome:
+    """Decide about one job that is not admitted and has not ended."""
+    spec, before = observed.job.spec, observed.job.status
+    status = replace(before, deadline=_unstarted_deadline(observed, refusal))
+    if refusal.final or spec is None:
+        actions = stop_all(observed, refusal.message)
+        return Outcome(actions, failed(refusal.reason, refusal.message, accepted=False), status, Phase.FAILED)
+    if spec.suspend:
+        return suspended(observed, before.model, max((a.number for a in observed.attempts), default=before.attempts))
+    until = spec.serve.until if spec.serve is not None else None
+    if until is not None and until <= now:
+        return ended(observed, until, status)
+    firm = _firm_end(spec, before)
+    if firm is not None and firm <= now:
+        text = f"stopped at the deadline {rfc3339(firm)}, as deadlinePolicy Firm says; until then: {refusal.message}"
+        late = DeadlineStatus(time=firm, outlook=Outlook.MISSED)
+        status = replace(status, deadline=late, completion_time=now.replace(microsecond=0), ready_replicas=0)
+        return Outcome(stop_all(observed, "the deadline has passed"), failed(Reason.DEADLINE_EXCEEDED, text), status, Phase.FAILED)
+    conditions = waiting(ConditionType.ACCEPTED, refusal.reason, refusal.message)
+    return Outcome(delete_lost(observed), conditions, _counted(observed, status), Phase.WAITING, soonest(now, until, firm))
+
+
+def _firm_end(spec: InferenceJobSpec, before: InferenceJobStatus) -> datetime | None:
+    """When a Firm deadline ends the job; None for a service that has met it or missed it already."""
+    was_ready = spec.input is None and before.completion_time is not None
+    return spec.deadline if spec.deadline_policy is DeadlinePolicy.FIRM and not was_ready else None
+
+
+def _counted(observed: Observed, status: InferenceJobStatus) -> InferenceJobStatus:
+    """How many of a service's workers still live, and answer."""
+    if observed.job.spec is None or observed.job.spec.input is not None or status.replicas is None:
+        return status
+    live = [pod for pod in observed.pods if not pod.terminal and not pod.deleting and pod.uid not in observed.lost]
+    return replace(status, replicas=len(live), ready_replicas=sum(map(is_running, live)))
+
+
+def _unstarted_deadline(observed: Observed, refusal: Refusal) -> DeadlineStatus | None:
+    spec = observed.job.spec
+    if spec is None or spec.deadline is None:
+        return None
+    missed = refusal.reason is Reason.DEADLINE_EXCEEDED
+    return DeadlineStatus(time=spec.deadline, outlook=Outlook.MISSED if missed else Outlook.UNKNOWN)
