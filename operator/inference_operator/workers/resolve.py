@@ -18,7 +18,7 @@ from inference_operator.workers import backend as backends
 from inference_operator.workers.backend import BackendChoice
 from inference_operator.workers.claims import claims
 from inference_operator.workers.options import bound, classes, options
-from inference_operator.workers.source import model_source, pinned_version
+from inference_operator.workers.source import begun_with, model_source, pinned_version
 from inference_operator.workers.template_hash import hash_of_all, service_hashes, task_hash
 from inference_protocol.messages import ModelSource
 from inference_protocol.uris import UriError, is_uri, parse_uri
@@ -127,11 +127,12 @@ def _model_version_is_unknown(asked: _Asked) -> Refusal | None:
     if model is None or asked.version is not None:
         return None
     known = ", ".join(v.name for v in model.spec.versions) if model.spec else ""
-    return Refusal(
-        Reason.MODEL_VERSION_UNKNOWN,
-        f"InferenceModel {spec.model!r} has no version {spec.model_version!r}; it has {known}",
-        final=False,
-    )
+    begun = begun_with(asked.observed.job, spec) if spec.model_version is None else None
+    wanted = spec.model_version or begun or (model.spec.default_version if model.spec else None)
+    text = f"InferenceModel {spec.model!r} has no version {wanted!r}; it has {known}"
+    if begun is not None:
+        text += "; the batch began with it: add it again to go on, or set modelVersion to start anew with another"
+    return Refusal(Reason.MODEL_VERSION_UNKNOWN, text, final=False)
 
 
 def _model_uri_is_forbidden(asked: _Asked) -> Refusal | None:

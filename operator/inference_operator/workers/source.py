@@ -5,7 +5,6 @@ from urllib.parse import urlsplit
 
 from inference_operator.api.job import InferenceJobSpec
 from inference_operator.api.model import (
-    InferenceModelSpec,
     ModelVersion,
     QuantizationMethod,
     QuantizationSpec,
@@ -28,19 +27,18 @@ def pinned_version(job: Job, spec: InferenceJobSpec, model: Model | None) -> Mod
     """Return the version of the InferenceModel that a job asks for; None for a model by URI and for a version that is not there."""
     if model is None or model.spec is None:
         return None
-    versions = model.spec.versions
-    wanted = spec.model_version or _begun_with(job, spec, model.spec) or model.spec.default_version
+    wanted = spec.model_version or begun_with(job, spec) or model.spec.default_version
     if wanted is None:
-        return versions[-1]
-    return next((v for v in versions if v.name == wanted), None)
+        return model.spec.versions[-1]
+    return next((v for v in model.spec.versions if v.name == wanted), None)
 
 
-def _begun_with(job: Job, spec: InferenceJobSpec, model: InferenceModelSpec) -> str | None:
-    """A batch that has begun stays with the version that it began with: a new default must not throw its work away."""
+def begun_with(job: Job, spec: InferenceJobSpec) -> str | None:
+    """Return the version that a batch began with, and stays with: neither a new default nor its removal may throw work away."""
     ran = job.status.model
     if spec.input is None or ran is None or not job.status.attempts or ran.name != spec.model:
         return None
-    return ran.version if any(version.name == ran.version for version in model.versions) else None
+    return ran.version
 
 
 def model_source(spec: InferenceJobSpec, version: ModelVersion | None) -> ModelSource:

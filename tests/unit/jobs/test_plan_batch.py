@@ -173,6 +173,16 @@ def test_a_batch_ends_with_the_version_that_it_began_with() -> None:
     assert "DeletePod" not in kinds(decide(seen))
 
 
+def test_a_batch_does_not_start_anew_with_another_version_when_its_own_is_removed() -> None:
+    seen = under_way()
+    ran = replace(seen.job.status, attempts=1, model=ModelStatus(name="m", version="1"))
+    done = decide(replace(seen, model=a_model("m", a_version("2")), job=replace(seen.job, status=ran)))
+
+    assert "DeletePod" not in kinds(done)
+    assert status_of(done).reason == "ModelVersionUnknown"
+    assert "add it again to go on, or set modelVersion" in messages(status_of(done))
+
+
 def test_a_batch_that_runs_needs_its_inference_model_no_more() -> None:
     assert "DeletePod" not in kinds(decide(replace(under_way(), model=None)))
 
