@@ -9,6 +9,7 @@ from inference_operator.api.job import Accelerator, Backend, InferenceJobSpec
 from inference_operator.api.job_status import InferenceJobStatus
 from inference_operator.api.model import Profile, Sharing, WarmPool
 from inference_operator.api.schema import rfc3339
+from inference_operator.runtime.memo import by_identity
 from inference_operator.scheduling.estimate import find_profile, wanted
 from inference_operator.scheduling.types import ColocatedModel, ModelMemory, Offer, mounted
 from inference_operator.settings import Settings
@@ -43,6 +44,8 @@ class Pool:
         return self.revisions.get(worker.accelerator) == worker.revision
 
 
+# Each job that waits on the model asks.
+@by_identity(1024)
 def resolve_pool(model: Model, settings: Settings) -> Pool | Refusal | None:
     """Return the pool that a model asks for, why it can't have one, or None where it asks for none."""
     if model.spec is None or model.spec.warm_pool is None:

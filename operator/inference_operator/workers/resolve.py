@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from inference_operator.api.conditions import Reason
 from inference_operator.api.job import Accelerator, Backend, InferenceJobSpec
 from inference_operator.api.model import ModelVersion
+from inference_operator.runtime.memo import by_identity
 from inference_operator.scheduling.types import Option
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Job, Model, Worker
@@ -66,10 +67,22 @@ class ResolvedJob:
 class _Asked:
     """What the checks look at."""
 
-    observed: Observed
+    job: Job
     spec: InferenceJobSpec
+    model: Model | None
     version: ModelVersion | None
     settings: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class _References:
+    """What a spec refers to, followed. See ResolvedJob."""
+
+    source: ModelSource
+    choice: BackendChoice
+    claims: Mapping[str, bool]
+    revision: str
+    revisions: Mapping[str, str]
 
 
 _Check = Callable[[_Asked], Refusal | None]
@@ -78,7 +91,24 @@ _Check = Callable[[_Asked], Refusal | None]
 def resolve(observed: Observed, spec: InferenceJobSpec, settings: Settings) -> ResolvedJob | Refusal:
     """Return the job with all that its spec refers to, or the first fault found."""
     job, model = observed.job, observed.model
-    asked = _Asked(observed, spec, pinned_version(job, spec, model), settings)
+    found = (_follow_service if spec.input is None else _follow)(job, spec, model, settings)
+    if isinstance(found, Refusal):
+        return found
+    return ResolvedJob(
+        job=job,
+        spec=spec,
+        model=model,
+        source=found.source,
+        choice=found.choice,
+        claims=found.claims,
+        revision=found.revision,
+        revisions=found.revisions,
+        options=options(job, spec, model, found.source, found.choice.backend, settings, bound(found.claims, observed.volumes)),
+    )
+
+
+def _follow(job: Job, spec: InferenceJobSpec, model: Model | None, settings: Settings) -> _References | Refusal:
+    asked = _Asked(job, spec, model, pinned_version(job, spec, model), settings)
     refused = next((found for check in _CHECKS if (found := check(asked)) is not None), None)
     if refused is not None:
         return refused
@@ -91,23 +121,17 @@ def resolve(observed: Observed, spec: InferenceJobSpec, settings: Settings) -> R
     else:
         revision = task_hash(spec, source)
         revisions = dict.fromkeys(classes(spec.accelerator, settings), revision)
-    return ResolvedJob(
-        job=job,
-        spec=spec,
-        model=model,
-        source=source,
-        choice=choice,
-        claims=mounts,
-        revision=revision,
-        revisions=revisions,
-        options=options(job, spec, model, source, choice.backend, settings, bound(mounts, observed.volumes)),
-    )
+    return _References(source, choice, mounts, revision, revisions)
+
+
+# A service is looked at many times between two changes of it, and hashing its pods is most of what a look would cost.
+_follow_service = by_identity(2048)(_follow)
 
 
 def _model_is_unknown(asked: _Asked) -> Refusal | None:
-    if is_uri(asked.spec.model) or asked.observed.model is not None:
+    if is_uri(asked.spec.model) or asked.model is not None:
         return None
-    namespace = asked.observed.job.key.namespace
+    namespace = asked.job.key.namespace
     return Refusal(
         Reason.MODEL_UNKNOWN,
         f"there is no InferenceModel {asked.spec.model!r} in namespace {namespace}; create it and the job goes on",
@@ -116,18 +140,18 @@ def _model_is_unknown(asked: _Asked) -> Refusal | None:
 
 
 def _model_is_invalid(asked: _Asked) -> Refusal | None:
-    model = asked.observed.model
+    model = asked.model
     if model is None or model.invalid is None:
         return None
     return Refusal(Reason.MODEL_UNKNOWN, f"InferenceModel {asked.spec.model!r} can't be read: {model.invalid}", final=False)
 
 
 def _model_version_is_unknown(asked: _Asked) -> Refusal | None:
-    model, spec = asked.observed.model, asked.spec
+    model, spec = asked.model, asked.spec
     if model is None or asked.version is not None:
         return None
     known = ", ".join(v.name for v in model.spec.versions) if model.spec else ""
-    begun = begun_with(asked.observed.job, spec) if spec.model_version is None else None
+    begun = begun_with(asked.job, spec) if spec.model_version is None else None
     wanted = spec.model_version or begun or (model.spec.default_version if model.spec else None)
     text = f"InferenceModel {spec.model!r} has no version {wanted!r}; it has {known}"
     if begun is not None:
