@@ -45,7 +45,7 @@ PACKAGES = (
     _of_operator("scheduling"),
     _of_operator("jobs"),
     _of_operator("workers"),
-    _of_operator("warmpools", "eligibility", "pool"),
+    _of_operator("warmpools", "eligibility", "pool", "pool_state"),
     _of_operator("autoscaling", "recommender", "window", "hpa"),
     _of_operator("metering", "energy", "usage"),
     _of_operator("state", "parse", "topology", "resources"),

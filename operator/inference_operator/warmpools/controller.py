@@ -12,7 +12,8 @@ from inference_operator.state.observed import PoolObserved
 from inference_operator.state.store import Store
 from inference_operator.warmpools.credentials import Tokens
 from inference_operator.warmpools.places import warm_workers
-from inference_operator.warmpools.pool import PoolState, plan_pool, pool_placement_request, pool_state
+from inference_operator.warmpools.pool import plan_pool, pool_placement_request
+from inference_operator.warmpools.pool_state import PoolState, pool_state
 from inference_operator.workers.actions import CreatePod, Plan
 
 

@@ -11,7 +11,7 @@ from inference_operator.state.objects import Pod
 from inference_operator.state.observed import PoolObserved
 from inference_operator.state.runner import is_running
 from inference_operator.warmpools.eligibility import Pool, offer_of
-from inference_operator.warmpools.pool import PoolState
+from inference_operator.warmpools.pool_state import PoolState
 from inference_operator.workers.options import planned_node, worker_resources
 
 

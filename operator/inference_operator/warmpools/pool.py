@@ -5,123 +5,34 @@ idle for as long as the model says. All of it follows from what is there: a new 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from typing import NamedTuple
 
 import msgspec
 
 from inference_operator.api import names
-from inference_operator.api.conditions import NO_PLACE, AnyReason, Condition, ConditionType, Reason, Truth, UndatedCondition, dated
+from inference_operator.api.conditions import NO_PLACE, Condition, ConditionType, Reason, Truth, UndatedCondition, dated
 from inference_operator.api.instants import EARLIEST, shift
 from inference_operator.api.job import Backend
-from inference_operator.api.job_status import AttemptOutcome
 from inference_operator.api.model import WarmPoolStatus
 from inference_operator.scheduling.types import Assignment, Decision, Explanation, Option, PlacementRequest, PoolDemand
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Key, Pod, Worker
 from inference_operator.state.observed import PoolObserved
 from inference_operator.state.request import pool_request
-from inference_operator.state.runner import is_running, own_attempt
+from inference_operator.state.runner import is_running
 from inference_operator.warmpools.credentials import Tokens
-from inference_operator.warmpools.eligibility import Pool, resolve_pool
+from inference_operator.warmpools.eligibility import Pool
+from inference_operator.warmpools.pool_state import Fault, PoolState
 from inference_operator.workers.actions import Action, CreatePod, DeletePod, Plan, StopTask, WriteModelStatus
-from inference_operator.workers.attempts import PERMANENT_RETRY_SECONDS, Ending, backoff_seconds, ending_of
 from inference_operator.workers.config import worker_config
 from inference_operator.workers.creation import assumed, placement_at
 from inference_operator.workers.options import bound, nodes_of, options, worker_resources
 from inference_operator.workers.pod import pool_pod
 from inference_operator.workers.pod_problems import problem_of
-from inference_operator.workers.resolve import Refusal
 from inference_operator.workers.triton import pod_amounts
 
 _MESSAGE_LENGTH = 4096
-
-
-class Fault(NamedTuple):
-    """What is wrong with a pool."""
-
-    reason: AnyReason
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class PoolState:
-    """How a pool's workers stand. `pool` is None for a model without one, and where a `refusal` says why it has none.
-
-    `stale` workers have an older revision; they end what they do and go. `failed` are the ended ones that failed in a row, by
-    number: none once one answers that came after them. `fault` says what is wrong, for as long as jobs should stay away for it,
-    and `retry` when the next worker is tried.
-    """
-
-    pool: Pool | None
-    refusal: Refusal | None
-    wanted: int
-    current: tuple[Pod, ...]
-    stale: tuple[Pod, ...]
-    ended: tuple[Pod, ...]
-    failed: tuple[Pod, ...]
-    fault: Fault | None
-    retry: datetime | None
-
-    @property
-    def ready(self) -> int:
-        """Workers that answer."""
-        return sum(is_running(pod) for pod in self.current)
-
-    @property
-    def missing(self) -> int:
-        """Workers that have still to be placed."""
-        return max(0, self.wanted - len(self.current))
-
-
-def pool_state(observed: PoolObserved, demand: PoolDemand, settings: Settings, now: datetime) -> PoolState:
-    """Judge a pool by what is observed of it. Without a pool, all its workers are stale."""
-    resolved = resolve_pool(observed.model, settings)
-    refusal, pool = (resolved, None) if isinstance(resolved, Refusal) else (None, resolved)
-    live = [p for p in observed.pods if not p.terminal and not p.deleting and p.uid not in observed.lost]
-    current = tuple(p for p in live if pool is not None and p.worker is not None and pool.makes(p.worker))
-    ended = tuple(sorted((p for p in observed.pods if p.terminal and not p.deleting), key=lambda p: p.number))
-    busy = demand.count + sum(observed.tasks.values())
-    wanted = min(max(pool.spec.min, busy), pool.spec.max) if pool is not None else 0
-    stale = tuple(p for p in live if p not in current)
-    failed = _failed(ended, current, pool) if pool is not None else ()
-    state = PoolState(pool, refusal, wanted, current, stale, ended, failed, None, None)
-    if pool is None or not (faults := [*_failure(failed, settings), *_create_failure(observed, settings)]):
-        return state
-    retry, fault = max(faults)
-    # What is more than the minimum is tried by the next job, which would stay away from a pool that says it is at fault.
-    over = retry <= now and state.ready >= pool.spec.min
-    return replace(state, fault=None if over else fault, retry=retry)
-
-
-def _failed(ended: Sequence[Pod], current: Sequence[Pod], pool: Pool) -> tuple[Pod, ...]:
-    ours = ((p, _ending(p)) for p in ended if p.worker is not None and pool.makes(p.worker))
-    failed = tuple(p for p, ending in ours if ending is not None and ending.outcome is AttemptOutcome.FAILED)
-    newest = max((p.number for p in failed), default=0)
-    return () if any(is_running(p) and p.number > newest for p in current) else failed
-
-
-def _ending(pod: Pod) -> Ending | None:
-    """How a worker ended, whatever it was made of."""
-    return ending_of(own_attempt(pod), pod.worker.revision) if pod.worker is not None else None
-
-
-def _failure(failed: Sequence[Pod], settings: Settings) -> Iterator[tuple[datetime, Fault]]:
-    """When the next is tried after those that failed, and what the newest failed of."""
-    ending = _ending(failed[-1]) if failed else None
-    if ending is None:
-        return
-    first, newest = failed[0], failed[-1]
-    # The first and the newest are kept: their numbers tell how many there were.
-    wait = PERMANENT_RETRY_SECONDS if ending.permanent else backoff_seconds(1 + newest.number - first.number, settings)
-    yield shift(newest.ended or newest.created or EARLIEST, wait), Fault(ending.reason, ending.message)
-
-
-def _create_failure(observed: PoolObserved, settings: Settings) -> Iterator[tuple[datetime, Fault]]:
-    """When the API server is asked again after it has refused, and what it said."""
-    if (create_failure := observed.create_failure) is not None:
-        yield shift(create_failure.time, settings.backoff_limit_seconds), Fault(create_failure.reason, create_failure.message)
 
 
 def pool_placement_request(

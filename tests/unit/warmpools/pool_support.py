@@ -16,7 +16,8 @@ from inference_operator.state.objects import Job, Model, Pod, Reading
 from inference_operator.state.observed import Observed, PoolObserved
 from inference_operator.state.store import Store
 from inference_operator.warmpools.eligibility import Pool, pool_of
-from inference_operator.warmpools.pool import plan_pool, pool_placement_request, pool_state
+from inference_operator.warmpools.pool import plan_pool, pool_placement_request
+from inference_operator.warmpools.pool_state import pool_state
 from inference_operator.workers.actions import Plan
 from inference_protocol.messages import TaskState, Telemetry, TerminationReport
 from tests.builders import NOW, SETTINGS, TOKENS, a_job, a_model, a_node, a_pod, cost_terms, observed, placed_on, resolved_of, whole

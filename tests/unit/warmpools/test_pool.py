@@ -17,7 +17,8 @@ from inference_operator.scheduling.warm_workers import warm_timelines
 from inference_operator.state.objects import Model, Pod, PodPhase, PodProblem
 from inference_operator.state.observed import PoolObserved
 from inference_operator.warmpools.places import warm_workers
-from inference_operator.warmpools.pool import plan_pool, pool_placement_request, pool_state
+from inference_operator.warmpools.pool import plan_pool, pool_placement_request
+from inference_operator.warmpools.pool_state import pool_state
 from inference_operator.workers.actions import CreatePod, DeletePod, Plan, StopTask, WriteModelStatus
 from inference_operator.workers.attempts import PERMANENT_RETRY_SECONDS
 from inference_protocol.messages import CONFIG_VARIABLE, WorkerConfig
