@@ -45,13 +45,13 @@ def selected(mutant: Mutant, recorded: Iterable[Recorded], folders: Iterable[str
     """The tests below these folders that run the mutant's function, the quickest first.
 
     A fault outside functions, as in a constant or a field's default, shows in every test that runs any function of the module.
-    Where no function of the module is ever run, all tests remain.
+    So may one in a function that only an import runs. Where no function of the module is ever run, all tests remain.
     """
     module, function, *_ = mutant.name.split(":")
     below = tuple(folders)
     near = [one for one in recorded if one.test.startswith(below)]
     exactly = [one for one in near if f"{module}:{function}" in one.functions]
-    if function == "<module>" or function.rpartition(".")[2][:1].isupper():
+    if not exactly or function == "<module>" or function.rpartition(".")[2][:1].isupper():
         exactly = [one for one in near if any(name.startswith(f"{module}:") for name in one.functions)] or near
     return sorted(exactly, key=lambda one: one.seconds)
 

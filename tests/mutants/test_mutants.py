@@ -211,5 +211,5 @@ def test_a_mutant_is_tried_on_the_tests_that_run_its_function_the_quickest_first
 
     assert tests("m:A.f:return:1") == [quick, slow]
     assert tests("m:<module>:constant+1:1") == tests("m:A:truth:1") == [quick, slow, module]
-    assert tests("m:unused:return:1") == []
+    assert tests("m:at_import:return:1") == [quick, slow, module]
     assert tests("n:<module>:constant+1:1") == [quick, slow, module]

@@ -77,3 +77,8 @@ def test_ten_thousand_jobs_of_a_sweep_with_long_names_have_different_pods() -> N
     pods = {names.pod_name(f"{head}-{i:05}", f"00000000-0000-4000-8000-{i:012x}", 1) for i in range(10_000)}
 
     assert len(pods) == 10_000
+
+
+def test_a_service_whose_name_begins_with_a_letter_keeps_it() -> None:
+    assert names.service_name("a1." + "b" * 60).startswith("a1-b")
+    assert names.service_name("1a." + "b" * 60).startswith("j-1a-b")

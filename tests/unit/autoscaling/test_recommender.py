@@ -276,3 +276,9 @@ def test_the_hpa_comes_to_the_number_that_is_wanted(desired: int, ready: int, as
 
 def test_without_ready_workers_the_hpa_is_told_to_wait() -> None:
     assert recommended_milliseconds(5, ready=0, asked=2, target_milliseconds=100) == 100_000
+
+
+def test_a_rise_that_the_hpa_would_swallow_is_made_just_large_enough() -> None:
+    milli = recommended_milliseconds(21, ready=20, asked=20, target_milliseconds=100)
+
+    assert math.ceil(milli / 100_000 * 20) == 23

@@ -131,3 +131,9 @@ def test_whatever_workers_say_the_window_is_sound(pairs: list[tuple[Sample, Samp
     assert (found.p95 is None) == (found.count == 0)
     if found.p50 is not None and found.p95 is not None and found.p99 is not None and found.floor is not None:
         assert found.floor <= found.p50 <= found.p95 <= found.p99
+
+
+def test_a_worker_that_has_begun_anew_adds_all_it_has() -> None:
+    found = interval([(counted(1.0, *[0.1] * 50), counted(2.0, 0.2, 0.2, outstanding=3))], 2.0)
+
+    assert (found.answered, found.arrived) == (2, 5)

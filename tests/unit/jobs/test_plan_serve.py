@@ -242,3 +242,12 @@ def test_status_of_a_suspended_job_has_no_workers() -> None:
     status = status_of(decide(observed(job, a_pod(job))))
 
     assert (status.replicas, status.ready_replicas, status.phase) == (0, 0, "Suspended")
+
+
+def test_a_service_is_ready_when_the_slowest_of_the_workers_that_still_start_is() -> None:
+    job = a_job(serve=True, replicas=3, deadline_in=600, status=LOOKED)
+    running = a_pod(job, 1, seconds=500, created_ago=60)
+    starting = [a_pod(job, number, phase=PENDING, seconds=seconds, created_ago=0) for number, seconds in ((2, 20), (3, 40))]
+    deadline = status_of(decide(observed(job, running, *starting))).deadline
+
+    assert deadline is not None and deadline.estimated_completion_time == whole(NOW) + timedelta(seconds=40)

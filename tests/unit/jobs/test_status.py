@@ -7,20 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inference_operator.api.conditions import Reason
 from inference_operator.api.job import Backend
-from inference_operator.api.job_status import DeadlineStatus, ModelStatus, Outlook
+from inference_operator.api.job_status import DeadlineStatus, ModelStatus, Outlook, QueueStatus
 from inference_operator.jobs.status import (
     deadline_status,
     latency_status,
     model_status,
     placement_status,
+    queue_status,
     round_milliseconds,
+    window_status,
 )
+from inference_operator.scheduling.types import PendingReason
 from inference_operator.state.runner import own_attempt
 from inference_operator.workers.backend import chosen
 from inference_protocol.messages import ModelSource, Quantization
 from inference_protocol.sketch import RELATIVE_ACCURACY, LatencySketch
-from tests.builders import DIGEST, NOW, OTHER_DIGEST, a_fact, a_job, a_pod, a_reading, a_report, observed, whole
+from tests.builders import DIGEST, NOW, OTHER_DIGEST, a_fact, a_job, a_load, a_pod, a_reading, a_report, observed, whole
 from tests.unit.scheduling.support import in_seconds
 
 # The deadline.
@@ -193,3 +197,26 @@ def test_without_an_observation_the_old_latency_stands() -> None:
 @pytest.mark.parametrize(("value", "rounded"), [(12.345, 12.3), (0.0012345, 0.00123), (98765.4, 98800.0), (0.0, 0.0)])
 def test_three_digits_are_enough(value: float, rounded: float) -> None:
     assert round_milliseconds(value) == rounded
+
+
+# The queue and the window.
+
+
+def test_a_start_that_moved_little_keeps_its_old_value() -> None:
+    def queued(start: float, before: QueueStatus | None = None) -> QueueStatus | None:
+        pending = PendingReason(Reason.NO_FREE_CAPACITY, "full", position=3, now=NOW, starts=start)
+        return queue_status(pending, before, NOW)
+
+    first = queued(10_000)
+
+    assert first is not None and first.expected_start_time == whole(in_seconds(10_000))
+    assert queued(10_050, first) == first
+    assert queued(12_000, first) == first
+    assert queued(30_000, first) != first
+
+
+def test_a_windows_quantiles_are_told_in_milliseconds() -> None:
+    status = window_status(a_load(0.4), NOW)
+
+    assert status is not None
+    assert (status.p50, status.p95, status.p99, status.count) == (200.0, 400.0, 480.0, 100)

@@ -10,9 +10,9 @@ from inference_operator.api.conditions import Reason
 from inference_operator.scheduling.node_capacity import free_amounts
 from inference_operator.scheduling.requirements import pod_requirements
 from inference_operator.scheduling.scheduler import is_late, schedule
-from inference_operator.scheduling.types import Decision, Fleet, PlacementRequest, Usage
+from inference_operator.scheduling.types import Decision, Fleet, PlacementRequest, Usage, WarmWorker
 from inference_operator.settings import CostWeights
-from inference_operator.state.objects import Node, Pod, PodPhase, Taint
+from inference_operator.state.objects import Key, Node, Pod, PodPhase, Taint
 from inference_operator.state.topology import NodeSelectorRequirement
 from tests.builders import GPU, NOW, a_job, a_node, a_pod, a_request, an_option, somebodys_pod, whole
 
@@ -338,3 +338,13 @@ def test_an_emptier_node_is_taken_however_busy_its_workers_are() -> None:
     small = a_node("b-small", cpu="2")
 
     assert where(a_request("c", CPU), small, TWO_GPUS[1], usage={"gpu-2": Usage(busy=9.0)}) == "gpu-2"
+
+
+def test_only_so_many_tasks_are_handed_to_a_warm_worker_ahead() -> None:
+    pool, pod = Key("default", "m"), Key("default", "m-1")
+    warm = WarmWorker(pool, pod, "node-1", "cpu", wait=0.0, tasks=0, ready=True)
+    requests = tuple(replace(a_request(f"j{n}", an_option(seconds=2.001)), pool=pool) for n in range(40))
+    decisions = schedule(Fleet((a_node("node-1", cpu="0"),), (), requests, warm_workers=(warm,)), CostWeights(), NOW)
+    handed = [d for d in decisions.values() if d.assignments]
+
+    assert 1 < len(handed) <= 16

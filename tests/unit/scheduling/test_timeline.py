@@ -258,3 +258,20 @@ def test_where_no_timeline_comes_free_it_would_never_start() -> None:
     (unit,) = planned([Task(10.0, 20.0)], [])
 
     assert done_behind_all(unit) == inf
+
+
+def test_work_without_a_timeline_would_be_done_where_it_is_done_first() -> None:
+    quick, slow = Timelines([Timeline(free=5.0)]), Timelines([Timeline(free=1.0)])
+    unit = SchedulingUnit(job_request(Key("n", "j")), 1.0, 0, [Candidate(quick, 10.0, 1.0), Candidate(slow, 30.0, 1.0)])
+
+    assert done_behind_all(unit) == 15.0
+
+
+def test_what_is_displaced_is_put_elsewhere_before_what_comes_after_it() -> None:
+    quick, slow = Timelines([Timeline()]), Timelines([Timeline()])
+    long = SchedulingUnit(job_request(Key("n", "long")), 25.0, 0, [Candidate(quick, 20.0, 1.0), Candidate(slow, 25.0, 60.0)])
+    short = SchedulingUnit(job_request(Key("n", "short")), 25.0, 0, [Candidate(quick, 10.0, 1.0)])
+    later = SchedulingUnit(job_request(Key("n", "later")), 30.0, 0, [Candidate(slow, 30.0, 1.0)])
+    schedule_ahead([long, short, later], [quick, slow])
+
+    assert (long.start, short.start, later.start) == (0.0, 0.0, inf)

@@ -186,6 +186,13 @@ def test_workers_that_could_be_used_stay_however_long_they_were_idle() -> None:
     assert len(gone(decide_pool(a_view(model, *workers, idle={1: 99, 2: 99, 3: 99}), waiting=2))) == 1
 
 
+def test_no_worker_goes_while_more_are_wanted_than_there_are() -> None:
+    model = a_pooled_model(min=0, max=9, idle_seconds=60)
+    workers = [a_worker(model, number) for number in (1, 2, 3)]
+
+    assert gone(decide_pool(a_view(model, *workers, idle={1: 99, 2: 99, 3: 99}), waiting=5)) == set()
+
+
 @given(
     least=st.integers(0, 4),
     idle=st.lists(st.sampled_from([0.0, 59.0, 60.0, 900.0]), max_size=6),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inference_worker.batching.profile import LatencyProfile
+from inference_worker.batching.profile import Error, LatencyProfile
 from tests.unit.worker.conftest import STEADY
 from tests.unit.worker.scripted_engines import FLAT, LINEAR
 
@@ -103,3 +103,20 @@ def test_the_price_of_a_row_is_at_most_that_of_a_row_alone(curve: dict[int, floa
     profile = LatencyProfile(curve)
 
     assert profile.per_row(limit) <= profile.seconds(1) * (1 + 1e-9)
+
+
+def test_an_error_that_is_always_the_same_is_no_spread() -> None:
+    error = Error()
+    for _ in range(400):
+        error.observe(2.0)
+
+    assert error.mean == pytest.approx(2.0, abs=0.01)
+    assert error.margin == pytest.approx(2.0, abs=0.05)
+
+
+def test_a_forecast_that_is_too_long_has_no_margin_but_its_spread() -> None:
+    error = Error()
+    for _ in range(400):
+        error.observe(-2.0)
+
+    assert error.margin == pytest.approx(0.0, abs=0.05)
