@@ -12,7 +12,7 @@ from inference_operator.api.job_status import AttemptOutcome, InferenceJobStatus
 from inference_operator.jobs.outcome import Outcome
 from inference_operator.jobs.state import BatchState, JobState, ServiceState
 from inference_operator.state.objects import Job
-from inference_operator.workers.actions import CreatePod, DeletePod, EmitEvent
+from inference_operator.workers.actions import DeletePod, EmitEvent
 
 
 def job_events(job: Job, state: JobState, outcome: Outcome, after: InferenceJobStatus) -> tuple[EmitEvent, ...]:
@@ -50,9 +50,10 @@ def _of_batch(job: Job, after: InferenceJobStatus) -> Iterator[EmitEvent]:
 
 
 def _of_service(job: Job, state: ServiceState, outcome: Outcome, after: InferenceJobStatus) -> Iterator[EmitEvent]:
-    for action in outcome.actions:
-        worker = action.assumed.worker if isinstance(action, CreatePod) else None
-        if worker is not None and worker.placement is not None:
+    for pod in state.replicas.current:
+        # By what exists, not by what is to be made: the next one may be refused, and the plan with its events would end there.
+        worker = pod.worker
+        if worker is not None and worker.placement is not None and worker.number > job.status.attempts:
             text = f"Placed worker {worker.number}: {worker.placement.accelerator} on node {worker.placement.node}"
             yield _event(job, EventReason.PLACED, f"worker {worker.number}", text)
     before, wanted = job.status.desired_replicas, after.desired_replicas

@@ -10,9 +10,10 @@ from inference_operator.api.job import DeadlinePolicy, Serve
 from inference_operator.api.job_status import InferenceJobStatus, LatencyStatus
 from inference_operator.state.objects import PodPhase
 from inference_operator.state.observed import Observed
-from inference_operator.workers.actions import CreatePod, CreateService, DeletePod, WriteModelStatus
+from inference_operator.workers.actions import CreatePod, CreateService, DeletePod, EmitEvent, WriteModelStatus
 from tests.builders import (
     NOW,
+    a_create_failure,
     a_fact,
     a_job,
     a_load,
@@ -251,3 +252,12 @@ def test_a_service_is_ready_when_the_slowest_of_the_workers_that_still_start_is(
     deadline = status_of(decide(observed(job, running, *starting))).deadline
 
     assert deadline is not None and deadline.estimated_completion_time == whole(NOW) + timedelta(seconds=40)
+
+
+def test_a_worker_is_told_to_be_placed_though_the_next_one_was_refused() -> None:
+    job = a_job(serve=True, replicas=2, status=LOOKED)
+    seen = replace(observed(job, a_pod(job, 1, phase=PENDING)), create_failure=a_create_failure())
+    told = [action.reason for action in decide(seen).actions if isinstance(action, EmitEvent)]
+
+    assert told == ["Placed"]
+    assert not [a for a in decide(settled(seen)).actions if isinstance(a, EmitEvent)]
