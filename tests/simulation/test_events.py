@@ -62,8 +62,8 @@ def test_a_service_tells_of_each_change_of_its_size() -> None:
     world.change("served", at=60.0, replicas=2)
     world.run(until=120)
 
-    scaled = [note for _, reason, note in told(world, "served") if reason.startswith("Scaled")]
-    assert scaled == ["Scaled up from 1 to 3 workers", "Scaled down from 3 to 2 workers"]
+    scaled = [(reason, note) for _, reason, note in told(world, "served") if reason.startswith("Scaled")]
+    assert scaled == [("ScaledUp", "Scaled up from 1 to 3 workers"), ("ScaledDown", "Scaled down from 3 to 2 workers")]
 
 
 def test_a_job_that_only_waits_has_nothing_to_tell() -> None:

@@ -261,3 +261,12 @@ def test_a_worker_is_told_to_be_placed_though_the_next_one_was_refused() -> None
 
     assert told == ["Placed"]
     assert not [a for a in decide(settled(seen)).actions if isinstance(a, EmitEvent)]
+
+
+@pytest.mark.parametrize(("answering", "counted"), [([5], 0), ([], 3)], ids=["one answers", "none answers"])
+def test_failures_are_counted_until_a_worker_answers(answering: list[int], counted: int) -> None:
+    job = a_job(serve=True, replicas=1, status=replace(LOOKED, failed_attempts=2, attempts=3))
+    broken = a_pod(job, 4, phase=FAILED, report=a_report("Failed"), ended_ago=1)
+    seen = observed(job, broken, *(a_pod(job, number) for number in answering))
+
+    assert status_of(decide(seen)).failed_attempts == counted

@@ -185,6 +185,9 @@ def test_latency_is_that_of_all_workers_in_milliseconds(seconds: list[float], wo
     # The sketch's error, and three digits.
     assert abs(status.p50 - middle) <= middle * (RELATIVE_ACCURACY + 0.005)
     assert status.p50 <= status.p95 <= status.p99
+    if workers == 1:
+        half = sketches[0].quantile(0.5)
+        assert half is not None and status.p50 == round_milliseconds(half * 1000)
 
 
 def test_without_an_observation_the_old_latency_stands() -> None:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from inference_operator.api.job_status import EnergySource, EnergyStatus
 from inference_operator.metering.energy import energy_status, joules_between, measured_joules, taken_in, watts
-from inference_operator.metering.usage import busy_share, unmanaged_usage
+from inference_operator.metering.usage import busy_share, unmanaged_usage, usage
+from inference_operator.scheduling.types import Usage
 from inference_operator.state.objects import Pod, PodPhase, Reading
 from inference_operator.state.power import Device, Drawn, PowerSample
 from inference_operator.state.runner import own_attempt
@@ -218,3 +219,7 @@ def test_nothing_is_known_of_the_first_answer() -> None:
 
 def test_a_batch_computes_all_the_time() -> None:
     assert busy_share(None, a_reading(progress=(1, 10))) == 1
+
+
+def test_a_node_of_which_only_one_is_known_is_not_used_otherwise() -> None:
+    assert usage({"a": 2.0}, {"b": 0.26}, GPU) == {"a": Usage(GPU, 2.0, 0.0), "b": Usage(GPU, 0.0, 0.3)}
