@@ -50,6 +50,7 @@ def stands(deadline_in: float | None, *, done_in: float | None = None, completed
         (60, None, None, Outlook.UNKNOWN),
         (60, 30, None, Outlook.ON_TIME),
         (60, 54, None, Outlook.ON_TIME),
+        (66, 60, None, Outlook.ON_TIME),
         (60, 55, None, Outlook.AT_RISK),
         (60, 90, None, Outlook.AT_RISK),
         (-1, None, None, Outlook.MISSED),

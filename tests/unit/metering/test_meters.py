@@ -223,3 +223,12 @@ def test_a_batch_computes_all_the_time() -> None:
 
 def test_a_node_of_which_only_one_is_known_is_not_used_otherwise() -> None:
     assert usage({"a": 2.0}, {"b": 0.26}, GPU) == {"a": Usage(GPU, 2.0, 0.0), "b": Usage(GPU, 0.0, 0.3)}
+
+
+def test_old_samples_are_thinned_out_now_and_then() -> None:
+    found: Drawn = ()
+    for number in range(2_000):
+        found = taken_in(found, PowerSample(NOW + timedelta(seconds=10 * number), 100.0 * number))
+
+    assert len(found) < 200
+    assert found[0].time == NOW

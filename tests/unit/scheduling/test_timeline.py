@@ -275,3 +275,15 @@ def test_what_is_displaced_is_put_elsewhere_before_what_comes_after_it() -> None
     schedule_ahead([long, short, later], [quick, slow])
 
     assert (long.start, short.start, later.start) == (0.0, 0.0, inf)
+
+
+def test_a_timeline_that_is_not_free_first_moves_without_another_being_lost() -> None:
+    requirements = Timelines([Timeline(), Timeline()])
+    asked = [("long", 20.0, 22.0), ("other", 10.0, 12.0), ("short", 5.0, 12.0), ("next", 6.0, 18.0), ("last", 7.0, 17.5)]
+    units = [SchedulingUnit(job_request(Key("n", n)), due, 0, [Candidate(requirements, took, 1.0)]) for n, took, due in asked]
+    schedule_ahead(units, [requirements])
+
+    # `short` takes the place of `long`, on the timeline that is free last.
+    assert {unit.key.key.name: unit.start for unit in units} == {
+        "long": inf, "other": 0.0, "short": 0.0, "next": 5.0, "last": 10.0,
+    }  # fmt: skip
