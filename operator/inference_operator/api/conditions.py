@@ -1,6 +1,7 @@
 """Conditions in the form of meta/v1: dated, found and read."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, NamedTuple
@@ -19,6 +20,7 @@ __all__ = [
     "Reason",
     "Truth",
     "UndatedCondition",
+    "calm",
     "dated",
     "find",
     "is_true",
@@ -85,3 +87,11 @@ def is_true(conditions: Iterable[Condition], kind: ConditionType) -> bool:
     """Whether a condition is there and True."""
     found = find(conditions, kind)
     return found is not None and found.status is Truth.TRUE
+
+
+def calm(condition: Condition, before: Sequence[Condition]) -> Condition:
+    """Keep the words of what waits for a place while status and reason stand: the nodes that they count change all the time."""
+    old = next((c for c in before if c.type == condition.type), None)
+    if old is None or condition.reason not in NO_PLACE or (old.status, old.reason) != (condition.status, condition.reason):
+        return condition
+    return replace(condition, message=old.message)

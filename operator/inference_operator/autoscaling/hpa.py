@@ -12,7 +12,7 @@ from inference_operator.settings import Settings
 from inference_operator.state.objects import Autoscaler, Job, MetricsApiState
 from inference_operator.state.observed import Observed
 from inference_operator.workers.actions import Action, ApplyAutoscaler, DeleteAutoscaler
-from inference_operator.workers.creation import create_retry_time
+from inference_operator.workers.creation import is_held_up
 from inference_operator.workers.pod import Manifest
 
 
@@ -39,8 +39,7 @@ def decide_hpa(
         if fault.reason in _PASSING and _ours(observed) is not None:
             return HpaDecision((), _following(observed, spec, no_place=no_place))
         return HpaDecision(removed(observed, fault.message), fault)
-    failure = observed.autoscaler_failure
-    held_up = failure is not None and create_retry_time(failure, settings) > now
+    held_up = is_held_up(observed.autoscaler_failure, settings, now)
     actions = () if held_up else _applied(observed, spec, settings)
     return HpaDecision(actions, _following(observed, spec, no_place=no_place))
 

@@ -39,7 +39,7 @@ class Watcher(Protocol):
 
 
 class SchedulingLoop:
-    """Needs in, answers out; at most one pass in `scheduling_interval_seconds`."""
+    """Requests in, decisions out; at most one pass in `scheduling_interval_seconds`."""
 
     def __init__(
         self, store: Store, pools: Pools, settings: Settings, clock: Clock, wake: Wake, watcher: Watcher | None = None

@@ -14,7 +14,7 @@ from inference_operator.state.request import job_request
 from inference_operator.state.runner import OwnPod
 from inference_operator.warmpools.eligibility import colocated_model_of, is_failing, pool_for
 from inference_operator.workers.attempts import Attempts, expected_end, is_lost, retry_time
-from inference_operator.workers.creation import create_retry_time
+from inference_operator.workers.creation import is_held_up
 from inference_operator.workers.options import nodes_of, planned_node
 from inference_operator.workers.resolve import ResolvedJob
 
@@ -52,8 +52,7 @@ def service_request(
 
 
 def _held_up(observed: Observed, resolved: ResolvedJob, settings: Settings, now: datetime) -> bool:
-    failure = observed.create_failure
-    return resolved.spec.suspend or (failure is not None and create_retry_time(failure, settings) > now)
+    return resolved.spec.suspend or is_held_up(observed.create_failure, settings, now)
 
 
 def _request(

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import datetime
 
-from inference_operator.api.conditions import NO_PLACE, Condition, ConditionType, Reason, dated, find
+from inference_operator.api.conditions import NO_PLACE, ConditionType, calm, dated, find
 from inference_operator.api.instants import shift
 from inference_operator.api.job_status import AttemptOutcome, InferenceJobStatus, ModelStatus, Outlook, Phase
 from inference_operator.autoscaling.hpa import decide_hpa, removed
@@ -94,7 +94,7 @@ def _settle(outcome: Outcome, observed: Observed, now: datetime) -> InferenceJob
     before = observed.job.status
     conditions = dated(outcome.conditions, before=before.conditions, generation=observed.job.generation, now=now)
     if _outlook(before) == _outlook(outcome.status):
-        conditions = tuple(_calm(c, before.conditions) for c in conditions)
+        conditions = tuple(calm(c, before.conditions) for c in conditions)
     kinds = (ConditionType.READY, ConditionType.SUSPENDED, ConditionType.SUCCEEDED)
     summary = next((found for kind in kinds if (found := find(conditions, kind)) is not None), None)
     return replace(
@@ -108,17 +108,6 @@ def _settle(outcome: Outcome, observed: Observed, now: datetime) -> InferenceJob
 
 def _outlook(status: InferenceJobStatus) -> Outlook | None:
     return status.deadline.outlook if status.deadline is not None else None
-
-
-# Reasons whose message counts things that move all the time: while reason and outlook stand, so does the message.
-_CALM = frozenset({Reason.NO_FREE_CAPACITY, Reason.NO_NODE_FITS})
-
-
-def _calm(condition: Condition, before: list[Condition]) -> Condition:
-    old = next((c for c in before if c.type == condition.type), None)
-    if old is None or condition.reason not in _CALM or (old.status, old.reason) != (condition.status, condition.reason):
-        return condition
-    return replace(condition, message=old.message)
 
 
 def _after_the_end(observed: Observed, now: datetime) -> Plan:

@@ -49,7 +49,7 @@ def _counted(observed: Observed, status: InferenceJobStatus) -> InferenceJobStat
     """How many of a service's workers still live, and answer."""
     if observed.job.spec is None or observed.job.spec.input is not None or status.replicas is None:
         return status
-    live = [pod for pod in observed.pods if not pod.terminal and not pod.deleting and pod.uid not in observed.lost]
+    live = observed.live
     return replace(status, replicas=len(live), ready_replicas=sum(map(is_running, live)))
 
 

@@ -60,7 +60,7 @@ class Replicas:
 def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now: datetime) -> Replicas:
     """Return the job's pods, sorted."""
     pods = sorted(observed.pods, key=lambda pod: pod.number)
-    live = [pod for pod in pods if not pod.terminal and not pod.deleting and pod.uid not in observed.lost]
+    live = sorted(observed.live, key=lambda pod: pod.number)
     current = tuple(pod for pod in live if pod.worker is not None and resolved.makes(pod.worker))
     stale = tuple(pod for pod in live if pod not in current)
     ended = tuple(pod for pod in pods if pod.terminal and not pod.deleting)

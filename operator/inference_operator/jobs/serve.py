@@ -33,7 +33,7 @@ from inference_operator.settings import Settings
 from inference_operator.state.observed import Observed
 from inference_operator.state.runner import is_running, own_attempt
 from inference_operator.workers.actions import Action, CreatePod, CreateService, DeletePod, WriteModelStatus
-from inference_operator.workers.creation import create_retry_time, create_worker
+from inference_operator.workers.creation import create_retry_time, create_worker, is_held_up
 from inference_operator.workers.pod_problems import out_of_reach, problem_of
 from inference_operator.workers.profiles import learned
 from inference_operator.workers.service import endpoint, service_manifest
@@ -85,10 +85,9 @@ def plan_serve(observed: Observed, service: ServiceState, decision: Decision | N
 def _actions(
     observed: Observed, service: ServiceState, decision: Decision | None, settings: Settings, now: datetime
 ) -> tuple[Action, ...]:
-    state, resolved, failure = service.replicas, service.resolved, observed.create_failure
+    state, resolved = service.replicas, service.resolved
     actions: list[Action] = []
-    held_up = failure is not None and create_retry_time(failure, settings) > now
-    if not observed.has_service and not held_up:
+    if not observed.has_service and not is_held_up(observed.create_failure, settings, now):
         actions.append(CreateService(service_manifest(observed.job), "the job has no Service"))
     if decision is not None and service.request is not None:
         for offset, (given, why) in enumerate(decision.explained[: state.missing]):

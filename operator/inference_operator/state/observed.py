@@ -57,6 +57,11 @@ class Observed:
         return reading.telemetry.model if reading is not None else None
 
     @property
+    def live(self) -> tuple[Pod, ...]:
+        """Workers that may still come to something."""
+        return _live(self.pods, self.lost)
+
+    @property
     def attempts(self) -> tuple[Attempt, ...]:
         """All attempts of a batch that are still to be seen."""
         own = tuple(own_attempt(pod) for pod in self.pods)
@@ -83,3 +88,12 @@ class PoolObserved:
     orphaned_tasks: tuple[tuple[Key, TaskId], ...] = ()
     create_failure: CreateFailure | None = None
     lost: frozenset[str] = frozenset()
+
+    @property
+    def live(self) -> tuple[Pod, ...]:
+        """Workers that may still come to something."""
+        return _live(self.pods, self.lost)
+
+
+def _live(pods: tuple[Pod, ...], lost: frozenset[str]) -> tuple[Pod, ...]:
+    return tuple(pod for pod in pods if not pod.terminal and not pod.deleting and pod.uid not in lost)

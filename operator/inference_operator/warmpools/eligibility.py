@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from inference_operator.api.conditions import ConditionType, Reason, Truth, find
+from inference_operator.api.conditions import NO_PLACE, ConditionType, Truth, find
 from inference_operator.api.instants import EARLIEST
 from inference_operator.api.job import Accelerator, Backend, InferenceJobSpec
 from inference_operator.api.job_status import InferenceJobStatus
@@ -21,8 +21,6 @@ from inference_operator.workers.pod import pool_pod
 from inference_operator.workers.resolve import Refusal, ResolvedJob, resolve
 from inference_operator.workers.template_hash import hash_of_all, template_hash, template_placement
 from inference_protocol.messages import TaskOrder
-
-_NO_ROOM = frozenset({Reason.NO_FREE_CAPACITY, Reason.NO_NODE_FITS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,4 +177,4 @@ def is_failing(model: Model) -> bool:
     if told is None or told.ready or ready is None or ready.status is not Truth.FALSE:
         return False
     # Where a warm worker finds no room the job's own would find none either, and the job is told what the pool waits for.
-    return ready.reason not in _NO_ROOM
+    return ready.reason not in NO_PLACE

@@ -4,14 +4,14 @@ A pool has as many workers as there are jobs that could use them, within its bou
 idle for as long as the model says. All of it follows from what is there: a new operator finds the pool as the old one left it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
 import msgspec
 
 from inference_operator.api import names
-from inference_operator.api.conditions import NO_PLACE, Condition, ConditionType, Reason, Truth, UndatedCondition, dated
+from inference_operator.api.conditions import ConditionType, Reason, Truth, UndatedCondition, calm, dated
 from inference_operator.api.instants import EARLIEST, shift
 from inference_operator.api.job import Backend
 from inference_operator.api.model import WarmPoolStatus
@@ -94,7 +94,7 @@ def plan_pool(
 
 def _stop_orphaned_tasks(observed: PoolObserved) -> list[StopTask]:
     """Others wait for a worker that does what nobody waits for."""
-    warm_workers = {pod.key: pod for pod in observed.pods if not pod.terminal and not pod.deleting and pod.uid not in observed.lost}
+    warm_workers = {pod.key: pod for pod in observed.live}
     found = (
         (warm_worker, task)
         for key, task in observed.orphaned_tasks
@@ -148,8 +148,8 @@ def _status(observed: PoolObserved, state: PoolState, decision: Decision | None,
     before = observed.model.status.warm_pool
     told = before.conditions if before is not None else []
     if not _is_undecided(state, decision):
-        ready = [_calm(found, told) for found in _ready(state, decision)]
-        told = list(dated(ready, before=told, generation=observed.model.generation, now=now))
+        fresh = dated(_ready(state, decision), before=told, generation=observed.model.generation, now=now)
+        told = [calm(condition, told) for condition in fresh]
     return WarmPoolStatus(workers=len(state.current), ready=state.ready, conditions=told)
 
 
@@ -165,14 +165,6 @@ def _ready(state: PoolState, decision: Decision | None) -> Iterator[UndatedCondi
 def _is_undecided(state: PoolState, decision: Decision | None) -> bool:
     """Whether the scheduler has yet to say if there is room. It answers within milliseconds; until then, what was told stands."""
     return decision is None and state.missing > 0 and state.refusal is None and state.fault is None
-
-
-def _calm(ready: UndatedCondition, told: Sequence[Condition]) -> UndatedCondition:
-    """Counts of nodes move all the time: while a pool waits for room for the same reason, so do the words stand."""
-    before = next((c for c in told if c.type == ready.type), None)
-    if before is None or ready.reason not in NO_PLACE or (before.status, before.reason) != (ready.status, ready.reason):
-        return ready
-    return ready._replace(message=before.message)
 
 
 def _why_not_more(state: PoolState, decision: Decision | None) -> Fault | None:

@@ -59,7 +59,7 @@ def pool_state(observed: PoolObserved, demand: PoolDemand, settings: Settings, n
     """Judge a pool by what is observed of it. Without a pool, all its workers are stale."""
     resolved = resolve_pool(observed.model, settings)
     refusal, pool = (resolved, None) if isinstance(resolved, Refusal) else (None, resolved)
-    live = [p for p in observed.pods if not p.terminal and not p.deleting and p.uid not in observed.lost]
+    live = observed.live
     current = tuple(p for p in live if pool is not None and p.worker is not None and pool.makes(p.worker))
     ended = tuple(sorted((p for p in observed.pods if p.terminal and not p.deleting), key=lambda p: p.number))
     busy = demand.count + sum(observed.tasks.values())

@@ -50,6 +50,11 @@ def create_retry_time(failure: CreateFailure, settings: Settings) -> datetime:
     return shift(failure.time, wait)
 
 
+def is_held_up(failure: CreateFailure | None, settings: Settings, now: datetime) -> bool:
+    """Whether the API server has refused something so recently that it is not tried again yet."""
+    return failure is not None and create_retry_time(failure, settings) > now
+
+
 def assumed(key: Key, requests: Amounts, worker: Worker, now: datetime) -> Pod:
     """What stands for a pod until the API server has shown it: that its place is taken."""
     return Pod(

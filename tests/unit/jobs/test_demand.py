@@ -12,11 +12,11 @@ from inference_operator.api.job import Accelerator, Input, Resources, Serve, Tol
 from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, InferenceJobStatus, ProgressStatus
 from inference_operator.api.model import AcceleratorResources
 from inference_operator.api.quantity import parse_quantity
-from inference_operator.jobs.demand import create_retry_time
 from inference_operator.settings import AcceleratorClass, Settings
 from inference_operator.state.objects import Job, PodPhase
 from inference_operator.state.observed import Observed
 from inference_operator.state.request import job_request
+from inference_operator.workers.creation import create_retry_time
 from inference_operator.workers.options import items_left, worker_resources
 from tests.builders import (
     GPU,
