@@ -22,6 +22,7 @@ class Load:
         self.faults: list[str] = []
         self._url = url
         self._body = body
+        self._counting = threading.Event()
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._threads = [threading.Thread(target=self._ask, daemon=True) for _ in range(callers)]
@@ -29,6 +30,10 @@ class Load:
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
+
+    def count(self) -> None:
+        """Count the faults of requests that begin from now on; one that began before may still end in a fault, seconds later."""
+        self._counting.set()
 
     def stop(self) -> None:
         self._stop.set()
@@ -38,6 +43,7 @@ class Load:
     def _ask(self) -> None:
         while not self._stop.is_set():
             request = urllib.request.Request(self._url, self._body, {"Content-Type": "application/json"})
+            counts = self._counting.is_set()
             try:
                 with urllib.request.urlopen(request, timeout=10) as response:
                     ok = "outputs" in json.load(response)
@@ -45,7 +51,7 @@ class Load:
                     self.answered += ok
             except OSError as error:
                 with self._lock:
-                    self.faults.append(repr(error))
+                    self.faults += [repr(error)] * counts
 
 
 @contextmanager
@@ -57,7 +63,7 @@ def load(kube: Kubectl, name: str) -> Iterator[Load]:
     try:
         wait_for(lambda: running.answered > 20, "the load runs")
         # kube-proxy opens a new Service a moment after its pods are ready; from here on nothing may be refused.
-        running.faults.clear()
+        running.count()
         yield running
         before = running.answered
         wait_for(lambda: running.answered > before + 20, "the load runs on")
