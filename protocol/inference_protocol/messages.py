@@ -151,7 +151,8 @@ class ModelFacts(_Record, frozen=True):
 
     `digest` is the verified file's; `variant` that of the INT8 variant which runs in its place; `backend` is what computed.
     `device_bytes` is what loading and warming it took of its device's memory, `device_free_bytes` what the device then had left;
-    both are 0 where it runs on CPUs, or where no driver tells.
+    both are 0 where it runs on CPUs, or where no driver tells. `not_batched_because` says why requests do not share a run; it is
+    empty where they do.
     """
 
     digest: Digest
@@ -165,6 +166,7 @@ class ModelFacts(_Record, frozen=True):
     backend: Backend = "onnx"
     device_bytes: Count = 0
     device_free_bytes: Count = 0
+    not_batched_because: Annotated[str, msgspec.Meta(max_length=512)] = ""
 
 
 # A sketch clamps what it records to about 1,100 buckets (`inference_protocol.sketch`): more are no sketch.

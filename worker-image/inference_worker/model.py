@@ -21,6 +21,7 @@ from inference_worker.threads import in_thread
 from inference_worker.warmup import Warm, warm_up
 
 _ROWS_LIMIT_BYTES = 1 << 30
+_WHY_LETTERS = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Model:
     @property
     def batches(self) -> bool:
         """Whether requests may share a run."""
-        return self.warm.layout.outputs is not None and self.max_rows > 1
+        return self.warm.layout.joins and self.max_rows > 1
 
     async def retire(self) -> None:
         """Answer what is there, then free the model. New requests go elsewhere by now."""
@@ -79,7 +80,7 @@ class Model:
 
 def padding(engine: Engine, warm: Warm) -> Callable[[int], int]:
     """How many rows a run gets of so many: on a device other than a CPU one that it was warmed for."""
-    if on_cpu(engine) or warm.layout.outputs is None:
+    if on_cpu(engine) or not warm.layout.joins:
         return lambda rows: rows
     return Padding(warm.profile, warm.switch_seconds)
 
@@ -122,6 +123,7 @@ def load(
         backend=config.backend,
         device_bytes=max(0, before.free - after.free) if before is not None and after is not None else 0,
         device_free_bytes=after.free if after is not None else 0,
+        not_batched_because=warm.layout.why[:_WHY_LETTERS],
     )
     return Loaded(source, engine, warm, facts)
 

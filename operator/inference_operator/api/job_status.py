@@ -138,6 +138,9 @@ class ModelStatus:
     variant_digest: Annotated[Digest | None, Field(description="sha256 of the INT8 variant that ran in its place.")] = None
     backend: Annotated[Backend | None, Field(description="What computes it.")] = None
     backend_reason: Annotated[ShortText | None, Field(description="Why that back end.")] = None
+    not_batched_because: Annotated[
+        Message | None, Field(description="Why requests do not share a run; absent where they do, or before the model is loaded.")
+    ] = None
 
 
 @api_type()

@@ -120,6 +120,7 @@ def model_status(source: ModelSource, choice: BackendChoice, facts: ModelFacts |
     known = before if before is not None and (before.name, before.version) == (source.name, source.version) else None
     digest = facts.digest if facts is not None else known.digest if known is not None else None
     variant = facts.variant if facts is not None else known.variant_digest if known is not None else None
+    alone = facts.not_batched_because or None if facts is not None else known.not_batched_because if known is not None else None
     return ModelStatus(
         name=source.name,
         version=source.version,
@@ -128,6 +129,7 @@ def model_status(source: ModelSource, choice: BackendChoice, facts: ModelFacts |
         variant_digest=variant if source.quantization is not None else None,
         backend=choice.backend,
         backend_reason=choice.reason,
+        not_batched_because=alone,
     )
 
 

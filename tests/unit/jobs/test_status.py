@@ -125,6 +125,14 @@ def test_a_model_is_verified_when_the_digest_asked_for_was_found() -> None:
     assert not model_status(ASKED, CHOICE, None, None).verified
 
 
+def test_why_requests_do_not_share_a_run_is_told_and_kept() -> None:
+    status = model_status(ASKED, CHOICE, msgspec.structs.replace(a_fact(), not_batched_because="it mixes its rows"), None)
+
+    assert status.not_batched_because == "it mixes its rows"
+    assert model_status(ASKED, CHOICE, None, status).not_batched_because == "it mixes its rows"
+    assert model_status(ASKED, CHOICE, a_fact(), status).not_batched_because is None
+
+
 def test_the_variant_that_ran_is_told_beside_the_file_that_was_verified() -> None:
     asked = msgspec.structs.replace(ASKED, quantization=Quantization(method="dynamic", evaluation_uri="pvc://rows/e.npy"))
     fact = msgspec.structs.replace(a_fact(), variant=OTHER_DIGEST)

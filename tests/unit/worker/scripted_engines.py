@@ -24,7 +24,7 @@ _PATIENCE_SECONDS = 20.0
 # Longer than any caller waits: a run that nobody lets go must not seem to have ended by itself.
 _HELD_SECONDS = 60.0
 ROWS = Layout({"x": 0}, {"y": 0})
-ALONE = Layout({"x": 0}, None, "it is told so")
+ALONE = Layout({"x": 0}, {"y": 0}, "it is told so")
 
 
 def spec(name: str = "x", shape: tuple[int | None, ...] = (None, 2), axis: int | None = 0, datatype: str = "FP32") -> TensorSpec:
@@ -53,10 +53,13 @@ class Formula:
 
     def run(self, feeds: Tensors, wanted: tuple[str, ...] = (), cancellation: Cancellation | None = None) -> dict[str, Tensor]:
         first = self.inputs[0]
-        self.sizes.append(feeds[first.name].shape[first.batch_axis or 0])
+        self.sizes.append((feeds[first.name].shape or (1,))[first.batch_axis or 0])
         answer = self._compute(**feeds)
         found = answer if isinstance(answer, dict) else {"y": answer}
         return {name: found[name] for name in wanted or found}
+
+    def mixes(self, inputs: tuple[TensorSpec, ...]) -> str:
+        return ""
 
     def close(self) -> None:
         pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,8 +32,6 @@ from tests.unit.worker.conftest import STEADY, answering, saying
 from tests.unit.worker.scripted_engines import ALONE, FLAT, ROWS, Formula, doubled, spec
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from inference_worker.engines.engine import Engine
 
 CPU = ("CPUExecutionProvider",)
@@ -108,6 +107,7 @@ def test_each_batch_size_gives_every_row_when_sizes_change_in_between(root: Path
         assert np.allclose(answers_in(volume / "out")["y"], bare(models.matmul(), x=x)[0], rtol=1e-5)
 
 
+TESTS = Path(__file__).resolve().parents[2]
 FREE = Warm(ROWS, LatencyProfile(FLAT), None, inline=False, threads=1)
 
 
@@ -260,10 +260,22 @@ def test_texts_go_through_a_batch_unchanged(root: Path, text: str) -> None:
 
 @pytest.mark.parametrize("name", ["column_sums", "grand_total"])
 @pytest.mark.parametrize("batch", [1, 3])
-def test_an_output_without_a_row_for_each_item_is_refused_in_words(root: Path, volume: Path, name: str, batch: int) -> None:
-    np.save(volume / "in.npy", some_rows(6, 2))
+def test_a_model_whose_answers_have_no_rows_is_run_item_by_item(root: Path, volume: Path, name: str, batch: int) -> None:
+    x = some_rows(6, 2)
+    np.save(volume / "in.npy", x)
+    data = getattr(models, name)()
 
-    error = refusal(a_task(root, getattr(models, name)(), batch=batch, input_uri="pvc://data/in.npy", output_uri=OUT))
+    a_task(root, data, batch=batch, input_uri="pvc://data/in.npy", output_uri=OUT).run()
+
+    (answers,) = answers_in(volume / "out").values()
+    assert np.allclose(answers, x if name == "column_sums" else x.sum(axis=1), rtol=1e-6)
+
+
+def test_an_answer_without_a_row_for_each_of_so_many_items_is_refused_in_words(root: Path, volume: Path) -> None:
+    np.save(volume / "in.npy", some_rows(6, 2))
+    engine = Formula(lambda x: x.sum(axis=0), outputs=(spec("y", (2,), None),), rows=3)
+
+    error = refusal(a_task(root, engine, input_uri="pvc://data/in.npy", output_uri=OUT))
 
     assert error.permanent and "no row per item" in error.message and "serve" in error.message
 
@@ -285,12 +297,17 @@ def test_lines_that_disagree_about_what_they_share_are_refused(root: Path) -> No
     assert error.reason is WorkerReason.INPUT_INVALID and "'factor'" in error.message and "shared" in error.message
 
 
-def test_a_model_whose_inputs_count_nothing_can_only_be_served(root: Path) -> None:
-    engine = Formula(lambda factor: {"y": factor}, inputs=(spec("factor", (), None),))
+def test_a_model_whose_inputs_count_nothing_is_run_over_whole_requests(root: Path, volume: Path) -> None:
+    engine = Formula(lambda factor: {"y": factor * 2}, inputs=(spec("factor", (), None),), outputs=(spec("y", (), None),))
+    square = (TESTS / "models" / "square.onnx").read_bytes()
+    squares = np.random.default_rng(1).random((3, 4, 4)).astype(np.float32)
+    np.save(volume / "in.npy", squares)
 
-    error = refusal(a_task(root, engine, input_data="3"))
+    lines = a_task(root, engine, input_data="3\n4").run()
+    a_task(root, square, batch=2, input_uri="pvc://data/in.npy", output_uri=OUT).run()
 
-    assert error.reason is WorkerReason.INPUT_INVALID and "'factor'" in error.message and "serve" in error.message
+    assert [json.loads(line)["y"] for line in (lines or "").splitlines()] == [6, 8]
+    assert np.allclose(answers_in(volume / "out")["y"], np.stack([each @ each for each in squares]), rtol=1e-5)
 
 
 def test_a_shared_scalar_stays_a_scalar(root: Path, volume: Path) -> None:

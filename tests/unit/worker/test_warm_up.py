@@ -12,7 +12,8 @@ from inference_worker import warmup
 from inference_worker.engines.engine import Engine
 from inference_worker.engines.onnx import OnnxEngine
 from inference_worker.errors import WorkerError
-from inference_worker.warmup import Warm, buckets, sample_of, understood, warm_up
+from inference_worker.probe import sample_of, understood
+from inference_worker.warmup import Warm, buckets, warm_up
 from tests.process import models
 from tests.unit.worker.conftest import STEADY
 from tests.unit.worker.scripted_engines import Clock, Formula, Scripted, doubled, spec
@@ -20,8 +21,8 @@ from tests.unit.worker.scripted_engines import Clock, Formula, Scripted, doubled
 
 def layout_of(engine: Engine) -> tuple[object, str]:
     """Where the rows of the answers are, and why not."""
-    layout = understood(engine, sample_of(engine.inputs, 1))
-    return layout.outputs, layout.why
+    layout = understood(engine, sample_of(engine.inputs, 1), 1)
+    return layout.outputs if layout.joins else None, layout.why
 
 
 def real(data: bytes) -> OnnxEngine:
@@ -212,7 +213,7 @@ def test_no_memory_for_a_single_row_is_an_error_with_a_way_out() -> None:
 def test_a_model_that_refuses_zeros_is_ready_without_batches_and_without_a_rate() -> None:
     warm = warm_up(Scripted(faults=lambda _: ValueError("division by zero rows")), 2)
 
-    assert warm.layout.outputs is None and "division by zero rows" in warm.layout.why
+    assert warm.layout.outputs == {"y": None} and "division by zero rows" in warm.layout.why
     assert (warm.items_per_second, warm.shape, warm.inline, warm.threads) == (None, None, False, 1)
 
 
@@ -222,7 +223,7 @@ def test_a_model_of_so_many_rows_is_run_with_just_those() -> None:
     warm = warm_up(engine, 8)
 
     assert set(engine.sizes) == {5} and list(warm.profile.measured) == [5]
-    assert warm.layout.outputs is None and "exactly 5 rows" in warm.layout.why
+    assert not warm.layout.joins and "exactly 5 rows" in warm.layout.why
 
 
 def placed(seconds: dict[int, float], *, cpus: int = 1) -> Warm:

@@ -18,7 +18,8 @@ _DOWNLOAD_LIMIT_BYTES = 1 << 30
 
 def open_input(task: BatchTask, specs: Sequence[TensorSpec], root: Path) -> Items:
     """The items of a task for a model with inputs `specs`. Raises WorkerError."""
-    _require_items(specs)
+    if not specs:
+        raise invalid("the model has no inputs, so there is nothing to run it over; serve it instead")
     if task.input_data is not None:
         if task.input_format not in ("auto", "jsonl"):
             raise invalid(f"input.data is JSON lines, not {task.input_format}; leave input.format out")
@@ -51,17 +52,6 @@ def identity(task: BatchTask) -> str:
 def _written_path(task: BatchTask) -> Path:
     """The input's path as it is written, without what a URL may have behind it."""
     return Path(urlsplit(task.input_uri or "").path)
-
-
-def _require_items(specs: Sequence[TensorSpec]) -> None:
-    """Raise WorkerError INPUT_INVALID for a model that can't be run over a list of items."""
-    if not specs:
-        raise invalid("the model has no inputs, so there is nothing to run it over; serve it instead")
-    if all(spec.batch_axis is None for spec in specs):
-        names = ", ".join(repr(spec.name) for spec in specs)
-        raise invalid(
-            f"no input ({names}) has a dimension that counts items, so this model can't be run over a list of items; serve it"
-        )
 
 
 def _download(uri: str, task: BatchTask, root: Path) -> Path:

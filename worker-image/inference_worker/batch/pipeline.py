@@ -35,13 +35,16 @@ class Segment:
 class Pipeline:
     """Runs items in batches of `size`. Raises what the engine raises, with the number of the item at fault in `first`."""
 
-    def __init__(self, engine: Engine, layout: Layout, items: Items, *, size: int, check: Callable[[Tensors, int], None]) -> None:
-        """`check` looks at feeds before they run: (feeds, number of their first item)."""
+    def __init__(
+        self, engine: Engine, layout: Layout, items: Items, *, size: int, check: Callable[[Tensors, int], None], whole: bool = False
+    ) -> None:
+        """`check` looks at feeds before they run: (feeds, number of their first item). `whole` items are run as they are."""
         self._engine = engine
         self._layout = layout
         self._items = items
         self._size = size
         self._check = check
+        self._whole = whole
         self._execution = Execution(engine, layout)
         self._ceilings = MemoryCeilings()
         self._batch_seconds: float | None = None
@@ -84,7 +87,7 @@ class Pipeline:
     def _run(self, feeds: Tensors, start: int, end: int, stopped: Callable[[], bool]) -> Segment:
         answers: list[Tensors] = []
         timings: list[tuple[int, float]] = []
-        run = self._engine.run if self._engine.rows is None else self._fixed
+        run = self._one_whole if self._whole else self._engine.run if self._engine.rows is None else self._fixed
         part, size, clock = self._layout.part, self._size, time.perf_counter
         # For models that take microseconds each line in this loop counts.
         count, first, last = end - start, 0, 0
@@ -104,6 +107,9 @@ class Pipeline:
             self.first = start + first
         return Segment(start, start + last, answers, timings)
 
+    def _one_whole(self, batch: Tensors) -> Tensors:
+        return self._engine.run({name: array[0] for name, array in batch.items()})
+
     def _fixed(self, batch: Tensors) -> Tensors:
         """For models that take exactly so many rows: the last batch is filled up, and its answer cut."""
         assert self._engine.rows is not None
@@ -111,14 +117,13 @@ class Pipeline:
         short = self._engine.rows - rows
         if not short:
             return self._engine.run(batch)
-        answers = self._engine.run(self._layout.padded(batch, short))
-        return {name: array[:rows] if array.ndim else array for name, array in answers.items()}
+        return self._layout.answer(self._engine.run(self._layout.padded(batch, short)), 0, rows)
 
     def _smaller(self, batch: Tensors, rows: int) -> Tensors:
         """A batch that found no memory, in parts that do; later batches are made smaller from the start."""
         bucket = self._layout.bucket(batch, ())
         self._ceilings.failed(bucket, rows, time.monotonic())
-        if rows == 1 or self._layout.outputs is None:
+        if rows == 1 or not self._layout.joins:
             raise MemoryError("not even a single item fits")
         limit = self._ceilings.limit(bucket, rows, time.monotonic())
         report = self._execution.run([batch], [rows], (), limit, Cancellation())

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +24,11 @@ from inference_worker.batch import encoding, inputs
 from inference_worker.batch.items import Items, invalid, refuse_non_finite
 from inference_worker.batch.output import Header, Output, StoppedError
 from inference_worker.batch.pipeline import Pipeline, Segment, columns
-from inference_worker.batching.rows import Layout, layout_of
-from inference_worker.engines.engine import Engine, EngineUnavailableError, Tensors
+from inference_worker.batching.rows import Layout, fixed_axes, layout_of, located
+from inference_worker.engines.engine import Engine, EngineUnavailableError, Tensors, TensorSpec
 from inference_worker.errors import WorkerError
-from inference_worker.warmup import Warm, understood
+from inference_worker.probe import understood
+from inference_worker.warmup import Warm
 
 # Committing costs two syncs; what a kill may cost is work since the last one. A second of either is a fair price.
 _COMMIT_SECONDS = 1.0
@@ -62,6 +64,10 @@ class Task:
         self.progress: Progress | None = None
         self.compute_seconds = 0.0
         self._axes: dict[str, int] = {}
+        specs = located(engine.inputs, warm.layout) if warm is not None else engine.inputs
+        # Where no input has an axis of rows, an item is all that a request would hold.
+        self._whole = bool(specs) and all(spec.batch_axis is None for spec in specs)
+        self._specs = tuple(_listed(spec) for spec in specs) if self._whole else specs
         model = config.model
         self._items = metrics.items_total.labels(config.namespace, counted_for or config.job, model.name, model.version)
 
@@ -71,7 +77,7 @@ class Task:
 
     def run(self) -> str | None:
         """Run to the end, or to `stop`. Returns inline answers when the task names no output. Raises WorkerError."""
-        items = inputs.open_input(self._task, self._engine.inputs, self._root)
+        items = inputs.open_input(self._task, self._specs, self._root)
         if self._task.output_uri is None:
             return self._run_inline(items)
         suffix = ".jsonl" if inputs.wants_lines(self._task) else ".npz"
@@ -166,10 +172,12 @@ class Task:
             return
         check = _nothing if self._task.allow_non_finite else self._refuse_non_finite
         layout, size = self._plan(items, start)
-        self._axes = dict(layout.outputs or {})
-        pipeline = Pipeline(self._engine, layout, items, size=size, check=check)
+        self._axes = {name: axis or 0 for name, axis in layout.outputs.items()}
+        rowless = frozenset(name for name, axis in layout.outputs.items() if axis is None) if size == 1 else frozenset()
+        pipeline = Pipeline(self._engine, layout, items, size=size, check=check, whole=self._whole)
         try:
-            for segment in pipeline.segments(start, self._stop.is_set):
+            for run in pipeline.segments(start, self._stop.is_set):
+                segment = _with_rows(run, rowless) if rowless else run
                 _require_rows(segment, self._axes)
                 for count, seconds in segment.timings:
                     self.sketch.record(seconds, weight=count)
@@ -187,7 +195,7 @@ class Task:
             raise WorkerError(WorkerReason.INTERNAL, f"the model failed at item {pipeline.first}: {error}") from error
 
     def _refuse_non_finite(self, feeds: Tensors, first: int) -> None:
-        refuse_non_finite(feeds, first, self._engine.inputs)
+        refuse_non_finite(feeds, first, self._specs)
 
     def _plan(self, items: Items, start: int) -> tuple[Layout, int]:
         """How items go together, and how many: always the job's own number, although fewer may be quicker.
@@ -196,12 +204,15 @@ class Task:
         """
         engine, warm = self._engine, self._warm
         if engine.rows is not None:
-            return layout_of(engine.inputs, None), engine.rows
-        if warm is not None and warm.layout.outputs is not None:
-            return warm.layout, self._config.batch_size
-        # The warm-up's zeros told nothing; a real item may.
-        layout = understood(engine, items.rows(start, start + 1))
-        return layout, self._config.batch_size if layout.outputs is not None else 1
+            return layout_of(engine.inputs, fixed_axes(engine.outputs, engine.rows), "it takes so many rows a run"), engine.rows
+        if self._whole:
+            return layout_of(self._specs, dict.fromkeys(spec.name for spec in engine.outputs), "it has no rows"), 1
+        if warm is not None and any(axis is not None for axis in warm.layout.outputs.values()):
+            layout = warm.layout
+        else:
+            # The warm-up's zeros told nothing; a real item may.
+            layout = understood(engine, items.rows(start, start + 1))
+        return layout, self._config.batch_size if layout.joins else 1
 
     def _encode(self, segments: list[Segment], items: Items, start: int, end: int) -> bytes:
         answers = columns(segments, self._axes)
@@ -216,6 +227,19 @@ class Task:
 
 def _nothing(feeds: Tensors, first: int) -> None:
     """All values are welcome."""
+
+
+def _listed(spec: TensorSpec) -> TensorSpec:
+    """An input with an axis of items in front."""
+    return replace(spec, shape=(None, *spec.shape), batch_axis=0, names=(None, *spec.names))
+
+
+def _with_rows(segment: Segment, rowless: frozenset[str]) -> Segment:
+    """The segment, whose batches are of one item each, with a row in the outputs that have none."""
+    answers: list[Tensors] = [
+        {name: array[None] if name in rowless else array for name, array in batch.items()} for batch in segment.answers
+    ]
+    return replace(segment, answers=answers)
 
 
 def _require_rows(segment: Segment, axes: dict[str, int]) -> None:

@@ -59,7 +59,7 @@ class Batcher:
         self._closed = False
         self._threads = threads
         self._inline = warm if inline else None
-        self._max_rows = max_rows if layout.outputs is not None else _ANY
+        self._max_rows = max_rows if layout.joins else _ANY
         self._forecast = Forecast(profile, max_rows=self._max_rows, runners=threads, warm=warm)
         self._feedback = Feedback(self._forecast, self.breaker, self.ceilings, self.counts, on_hopeless)
         self._execution = Execution(engine, layout, pad=pad)

@@ -41,7 +41,7 @@ class Execution:
         self._engine = engine
         self._layout = layout
         self._pad = pad
-        self.joins = layout.outputs is not None
+        self.joins = layout.joins
 
     def run(
         self, members: Sequence[Tensors], rows: Sequence[int], wanted: tuple[str, ...], limit: int, cancellation: Cancellation
@@ -83,7 +83,7 @@ class Execution:
         report: Report,
     ) -> list[Answer]:
         layout = self._layout
-        if layout.outputs is None:
+        if not layout.joins:
             (feeds,) = members
             try:
                 return [self._timed(feeds, rows[0], wanted, cancellation, report)]

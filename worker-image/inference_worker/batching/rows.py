@@ -5,11 +5,11 @@ input (a sampling rate, say) is shared, so only requests with the same value go 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from inference_worker.engines.engine import Tensor, Tensors, TensorSpec
+from inference_worker.engines.engine import Tensor, Tensors, TensorSpec, fixed_axis
 
 Bucket = tuple[object, ...]
 """What requests must have in common to share a run: trailing shapes, shared values, outputs wanted."""
@@ -19,11 +19,20 @@ _SHARED_LIMIT_BYTES = 256
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the rows are. `outputs` maps every output to its batch axis; None when the model can't batch, and `why` says why."""
+    """Where the rows are, and whether those of several requests may share a run.
+
+    `inputs` and `outputs` map each tensor to its axis of rows; None for one that has none, or where nobody could find out.
+    `why` says why each request gets a run of its own; empty where they share.
+    """
 
     inputs: Mapping[str, int | None]
-    outputs: Mapping[str, int] | None
+    outputs: Mapping[str, int | None]
     why: str = ""
+
+    @property
+    def joins(self) -> bool:
+        """Whether rows of several requests may share a run."""
+        return not self.why
 
     def rows(self, feeds: Tensors) -> int:
         """Rows of one request. Raises ValueError when its inputs disagree."""
@@ -49,7 +58,7 @@ class Layout:
                 parts.append(array.shape[1:])
             elif axis is not None:
                 parts.append(array.shape[:axis] + array.shape[axis + 1 :])
-            elif self.outputs is None:
+            elif self.why:
                 parts.append(array.shape)
             elif array.nbytes <= _SHARED_LIMIT_BYTES and array.dtype.kind != "O":
                 parts.append((array.shape, array.tobytes()))
@@ -68,41 +77,52 @@ class Layout:
 
     def part(self, feeds: Tensors, start: int, end: int) -> Tensors:
         """Rows start..end of feeds."""
-        return {name: feeds[name] if axis is None else _cut(feeds[name], axis, start, end) for name, axis in self.inputs.items()}
+        return {name: _cut(feeds[name], axis, start, end) for name, axis in self.inputs.items()}
 
     def padded(self, feeds: Tensors, short: int) -> Tensors:
         """Repeat the last row `short` times, for devices that pay dearly for every new shape."""
         return {name: feeds[name] if axis is None else _repeat_last(feeds[name], axis, short) for name, axis in self.inputs.items()}
 
     def answer(self, answers: Tensors, start: int, end: int) -> dict[str, Tensor]:
-        """Rows start..end of answers."""
+        """Rows start..end of answers; an output without rows goes whole."""
         axes = self.outputs
-        assert axes is not None, "a model that can't batch has no parts"
         return {name: _cut(array, axes[name], start, end) for name, array in answers.items()}
 
     def assembled(self, parts: Sequence[Tensors]) -> dict[str, Tensor]:
-        """Answers of consecutive runs as one."""
-        axes = self.outputs
-        assert axes is not None, "a model that can't batch has no parts"
-        return {name: np.concatenate([part[name] for part in parts], axis=axes[name]) for name in parts[0]}
+        """Answers of consecutive runs as one, for a layout that joins."""
+        return {name: np.concatenate([part[name] for part in parts], axis=self.outputs[name] or 0) for name in parts[0]}
 
     def count(self, answers: Tensors) -> int | None:
-        """Rows that an answer has; None when its outputs disagree."""
-        axes = self.outputs
-        assert axes is not None, "a model that can't batch has no parts"
-        sizes = {array.shape[axes[name]] if array.ndim > axes[name] else -1 for name, array in answers.items()}
+        """Rows that an answer has, for a layout that joins; None when its outputs disagree."""
+        sizes = {_size(array, self.outputs[name] or 0) for name, array in answers.items()}
         return sizes.pop() if len(sizes) == 1 else None
 
 
-def layout_of(inputs: Sequence[TensorSpec], outputs: Mapping[str, int] | None, why: str = "") -> Layout:
+def layout_of(inputs: Sequence[TensorSpec], outputs: Mapping[str, int | None], why: str = "") -> Layout:
     """The layout of a model by its specs."""
     return Layout({spec.name: spec.batch_axis for spec in inputs}, outputs, why)
 
 
-def _cut(array: Tensor, axis: int, start: int, end: int) -> Tensor:
+def fixed_axes(outputs: Sequence[TensorSpec], rows: int) -> dict[str, int | None]:
+    """The axes of rows in the answers of a model that takes exactly so many a run."""
+    return {spec.name: fixed_axis(spec, rows) for spec in outputs}
+
+
+def located(inputs: Sequence[TensorSpec], layout: Layout) -> tuple[TensorSpec, ...]:
+    """The inputs, with the axes of rows that were found."""
+    return tuple(replace(spec, batch_axis=layout.inputs[spec.name]) for spec in inputs)
+
+
+def _cut(array: Tensor, axis: int | None, start: int, end: int) -> Tensor:
     if axis == 0:
         return array[start:end]
+    if axis is None:
+        return array
     return array[(slice(None),) * axis + (slice(start, end),)]
+
+
+def _size(array: Tensor, axis: int) -> int:
+    return array.shape[axis] if array.ndim > axis else -1
 
 
 def _repeat_last(array: Tensor, axis: int, times: int) -> Tensor:

@@ -18,8 +18,9 @@ _FREE_SIZE = 1
 class TensorSpec:
     """A model's input or output. `shape` has None where a size is free; `dtype` is object for BYTES (strings).
 
-    `batch_axis` is an input's axis that counts rows; None for one that all rows of a batch share (a sampling rate, say). Outputs
-    say nothing by it: where their rows are is seen at warm-up.
+    `batch_axis` is an input's axis that counts rows; None for one that all rows of a batch share (a sampling rate, say). It is
+    what the shapes suggest: `probe.py` finds out what is so, and where the rows of the outputs are. `names` are those of free
+    sizes, where the file gives them; equal names are equal sizes.
     """
 
     name: str
@@ -27,6 +28,7 @@ class TensorSpec:
     dtype: np.dtype[Any]
     shape: tuple[int | None, ...]
     batch_axis: int | None = 0
+    names: tuple[str | None, ...] = ()
 
     @property
     def wire_shape(self) -> list[int]:
@@ -77,6 +79,10 @@ class Engine(Protocol):
     platform: str
     rows: int | None
 
+    def mixes(self, inputs: tuple[TensorSpec, ...]) -> str:
+        """Why rows on the axes of `inputs` must not share a run, by the graph alone; empty where that shows no reason."""
+        ...
+
     @property
     def problem(self) -> str | None:
         """Why the engine can't compute just now, in words; None while it can."""
@@ -110,17 +116,24 @@ def process_memory_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def zeros_of(spec: TensorSpec, rows: int) -> Tensor:
-    """Zeros that fit an input, with `rows` rows; other free sizes are 1. Strings are empty."""
-    sizes = [rows if i == spec.batch_axis and d is None else _FREE_SIZE if d is None else d for i, d in enumerate(spec.shape)]
+def zeros_of(spec: TensorSpec, rows: int, length: int = _FREE_SIZE) -> Tensor:
+    """Zeros that fit an input, with `rows` rows; other free sizes are `length`. Strings are empty."""
+    sizes = [rows if i == spec.batch_axis and d is None else length if d is None else d for i, d in enumerate(spec.shape)]
     if spec.dtype.kind == "O":
         return np.full(sizes, "", dtype=object)
     return np.zeros(sizes, dtype=spec.dtype)
 
 
 def counted(specs: tuple[TensorSpec, ...]) -> tuple[tuple[TensorSpec, ...], int | None]:
-    """The inputs, and the rows that a run must have. Where nothing is free, a fixed first dimension is taken for the rows."""
-    if not specs or any(spec.batch_axis is not None for spec in specs):
+    """The inputs, and the rows that a run must have: where no axis may count rows, a fixed first dimension is taken for them."""
+    sizes = [size for spec in specs for size in spec.shape[:1] if size is not None]
+    if not sizes or any(spec.batch_axis is not None for spec in specs):
         return specs, None
-    rows = next((size for spec in specs for size in spec.shape[:1] if size is not None), 1)
-    return tuple(replace(spec, batch_axis=0 if spec.shape[:1] == (rows,) else None) for spec in specs), rows
+    return tuple(replace(spec, batch_axis=fixed_axis(spec, sizes[0])) for spec in specs), sizes[0]
+
+
+def fixed_axis(spec: TensorSpec, rows: int) -> int | None:
+    """The axis of rows of a tensor whose model takes exactly so many a run: the first, else the only one of that size."""
+    if spec.shape[:1] in ((rows,), (None,)):
+        return 0
+    return spec.shape.index(rows) if spec.shape.count(rows) == 1 else None

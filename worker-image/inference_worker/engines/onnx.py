@@ -20,8 +20,10 @@ from inference_worker.engines.engine import (
     process_memory_bytes,
 )
 from inference_worker.engines.graph_cache import GraphCache, cache_for
+from inference_worker.engines.mixing import Graph
 from inference_worker.engines.opening import Opening
 from inference_worker.errors import WorkerError
+from inference_worker.row_axes import candidates
 
 # Beside ORT_DISABLE_TELEMETRY, which the package sets: nothing about models or data leaves a worker.
 ort.disable_telemetry_events()
@@ -77,14 +79,15 @@ class OnnxEngine:
                 f"{promised} was asked for, but the runtime fell back to {self.provider}; is the device's driver in the pod?",
             )
         try:
-            nodes = self._session.get_inputs()
-            symbol = _batch_symbol(nodes)
-            self.inputs, self.rows = counted(tuple(_spec(node, symbol) for node in nodes))
-            self.outputs = tuple(_spec(node, symbol) for node in self._session.get_outputs())
+            inputs = tuple(_spec(node) for node in self._session.get_inputs())
+            self.outputs = tuple(_spec(node) for node in self._session.get_outputs())
         except UnicodeDecodeError as error:
             raise WorkerError(
                 WorkerReason.MODEL_CORRUPT, f"a name in the model is no text ({error}); is the file whole?"
             ) from error
+        likely = candidates(inputs, self.outputs)
+        self.inputs, self.rows = counted(likely[0] if likely else inputs)
+        self.graph = Graph.of(data)
         self._all = [spec.name for spec in self.outputs]
         # numpy has no BF16, so the runtime's Python face takes and gives it in its own values only.
         kinds = {spec.datatype for spec in (*self.inputs, *self.outputs)}
@@ -150,6 +153,10 @@ class OnnxEngine:
         answers = self._session.run_with_ort_values(names, values, options)
         return {name: _from_value(answer) for name, answer in zip(names, answers, strict=True)}
 
+    def mixes(self, inputs: tuple[TensorSpec, ...]) -> str:
+        """See Engine."""
+        return self.graph.mixes(inputs) if self.graph is not None else ""
+
     @property
     def memory_bytes(self) -> int:
         """See Engine."""
@@ -211,15 +218,7 @@ def _options(threads: int, *, steady: bool) -> ort.SessionOptions:
     return options
 
 
-def _batch_symbol(inputs: list[ort.NodeArg]) -> str | None:
-    """The name of the dimension that counts rows: of the first input that begins with a free one."""
-    for node in inputs:
-        if node.shape and not isinstance(node.shape[0], int):
-            return str(node.shape[0]) if node.shape[0] is not None else None
-    return None
-
-
-def _spec(node: ort.NodeArg, symbol: str | None) -> TensorSpec:
+def _spec(node: ort.NodeArg) -> TensorSpec:
     if node.type not in datatypes.ONNX:
         raise WorkerError(
             WorkerReason.MODEL_CORRUPT,
@@ -228,13 +227,8 @@ def _spec(node: ort.NodeArg, symbol: str | None) -> TensorSpec:
         )
     name = datatypes.ONNX[node.type]
     shape = tuple(d if isinstance(d, int) and d >= 0 else None for d in node.shape)
-    return TensorSpec(node.name, name, datatypes.NUMPY[name], shape, _batch_axis(node.shape, shape, symbol))
-
-
-def _batch_axis(symbols: list[object], shape: tuple[int | None, ...], symbol: str | None) -> int | None:
-    if symbol is not None and symbol in symbols:
-        return symbols.index(symbol)
-    return 0 if shape and shape[0] is None else None
+    names = tuple(d if isinstance(d, str) else None for d in node.shape)
+    return TensorSpec(node.name, name, datatypes.NUMPY[name], shape, None, names)
 
 
 def _explain_load(data: bytes, error: str) -> str:

@@ -5,6 +5,7 @@ arguments and results. Nothing of the file is read by Python's pickle: archives 
 """
 
 import io
+import re
 import warnings
 import zipfile
 from collections.abc import Sequence
@@ -19,12 +20,14 @@ from inference_worker import datatypes
 from inference_worker.engines.engine import Cancellation, Tensor, Tensors, TensorSpec, counted, process_memory_bytes, zeros_of
 from inference_worker.engines.opening import Opening
 from inference_worker.errors import WorkerError
+from inference_worker.row_axes import candidates
 
 if TYPE_CHECKING:
     import torch
 
 _CPU = "CPUExecutionProvider"
 _CUDA = "CUDAExecutionProvider"
+_DYNAMIC = re.compile(r"quantized::\w*dynamic\w*|aten::quantize_per_tensor_dynamic|aten::quantized_(?:lstm|gru)\w*")
 _MEMORY_MARKS = ("out of memory", "can't allocate memory", "bad_alloc")
 # What torch.jit.save writes and torch.save does not.
 _MARKS = ("constants.pkl", "data.pkl", "version")
@@ -53,8 +56,10 @@ class TorchScriptEngine:
         self._device = self._place(providers[0])
         self._torch.set_num_threads(threads)
         self.provider = f"TorchScript {self._torch.__version__} {'CUDA' if self._device == 'cuda' else 'CPU'}"
-        self.inputs, self.rows = counted(tuple(_spec(tensor) for tensor in signature.inputs))
+        inputs = tuple(_spec(tensor) for tensor in signature.inputs)
         self.outputs = tuple(_spec(tensor) for tensor in signature.outputs)
+        likely = candidates(inputs, self.outputs)
+        self.inputs, self.rows = counted(likely[0] if likely else inputs)
         self._module = self._load(data)
         self._require_fit()
 
@@ -104,6 +109,11 @@ class TorchScriptEngine:
                     f"output {spec.name!r} is {datatypes.name_of(array)} of shape {list(array.shape)}, not {spec.datatype} of "
                     f"{spec.wire_shape}"
                 )
+
+    def mixes(self, inputs: tuple[TensorSpec, ...]) -> str:  # noqa: ARG002
+        """See Engine. Dynamically quantised layers take one scale over their whole input, as those of ONNX do."""
+        found = _DYNAMIC.search(str(self._module.inlined_graph))
+        return f"its operator {found.group()} takes one scale over all rows of a run" if found else ""
 
     @property
     def memory_bytes(self) -> int:
@@ -198,8 +208,7 @@ def _spec(tensor: TensorSignature) -> TensorSpec:
     if tensor.datatype not in datatypes.NUMPY or tensor.datatype == "BYTES":
         raise _mismatch(f"{tensor.name!r} is {tensor.datatype}, which PyTorch has no tensors of")
     shape = tuple(None if size < 0 else size for size in tensor.shape)
-    axis = 0 if shape[:1] == (None,) else None
-    return TensorSpec(tensor.name, tensor.datatype, datatypes.NUMPY[tensor.datatype], shape, axis)
+    return TensorSpec(tensor.name, tensor.datatype, datatypes.NUMPY[tensor.datatype], shape, None)
 
 
 def _own(array: Tensor) -> Tensor:

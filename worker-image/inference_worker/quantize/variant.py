@@ -152,8 +152,10 @@ def _judged(before: Engine, after: Engine, found: Items, labels: Tensor | None, 
         raise WorkerError(
             WorkerReason.OUT_OF_MEMORY, f"no memory for {bounds.batch_size} rows a run: {error}; lower the batch size"
         ) from error
+    # As it will be served: a scale over all rows of a run keeps callers apart.
+    size = 1 if after.mixes(after.inputs) else bounds.batch_size
     try:
-        second = measure.answers(after, found, bounds.batch_size)
+        second = measure.answers(after, found, size)
     except (ValueError, RuntimeError, MemoryError) as error:
         raise QuantizeError(Fault.TOOL_FAILED, f"the variant can't run the evaluation rows: {error}; serve the original") from error
     return gate.judge(first, second, labels, bounds, rows=len(found))

@@ -1,5 +1,6 @@
 """What the worker says of itself and its models, as the protocol's documents; HTTP sends them as JSON, gRPC as messages."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from inference_worker import __version__
@@ -27,14 +28,17 @@ def server() -> Document:
 
 
 def metadata(model: Model) -> Document:
-    """Model metadata."""
-    return {
+    """Model metadata; with why requests do not share a run, where they do not."""
+    document: Document = {
         "name": model.name,
         "versions": [model.version],
         "platform": model.engine.platform,
         "inputs": [_tensor(spec) for spec in model.engine.inputs],
         "outputs": [_tensor(spec) for spec in model.engine.outputs],
     }
+    if why := model.warm.layout.why:
+        document["parameters"] = {"not_batched_because": why}
+    return document
 
 
 def configuration(model: Model) -> Document:
@@ -45,8 +49,8 @@ def configuration(model: Model) -> Document:
         "platform": model.engine.platform,
         "backend": model.engine.platform.partition("_")[0],
         "max_batch_size": model.max_rows if batches else 0,
-        "input": [_configured(spec, batches=batches) for spec in model.engine.inputs],
-        "output": [_configured(spec, batches=batches) for spec in model.engine.outputs],
+        "input": [_configured(spec, model.warm.layout.inputs, batches=batches) for spec in model.engine.inputs],
+        "output": [_configured(spec, model.warm.layout.outputs, batches=batches) for spec in model.engine.outputs],
         "instance_group": [{"name": model.engine.provider, "count": model.warm.threads}],
     }
     if batches:
@@ -112,9 +116,9 @@ def _tensor(spec: TensorSpec) -> Document:
     return {"name": spec.name, "datatype": spec.datatype, "shape": spec.wire_shape}
 
 
-def _configured(spec: TensorSpec, *, batches: bool) -> Document:
+def _configured(spec: TensorSpec, axes: Mapping[str, int | None], *, batches: bool) -> Document:
     dims = spec.wire_shape
-    if batches and spec.batch_axis == 0:
+    if batches and axes[spec.name] == 0:
         dims = dims[1:]
     kind = "STRING" if spec.datatype == "BYTES" else spec.datatype
     return {"name": spec.name, "data_type": f"TYPE_{kind}", "dims": dims or [1]}

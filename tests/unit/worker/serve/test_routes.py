@@ -123,6 +123,15 @@ async def test_the_configuration_says_whether_requests_are_batched_and_why_not()
     assert "'total'" in alone["parameters"]["not_batched_because"]["string_value"]
 
 
+async def test_metadata_and_telemetry_say_why_requests_are_not_batched() -> None:
+    state = await a_worker_state(models.grand_total(), batch_size=8)
+
+    document = json.loads((await ask(routes_of(state), "/v2/models/net")).body)
+
+    assert "'total'" in document["parameters"]["not_batched_because"]
+    assert "parameters" not in json.loads((await ask(routes_of(await a_worker_state(models.label())), "/v2/models/net")).body)
+
+
 async def test_the_server_says_that_it_takes_binary_tensors() -> None:
     assert "binary_tensor_data" in json.loads((await ask(routes_of(an_unloaded_worker_state()), "/v2")).body)["extensions"]
 

@@ -13,6 +13,7 @@ from inference_worker.engines.engine import (
     EngineUnavailableError,
     Tensor,
     Tensors,
+    TensorSpec,
     process_memory_bytes,
     zeros_of,
 )
@@ -74,6 +75,7 @@ class TritonEngine:
         """Inputs, outputs and rows, by the same reading as without Triton: what callers see must not depend on the back end."""
         reading = OnnxEngine(data, providers=(_CPU,), threads=1)
         self.inputs, self.outputs, self.rows = reading.inputs, reading.outputs, reading.rows
+        self._graph = reading.graph
         reading.close()
         if not self.inputs:
             raise WorkerError(WorkerReason.MODEL_REFUSED, "Triton takes no model without inputs; use backend: onnx")
@@ -82,6 +84,10 @@ class TritonEngine:
         self._types = {spec.name: spec.datatype for spec in self.inputs}
         self._all = tuple(spec.name for spec in self.outputs)
         self._scalars = {spec.name for spec in self.outputs if not spec.shape}
+
+    def mixes(self, inputs: tuple[TensorSpec, ...]) -> str:
+        """See Engine."""
+        return self._graph.mixes(inputs) if self._graph is not None else ""
 
     def _write(self, opening: Opening, server: TritonServer) -> Path:
         return write_model(

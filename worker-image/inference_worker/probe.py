@@ -1,0 +1,247 @@
+"""Where a model's rows are, and whether those of several requests may share a run: found by running it.
+
+Nothing is taken from the file's word alone. A graph can promise a free first dimension and mix its rows (a softmax over the
+batch), or lose it (a reshape to a fixed size). So rows are run alone and in company: short and long ones, small values and wide
+ones, since a scale that is taken over the whole run shows only where the values differ. These are two questions: rows that must
+not share a run are still rows, and a batch job runs them one by one.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from inference_worker import datatypes
+from inference_worker.batching.rows import Layout, layout_of
+from inference_worker.engines.engine import Engine, Tensor, Tensors, TensorSpec, zeros_of
+from inference_worker.row_axes import candidates
+
+_ROUNDING = 1e-4
+"""How far two answers for one row may differ, as a share of the largest value, when equally many rows ran with it."""
+
+_WIDE_ROUNDING = 1e-3
+"""The same for wide values, where sums cancel more."""
+
+_KERNELS = 5e-2
+"""The same where another number of rows ran: kernels round differently for it, and some nets make much of that."""
+
+_LENGTHS = (1, 8, 64, 224)
+"""Sizes that are tried where any is allowed, until the model takes one."""
+
+_PATIENCE_SECONDS = 1.0
+"""How long is spent on trials beyond the first."""
+
+_REFUSALS = (ValueError, RuntimeError, MemoryError)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Rows to be run in each other's company, of one shape. Only those of a `required` trial may not be refused alone."""
+
+    rows: tuple[Tensors, Tensors, Tensors]
+    rounding: float = _WIDE_ROUNDING
+    required: bool = False
+
+
+def sample_of(inputs: Sequence[TensorSpec], rows: int, length: int = 1) -> dict[str, Tensor]:
+    """Zeros that fit the signature, with `rows` rows; other free sizes are `length`."""
+    return {spec.name: zeros_of(spec, rows, length) for spec in inputs}
+
+
+def taken_sample(engine: Engine) -> tuple[dict[str, Tensor], int]:
+    """The smallest zeros of one row that the model takes, and the length of what is free in them. Raises what Engine.run does."""
+    free = any(size is None and axis != spec.batch_axis for spec in engine.inputs for axis, size in enumerate(spec.shape))
+    rows = engine.rows or 1
+    refusal: Exception | None = None
+    for length in _LENGTHS if free else _LENGTHS[:1]:
+        sample = sample_of(engine.inputs, rows, length)
+        try:
+            engine.run(sample)
+        except (ValueError, RuntimeError) as error:
+            refusal = refusal or error
+        else:
+            return sample, length
+    assert refusal is not None
+    raise refusal
+
+
+def understood(
+    engine: Engine, sample: Tensors, length: int | None = None, *, clock: Callable[[], float] = time.perf_counter
+) -> Layout:
+    """The layout of a model that takes `sample`, which has one row.
+
+    With a `length`, `sample` is of zeros whose free sizes have it: every axis that may count rows is tried, and other lengths
+    too. Without one it is somebody's first item, whose rows are where the engine's inputs say.
+    """
+    tried = candidates(engine.inputs, engine.outputs) if length is not None else (engine.inputs,)
+    tried = tuple(each for each in tried if any(spec.batch_axis is not None for spec in each))
+    if not tried:
+        return layout_of(engine.inputs, dict.fromkeys(spec.name for spec in engine.outputs), _NO_ROWS)
+    found: list[Layout] = []
+    for inputs in tried:
+        found.append(_layout(engine, inputs, sample, length, clock))
+        if found[-1].joins:
+            break
+    # The first that joins, else the one that has rows in most of its answers.
+    return max(found, key=lambda layout: (layout.joins, sum(axis is not None for axis in layout.outputs.values())))
+
+
+_NO_ROWS = "none of its inputs has a dimension that counts rows"
+
+
+def _layout(
+    engine: Engine, inputs: tuple[TensorSpec, ...], sample: Tensors, length: int | None, clock: Callable[[], float]
+) -> Layout:
+    single = layout_of(inputs, {})
+    outputs, why = _output_axes(engine, inputs, single, sample)
+    layout = replace(single, outputs=outputs, why=engine.mixes(inputs) or why)
+    if not layout.joins:
+        return layout
+    begun = clock()
+    for number, trial in enumerate(_trials(inputs, sample, length)):
+        if number and clock() - begun > _PATIENCE_SECONDS:
+            break
+        if why := _mixed(engine, layout, trial):
+            return replace(layout, why=why)
+    return layout
+
+
+def _output_axes(
+    engine: Engine, inputs: tuple[TensorSpec, ...], single: Layout, sample: Tensors
+) -> tuple[dict[str, int | None], str]:
+    """The axis of each output that grows with the rows, and why rows can't share a run if one has none."""
+    one, other = (_different(sample, inputs, seed, _narrow) for seed in (1, 2))
+    try:
+        two, three = engine.run(single.joined([one, other])), engine.run(single.joined([one, other, sample]))
+    except _REFUSALS as error:
+        return _named_axes(engine, inputs), f"it refused several rows at once: {error}"
+    axes = {name: _grown(array.shape, three[name].shape) for name, array in two.items()}
+    without = next((name for name, axis in axes.items() if axis is None), None)
+    return axes, f"its output {without!r} has no dimension that counts rows" if without is not None else ""
+
+
+def _grown(two: tuple[int, ...], three: tuple[int, ...]) -> int | None:
+    grown = [axis for axis, sizes in enumerate(zip(two, three, strict=False)) if sizes == (2, 3)]
+    return grown[0] if len(two) == len(three) and len(grown) == 1 else None
+
+
+def _named_axes(engine: Engine, inputs: tuple[TensorSpec, ...]) -> dict[str, int | None]:
+    """The outputs' axes by the name of the inputs' rows; the first axis where it is free and nothing has a name."""
+    placed = [(spec.names, spec.batch_axis) for spec in inputs if spec.batch_axis is not None]
+    names = {names[axis] if axis < len(names) else None for names, axis in placed}
+    return {spec.name: _named_axis(spec, names) for spec in engine.outputs}
+
+
+def _named_axis(spec: TensorSpec, names: set[str | None]) -> int | None:
+    found = [axis for axis, name in enumerate(spec.names) if name is not None and name in names]
+    if found:
+        return found[0]
+    return 0 if spec.shape[:1] == (None,) and None in names else None
+
+
+def _trials(inputs: tuple[TensorSpec, ...], sample: Tensors, length: int | None) -> Iterator[Trial]:
+    """What is to be tried, the sample itself first."""
+    one, other = (_different(sample, inputs, seed, _narrow) for seed in (1, 2))
+    yield Trial((one, other, sample), _ROUNDING, required=True)
+    lengths = (None, None) if length is None else (length + 4, length + 12)
+    for seed, size in enumerate((*lengths, length), start=3):
+        base = sample if size is None else sample_of(inputs, 1, size)
+        yield Trial(
+            (
+                _different(base, inputs, seed, _narrow),
+                _different(base, inputs, seed + 10, _wide),
+                _different(base, inputs, seed + 20, _wider),
+            )
+        )
+
+
+def _mixed(engine: Engine, layout: Layout, trial: Trial) -> str:
+    """Why the rows of a trial must not share a run; empty when they may, or when the model does not take them even alone.
+
+    Each row stands in several places beside others, always three at a time: kernels round differently for other numbers of rows,
+    but not for other neighbours.
+    """
+    one, other, third = trial.rows
+    company = ((one, other, third), (third, one, other), (one, one, one), (third, third, third))
+    try:
+        alone = [engine.run(row) for row in trial.rows]
+    except _REFUSALS as error:
+        return f"it refused a row of small values: {error}" if trial.required else ""
+    try:
+        answers = [engine.run(layout.joined(rows)) for rows in company]
+    except _REFUSALS as error:
+        return f"it refused several rows at once: {error}"
+    known: dict[int, Tensors] = {}
+    for rows, together in zip(company, answers, strict=True):
+        for index, row in enumerate(rows):
+            answer = layout.answer(together, index, index + 1)
+            if mixed := _other(known.setdefault(id(row), answer), answer, trial.rounding):
+                return f"its output {mixed!r} for a row depends on the rows beside it"
+    for row, by_itself in zip(trial.rows, alone, strict=True):
+        beside = known[id(row)]
+        # By the number of rows alone it may not change much either; a whole number may flip where a net is undecided.
+        checked = {
+            name: array for name, array in by_itself.items() if datatypes.is_real(array) or array.shape != beside[name].shape
+        }
+        if mixed := _other(checked, beside, _KERNELS):
+            return f"its output {mixed!r} for a row depends on the number of rows beside it"
+    return ""
+
+
+def _other(one: Tensors, other: Tensors, share: float) -> str | None:
+    """The first output that differs."""
+    return next((name for name, array in one.items() if not _alike(array, other[name], share)), None)
+
+
+_Values = Callable[[np.random.Generator, tuple[int, ...], np.dtype[np.generic]], Tensor]
+
+
+def _narrow(random: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Tensor:
+    """Small values that any embedding or mask takes."""
+    if dtype.kind not in "biu":
+        return random.random(shape).astype(dtype)
+    return random.integers(0, 2, shape).astype(dtype)
+
+
+def _wide(random: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Tensor:
+    """Values of either sign, some tens; whole numbers that most vocabularies have."""
+    if dtype.kind not in "biu":
+        return (random.standard_normal(shape) * 20).astype(dtype)
+    return random.integers(0, 2 if dtype.kind == "b" else 16, shape).astype(dtype)
+
+
+def _wider(random: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Tensor:
+    """Values of thousands."""
+    if dtype.kind not in "biu":
+        return (random.standard_normal(shape) * 4000).astype(dtype)
+    return random.integers(0, 2 if dtype.kind == "b" else 100, shape).astype(dtype)
+
+
+def _different(sample: Tensors, inputs: Sequence[TensorSpec], seed: int, values: _Values) -> Tensors:
+    """Another row of the same shape. Shared inputs stay as they are."""
+    random = np.random.default_rng(seed)
+    other: dict[str, Tensor] = dict(sample)
+    for spec in inputs:
+        array = sample[spec.name]
+        if spec.batch_axis is None or not array.size:
+            continue
+        if array.dtype.kind == "O":
+            other[spec.name] = np.full(array.shape, ("ab", "c", "d e f")[seed % 3], dtype=object)
+        else:
+            other[spec.name] = values(random, array.shape, array.dtype)
+    return other
+
+
+def _alike(one: Tensor, other: Tensor, share: float) -> bool:
+    """Whether two answers are the same but for a share of their largest value."""
+    if one.shape != other.shape:
+        return False
+    if not datatypes.is_real(one):
+        return bool((one == other).all())
+    precise = one.dtype.itemsize >= 4
+    if not precise:
+        one, other = one.astype(np.float32), other.astype(np.float32)
+    scale = float(np.nanmax(np.abs(one[np.isfinite(one)]), initial=0.0))
+    tolerance = max(share, 0.0 if precise else 2e-2) * max(scale, 1e-6)
+    return bool(np.allclose(one, other, rtol=0.0, atol=tolerance, equal_nan=True))
