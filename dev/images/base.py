@@ -9,8 +9,13 @@ from dev.console import DevError, heartbeat, say
 from dev.images.buildah import Buildah
 
 # Wheels with C++ code expect libstdc++ from the system; Debian itself has it because of apt.
-_PACKAGES = ("python3-minimal", "python3-venv", "ca-certificates", "libstdc++6")
+_PACKAGES = ("python3-minimal", "python3-venv", "ca-certificates", "libstdc++6", "locales")
 _EXCLUDED = ("doc", "info", "locale", "man", "lintian")
+# What the Containerfiles make of the package locales, for which they have no apt here; its sources are three times the rest.
+_LOCALES = (
+    'for name in en_US en_US.UTF-8; do chroot "$1" localedef -i en_US -f UTF-8 "$name"; done',
+    'rm -rf "$1/usr/share/i18n"',
+)
 _CONTAINERFILE = "FROM scratch\nADD base.tar /\n"
 
 
@@ -39,7 +44,8 @@ def ensure_base(buildah: Buildah, base: Base) -> str:
 def _command(base: Base) -> list[str]:
     packages = ",".join((*_PACKAGES, *base.packages))
     excluded = [f"--dpkgopt=path-exclude=/usr/share/{folder}/*" for folder in _EXCLUDED]
-    return ["mmdebstrap", "--variant=essential", f"--include={packages}", *excluded, base.suite]
+    locales = [f"--customize-hook={line}" for line in _LOCALES]
+    return ["mmdebstrap", "--variant=essential", f"--include={packages}", *excluded, *locales, base.suite]
 
 
 def _bootstrap(command: list[str], folder: Path, suite: str) -> None:

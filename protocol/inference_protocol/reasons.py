@@ -34,8 +34,24 @@ class WorkerReason(StrEnum):
     MODEL_NOT_FOUND = (
         "ModelNotFound",
         ReasonText(
-            "The model's file doesn't exist, is larger than the limit, or can't be read.",
+            "The model's file doesn't exist, or can't be read.",
             "Correct the model's URI, or put a file there that user 65532 may read.",
+            final=True,
+        ),
+    )
+    MODEL_TOO_LARGE = (
+        "ModelTooLarge",
+        ReasonText(
+            "The model's files have more bytes than the limit.",
+            "Export a smaller model, or quantise it.",
+            final=True,
+        ),
+    )
+    MODEL_DATA_MISSING = (
+        "ModelDataMissing",
+        ReasonText(
+            "The model keeps weights in a second file, which isn't beside it, or is too short.",
+            "Put all files of the model into one directory, under the names that the export gave them.",
             final=True,
         ),
     )
@@ -50,8 +66,56 @@ class WorkerReason(StrEnum):
     MODEL_CORRUPT = (
         "ModelCorrupt",
         ReasonText(
-            "The file is damaged, is no model of its format, or has tensors that the worker can't pass on.",
-            "Export the model again as the message says, and update its digest.",
+            "The file is damaged, or was not written whole.",
+            "Upload the file again, or export the model again, and update its digest.",
+            final=True,
+        ),
+    )
+    MODEL_FORMAT_UNSUPPORTED = (
+        "ModelFormatUnsupported",
+        ReasonText(
+            "The file is of another format than the back end reads.",
+            "Export the model to the format that the message names, and update its digest.",
+            final=True,
+        ),
+    )
+    MODEL_INVALID = (
+        "ModelInvalid",
+        ReasonText(
+            "The file is whole, but its graph breaks a rule of its format.",
+            "Correct the export at the node that the message names; onnx.checker finds such faults early.",
+            final=True,
+        ),
+    )
+    MODEL_TOO_NEW = (
+        "ModelTooNew",
+        ReasonText(
+            "The model was exported for a newer version of the format than the worker's runtime reads.",
+            "Export it with the opset or IR version that the message names, or use a newer worker image.",
+            final=True,
+        ),
+    )
+    MODEL_OPERATOR_UNSUPPORTED = (
+        "ModelOperatorUnsupported",
+        ReasonText(
+            "The model has an operator that the worker's runtime can't compute.",
+            "Export the model without the operator that the message names, or with other types.",
+            final=True,
+        ),
+    )
+    MODEL_TYPE_UNSUPPORTED = (
+        "ModelTypeUnsupported",
+        ReasonText(
+            "The model takes or gives a value that is no tensor of a type which the protocol carries.",
+            "Export the model with plain tensors, as the message says.",
+            final=True,
+        ),
+    )
+    MODEL_LOCALE_MISSING = (
+        "ModelLocaleMissing",
+        ReasonText(
+            "The model changes the case of texts by a locale that the worker's image doesn't have.",
+            "Export the model with the locale en_US or C, or use a worker image that has its locale.",
             final=True,
         ),
     )

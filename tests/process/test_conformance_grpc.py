@@ -294,7 +294,7 @@ def test_a_model_with_bf16_and_texts_is_refused_before_it_is_ready(place: Place)
 
     ended = place.run(a_config(place.put("m.onnx", every_datatype(kinds))))
 
-    assert ended.said.reason == WorkerReason.MODEL_CORRUPT
+    assert ended.said.reason == WorkerReason.MODEL_TYPE_UNSUPPORTED
     assert "BF16" in ended.said.message
 
 

@@ -78,10 +78,10 @@ LINES = BatchTask(input_data="[1, 2, 3, 4]\n[5, 6, 7]\n")
 FAILURES: dict[str, tuple[WorkerConfig | str, WorkerReason, str]] = {
     "missing": (a_config("pvc://data/no.onnx"), R.MODEL_NOT_FOUND, "check the claim"),
     "other digest": (a_config("pvc://data/m.onnx", digest="sha256:" + "0" * 64), R.MODEL_DIGEST_MISMATCH, DIGEST),
-    "html": (a_config("pvc://data/html.onnx"), R.MODEL_CORRUPT, "HTML"),
+    "html": (a_config("pvc://data/html.onnx"), R.MODEL_FORMAT_UNSUPPORTED, "HTML"),
     "link out": (a_config("pvc://data/link.onnx"), R.URI_FORBIDDEN, "link out of its volume"),
     "climbing": (a_config("pvc://data/../secret"), R.URI_FORBIDDEN, "'..'"),
-    "over the limit": (a_config("pvc://data/m.onnx", model_limit_bytes=10), R.MODEL_NOT_FOUND, "limit"),
+    "over the limit": (a_config("pvc://data/m.onnx", model_limit_bytes=10), R.MODEL_TOO_LARGE, "limit"),
     "loopback": (a_config("http://127.0.0.1:9/m.onnx"), R.URI_FORBIDDEN, "127.0.0.1"),
     "no device": (a_config("pvc://data/m.onnx", providers=("CUDAExecutionProvider", CPU)), R.PROVIDER_UNAVAILABLE, "CUDA"),
     "no input": (

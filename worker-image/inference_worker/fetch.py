@@ -8,6 +8,8 @@ import http.client
 import ipaddress
 import socket
 import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urljoin, urlsplit
 
@@ -15,12 +17,47 @@ from inference_protocol.messages import VOLUME_ROOT
 from inference_protocol.reasons import WorkerReason
 from inference_protocol.uris import HttpUri, forbidden_address
 from inference_worker import volumes
+from inference_worker.engines import external_data
 from inference_worker.errors import WorkerError
 
 _BLOCK = 1 << 20
 _TIMEOUT_SECONDS = 30.0
 _REDIRECTS = 5
 _URL_SAFE = "/%:@!$&'()*+,;=~-._?"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """A model's own file, those beside it by name, and one digest over them all."""
+
+    data: bytes
+    beside: Mapping[str, bytes]
+    digest: str
+
+
+def read_model(text: str, *, digest: str | None, limit: int, root: Path = Path(VOLUME_ROOT)) -> ModelFiles:
+    """A model with the files that its weights are in, `limit` bytes at most in all; raises WorkerError as read_verified does.
+
+    The digest of one file is its own. That of several is the digest of what `sha256sum` prints for them, ordered by name.
+    """
+    data, own = _read_any(text, limit=limit, missing=WorkerReason.MODEL_NOT_FOUND, root=root)
+    names = external_data.files_of(data)
+    if not names:
+        _require(text, own, digest, WorkerReason.MODEL_DIGEST_MISMATCH)
+        return ModelFiles(data, {}, own)
+    folder, _, name = text.rpartition("/")
+    beside: dict[str, bytes] = {}
+    digests = {name: own}
+    left = limit - len(data)
+    for each in names:
+        place = f"{folder}/{quote(each)}"
+        beside[each], digests[each] = _read_any(place, limit=left, missing=WorkerReason.MODEL_DATA_MISSING, root=root)
+        left -= len(beside[each])
+    lines = "".join(f"{digests[each].removeprefix('sha256:')}  {each}\n" for each in sorted(digests))
+    whole = f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}"
+    hint = f" (over {', '.join(sorted(digests))}: sha256sum {' '.join(sorted(digests))} | sha256sum)"
+    _require(text, whole, digest, WorkerReason.MODEL_DIGEST_MISMATCH, hint)
+    return ModelFiles(data, beside, whole)
 
 
 def read_verified(
@@ -37,18 +74,31 @@ def read_verified(
     Raises WorkerError: `missing` when there is nothing, URI_FORBIDDEN, MODEL_UNREACHABLE when the network fails, and
     `mismatch` when the digest is another.
     """
+    data, actual = _read_any(text, limit=limit, missing=missing, root=root)
+    _require(text, actual, digest, mismatch)
+    return data, actual
+
+
+def _read_any(text: str, *, limit: int, missing: WorkerReason, root: Path) -> tuple[bytes, str]:
     uri = volumes.parse(text)
     if isinstance(uri, HttpUri):
         data = _download(uri.url, limit=limit, missing=missing)
     else:
         data = _read(volumes.local_path(uri, root=root), text, limit=limit, missing=missing)
-    actual = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    return data, f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def _require(text: str, actual: str, digest: str | None, mismatch: WorkerReason, hint: str = "") -> None:
     if digest is not None and actual != digest:
         raise WorkerError(
             mismatch,
-            f"{text} has {actual}, but {digest} was asked for; restore the file, or update the digest if the change is meant",
+            f"{text} has {actual}{hint}, but {digest} was asked for; restore the file, or update the digest if the change is meant",
         )
-    return data, actual
+
+
+def _too_large(missing: WorkerReason) -> WorkerReason:
+    model = missing in (WorkerReason.MODEL_NOT_FOUND, WorkerReason.MODEL_DATA_MISSING)
+    return WorkerReason.MODEL_TOO_LARGE if model else missing
 
 
 def _read(path: Path, text: str, *, limit: int, missing: WorkerReason) -> bytes:
@@ -57,7 +107,7 @@ def _read(path: Path, text: str, *, limit: int, missing: WorkerReason) -> bytes:
         if not path.is_file():
             raise WorkerError(missing, f"{text} is no regular file")
         if size > limit:
-            raise WorkerError(missing, f"{text} has {size} bytes, more than the limit of {limit}")
+            raise WorkerError(_too_large(missing), f"{text} has {size} bytes, more than the limit of {limit}")
         return path.read_bytes()
     except FileNotFoundError as error:
         raise WorkerError(missing, f"{text} does not exist; check the claim and the path in it") from error
@@ -152,7 +202,7 @@ def _body(response: http.client.HTTPResponse, url: str, *, limit: int, missing: 
     while block := response.read(_BLOCK):
         size += len(block)
         if size > limit:
-            raise WorkerError(missing, f"{url} is larger than the limit of {limit} bytes")
+            raise WorkerError(_too_large(missing), f"{url} is larger than the limit of {limit} bytes")
         blocks.append(block)
     if response.length:
         # http.client says nothing when a sized read meets the end too early.

@@ -10,6 +10,7 @@ from inference_protocol.reasons import WorkerReason
 from inference_worker import cpu, device, fetch
 from inference_worker.batching.batcher import Batcher
 from inference_worker.batching.padding import Padding
+from inference_worker.engines import external_data
 from inference_worker.engines.engine import Engine, EngineUnavailableError, on_cpu
 from inference_worker.engines.opening import Opening
 from inference_worker.engines.registry import open_engine
@@ -90,17 +91,17 @@ def load(
 ) -> Loaded:
     """Fetch, verify, load and warm a model. Raises WorkerError. `on_hopeless` as Opening has it."""
     begun = time.perf_counter()
-    data, digest = fetch.read_verified(
-        source.uri, digest=source.digest, limit=config.model_limit_bytes, missing=WorkerReason.MODEL_NOT_FOUND, root=root
-    )
-    variant = None
+    files = fetch.read_model(source.uri, digest=source.digest, limit=config.model_limit_bytes, root=root)
+    data, beside, digest, variant = files.data, files.beside, files.digest, None
+    del files
     if source.quantization is not None:
-        data, variant = _quantized(data, digest, source.quantization, config, root)
+        data, variant = _quantized(external_data.embedded(data, beside), digest, source.quantization, config, root)
+        beside = {}
     cpus = cpu.usable_cpus()
     look = device.looker(config)
     before = look()
-    engine = open_engine(Opening(data, variant or digest, source, config, threads=cpus, on_hopeless=on_hopeless))
-    del data
+    engine = open_engine(Opening(data, variant or digest, source, config, threads=cpus, on_hopeless=on_hopeless, beside=beside))
+    del data, beside
     loaded = time.perf_counter()
     try:
         warm = warm_up(engine, config.batch_size, cpus=cpus)

@@ -95,7 +95,8 @@ def test_a_file_that_is_no_model_is_called_what_it_is(root: Path, volume: Path, 
 
     error = refusal(root)
 
-    assert error.reason is WorkerReason.MODEL_CORRUPT and error.permanent
+    other = word in ("HTML", "JSON") or content.startswith(b"PK")
+    assert error.reason is (WorkerReason.MODEL_FORMAT_UNSUPPORTED if other else WorkerReason.MODEL_CORRUPT) and error.permanent
     assert word in error.message
 
 

@@ -43,7 +43,8 @@ def refusal(data: bytes, providers: tuple[str, ...] = (CPU,)) -> WorkerError:
 def test_a_model_cut_at_any_byte_is_corrupt() -> None:
     reasons = {refusal(MODEL[:length]).reason for length in range(len(MODEL))}
 
-    assert reasons == {WorkerReason.MODEL_CORRUPT}
+    # Between two fields of the graph, what is left is a graph too.
+    assert reasons <= {WorkerReason.MODEL_CORRUPT, WorkerReason.MODEL_INVALID}
 
 
 def test_random_bytes_are_corrupt() -> None:
@@ -63,7 +64,7 @@ def load_with_flips(positions: range) -> set[str]:
         try:
             engine(bytes(flipped))
         except WorkerError as error:
-            assert error.reason is WorkerReason.MODEL_CORRUPT  # noqa: PT017
+            assert error.reason.name.startswith("MODEL_")  # noqa: PT017
         except Exception as error:  # noqa: BLE001
             problem.add(type(error).__name__)
     return problem
@@ -76,7 +77,7 @@ def test_a_flipped_byte_either_loads_or_is_corrupt() -> None:
 def test_an_output_that_is_no_tensor_says_how_to_export() -> None:
     error = refusal(models.sequence())
 
-    assert error.reason is WorkerReason.MODEL_CORRUPT and "zipmap=False" in error.message
+    assert error.reason is WorkerReason.MODEL_TYPE_UNSUPPORTED and "ConcatFromSequence" in error.message
 
 
 def test_weights_outside_of_the_model_file_are_named(tmp_path: object) -> None:
@@ -88,7 +89,7 @@ def test_weights_outside_of_the_model_file_are_named(tmp_path: object) -> None:
 
     error = refusal(proto.SerializeToString())
 
-    assert error.reason is WorkerReason.MODEL_CORRUPT and "External data" in error.message
+    assert error.reason is WorkerReason.MODEL_DATA_MISSING and "w.bin" in error.message
 
 
 def test_a_provider_that_this_runtime_lacks_is_an_error_that_lists_what_it_has() -> None:
@@ -146,7 +147,7 @@ def test_a_model_with_texts_beside_bf16_is_refused() -> None:
     with pytest.raises(WorkerError, match="BF16") as caught:
         engine(both)
 
-    assert caught.value.reason is WorkerReason.MODEL_CORRUPT
+    assert caught.value.reason is WorkerReason.MODEL_TYPE_UNSUPPORTED
 
 
 def test_the_runtime_is_told_to_report_nothing_to_its_maker() -> None:

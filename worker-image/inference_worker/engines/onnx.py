@@ -3,6 +3,8 @@
 import contextlib
 import ctypes
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 import onnxruntime as ort
@@ -10,6 +12,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as faults
 
 from inference_protocol.reasons import WorkerReason
 from inference_worker import datatypes
+from inference_worker.engines import onnx_faults
 from inference_worker.engines.engine import (
     Cancellation,
     RunCancelledError,
@@ -39,19 +42,20 @@ _LOAD_FAULTS = (
     # The runtime's own words are not always text once a byte of the file has changed.
     UnicodeDecodeError,
 )
-_MEMORY_MARKS = ("AllocateRaw", "out of memory", "bad_alloc", "Failed to allocate")
 _CANCELLED_MARK = "terminate flag"
 _CPU = "CPUExecutionProvider"
 _ONNX_BFLOAT16 = 16
+_RUNTIME = f"ONNX Runtime {ort.__version__}"
 
 
 def open_engine(opening: Opening) -> "OnnxEngine":
     """The session of an ONNX file in ONNX Runtime. Raises WorkerError."""
     return OnnxEngine(
         opening.data,
+        beside=opening.beside,
         providers=opening.config.providers,
         threads=opening.threads,
-        cache=cache_for(opening.data, opening.digest),
+        cache=cache_for(opening.data, opening.digest) if not opening.beside else None,
         steady=opening.steady,
     )
 
@@ -64,14 +68,26 @@ class OnnxEngine:
     problem = None
 
     def __init__(
-        self, data: bytes, *, providers: tuple[str, ...], threads: int, cache: GraphCache | None = None, steady: bool = False
+        self,
+        data: bytes,
+        *,
+        providers: tuple[str, ...],
+        threads: int,
+        beside: Mapping[str, bytes] = MappingProxyType({}),
+        cache: GraphCache | None = None,
+        steady: bool = False,
     ) -> None:
-        """`steady` says that all runs will have one shape, so that more may be spent on finding the quickest way for it."""
+        """`beside` are the files that hold weights, by the names that the model has for them.
+
+        `steady` says that all runs will have one shape, so that more may be spent on finding the quickest way for it.
+        """
         promised = providers[0]
+        self._beside = beside
         _require_available(promised)
         self._steady = steady
         self._providers = [(name, _provider_options(name, steady=steady)) for name in providers]
         self._session = self._open(data, threads, cache if promised == _CPU else None)
+        self._beside = {}
         self.provider = str(self._session.get_providers()[0])
         if self.provider != promised:
             raise WorkerError(
@@ -94,7 +110,7 @@ class OnnxEngine:
         self._own_values = "BF16" in kinds
         if kinds >= {"BF16", "BYTES"}:
             raise WorkerError(
-                WorkerReason.MODEL_CORRUPT,
+                WorkerReason.MODEL_TYPE_UNSUPPORTED,
                 "the model has BF16 tensors and strings, which ONNX Runtime's Python interface can't take together; export one of "
                 "them as another type",
             )
@@ -115,10 +131,20 @@ class OnnxEngine:
                 if path is not None:
                     options.optimized_model_filepath = str(path)
                 return ort.InferenceSession(data, options, providers=providers)
+        options = _options(threads, steady=self._steady)
+        if self._beside:
+            # From memory: what was verified is what is used, whatever becomes of the files.
+            names, contents = list(self._beside), list(self._beside.values())
+            options.add_external_initializers_from_files_in_memory(names, contents, [len(each) for each in contents])
         try:
-            return ort.InferenceSession(data, _options(threads, steady=self._steady), providers=providers)
+            return ort.InferenceSession(data, options, providers=providers)
         except _LOAD_FAULTS as error:
-            raise WorkerError(WorkerReason.MODEL_CORRUPT, _explain_load(data, str(error))) from error
+            text = str(error)
+            if onnx_faults.no_memory(text):
+                raise WorkerError(
+                    WorkerReason.OUT_OF_MEMORY, f"no memory to load the model: {onnx_faults.plain(text)}; raise the memory limit"
+                ) from error
+            raise WorkerError(*onnx_faults.of_load(data, text, runtime=_RUNTIME)) from error
 
     def run(self, feeds: Tensors, wanted: tuple[str, ...] = (), cancellation: Cancellation | None = None) -> dict[str, Tensor]:
         """See Engine."""
@@ -133,7 +159,7 @@ class OnnxEngine:
                 return self._run_values(feeds, names, options)
             return dict(zip(names, self._session.run(names, feeds, options), strict=True))
         except (faults.InvalidArgument, faults.NotImplemented) as error:
-            raise ValueError(_first_line(error)) from error
+            raise ValueError(onnx_faults.plain(error)) from error
         except UnicodeDecodeError as error:
             # The model's own words or answers; the caller's were text before they came here.
             raise RuntimeError(f"the model gave what is no text: {error}") from error
@@ -143,10 +169,10 @@ class OnnxEngine:
             # The runtime has more fault classes than it documents; to the caller they are all one.
             text = str(error)
             if cancellation is not None and cancellation.cancelled and _CANCELLED_MARK in text:
-                raise RunCancelledError(_first_line(error)) from error
-            if any(mark in text for mark in _MEMORY_MARKS):
-                raise MemoryError(_first_line(error)) from error
-            raise RuntimeError(_first_line(error)) from error
+                raise RunCancelledError(onnx_faults.plain(error)) from error
+            if onnx_faults.no_memory(text):
+                raise MemoryError(onnx_faults.plain(error)) from error
+            raise RuntimeError(onnx_faults.plain(error)) from error
 
     def _run_values(self, feeds: Tensors, names: list[str], options: ort.RunOptions | None) -> dict[str, Tensor]:
         values = {name: _to_value(array) for name, array in feeds.items()}
@@ -220,26 +246,8 @@ def _options(threads: int, *, steady: bool) -> ort.SessionOptions:
 
 def _spec(node: ort.NodeArg) -> TensorSpec:
     if node.type not in datatypes.ONNX:
-        raise WorkerError(
-            WorkerReason.MODEL_CORRUPT,
-            f"{node.name!r} is a {node.type}, which can't be sent over the protocol; export the model with plain tensors "
-            "(scikit-learn: zipmap=False)",
-        )
+        raise WorkerError(*onnx_faults.of_type(node.name, node.type))
     name = datatypes.ONNX[node.type]
     shape = tuple(d if isinstance(d, int) and d >= 0 else None for d in node.shape)
     names = tuple(d if isinstance(d, str) else None for d in node.shape)
     return TensorSpec(node.name, name, datatypes.NUMPY[name], shape, None, names)
-
-
-def _explain_load(data: bytes, error: str) -> str:
-    if not data:
-        return "the model file is empty; upload it again"
-    if data.startswith(b"version https://git-lfs"):
-        return "the model file is a Git LFS pointer, not the model; fetch it with git lfs pull and upload that"
-    if data.lstrip()[:1] in (b"<", b"{"):
-        return "the model file is text (HTML, XML or JSON), not ONNX; was an error page saved instead of the model?"
-    return f"ONNX Runtime can't load the model: {_first_line(error)}; is the file whole, and ONNX?"
-
-
-def _first_line(error: object) -> str:
-    return str(error).strip().splitlines()[0][:500] if str(error).strip() else type(error).__name__

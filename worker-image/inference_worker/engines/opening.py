@@ -1,7 +1,7 @@
 """What an engine is opened with."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from inference_protocol.messages import ModelSource, WorkerConfig
 from inference_worker.errors import WorkerError
@@ -11,6 +11,7 @@ from inference_worker.errors import WorkerError
 class Opening:
     """A verified file, its digest (`sha256:HEX`), where it came from, and what the worker was told.
 
+    `beside` are further files that hold weights, verified with it, by the names that the model has for them.
     `on_hopeless` is for an engine whose problem does not end: the worker ends with the reason. Any thread may call it.
     """
 
@@ -20,6 +21,7 @@ class Opening:
     config: WorkerConfig
     threads: int
     on_hopeless: Callable[[WorkerError], None] = lambda _: None
+    beside: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def steady(self) -> bool:

@@ -1,9 +1,12 @@
 """The tritonserver beside the worker as an Engine: queue, batches and front stay the worker's, the runs are Triton's."""
 
+import hashlib
 import itertools
+import json
 import logging
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from inference_protocol.messages import TritonServer
@@ -53,7 +56,7 @@ class TritonEngine:
         server = opening.config.triton
         if server is None:
             raise WorkerError(WorkerReason.BACKEND_MISSING, "no tritonserver is beside this worker; was it started by an operator?")
-        self._describe(opening.data)
+        self._describe(opening.data, opening.beside)
         self._patience_seconds = _TASK_PATIENCE_SECONDS if opening.patient else 0.0
         self._root = Path(server.repository)
         self._name = _name_of(opening.digest)
@@ -71,9 +74,9 @@ class TritonEngine:
         self._supervisor = Supervisor(self._model, self._run_zeros, load_seconds=load_seconds, on_hopeless=opening.on_hopeless)
         self._supervisor.start()
 
-    def _describe(self, data: bytes) -> None:
+    def _describe(self, data: bytes, beside: Mapping[str, bytes]) -> None:
         """Inputs, outputs and rows, by the same reading as without Triton: what callers see must not depend on the back end."""
-        reading = OnnxEngine(data, providers=(_CPU,), threads=1)
+        reading = OnnxEngine(data, providers=(_CPU,), threads=1, beside=beside)
         self.inputs, self.outputs, self.rows = reading.inputs, reading.outputs, reading.rows
         self._graph = reading.graph
         reading.close()
@@ -93,7 +96,7 @@ class TritonEngine:
         return write_model(
             self._root,
             self._name,
-            opening.data,
+            _files(opening),
             platform=server.platform,
             inputs=self.inputs,
             outputs=self.outputs,
@@ -183,9 +186,19 @@ def _name_of(digest: str) -> str:
     return f"m{digest.removeprefix('sha256:')[:12]}-{os.getpid()}-{next(_NUMBERS)}"
 
 
+def _files(opening: Opening) -> dict[str, bytes]:
+    if taken := {"model.onnx", "model.py", "facts.json"} & opening.beside.keys():
+        raise WorkerError(
+            WorkerReason.MODEL_REFUSED,
+            f"the model keeps weights in {taken.pop()}, a name that Triton needs; rename it, or use backend: onnx",
+        )
+    return {"model.onnx": opening.data, **opening.beside}
+
+
 def _parameters(opening: Opening, server: TritonServer) -> dict[str, str]:
     threads = str(opening.threads)
     if server.platform == "onnxruntime":
         return {"intra_op_thread_count": threads, "inter_op_thread_count": "1", "session.intra_op.allow_spinning": "0"}
     providers = ",".join(opening.config.providers)
-    return {"digest": opening.digest, "providers": providers, "threads": threads, "steady": str(int(opening.steady))}
+    digests = {name: f"sha256:{hashlib.sha256(data).hexdigest()}" for name, data in _files(opening).items()}
+    return {"digests": json.dumps(digests), "providers": providers, "threads": threads, "steady": str(int(opening.steady))}

@@ -35,11 +35,14 @@ class TritonPythonModel:
         config = json.loads(args["model_config"])
         parameters = {key: value["string_value"] for key, value in config["parameters"].items()}
         folder = Path(args["model_repository"]) / args["model_version"]
-        data = (folder / "model.onnx").read_bytes()
-        if (found := f"sha256:{hashlib.sha256(data).hexdigest()}") != parameters["digest"]:
-            raise pb.TritonModelException(f"model.onnx is {found}, but {parameters['digest']} was verified")
+        files = {name: _verified(folder / name, digest) for name, digest in json.loads(parameters["digests"]).items()}
+        data = files.pop("model.onnx")
         providers = parameters["providers"].split(",")
-        self._session = ort.InferenceSession(data, _options(parameters), providers=providers)
+        options = _options(parameters)
+        if files:
+            contents = list(files.values())
+            options.add_external_initializers_from_files_in_memory(list(files), contents, [len(each) for each in contents])
+        self._session = ort.InferenceSession(data, options, providers=providers)
         provider = self._session.get_providers()[0]
         if provider != providers[0]:
             raise pb.TritonModelException(f"{providers[0]} was asked for, but ONNX Runtime fell back to {provider}")
@@ -93,6 +96,13 @@ def _objects(values: list[Any], shape: tuple[int, ...]) -> Any:
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array.reshape(shape)
+
+
+def _verified(path: Path, digest: str) -> bytes:
+    data = path.read_bytes()
+    if (found := f"sha256:{hashlib.sha256(data).hexdigest()}") != digest:
+        raise pb.TritonModelException(f"{path.name} is {found}, but {digest} was verified")
+    return data
 
 
 def _refusal(text: str, code: Any) -> Any:

@@ -18,7 +18,7 @@ _PYTHON_MODEL = Path(__file__).with_name("python_model.py")
 def write_model(
     root: Path,
     name: str,
-    data: bytes,
+    files: Mapping[str, bytes],
     *,
     platform: Literal["onnxruntime", "python"],
     inputs: tuple[TensorSpec, ...],
@@ -26,12 +26,14 @@ def write_model(
     gpu: bool,
     parameters: Mapping[str, str],
 ) -> Path:
-    """Write a model so that Triton may load it by its name; returns its version's folder. Raises WorkerError."""
+    """Write a model's files so that Triton may load it by its name; returns its version's folder. Raises WorkerError."""
     folder = root / name / VERSION
     text = configuration(name, platform=platform, inputs=inputs, outputs=outputs, gpu=gpu, parameters=parameters)
     try:
         folder.mkdir(parents=True)
-        (folder / "model.onnx").write_bytes(data)
+        for file, data in files.items():
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_bytes(data)
         if platform == "python":
             shutil.copyfile(_PYTHON_MODEL, folder / "model.py")
         (folder.parent / "config.pbtxt").write_text(text, encoding="utf-8")
