@@ -204,6 +204,54 @@ def test_scale_refuses_what_the_schema_refuses(cluster: Cluster, namespace: str)
     assert "less than or equal to 1000" in refused.message
 
 
+ENDS = [
+    {"type": "Succeeded", "status": truth, "reason": "Ended", "message": "", "lastTransitionTime": LATER, "observedGeneration": 1}
+    for truth in ("True", "False")
+]
+
+
+def _ended(cluster: Cluster, namespace: str, condition: dict, job: dict) -> str:
+    cluster.client.create(jobs(namespace), job)
+    path = f"{jobs(namespace)}/{job['metadata']['name']}"
+    cluster.client.merge(
+        f"{path}/status",
+        {
+            "status": {
+                "observedGeneration": 1,
+                "phase": "Succeeded" if condition["status"] == "True" else "Failed",
+                "conditions": [condition],
+            }
+        },
+    )
+    return path
+
+
+EDITS = {
+    "input": {"input": {"uri": "pvc://data/other.npy"}},
+    "a part of the input": {"input": {"allowNonFinite": True}},
+    "model": {"model": "other"},
+    "digest": {"modelDigest": "sha256:" + "b" * 64},
+    "batch size": {"batchSize": 7},
+    "output": {"output": None, "input": {"uri": None, "data": "[1]"}},
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_the_spec_of_a_batch_that_has_succeeded_stays(cluster: Cluster, namespace: str, edit: str) -> None:
+    """What never ran must not look as if it had: GitOps would show it as healthy."""
+    path = _ended(cluster, namespace, ENDS[0], a_batch(output={"uri": "pvc://data/out"}, input={"uri": "pvc://data/in.npy"}))
+
+    refused = cluster.client.call("PATCH", path, {"spec": EDITS[edit]}, kind="application/merge-patch+json")
+
+    assert refused.code == 422 and "create another job" in refused.message
+    cluster.client.merge(path, {"spec": {"ttlSecondsAfterFinished": 60, "priority": 3}, "metadata": {"labels": {"a": "b"}}})
+
+
+def test_a_failed_batch_and_a_service_that_is_over_may_be_edited(cluster: Cluster, namespace: str) -> None:
+    for condition, job in ((ENDS[1], a_batch("failed")), (ENDS[0], a_job("over"))):
+        cluster.client.merge(_ended(cluster, namespace, condition, job), {"spec": {"batchSize": 7}})
+
+
 def test_the_status_path_takes_no_spec_and_the_main_path_no_status(cluster: Cluster, namespace: str) -> None:
     path = f"{jobs(namespace)}/job"
     created = cluster.client.create(jobs(namespace), {**a_job(), "status": {"phase": "Mine"}})

@@ -8,10 +8,15 @@ import yaml
 from pydantic import TypeAdapter
 
 from inference_operator.api import job, job_status, model
-from inference_operator.api.schema import GROUP, VERSION
+from inference_operator.api.schema import GROUP, VERSION, Rule, validated
 
 Schema = dict[str, Any]
 
+# What decides the answers of a batch, leaf by leaf: the API server can't bound what it costs to compare whole objects.
+_COMPUTED = (
+    "model", "modelVersion", "modelDigest", "accelerator", "backend", "batchSize", "input.uri", "input.data", "input.format",
+    "input.digest", "input.allowNonFinite", "output.uri",
+)  # fmt: skip
 # What a structural schema may hold of what pydantic writes.
 _KEPT = (
     "type",
@@ -70,7 +75,7 @@ def _resolve(node: Schema, definitions: dict[str, Schema]) -> Schema:
     return merged
 
 
-def _crd(*, kind: str, plural: str, short: str, spec: type, status: type, version: Schema) -> Schema:
+def _crd(*, kind: str, plural: str, short: str, spec: type, status: type, version: Schema, rules: tuple[Rule, ...] = ()) -> Schema:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -103,6 +108,7 @@ def _crd(*, kind: str, plural: str, short: str, spec: type, status: type, versio
                                 "spec": structural(spec),
                                 "status": structural(status),
                             },
+                            **(validated(*rules) if rules else {}),
                         }
                     },
                     **version,
@@ -129,6 +135,7 @@ def inference_job_crd() -> Schema:
         short="ij",
         spec=job.InferenceJobSpec,
         status=job_status.InferenceJobStatus,
+        rules=(_ended_batches_stay(),),
         version={
             "subresources": {
                 "status": {},
@@ -159,6 +166,27 @@ def inference_job_crd() -> Schema:
             ],
         },
     )
+
+
+def _ended_batches_stay() -> Rule:
+    """A batch that has succeeded is not run again by an edit, so none is taken of what it was to compute."""
+    same = " && ".join(_unchanged(path) for path in _COMPUTED)
+    # The phase follows from the conditions, and costs a rule less to read.
+    open_ = f"oldSelf.?status.?phase.orValue('') != '{job_status.Phase.SUCCEEDED.value}'"
+    return Rule(
+        f"!has(oldSelf.spec.input) || {open_} || ({same})",
+        "the batch has succeeded, so its model, accelerator, backend, batchSize, input and output can't change; create another job",
+    )
+
+
+def _unchanged(path: str) -> str:
+    """CEL: the field is what it was, or is absent as it was."""
+    head, *rest = path.split(".")
+    now, then = f"self.spec.{path}", f"oldSelf.spec.{path}"
+    there = f"has({now})", f"has({then})"
+    if rest:
+        there = f"(has(self.spec.{head}) && has({now}))", f"(has(oldSelf.spec.{head}) && has({then}))"
+    return f"({there[0]} == {there[1]} && (!{there[0]} || {now} == {then}))"
 
 
 def inference_model_crd() -> Schema:

@@ -216,7 +216,12 @@ class InferenceJobStatus:
     last_attempt: Annotated[AttemptStatus | None, Field(description="The newest attempt of a batch.")] = None
     output: Annotated[OutputStatus | None, Field(description="Where the answers are.")] = None
     start_time: Annotated[Instant | None, Field(description="When the first worker was placed.")] = None
-    completion_time: Annotated[Instant | None, Field(description="When the work ended, or first was ready to serve.")] = None
+    ready_time: Annotated[Instant | None, Field(description="When all wanted workers of a serving job were first ready.")] = None
+    completion_time: Annotated[Instant | None, Field(description="When the job ended.")] = None
+    ended_spec: Annotated[
+        str | None,
+        Field(max_length=64, description="A hash of the spec that the job ended with, without ttlSecondsAfterFinished."),
+    ] = None
     replicas: Annotated[int, Field(ge=0, description="Workers that exist.")] = 0
     ready_replicas: Annotated[int, Field(ge=0, description="Workers that answer.")] = 0
     desired_replicas: Annotated[

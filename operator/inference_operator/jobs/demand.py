@@ -47,7 +47,7 @@ def service_request(
     if _held_up(observed, resolved, settings, now) or ended or backing_off or not ours.missing:
         return None
     # A service that was ready once has met its deadline or missed it; workers that it wants later are neither late nor refused.
-    was_ready = observed.job.status.completion_time is not None
+    was_ready = observed.job.status.ready_time is not None
     return _request(resolved, ours.missing, was_ready=was_ready, holds=True, beside=nodes_of(ours.current))
 
 

@@ -57,7 +57,7 @@ def _of_service(job: Job, state: ServiceState, outcome: Outcome, after: Inferenc
             text = f"Placed worker {worker.number}: {worker.placement.accelerator} on node {worker.placement.node}"
             yield _event(job, EventReason.PLACED, f"worker {worker.number}", text)
     before, wanted = job.status.desired_replicas, after.desired_replicas
-    if job.status.completion_time is None and after.completion_time is not None:
+    if job.status.ready_time is None and after.ready_time is not None:
         yield _event(job, EventReason.STARTED, "first ready", f"Started serving at {after.endpoint}")
     if before is not None and wanted is not None and wanted != before:
         reason = EventReason.SCALED_UP if wanted > before else EventReason.SCALED_DOWN

@@ -84,12 +84,13 @@ def ended(observed: Observed, until: datetime, status: InferenceJobStatus) -> Ou
         # No Ready: it does not answer, and it is where its author wants it. kstatus reads that as current.
         UndatedCondition(ConditionType.SUCCEEDED, Truth.TRUE, Reason.ENDED, text),
     )
-    return Outcome(stop_all(observed, text), conditions, stopped(status), Phase.SUCCEEDED)
+    return Outcome(stop_all(observed, text), conditions, stopped(status, until), Phase.SUCCEEDED)
 
 
-def stopped(status: InferenceJobStatus) -> InferenceJobStatus:
-    """The status of a service that has no worker any more."""
-    return replace(status, replicas=0, ready_replicas=0)
+def stopped(status: InferenceJobStatus, end: datetime | None = None) -> InferenceJobStatus:
+    """The status of a service that has no worker any more; for good, if it has come to an `end`."""
+    completion = end.replace(microsecond=0) if end is not None else None
+    return replace(status, replicas=0, ready_replicas=0, completion_time=completion)
 
 
 def suspended(observed: Observed, model: ModelStatus | None, attempts: int) -> Outcome:

@@ -16,6 +16,7 @@ from inference_operator.jobs.state import BatchState, Closed, JobState, Refused,
 from inference_operator.jobs.status import model_status
 from inference_operator.scheduling.types import Decision
 from inference_operator.settings import Settings
+from inference_operator.state.finished import spec_hash
 from inference_operator.state.observed import Observed
 from inference_operator.workers.actions import Action, DeleteJob, Plan, WriteStatus
 from inference_operator.workers.attempts import Attempts
@@ -103,6 +104,7 @@ def _settle(outcome: Outcome, observed: Observed, now: datetime) -> InferenceJob
         phase=outcome.phase.value,
         reason=summary.reason if summary is not None else None,
         conditions=list(conditions),
+        ended_spec=spec_hash(observed.job.spec) if outcome.ended and observed.job.spec is not None else None,
     )
 
 
@@ -119,9 +121,7 @@ def _after_the_end(observed: Observed, now: datetime) -> Plan:
         status = replace(job.status, observed_generation=job.generation, conditions=conditions)
         actions.append(WriteStatus(job.key, job.uid, status, job.resource_version))
     ttl = job.spec.ttl_seconds_after_finished if job.spec is not None else None
-    # A service's completion time is when it was first ready; what counts here is when it ended.
-    batch = job.spec is not None and job.spec.input is not None
-    ended = (job.status.completion_time if batch else None) or _ended_since(job.status)
+    ended = job.status.completion_time or _ended_since(job.status)
     if ttl is None or ended is None:
         return Plan(tuple(actions))
     due = shift(ended, ttl)

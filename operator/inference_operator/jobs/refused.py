@@ -41,7 +41,7 @@ def plan_refused(observed: Observed, refusal: Refusal, now: datetime) -> Outcome
 
 def _firm_end(spec: InferenceJobSpec, before: InferenceJobStatus) -> datetime | None:
     """When a Firm deadline ends the job; None for a service that has met it or missed it already."""
-    was_ready = spec.input is None and before.completion_time is not None
+    was_ready = spec.input is None and before.ready_time is not None
     return spec.deadline if spec.deadline_policy is DeadlinePolicy.FIRM and not was_ready else None
 
 

@@ -64,7 +64,7 @@ def plan_serve(observed: Observed, service: ServiceState, decision: Decision | N
         return Outcome(
             stop_all(observed, text),
             failed(Reason.DEADLINE_EXCEEDED, text),
-            stopped(_status(observed, service, now)),
+            stopped(_status(observed, service, now), now),
             Phase.FAILED,
         )
     actions = _actions(observed, service, decision, settings, now)
@@ -176,7 +176,8 @@ def _status(observed: Observed, service: ServiceState, now: datetime, pending: P
         model=model_status(resolved.source, resolved.choice, facts, before.model),
         latency=_latency(observed, resolved.spec, now),
         start_time=before.start_time or min((p.created for p in state.current if p.created is not None), default=None),
-        completion_time=completed,
+        ready_time=completed,
+        completion_time=None,
         deadline=_deadline(resolved.spec.deadline, state, completed, pending, before.deadline, now),
         queue=queue_status(pending, before.queue, now),
         replicas=len(state.current) + len(state.stale),
@@ -220,7 +221,7 @@ def _last_failure(state: Replicas, before: AttemptStatus | None) -> AttemptStatu
 
 def _first_ready(observed: Observed, state: Replicas, now: datetime) -> datetime | None:
     """When the wanted workers were first all ready; remembered from then on."""
-    before = observed.job.status.completion_time
+    before = observed.job.status.ready_time
     if before is not None:
         return before
     return now.replace(microsecond=0) if state.wanted and len(state.ready) >= state.wanted else None

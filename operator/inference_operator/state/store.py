@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from inference_operator.state.finished import is_finished
+from inference_operator.state.finished import is_finished, reopened
 from inference_operator.state.load import ScalingMetrics
 from inference_operator.state.objects import (
     Autoscaler,
@@ -258,7 +258,7 @@ class Store:
             if (reading := self.task_index.reading(hosted, job, own=own)) is not None:
                 readings[hosted.pod.uid] = reading
         return Observed(
-            job=job,
+            job=reopened(job),
             model=model,
             pods=pods,
             has_service=job.uid in self.services,

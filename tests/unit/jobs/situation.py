@@ -104,5 +104,13 @@ def ended(job: Job, status: InferenceJobStatus | None = None, *, ago: float = 60
         type="Succeeded", status=Truth.TRUE, reason="Succeeded", message="", last_transition_time=then, observed_generation=1
     )
     return replace(
-        job, status=replace(status or LOOKED, conditions=[done], start_time=then, completion_time=then, phase="Succeeded")
+        job,
+        status=replace(
+            status or LOOKED,
+            conditions=[done],
+            start_time=then,
+            completion_time=then,
+            phase="Succeeded",
+            observed_generation=job.generation,
+        ),
     )

@@ -39,7 +39,7 @@ FAILED = PodPhase.FAILED
 
 def finished(job: Job, truth: Truth) -> Job:
     done = Condition(type="Succeeded", status=truth, reason="r", message="", last_transition_time=NOW)
-    return replace(job, status=replace(job.status, conditions=[done], start_time=NOW))
+    return replace(job, status=replace(job.status, conditions=[done], start_time=NOW, observed_generation=job.generation))
 
 
 def a_failure(job: Job, *, ago: float = 60.0, number: int = 1) -> Observed:
@@ -131,7 +131,7 @@ def test_a_need_carries_what_ranks_it() -> None:
 
 
 def test_a_service_that_was_ready_once_is_neither_late_nor_refused_when_it_wants_another_worker() -> None:
-    job = a_job(serve=True, deadline_in=-60, firm=True, status=replace(LOOKED, start_time=NOW, completion_time=NOW))
+    job = a_job(serve=True, deadline_in=-60, firm=True, status=replace(LOOKED, start_time=NOW, ready_time=NOW))
     found = wanted(observed(job))
 
     assert found is not None

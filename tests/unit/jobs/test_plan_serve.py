@@ -150,8 +150,8 @@ def test_the_first_time_that_all_answer_is_kept() -> None:
 
     later = decide(replace(seen, pods=(a_pod(job, phase=PENDING),)), now=in_seconds(90))
 
-    assert seen.job.status.completion_time == whole(NOW)
-    assert status_of(later).completion_time == whole(NOW)
+    assert seen.job.status.ready_time == whole(NOW)
+    assert status_of(later).ready_time == whole(NOW)
     assert status_of(later).deadline == seen.job.status.deadline
 
 
@@ -163,7 +163,7 @@ def test_a_firm_job_that_is_scaled_to_zero_does_not_fail_at_its_deadline() -> No
 
 
 def an_ended_job(**spec: Any) -> Observed:
-    job = a_job(serve=Serve(until=whole(NOW)), status=replace(LOOKED, completion_time=whole(NOW - timedelta(hours=10))), **spec)
+    job = a_job(serve=Serve(until=whole(NOW)), status=replace(LOOKED, ready_time=whole(NOW - timedelta(hours=10))), **spec)
     seen = observed(job, a_pod(job))
     return after(seen, decide(seen))
 

@@ -78,7 +78,7 @@ def test_a_firm_deadline_ends_a_job_though_its_model_is_missing(job: Job) -> Non
 
 def test_a_service_that_was_ready_outlives_its_firm_deadline() -> None:
     job = begun(SERVICE, **FIRM)
-    job = replace(job, status=replace(job.status, completion_time=whole(NOW - timedelta(hours=1))))
+    job = replace(job, status=replace(job.status, ready_time=whole(NOW - timedelta(hours=1))))
 
     assert status_of(decided(without_model(job))).phase == Phase.WAITING
 

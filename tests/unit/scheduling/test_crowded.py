@@ -100,7 +100,7 @@ def test_a_service_that_waits_says_when_it_should_be_ready() -> None:
 
 
 def test_a_service_that_was_ready_once_has_met_its_deadline_though_another_worker_waits() -> None:
-    job = a_job(serve=True, replicas=2, deadline_in=50, status=replace(LOOKED, completion_time=whole(NOW)))
+    job = a_job(serve=True, replicas=2, deadline_in=50, status=replace(LOOKED, ready_time=whole(NOW)))
     status = status_of(decide(observed(job, a_pod(job, 1)), crowded(possible=in_seconds(60))))
 
     assert status.deadline is not None and status.queue is not None
