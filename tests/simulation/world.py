@@ -33,6 +33,7 @@ from tests.simulation.api import At, Raw, SimulatedApi
 from tests.simulation.cluster import DIGEST, Script, SimulatedCluster
 from tests.simulation.meter import SimulatedExporters
 from tests.simulation.trace import Trace, whose
+from tests.simulation.truth import contradictions
 from tests.simulation.virtual_time import START, VirtualClock, run
 from tests.simulation.warm import Ledger
 
@@ -178,6 +179,16 @@ class World:
         # Meters of devices, where a simulation has any.
         self.exporters: SimulatedExporters | None = None
         self._plot: list[tuple[float, Callable[[], object]]] = []
+        self._told: dict[str, Raw] = {}
+        self.contradictions: list[str] = []
+        self.api.watch(self._hold_to_the_truth)
+
+    def _hold_to_the_truth(self, event: str, plural: str, raw: Raw) -> None:
+        if plural != "inferencejobs" or event == "DELETED" or not raw.get("status"):
+            return
+        uid = raw["metadata"]["uid"]
+        before, self._told[uid] = self._told.get(uid, {}), raw["status"]
+        self.contradictions += [f"{raw['metadata']['name']}: {rule}: {raw['status']}" for rule in contradictions(raw, before)]
 
     def _count(self, verb: str, at: At, raw: Raw) -> None:
         name = whose(raw) if at.plural == "pods" else raw["metadata"].get("labels", {}).get(names.LABEL_JOB, at.name)
@@ -330,6 +341,7 @@ class World:
         while loop.time() < until:
             await self._one_life(cluster, until - loop.time())
         assert not self.ledger.faults, self.ledger.faults
+        assert not self.contradictions, "\n".join(self.contradictions[:3])
         assert all(amount >= 0 for free in cluster.free().values() for amount in free.values()), "a node is oversubscribed"
 
     async def _one_life(self, cluster: SimulatedCluster, seconds: float) -> None:

@@ -153,7 +153,9 @@ def inference_job_crd() -> Schema:
                 _column("Accelerator", ".status.placement.accelerator", description="Accelerator class it runs on"),
                 _column("Reason", ".status.reason", description="How it stands, in one word"),
                 _column("Outlook", ".status.deadline.outlook", description="Whether the deadline will be kept"),
-                _column("Slack", ".status.deadline.slackSeconds", kind="integer", description="Seconds to spare; negative is late"),
+                _column(
+                    "Slack(s)", ".status.deadline.slackSeconds", kind="integer", description="Seconds to spare; negative is late"
+                ),
                 _column("P95", ".status.latency.p95", kind="number", description="95th percentile of latency, milliseconds"),
                 _column("Node", ".status.placement.node", description="Node it runs on"),
                 _column("Age", ".metadata.creationTimestamp", kind="date"),

@@ -69,9 +69,12 @@ class DeadlineStatus:
 
 @api_type()
 class CostTerms:
-    """What a place would cost: total = delay weight * latency + alpha * energy + beta * switch."""
+    """What a place would cost: its total is the sum of latencySeconds, energyJoules and switchSeconds, each times its weight."""
 
     total: Annotated[float, Field(description="The sum that placement minimises, in seconds.")]
+    latency_weight: Annotated[float, Field(description="What a second counts: less where the deadline leaves time.")] = 1.0
+    energy_weight: Annotated[float, Field(description="What a joule counts, in seconds: the setting alpha.")] = 0.0
+    switch_weight: Annotated[float, Field(description="What a second of loading counts beside: the setting beta.")] = 0.0
     latency_seconds: Annotated[float, Field(description="Expected seconds until done there.")]
     energy_joules: Annotated[float, Field(description="Modelled from the declared watts of the accelerator class.")]
     switch_seconds: Annotated[float, Field(description="Seconds to load the model there; nothing on a warm worker.")]

@@ -115,7 +115,7 @@ class Sharing(StrEnum):
 
 
 @api_type(
-    Rule("self.max >= self.min", "max must not be below min"),
+    Rule("!has(self.max) || self.max >= self.min", "max must not be below min"),
     Rule(
         "self.?sharing.orValue('None') == 'None' || self.?backend.orValue('auto') in ['auto', 'onnx']",
         "sharing needs backend onnx: what a model takes in another server's memory is not known before it is there",
@@ -126,8 +126,13 @@ class WarmPool:
 
     min: Annotated[int, Field(ge=0, le=100, description="Warm workers that are always kept.")] = 0
     max: Annotated[
-        int, Field(ge=1, le=1000, description="Warm workers at most; there are as many as there are jobs, within the bounds.")
-    ] = 1
+        int | None,
+        Field(
+            ge=1,
+            le=1000,
+            description="Warm workers at most: as many as there are jobs, within the bounds. Otherwise the larger of min and 1.",
+        ),
+    ] = None
     idle_seconds: Annotated[
         int, Field(ge=0, le=86_400, description="How long an idle worker over the minimum stays before it is given back.")
     ] = 300
@@ -212,6 +217,11 @@ class InferenceModelSpec:
     ] = Field(default_factory=list)
 
 
+def most_workers(pool: WarmPool) -> int:
+    """How many warm workers there may be."""
+    return pool.max if pool.max is not None else max(pool.min, 1)
+
+
 @api_type()
 class Profile:
     """What was measured of one file on one accelerator class and back end, at one batch size."""
@@ -226,8 +236,12 @@ class Profile:
     memory_bytes: Annotated[int, Field(ge=0, description="Resident memory after warm-up.")] = 0
     device_bytes: Annotated[int, Field(ge=0, description="Memory of the device that it took, warm-up included.")] = 0
     spread: Annotated[
-        float, Field(ge=0, description="How far measurements differ, as the mean distance of their logarithms: 0.1 is about 10 %.")
-    ] = 0.0
+        float | None,
+        Field(
+            ge=0,
+            description="How far measurements differ, as the mean distance of their logarithms: 0.1 is about 10 %; none of one.",
+        ),
+    ] = None
     samples: Annotated[int, Field(ge=1, description="Measurements behind it.")] = 1
     observed_time: Annotated[Instant, Field(description="When it was last measured.")]
 

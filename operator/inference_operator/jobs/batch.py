@@ -12,7 +12,7 @@ from inference_operator.api.schema import rfc3339
 from inference_operator.jobs.batch_status import batch_status
 from inference_operator.jobs.outcome import ACCEPTED, UNFINISHED, Outcome, failed, soonest, stop_all, waiting
 from inference_operator.jobs.state import BatchState
-from inference_operator.jobs.status import deadline_status, queue_status, waiting_deadline, waiting_words
+from inference_operator.jobs.status import deadline_look, deadline_status, queue_status, waiting_deadline, waiting_words
 from inference_operator.metering.energy import energy_status
 from inference_operator.scheduling.estimate import find_profile, measured
 from inference_operator.scheduling.types import Decision, PendingReason, Preemption
@@ -80,7 +80,9 @@ def _lost(observed: Observed, batch: BatchState, ending: Ending, settings: Setti
 
 
 def _too_late(observed: Observed, batch: BatchState, deadline: datetime, settings: Settings, now: datetime) -> Outcome:
-    status = replace(batch_status(observed, batch, settings, now), completion_time=now.replace(microsecond=0))
+    told = batch_status(observed, batch, settings, now, stops=True)
+    late = deadline_status(deadline, estimated=None, completed=None, before=None, now=now)
+    status = replace(told, deadline=late, completion_time=now.replace(microsecond=0))
     text = f"stopped at the deadline {rfc3339(deadline)}, as deadlinePolicy Firm says"
     if status.progress is not None:
         text += f"; {status.progress.completed} of {status.progress.total} items are answered and kept"
@@ -94,7 +96,7 @@ def _under_way(observed: Observed, batch: BatchState, attempt: Attempt, settings
     status = batch_status(observed, batch, settings, now)
     begin = (*_begin(batch.resolved, attempt), *_probed(observed, batch.resolved.model, attempt, now))
     firm_end = spec.deadline if spec.deadline_policy is DeadlinePolicy.FIRM else None
-    watch = soonest(now, firm_end, _passing(spec.deadline, now))
+    watch = soonest(now, firm_end, deadline_look(spec.deadline, now))
     if attempt.running:
         text = f"attempt {attempt.number} runs on {attempt.pod.node}{out_of_reach(observed)}"
         return Outcome(begin, _moving(status, Reason.RUNNING, text), status, Phase.RUNNING, watch)
@@ -184,7 +186,7 @@ def _next_attempt(observed: Observed, batch: BatchState, decision: Decision | No
         ended = replace(status, completion_time=now.replace(microsecond=0))
         return Outcome(stale, failed(why_waiting.reason, why_waiting.message), ended, Phase.FAILED)
     conditions = (*waiting(ConditionType.PLACED, why_waiting.reason, why_waiting.message), UNFINISHED)
-    recheck = soonest(now, why_waiting.recheck, _passing(resolved.spec.deadline, now))
+    recheck = soonest(now, why_waiting.recheck, deadline_look(resolved.spec.deadline, now))
     return Outcome(stale, conditions, status, Phase.WAITING, recheck)
 
 
@@ -264,8 +266,3 @@ def _placed(status: InferenceJobStatus) -> UndatedCondition:
     where = status.placement
     text = f"{where.accelerator} on node {where.node}" if where is not None else "placed"
     return UndatedCondition(ConditionType.PLACED, Truth.TRUE, Reason.PLACED, text)
-
-
-def _passing(deadline: datetime | None, now: datetime) -> datetime | None:
-    """Look again when the deadline passes: the outlook changes then though nothing happens."""
-    return shift(deadline, 1) if deadline is not None and deadline >= now else None

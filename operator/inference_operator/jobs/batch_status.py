@@ -24,16 +24,26 @@ _LONG_RUN_SECONDS = 30
 
 
 def batch_status(
-    observed: Observed, batch: BatchState, settings: Settings, now: datetime, *, completed: datetime | None = None
+    observed: Observed,
+    batch: BatchState,
+    settings: Settings,
+    now: datetime,
+    *,
+    completed: datetime | None = None,
+    stops: bool = False,
 ) -> InferenceJobStatus:
-    """Return the status as its attempts tell it; `completed` is when the work ended well."""
+    """Return the status as its attempts tell it.
+
+    `completed` is when the work ended well. `stops` says that the attempt ends by this look: what its worker has told last is told
+    now, for its last words may be lost with its pod.
+    """
     before, resolved, state = observed.job.status, batch.resolved, batch.attempts
     newest = state.newest
     facts = observed.facts_of(newest)
     if newest is not None and newest.hosted is not None and newest.report is None and not newest.running:
         # What a warm worker says of itself is said together with what it makes of the task: that saves a write.
         facts = None
-    progress = _progress(observed, state, now)
+    progress = _progress(observed, state, now, exact=stops)
     return replace(
         before,
         queue=None,
@@ -54,6 +64,7 @@ def batch_status(
             completed=completed,
             before=before.deadline,
             now=now,
+            under_way=newest is not None and state.ending is None,
         ),
     )
 
@@ -78,7 +89,7 @@ def _attempt(observed: Observed, state: Attempts) -> AttemptStatus | None:
     )
 
 
-def _progress(observed: Observed, state: Attempts, now: datetime) -> ProgressStatus | None:
+def _progress(observed: Observed, state: Attempts, now: datetime, *, exact: bool = False) -> ProgressStatus | None:
     before = observed.job.status.progress
     newest = state.newest
     if state.outdated:
@@ -92,7 +103,7 @@ def _progress(observed: Observed, state: Attempts, now: datetime) -> ProgressSta
         return before
     young = newest.started is None or (now - newest.started).total_seconds() < _LONG_RUN_SECONDS
     same_tenth = before is not None and _tenth(told_now.completed, told_now.total) == _tenth(before.completed, before.total)
-    if young or same_tenth:
+    if (young or same_tenth) and not exact:
         return before
     return ProgressStatus(total=told_now.total, completed=told_now.completed, failed=told_now.failed)
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from inference_operator.api.conditions import AnyReason, ConditionType, Reason, Truth, UndatedCondition
-from inference_operator.api.job_status import InferenceJobStatus, ModelStatus, Phase
+from inference_operator.api.job_status import InferenceJobStatus, Phase
 from inference_operator.api.schema import rfc3339
-from inference_operator.jobs.status import deadline_status
+from inference_operator.jobs.status import deadline_look, deadline_status
 from inference_operator.state.observed import Observed
 from inference_operator.workers.actions import Action, DeletePod, StopTask
 
@@ -93,18 +93,13 @@ def stopped(status: InferenceJobStatus, end: datetime | None = None) -> Inferenc
     return replace(status, replicas=0, ready_replicas=0, completion_time=completion)
 
 
-def suspended(observed: Observed, model: ModelStatus | None, attempts: int) -> Outcome:
-    """A job that its user has stopped after so many `attempts`: no worker, and no condition that asks for patience or alarm."""
+def suspended(observed: Observed, status: InferenceJobStatus, now: datetime) -> Outcome:
+    """A job that its user has stopped, with what is known of its work: no condition asks for patience or alarm."""
     job = observed.job
     deadline = job.spec.deadline if job.spec is not None else None
     text = "the job is suspended by spec.suspend; its committed work is kept"
     conditions = (ACCEPTED, UndatedCondition(ConditionType.SUSPENDED, Truth.TRUE, Reason.SUSPENDED, text))
-    # A suspended job is nowhere on its way, so its outlook is unknown rather than missed; any instant before the deadline says so.
-    before = min(job.created, deadline) if deadline is not None else job.created
-    status = replace(
-        job.status,
-        attempts=attempts,
-        deadline=deadline_status(deadline, estimated=None, completed=None, before=None, now=before),
-        model=model,
-    )
-    return Outcome(stop_all(observed, "the job is suspended"), conditions, stopped(status), Phase.SUSPENDED)
+    # It is nowhere on its way, so that nothing is expected of it; a deadline that passes is missed all the same.
+    status = replace(status, queue=None, deadline=deadline_status(deadline, estimated=None, completed=None, before=None, now=now))
+    look = deadline_look(deadline, now)
+    return Outcome(stop_all(observed, "the job is suspended"), conditions, stopped(status), Phase.SUSPENDED, look)

@@ -8,6 +8,7 @@ from inference_operator.api.instants import shift
 from inference_operator.api.job_status import AttemptOutcome, InferenceJobStatus, ModelStatus, Outlook, Phase
 from inference_operator.autoscaling.hpa import decide_hpa, removed
 from inference_operator.jobs.batch import plan_batch
+from inference_operator.jobs.batch_status import batch_status
 from inference_operator.jobs.events import job_events
 from inference_operator.jobs.outcome import Outcome, stop_all, suspended
 from inference_operator.jobs.refused import plan_refused
@@ -54,9 +55,9 @@ def _outcome(
         case Refused():
             return plan_refused(observed, state.refusal, now)
         case BatchState() if state.resolved.spec.suspend:
-            return suspended(observed, _model(state.resolved), state.attempts.number)
+            return suspended(observed, batch_status(observed, state, settings, now, stops=True), now)
         case ServiceState() if state.resolved.spec.suspend:
-            return suspended(observed, _model(state.resolved), observed.job.status.attempts)
+            return suspended(observed, replace(observed.job.status, model=_model(state.resolved), latency=None), now)
         case BatchState():
             # The scheduler answers within milliseconds; a status that says "not decided yet" would cost a write and tell nothing.
             undecided = decision is None and state.request is not None and not _has_news(observed, state.attempts)

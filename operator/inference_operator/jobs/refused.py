@@ -25,7 +25,8 @@ def plan_refused(observed: Observed, refusal: Refusal, now: datetime) -> Outcome
         actions = stop_all(observed, refusal.message)
         return Outcome(actions, failed(refusal.reason, refusal.message, accepted=False), status, Phase.FAILED)
     if spec.suspend:
-        return suspended(observed, before.model, max((a.number for a in observed.attempts), default=before.attempts))
+        attempts = max((a.number for a in observed.attempts), default=before.attempts)
+        return suspended(observed, replace(before, attempts=attempts), now)
     until = spec.serve.until if spec.serve is not None else None
     if until is not None and until <= now:
         return ended(observed, until, status)

@@ -13,6 +13,7 @@ from inference_operator.api.job_status import (
     DeadlineStatus,
     InferenceJobStatus,
     LatencyStatus,
+    ModelStatus,
     Phase,
 )
 from inference_operator.api.schema import rfc3339
@@ -20,6 +21,7 @@ from inference_operator.jobs.outcome import ACCEPTED, Outcome, delete_lost, ende
 from inference_operator.jobs.replicas import Replicas
 from inference_operator.jobs.state import ServiceState
 from inference_operator.jobs.status import (
+    deadline_look,
     deadline_status,
     model_status,
     placement_status,
@@ -37,6 +39,7 @@ from inference_operator.workers.creation import create_retry_time, create_worker
 from inference_operator.workers.pod_problems import out_of_reach, problem_of
 from inference_operator.workers.profiles import learned
 from inference_operator.workers.service import endpoint, service_manifest
+from inference_protocol.messages import ModelFacts
 from inference_protocol.reasons import WorkerReason
 
 # Latency under load never stands still: it is written when it moved by a quarter, or across the target, and at most this often.
@@ -76,7 +79,7 @@ def plan_serve(observed: Observed, service: ServiceState, decision: Decision | N
         now,
         until,
         state.retry,
-        _future(spec.deadline, now),
+        deadline_look(spec.deadline, now),
         *(create_retry_time(failure, settings) for failure in (observed.create_failure, observed.autoscaler_failure) if failure),
     )
     return Outcome(actions, conditions, status, phase, recheck)
@@ -99,8 +102,9 @@ def _actions(
         oldest = state.stale[0]
         actions.append(DeletePod(oldest.key, oldest.uid, "makes room for its successor: no node has room for both"))
     actions.extend(delete_lost(observed))
-    # The newest ended pod keeps the last words; older ones only fill the list.
-    actions.extend(DeletePod(pod.key, pod.uid, "ended, and not the newest") for pod in state.ended[:-1])
+    # While nothing answers, the newest ended pod keeps the last words; the others only fill the list.
+    older = state.ended[:-1] if state.fault is not None or not state.ready else state.ended
+    actions.extend(DeletePod(pod.key, pod.uid, "ended, and another worker answers in its place") for pod in older)
     return (*actions, *_learned(observed, service, now))
 
 
@@ -130,7 +134,8 @@ def _conditions(
     serving = len(state.serving)
     if serving:
         text = f"{serving}/{wanted} workers answer; {text}"
-    enough = serving >= wanted
+    # Once all have answered, a service answers as long as one of its workers does; what it lacks is told by Reconciling.
+    enough = serving >= wanted or (serving > 0 and status.ready_time is not None)
     truth = Truth.TRUE if enough else Truth.FALSE
     where = placed if not state.missing or placing else UndatedCondition(ConditionType.PLACED, Truth.FALSE, reason, text)
     if permanent and not serving:
@@ -138,7 +143,10 @@ def _conditions(
         return (ACCEPTED, where, UndatedCondition(ConditionType.READY, Truth.FALSE, reason, text), stalled), Phase.FAILED
     moving = UndatedCondition(ConditionType.RECONCILING, Truth.TRUE, reason, text)
     phase = Phase.SERVING if serving else Phase.STARTING if reason is Reason.STARTING else Phase.WAITING
-    return (ACCEPTED, where, UndatedCondition(ConditionType.READY, truth, reason, text), moving), phase
+    # A service that answers is not starting; a fault in the way of more stays its reason, for people to see.
+    said = Reason.SERVING if enough and reason is Reason.STARTING else reason
+    answers = UndatedCondition(ConditionType.READY, truth, said, text)
+    return (ACCEPTED, where, answers, moving), phase
 
 
 def _why_not_ready(observed: Observed, state: Replicas, pending: PendingReason | None) -> tuple[AnyReason, str, bool]:
@@ -173,7 +181,7 @@ def _status(observed: Observed, service: ServiceState, now: datetime, pending: P
         failed_attempts=0 if state.fault is None and state.ready else failures,
         last_attempt=failure,
         placement=placement_status(newest, facts, before.placement),
-        model=model_status(resolved.source, resolved.choice, facts, before.model),
+        model=_model(service, facts, before.model),
         latency=_latency(observed, resolved.spec, now),
         start_time=before.start_time or min((p.created for p in state.current if p.created is not None), default=None),
         ready_time=completed,
@@ -188,6 +196,14 @@ def _status(observed: Observed, service: ServiceState, now: datetime, pending: P
     )
 
 
+def _model(service: ServiceState, facts: ModelFacts | None, before: ModelStatus | None) -> ModelStatus | None:
+    """Which model answers: while a new one is rolled out, that is the old one until a worker has loaded the new."""
+    resolved, state = service.resolved, service.replicas
+    if facts is None and state.stale and before is not None:
+        return before
+    return model_status(resolved.source, resolved.choice, facts, before)
+
+
 def _deadline(
     deadline: datetime | None,
     state: Replicas,
@@ -199,7 +215,8 @@ def _deadline(
     """When the wanted workers should all be ready: as soon as the last of them, which may still wait for room."""
     if pending is not None and completed is None:
         return waiting_deadline(deadline, pending, before, now)
-    return deadline_status(deadline, estimated=_estimate(state), completed=completed, before=before, now=now)
+    starting = any(not is_running(pod) for pod in state.current)
+    return deadline_status(deadline, estimated=_estimate(state), completed=completed, before=before, now=now, under_way=starting)
 
 
 def _last_failure(state: Replicas, before: AttemptStatus | None) -> AttemptStatus | None:
@@ -240,6 +257,9 @@ def _estimate(state: Replicas) -> datetime | None:
 def _latency(observed: Observed, spec: InferenceJobSpec, now: datetime) -> LatencyStatus | None:
     before, scaling_metrics = observed.job.status.latency, observed.scaling_metrics
     fresh = window_status(scaling_metrics.load, now) if scaling_metrics is not None else None
+    if scaling_metrics is not None and fresh is None:
+        # Nobody has asked for a whole window: what was measured before says nothing of now.
+        return None
     if before is None or fresh is None:
         return before if fresh is None else fresh
     target = spec.serve.latency_target_milliseconds if spec.serve is not None else None
@@ -247,7 +267,3 @@ def _latency(observed: Observed, spec: InferenceJobSpec, now: datetime) -> Laten
     moved = abs(fresh.p95 - before.p95) > _LATENCY_NEWS * before.p95
     old = (now - before.observed_time).total_seconds() >= _LATENCY_SECONDS
     return fresh if old and (moved or crossed) else before
-
-
-def _future(instant: datetime | None, now: datetime) -> datetime | None:
-    return shift(instant, 1) if instant is not None and instant > now else None

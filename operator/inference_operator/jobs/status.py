@@ -17,6 +17,8 @@ from inference_protocol.sketch import LatencySketch, merged
 
 # An estimate this near to the deadline is a coin's toss.
 _MARGIN = 0.1
+# How long the news of an end may take: from the worker to its kubelet, and from there.
+_NEWS_SECONDS = 5.0
 # An expected start that moved by less than this share of the wait is no news.
 _QUEUE_NEWS = 0.5
 
@@ -28,33 +30,47 @@ def deadline_status(
     completed: datetime | None,
     before: DeadlineStatus | None,
     now: datetime,
+    under_way: bool = False,
 ) -> DeadlineStatus | None:
     """How the job stands to its deadline.
 
-    `completed` is when the work really ended well. An estimate that moved little keeps its old value, so that the status is not
-    written for nothing.
+    `completed` is when the work really ended well; `under_way` says that a worker is at it. An estimate that moved little keeps its
+    old value, so that the status is not written for nothing; the outlook is judged by the value that is shown.
     """
     if deadline is None:
         return None
     end = completed or _settled(estimated, before, deadline, now)
-    end = end.replace(microsecond=0) if end is not None else None
     if completed is not None:
         outlook = Outlook.MET if completed <= deadline else Outlook.MISSED
-    elif now > deadline:
+    elif now > shift(deadline, _NEWS_SECONDS if under_way else 0):
         outlook = Outlook.MISSED
-    elif estimated is None:
+    elif now > deadline:
+        # It may have ended in time, and the news of it be on the way.
+        outlook = Outlook.AT_RISK
+    elif end is None:
         outlook = Outlook.UNKNOWN
     else:
-        # Work that has outrun its estimate by so much may well take as much again.
-        likely = estimated if estimated >= now else shift(now, (now - estimated).total_seconds())
-        safe = shift(likely, (likely - now).total_seconds() * _MARGIN)
-        outlook = Outlook.ON_TIME if safe <= deadline else Outlook.AT_RISK
+        outlook = Outlook.ON_TIME if _surely_by(end, now) <= deadline else Outlook.AT_RISK
+    end = end.replace(microsecond=0) if end is not None else None
     return DeadlineStatus(
         time=deadline,
         estimated_completion_time=end,
         slack_seconds=int((deadline.replace(microsecond=0) - end).total_seconds()) if end is not None else None,
         outlook=outlook,
     )
+
+
+def deadline_look(deadline: datetime | None, now: datetime) -> datetime | None:
+    """When to look again for the deadline alone: the outlook changes as it passes, though nothing happens."""
+    if deadline is None:
+        return None
+    return next((look for seconds in (1, _NEWS_SECONDS + 1) if (look := shift(deadline, seconds)) > now), None)
+
+
+def _surely_by(end: datetime, now: datetime) -> datetime:
+    """An expected end with a margin. Work that has outrun its estimate by so much may well take as much again."""
+    likely = end if end >= now else shift(now, (now - end).total_seconds())
+    return shift(likely, (likely - now).total_seconds() * _MARGIN)
 
 
 def _settled(estimated: datetime | None, before: DeadlineStatus | None, deadline: datetime, now: datetime) -> datetime | None:

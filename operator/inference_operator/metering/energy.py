@@ -87,7 +87,7 @@ def energy_status(
     devices = attempt.pod.requests.get(settings.metering.resource_name, 0)
     measured = measured_joules(meters, devices, attempt.started, ended)
     unmeasured_before = attempt.number > 1 if before is None else before.source is not EnergySource.MEASURED
-    modelled = accelerator.watts_busy * max(0.0, (ended - attempt.started).total_seconds())
+    modelled = accelerator.watts_busy * max(_least_seconds(attempt), (ended - attempt.started).total_seconds())
     joules = (modelled if measured is None else measured) + (before.joules if before is not None else 0.0)
     items = progress.completed if progress is not None else 0
     return EnergyStatus(
@@ -95,6 +95,12 @@ def energy_status(
         joules_per_item=float(f"{joules / items:.4g}") if items else None,
         source=EnergySource.MODELLED if measured is None or unmeasured_before else EnergySource.MEASURED,
     )
+
+
+def _least_seconds(attempt: Attempt) -> float:
+    """What the worker itself says that it took to load: a kubelet tells begin and end in whole seconds only."""
+    facts = attempt.report.model if attempt.report is not None else None
+    return facts.load_seconds + facts.warmup_seconds if facts is not None else 0.0
 
 
 def untold(before: EnergyStatus | None) -> EnergyStatus | None:

@@ -15,13 +15,18 @@ def total_cost(option: Option, weights: CostWeights, delay_weight: float = 1.0) 
 
 
 def cost_terms(option: Option, weights: CostWeights, delay_weight: float = 1.0) -> CostTerms:
-    """The same cost, with its terms."""
+    """The same cost, with its terms and weights as a reader would multiply and add them."""
     seconds = option.estimate.total_seconds
+    latency, energy, switch = round(seconds, 3), round(option.watts * seconds, 1), round(option.estimate.load_seconds, 3)
+    weight = float(f"{delay_weight:.4g}")
     return CostTerms(
-        total=round(total_cost(option, weights, delay_weight), 3),
-        latency_seconds=round(seconds, 3),
-        energy_joules=round(option.watts * seconds, 1),
-        switch_seconds=round(option.estimate.load_seconds, 3),
+        total=round(weight * latency + weights.alpha * energy + weights.beta * switch, 3),
+        latency_weight=weight,
+        energy_weight=weights.alpha,
+        switch_weight=weights.beta,
+        latency_seconds=latency,
+        energy_joules=energy,
+        switch_seconds=switch,
         estimated=not option.estimate.measured,
     )
 

@@ -96,10 +96,10 @@ def estimate(
     if profile is None:
         return Estimate(assumed.load_seconds, 0.0 if serving else assumed.work_seconds, measured=False)
     if serving:
-        return Estimate(profile.load_seconds, 0.0, measured=True, spread=profile.spread)
+        return Estimate(profile.load_seconds, 0.0, measured=True, spread=profile.spread or 0.0)
     if items is None or profile.items_per_second <= 0:
         return Estimate(profile.load_seconds, assumed.work_seconds, measured=False)
-    return Estimate(profile.load_seconds, items / profile.items_per_second, measured=True, spread=profile.spread)
+    return Estimate(profile.load_seconds, items / profile.items_per_second, measured=True, spread=profile.spread or 0.0)
 
 
 def _declared(model: Model | None, accelerator: str, backend: Backend) -> Profile | None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import datetime
 
-from inference_operator.api.model import Sharing
+from inference_operator.api.model import Sharing, most_workers
 from inference_operator.api.quantity import parse_quantity
 from inference_operator.scheduling.types import Offer, PoolDemand, WarmWorker
 from inference_operator.settings import Settings
@@ -33,7 +33,7 @@ def warm_workers(
             found.append(_place(observed, pool, pod, pod.worker.accelerator, load, offers.get(pod.worker.accelerator), now))
     if state.fault is None and not blocked:
         for accelerator, load in starts.items():
-            extra = range(pool.spec.max - len(state.current))
+            extra = range(most_workers(pool.spec) - len(state.current))
             found.extend(WarmWorker(pool.model.key, None, "", accelerator, load, 0, ready=False) for _ in extra[: demand.count])
     return tuple(found)
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from inference_operator.api.conditions import AnyReason
 from inference_operator.api.instants import EARLIEST, shift
 from inference_operator.api.job_status import AttemptOutcome
+from inference_operator.api.model import most_workers
 from inference_operator.scheduling.types import PoolDemand
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Pod
@@ -63,7 +64,7 @@ def pool_state(observed: PoolObserved, demand: PoolDemand, settings: Settings, n
     current = tuple(p for p in live if pool is not None and p.worker is not None and pool.makes(p.worker))
     ended = tuple(sorted((p for p in observed.pods if p.terminal and not p.deleting), key=lambda p: p.number))
     busy = demand.count + sum(observed.tasks.values())
-    wanted = min(max(pool.spec.min, busy), pool.spec.max) if pool is not None else 0
+    wanted = min(max(pool.spec.min, busy), most_workers(pool.spec)) if pool is not None else 0
     stale = tuple(p for p in live if p not in current)
     failed = _failed(ended, current, pool) if pool is not None else ()
     state = PoolState(pool, refusal, wanted, current, stale, ended, failed, None, None)

@@ -48,7 +48,7 @@ def learned(
         load_seconds=_round(load if known is None else _mix(known.load_seconds, load, weight, known.samples)),
         memory_bytes=max(facts.memory_bytes, known.memory_bytes if known is not None else 0),
         device_bytes=max(facts.device_bytes, known.device_bytes if known is not None else 0),
-        spread=_round(_spread(known, facts.items_per_second, weight)),
+        spread=_round(_spread(known, facts.items_per_second, weight)) if known is not None else None,
         samples=known.samples + 1 if known is not None else 1,
         observed_time=now.replace(microsecond=0),
     )
@@ -76,12 +76,12 @@ def _mix(old: float, new: float, weight: float, samples: int) -> float:
     return (1 - weight) * old + weight * new
 
 
-def _spread(known: Profile | None, items_per_second: float, weight: float) -> float:
+def _spread(known: Profile, items_per_second: float, weight: float) -> float:
     """The mean distance of measurements from what was expected, as logarithms."""
-    if known is None or known.items_per_second <= 0 or items_per_second <= 0:
+    if known.items_per_second <= 0 or items_per_second <= 0:
         return 0.0
     distance = min(abs(log(items_per_second / known.items_per_second)), _LARGEST_SPREAD)
-    return (1 - weight) * known.spread + weight * distance
+    return (1 - weight) * (known.spread or 0.0) + weight * distance
 
 
 def _near(a: float, b: float) -> bool:

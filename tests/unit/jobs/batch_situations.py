@@ -300,6 +300,8 @@ def ending_batches() -> dict[str, Situation]:
             "Current",
             "Suspended",
             actions=("DeletePod", "WriteStatus"),
+            # Then that the attempt has ended is told.
+            looks=2,
         ),
         "it is resumed": Situation(
             observed(job, a_pod(job, 1, phase=PodPhase.SUCCEEDED, report=a_report("Drained"))),

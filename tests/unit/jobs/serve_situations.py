@@ -71,7 +71,7 @@ def serving_jobs() -> dict[str, Situation]:
         ),
         "it is rolled out": Situation(
             observed(two, *old),
-            serves("True", "Starting", moving=True),
+            {**serves("True", "Serving"), "Reconciling": ("True", "Starting")},
             "InProgress",
             "Serving",
             actions=creating,
@@ -89,7 +89,7 @@ def serving_jobs() -> dict[str, Situation]:
         ),
         "its rollout has one new worker": Situation(
             observed(two, *old, a_pod(two, 3), a_pod(two, 4, phase=PENDING)),
-            serves("True", "Starting", moving=True),
+            {**serves("True", "Serving"), "Reconciling": ("True", "Starting")},
             "InProgress",
             "Serving",
             actions=("DeletePod", "WriteStatus"),

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from inference_operator.api.job import DeadlinePolicy, Serve
-from inference_operator.api.job_status import InferenceJobStatus, LatencyStatus
+from inference_operator.api.job_status import InferenceJobStatus, LatencyStatus, ModelStatus
 from inference_operator.state.objects import PodPhase
 from inference_operator.state.observed import Observed
 from inference_operator.workers.actions import CreatePod, CreateService, DeletePod, EmitEvent, WriteModelStatus
 from tests.builders import (
+    DIGEST,
     NOW,
+    OTHER_DIGEST,
     a_create_failure,
     a_fact,
     a_job,
@@ -71,6 +73,27 @@ def test_a_broken_new_revision_takes_no_further_old_worker() -> None:
     assert deleted(observed(TWO, a_pod(TWO, 2, revision="old"), broken)) == []
 
 
+def test_the_model_is_the_one_that_answers_until_the_next_one_does() -> None:
+    told = ModelStatus(name="net", version="1", digest=OTHER_DIGEST, verified=True)
+    two = replace(TWO, status=replace(LOOKED, model=told))
+    starting = observed(two, a_pod(two, 1, revision="old"), a_pod(two, 2, revision="old"), a_pod(two, 3, phase=PENDING))
+    new = a_pod(two, 3)
+    loaded = observed(two, a_pod(two, 2, revision="old"), new, readings={new.uid: a_reading(model=a_fact())})
+
+    assert status_of(decide(starting, on("a", "b")), starting).model == told
+    model = status_of(decide(loaded, on("a", "b")), loaded).model
+    assert model is not None and model.digest == DIGEST
+
+
+def test_a_service_that_answered_once_is_ready_while_a_worker_answers() -> None:
+    two = replace(TWO, status=replace(LOOKED, ready_time=NOW))
+
+    seen = after(observed(two, a_pod(two, 1)), decide(observed(two, a_pod(two, 1)), on("a", "b")))
+
+    ready = next(c for c in seen.job.status.conditions if c.type == "Ready")
+    assert (ready.status, ready.reason) == ("True", "Serving") and ready.message.startswith("1/2 workers answer")
+
+
 # Before the scheduler has answered.
 
 
@@ -126,11 +149,13 @@ def test_only_what_is_missing_is_created() -> None:
     assert [a.assumed.worker.number for a in created if a.assumed.worker is not None] == [2]
 
 
-def test_ended_workers_are_cleared_away_but_for_the_newest() -> None:
+def test_ended_workers_are_cleared_away_but_for_the_newest_while_none_answers() -> None:
     ended = [a_pod(TWO, n, phase=FAILED, report=a_report("Failed"), ended_ago=60) for n in (1, 2, 3)]
-    done = decide(observed(TWO, *ended, a_pod(TWO, 4), a_pod(TWO, 5)))
+    starting = decide(observed(TWO, *ended, a_pod(TWO, 4, ready=False), a_pod(TWO, 5, ready=False)))
+    answering = decide(observed(TWO, *ended, a_pod(TWO, 4), a_pod(TWO, 5)))
 
-    assert [a.uid for a in done.actions if isinstance(a, DeletePod)] == [ended[0].uid, ended[1].uid]
+    assert [a.uid for a in starting.actions if isinstance(a, DeletePod)] == [ended[0].uid, ended[1].uid]
+    assert [a.uid for a in answering.actions if isinstance(a, DeletePod)] == [pod.uid for pod in ended]
 
 
 def test_the_scale_subresource_finds_its_numbers() -> None:
@@ -230,12 +255,12 @@ def test_latency_is_written_when_it_crosses_the_target() -> None:
     assert with_latency(near, 10.5, target=10) == near
 
 
-def test_a_window_without_requests_leaves_the_last_latency() -> None:
+def test_a_window_without_requests_has_no_latency() -> None:
     before = known_latency(11.0, ago=60)
     job = a_job(serve=True, status=replace(LOOKED, latency=before))
     seen = observed(job, a_pod(job), scaling_metrics=some_scaling_metrics(a_load(None)))
 
-    assert status_of(decide(seen), seen).latency == before
+    assert status_of(decide(seen), seen).latency is None
 
 
 def test_status_of_a_suspended_job_has_no_workers() -> None:

@@ -11,6 +11,7 @@ from inference_operator.api.conditions import Reason
 from inference_operator.api.job import Backend
 from inference_operator.api.job_status import DeadlineStatus, ModelStatus, Outlook, QueueStatus
 from inference_operator.jobs.status import (
+    deadline_look,
     deadline_status,
     latency_status,
     model_status,
@@ -63,6 +64,33 @@ def test_the_outlook(deadline_in: float, done_in: float | None, completed_in: fl
     status = stands(deadline_in, done_in=done_in, completed_in=completed_in)
 
     assert status is not None and status.outlook is outlook
+
+
+def test_what_may_have_ended_in_time_is_not_missed_before_the_news_can_be_here() -> None:
+    def outlook(now: float) -> Outlook | None:
+        found = deadline_status(in_seconds(0), estimated=None, completed=None, before=None, now=in_seconds(now), under_way=True)
+        return found.outlook if found is not None else None
+
+    assert (outlook(1), outlook(4), outlook(6)) == (Outlook.AT_RISK, Outlook.AT_RISK, Outlook.MISSED)
+
+
+def test_the_outlook_is_judged_by_the_estimate_that_is_shown() -> None:
+    """An estimate that moves little keeps its old value: slack and outlook must tell of the same one."""
+    first = stands(100, done_in=104)
+    near = stands(100, done_in=90, before=first, now=0)
+
+    assert near is not None and near.slack_seconds is not None
+    assert (near.slack_seconds >= 0) == (near.outlook is Outlook.ON_TIME)
+
+
+@pytest.mark.parametrize("now", [0.0, 0.5, 4.9, 5.0, 20.0])
+def test_a_deadline_alone_is_looked_at_until_it_is_missed(now: float) -> None:
+    looks, at = [], in_seconds(now)
+    while (look := deadline_look(in_seconds(0), at)) is not None:
+        looks.append(look)
+        at = look
+
+    assert len(looks) <= 2 and (not looks or looks[-1] > in_seconds(5))
 
 
 def test_without_a_deadline_there_is_nothing_to_say() -> None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, EnergySource, EnergyStatus
 from inference_operator.state.objects import PodPhase
 from inference_operator.state.observed import Observed
-from tests.builders import NOW, SETTINGS, a_job, a_pod, a_report, observed, whole
+from tests.builders import NOW, SETTINGS, a_fact, a_job, a_pod, a_report, observed, whole
 from tests.unit.jobs.situation import LOOKED
 from tests.unit.scheduling.support import after, decide, status_of
 
@@ -16,7 +16,7 @@ WATTS = SETTINGS.accelerators["cpu"].watts_busy
 def ended(job_status: object = LOOKED, *, held: float = 20.0, number: int = 1, outcome: str = "Succeeded") -> Observed:
     job = a_job(status=job_status, items=10)  # type: ignore[arg-type]
     phase = PodPhase.SUCCEEDED if outcome == "Succeeded" else PodPhase.FAILED
-    report = a_report(outcome, completed=10 if outcome == "Succeeded" else 4)  # type: ignore[arg-type]
+    report = a_report(outcome, completed=10 if outcome == "Succeeded" else 4, model=a_fact())  # type: ignore[arg-type]
     pod = a_pod(job, number, phase=phase, report=report, created_ago=held + 1.0, ended_ago=1.0)
     return observed(job, replace(pod, ended=whole(NOW) - timedelta(seconds=1), started=whole(NOW) - timedelta(seconds=held + 1)))
 
@@ -25,6 +25,12 @@ def test_a_batch_costs_its_watts_for_as_long_as_its_worker_was_held() -> None:
     energy = status_of(decide(ended(held=20.0))).energy
 
     assert energy == EnergyStatus(joules=20 * WATTS, joules_per_item=20 * WATTS / 10, source=EnergySource.MODELLED)
+
+
+def test_work_within_one_second_of_the_kubelets_clock_is_not_free() -> None:
+    energy = status_of(decide(ended(held=0.0))).energy
+
+    assert energy is not None and energy.joules > 0
 
 
 def test_failed_attempts_count_too_and_each_once() -> None:

@@ -132,7 +132,9 @@ def test_cost_is_told_in_thousandths_and_energy_in_tenths() -> None:
     terms = cost.cost_terms(third, CostWeights(alpha=0.001, beta=0.5))
 
     assert (terms.latency_seconds, terms.energy_joules) == (31.123, 3109.2)
-    assert terms.total == round(cost.total_cost(third, CostWeights(alpha=0.001, beta=0.5)), 3)
+    assert terms.total == pytest.approx(cost.total_cost(third, CostWeights(alpha=0.001, beta=0.5)), abs=0.002)
+    summed = terms.latency_weight * terms.latency_seconds + terms.energy_weight * terms.energy_joules
+    assert terms.total == round(summed + terms.switch_weight * terms.switch_seconds, 3)
 
 
 def test_a_class_is_in_time_up_to_the_very_deadline() -> None:

@@ -121,6 +121,12 @@ def test_the_order_is_always_the_same() -> None:
     assert learn(replace(here, generation=4)) != learn(here)
 
 
+def test_one_measurement_has_no_spread() -> None:
+    profile = learned(a_model(), a_fact(), accelerator="cpu", now=NOW)
+
+    assert profile is not None and profile.profiles[0].spread is None
+
+
 def test_measurements_that_differ_are_told_as_a_spread() -> None:
     profile = only(learn(a_model(profiles=[a_profile(items_per_second=10.0)]), 20.0))
 
