@@ -208,7 +208,7 @@ def a_pod(
         decision_time=created,
     )
     if revision is None:
-        revision = resolved_of(observed(job, model=model), settings).revisions.get(accelerator, "of another class")
+        revision = resolved_of(observed(job, model=model), settings).revisions.by_class.get(accelerator, "of another class")
     return Pod(
         key=Key(job.key.namespace, name),
         uid=uid if uid is not None else f"uid-of-{name}",

@@ -69,7 +69,7 @@ def _request(
     return PlacementRequest(
         key=job_request(job.key),
         uid=job.uid,
-        revision=resolved.revision,
+        revision=resolved.revisions.combined,
         workers=count,
         options=resolved.options,
         created=job.created,
@@ -116,7 +116,7 @@ def running_work(
     return RunningWork(
         key=job_request(resolved.job.key),
         uid=resolved.job.uid,
-        revision=resolved.revision,
+        revision=resolved.revisions.combined,
         node=node,
         requirements=option.requirements,
         begun=begun,

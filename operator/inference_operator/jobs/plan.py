@@ -45,7 +45,7 @@ def _current(decision: Decision | None, state: Refused | BatchState | ServiceSta
     if decision is None or isinstance(state, Refused):
         return None
     resolved = state.resolved
-    return decision if (decision.uid, decision.revision) == (resolved.job.uid, resolved.revision) else None
+    return decision if (decision.uid, decision.revision) == (resolved.job.uid, resolved.revisions.combined) else None
 
 
 def _outcome(

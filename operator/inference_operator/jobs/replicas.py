@@ -61,14 +61,14 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
     """Return the job's pods, sorted."""
     pods = sorted(observed.pods, key=lambda pod: pod.number)
     live = sorted(observed.live, key=lambda pod: pod.number)
-    current = tuple(pod for pod in live if pod.worker is not None and resolved.makes(pod.worker))
+    current = tuple(pod for pod in live if pod.worker is not None and resolved.revisions.make(pod.worker))
     stale = tuple(pod for pod in live if pod not in current)
     ended = tuple(pod for pod in pods if pod.terminal and not pod.deleting)
     faults = [
         (pod, ending)
         for pod in ended
         if pod.worker is not None
-        and resolved.makes(pod.worker)
+        and resolved.revisions.make(pod.worker)
         and (ending := ending_of(own_attempt(pod), pod.worker.revision)) is not None
     ]
     failed = tuple(pod for pod, ending in faults if ending.outcome is AttemptOutcome.FAILED)

@@ -65,7 +65,7 @@ def job_state(observed: Observed, settings: Settings, now: datetime) -> JobState
     if resolved.spec.input is None:
         ours = replicas(observed, resolved, settings, now)
         return ServiceState(resolved=resolved, replicas=ours, request=service_request(observed, resolved, ours, settings, now))
-    tried = attempts(observed, resolved.revision, now, start_timeout_seconds=settings.start_timeout_seconds)
+    tried = attempts(observed, resolved.revisions.combined, now, start_timeout_seconds=settings.start_timeout_seconds)
     return BatchState(
         resolved=resolved,
         attempts=tried,

@@ -13,33 +13,25 @@ from inference_operator.runtime.memo import by_identity
 from inference_operator.scheduling.estimate import find_profile, wanted
 from inference_operator.scheduling.types import ColocatedModel, ModelMemory, Offer, mounted
 from inference_operator.settings import Settings
-from inference_operator.state.objects import Job, Key, Model, Worker
+from inference_operator.state.objects import Job, Key, Model
 from inference_operator.state.observed import Observed
 from inference_operator.workers.config import batch_task, worker_config
 from inference_operator.workers.options import classes, worker_resources
 from inference_operator.workers.pod import pool_pod
 from inference_operator.workers.resolve import Refusal, ResolvedJob, resolve
-from inference_operator.workers.template_hash import hash_of_all, template_hash, template_placement
+from inference_operator.workers.template_hash import Revisions, template_hash, template_placement
 from inference_protocol.messages import TaskOrder
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """What a model's warm workers are made of: `like` is a job that would get such a worker, `mounts` all that they mount.
-
-    `revisions` are the hashes of the workers by accelerator class, `revision` is that of all together.
-    """
+    """What a model's warm workers are made of: `like` is a job that would get such a worker, `mounts` all that they mount."""
 
     spec: WarmPool
     model: Model
     like: ResolvedJob
     mounts: Mapping[str, bool]
-    revision: str
-    revisions: Mapping[str, str]
-
-    def makes(self, worker: Worker) -> bool:
-        """Whether a worker is what would be made on its class now."""
-        return self.revisions.get(worker.accelerator) == worker.revision
+    revisions: Revisions
 
 
 # Each job that waits on the model asks.
@@ -56,11 +48,10 @@ def resolve_pool(model: Model, settings: Settings) -> Pool | Refusal | None:
     if isinstance(like, Refusal):
         return like
     mounts = dict(sorted((dict(like.claims) | dict.fromkeys(spec.claims, True)).items()))
-    revisions = _revisions(model, like, mounts, settings)
-    return Pool(spec, model, like, mounts, hash_of_all(revisions), revisions)
+    return Pool(spec, model, like, mounts, _revisions(model, like, mounts, settings))
 
 
-def _revisions(model: Model, like: ResolvedJob, mounts: Mapping[str, bool], settings: Settings) -> dict[str, str]:
+def _revisions(model: Model, like: ResolvedJob, mounts: Mapping[str, bool], settings: Settings) -> Revisions:
     found = {}
     for name in classes(like.spec.accelerator, settings):
         of_class = settings.accelerators[name]
@@ -71,7 +62,7 @@ def _revisions(model: Model, like: ResolvedJob, mounts: Mapping[str, bool], sett
             model, like.job, like.spec, config, resources, placement, number=0, revision="", mounts=mounts, settings=settings
         )
         found[name] = template_hash(pod)
-    return found
+    return Revisions.of(found)
 
 
 def pool_of(model: Model, settings: Settings) -> Pool | None:
@@ -152,7 +143,7 @@ def task_order(job: ResolvedJob, attempt: int, accelerator: str) -> TaskOrder:
         job=job.job.key.name,
         uid=job.job.uid,
         attempt=attempt,
-        revision=job.revision,
+        revision=job.revisions.combined,
         created=rfc3339(job.job.created),
         model=source,
         batch_size=spec.batch_size,

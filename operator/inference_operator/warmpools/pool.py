@@ -45,7 +45,7 @@ def pool_placement_request(
     return PlacementRequest(
         key=pool_request(observed.model.key),
         uid=observed.model.uid,
-        revision=pool.revision,
+        revision=pool.revisions.combined,
         workers=state.missing,
         options=_options(pool, observed, settings),
         created=EARLIEST,
@@ -72,7 +72,7 @@ def plan_pool(
     """Return the workers to make and to let go, and the pool's status."""
     actions: list[Action] = []
     pool = state.pool
-    if decision is not None and pool is not None and (decision.uid, decision.revision) == (observed.model.uid, pool.revision):
+    if decision is not None and pool is not None and _is_of(decision, pool):
         taken = max((p.number for p in observed.pods), default=0)
         for offset, (given, why) in enumerate(decision.explained[: state.missing], start=1):
             actions.append(_create(pool, given, why, number=taken + offset, settings=settings, tokens=tokens, now=now))
@@ -90,6 +90,10 @@ def plan_pool(
     # At the end, since a worker that does not answer ends the plan.
     actions.extend(_stop_orphaned_tasks(observed))
     return Plan(tuple(actions), _recheck(observed, state, now))
+
+
+def _is_of(decision: Decision, pool: Pool) -> bool:
+    return (decision.uid, decision.revision) == (pool.model.uid, pool.revisions.combined)
 
 
 def _stop_orphaned_tasks(observed: PoolObserved) -> list[StopTask]:
@@ -185,7 +189,7 @@ def _create(
     model, like = pool.model, pool.like
     name = names.pod_name(model.key.name, model.uid, number)
     placement = placement_at(given, why, name, now)
-    of_class, revision = settings.accelerators[given.accelerator], pool.revisions[given.accelerator]
+    of_class, revision = settings.accelerators[given.accelerator], pool.revisions.by_class[given.accelerator]
     resources = worker_resources(like.spec, model, given.accelerator, of_class)
     pod = Key(model.key.namespace, name)
     config = worker_config(like.job, like.spec, like.source, of_class, number=number, settings=settings, backend=like.backend)

@@ -61,7 +61,7 @@ def pool_state(observed: PoolObserved, demand: PoolDemand, settings: Settings, n
     resolved = resolve_pool(observed.model, settings)
     refusal, pool = (resolved, None) if isinstance(resolved, Refusal) else (None, resolved)
     live = observed.live
-    current = tuple(p for p in live if pool is not None and p.worker is not None and pool.makes(p.worker))
+    current = tuple(p for p in live if pool is not None and p.worker is not None and pool.revisions.make(p.worker))
     ended = tuple(sorted((p for p in observed.pods if p.terminal and not p.deleting), key=lambda p: p.number))
     busy = demand.count + sum(observed.tasks.values())
     wanted = min(max(pool.spec.min, busy), most_workers(pool.spec)) if pool is not None else 0
@@ -77,7 +77,7 @@ def pool_state(observed: PoolObserved, demand: PoolDemand, settings: Settings, n
 
 
 def _failed(ended: Sequence[Pod], current: Sequence[Pod], pool: Pool) -> tuple[Pod, ...]:
-    ours = ((p, _ending(p)) for p in ended if p.worker is not None and pool.makes(p.worker))
+    ours = ((p, _ending(p)) for p in ended if p.worker is not None and pool.revisions.make(p.worker))
     failed = tuple(p for p, ending in ours if ending is not None and ending.outcome is AttemptOutcome.FAILED)
     newest = max((p.number for p in failed), default=0)
     return () if any(is_running(p) and p.number > newest for p in current) else failed

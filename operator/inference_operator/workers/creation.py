@@ -26,7 +26,7 @@ def create_worker(
     placement = placement_at(assignment, explanation, name, now)
     accelerator = settings.accelerators[assignment.accelerator]
     resources = worker_resources(resolved.spec, resolved.model, assignment.accelerator, accelerator)
-    revision = resolved.revisions[assignment.accelerator]
+    revision = resolved.revisions.by_class[assignment.accelerator]
     manifest = worker_pod(
         job,
         resolved.spec,

@@ -13,14 +13,14 @@ from inference_operator.api.model import ModelVersion
 from inference_operator.runtime.memo import by_identity
 from inference_operator.scheduling.types import Option
 from inference_operator.settings import Settings
-from inference_operator.state.objects import Job, Model, Worker
+from inference_operator.state.objects import Job, Model
 from inference_operator.state.observed import Observed
 from inference_operator.workers import backend as backends
 from inference_operator.workers.backend import BackendChoice
 from inference_operator.workers.claims import claims
-from inference_operator.workers.options import bound, classes, options
+from inference_operator.workers.options import bound, options
 from inference_operator.workers.source import begun_with, model_source, pinned_version
-from inference_operator.workers.template_hash import hash_of_all, service_hashes, task_hash
+from inference_operator.workers.template_hash import Revisions, service_revisions, task_revisions
 from inference_protocol.messages import ModelSource
 from inference_protocol.uris import UriError, is_uri, parse_uri
 
@@ -39,8 +39,8 @@ class ResolvedJob:
     """A job that may run.
 
     `choice` is the back end (never AUTO) with its reason, `claims` the PersistentVolumeClaims that a worker mounts and whether it
-    writes there, `revisions` the hashes of what its workers are made of by accelerator class, `revision` that of all together,
-    `options` the accelerator classes that it may run on, each with requirements and estimate; never empty.
+    writes there, `revisions` the hashes of what its workers are made of, `options` the accelerator classes that it may run on,
+    each with requirements and estimate; never empty.
     """
 
     job: Job
@@ -49,18 +49,13 @@ class ResolvedJob:
     source: ModelSource
     choice: BackendChoice
     claims: Mapping[str, bool]
-    revision: str
-    revisions: Mapping[str, str]
+    revisions: Revisions
     options: tuple[Option, ...]
 
     @property
     def backend(self) -> Backend:
         """What computes it; never AUTO."""
         return self.choice.backend
-
-    def makes(self, worker: Worker) -> bool:
-        """Whether a worker is what would be made on its class now."""
-        return self.revisions.get(worker.accelerator) == worker.revision
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +76,7 @@ class _References:
     source: ModelSource
     choice: BackendChoice
     claims: Mapping[str, bool]
-    revision: str
-    revisions: Mapping[str, str]
+    revisions: Revisions
 
 
 _Check = Callable[[_Asked], Refusal | None]
@@ -101,7 +95,6 @@ def resolve(observed: Observed, spec: InferenceJobSpec, settings: Settings) -> R
         source=found.source,
         choice=found.choice,
         claims=found.claims,
-        revision=found.revision,
         revisions=found.revisions,
         options=options(job, spec, model, found.source, found.choice.backend, settings, bound(found.claims, observed.volumes)),
     )
@@ -116,12 +109,10 @@ def _follow(job: Job, spec: InferenceJobSpec, model: Model | None, settings: Set
     choice = backends.chosen(spec.backend, source.format)
     mounts = claims(spec, source)
     if spec.input is None:
-        revisions = service_hashes(job, spec, model, source, choice.backend, mounts=mounts, settings=settings)
-        revision = hash_of_all(revisions)
+        revisions = service_revisions(job, spec, model, source, choice.backend, mounts=mounts, settings=settings)
     else:
-        revision = task_hash(spec, source)
-        revisions = dict.fromkeys(classes(spec.accelerator, settings), revision)
-    return _References(source, choice, mounts, revision, revisions)
+        revisions = task_revisions(spec, source, settings)
+    return _References(source, choice, mounts, revisions)
 
 
 # A service is looked at many times between two changes of it, and hashing its pods is most of what a look would cost.

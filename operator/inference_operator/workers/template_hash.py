@@ -6,7 +6,7 @@ template would lose time and gain nothing.
 """
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ from inference_operator.api.instants import EARLIEST
 from inference_operator.api.job import Backend, InferenceJobSpec
 from inference_operator.api.job_status import CostTerms, Placement
 from inference_operator.settings import Settings
-from inference_operator.state.objects import Job, Model
+from inference_operator.state.objects import Job, Model, Worker
 from inference_operator.workers.options import classes, worker_resources
 from inference_operator.workers.pod import Manifest, worker_pod
 from inference_protocol.messages import ModelSource
@@ -42,9 +42,21 @@ def template_hash(pod: Manifest) -> str:
     return names.short_hash(msgspec.json.encode(_stripped(pod), order="deterministic").decode())
 
 
-def hash_of_all(revisions: Mapping[str, str]) -> str:
-    """Return one hash for those of all classes."""
-    return names.short_hash(msgspec.json.encode(revisions, order="deterministic").decode())
+@dataclass(frozen=True, slots=True)
+class Revisions:
+    """What workers should be made of now: the hash on each accelerator class that they may run on, and one of all together."""
+
+    by_class: Mapping[str, str]
+    combined: str
+
+    @staticmethod
+    def of(by_class: Mapping[str, str]) -> "Revisions":
+        """Return the revisions of workers whose templates have these hashes."""
+        return Revisions(by_class, names.short_hash(msgspec.json.encode(by_class, order="deterministic").decode()))
+
+    def make(self, worker: Worker) -> bool:
+        """Whether a worker is what would be made on its class now."""
+        return self.by_class.get(worker.accelerator) == worker.revision
 
 
 def _stripped(pod: Manifest) -> Manifest:
@@ -57,7 +69,7 @@ def _stripped(pod: Manifest) -> Manifest:
     return result
 
 
-def service_hashes(
+def service_revisions(
     job: Job,
     spec: InferenceJobSpec,
     model: Model | None,
@@ -66,9 +78,9 @@ def service_hashes(
     *,
     mounts: Mapping[str, bool],
     settings: Settings,
-) -> dict[str, str]:
-    """Return the revision that a service's workers should have on each class that it may run on: the hash of its pod there."""
-    return {
+) -> Revisions:
+    """Return what a service's workers should have on each class that it may run on: the hash of its pod there."""
+    by_class = {
         name: template_hash(
             worker_pod(
                 job,
@@ -85,10 +97,17 @@ def service_hashes(
         )
         for name in classes(spec.accelerator, settings)
     }
+    return Revisions.of(by_class)
+
+
+def task_revisions(spec: InferenceJobSpec, source: ModelSource, settings: Settings) -> Revisions:
+    """Return what a batch's attempts should have, which is the same on each class: the hash of its task."""
+    revision = task_hash(spec, source)
+    return Revisions(dict.fromkeys(classes(spec.accelerator, settings), revision), revision)
 
 
 def task_hash(spec: InferenceJobSpec, source: ModelSource) -> str:
-    """Return the revision that a batch's attempts should have: the hash of what is computed of what, and where it goes."""
+    """Return the hash of a batch's task: what is computed of what, and where it goes."""
     parts: list[object] = [source, spec.batch_size, spec.accelerator, spec.backend, _told(spec.input), _told(spec.output)]
     return names.short_hash(msgspec.json.encode(parts).decode())
 

@@ -72,7 +72,7 @@ def a_worker(model: Model, number: int = 1, *, revision: str | None = None, **ho
     like = a_job(model.key.name, namespace=model.key.namespace, uid=model.uid)
     pod = a_pod(like, number, **how)
     assert pod.worker is not None
-    made_now = the_pool(model).revisions.get(pod.worker.accelerator, "of another class")
+    made_now = the_pool(model).revisions.by_class.get(pod.worker.accelerator, "of another class")
     worker = replace(pod.worker, revision=made_now if revision is None else revision, pool=True)
     return replace(pod, worker=worker)
 
@@ -145,7 +145,7 @@ def a_task(
     of: str | None = None,
 ) -> TaskState:
     """What a worker says of the attempt; `of` is another revision than the job's."""
-    made_of = of if of is not None else resolved_of(observed(job, model=model)).revision
+    made_of = of if of is not None else resolved_of(observed(job, model=model)).revisions.combined
     return TaskState(job.uid, attempt, made_of, "Ended" if report is not None else state, report=report)
 
 

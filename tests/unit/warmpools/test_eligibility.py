@@ -163,7 +163,7 @@ def test_a_model_that_no_worker_can_hold_has_no_pool_and_it_is_told_why(model: M
 
 def test_what_workers_are_made_of_is_their_revision_and_bounds_are_not() -> None:
     def revision(*versions: ModelVersion, **pool: Any) -> str:
-        return the_pool(a_pooled_model(*versions, **pool)).revision
+        return the_pool(a_pooled_model(*versions, **pool)).revisions.combined
 
     cores = [AcceleratorResources(accelerator="cpu", resources=Resources(requests={"cpu": "2"}))]
     made_anew = {
@@ -194,7 +194,8 @@ def test_an_order_says_what_the_jobs_own_pod_would_have_been_told() -> None:
     resolved = resolved_of(observed(job, model=MODEL))
     told = task_order(resolved, attempt=3, accelerator="cpu")
 
-    assert (told.namespace, told.job, told.uid, told.attempt, told.revision) == ("default", "j", job.uid, 3, resolved.revision)
+    assert (told.namespace, told.job, told.uid, told.attempt) == ("default", "j", job.uid, 3)
+    assert told.revision == resolved.revisions.combined
     assert (told.batch_size, told.model) == (8, the_pool(MODEL).like.source)
     assert (told.task.input_uri, told.task.output_uri) == ("pvc://data/in.npy", "pvc://data/out")
 

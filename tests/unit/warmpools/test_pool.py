@@ -79,7 +79,7 @@ def test_what_is_missing_is_made_and_belongs_to_the_model() -> None:
         pod = created_pod(action, NOW)
         assert pod.worker is not None
         assert pod.worker.pool
-        assert (pod.worker.job_uid, pod.worker.revision) == (model.uid, the_pool(model).revisions[pod.worker.accelerator])
+        assert (pod.worker.job_uid, pod.worker.revision) == (model.uid, the_pool(model).revisions.by_class[pod.worker.accelerator])
         assert action.manifest["metadata"]["ownerReferences"][0]["uid"] == model.uid
         assert action.assumed.worker is not None
         assert action.assumed.worker.job_uid == pod.worker.job_uid
@@ -487,7 +487,7 @@ def test_workers_are_as_urgent_as_the_job_that_waits_for_them() -> None:
         True,
         None,
     )
-    assert (placement_request.uid, placement_request.revision) == (MODEL.uid, pool.revision)
+    assert (placement_request.uid, placement_request.revision) == (MODEL.uid, pool.revisions.combined)
 
 
 def places(seen: PoolObserved, waiting: int = 0, *, blocked: bool = False, now: datetime = NOW) -> list[WarmWorker]:

@@ -23,7 +23,7 @@ BROKEN = a_report("Failed", reason=WorkerReason.INTERNAL)
 
 def judged(*pods: Pod, status: InferenceJobStatus | None = None) -> Attempts:
     job = a_job(status=status)
-    return attempts(observed(job, *pods), resolved_of(observed(job)).revision, NOW)
+    return attempts(observed(job, *pods), resolved_of(observed(job)).revisions.combined, NOW)
 
 
 def ended(state: Attempts) -> tuple[str | None, str | None, int]:
@@ -146,8 +146,8 @@ def test_a_worker_on_a_node_out_of_reach_is_disrupted_until_it_is_known_to_have_
     pod, done = a_pod(job), a_pod(job, phase=SUCCEEDED, report=a_report())
     seen, ended_there = observed(job, pod, lost=[pod]), observed(job, done, lost=[done])
 
-    assert ended(attempts(seen, resolved_of(seen).revision, NOW)) == ("Disrupted", "WorkerLost", 0)
-    assert attempts(ended_there, resolved_of(seen).revision, NOW).succeeded
+    assert ended(attempts(seen, resolved_of(seen).revisions.combined, NOW)) == ("Disrupted", "WorkerLost", 0)
+    assert attempts(ended_there, resolved_of(seen).revisions.combined, NOW).succeeded
 
 
 # Counting.

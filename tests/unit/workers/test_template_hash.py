@@ -27,8 +27,7 @@ from inference_operator.settings import Backends, Settings, TorchScriptBackend, 
 from inference_operator.state.objects import Job, Model, Worker
 from inference_operator.workers.options import classes, worker_resources
 from inference_operator.workers.pod import worker_pod
-from inference_operator.workers.resolve import ResolvedJob
-from inference_operator.workers.template_hash import LEFT_OUT, template_hash, template_placement
+from inference_operator.workers.template_hash import LEFT_OUT, Revisions, template_hash, template_placement
 from tests.builders import DIGEST, SETTINGS, a_job, a_model, a_version, observed, resolved_of
 from tests.unit.scheduling.support import in_seconds
 
@@ -90,8 +89,8 @@ def pods(job: Job, model: Model | None = MODEL, settings: Settings = WITH_ALL) -
     ]
 
 
-def revision(job: Job, model: Model | None = MODEL, settings: Settings = WITH_ALL) -> str:
-    return resolved_of(observed(job, model=model), settings).revision
+def revisions(job: Job, model: Model | None = MODEL, settings: Settings = WITH_ALL) -> Revisions:
+    return resolved_of(observed(job, model=model), settings).revisions
 
 
 def test_every_field_of_the_spec_is_looked_at() -> None:
@@ -104,32 +103,32 @@ def test_a_field_that_changes_the_pod_rolls_the_service_out_and_no_other_does(na
     # The attempt's number stands in the worker's configuration as well: both sides are built with the same.
     pod_changes = pods(job) != pods(JOB)
 
-    assert (revision(job) != revision(JOB)) == pod_changes
+    assert (revisions(job) != revisions(JOB)) == pod_changes
 
 
 def test_tolerations_roll_a_service_out() -> None:
-    assert revision(changed(tolerations=OTHER["tolerations"])) != revision(JOB)
+    assert revisions(changed(tolerations=OTHER["tolerations"])) != revisions(JOB)
 
 
 def test_a_setting_that_changes_the_pod_rolls_the_service_out() -> None:
     longer = msgspec.structs.replace(WITH_ALL, termination_grace_seconds=WITH_ALL.termination_grace_seconds + 1)
 
-    assert revision(JOB, settings=longer) != revision(JOB)
+    assert revisions(JOB, settings=longer) != revisions(JOB)
 
 
 def test_a_change_on_another_class_does_not_touch_the_workers_of_this_one() -> None:
     small = AcceleratorResources(accelerator="gpu", resources=Resources(requests={"cpu": "3"}))
     assert MODEL.spec is not None
     changed_model = replace(MODEL, spec=replace(MODEL.spec, resources=[small]))
-    before, after = (resolved_of(observed(JOB, model=model), WITH_ALL) for model in (MODEL, changed_model))
+    before, after = (revisions(JOB, model) for model in (MODEL, changed_model))
 
-    assert (after.revisions["cpu"], after.revisions["gpu"] != before.revisions["gpu"]) == (before.revisions["cpu"], True)
-    assert after.revision != before.revision
-    assert [after.makes(a_worker_on(name, before)) for name in ("cpu", "gpu", "gone")] == [True, False, False]
+    assert (after.by_class["cpu"], after.by_class["gpu"] != before.by_class["gpu"]) == (before.by_class["cpu"], True)
+    assert after.combined != before.combined
+    assert [after.make(a_worker_on(name, before)) for name in ("cpu", "gpu", "gone")] == [True, False, False]
 
 
-def a_worker_on(accelerator: str, resolved: ResolvedJob) -> Worker:
-    return Worker(JOB.uid, 1, resolved.revisions.get(accelerator, "r"), accelerator, template_placement(accelerator))
+def a_worker_on(accelerator: str, made: Revisions) -> Worker:
+    return Worker(JOB.uid, 1, made.by_class.get(accelerator, "r"), accelerator, template_placement(accelerator))
 
 
 def test_what_tells_one_worker_from_another_is_left_out() -> None:
@@ -153,11 +152,11 @@ def test_what_a_batch_computes_is_its_revision(change: dict[str, Any]) -> None:
     batch = a_job(model="m", items=10)
     assert batch.spec is not None
 
-    assert revision(replace(batch, spec=replace(batch.spec, **change))) != revision(batch)
+    assert revisions(replace(batch, spec=replace(batch.spec, **change))) != revisions(batch)
 
 
 def test_another_pod_template_does_not_make_a_batch_start_again() -> None:
     batch = a_job(model="m", items=10)
     assert batch.spec is not None
 
-    assert revision(replace(batch, spec=replace(batch.spec, template=OTHER["template"]))) == revision(batch)
+    assert revisions(replace(batch, spec=replace(batch.spec, template=OTHER["template"]))) == revisions(batch)
