@@ -33,7 +33,7 @@ from inference_operator.observability.devices import DeviceCollector
 from inference_operator.observability.health import Health
 from inference_operator.observability.jobs import JobCollector
 from inference_operator.runtime.bucket import TokenBucket
-from inference_operator.runtime.clock import SystemClock
+from inference_operator.runtime.clock import Clock, SystemClock
 from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import Settings
 from inference_operator.state.load import ScalingMetrics
@@ -87,7 +87,10 @@ def put_together(
     api: aiohttp.ClientSession,
     pods: aiohttp.ClientSession,
 ) -> Parts:
-    """Make every part. `api` is the session for the API server, `pods` that for workers."""
+    """Make every part. `api` is the session for the API server, `pods` that for workers.
+
+    It is longer than others: one line for each part, in the order in which they need each other.
+    """
     clock, store = SystemClock(), Store()
     queue: WorkQueue[Request] = WorkQueue(clock.monotonic)
     health = Health(clock, silence_seconds=3 * settings.resync_seconds)
@@ -109,21 +112,7 @@ def put_together(
         Kind.POOL: PoolReconciler(queue, scheduling, pools, applier, waiting_jobs, clock),
     }
     informer = InformerHandlers(store, scheduling, queue.add, settings.namespaces, settings.metering)
-    metrics.REGISTRY.register(JobCollector(partial(_scaling_metrics, store)))
-    declared = {name: accelerator.watts_busy for name, accelerator in settings.accelerators.items()}
-    metrics.REGISTRY.register(DeviceCollector(declared, partial(_watts, store)))
-    metrics_api = None
-    if settings.custom_metrics.enabled:
-        # Its cryptography takes 19 MB, which only those pay who use it.
-        from inference_operator.autoscaling.metricsapi.service import CustomMetricsService
-
-        metrics_api = CustomMetricsService(of_metrics, store, queue, clock, settings, namespace)
-    keda_scaler = None
-    if settings.keda_scaler.enabled:
-        # Its gRPC takes 6 MB.
-        from inference_operator.autoscaling.keda.server import KedaScaler
-
-        keda_scaler = KedaScaler(store, clock, settings)
+    _register_collectors(store, settings)
     return Parts(
         clock=clock,
         store=store,
@@ -138,9 +127,35 @@ def put_together(
         events=events,
         informer=informer,
         resync=Resync(kube, store, informer, health.heard),
-        metrics_api=metrics_api,
-        keda_scaler=keda_scaler,
+        metrics_api=_metrics_api(of_metrics, store, queue, clock, settings, namespace),
+        keda_scaler=_keda_scaler(store, clock, settings),
     )
+
+
+def _register_collectors(store: Store, settings: Settings) -> None:
+    metrics.REGISTRY.register(JobCollector(partial(_scaling_metrics, store)))
+    declared = {name: accelerator.watts_busy for name, accelerator in settings.accelerators.items()}
+    metrics.REGISTRY.register(DeviceCollector(declared, partial(_watts, store)))
+
+
+def _metrics_api(
+    kube: Kube, store: Store, queue: WorkQueue[Request], clock: Clock, settings: Settings, namespace: str
+) -> "CustomMetricsService | None":
+    if not settings.custom_metrics.enabled:
+        return None
+    # Its cryptography takes 19 MB, which only those pay who use it.
+    from inference_operator.autoscaling.metricsapi.service import CustomMetricsService
+
+    return CustomMetricsService(kube, store, queue, clock, settings, namespace)
+
+
+def _keda_scaler(store: Store, clock: Clock, settings: Settings) -> "KedaScaler | None":
+    if not settings.keda_scaler.enabled:
+        return None
+    # Its gRPC takes 6 MB.
+    from inference_operator.autoscaling.keda.server import KedaScaler
+
+    return KedaScaler(store, clock, settings)
 
 
 def shadow(settings: Settings) -> "Shadow | None":

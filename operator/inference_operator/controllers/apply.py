@@ -136,15 +136,13 @@ class Applier:
             case WriteModelStatus():
                 await self._write_model_status(action)
             case EmitEvent():
-                self._events.record(
-                    action.key,
-                    action.uid,
-                    event_type=action.type,
-                    reason=action.reason,
-                    message=action.message,
-                    occasion=action.occasion,
-                )
+                self._record(action)
         return None
+
+    def _record(self, event: EmitEvent) -> None:
+        self._events.record(
+            event.key, event.uid, event_type=event.type, reason=event.reason, message=event.message, occasion=event.occasion
+        )
 
     async def _create_pod(self, request: Request, action: CreatePod) -> CreateFailure | None:
         # Assumed before the call: a scheduling pass meanwhile must see the place as taken.

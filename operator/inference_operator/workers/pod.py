@@ -89,7 +89,10 @@ def pod(
     mounts: Mapping[str, bool],
     settings: Settings,
 ) -> Manifest:
-    """Return a worker pod with this configuration. `mounts` are claims, and whether they are written to."""
+    """Return a worker pod with this configuration. `mounts` are claims, and whether they are written to.
+
+    It is longer than others, so that it reads as the manifest does.
+    """
     template = spec.template or PodTemplate()
     accelerator = settings.accelerators[placement.accelerator]
     with_triton = config.triton is not None
@@ -116,14 +119,7 @@ def pod(
                 "nodeSelector": {**accelerator.node_selector, **spec.node_selector},
                 "affinity": _on_node(placement.node),
                 "tolerations": _tolerations(spec, accelerator),
-                "securityContext": {
-                    "runAsNonRoot": True,
-                    "runAsUser": USER,
-                    "runAsGroup": USER,
-                    "fsGroup": USER,
-                    "fsGroupChangePolicy": "OnRootMismatch",
-                    "seccompProfile": {"type": "RuntimeDefault"},
-                },
+                "securityContext": _security(),
                 "initContainers": [triton.sidecar(resources, settings)] if with_triton else [],
                 "containers": [_container(job, config, own, template, mounts, settings)],
                 "volumes": [*_volumes(mounts), *(triton.volumes() if with_triton else ())],
@@ -180,6 +176,17 @@ def _tolerations(spec: InferenceJobSpec, accelerator: AcceleratorClass) -> list[
     return [*of_class, *of_job]
 
 
+def _security() -> Manifest:
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": USER,
+        "runAsGroup": USER,
+        "fsGroup": USER,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
 def _container(
     job: Job,
     config: WorkerConfig,
@@ -188,17 +195,11 @@ def _container(
     mounts: Mapping[str, bool],
     settings: Settings,
 ) -> Manifest:
-    own = {"name": CONFIG_VARIABLE, "value": encode(config).decode()}
     return {
         "name": names.CONTAINER,
         "image": worker_image(settings, Backend(config.backend)),
         "imagePullPolicy": settings.image_pull_policy,
-        # The configuration last, so that a user's variable of its name does not win; everything else is the user's to change.
-        "env": [
-            *_tracing(job, settings),
-            *({"name": e.name, "value": e.value} for e in template.env if e.name != CONFIG_VARIABLE),
-            own,
-        ],
+        "env": _environment(job, config, template, settings),
         "ports": [{"name": "http", "containerPort": HTTP_PORT}, {"name": "grpc", "containerPort": GRPC_PORT}],
         "resources": {"requests": resources.requests, "limits": resources.limits},
         "readinessProbe": {
@@ -221,15 +222,17 @@ def _container(
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        "volumeMounts": [
-            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
-            *([triton.mount()] if config.triton is not None else ()),
-            *(
-                {"name": f"claim-{i}", "mountPath": f"{VOLUME_ROOT}/{claim}", "readOnly": not writable}
-                for i, (claim, writable) in enumerate(mounts.items())
-            ),
-        ],
+        "volumeMounts": _volume_mounts(mounts, with_triton=config.triton is not None),
     }
+
+
+def _environment(job: Job, config: WorkerConfig, template: PodTemplate, settings: Settings) -> list[Manifest]:
+    return [
+        *_tracing(job, settings),
+        *({"name": e.name, "value": e.value} for e in template.env if e.name != CONFIG_VARIABLE),
+        # The configuration last, so that a user's variable of its name does not win; everything else is the user's to change.
+        {"name": CONFIG_VARIABLE, "value": encode(config).decode()},
+    ]
 
 
 def _tracing(job: Job, settings: Settings) -> list[Manifest]:
@@ -247,6 +250,15 @@ def _tracing(job: Job, settings: Settings) -> list[Manifest]:
 def worker_image(settings: Settings, backend: Backend) -> str:
     """The image of the worker itself."""
     return settings.backends.torchscript.image if backend is Backend.TORCHSCRIPT else settings.worker_image
+
+
+def _volume_mounts(mounts: Mapping[str, bool], *, with_triton: bool) -> list[Manifest]:
+    tmp: Manifest = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108
+    mounted = [
+        {"name": f"claim-{i}", "mountPath": f"{VOLUME_ROOT}/{claim}", "readOnly": not writable}
+        for i, (claim, writable) in enumerate(mounts.items())
+    ]
+    return [tmp, *([triton.mount()] if with_triton else ()), *mounted]
 
 
 def _volumes(mounts: Mapping[str, bool]) -> list[Manifest]:

@@ -52,12 +52,7 @@ def learned(
         samples=known.samples + 1 if known is not None else 1,
         observed_time=now.replace(microsecond=0),
     )
-    if (
-        known is not None
-        and _near(known.items_per_second, fresh.items_per_second)
-        and _near(known.load_seconds, fresh.load_seconds)
-        and _near(known.device_bytes, fresh.device_bytes)
-    ):
+    if known is not None and _is_near(known, fresh):
         return None
     others = [p for p in model.status.profiles if key_of(p) != key]
     kept = sorted(others, key=lambda p: p.observed_time)[-(_LIMIT - 1) :]
@@ -82,6 +77,14 @@ def _spread(known: Profile, items_per_second: float, weight: float) -> float:
         return 0.0
     distance = min(abs(log(items_per_second / known.items_per_second)), _LARGEST_SPREAD)
     return (1 - weight) * (known.spread or 0.0) + weight * distance
+
+
+def _is_near(known: Profile, fresh: Profile) -> bool:
+    return (
+        _near(known.items_per_second, fresh.items_per_second)
+        and _near(known.load_seconds, fresh.load_seconds)
+        and _near(known.device_bytes, fresh.device_bytes)
+    )
 
 
 def _near(a: float, b: float) -> bool:
