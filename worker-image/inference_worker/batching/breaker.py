@@ -76,4 +76,4 @@ class Breaker:
             self._canary = False
 
     def _open(self, now: float) -> None:
-        self.state, self._until, self._faults, self.epoch = BreakerState.OPEN, now + self._wait, 0, self.epoch + 1
+        self.state, self._until, self.epoch = BreakerState.OPEN, now + self._wait, self.epoch + 1

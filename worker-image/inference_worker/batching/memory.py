@@ -35,11 +35,11 @@ class MemoryCeilings:
 
     def failed(self, bucket: Bucket, rows: int, now: float) -> None:
         """`rows` did not fit."""
-        if rows == 1:
+        if rows <= 1:
             self.hopeless += 1
             return
         known = self._ceilings.get(bucket)
-        half = max(1, rows // 2)
+        half = rows // 2
         if known is None and len(self._ceilings) >= _BUCKETS:
             self._ceilings.pop(next(iter(self._ceilings)))
         self._ceilings[bucket] = (min(half, known[0]) if known is not None else half), now

@@ -66,6 +66,14 @@ def test_a_single_row_is_counted_as_hopeless_until_a_run_succeeds() -> None:
     assert ceilings.hopeless == 0
 
 
+def test_two_rows_that_failed_leave_one_and_a_run_without_rows_leaves_no_ceiling() -> None:
+    ceilings = MemoryCeilings()
+    for rows in (2, 0):
+        ceilings.failed(A, rows, 0.0)
+
+    assert (ceilings.limit(A, 10, 0.0), ceilings.lowest, ceilings.hopeless) == (1, 1, 1)
+
+
 def test_of_endless_shapes_the_last_are_remembered() -> None:
     ceilings = MemoryCeilings()
     for width in range(_BUCKETS + 10):
