@@ -19,7 +19,7 @@ from dev.console import run_main, say
 from dev.mutants.ledger import Entry, Harmless, Ledger, digest
 from dev.mutants.mutate import Mutant
 from dev.mutants.packages import PACKAGES, ROOT, Package
-from dev.mutants.selection import Recorded, selected
+from dev.mutants.selection import Recorded, selected, words_of
 from dev.mutants.table import survivors, table
 from dev.mutants.trial import Tree
 
@@ -92,13 +92,14 @@ def _try_all(todo: Sequence[Candidate], ledger: Ledger, arguments: argparse.Name
     give_up = time.monotonic() + 60 * arguments.minutes
     made = [Tree.make(_HOME / f"tree-{number}") for number in range(arguments.processes)]
     recorded = made[0].record(sorted({tests for one in todo for tests in one.package.tests}))
+    words = words_of(ROOT)
     trees: queue.Queue[Tree] = queue.Queue()
     for tree in made:
         trees.put(tree)
 
     def attempt(one: Candidate) -> None:
         if time.monotonic() < give_up:
-            entry = _try(one, trees, recorded)
+            entry = _try(one, trees, selected(one.mutant, recorded, one.package.tests, words))
             ledger.add(entry)
             say(f"  {entry.outcome:8} {entry.seconds:5.1f} s  {entry.name}")
 
@@ -112,9 +113,8 @@ def _try_all(todo: Sequence[Candidate], ledger: Ledger, arguments: argparse.Name
             raise
 
 
-def _try(one: Candidate, trees: "queue.Queue[Tree]", recorded: Sequence[Recorded]) -> Entry:
-    """What became of a mutant."""
-    tests = selected(one.mutant, recorded, one.package.tests)
+def _try(one: Candidate, trees: "queue.Queue[Tree]", tests: Sequence[Recorded]) -> Entry:
+    """What these tests made of a mutant."""
     limit = max(_LEAST_SECONDS, _PATIENCE * sum(test.seconds for test in tests))
     tree = trees.get()
     try:

@@ -16,12 +16,12 @@ from types import FrameType
 import pytest
 
 RECORD_TO = "MUTANTS_RECORD_TO"
-_SOURCES = ("operator", "protocol", "worker-image")
+SOURCES = ("operator", "protocol", "worker-image")
 
 
 class _Recorder:
     def __init__(self) -> None:
-        self._prefixes = tuple(f"{Path.cwd() / source}{os.sep}" for source in _SOURCES)
+        self._prefixes = tuple(f"{Path.cwd() / source}{os.sep}" for source in SOURCES)
         self._files: dict[str, str | None] = {}
         self._seen: set[tuple[str, str]] = set()
         self._failed: set[str] = set()

@@ -6,13 +6,15 @@ Framework", ISSTA 2014.
 
 import json
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from dev.mutants.mutate import Mutant
+from dev.mutants.recorder import SOURCES
 
 SELECT_FROM = "MUTANTS_SELECT_FROM"
 
@@ -31,6 +33,11 @@ class Recorded:
         """The file of the test."""
         return self.test.partition("::")[0]
 
+    @property
+    def modules(self) -> frozenset[str]:
+        """The modules of these functions."""
+        return frozenset(name.partition(":")[0] for name in self.functions)
+
 
 def read(file: Path) -> list[Recorded]:
     """What the recorder wrote."""
@@ -41,18 +48,41 @@ def read(file: Path) -> list[Recorded]:
     ]
 
 
-def selected(mutant: Mutant, recorded: Iterable[Recorded], folders: Iterable[str]) -> list[Recorded]:
+def words_of(root: Path) -> dict[str, frozenset[str]]:
+    """Return the words of each module of the product, by its dotted name, and of each file of tests, by its path below the root."""
+    found = {}
+    for source in SOURCES:
+        for path in (root / source).rglob("*.py"):
+            found[".".join(path.relative_to(root / source).with_suffix("").parts)] = _words(path)
+    for path in (root / "tests").rglob("*.py"):
+        found[path.relative_to(root).as_posix()] = _words(path)
+    return found
+
+
+def _words(path: Path) -> frozenset[str]:
+    return frozenset(re.findall(r"\w+", path.read_text()))
+
+
+def selected(
+    mutant: Mutant, recorded: Iterable[Recorded], folders: Iterable[str], words: Mapping[str, frozenset[str]] | None = None
+) -> list[Recorded]:
     """The tests below these folders that run the mutant's function, the quickest first.
 
-    A fault outside functions, as in a constant or a field's default, shows in every test that runs any function of the module.
-    So may one in a function that only an import runs. Where no function of the module is ever run, all tests remain.
+    A fault outside functions, as in a constant, shows in every test that runs any function of the module. So may one in a function
+    that only an import runs. Where no function of the module is ever run, all tests remain. A fault in the body of a class, as in
+    a field's default or a member of an enumeration, shows wherever the class is made, for which no function need run: in files of
+    tests that name it, and in tests that run a function of a module that does. `words` are those of `words_of`.
     """
     module, function, *_ = mutant.name.split(":")
     below = tuple(folders)
     near = [one for one in recorded if one.test.startswith(below)]
     exactly = [one for one in near if f"{module}:{function}" in one.functions]
-    if not exactly or function == "<module>" or function.rpartition(".")[2][:1].isupper():
-        exactly = [one for one in near if any(name.startswith(f"{module}:") for name in one.functions)] or near
+    name = function.rpartition(".")[2]
+    if name.lstrip("_")[:1].isupper():
+        users = {module, *(user for user, said in (words or {}).items() if name in said)}
+        exactly = [one for one in near if one.file in users or not users.isdisjoint(one.modules)] or near
+    elif not exactly or function == "<module>":
+        exactly = [one for one in near if module in one.modules] or near
     return sorted(exactly, key=lambda one: one.seconds)
 
 

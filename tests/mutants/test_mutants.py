@@ -11,7 +11,7 @@ from dev.console import DevError
 from dev.mutants.ledger import Entry, Harmless, Ledger, digest
 from dev.mutants.mutate import Mutant, mutants
 from dev.mutants.packages import PACKAGES, ROOT, Package
-from dev.mutants.selection import Recorded, selected
+from dev.mutants.selection import Recorded, selected, words_of
 from dev.mutants.table import survivors, table
 from dev.mutants.trial import Tree
 
@@ -213,3 +213,24 @@ def test_a_mutant_is_tried_on_the_tests_that_run_its_function_the_quickest_first
     assert tests("m:<module>:constant+1:1") == tests("m:A:truth:1") == [quick, slow, module]
     assert tests("m:at_import:return:1") == [quick, slow, module]
     assert tests("n:<module>:constant+1:1") == [quick, slow, module]
+
+
+def test_a_fault_in_a_class_is_tried_on_the_tests_that_only_make_one() -> None:
+    """Members of an enumeration and defaults of fields are made without a call of any function of theirs."""
+    uses = Recorded("tests/a/test_uses.py::test_it", 1.0, frozenset({"n:f"}))
+    names = Recorded("tests/a/test_names.py::test_it", 2.0, frozenset())
+    neither = Recorded("tests/a/test_other.py::test_it", 0.1, frozenset({"o:f"}))
+    words = {"n": frozenset({"Of"}), "o": frozenset({"Often"}), "tests/a/test_names.py": frozenset({"Of"})}
+
+    def tests(name: str) -> list[Recorded]:
+        return selected(Mutant(name, 1, "", "", ""), [names, uses, neither], ("tests/a/",), words)
+
+    assert tests("m:Of:constant+1:1") == [uses, names]
+    assert tests("m:_Of:constant+1:1") == [neither, uses, names]
+
+
+def test_the_words_of_modules_and_of_tests_are_found_by_their_names() -> None:
+    words = words_of(ROOT)
+
+    assert "Usage" in words["inference_operator.scheduling.types"]
+    assert "words_of" in words["tests/mutants/test_mutants.py"]
