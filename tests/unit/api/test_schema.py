@@ -1,10 +1,11 @@
-"""Instants as Kubernetes spells them."""
+"""Types of the API that nobody can change, and instants as Kubernetes spells them."""
 
+from dataclasses import FrozenInstanceError
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from inference_operator.api.schema import rfc3339
+from inference_operator.api.schema import api_type, rfc3339
 
 WEST = timezone(timedelta(hours=-5))
 
@@ -22,3 +23,12 @@ WEST = timezone(timedelta(hours=-5))
 )
 def test_an_instant_is_told_in_utc_and_whole_seconds(instant: datetime, said: str) -> None:
     assert rfc3339(instant) == said
+
+
+def test_what_a_user_has_written_can_not_change_under_a_decision() -> None:
+    @api_type()
+    class Spec:
+        name: str = ""
+
+    with pytest.raises(FrozenInstanceError):
+        Spec().name = "another"  # type: ignore[misc]

@@ -112,6 +112,14 @@ def test_long_requests_may_wait_as_long_as_their_target_allows() -> None:
     assert step(replace(LEARNED, utilisation=0.95), queue, bounds(target_seconds=120.0)).desired == 2
 
 
+def test_a_queue_shorter_than_the_target_allows_takes_nothing_off_the_load() -> None:
+    load = a_load(8.0, busy=1.25, count=10_000)
+    no_queue = Observation(100.0, Workers(2, 2), load, load)
+
+    # Two workers may have twenty seconds of work waiting for a target of ten.
+    assert step(LEARNED, no_queue, bounds(target_seconds=10.0)).desired == 3
+
+
 def test_a_breach_within_the_dead_band_is_none() -> None:
     assert breach(LEARNED, 30, p95=0.109, seconds=7.0).desired == 2
 
@@ -141,6 +149,16 @@ def test_less_load_gives_workers_up_with_a_distance() -> None:
 
     # At 0.6 four workers bear 2.4; they are kept until that is well undercut.
     assert (down(2.3), down(1.9), down(0.1)) == (5, 4, 1)
+
+
+@pytest.mark.parametrize(("count", "desired"), [(10_000, 3), (100, 3), (25, 4)])
+def test_fewer_newest_requests_leave_more_to_chance_before_a_worker_goes(count: int, desired: int) -> None:
+    load = a_load(0.02, busy=1.3, count=10_000, floor=0.019)
+    newest = a_load(0.02, busy=1.3, count=count, seconds=5.0)
+    what = Observation(100.0, Workers(5, 5), load, newest)
+
+    # Each of three bears half a worker's worth; of a hundred requests a tenth more may be chance, of 25 a fifth.
+    assert step(replace(LEARNED, ready=5), what, bounds(5)).desired == desired
 
 
 def test_nothing_is_given_up_before_a_window_is_whole() -> None:

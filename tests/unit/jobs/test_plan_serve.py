@@ -205,6 +205,13 @@ def test_time_to_live_counts_from_the_end_of_serving() -> None:
     assert "DeleteJob" not in kinds(decide(seen))
 
 
+def test_a_service_ends_at_its_end_of_serving_and_not_a_look_later() -> None:
+    """The look that `until` asks for comes at that very instant, and none after it would be asked for."""
+    seen = observed(a_job(serve=Serve(until=NOW), status=LOOKED))
+
+    assert status_of(decide(seen)).phase == "Succeeded"
+
+
 # Measurements.
 
 

@@ -32,13 +32,13 @@ def expected(model: Model, accelerator: str = "cpu", backend: Backend = Backend.
     return found.total_seconds, found.measured
 
 
-def estimate_of(model: Model, accelerator: str = "cpu", backend: Backend = Backend.ONNX) -> Estimate:
+def estimate_of(model: Model, accelerator: str = "cpu", backend: Backend = Backend.ONNX, *, items: int | None = 100) -> Estimate:
     return estimate(
         model,
         a_subject(backend=backend),
         accelerator=accelerator,
         batch_size=1,
-        items=100,
+        items=items,
         serving=False,
         assumed=Assumptions(3.0, 30.0),
     )
@@ -99,6 +99,13 @@ def test_a_need_is_reckoned_with_the_back_end_that_it_will_have(backend: Backend
     (option,) = resolved_of(seen, WITH_TRITON).options
 
     assert option.estimate.work_seconds == 100 / rate
+
+
+@pytest.mark.parametrize(("items", "rate"), [(None, 10.0), (100, 0.0)], ids=["how many items", "how fast they are"])
+def test_where_one_figure_is_missing_the_work_is_assumed_and_only_the_load_is_known(items: int | None, rate: float) -> None:
+    found = estimate_of(a_model(profiles=[a_profile(items_per_second=rate)]), items=items)
+
+    assert found == Estimate(2.0, 30.0, measured=False)
 
 
 def test_plans_reckon_with_declared_figures_being_off() -> None:

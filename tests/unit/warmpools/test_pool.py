@@ -252,6 +252,12 @@ def test_without_a_pool_all_go_once_they_have_no_tasks() -> None:
     assert told(done) is None
 
 
+def test_without_a_pool_no_worker_is_wanted_however_many_jobs_wait() -> None:
+    state = pool_state(a_view(without_pool(a_pooled_model())), PoolDemand(5), SETTINGS, NOW)
+
+    assert (state.wanted, state.missing) == (0, 0)
+
+
 def test_when_time_alone_changes_something_it_is_looked_at_again() -> None:
     model = a_pooled_model(min=0, idle_seconds=60)
 
