@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from inference_operator.api.job import Serve, wanted_replicas
 from inference_operator.api.job_status import InferenceJobStatus
-from inference_operator.jobs.replicas import PERMANENT_RETRY_SECONDS, Replicas, replicas
+from inference_operator.jobs.replicas import Replicas, replicas
 from inference_operator.state.objects import Job, Pod, PodPhase, PodProblem
+from inference_operator.workers.attempts import PERMANENT_RETRY_SECONDS
 from inference_protocol.reasons import WorkerReason
 from tests.builders import NOW, SETTINGS, a_job, a_pod, a_report, observed, resolved_of
 

@@ -1,6 +1,7 @@
 """Status parts that batch and serving jobs share: what they say of the deadline, the model and the latency."""
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -140,7 +141,7 @@ def test_fractions_of_seconds_are_said_once() -> None:
 # The model.
 
 CHOICE = chosen(Backend.AUTO, "onnx")
-BY_FORMAT = {"backend": Backend.ONNX, "backend_reason": "auto: the model's format is onnx"}
+BY_FORMAT: dict[str, Any] = {"backend": Backend.ONNX, "backend_reason": "auto: the model's format is onnx"}
 ASKED = ModelSource(name="m", version="1", uri="u", digest=DIGEST)
 
 

@@ -17,7 +17,7 @@ from inference_operator.scheduling.scheduler import is_late, schedule
 from inference_operator.scheduling.types import Decision, Fleet, Option, PendingReason, PlacementRequest
 from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Key, PodPhase, Taint
-from inference_operator.state.request import job_request
+from inference_operator.state.request import Request, job_request
 from inference_operator.state.resources import shortage, subtract
 from tests.builders import NOW, a_node, a_request, an_option, somebodys_pod
 
@@ -66,12 +66,12 @@ requests = st.lists(
 fleets = st.builds(Fleet, nodes, pods, requests)
 
 
-def decided(fleet: Fleet) -> dict[Key, Decision]:
+def decided(fleet: Fleet) -> dict[Request, Decision]:
     found = schedule(fleet, WEIGHTS, NOW)
     return {key: found.explained(key) for key in found}
 
 
-def what(decisions: dict[Key, Decision]) -> dict[Key, tuple[object, ...]]:
+def what(decisions: dict[Request, Decision]) -> dict[Request, tuple[object, ...]]:
     """Who gets which places, and why not."""
     return {
         key: (
@@ -82,7 +82,7 @@ def what(decisions: dict[Key, Decision]) -> dict[Key, tuple[object, ...]]:
     }
 
 
-def free_after(fleet: Fleet, decisions: dict[Key, Decision]) -> dict[str, dict[str, int]]:
+def free_after(fleet: Fleet, decisions: dict[Request, Decision]) -> dict[str, dict[str, int]]:
     """What is free once every assignment is a pod."""
     free = free_amounts(fleet.nodes, fleet.pods)
     for request in fleet.requests:

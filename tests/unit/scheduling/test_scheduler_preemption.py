@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -16,6 +17,7 @@ from inference_operator.scheduling.scheduler import is_late, schedule
 from inference_operator.scheduling.types import Decision, Fleet, Option, PlacementRequest, RunningWork
 from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Key, Node
+from inference_operator.state.request import Request, job_request
 from inference_operator.state.resources import shortage, subtract
 from tests.builders import NOW, a_node, a_request, a_running_work, a_tenants_pod, an_option
 
@@ -72,19 +74,21 @@ def named(requests: list[PlacementRequest], running: list[RunningWork], nodes: t
         if there is not None and shortage(running_work.requirements.amounts, there) is None:
             subtract(there, running_work.requirements.amounts)
             name = f"t{len(running_unit)}"
-            running_unit.append(replace(running_work, key=Key("default", name), uid=f"uid-of-{name}"))
-    wanted = tuple(replace(request, key=Key("default", f"n{i}"), uid=f"uid-of-n{i}") for i, request in enumerate(requests))
+            running_unit.append(replace(running_work, key=job_request(Key("default", name)), uid=f"uid-of-{name}"))
+    wanted = tuple(
+        replace(request, key=job_request(Key("default", f"n{i}")), uid=f"uid-of-n{i}") for i, request in enumerate(requests)
+    )
     return Fleet(nodes, tuple(a_tenants_pod(running_work) for running_work in running_unit), wanted, tuple(running_unit))
 
 
 fleets = st.builds(named, requests, running, nodes)
 
 
-def decided(fleet: Fleet) -> dict[Key, Decision]:
+def decided(fleet: Fleet) -> Mapping[Request, Decision]:
     return schedule(fleet, WEIGHTS, NOW)
 
 
-def preemptions(fleet: Fleet, decisions: dict[Key, Decision]) -> list[tuple[RunningWork, PlacementRequest]]:
+def preemptions(fleet: Fleet, decisions: Mapping[Request, Decision]) -> list[tuple[RunningWork, PlacementRequest]]:
     """Who makes room for whom."""
     by_key = {request.key: request for request in fleet.requests}
     found = [
@@ -102,7 +106,7 @@ def there(running_work: RunningWork, request: PlacementRequest) -> list[Option]:
     return [option for option in request.options if set(option.requirements.amounts) <= set(running_work.requirements.amounts)]
 
 
-def gist(decisions: dict[Key, Decision]) -> dict[Key, object]:
+def gist(decisions: Mapping[Request, Decision]) -> Mapping[Request, object]:
     """Who gets what and who makes room for whom; what those who wait are told of times and others is left out."""
     return {
         key: (
@@ -196,7 +200,12 @@ def test_nobody_makes_room_for_what_starts_now(fleet: Fleet) -> None:
 @given(fleets, st.integers(0, 10))
 def test_the_order_of_the_snapshot_does_not_matter(fleet: Fleet, seed: int) -> None:
     dice = random.Random(seed)
-    mixed = Fleet(*(tuple(dice.sample(part, len(part))) for part in (fleet.nodes, fleet.pods, fleet.requests, fleet.running)))
+    mixed = Fleet(
+        tuple(dice.sample(fleet.nodes, len(fleet.nodes))),
+        tuple(dice.sample(fleet.pods, len(fleet.pods))),
+        tuple(dice.sample(fleet.requests, len(fleet.requests))),
+        tuple(dice.sample(fleet.running, len(fleet.running))),
+    )
 
     assert decided(mixed) == decided(fleet)
 
@@ -292,7 +301,7 @@ class Carried:
     """A fleet whose decisions are carried out at once: places are taken, and who makes room wants a place again."""
 
     fleet: Fleet
-    preempted: Counter[Key]
+    preempted: Counter[Request]
 
     def step(self) -> bool:
         """One pass; whether it changed anything."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from inference_protocol.uris import forbidden_address
 from inference_worker import fetch
 from tests.unit.worker.states import MADE
 
@@ -45,12 +46,9 @@ def root(volume: Path) -> Path:
 @pytest.fixture
 def loopback_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loopback is refused by policy, and tests have no other network: let 127.0.0.1 alone through."""
-    original = fetch.forbidden_address
-    monkeypatch.setattr(fetch, "forbidden_address", lambda a: None if str(a) == "127.0.0.1" else original(a))
+    monkeypatch.setattr(fetch, "forbidden_address", lambda a: None if str(a) == "127.0.0.1" else forbidden_address(a))
     lookup = socket.getaddrinfo
-    monkeypatch.setattr(
-        fetch.socket, "getaddrinfo", lambda host, *a, **k: lookup("127.0.0.1" if host == "files.test" else host, *a, **k)
-    )
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *a, **k: lookup("127.0.0.1" if host == "files.test" else host, *a, **k))
 
 
 @contextmanager

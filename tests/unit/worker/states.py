@@ -70,7 +70,7 @@ class Asking:
 
     def __init__(self, routes: Routes, path: str, body: bytes = b"", *, method: str = "GET", **headers: str) -> None:
         self._answered = asyncio.Event()
-        self.request = Request(method, path, headers, body, keep_alive=True, arrived=time.monotonic(), connection=self)  # type: ignore[arg-type]
+        self.request = Request(method, path, headers, body, keep_alive=True, arrived=time.monotonic(), connection=self)
         routes.handle(self.request)
 
     def flush(self) -> None:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from inference_protocol.messages import ModelSource, WorkerConfig
 from inference_protocol.reasons import WorkerReason
-from inference_worker import fetch
 from inference_worker.errors import WorkerError
 from inference_worker.model import Loaded
 from inference_worker.model import load as load_model
 from tests.process import models
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MODEL = models.matmul()
 DIGEST = f"sha256:{hashlib.sha256(MODEL).hexdigest()}"
@@ -133,7 +129,7 @@ def test_an_unreadable_model_says_that_the_worker_is_not_root(root: Path, volume
 def test_a_model_over_the_limit_is_refused_before_it_is_read(root: Path, volume: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (volume / "m.onnx").open("wb") as file:
         file.truncate(1 << 40)
-    monkeypatch.setattr(fetch.Path, "read_bytes", lambda _: pytest.fail("it was read"))
+    monkeypatch.setattr(Path, "read_bytes", lambda _: pytest.fail("it was read"))
 
     error = refusal(root)
 

@@ -191,7 +191,7 @@ def test_nobody_listening_may_be_tried_again() -> None:
 def test_another_address_is_tried_when_the_first_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "forbidden_address", lambda _: None)
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in ("127.0.0.2", "127.0.0.1")]
-    monkeypatch.setattr(fetch.socket, "getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
 
     with answering(saying(OK, BODY)) as (port, _):
         assert download(port) == BODY

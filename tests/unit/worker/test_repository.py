@@ -31,6 +31,10 @@ def failing() -> Engine:
     raise NO_MODEL
 
 
+def state_of_net(state: WorkerState) -> State:
+    return state.repository.entries["net"].state
+
+
 async def ended(state: WorkerState) -> None:
     """Wait until no old model is left."""
     async with asyncio.timeout(20):
@@ -79,11 +83,11 @@ async def test_while_the_new_one_loads_the_old_one_answers() -> None:
     changing = asyncio.create_task(state.repository.load("net"))
     await asyncio.sleep(0)
 
-    assert state.repository.entries["net"].state is State.LOADING and state.ready
+    assert state_of_net(state) is State.LOADING and state.ready
     assert (await infer(routes, ONE)).status == 200
     go.set()
     await changing
-    assert state.repository.entries["net"].state is State.READY
+    assert state_of_net(state) is State.READY
 
 
 async def test_a_new_one_that_fails_leaves_the_old_one_as_it_was() -> None:
@@ -109,7 +113,7 @@ async def test_a_first_load_that_fails_says_why_nothing_answers() -> None:
 
     reply = await infer(routes_of(state), ONE)
     assert reply.status == 503 and "check the claim" in json.loads(reply.body)["error"]
-    assert state.repository.entries["net"].state is State.UNAVAILABLE and not state.ready
+    assert state_of_net(state) is State.UNAVAILABLE and not state.ready
 
 
 async def test_loads_of_one_model_wait_for_each_other() -> None:
@@ -125,7 +129,7 @@ async def test_loads_of_one_model_wait_for_each_other() -> None:
     await asyncio.gather(*(state.repository.load("net") for _ in range(3)))
     await ended(state)
 
-    assert under_way == 3 and state.ready and state.repository.entries["net"].state is State.READY
+    assert under_way == 3 and state.ready and state_of_net(state) is State.READY
 
 
 async def test_unloading_answers_what_was_taken_and_refuses_what_comes() -> None:
@@ -137,12 +141,12 @@ async def test_unloading_answers_what_was_taken_and_refuses_what_comes() -> None
     going = asyncio.create_task(state.repository.unload("net"))
     await asyncio.sleep(0)
 
-    assert state.repository.entries["net"].state is State.UNLOADING and not state.ready
+    assert state_of_net(state) is State.UNLOADING and not state.ready
     assert (await infer(routes, ONE)).status == 503
     engine.let()
     assert [await first_value(one) for one in taken] == [2, 2]
     await going
-    assert engine.closed and state.repository.entries["net"].state is State.UNAVAILABLE
+    assert engine.closed and state_of_net(state) is State.UNAVAILABLE
     assert "unloaded" in json.loads((await infer(routes, ONE)).body)["error"]
 
 
@@ -249,4 +253,4 @@ async def test_a_load_that_fails_in_a_way_nobody_thought_of_is_answered_and_leav
         await asyncio.sleep(0)
 
     assert asking.answered and (await asking.reply()).status >= 400
-    assert state.repository.entries["net"].state is State.READY
+    assert state_of_net(state) is State.READY

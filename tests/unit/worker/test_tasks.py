@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,6 @@ from hypothesis import strategies as st
 from inference_protocol.messages import BatchTask, ModelSource, WorkerConfig
 from inference_protocol.reasons import WorkerReason
 from inference_worker.batch import items as reading
-from inference_worker.batch import output as output_module
 from inference_worker.batch import pipeline
 from inference_worker.batch import task as module
 from inference_worker.batch.task import Task
@@ -416,7 +416,7 @@ def test_a_stopped_task_commits_what_it_has_and_a_later_attempt_goes_on(
             task.stop()
 
     monkeypatch.setattr(module, "refuse_non_finite", stop_at_the_first_item)
-    monkeypatch.setattr(output_module.os, "fsync", lambda _: None)
+    monkeypatch.setattr(os, "fsync", lambda _: None)
     x = some_rows(50)
     np.save(volume / "in.npy", x)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +119,7 @@ def test_a_header_of_a_later_version_is_understood_as_far_as_we_know_it(traces: 
 def test_of_untraced_callers_so_many_are_traced_as_the_ratio_says(monkeypatch: pytest.MonkeyPatch) -> None:
     quarter = Traces(OTEL_TRACES_SAMPLER_ARG="0.25")
     rolls = iter([0.0, 0.1, 0.24, 0.25, 0.5, 0.99])
-    monkeypatch.setattr(tracing.random, "random", lambda: next(rolls))
+    monkeypatch.setattr(random, "random", lambda: next(rolls))
 
     assert [quarter.ask(None) for _ in range(2)] == [True, True]
     assert [quarter.tracer.request(None, "net", "1") is not None for _ in range(4)] == [True, False, False, False]
@@ -153,7 +154,7 @@ def test_a_span_is_a_child_of_its_callers_and_has_its_wait_and_its_run_inside(tr
     spans = traces.spans
     outer, queue, run = spans["inference"], spans["queue"], spans["run"]
     assert outer.parent is not None and f"{outer.parent.span_id:016x}" == SPAN and outer.parent.is_remote
-    assert {f"{s.context.trace_id:032x}" for s in spans.values()} == {TRACE}  # type: ignore[union-attr]
+    assert {f"{s.context.trace_id:032x}" for s in spans.values()} == {TRACE}
     assert queue.parent == run.parent == outer.context and outer.kind is SpanKind.SERVER
     assert outer.attributes == {"inference.model.name": "net", "inference.model.version": "7"}
     assert run.attributes == {"inference.batch.rows": 3}

@@ -16,7 +16,7 @@ from inference_operator.state.observed import Observed
 from inference_operator.state.runner import HostedTask
 from inference_operator.state.store import Store
 from inference_operator.workers.actions import DeletePod, StartTask, StopTask, WriteStatus
-from inference_protocol.messages import TaskState
+from inference_protocol.messages import TaskState, TerminationReport
 from inference_protocol.reasons import WorkerReason
 from tests.builders import NOW, SETTINGS, a_job, a_report, cost_terms, whole
 from tests.unit.scheduling.support import decide, in_seconds, kinds, rewritten, status_of, wanted
@@ -76,7 +76,7 @@ def test_an_attempt_under_way_wants_no_other_place() -> None:
 
 # Ended.
 
-ENDINGS = {
+ENDINGS: dict[str, tuple[TerminationReport | None, dict[str, Any], str, str, int]] = {
     "it is done": (a_report(), {}, "Succeeded", "Succeeded", 0),
     "it failed": (a_report("Failed", reason=WorkerReason.INTERNAL), {}, "Failed", "WorkerFailed", 1),
     "its input is bad": (a_report("Failed", reason=WorkerReason.INPUT_INVALID), {}, "Failed", "InputInvalid", 1),

@@ -49,7 +49,7 @@ def test_the_device_goes_to_the_server_and_the_whole_pod_is_counted() -> None:
     assert "nvidia.com/gpu" in sidecar["resources"]["limits"]
     assert set(front["requests"]) <= {"cpu", "memory"}
     raw = {**made.manifest, "metadata": {**made.manifest["metadata"], "uid": "u"}}
-    assert dict(made.assumed.requests) == parse_pod(raw).requests | {PODS: 1}
+    assert dict(made.assumed.requests) == {**parse_pod(raw).requests, PODS: 1}
 
 
 def test_other_back_ends_have_no_sidecar_and_their_own_image() -> None:

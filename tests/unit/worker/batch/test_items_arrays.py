@@ -136,7 +136,8 @@ def test_unequal_numbers_of_items_are_refused_with_the_numbers(tmp_path: Path) -
 
 @pytest.mark.parametrize("names", [("a",), ("a", "b", "c"), ("a", "B"), ("arr_0", "arr_1"), ()])
 def test_arrays_of_other_names_are_refused_with_those_wanted(tmp_path: Path, names: tuple[str, ...]) -> None:
-    np.savez(tmp_path / "in.npz", **{name: np.ones((1, 2), np.float32) for name in names})
+    arrays: dict[str, Any] = {name: np.ones((1, 2), np.float32) for name in names}
+    np.savez(tmp_path / "in.npz", **arrays)
 
     assert "a, b" in refusal(tmp_path / "in.npz", *PAIR)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inference_protocol.reasons import WorkerReason
-from inference_worker.batch import output as module
 from inference_worker.batch.output import MANIFEST, SUMMARY, Header, Output
 from inference_worker.errors import WorkerError
 from tests.unit.worker.conftest import STEADY
@@ -62,7 +62,7 @@ def conflict(directory: Path, header: Header = HEADER, *, attempt: int = 1) -> s
 @pytest.fixture
 def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hundreds of outputs in a row: none of them meets a power cut."""
-    monkeypatch.setattr(module.os, "fsync", lambda _: None)
+    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 def test_a_task_without_problem_leaves_all_answers_and_a_summary(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_chunk_without_a_line_is_written_again(tmp_path: Path) -> None:
 def test_a_crash_between_the_chunk_and_its_line_is_made_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch, opened(tmp_path) as output:
         output.commit(0, 7, answers(0, 7))
-        patch.setattr(module.os, "write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(os, "write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             output.commit(7, 14, answers(7, 14))
 
@@ -171,16 +171,16 @@ def test_a_garbled_line_counts_as_uncommitted(tmp_path: Path) -> None:
 
 
 def test_a_line_that_was_written_in_part_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = module.os.write
+    write = os.write
     with monkeypatch.context() as patch, opened(tmp_path) as output:
         output.commit(0, 7, answers(0, 7))
-        patch.setattr(module.os, "write", lambda fd, data: write(fd, data[:20]))
+        patch.setattr(os, "write", lambda fd, data: write(fd, data[:20]))
         try:
             output.commit(7, 14, answers(7, 14))
         except WorkerError as error:
             assert error.reason is WorkerReason.OUTPUT_UNWRITABLE  # noqa: PT017
         else:
-            patch.setattr(module.os, "write", write)
+            patch.setattr(os, "write", write)
             output.commit(14, 21, answers(14, 21))
 
     go_on(tmp_path, attempt=2)

@@ -7,6 +7,7 @@ import errno
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,7 +66,7 @@ def test_a_lock_that_is_let_go_while_we_wait_is_taken(
 ) -> None:
     assert holder.stdin is not None
     # The first wait is the moment when it is known that the lock was found held.
-    monkeypatch.setattr(module.time, "sleep", lambda _: holder.kill())
+    monkeypatch.setattr(time, "sleep", lambda _: holder.kill())
 
     go_on(tmp_path)
 
@@ -84,7 +85,7 @@ def test_two_outputs_on_one_directory_never_write_at_once(tmp_path: Path, monkey
 def test_a_task_that_is_told_to_stop_does_not_wait_for_the_lock(root: Path, volume: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = a_task(root, models.identity(), input_data="[1, 2]", output_uri="pvc://data/out")
     monkeypatch.setattr(module, "_LOCK_WAIT_SECONDS", 0.3)
-    monkeypatch.setattr(module.time, "sleep", lambda _: task.stop())
+    monkeypatch.setattr(time, "sleep", lambda _: task.stop())
 
     with opened(volume / "out"):
         task.run()
@@ -96,7 +97,7 @@ def test_a_task_that_is_told_to_stop_does_not_wait_for_the_lock(root: Path, volu
 def test_a_refused_output_lets_go_of_its_lock(tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on(tmp_path, attempt=5, commits=1)
     if fault == "unwritable":
-        monkeypatch.setattr(module.os, "pread", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
+        monkeypatch.setattr(os, "pread", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
 
     with pytest.raises(WorkerError):
         opened(tmp_path, attempt=1)
@@ -161,7 +162,7 @@ def test_a_full_disk_keeps_what_is_committed_and_goes_on_when_there_is_room(smal
 
 
 def test_a_full_disk_is_not_blamed_on_permissions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
 
     assert "65532" not in unwritable(tmp_path)
 
@@ -184,7 +185,12 @@ def test_a_link_in_the_output_is_not_written_through(tmp_path: Path, trap: str) 
 def test_a_chunk_is_durable_before_its_line_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     fsync = os.fsync
-    monkeypatch.setattr(module.os, "fsync", lambda fd: (synced.append(str(Path(f"/proc/self/fd/{fd}").readlink())), fsync(fd)))
+
+    def noted(fd: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", noted)
 
     with opened(tmp_path) as output:
         synced.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Generator
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -121,6 +122,7 @@ def test_the_next_segment_is_read_beside_the_run(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(module, "_SEGMENT_BATCHES", 1)
     read = Read(numbered(12))
     segments = a_pipeline(Formula(doubled), read).segments(0, never)
+    assert isinstance(segments, Generator)
 
     next(segments)
     next(segments)

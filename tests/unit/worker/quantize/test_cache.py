@@ -6,9 +6,10 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnxruntime
 import pytest
 
-from inference_worker.quantize import Bounds, Fault, QuantizeError, RefusedError, Variant, cache, variant_for
+from inference_worker.quantize import Bounds, Fault, QuantizeError, RefusedError, Variant, cache, quantize, variant_for
 from inference_worker.quantize.variant import digest_of
 from tests.unit.worker.quantize.test_method import BOUNDS, ROWS, perceptron
 
@@ -23,12 +24,11 @@ class Counted:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.times = 0
-        self._real = cache.quantize
         monkeypatch.setattr(cache, "quantize", self)
 
     def __call__(self, *given: Any, **named: Any) -> Variant:
         self.times += 1
-        return self._real(*given, **named)
+        return quantize(*given, **named)
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_another_cpu_or_runtime_makes_its_own(tmp_path: Path, work: Counted, mon
     if name == "processor":
         monkeypatch.setattr(cache, "processor", lambda: "another")
     else:
-        monkeypatch.setattr(cache.ort, "__version__", "0.0.0")
+        monkeypatch.setattr(onnxruntime, "__version__", "0.0.0")
     variant(tmp_path)
 
     assert work.times == 2

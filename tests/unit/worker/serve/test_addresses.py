@@ -46,7 +46,7 @@ def no_connections(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def resolve_to(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
     found = [(socket.AF_INET6 if ":" in a else socket.AF_INET, socket.SOCK_STREAM, 6, "", (a, 80)) for a in addresses]
-    monkeypatch.setattr(fetch.socket, "getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
 
 
 @pytest.mark.parametrize("address", FORBIDDEN)
@@ -123,7 +123,7 @@ def test_the_address_that_was_checked_is_the_one_that_is_connected_to(monkeypatc
         connected.append((address, port))
         raise ConnectionRefusedError(111, "Connection refused")
 
-    monkeypatch.setattr(fetch.socket, "getaddrinfo", rebind)
+    monkeypatch.setattr(socket, "getaddrinfo", rebind)
     monkeypatch.setattr(fetch, "_open", connect)
 
     error = download("http://models.example/m")
@@ -136,7 +136,7 @@ def test_an_unknown_host_may_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> 
     def unknown(*_: object, **__: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    monkeypatch.setattr(fetch.socket, "getaddrinfo", unknown)
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
 
     error = download("https://nowhere.example/m")
 

@@ -122,7 +122,7 @@ def test_answers_to_a_request_that_comes_again_are_written_anew(asked: list[tupl
     request = head + texts(b"ab") + bytes(8)
 
     for rows, value in asked:
-        answers = {"y": np.full((rows, 2), value, np.float32), "z": np.full(rows, value, np.int64)}
+        answers: dict[str, np.ndarray] = {"y": np.full((rows, 2), value, np.float32), "z": np.full(rows, value, np.int64)}
         ask, form = decoder.decode(request, str(len(head)))
         body, size = codec.encode(ask, form, answers, model="net", version="1")
         assert (body, size) == codec.encode(ask, codec.Form(binary_all=True), answers, model="net", version="1")

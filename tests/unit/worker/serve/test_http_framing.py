@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.process.wire import request
+from tests.process.wire import Reply, request
 from tests.unit.worker.conftest import STEADY
 from tests.unit.worker.served import Served
 
@@ -14,8 +14,8 @@ GET = request("GET", "/a")
 CHUNKED = b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-def bodies(replies: list[object]) -> list[bytes]:
-    return [reply.body for reply in replies]  # type: ignore[attr-defined]
+def bodies(replies: list[Reply]) -> list[bytes]:
+    return [reply.body for reply in replies]
 
 
 async def test_a_request_is_answered_and_the_connection_kept() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 
 import pytest
 
 from inference_worker.serve import http
+from inference_worker.serve.http_messages import BODY_LIMIT_BYTES, HEADER_LIMIT_BYTES, Response
 from tests.process.wire import request
 from tests.unit.worker.served import Served
 
@@ -17,9 +19,9 @@ HEAD = b"POST /a HTTP/1.1\r\nHost: x\r\n"
 async def test_an_announced_body_over_the_limit_is_refused_before_a_byte_of_it() -> None:
     served = Served()
 
-    (reply,) = await served.answers(HEAD + b"Content-Length: %d\r\n\r\n" % (http.BODY_LIMIT_BYTES + 1))
+    (reply,) = await served.answers(HEAD + b"Content-Length: %d\r\n\r\n" % (BODY_LIMIT_BYTES + 1))
 
-    assert reply.status == 413 and str(http.BODY_LIMIT_BYTES) in reply.error and served.transport.closed
+    assert reply.status == 413 and str(BODY_LIMIT_BYTES) in reply.error and served.transport.closed
 
 
 async def test_a_body_over_the_limit_that_expects_to_be_asked_is_not_asked() -> None:
@@ -56,9 +58,9 @@ async def test_a_body_of_just_the_limit_is_taken(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     "raw",
     [
-        b"GET /a HTTP/1.1\r\nHost: x\r\nA: " + b"y" * http.HEADER_LIMIT_BYTES + b"\r\n\r\n",
+        b"GET /a HTTP/1.1\r\nHost: x\r\nA: " + b"y" * HEADER_LIMIT_BYTES + b"\r\n\r\n",
         b"GET /a HTTP/1.1\r\nHost: x\r\n" + b"A: bbbbbbbbbbbbbbbb\r\n" * 4000 + b"\r\n",
-        b"GET /" + b"y" * http.HEADER_LIMIT_BYTES + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /" + b"y" * HEADER_LIMIT_BYTES + b" HTTP/1.1\r\nHost: x\r\n\r\n",
         HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\n" + b"A: bbbbbbbbbbbbbbbb\r\n" * 4000 + b"\r\n",
     ],
     ids=["one", "many", "target", "trailers"],
@@ -213,9 +215,9 @@ async def test_a_request_is_answered_once_and_with_its_first_answer() -> None:
     first, second = served.gate.held
 
     for body in (b"2", b"not this"):
-        second.reply(http.Response(http.HTTPStatus.OK, body))
+        second.reply(Response(HTTPStatus.OK, body))
     for body in (b"1", b"nor this"):
-        first.reply(http.Response(http.HTTPStatus.OK, body))
+        first.reply(Response(HTTPStatus.OK, body))
 
     assert [reply.body for reply in await served.answers()] == [b"1", b"2"] and served.cancelled == []
 

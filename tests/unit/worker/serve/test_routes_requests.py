@@ -31,7 +31,7 @@ async def test_sixty_four_callers_at_once_each_get_their_own_answer() -> None:
     routes = routes_of(await a_worker_state(models.two_outputs(), batch_size=16))
 
     async def one(number: int) -> None:
-        rows = [[number, i] for i in range(number % 5 + 1)]
+        rows: list[list[float]] = [[number, i] for i in range(number % 5 + 1)]
         wanted = [["same"], ["negated"], ["negated", "same"], []][number % 4]
         document = json.loads(
             (await infer(routes, infer_json(rows, id=f"caller-{number}", outputs=[{"name": n} for n in wanted]))).body
