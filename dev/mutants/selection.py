@@ -69,9 +69,11 @@ def selected(
     """The tests below these folders that run the mutant's function, the quickest first.
 
     A fault outside functions, as in a constant, shows in every test that runs any function of the module. So may one in a function
-    that only an import runs. Where no function of the module is ever run, all tests remain. A fault in the body of a class, as in
-    a field's default or a member of an enumeration, shows wherever the class is made, for which no function need run: in files of
-    tests that name it, and in tests that run a function of a module that does. `words` are those of `words_of`.
+    that only an import runs. Where no function of the module is ever run, all tests remain.
+
+    A fault in the body of a class, as in a field's default or a member of an enumeration, shows without a call of any function of
+    the class. Files of tests that name the class may notice it, and so may tests that run a function of a module that names it.
+    `words` are those of `words_of`.
     """
     module, function, *_ = mutant.name.split(":")
     below = tuple(folders)
