@@ -133,6 +133,12 @@ def test_measurements_that_differ_are_told_as_a_spread() -> None:
     assert profile.spread == pytest.approx(0.3 * log(2), rel=1e-3)
 
 
+def test_one_measurement_that_is_far_off_does_not_make_the_spread_endless() -> None:
+    profile = only(learn(a_model(profiles=[a_profile(items_per_second=10.0)]), 1e6))
+
+    assert profile.spread == pytest.approx(0.3 * 2.0)
+
+
 def test_one_measurement_that_is_far_off_does_not_carry_the_profile_away() -> None:
     known = replace(a_profile(items_per_second=10.0), samples=9)
 
@@ -145,3 +151,9 @@ def test_what_was_learned_long_ago_counts_less() -> None:
 
     assert after_fresh == 13.0
     assert after_stale > 19.9
+
+
+def test_half_of_what_was_known_is_gone_in_a_week() -> None:
+    known = a_profile(items_per_second=10.0, observed_ago=7 * 86400)
+
+    assert only(learn(a_model(profiles=[known]), 20.0)).items_per_second == 15.0
