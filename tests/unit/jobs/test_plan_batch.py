@@ -14,6 +14,7 @@ from inference_operator.state.observed import Observed
 from inference_operator.state.parse import parse_job, status_document
 from inference_operator.workers.actions import CreatePod, DeletePod, WriteStatus
 from inference_protocol.reasons import WorkerReason
+from inference_protocol.sketch import LatencySketch
 from tests.builders import (
     NOW,
     OTHER_DIGEST,
@@ -80,6 +81,24 @@ def test_the_end_tells_all_there_is_to_tell() -> None:
     assert status.latency is not None and status.latency.count == 10
     assert status.output is not None and status.output.uri == "pvc://data/out"
     assert status.last_attempt is not None and status.last_attempt.outcome is AttemptOutcome.SUCCEEDED
+
+
+def test_latency_of_a_run_is_told_with_its_progress_and_never_alone() -> None:
+    job = a_job(items=100, status=LOOKED)
+    pod = a_pod(job, created_ago=100)
+
+    def with_runs(seen: Observed, completed: int, runs: int) -> Observed:
+        sketch = LatencySketch()
+        for _ in range(runs):
+            sketch.record(0.01)
+        return replace(seen, readings={pod.uid: a_reading(progress=(completed, 100), sketch=sketch.counts)})
+
+    first = with_runs(observed(job, pod), 50, runs=5)
+    told = status_of(decide(first)).latency
+    later = with_runs(settled(first), 50, runs=9)
+
+    assert told is not None and told.count == 5
+    assert status_of(decide(later), later).latency == told
 
 
 def test_small_answers_come_in_place() -> None:
