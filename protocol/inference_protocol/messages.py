@@ -27,7 +27,7 @@ TERMINATION_LIMIT_BYTES = 4000
 INLINE_OUTPUT_LIMIT_BYTES = 2048
 
 Backend = Literal["onnx", "torchscript", "triton"]
-InputFormat = Literal["auto", "npy", "npz", "jsonl", "files"]
+InputFormat = Literal["auto", "npy", "npz", "jsonl", "csv", "files"]
 
 
 class _Record(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -87,7 +87,8 @@ class TritonServer(_Record, frozen=True):
 class BatchTask(_Record, frozen=True):
     """Run a model once over every item of an input.
 
-    Exactly one of `input_uri` and `input_data` (JSON lines) is set. Without `output_uri` the answers go inline into the report.
+    Exactly one of `input_uri` and `input_data` (JSON lines, or CSV if `input_format` says so) is set. Without `output_uri` the
+    answers go inline into the report.
     """
 
     input_uri: str | None = None

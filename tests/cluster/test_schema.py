@@ -129,9 +129,9 @@ JOBS: list[Case] = [
     ("much data", {"input": {"data": "x" * 65537}}, "Too long: may not be more than 65536", {"input": {"data": "x" * 65536}}),
     (
         "format of an input",
-        {"input": {"data": "{}", "format": "csv"}},
+        {"input": {"data": "{}", "format": "parquet"}},
         "supported values",
-        {"input": {"data": "{}", "format": "jsonl"}},
+        {"input": {"data": "x\n1\n", "format": "csv"}},
     ),
     (
         "items 0",

@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
+import io
 import json
+import tempfile
 from collections.abc import Callable
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from inference_protocol.reasons import WorkerReason
+from inference_worker.batch.formats.opening import open_items
 from inference_worker.datatypes import NUMPY
 from inference_worker.engines.engine import TensorSpec
-from inference_worker.errors import RequestError
+from inference_worker.errors import RequestError, WorkerError
 from inference_worker.serve import codec, grpc_codec
 from inference_worker.serve.ask import Ask, Signature
 from inference_worker.serve.connections import Connections
@@ -192,12 +198,34 @@ def http2_frames(data: bytes) -> None:
     _in_loop(talk)
 
 
+_FORMS = ("in.npy", "in.npz", "in.jsonl", "in.csv", "in.jsonl.gz", "in.csv.gz")
+
+
+def batch_file(data: bytes) -> None:
+    """A file that a batch reads, of the form that the first byte names: items that fit the model, or a refusal."""
+    if not data:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / _FORMS[data[0] % len(_FORMS)]
+        path.write_bytes(data[1:])
+        for inputs in (SIGNATURE.inputs, ONE.inputs):
+            try:
+                items = open_items(path, "auto", list(inputs.values()), missing=True)
+            except WorkerError as error:
+                assert error.reason is WorkerReason.INPUT_INVALID  # noqa: PT017
+                continue
+            feeds = items.rows(0, len(items))
+            assert feeds.keys() == inputs.keys()
+            assert all(array.dtype == inputs[name].dtype and len(array) == len(items) > 0 for name, array in feeds.items())
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "json-body": json_body,
     "binary-body": binary_body,
     "grpc-contents": grpc_contents,
     "http-head": http_head,
     "http2-frames": http2_frames,
+    "batch-file": batch_file,
 }
 
 
@@ -211,7 +239,14 @@ def seeds() -> dict[str, list[bytes]]:
     request.raw_input_contents.append(b"\0" * 8)
     post = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(plain) + plain
     chunked = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+    array, archive = io.BytesIO(), io.BytesIO()
+    np.save(array, np.ones((2, 2), np.float32))
+    np.savez(archive, x=np.ones((2, 2), np.float32), t=np.array(["a", "b"]), b=np.array([True, False]), n=np.ones((2, 1), np.int8))
+    lines = b'{"x": [1, null], "t": "a", "b": true, "n": [1, 2]}\n[1, 2]\n'
+    table = b'x_0,x_1,t,b,n_0\r\n1,,"a, b",True,5\r\n'
+    files = [array.getvalue(), archive.getvalue(), lines, table, gzip.compress(lines), gzip.compress(table)]
     return {
+        "batch-file": [bytes([form]) + file for form, file in enumerate(files)],
         "json-body": [plain],
         "binary-body": [len(head).to_bytes(2, "big") + head + b"\0" * 8],
         "grpc-contents": [request.SerializeToString()],

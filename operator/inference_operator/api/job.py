@@ -68,6 +68,7 @@ class InputFormat(StrEnum):
     NPY = "npy"
     NPZ = "npz"
     JSONL = "jsonl"
+    CSV = "csv"
     FILES = "files"
 
 
@@ -76,12 +77,19 @@ class InputFormat(StrEnum):
     Rule("!has(self.uri) || !self.uri.matches('^https?://') || has(self.digest)", "an http(s) input needs its sha256 digest"),
 )
 class Input:
-    """What a batch job reads: a location, or small JSON lines given in place."""
+    """What a batch job reads: a location, or a small text given in place."""
 
-    uri: Annotated[Location | None, Field(description="A .npy, .npz or .jsonl file, or a directory of raw files.")] = None
+    uri: Annotated[
+        Location | None,
+        Field(description="A .npy, .npz, .jsonl or .csv file, or a directory of raw files."),
+    ] = None
     data: Annotated[
         str | None,
-        Field(min_length=1, max_length=65536, description="JSON lines in place: one object of input names to values a line."),
+        Field(
+            min_length=1,
+            max_length=65536,
+            description="In place: JSON lines of objects from input names to values, or CSV if format says so.",
+        ),
     ] = None
     format: Annotated[InputFormat, Field(description="How to read it; auto goes by the name's ending.")] = InputFormat.AUTO
     digest: Annotated[Digest | None, Field(description="sha256 of the input, checked before it is read.")] = None

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from inference_worker import datatypes
 from inference_worker.engines.engine import Tensor
 
 
@@ -23,7 +24,7 @@ def npz(columns: Mapping[str, Tensor]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, array in columns.items():
-            plain = np.ascontiguousarray(array.astype(str) if array.dtype.kind == "O" else array)
+            plain = np.ascontiguousarray(_fixed_width(array) if array.dtype.kind == "O" else array)
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array_header_1_0(member, np.lib.format.header_data_from_array_1_0(plain))
                 # As it lies in memory: numpy's own writer makes a copy first.
@@ -31,8 +32,12 @@ def npz(columns: Mapping[str, Tensor]) -> bytes:
     return buffer.getvalue()
 
 
+def _fixed_width(array: Tensor) -> Tensor:
+    return np.array([_text(value) for value in array.ravel()], dtype=str).reshape(array.shape)
+
+
 def _plain(array: Tensor) -> list[Any]:
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
+    if datatypes.is_real(array) and not np.isfinite(array).all():
         mask = ~np.isfinite(array)
         array = array.astype(object)
         array[mask] = None

@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 from inference_protocol.messages import BatchTask
 from inference_protocol.reasons import WorkerReason
 from inference_worker import fetch, volumes
-from inference_worker.batch.items import Items, from_json_lines, invalid, is_json_lines, open_items
+from inference_worker.batch.formats.opening import open_items, open_text
+from inference_worker.batch.items import Items, invalid
 from inference_worker.engines.engine import TensorSpec
 from inference_worker.errors import WorkerError
 
@@ -20,26 +21,18 @@ def open_input(task: BatchTask, specs: Sequence[TensorSpec], root: Path) -> Item
     """The items of a task for a model with inputs `specs`. Raises WorkerError."""
     if not specs:
         raise invalid("the model has no inputs, so there is nothing to run it over; serve it instead")
+    form, missing = task.input_format, task.allow_non_finite
     if task.input_data is not None:
-        if task.input_format not in ("auto", "jsonl"):
-            raise invalid(f"input.data is JSON lines, not {task.input_format}; leave input.format out")
-        return from_json_lines(task.input_data, specs)
+        return open_text(task.input_data, form, specs, missing=missing)
     uri = task.input_uri
     if uri is None:
         raise invalid("the task names no input")
     if uri.startswith("http"):
-        return open_items(_download(uri, task, root), task.input_format, specs)
+        return open_items(_download(uri, task, root), form, specs, missing=missing)
     path = volumes.open_local(uri, root=root)
     if task.input_digest is not None:
         _verify(path, task.input_digest)
-    return open_items(path, task.input_format, specs)
-
-
-def wants_lines(task: BatchTask) -> bool:
-    """Whether answers are JSON lines: they take the form of the questions, lines for lines and arrays for everything else."""
-    if task.input_data is not None:
-        return True
-    return task.input_format == "jsonl" or (task.input_format == "auto" and is_json_lines(_written_path(task)))
+    return open_items(path, form, specs, missing=missing)
 
 
 def identity(task: BatchTask) -> str:

@@ -80,7 +80,8 @@ class Task:
         items = inputs.open_input(self._task, self._specs, self._root)
         if self._task.output_uri is None:
             return self._run_inline(items)
-        suffix = ".jsonl" if inputs.wants_lines(self._task) else ".npz"
+        # Answers take the form of the questions: text for text, arrays for everything else.
+        suffix = ".jsonl" if items.lines else ".npz"
         try:
             with Output(
                 self._directory(), self._header(items), attempt=self._config.attempt, suffix=suffix, stop=self._stop
@@ -216,7 +217,7 @@ class Task:
 
     def _encode(self, segments: list[Segment], items: Items, start: int, end: int) -> bytes:
         answers = columns(segments, self._axes)
-        if inputs.wants_lines(self._task):
+        if items.lines:
             return encoding.json_lines(answers)
         if items.names is not None:
             # An output may have this name; the files' names then step aside.

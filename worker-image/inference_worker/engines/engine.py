@@ -20,7 +20,7 @@ class TensorSpec:
 
     `batch_axis` is an input's axis that counts rows; None for one that all rows of a batch share (a sampling rate, say). It is
     what the shapes suggest: `probe.py` finds out what is so, and where the rows of the outputs are. `names` are those of free
-    sizes, where the file gives them; equal names are equal sizes.
+    sizes, where the file gives them; equal names are equal sizes. `optional` says that an input with a default may be left out.
     """
 
     name: str
@@ -29,6 +29,7 @@ class TensorSpec:
     shape: tuple[int | None, ...]
     batch_axis: int | None = 0
     names: tuple[str | None, ...] = ()
+    optional: bool = False
 
     @property
     def wire_shape(self) -> list[int]:

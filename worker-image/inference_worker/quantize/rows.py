@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from inference_worker.batch import items
-from inference_worker.batch.items import Items
+from inference_worker.batch.items import Items, refuse_non_finite
+from inference_worker.batch.matching import from_arrays
 from inference_worker.engines.engine import Engine, Tensor, Tensors
 from inference_worker.errors import WorkerError
 from inference_worker.quantize.faults import Fault, QuantizeError
@@ -57,9 +57,9 @@ def fitted(given: Tensors | None, engine: Engine, *, purpose: str, advice: str, 
             Fault.ROWS_UNFIT, "the model takes no rows: one of its inputs at least needs a dimension that counts them"
         )
     try:
-        found = items.from_arrays(dict(given), engine.inputs)
+        found = from_arrays(dict(given), engine.inputs)
         # NaN would take part in every range and hide in every comparison.
-        items.refuse_non_finite(found.rows(0, len(found)), 0, engine.inputs)
+        refuse_non_finite(found.rows(0, len(found)), 0, engine.inputs)
     except WorkerError as error:
         raise QuantizeError(Fault.ROWS_UNFIT, f"the {purpose} rows do not fit the model: {error.message}") from error
     if len(found) < least:

@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 
 from inference_protocol.reasons import WorkerReason
 from inference_worker import datatypes
-from inference_worker.batch.items import open_items, refuse_non_finite
+from inference_worker.batch import encoding
+from inference_worker.batch.formats import arrays as arrays_module
+from inference_worker.batch.formats.opening import open_items
+from inference_worker.batch.items import refuse_non_finite
 from inference_worker.engines.engine import TensorSpec
 from inference_worker.errors import WorkerError
 from tests.unit.worker.conftest import STEADY
@@ -94,6 +97,20 @@ def test_whole_numbers_that_do_not_fit_are_refused(tmp_path: Path, array: np.nda
     refusal(saved(tmp_path / "x.npy", array), spec("x", datatype))
 
 
+def test_bfloat16_is_read_as_our_own_output_holds_it_and_from_wider_types(tmp_path: Path) -> None:
+    wanted, values = spec("x", "BF16", 2), np.array([[1.5, -2], [0.25, 3e38]], np.float32)
+    (tmp_path / "out.npz").write_bytes(encoding.npz({"x": values.astype(wanted.dtype)}))
+    np.savez(tmp_path / "in.npz", x=values)
+
+    for name in ("out.npz", "in.npz"):
+        rows = open_items(tmp_path / name, "auto", (wanted,)).rows(0, 2)["x"]
+        assert rows.dtype == wanted.dtype and np.array_equal(rows, values.astype(wanted.dtype))
+
+
+def test_fractions_beyond_bfloat16_are_refused(tmp_path: Path) -> None:
+    assert "BF16" in refusal(saved(tmp_path / "x.npy", np.array([[1.0, 1e300]])), spec("x", "BF16", 2))
+
+
 def test_whole_numbers_that_fit_a_narrower_type_are_taken(tmp_path: Path) -> None:
     items = open_items(saved(tmp_path / "x.npy", np.array([-128, 127])), "auto", (spec("x", "INT8"),))
 
@@ -142,6 +159,25 @@ def test_arrays_of_other_names_are_refused_with_those_wanted(tmp_path: Path, nam
     assert "a, b" in refusal(tmp_path / "in.npz", *PAIR)
 
 
+def test_an_array_that_was_saved_without_a_name_feeds_the_only_input(tmp_path: Path) -> None:
+    """`numpy.savez(file, a)` calls it arr_0."""
+    np.savez(tmp_path / "in.npz", np.ones((3, 2), np.float32))
+
+    assert len(open_items(tmp_path / "in.npz", "auto", (X,)).rows(0, 3)["x"]) == 3
+
+
+def test_an_input_that_is_called_as_numpy_calls_a_nameless_array_is_fed_by_name(tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", np.ones((3, 2), np.float32))
+
+    assert open_items(tmp_path / "in.npz", "auto", (spec("arr_0", "FP32", 2),)).rows(0, 1).keys() == {"arr_0"}
+
+
+def test_an_array_of_another_name_does_not_feed_the_only_input(tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", y=np.ones((3, 2), np.float32))
+
+    assert "savez(file, x=" in refusal(tmp_path / "in.npz", X)
+
+
 def test_one_nameless_array_does_not_feed_two_inputs(tmp_path: Path) -> None:
     assert "a, b" in refusal(saved(tmp_path / "x.npy", np.ones((1, 2), np.float32)), *PAIR)
 
@@ -161,6 +197,19 @@ def test_pickles_are_refused_and_never_loaded(tmp_path: Path, suffix: str) -> No
         np.savez(path, x=array)
 
     refusal(path, spec("x", "BYTES"))
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_texts_that_numpy_pickled_are_refused_with_the_way_to_save_them(tmp_path: Path, suffix: str) -> None:
+    """What `df["text"].to_numpy()` becomes in a file."""
+    path = tmp_path / f"x.{suffix}"
+    array = np.array(["a", "b"], dtype=object)
+    if suffix == "npy":
+        saved(path, array, pickled=True)
+    else:
+        np.savez(path, x=array)
+
+    assert "astype(str)" in refusal(path, spec("x", "BYTES"))
 
 
 def test_a_bare_pickle_with_an_npy_name_is_never_loaded(tmp_path: Path) -> None:
@@ -236,6 +285,37 @@ def test_an_npz_that_claims_more_than_it_holds_is_refused(tmp_path: Path) -> Non
     refusal(tmp_path / "in.npz", X)
 
 
+def test_a_small_npz_does_not_take_all_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """alphagov/backdrop#360, headroomlabs-ai/headroom#3284: a small compressed file that inflates to gigabytes."""
+    monkeypatch.setattr(arrays_module, "_INFLATED_LIMIT_BYTES", 1 << 20)
+    np.savez_compressed(tmp_path / "in.npz", x=np.zeros((8 << 20, 1), np.uint8))
+
+    assert "numpy.savez" in refusal(tmp_path / "in.npz", spec("x", "UINT8", 1))
+
+
+def test_a_large_npz_that_is_not_compressed_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays_module, "_INFLATED_LIMIT_BYTES", 1 << 10)
+    np.savez(tmp_path / "in.npz", x=np.zeros((4 << 10, 1), np.uint8))
+
+    assert len(open_items(tmp_path / "in.npz", "auto", (spec("x", "UINT8", 1),))) == 4 << 10
+
+
+def test_a_compressed_npz_is_read(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "in.npz", x=np.ones((1000, 2), np.float32))
+
+    assert len(open_items(tmp_path / "in.npz", "auto", (X,))) == 1000
+
+
+def test_an_npz_with_a_password_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", x=np.ones((1, 2), np.float32))
+    raw = bytearray((tmp_path / "in.npz").read_bytes())
+    for start in (6, raw.index(b"PK\x01\x02") + 8):
+        raw[start] |= 1
+    (tmp_path / "in.npz").write_bytes(raw)
+
+    refusal(tmp_path / "in.npz", X)
+
+
 def test_an_ending_that_says_nothing_asks_for_the_format(tmp_path: Path) -> None:
     (tmp_path / "x.bin").write_bytes(b"x")
 
@@ -261,7 +341,7 @@ def test_a_missing_input_is_not_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, datatypes.NUMPY["BF16"]])
 def test_the_first_item_that_is_not_finite_is_named(bad: float, dtype: Any) -> None:
     array = np.ones((6, 3), dtype)
     array[4, 1] = array[5, 0] = bad
@@ -278,13 +358,20 @@ def test_large_numbers_are_not_taken_for_infinity() -> None:
     refuse_non_finite({"i": np.array([2**62, 2**62]), "s": np.array([b"nan"], object)}, 0, (spec("i"), spec("s")))
 
 
-@given(data=st.binary(max_size=200), name=st.sampled_from(["x.npy", "x.npz", "x.jsonl"]), magic=st.booleans())
+@given(data=st.binary(max_size=200), name=st.sampled_from(["x.npy", "x.npz", "x.jsonl", "x.csv", "x.csv.gz"]), magic=st.booleans())
 @settings(STEADY, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_bytes_make_the_reader_fail_in_another_way_than_by_refusing(
     tmp_path: Path, *, data: bytes, name: str, magic: bool
 ) -> None:
-    start = {"x.npy": b"\x93NUMPY\x01\x00", "x.npz": b"", "x.jsonl": b'{"x": '}[name] if magic else b""
-    if name == "x.jsonl":
+    starts = {
+        "x.npy": b"\x93NUMPY\x01\x00",
+        "x.npz": b"PK\x03\x04",
+        "x.jsonl": b'{"x": ',
+        "x.csv": b"x_0,x_1\n",
+        "x.csv.gz": b"\x1f\x8b\x08",
+    }
+    start = starts[name] if magic else b""
+    if name in ("x.jsonl", "x.csv"):
         data = data.decode("latin-1").encode()
     (tmp_path / name).write_bytes(start + data)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from inference_worker.batch.items import open_items
+from inference_worker.batch.formats.opening import open_items
 from inference_worker.errors import WorkerError
 from tests.unit.worker.batch.test_items_arrays import PAIR, X, refusal, spec
 

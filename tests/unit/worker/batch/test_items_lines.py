@@ -11,7 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inference_protocol.reasons import WorkerReason
-from inference_worker.batch.items import from_json_lines, open_items
+from inference_worker import datatypes
+from inference_worker.batch import encoding
+from inference_worker.batch.formats.lines import from_json_lines
+from inference_worker.batch.formats.opening import open_items
 from inference_worker.errors import WorkerError
 from tests.unit.worker.batch.test_items_arrays import PAIR, X, spec
 from tests.unit.worker.conftest import STEADY
@@ -71,9 +74,17 @@ def test_the_line_that_is_no_json_is_named_as_an_editor_counts_it() -> None:
     assert "line 4 " in refusal("[1, 2]\n\n\n[1, 2\n", X)
 
 
-@pytest.mark.parametrize("line", ["{", "[1,]", "nul", "{'x': [1, 2]}", "[1, 2] [3, 4]", "\ufeff[1, 2]", "[1 2]", "\x00"])
+@pytest.mark.parametrize("line", ["{", "[1,]", "nul", "{'x': [1, 2]}", "[1, 2] [3, 4]", "[1, 2]\ufeff", "[1 2]", "\x00"])
 def test_what_is_no_json_is_refused(line: str) -> None:
     assert "line 1 " in refusal(line, X)
+
+
+@pytest.mark.parametrize(
+    "text", ["\ufeff[1, 2]\n[3, 4]", "\ufeff[1, 2]\n\ufeff[3, 4]\n\ufeff"], ids=["a file", "files put together"]
+)
+def test_a_byte_order_mark_is_no_part_of_a_line(text: str) -> None:
+    """wbolster/jsonlines#68, infiniflow/ragflow#19179: the first record was lost, or refused."""
+    assert rows(text, X)["x"].tolist() == [[1, 2], [3, 4]]
 
 
 @pytest.mark.parametrize("line", ["{}", '{"y": [1, 2]}', '{"x": [1, 2], "y": 1}', '{"X": [1, 2]}'])
@@ -134,6 +145,36 @@ def test_fractions_that_do_not_fit_are_refused(datatype: str, value: str) -> Non
 )
 def test_values_of_another_kind_are_refused_as_serving_does(datatype: str, value: str) -> None:
     refusal(value, spec("x", datatype, 2))
+
+
+def test_null_is_refused_with_the_way_to_take_it_for_nan() -> None:
+    assert "allowNonFinite" in refusal("[null, 1]", X)
+
+
+def test_null_stands_for_nan_where_nan_is_allowed_since_our_own_answers_are_written_so() -> None:
+    items = from_json_lines('{"x": [null, 1]}', (X,), nulls=True)
+
+    assert np.array_equal(items.rows(0, 1)["x"], np.array([[np.nan, 1]], np.float32), equal_nan=True)
+
+
+@pytest.mark.parametrize(("line", "wanted"), [("null", spec("n", "INT64")), ('{"text": null}', TEXT), ("null", spec("b", "BOOL"))])
+def test_null_stands_for_nothing_but_nan(line: str, wanted: TensorSpec) -> None:
+    with pytest.raises(WorkerError):
+        from_json_lines(line, (wanted,), nulls=True)
+
+
+def test_bfloat16_is_read_from_json() -> None:
+    half = rows("[0.1, 3e38]", spec("x", "BF16", 2))["x"]
+
+    assert half.dtype == datatypes.NUMPY["BF16"] and half.astype(np.float32).tolist()[0][0] == pytest.approx(0.1, rel=0.01)
+    assert "BF16" in refusal("[3.4028e38, 1]", spec("x", "BF16", 2))
+
+
+@pytest.mark.parametrize("datatype", ["BF16", "FP16", "FP32", "FP64"])
+def test_every_kind_of_fraction_is_written_with_null_for_nan(datatype: str) -> None:
+    array = np.array([[1.5, np.nan], [-np.inf, 0.25]]).astype(datatypes.NUMPY[datatype])
+
+    assert encoding.json_lines({"y": array}) == b'{"y": [1.5, null]}\n{"y": [null, 0.25]}\n'
 
 
 @pytest.mark.parametrize("value", ['{"a": 1}', '[{"a": 1}, 2]', '["abc", 1]'])

@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from inference_protocol.reasons import WorkerReason
-from inference_worker.batch import items
+from inference_worker.batch.matching import from_arrays
 from inference_worker.engines.onnx import OnnxEngine
 from inference_worker.errors import WorkerError
 from inference_worker.quantize import Bounds, Fault, QuantizeError, RefusedError, Variant, measure, method, quantize
@@ -213,7 +213,7 @@ def test_rows_that_only_fill_a_batch_up_are_not_judged() -> None:
     engine = OnnxEngine(models.identity(shape=[3, 2]), providers=("CPUExecutionProvider",), threads=1)
     pairs = np.arange(8, dtype=np.float32).reshape(4, 2)
 
-    answers = measure.answers(engine, items.from_arrays({"x": pairs}, engine.inputs), 1)
+    answers = measure.answers(engine, from_arrays({"x": pairs}, engine.inputs), 1)
 
     assert np.array_equal(answers["y"], pairs)
 

@@ -1,0 +1,1 @@
+"""How inputs of batch tasks are read: one module for each form, found by `opening.py`."""

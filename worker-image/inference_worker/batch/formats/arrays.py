@@ -1,0 +1,75 @@
+"""Inputs as numpy writes them: `.npy`, read as it is needed, and `.npz`."""
+
+import contextlib
+import io
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from inference_worker.batch.formats.texts import kind_of
+from inference_worker.engines.engine import Tensor
+
+_NPY_MAGIC = b"\x93NUMPY"
+_ZIP_MAGIC = b"PK"
+# What a file may grow to, or so many times itself: deflate makes a thousand of one at most, data hardly ever ten.
+_INFLATED_LIMIT_BYTES = 1 << 30
+_INFLATED_TIMES = 20
+
+
+def read_npy(path: Path) -> Tensor:
+    """The array of a `.npy`, mapped and not read. Raises ValueError or OSError for anything else."""
+    with path.open("rb") as file:
+        _require(file.read(len(_NPY_MAGIC)), _NPY_MAGIC, "npy")
+    with _pickles_named():
+        return _loaded(np.load(path, mmap_mode="r", allow_pickle=False))
+
+
+def read_npz(file: Path | io.BytesIO) -> dict[str, Tensor]:
+    """The arrays of a `.npz` by name. Raises ValueError, OSError, KeyError or those of zipfile and zlib for anything else."""
+    with file.open("rb") if isinstance(file, Path) else file as opened:
+        _require(opened.read(len(_NPY_MAGIC)), _ZIP_MAGIC, "npz")
+        opened.seek(0)
+        with zipfile.ZipFile(opened) as archive:
+            _require_bounded(archive, opened.seek(0, io.SEEK_END))
+        opened.seek(0)
+        archived = np.load(opened, allow_pickle=False)
+        with _pickles_named():
+            return {name: _loaded(archived[name]) for name in archived.files}
+
+
+@contextlib.contextmanager
+def _pickles_named() -> Iterator[None]:
+    """Say what to do about arrays of Python objects, which numpy pickles and nobody here loads."""
+    try:
+        yield
+    except ValueError as error:
+        # numpy has no class of error for it, and other words for a file that is mapped.
+        if any(words in str(error) for words in ("Object arrays", "Python objects")):
+            raise ValueError("it holds Python objects, which are never loaded; save text with array.astype(str)") from error
+        raise
+
+
+def _loaded(found: object) -> Tensor:
+    if not isinstance(found, np.ndarray):
+        raise ValueError("it holds what is no array; write it with numpy.savez")
+    return found
+
+
+def _require(head: bytes, magic: bytes, form: str) -> None:
+    if head.startswith(magic):
+        return
+    if form == "npz" and head.startswith(_NPY_MAGIC):
+        raise ValueError("it is one .npy array; set input.format: npy")
+    if form == "npy" and head.startswith(_ZIP_MAGIC):
+        raise ValueError("it is a .npz archive; set input.format: npz")
+    raise ValueError(f"it is {kind_of(head) or 'no such file'}; write it with numpy.{'save' if form == 'npy' else 'savez'}")
+
+
+def _require_bounded(archive: zipfile.ZipFile, size: int) -> None:
+    """A small archive must not take all memory: its members say how large they become, and zipfile holds them to it."""
+    inflated = sum(member.file_size for member in archive.infolist())
+    limit = max(_INFLATED_LIMIT_BYTES, _INFLATED_TIMES * size)
+    if inflated > limit:
+        raise ValueError(f"it inflates to {inflated} bytes, more than the limit of {limit}; save it uncompressed with numpy.savez")

@@ -1,0 +1,123 @@
+"""Inputs as JSON lines: an object of input names to values a line; or just the values, when one input takes them."""
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from inference_worker import datatypes
+from inference_worker.batch.formats.texts import BYTE_ORDER_MARK
+from inference_worker.batch.items import ArrayItems, invalid
+from inference_worker.batch.matching import from_arrays, matched, sole_input
+from inference_worker.engines.engine import Tensor, TensorSpec
+
+
+def from_json_lines(text: str, inputs: Sequence[TensorSpec], *, nulls: bool = False) -> ArrayItems:
+    """Rows from a text. See read_json_lines."""
+    # JSON text may hold the other line ends of Unicode inside its strings: only the newline ends a line.
+    return read_json_lines(text.split("\n"), inputs, nulls=nulls)
+
+
+def read_json_lines(lines: Iterable[str], inputs: Sequence[TensorSpec], *, nulls: bool = False) -> ArrayItems:
+    """Rows from lines. Raises WorkerError INPUT_INVALID, with the number of the line.
+
+    With `nulls`, null stands for NaN where a floating-point number is wanted: our own answers are written so.
+    """
+    columns: dict[str, list[Any]] = {}
+    keys: Collection[str] = ()
+    feeding: dict[str, str] = {}
+    for number, line in enumerate(lines, start=1):
+        # A mark stands in the middle too, where files were put together.
+        plain = line.removeprefix(BYTE_ORDER_MARK)
+        if not plain.strip():
+            continue
+        row = _as_object(_parse_line(plain, number), number, inputs)
+        if row.keys() != keys or not columns:
+            feeding, keys = _feeding(row, number, inputs), row.keys()
+            if columns and columns.keys() != set(feeding.values()):
+                raise invalid(f"line {number} has {sorted(row)}, but earlier lines have {sorted(columns)}; give the same in each")
+            columns = columns or {name: [] for name in feeding.values()}
+        for key, name in feeding.items():
+            columns[name].append(row[key])
+    if not any(columns.values()):
+        raise invalid("the input holds no items; there is nothing to run")
+    specs = [spec for spec in inputs if spec.name in columns]
+    return from_arrays({spec.name: column(columns[spec.name], spec, nulls=nulls) for spec in specs}, inputs, lines=True)
+
+
+def column(values: list[Any], spec: TensorSpec, *, nulls: bool) -> Tensor:
+    """The values of all items for one input, as a tensor. Raises WorkerError INPUT_INVALID."""
+    if spec.batch_axis is None:
+        if any(value != values[0] for value in values):
+            raise invalid(f"input {spec.name!r} is shared by all items, so every line must give the same value")
+        values = values[:1]
+    try:
+        array = _texts(values) if spec.datatype == "BYTES" else _numbers(values, spec, nulls=nulls)
+        return array[0, ...] if spec.batch_axis is None else np.moveaxis(array, 0, spec.batch_axis)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise invalid(f"input {spec.name!r}: items do not form a {spec.datatype} tensor: {error}") from error
+
+
+def _parse_line(line: str, number: int) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise invalid(f"line {number} is no JSON: {error}; write one JSON value a line") from error
+
+
+def _as_object(row: Any, number: int, inputs: Sequence[TensorSpec]) -> dict[str, Any]:
+    if isinstance(row, dict):
+        return row
+    sole = sole_input(inputs)
+    if sole is None:
+        names = sorted(spec.name for spec in inputs)
+        raise invalid(f"line {number}: the model has inputs {names}; write an object that names them")
+    return {sole.name: row}
+
+
+def _feeding(row: dict[str, Any], number: int, inputs: Sequence[TensorSpec]) -> dict[str, str]:
+    feeding = matched(row, inputs)
+    if feeding is None:
+        optional = sorted(spec.name for spec in inputs if spec.optional)
+        names = f"{sorted(spec.name for spec in inputs if not spec.optional)}{f' (optional: {optional})' if optional else ''}"
+        raise invalid(f"line {number} has {sorted(row)}, but the model wants {names}; name the inputs so")
+    return feeding
+
+
+def _numbers(values: list[Any], spec: TensorSpec, *, nulls: bool) -> Tensor:
+    try:
+        return _exactly(values, spec)
+    except TypeError as error:
+        if not datatypes.is_real(np.empty(0, spec.dtype)) or not _holds_null(values):
+            raise
+        if not nulls:
+            raise ValueError("null among the values; clean the data, or set input.allowNonFinite: true for NaN") from error
+        return _exactly(_with_nan(values), spec)
+
+
+def _exactly(values: list[Any], spec: TensorSpec) -> Tensor:
+    if spec.datatype != "BF16":
+        return datatypes.from_values(values, spec.datatype)
+    # Through the type that holds all of its values: numpy knows it by bytes alone.
+    exact = datatypes.from_values(values, "FP32")
+    with np.errstate(over="ignore"):
+        array: Tensor = exact.astype(spec.dtype)
+    if (np.isinf(array) & np.isfinite(exact)).any():
+        raise OverflowError("a value does not fit BF16")
+    return array
+
+
+def _holds_null(values: list[Any]) -> bool:
+    return any(value is None or (isinstance(value, list) and _holds_null(value)) for value in values)
+
+
+def _with_nan(values: list[Any]) -> list[Any]:
+    return [np.nan if value is None else _with_nan(value) if isinstance(value, list) else value for value in values]
+
+
+def _texts(values: list[Any]) -> Tensor:
+    array = np.array(values, dtype=object)
+    if not all(isinstance(value, str) for value in array.ravel()):
+        raise TypeError("only strings may stand there, in equal numbers in every item")
+    return array
