@@ -81,7 +81,7 @@ class Input:
 
     uri: Annotated[
         Location | None,
-        Field(description="A .npy, .npz, .jsonl or .csv file, or a directory of raw files."),
+        Field(description="A .npy, .npz, .jsonl or .csv file, a directory of raw files, or the output of another job."),
     ] = None
     data: Annotated[
         str | None,

@@ -24,12 +24,18 @@ def sole_input(inputs: Sequence[TensorSpec]) -> TensorSpec | None:
     return chosen[0] if len(chosen) == 1 else None
 
 
-def matched(given: Collection[str], inputs: Sequence[TensorSpec]) -> dict[str, str] | None:
-    """Which name feeds which input; None when an input is missing, or a name is none of the model's."""
+def matched(given: Collection[str], inputs: Sequence[TensorSpec], *, ours: bool = False) -> dict[str, str] | None:
+    """Which name feeds which input; None when an input is missing, or a name is none of the model's.
+
+    `ours` are outputs of another job. Those that the model has no input for are left out, and the only one feeds the only input
+    under any name: whoever chains two jobs did not choose the names of either model.
+    """
     expected = {spec.name for spec in inputs}
     required = {spec.name for spec in inputs if not spec.optional}
     found = {name: name for name in given if name in expected}
-    if not required <= found.keys() or len(found) != len(given):
+    if ours and not found and len(given) == 1 and (sole := sole_input(inputs)) is not None:
+        return {next(iter(given)): sole.name}
+    if not required <= found.keys() or (not ours and len(found) != len(given)):
         return None
     return found
 

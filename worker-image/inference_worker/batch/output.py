@@ -9,9 +9,7 @@ writer out.
 import errno
 import fcntl
 import hashlib
-import json
 import os
-import re
 import threading
 import time
 from pathlib import Path
@@ -21,43 +19,15 @@ from typing import Self
 import msgspec
 
 from inference_protocol.reasons import WorkerReason
+from inference_worker.batch.manifest import CHUNK_NAME, MANIFEST, SUMMARY, Chunk, Header, Summary, encode_summary, header_of
 from inference_worker.errors import WorkerError
 
-MANIFEST = "manifest.jsonl"
-SUMMARY = "manifest.json"
 _LOCK_WAIT_SECONDS = 20.0
 _HEADER_START = b'{"job":'
-_OUR_CHUNK = re.compile(r"chunk-\d{10}\.(npz|jsonl)")
 
 
 class StoppedError(Exception):
     """The worker was told to stop while it waited for the output's lock."""
-
-
-class Header(msgspec.Struct, frozen=True, rename="camel"):
-    """The manifest's first line: whose answers these are, and to what.
-
-    `input` and `options` identify what was asked; `created` orders jobs of one name. Fields that came later have defaults, so that
-    a manifest from before them is still read.
-    """
-
-    job: str
-    uid: str
-    model_digest: str
-    input: str
-    total: int
-    options: str = ""
-    created: str = ""
-
-
-class Chunk(msgspec.Struct, frozen=True, rename="camel"):
-    """One committed file with the answers to items start..end (end excluded)."""
-
-    file: str
-    start: int
-    end: int
-    sha256: str
-    attempt: int
 
 
 class Output:
@@ -116,15 +86,10 @@ class Output:
 
     def finish(self) -> None:
         """Write the summary that tells readers that all chunks are there."""
-        summary = {
-            "job": self._header.job,
-            "uid": self._header.uid,
-            "modelDigest": self._header.model_digest,
-            "total": self._header.total,
-            "chunks": [msgspec.to_builtins(chunk) for chunk in self.chunks],
-        }
+        header = self._header
+        summary = Summary(header.job, header.uid, header.model_digest, header.total, tuple(self.chunks))
         try:
-            _write_whole(self._directory / SUMMARY, json.dumps(summary, indent=1).encode() + b"\n")
+            _write_whole(self._directory / SUMMARY, encode_summary(summary))
         except OSError as error:
             raise _unwritable(self._directory, error) from error
 
@@ -157,7 +122,7 @@ class Output:
         """Read what earlier attempts committed; cut off what a crash tore; start anew where the task itself has changed."""
         raw = os.pread(self._manifest, os.fstat(self._manifest).st_size, 0)
         lines = raw.split(b"\n")
-        previous = _header_of(lines)
+        previous = header_of(lines)
         if previous is None:
             # Nothing of ours stands here: either the first line was torn at the very start, or the file is somebody else's.
             if len(lines) > 1 or not raw.startswith(_HEADER_START[: len(raw)]):
@@ -179,21 +144,11 @@ class Output:
     def _start_anew(self) -> None:
         (self._directory / SUMMARY).unlink(missing_ok=True)
         for path in list(self._directory.iterdir()):
-            if _OUR_CHUNK.fullmatch(path.name):
+            if CHUNK_NAME.fullmatch(path.name):
                 path.unlink()
         os.ftruncate(self._manifest, 0)
         self._append(self._header)
         _sync_directory(self._directory)
-
-
-def _header_of(lines: list[bytes]) -> Header | None:
-    """The header, if the first line is whole and one of ours."""
-    if len(lines) < 2:
-        return None
-    try:
-        return msgspec.json.decode(lines[0], type=Header)
-    except (msgspec.DecodeError, msgspec.ValidationError):
-        return None
 
 
 def _chunks_of(lines: list[bytes], directory: Path) -> tuple[list[Chunk], int]:
@@ -217,7 +172,7 @@ def _chunks_of(lines: list[bytes], directory: Path) -> tuple[list[Chunk], int]:
 
 
 def _is_whole(path: Path, sha256: str) -> bool:
-    if not _OUR_CHUNK.fullmatch(path.name) or path.is_symlink():
+    if not CHUNK_NAME.fullmatch(path.name) or path.is_symlink():
         return False
     try:
         with path.open("rb") as file:

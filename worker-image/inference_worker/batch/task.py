@@ -22,7 +22,8 @@ from inference_protocol.uris import PvcUri
 from inference_worker import metrics, volumes
 from inference_worker.batch import encoding, inputs
 from inference_worker.batch.items import Items, invalid, refuse_non_finite
-from inference_worker.batch.output import Header, Output, StoppedError
+from inference_worker.batch.manifest import CHUNK_NAME, Header
+from inference_worker.batch.output import Output, StoppedError
 from inference_worker.batch.pipeline import Pipeline, Segment, columns
 from inference_worker.batching.rows import Layout, fixed_axes, layout_of, located
 from inference_worker.engines.engine import Engine, EngineUnavailableError, Tensors, TensorSpec
@@ -103,8 +104,11 @@ class Task:
             raise WorkerError(WorkerReason.URI_FORBIDDEN, f"answers can't be kept at {text!r}; use pvc://CLAIM/PATH")
         directory = volumes.local_path(uri, root=self._root)
         given = self._task.input_uri
-        if given is not None and given.startswith("pvc://") and volumes.open_local(given, root=self._root) == directory:
-            raise WorkerError(WorkerReason.OUTPUT_CONFLICT, "input and output are one directory; choose another output")
+        if given is not None and given.startswith("pvc://"):
+            source = volumes.open_local(given, root=self._root)
+            # A job that starts anew removes the chunks in its output, and with them an input that is one of them.
+            if source == directory or (source.parent == directory and CHUNK_NAME.fullmatch(source.name)):
+                raise WorkerError(WorkerReason.OUTPUT_CONFLICT, "the input lies in the output's directory; choose another output")
         return directory
 
     @property
@@ -118,7 +122,7 @@ class Task:
             job=f"{config.namespace}/{config.job}",
             uid=config.uid,
             model_digest=self._digest,
-            input=inputs.identity(task),
+            input=inputs.identity(task, self._root),
             total=len(items),
             options=f"{task.input_format} {task.input_digest or ''} {task.allow_non_finite}",
             created=config.created,

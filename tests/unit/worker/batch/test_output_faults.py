@@ -15,7 +15,8 @@ import pytest
 
 from inference_protocol.reasons import WorkerReason
 from inference_worker.batch import output as module
-from inference_worker.batch.output import MANIFEST, Output
+from inference_worker.batch.manifest import MANIFEST
+from inference_worker.batch.output import Output
 from inference_worker.errors import WorkerError
 from tests.process import models
 from tests.unit.worker.batch.test_output import HEADER, TRUTH, answers, go_on, opened, read

@@ -19,10 +19,11 @@ def from_json_lines(text: str, inputs: Sequence[TensorSpec], *, nulls: bool = Fa
     return read_json_lines(text.split("\n"), inputs, nulls=nulls)
 
 
-def read_json_lines(lines: Iterable[str], inputs: Sequence[TensorSpec], *, nulls: bool = False) -> ArrayItems:
+def read_json_lines(lines: Iterable[str], inputs: Sequence[TensorSpec], *, nulls: bool = False, ours: bool = False) -> ArrayItems:
     """Rows from lines. Raises WorkerError INPUT_INVALID, with the number of the line.
 
-    With `nulls`, null stands for NaN where a floating-point number is wanted: our own answers are written so.
+    With `nulls`, null stands for NaN where a floating-point number is wanted: our own answers are written so. `ours` are lines of
+    another job (see matching.matched).
     """
     columns: dict[str, list[Any]] = {}
     keys: Collection[str] = ()
@@ -34,7 +35,7 @@ def read_json_lines(lines: Iterable[str], inputs: Sequence[TensorSpec], *, nulls
             continue
         row = _as_object(_parse_line(plain, number), number, inputs)
         if row.keys() != keys or not columns:
-            feeding, keys = _feeding(row, number, inputs), row.keys()
+            feeding, keys = _feeding(row, number, inputs, ours=ours), row.keys()
             if columns and columns.keys() != set(feeding.values()):
                 raise invalid(f"line {number} has {sorted(row)}, but earlier lines have {sorted(columns)}; give the same in each")
             columns = columns or {name: [] for name in feeding.values()}
@@ -76,8 +77,8 @@ def _as_object(row: Any, number: int, inputs: Sequence[TensorSpec]) -> dict[str,
     return {sole.name: row}
 
 
-def _feeding(row: dict[str, Any], number: int, inputs: Sequence[TensorSpec]) -> dict[str, str]:
-    feeding = matched(row, inputs)
+def _feeding(row: dict[str, Any], number: int, inputs: Sequence[TensorSpec], *, ours: bool) -> dict[str, str]:
+    feeding = matched(row, inputs, ours=ours)
     if feeding is None:
         optional = sorted(spec.name for spec in inputs if spec.optional)
         names = f"{sorted(spec.name for spec in inputs if not spec.optional)}{f' (optional: {optional})' if optional else ''}"

@@ -1,4 +1,4 @@
-"""Which form an input has, and who reads it: `.npy`, `.npz`, JSON lines, CSV, or a directory of raw files."""
+"""Which form an input has, and who reads it: `.npy`, `.npz`, JSON lines, CSV, a directory of raw files, or another job's output."""
 
 import io
 import tokenize
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from inference_protocol.messages import InputFormat
 from inference_protocol.reasons import WorkerReason
+from inference_worker.batch.formats import chunks
 from inference_worker.batch.formats.arrays import read_npy, read_npz
 from inference_worker.batch.formats.files import open_files
 from inference_worker.batch.formats.lines import from_json_lines, read_json_lines
@@ -37,7 +38,7 @@ def open_items(path: Path, form: InputFormat, inputs: Sequence[TensorSpec], *, m
         raise WorkerError(WorkerReason.INPUT_NOT_FOUND, f"the input {path.name!r} does not exist; check claim and path")
     try:
         if path.is_dir():
-            return _open_directory(path, form, inputs)
+            return _open_directory(path, form, inputs, missing=missing)
         chosen = form if form != "auto" else _guess(path)
         if chosen == "files":
             return open_files(path, inputs)
@@ -57,13 +58,20 @@ def open_text(text: str, form: InputFormat, inputs: Sequence[TensorSpec], *, mis
     return from_json_lines(text, inputs, nulls=missing)
 
 
-def _open_directory(path: Path, form: InputFormat, inputs: Sequence[TensorSpec]) -> Items:
+def _open_directory(path: Path, form: InputFormat, inputs: Sequence[TensorSpec], *, missing: bool) -> Items:
+    if form != "files" and chunks.is_output(path):
+        items = chunks.open_output(path, inputs, nulls=missing)
+        if form not in ("auto", "jsonl" if items.lines else "npz"):
+            raise invalid(f"{path.name!r} holds the answers of a job, which are no {form}; leave input.format out")
+        return items
     if form not in ("auto", "files"):
         raise invalid(f"{path.name!r} is a directory, but format {form} is one file; set input.format: files")
     return open_files(path, inputs)
 
 
 def _open_file(path: Path, chosen: InputFormat, inputs: Sequence[TensorSpec], *, missing: bool) -> Items:
+    if chunks.is_chunk(path) and path.suffix == f".{chosen}":
+        return chunks.open_chunk(path, inputs, nulls=missing)
     if chosen == "jsonl":
         return read_json_lines(lines_of(path, newline="\n"), inputs, nulls=missing)
     if chosen == "csv":
