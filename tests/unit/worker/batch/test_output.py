@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inference_protocol.reasons import WorkerReason
-from inference_worker.batch import output as module
 from inference_worker.batch.manifest import MANIFEST, SUMMARY, Header
 from inference_worker.batch.output import Output
 from inference_worker.errors import WorkerError
