@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from inference_worker.batch.formats.arrays import read_npz
 from inference_worker.batch.items import Items, refuse_non_finite
 from inference_worker.batch.matching import from_arrays
 from inference_worker.engines.engine import Engine, Tensor, Tensors
 from inference_worker.errors import WorkerError
 from inference_worker.quantize.faults import Fault, QuantizeError
 
-_FAULTS = (OSError, EOFError, ValueError, KeyError, AttributeError, MemoryError, zipfile.BadZipFile, zlib.error)
+_FAULTS = (OSError, EOFError, ValueError, KeyError, AttributeError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
 def decode(data: bytes, name: str) -> dict[str, Tensor]:
@@ -23,15 +24,14 @@ def decode(data: bytes, name: str) -> dict[str, Tensor]:
     Raises QuantizeError ROWS_UNFIT for anything else, and for files that only pickle could read.
     """
     try:
-        loaded = np.load(io.BytesIO(data), allow_pickle=False)
-        arrays = {"": loaded} if isinstance(loaded, np.ndarray) else {key: loaded[key] for key in loaded.files}
+        if data.startswith(b"PK"):
+            return read_npz(io.BytesIO(data))
+        array = np.load(io.BytesIO(data), allow_pickle=False)
     except _FAULTS as error:
         raise QuantizeError(
             Fault.ROWS_UNFIT, f"{name} can't be read: {error or type(error).__name__}; give a .npy or .npz file of plain arrays"
         ) from error
-    if odd := [key for key, array in arrays.items() if not isinstance(array, np.ndarray)]:
-        raise QuantizeError(Fault.ROWS_UNFIT, f"{name}: {odd[0]!r} in it is no array; give a .npy or .npz file of plain arrays")
-    return arrays
+    return {"": array}
 
 
 def decode_labels(data: bytes, name: str) -> Tensor:
