@@ -103,6 +103,16 @@ def test_outputs_feed_the_inputs_of_their_names(place: Place, form: str) -> None
     assert found == truth["label"].tolist()
 
 
+def test_labels_of_one_model_are_the_texts_of_the_next(place: Place) -> None:
+    """Labels come as [N], and texts go in as [N, 1]."""
+    x = np.eye(4, dtype=np.float32)[np.arange(20) % 4]
+    done(place, models.named_label(), place.put("in.npz", npz(x=x)), "first")
+    last = answers_in(done(place, (MODELS / "tfidf-nolower.onnx").read_bytes(), "pvc://data/first", "last"))
+
+    labels = np.array([["zero", "one", "two", "drei ✓"][i % 4] for i in range(20)], dtype=object)[:, None]
+    assert np.allclose(last["probabilities"], bare("tfidf-nolower", {"text": labels})["probabilities"])
+
+
 def test_the_names_of_files_go_from_job_to_job(place: Place) -> None:
     for i in range(20):
         place.put(f"raw/{i:02}.raw", np.full(2, i, np.float32).tobytes())

@@ -76,6 +76,9 @@ def from_arrays(arrays: Mapping[str, Tensor], inputs: Sequence[TensorSpec], *, l
 def fitted(array: Tensor, spec: TensorSpec) -> Tensor:
     """The array as the input takes it. Raises WorkerError for another shape, another type, and values beyond the type."""
     sizes = spec.shape
+    if array.ndim == 1 and spec.batch_axis == 0 and sizes[1:] == (1,):
+        # One value an item, with or without a dimension for it: scikit-learn's models give [N] and take [N, 1].
+        array = array[:, None]
     if array.ndim != len(sizes) or any(
         w is not None and w != h and i != spec.batch_axis for i, (w, h) in enumerate(zip(sizes, array.shape, strict=False))
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import zipfile
 from typing import TYPE_CHECKING, Any
@@ -331,6 +332,12 @@ def test_an_ending_in_capitals_is_understood(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["npy", "npz", "jsonl"])
 def test_a_directory_is_not_read_as_one_file(tmp_path: Path, form: str) -> None:
     assert "files" in refusal(tmp_path, X, form=form)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "in.npy")
+
+    assert "neither a file" in refusal(tmp_path / "in.npy", X)
 
 
 def test_a_missing_input_is_not_found(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inference_protocol.reasons import WorkerReason
+from inference_worker.batch.formats.opening import open_text
 from inference_worker.batch.formats.tables import read_csv
 from inference_worker.engines.engine import TensorSpec
 from inference_worker.errors import WorkerError
@@ -241,6 +242,19 @@ def test_a_table_of_very_many_columns_is_read_at_once() -> None:
     fed = rows(",".join(f"x_{i}" for i in range(width)) + "\n" + ",".join("1" for _ in range(width)), spec("x", "FP32", width))
 
     assert fed["x"].shape == (1, width)
+
+
+def test_a_table_in_the_job_itself_is_read_if_the_format_says_so() -> None:
+    items = open_text("\ufeffage,colour\r\n30,red\r\n", "csv", (AGE, COLOUR))
+
+    assert items.lines and items.rows(0, 1)["age"].tolist() == [[30]]
+    assert open_text('{"n": 1}', "auto", (COUNT,)).rows(0, 1)["n"].tolist() == [1]
+
+
+@pytest.mark.parametrize("form", ["npy", "npz", "files"])
+def test_a_job_holds_text_alone(form: Any) -> None:
+    with pytest.raises(WorkerError, match=r"input\.format"):
+        open_text("[1]", form, (COUNT,))
 
 
 cells = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)

@@ -61,6 +61,13 @@ def test_bare_values_do_not_feed_two_inputs() -> None:
     assert "line 2" in message and "'a', 'b'" in message
 
 
+def test_one_value_an_item_feeds_an_input_with_a_dimension_for_it() -> None:
+    """What `DataFrame.to_json(orient="records", lines=True)` writes, for a model of scikit-learn."""
+    fed = rows('{"age": 30, "colour": "red"}\n{"age": 4.5, "colour": "blue"}', spec("age", "FP32", 1), spec("colour", "BYTES", 1))
+
+    assert fed["age"].tolist() == [[30], [4.5]] and fed["colour"].tolist() == [["red"], ["blue"]]
+
+
 def test_nested_values_keep_their_shape() -> None:
     assert rows('{"x": [[1, 2], [3, 4]]}', spec("x", "FP32", None, 2))["x"].shape == (1, 2, 2)
 

@@ -71,9 +71,15 @@ def test_texts_never_become_numbers(tmp_path: Path) -> None:
 
 
 def test_texts_of_another_shape_are_refused_with_both(tmp_path: Path) -> None:
-    message = refusal(saved(tmp_path / "x.npy", np.array(["a", "b"])), BOXED)
+    message = refusal(saved(tmp_path / "x.npy", np.array([["a", "b"]])), BOXED)
 
-    assert "[2]" in message and "'N', 1" in message
+    assert "[1, 2]" in message and "'N', 1" in message
+
+
+@pytest.mark.parametrize("array", [np.array(["a", "b"]), np.array([["a"], ["b"]])], ids=["flat", "boxed"])
+def test_one_text_an_item_feeds_an_input_with_a_dimension_for_it(tmp_path: Path, array: np.ndarray) -> None:
+    """scikit-learn's models give labels as [N], and take texts as [N, 1]."""
+    assert open_items(saved(tmp_path / "x.npy", array), "auto", (BOXED,)).rows(0, 2)["text"].tolist() == [["a"], ["b"]]
 
 
 # numpy drops NUL characters from the end of a string.

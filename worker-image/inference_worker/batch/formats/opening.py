@@ -34,11 +34,14 @@ def open_items(path: Path, form: InputFormat, inputs: Sequence[TensorSpec], *, m
 
     With `missing`, what text writes for a missing number (null, an empty cell) is NaN.
     """
-    if not path.exists():
-        raise WorkerError(WorkerReason.INPUT_NOT_FOUND, f"the input {path.name!r} does not exist; check claim and path")
     try:
+        if not path.exists():
+            raise WorkerError(WorkerReason.INPUT_NOT_FOUND, f"the input {path.name!r} does not exist; check claim and path")
         if path.is_dir():
             return _open_directory(path, form, inputs, missing=missing)
+        if not path.is_file():
+            # A pipe would be waited for without end.
+            raise invalid(f"{path.name!r} is neither a file nor a directory; copy the data into a file")
         chosen = form if form != "auto" else _guess(path)
         if chosen == "files":
             return open_files(path, inputs)
