@@ -4,9 +4,11 @@ Every field has a default that works on a cluster with NVIDIA's device plugin.
 """
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
+
+from inference_operator.api.quantity import parse_quantity, quantity_text
 
 
 class ConfigurationError(Exception):
@@ -237,11 +239,38 @@ def load_settings(path: Path | None) -> Settings:
     if path is None:
         return Settings()
     try:
-        settings = msgspec.yaml.decode(path.read_bytes(), type=Settings)
+        settings = msgspec.convert(_with_quantities(msgspec.yaml.decode(path.read_bytes())), Settings)
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}") from error
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise ConfigurationError(f"{path}: {error}") from error
     if "cpu" not in settings.accelerators:
         raise ConfigurationError(f"{path}: accelerators must have a class 'cpu'")
+    for name, of_class in settings.accelerators.items():
+        for part, given in (("requests", of_class.requests), ("limits", of_class.limits)):
+            for resource, text in given.items():
+                where = f"{path}: accelerators.{name}.{part}.{resource}"
+                _check_quantity(text, where)
+                if resource == of_class.resource_name and parse_quantity(text) != of_class.resource_count:
+                    told = f"is {text}, but resourceCount is {of_class.resource_count}; set resourceCount alone"
+                    raise ConfigurationError(f"{where} {told}")
     return settings
+
+
+def _with_quantities(document: Any) -> Any:
+    """The document with the classes' quantities as text: a Pod takes `cpu: 1` too."""
+    classes = document.get("accelerators") if isinstance(document, dict) else None
+    for of_class in classes.values() if isinstance(classes, dict) else ():
+        for part in ("requests", "limits") if isinstance(of_class, dict) else ():
+            if isinstance(given := of_class.get(part), dict):
+                of_class[part] = {name: quantity_text(value) for name, value in given.items()}
+    return document
+
+
+def _check_quantity(text: str, where: str) -> None:
+    try:
+        fault = "is below zero" if parse_quantity(text) < 0 else None
+    except ValueError as error:
+        fault = str(error)
+    if fault is not None:
+        raise ConfigurationError(f"{where}: {fault}")

@@ -148,6 +148,21 @@ JOBS: list[Case] = [
     ("quantity", {"resources": {"requests": {"cpu": "much"}}}, "should match", {"resources": {"requests": {"cpu": "500m"}}}),
     ("negative quantity", {"resources": {"limits": {"cpu": "-1"}}}, "should match", {"resources": {"limits": {"cpu": "0.5"}}}),
     (
+        "negative number",
+        {"resources": {"limits": {"cpu": -1}}},
+        "greater than or equal to 0",
+        {"resources": {"limits": {"cpu": 1}}},
+    ),
+    ("fraction below zero", {"resources": {"limits": {"cpu": -0.5}}}, "greater than or", {"resources": {"limits": {"cpu": 0.5}}}),
+    ("quantity as a truth", {"resources": {"limits": {"cpu": True}}}, "not validate", {"resources": {"limits": {"cpu": "1e3"}}}),
+    ("quantity as a map", {"resources": {"limits": {"cpu": {"a": 1}}}}, "at most 0", {"resources": {"limits": {"memory": "1E"}}}),
+    (
+        "exponent without a number",
+        {"resources": {"limits": {"cpu": "1e"}}},
+        "should match",
+        {"resources": {"limits": {"cpu": "+.5"}}},
+    ),
+    (
         "many requests",
         {"resources": {"requests": {f"r{n}": "1" for n in range(9)}}},
         "must have at most 8",

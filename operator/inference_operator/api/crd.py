@@ -31,6 +31,7 @@ _KEPT = (
     "minItems",
     "maxItems",
     "maxProperties",
+    "not",
     "required",
     "default",
 )

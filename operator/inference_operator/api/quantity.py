@@ -1,13 +1,20 @@
-"""Kubernetes quantities as whole numbers: CPU in millicores, everything else in units (bytes, devices)."""
+"""Kubernetes quantities: their text, and their value as a whole number (CPU in millicores, everything else in units)."""
 
 import re
 from decimal import ROUND_CEILING, Decimal, localcontext
 from functools import lru_cache
 
-# k8s.io/apimachinery's grammar: a number, then a suffix or an exponent. ASCII digits only.
-_QUANTITY = re.compile(
-    r"([+-]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40}))(?:(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)|([eE][+-]?[0-9]{1,2}))?"
-)
+# The grammar of resource.Quantity (k8s.io/apimachinery): a number, then a suffix or an exponent. ASCII digits only.
+_NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
+_SUFFIX = r"n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei"
+_EXPONENT = r"[eE][+-]?[0-9]{1,4}"
+_QUANTITY = re.compile(rf"([+-]?{_NUMBER})(?:({_SUFFIX})|({_EXPONENT}))?")
+# What a Pod takes: no amount is below zero.
+PATTERN = rf"^[+]?{_NUMBER}({_SUFFIX}|{_EXPONENT})?$"
+# Longer texts say nothing that shorter ones can't, and cost time to read.
+MAX_LENGTH = 64
+# The largest value that a Quantity holds: the API server takes what is larger for this.
+_LARGEST = 2**63 - 1
 _SUFFIXES = {
     "n": Decimal("1e-9"),
     "u": Decimal("1e-6"),
@@ -31,17 +38,23 @@ _SUFFIXES = {
 # A cluster uses few different texts, over and over, and parsing decimals is what costs in a recount of ten thousand pods.
 @lru_cache(maxsize=4096)
 def parse_quantity(text: str, *, milli: bool = False) -> int:
-    """The quantity in whole units, or thousandths of them, rounded up. Raises ValueError."""
-    found = _QUANTITY.fullmatch(text)
+    """Return the quantity in whole units, or thousandths of them, rounded up. Raises ValueError."""
+    found = _QUANTITY.fullmatch(text) if len(text) <= MAX_LENGTH else None
     if found is None:
-        raise ValueError(f"{text!r} is no quantity")
+        raise ValueError(f"{text[:MAX_LENGTH]!r} is no quantity; write it as for a Pod: 2, 0.5, 500m, 1Gi or 1e9")
     with localcontext() as context:
         # Enough digits that nothing is rounded on the way: only the end rounds, and up.
         context.prec = 200
-        value = Decimal(found[1]) * _SUFFIXES[found[2] or ""] * (1000 if milli else 1)
+        value = Decimal(found[1]) * _SUFFIXES[found[2] or ""]
         if found[3]:
             value = value.scaleb(int(found[3][1:]))
+        value = max(min(value, Decimal(_LARGEST)), Decimal(-_LARGEST)) * (1000 if milli else 1)
         return int(value.to_integral_value(ROUND_CEILING))
+
+
+def quantity_text(value: object) -> object:
+    """Return a number as the text of a quantity, and everything else as it is: Pods take `cpu: 2` and `cpu: 0.5` unquoted."""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
 def format_quantity(number: int) -> str:

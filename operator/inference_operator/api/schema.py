@@ -4,9 +4,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar, cast, dataclass_transform
 
-from pydantic import AwareDatetime, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass as pydantic_dataclass
+
+from inference_operator.api.quantity import MAX_LENGTH, PATTERN, parse_quantity, quantity_text
 
 GROUP = "inference.myorg"
 VERSION = "v1"
@@ -73,7 +75,32 @@ Location = Annotated[
         ),
     ),
 ]
-Quantity = Annotated[str, Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$")]
+
+
+def _a_quantity(text: str) -> str:
+    if parse_quantity(text) < 0:
+        raise ValueError(f"{text!r} is below zero; write 0 or more")
+    return text
+
+
+# A Pod takes text, whole numbers and fractions. x-kubernetes-int-or-string refuses an unquoted 0.5, which Pods take, so the type is
+# left open, and the bounds of each type stand beside each other: each applies to its own.
+Quantity = Annotated[
+    str,
+    BeforeValidator(quantity_text),
+    AfterValidator(_a_quantity),
+    WithJsonSchema(
+        {
+            "x-kubernetes-preserve-unknown-fields": True,
+            "pattern": PATTERN,
+            "maxLength": MAX_LENGTH,
+            "minimum": 0,
+            "maxProperties": 0,
+            "maxItems": 0,
+            "not": {"enum": [True, False, {}, []]},
+        }
+    ),
+]
 LabelKey = Annotated[str, Field(max_length=317)]
 LabelValue = Annotated[str, Field(max_length=63)]
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from inference_operator.api.crd import files, inference_job_crd, inference_model_crd
+from inference_operator.api.quantity import MAX_LENGTH, PATTERN
 
 Schema = dict[str, Any]
 
@@ -16,6 +17,16 @@ CRDS = {"InferenceJob": inference_job_crd(), "InferenceModel": inference_model_c
 DIRECTORY = Path(__file__).parents[3] / "crds"
 
 every_crd = pytest.mark.parametrize("kind", CRDS)
+# A Pod takes text, whole numbers and fractions: no type of OpenAPI stands for all three.
+QUANTITY = {
+    "x-kubernetes-preserve-unknown-fields": True,
+    "pattern": PATTERN,
+    "maxLength": MAX_LENGTH,
+    "minimum": 0,
+    "maxProperties": 0,
+    "maxItems": 0,
+    "not": {"enum": [True, False, {}, []]},
+}
 
 
 def version(kind: str) -> Schema:
@@ -63,7 +74,9 @@ def test_the_files_are_what_the_types_say() -> None:
 @every_crd
 def test_every_list_map_and_string_is_bounded(kind: str) -> None:
     for path, schema in fields(kind):
-        match schema["type"]:
+        match schema.get("type"):
+            case None:
+                assert schema == QUANTITY, path
             case "string":
                 assert "maxLength" in schema or "enum" in schema or schema.get("format") == "date-time", path
             case "array":
@@ -85,6 +98,8 @@ def test_every_property_is_described(kind: str) -> None:
 @every_crd
 def test_every_schema_is_structural(kind: str) -> None:
     for path, schema in fields(kind):
+        if schema == QUANTITY:
+            continue
         assert schema["type"] in ("string", "integer", "number", "boolean", "object", "array"), path
         assert not {"$ref", "anyOf", "oneOf", "allOf", "const", "title", "nullable"} & set(schema), path
         assert schema["type"] != "object" or ("properties" in schema) != ("additionalProperties" in schema), path
@@ -93,9 +108,18 @@ def test_every_schema_is_structural(kind: str) -> None:
 
 
 @every_crd
+def test_every_amount_of_a_resource_takes_what_a_pod_takes(kind: str) -> None:
+    """SeldonIO/seldon-core#1410: `cpu: 1` was refused."""
+    amounts = [schema for path, schema in fields(kind) if re.search(r"(requests|limits)\{\}$", path)]
+
+    assert len(amounts) == 2
+    assert all(schema == QUANTITY for schema in amounts)
+
+
+@every_crd
 def test_every_list_says_how_it_is_merged(kind: str) -> None:
     for path, schema in fields(kind):
-        if schema["type"] != "array":
+        if schema.get("type") != "array":
             continue
         assert schema.get("x-kubernetes-list-type") in ("atomic", "set", "map"), path
         if schema["x-kubernetes-list-type"] == "map":
