@@ -18,7 +18,8 @@ from inference_operator.state.observed import Observed
 from inference_operator.workers import backend as backends
 from inference_operator.workers.backend import BackendChoice
 from inference_operator.workers.claims import claims
-from inference_operator.workers.options import bound, options
+from inference_operator.workers.devices import device_fault
+from inference_operator.workers.options import bound, classes, options
 from inference_operator.workers.source import begun_with, model_source, pinned_version
 from inference_operator.workers.template_hash import Revisions, service_revisions, task_revisions
 from inference_protocol.messages import ModelSource
@@ -187,6 +188,15 @@ def _accelerator_is_unknown(asked: _Asked) -> Refusal | None:
     )
 
 
+def _device_is_another(asked: _Asked) -> Refusal | None:
+    found = device_fault(asked.spec, asked.model, asked.settings)
+    if found is None:
+        return None
+    # What runs already goes on: an edit that can't be followed must not end it.
+    final = found.of_job and asked.job.status.start_time is None
+    return Refusal(Reason.INVALID_SPEC, found.message, final=final)
+
+
 # In this order: each may rely on what those before it have found.
 _CHECKS: tuple[_Check, ...] = (
     _model_is_unknown,
@@ -196,4 +206,5 @@ _CHECKS: tuple[_Check, ...] = (
     _digests_contradict,
     _backend_is_missing,
     _accelerator_is_unknown,
+    _device_is_another,
 )

@@ -3,13 +3,14 @@
 import pytest
 
 from inference_operator.api.conditions import Reason
-from inference_operator.api.job import Accelerator, Backend, Input, Output
+from inference_operator.api.job import Accelerator, Backend, Input, Output, Resources
 from inference_operator.api.job_status import InferenceJobStatus
+from inference_operator.api.model import AcceleratorResources
 from inference_operator.jobs.admission import admit
 from inference_operator.settings import AcceleratorClass, Settings
 from inference_operator.state.objects import Job, Model
 from inference_operator.workers.resolve import Refusal
-from tests.builders import DIGEST, NOW, OTHER_DIGEST, SETTINGS, a_job, a_model, a_version, observed, resolved_of
+from tests.builders import DIGEST, GPU, NOW, OTHER_DIGEST, SETTINGS, a_job, a_model, a_version, observed, resolved_of
 
 
 def refused(job: Job, model: Model | None = None, settings: Settings = SETTINGS) -> Refusal | None:
@@ -41,6 +42,8 @@ BAD = Reason.INVALID_SPEC
 NO_BACKEND = Reason.BACKEND_UNAVAILABLE
 TOO_LATE = Reason.DEADLINE_EXCEEDED
 TORCH = a_version(file_format="torchscript")
+STARTED = InferenceJobStatus(start_time=NOW)
+CPU = Accelerator.CPU
 
 FAULTS = {
     "the spec can't be read": (unreadable(a_job()), None, BAD, FOR_GOOD, "Field required"),
@@ -62,6 +65,57 @@ FAULTS = {
     "no Triton yet": (a_job(backend=Backend.TRITON), None, NO_BACKEND, FOR_GOOD, "triton"),
     "no TorchScript yet": (a_job(backend=Backend.TORCHSCRIPT), None, NO_BACKEND, FOR_GOOD, "torchscript"),
     "no back end for the model's format": (a_job(model="m"), a_model("m", TORCH), NO_BACKEND, FOR_GOOD, "torchscript"),
+    "more devices than a worker computes on": (
+        a_job(gpu=1, resources=Resources(limits={GPU: "2"})),
+        None,
+        BAD,
+        FOR_GOOD,
+        "resources.limits asks for 2 nvidia.com/gpu, but a worker on accelerator gpu computes on 1; leave nvidia.com/gpu out",
+    ),
+    "more devices, in the requests alone": (
+        a_job(gpu=1, resources=Resources(requests={GPU: "2"})),
+        None,
+        BAD,
+        FOR_GOOD,
+        "resources.requests asks for 2 nvidia.com/gpu",
+    ),
+    "a share of a device": (a_job(gpu=1, resources=Resources(limits={GPU: "0"})), None, BAD, FOR_GOOD, "set accelerator to cpu"),
+    "a device on the CPU": (
+        a_job(resources=Resources(limits={GPU: "1"}), accelerator=CPU),
+        None,
+        BAD,
+        FOR_GOOD,
+        "to gpu, or leave",
+    ),
+    "a device wherever": (a_job(resources=Resources(limits={GPU: "1"})), None, BAD, FOR_GOOD, "set accelerator to gpu"),
+    "a device of another vendor": (
+        a_job(gpu=1, resources=Resources(limits={"amd.com/gpu": "1"})),
+        None,
+        BAD,
+        FOR_GOOD,
+        "add a class with resourceName amd.com/gpu to the chart's accelerators",
+    ),
+    "a slice of a device": (
+        a_job(gpu=1, resources=Resources(limits={"nvidia.com/mig-1g.5gb": "1"})),
+        None,
+        BAD,
+        FOR_GOOD,
+        "mig-1g",
+    ),
+    "more devices by the model": (
+        a_job(model="m", gpu=1),
+        a_model(resources=[AcceleratorResources(accelerator="gpu", resources=Resources(limits={GPU: "4"}))]),
+        BAD,
+        FOR_NOW,
+        "resources of InferenceModel 'm' for accelerator gpu, limits, asks for 4 nvidia.com/gpu",
+    ),
+    "more devices after the start": (
+        a_job(gpu=1, resources=Resources(limits={GPU: "2"}), status=STARTED),
+        None,
+        BAD,
+        FOR_NOW,
+        "computes on 1",
+    ),
     "the firm deadline has passed": (a_job(deadline_in=-1, firm=True), None, TOO_LATE, FOR_GOOD, "later deadline"),
     "the firm deadline is now": (a_job(deadline_in=0, firm=True), None, TOO_LATE, FOR_GOOD, "later deadline"),
 }
@@ -85,7 +139,6 @@ def test_an_accelerator_that_the_operator_has_not_is_waited_for() -> None:
     assert "'gpu'" in found.message and "cpu" in found.message
 
 
-STARTED = InferenceJobStatus(start_time=NOW)
 ADMITTED = {
     "a model by its URI": (a_job(), None),
     "a model by its name": (a_job(model="m"), a_model()),
@@ -97,6 +150,9 @@ ADMITTED = {
     "a firm deadline to come": (a_job(deadline_in=1, firm=True), None),
     "a firm deadline that passed after the start": (a_job(deadline_in=-1, firm=True, status=STARTED), None),
     "a serving job": (a_job(serve=True), None),
+    "the devices that the class brings": (a_job(gpu=1, resources=Resources(limits={GPU: "1"}, requests={GPU: "1000m"})), None),
+    "no device where there is none": (a_job(accelerator=CPU, resources=Resources(limits={GPU: "0"})), None),
+    "what is no device": (a_job(resources=Resources(limits={"example.com/licence": "1", "hugepages-2Mi": "4Mi"})), None),
 }
 
 
