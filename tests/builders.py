@@ -190,16 +190,20 @@ def a_pod(
     exit_code: int | None = None,
     problem: PodProblem | None = None,
     deleting: bool = False,
+    lingering: tuple[str, ...] = (),
     created_ago: float = 8.0,
     ended_ago: float = 1.0,
     seconds: float | None = None,
     uid: str | None = None,
     settings: Settings = SETTINGS,
 ) -> Pod:
-    """A worker of the job: it answers when it runs, unless told otherwise. `seconds` is what its work was measured to take."""
+    """A worker of the job: it answers when it runs, unless told otherwise. `seconds` is what its work was measured to take.
+
+    With `lingering` containers beside it, it has ended and its pod has not.
+    """
     name = pod_name(job.key.name, job.uid, number)
     created = whole(NOW - timedelta(seconds=created_ago))
-    terminal = phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+    terminal = phase in (PodPhase.SUCCEEDED, PodPhase.FAILED) or bool(lingering)
     placement = Placement(
         accelerator=accelerator,
         node=node or "node-1",
@@ -217,7 +221,8 @@ def a_pod(
         requests={**amounts({"cpu": "500m", "memory": "512Mi"}), PODS: 1},
         phase=phase,
         deleting=deleting,
-        ready=phase is PodPhase.RUNNING if ready is None else ready,
+        ready=(phase is PodPhase.RUNNING and not lingering) if ready is None else ready,
+        lingering=lingering,
         address="10.0.0.1" if phase is PodPhase.RUNNING else None,
         worker=Worker(job.uid, number, revision, accelerator, placement),
         problem=problem,

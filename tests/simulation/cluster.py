@@ -54,6 +54,8 @@ class Script:
     resumes: bool = False
     # What a warm worker takes to commit, once it is told to stop.
     stop: float = 0.5
+    # Whether a mesh has put its proxy into the pod: an ordinary container, which stands first and never ends by itself.
+    proxy: bool = False
 
     def outcome(self, attempt: int) -> str:
         """How an attempt ends."""
@@ -127,7 +129,7 @@ class SimulatedCluster:
         if raw is None:
             return
         state = {"running": {"startedAt": rfc3339(self._clock.now())}}
-        self._status(at, raw, phase="Running", podIP=uid, conditions=[], containerStatuses=[self._container(state)])
+        self._status(at, raw, phase="Running", podIP=uid, conditions=[], containerStatuses=self._containers(raw, state))
         self._trace.worker(raw, "starts")
         self._later(self._script(raw).load, self._answer, at, uid)
 
@@ -172,19 +174,19 @@ class SimulatedCluster:
             latency=Latency(p50=10.0, p95=20.0, p99=30.0, count=items),
         )
         now = rfc3339(self._clock.now())
-        running = [status["state"]["running"] for status in raw["status"]["containerStatuses"]]
         ended = {
             "exitCode": 0 if outcome == "Succeeded" else 1,
             "message": encode_report(report).decode(),
-            "startedAt": running[0]["startedAt"],
+            "startedAt": raw["status"]["containerStatuses"][-1]["state"]["running"]["startedAt"],
             "finishedAt": now,
         }
+        phase = "Succeeded" if outcome in ("Succeeded", "Drained") else "Failed"
         self._status(
             at,
             raw,
-            phase="Succeeded" if outcome in ("Succeeded", "Drained") else "Failed",
+            phase="Running" if script.proxy else phase,
             conditions=[],
-            containerStatuses=[self._container({"terminated": ended})],
+            containerStatuses=self._containers(raw, {"terminated": ended}),
         )
         self._trace.worker(raw, f"ends: {outcome}")
 
@@ -192,7 +194,7 @@ class SimulatedCluster:
         raw = self._api.objects.get(at)
         if raw is None or raw["metadata"]["uid"] != uid:
             return
-        if raw["status"].get("phase") == "Running":
+        if raw["status"].get("phase") == "Running" and not parse_pod(raw).over:
             self._finish(at, raw, "Drained")
         self._api.remove(at)
 
@@ -211,7 +213,7 @@ class SimulatedCluster:
     def _living(self, at: At, uid: str) -> Raw | None:
         raw = self._api.objects.get(at)
         gone = raw is None or raw["metadata"]["uid"] != uid or "deletionTimestamp" in raw["metadata"]
-        return None if gone or raw is None or raw["status"]["phase"] in ("Succeeded", "Failed") else raw
+        return None if gone or raw is None or parse_pod(raw).over else raw
 
     def _status(self, at: At, raw: Raw, **changes: object) -> None:
         self._api.put(at, {**raw, "status": {**raw["status"], **changes}})
@@ -231,9 +233,9 @@ class SimulatedCluster:
             items_per_second=script.items / script.work,
         )
 
-    @staticmethod
-    def _container(state: Raw) -> Raw:
-        return {"name": names.CONTAINER, "state": state}
+    def _containers(self, raw: Raw, state: Raw) -> list[Raw]:
+        proxies = [{"name": "istio-proxy", "state": {"running": {}}}] if self._script(raw).proxy else []
+        return [*proxies, {"name": names.CONTAINER, "state": state}]
 
     async def telemetry(self, address: str) -> Telemetry | None:
         """See WorkerClient. A worker's address is its pod's uid."""

@@ -119,7 +119,7 @@ class Autoscale:
         return window.interval(pairs, now), Workers(ready, measured, left_out, unreachable, queued)
 
     def _recommend(self, job: Job, before: Recommendation | None, history: History, now: float) -> Recommendation | None:
-        bounds = bounds_of(job, len([p for p in self._store.workers_of(job.uid) if not p.terminal and not p.deleting]))
+        bounds = bounds_of(job, len([p for p in self._store.workers_of(job.uid) if not p.over and not p.deleting]))
         if bounds is None:
             return None
         seconds = self._settings.window_seconds

@@ -100,7 +100,7 @@ class Telemetry:
 
 
 def _answers(pod: Pod) -> bool:
-    return pod.worker is not None and pod.phase is PodPhase.RUNNING and pod.address is not None and not pod.deleting
+    return pod.worker is not None and pod.phase is PodPhase.RUNNING and pod.address is not None and not (pod.deleting or pod.over)
 
 
 def _substance(answer: TelemetryRecord) -> object:

@@ -56,7 +56,15 @@ def _succeeded(observed: Observed, batch: BatchState, settings: Settings, now: d
         UndatedCondition(ConditionType.READY, Truth.TRUE, Reason.SUCCEEDED, text),
         UndatedCondition(ConditionType.SUCCEEDED, Truth.TRUE, Reason.SUCCEEDED, text),
     )
-    return Outcome((*stop_all(observed, "the work is done"), *_learned(batch, now)), conditions, status, Phase.SUCCEEDED)
+    return Outcome((*_stop(observed, tried, "the work is done"), *_learned(batch, now)), conditions, status, Phase.SUCCEEDED)
+
+
+def _stop(observed: Observed, tried: Attempts, why: str) -> tuple[DeletePod | StopTask, ...]:
+    """Stop all that lives, but no pod whose last words no status tells yet: with the pod they would be gone."""
+    told, newest = observed.job.status.last_attempt, tried.newest
+    untold = told is None or told.number != tried.number or told.outcome is AttemptOutcome.RUNNING
+    kept = newest.pod.uid if untold and newest is not None and newest.pod.over else None
+    return tuple(one for one in stop_all(observed, why) if not (isinstance(one, DeletePod) and one.uid == kept))
 
 
 def _learned(batch: BatchState, now: datetime) -> tuple[Action, ...]:
@@ -76,7 +84,7 @@ def _lost(observed: Observed, batch: BatchState, ending: Ending, settings: Setti
     text = ending.message
     if not ending.permanent and tried.failed > 1:
         text = f"{tried.failed} of {batch.resolved.spec.max_attempts} attempts failed, the last one so: {text}"
-    return Outcome(stop_all(observed, "the job has failed"), failed(ending.reason, text), status, Phase.FAILED)
+    return Outcome(_stop(observed, tried, "the job has failed"), failed(ending.reason, text), status, Phase.FAILED)
 
 
 def _too_late(observed: Observed, batch: BatchState, deadline: datetime, settings: Settings, now: datetime) -> Outcome:
@@ -86,7 +94,7 @@ def _too_late(observed: Observed, batch: BatchState, deadline: datetime, setting
     text = f"stopped at the deadline {rfc3339(deadline)}, as deadlinePolicy Firm says"
     if status.progress is not None:
         text += f"; {status.progress.completed} of {status.progress.total} items are answered and kept"
-    actions = stop_all(observed, "the deadline has passed")
+    actions = _stop(observed, batch.attempts, "the deadline has passed")
     return Outcome(actions, failed(Reason.DEADLINE_EXCEEDED, text), status, Phase.FAILED)
 
 
@@ -166,7 +174,7 @@ def _preempted(
 def _next_attempt(observed: Observed, batch: BatchState, decision: Decision | None, settings: Settings, now: datetime) -> Outcome:
     """No attempt lives: place the next one, or say what it waits for."""
     tried, resolved = batch.attempts, batch.resolved
-    stale = stop_all(observed, tried.ending.message if tried.ending is not None else "not wanted any more")
+    stale = _stop(observed, tried, tried.ending.message if tried.ending is not None else "not wanted any more")
     status = batch_status(observed, batch, settings, now)
     if decision is not None and decision.assignments and batch.request is not None:
         (given, why), number = decision.explained[0], tried.number + 1

@@ -62,8 +62,12 @@ UNFINISHED = UndatedCondition(ConditionType.SUCCEEDED, Truth.UNKNOWN, Reason.RUN
 
 
 def stop_all(observed: Observed, why: str) -> tuple[DeletePod | StopTask, ...]:
-    """Stop every worker that lives; of a warm one only the job's own task, unless nobody could tell it."""
-    pods = tuple(DeletePod(pod.key, pod.uid, why) for pod in observed.pods if not pod.terminal and not pod.deleting)
+    """Stop every worker that holds a place; of a warm one only the job's own task, unless nobody could tell it.
+
+    A worker that has ended beside nothing that lingers is left to its kubelet: deleting it would take its log away.
+    """
+    holding = (pod for pod in observed.pods if not pod.terminal and not pod.deleting and (pod.lingering or not pod.over))
+    pods = tuple(DeletePod(pod.key, pod.uid, why) for pod in holding)
     hosted = observed.hosted
     if hosted is None or hosted.terminal or hosted.leaving or hosted.pod.uid in observed.lost:
         return pods

@@ -63,7 +63,7 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
     live = sorted(observed.live, key=lambda pod: pod.number)
     current = tuple(pod for pod in live if pod.worker is not None and resolved.revisions.make(pod.worker))
     stale = tuple(pod for pod in live if pod not in current)
-    ended = tuple(pod for pod in pods if pod.terminal and not pod.deleting)
+    ended = tuple(pod for pod in pods if pod.over and not pod.deleting)
     faults = [
         (pod, ending)
         for pod in ended

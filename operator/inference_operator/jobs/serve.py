@@ -105,6 +105,11 @@ def _actions(
     # While nothing answers, the newest ended pod keeps the last words; the others only fill the list.
     older = state.ended[:-1] if state.fault is not None or not state.ready else state.ended
     actions.extend(DeletePod(pod.key, pod.uid, "ended, and another worker answers in its place") for pod in older)
+    newest = state.ended[-1] if len(older) < len(state.ended) else None
+    if newest is not None and newest.lingering and (state.retry is None or state.retry <= now):
+        # Until then it tells what the pause is for.
+        cause = f"its worker has ended, and {', '.join(newest.lingering)} holds the place"
+        actions.append(DeletePod(newest.key, newest.uid, cause))
     return (*actions, *_learned(observed, service, now))
 
 

@@ -107,10 +107,11 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class PodProblem:
-    """Why a pod does not get on, in the kubelet's or the scheduler's words."""
+    """Why a pod does not get on, in the kubelet's or the scheduler's words. `container` is set where it is not the worker's own."""
 
     reason: str
     message: str
+    container: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,10 @@ class Pod:
     phase: PodPhase
     deleting: bool
     ready: bool = False
+    # Whether its worker's own container is ready, whatever those beside it are.
+    worker_ready: bool = False
+    # Containers beside a worker that has ended, which no kubelet ends: a mesh's proxy goes on for ever.
+    lingering: tuple[str, ...] = ()
     address: str | None = None
     worker: Worker | None = None
     problem: PodProblem | None = None
@@ -143,6 +148,11 @@ class Pod:
     def terminal(self) -> bool:
         """Whether it holds nothing on its node any more."""
         return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+
+    @property
+    def over(self) -> bool:
+        """Whether its worker has ended, though what runs beside it may still hold the place."""
+        return self.terminal or self.exit_code is not None
 
 
 @dataclass(frozen=True, slots=True)

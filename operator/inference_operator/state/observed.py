@@ -96,4 +96,4 @@ class PoolObserved:
 
 
 def _live(pods: tuple[Pod, ...], lost: frozenset[str]) -> tuple[Pod, ...]:
-    return tuple(pod for pod in pods if not pod.terminal and not pod.deleting and pod.uid not in lost)
+    return tuple(pod for pod in pods if not pod.over and not pod.deleting and pod.uid not in lost)

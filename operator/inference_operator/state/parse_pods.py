@@ -58,6 +58,7 @@ class _State(RawStruct, frozen=True):
 
 class _ContainerStatus(RawStruct, frozen=True):
     name: str = ""
+    ready: bool = False
     state: _State = _State()
 
 
@@ -94,15 +95,19 @@ def parse_pod(raw: Raw) -> Pod:
     )
     if not is_ours(meta):
         return plain
-    state = next((c.state for c in status.container_statuses if c.name == names.CONTAINER), _State())
-    ended = state.terminated
+    # By name: what others inject into the pod may stand before it.
+    own = next((c for c in status.container_statuses if c.name == names.CONTAINER), _ContainerStatus())
+    state, ended = own.state, own.state.terminated
+    beside = tuple(c for c in status.container_statuses if c.name != names.CONTAINER)
     started = ended.started_at if ended else state.running.started_at if state.running else None
     return replace(
         plain,
         ready=any(c.type == "Ready" and c.status == "True" for c in status.conditions),
+        worker_ready=own.ready,
+        lingering=tuple(c.name for c in beside if c.state.terminated is None) if ended else (),
         address=status.pod_ip,
         worker=_worker(meta),
-        problem=_problem(status, state),
+        problem=_problem(status, state, beside),
         report=decode_report(ended.message) if ended else None,
         exit_code=ended.exit_code if ended else None,
         started=started,
@@ -137,7 +142,7 @@ def _worker(meta: RawMeta) -> Worker:
     )
 
 
-def _problem(status: _PodStatus, state: _State) -> PodProblem | None:
+def _problem(status: _PodStatus, state: _State, beside: tuple[_ContainerStatus, ...]) -> PodProblem | None:
     """The first thing that keeps a pod from running, or that ended it."""
     if status.reason:
         return PodProblem(status.reason, status.message)
@@ -145,10 +150,18 @@ def _problem(status: _PodStatus, state: _State) -> PodProblem | None:
         return PodProblem(state.terminated.reason or "Error", state.terminated.message)
     if state.waiting is not None and state.waiting.reason not in _BEGINNING:
         return PodProblem(state.waiting.reason, state.waiting.message)
+    if state.terminated is not None:
+        return None
     for sidecar in status.init_container_statuses:
         # While the worker runs, what its sidecar is at is the worker's to tell.
         if state.running is None and (waits := sidecar.state.waiting) is not None and waits.reason not in _BEGINNING:
-            return PodProblem(waits.reason, waits.message)
+            return PodProblem(waits.reason, waits.message, sidecar.name)
+        if state.running is None and (failed := sidecar.state.terminated) is not None and failed.exit_code != 0:
+            return PodProblem(failed.reason or "Error", failed.message or f"exit code {failed.exit_code}", sidecar.name)
+    for other in beside:
+        # The pod takes no requests before all its containers are ready.
+        if (waits := other.state.waiting) is not None and waits.reason not in _BEGINNING:
+            return PodProblem(waits.reason, waits.message, other.name)
     for condition in status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
             return PodProblem(condition.reason, condition.message)

@@ -54,14 +54,24 @@ class Attempt:
         return self.runner.pod
 
     @property
+    def over(self) -> bool:
+        """Whether it has ended, though its pod may still hold the place: another container in it goes on."""
+        return self.terminal or self.pod.over
+
+    @property
     def hosted(self) -> HostedTask | None:
         """The task on a warm worker that it is; None for one with a pod of its own."""
         return self.runner if isinstance(self.runner, HostedTask) else None
 
 
 def is_running(pod: Pod | None) -> bool:
-    """Return whether a worker has its model and answers."""
-    return pod is not None and pod.phase is PodPhase.RUNNING and pod.ready and not pod.deleting
+    """Return whether a worker has its model and answers: a pod with a container that is not ready gets no requests."""
+    return pod is not None and pod.phase is PodPhase.RUNNING and pod.ready and not pod.deleting and not pod.over
+
+
+def _is_working(pod: Pod) -> bool:
+    """Whether a batch's worker has its model: nobody asks it anything, so what is beside it need not be ready."""
+    return is_running(pod) or (pod.phase is PodPhase.RUNNING and pod.worker_ready and not pod.deleting and not pod.over)
 
 
 def own_attempt(pod: Pod) -> Attempt:
@@ -73,7 +83,7 @@ def own_attempt(pod: Pod) -> Attempt:
         revision=worker.revision if worker is not None else None,
         accelerator=worker.accelerator if worker is not None else "",
         placement=worker.placement if worker is not None else None,
-        running=is_running(pod),
+        running=_is_working(pod),
         leaving=pod.deleting,
         terminal=pod.terminal,
         report=pod.report,

@@ -88,7 +88,7 @@ class TaskIndex:
 
     def worker_seen(self, pod: Pod) -> None:
         """A warm worker that has ended: what it ran then is remembered."""
-        if pod.worker is not None and pod.worker.pool and pod.terminal and (running := self._at_its_turn(pod)) is not None:
+        if pod.worker is not None and pod.worker.pool and pod.over and (running := self._at_its_turn(pod)) is not None:
             self._last_run.setdefault(pod.uid, running)
 
     def worker_replaced(self, warm_worker: Key) -> None:
@@ -171,8 +171,8 @@ class TaskIndex:
             # An order that was heard is not yet work that goes on: that is what the worker's telemetry tells.
             running=report is None and not leaving and is_running(warm_worker) and self._works_on(warm_worker, *own),
             leaving=leaving,
-            terminal=warm_worker.terminal or report is not None,
-            report=report if report is not None else warm_worker.report if warm_worker.terminal else None,
+            terminal=warm_worker.over or report is not None,
+            report=report if report is not None else warm_worker.report if warm_worker.over else None,
             created=ordered,
             started=started,
             ended=ended if report is not None else warm_worker.ended,

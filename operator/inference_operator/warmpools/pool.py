@@ -80,7 +80,8 @@ def plan_pool(
     gone = [(p, cause) for p in (*state.stale, *state.current) if (cause := _why_let_go(p, observed, state, over)) is not None]
     actions.extend(DeletePod(p.key, p.uid, cause) for p, cause in gone)
     # The newest that failed keeps the last words, and the first tells with it how many did; others only fill the list.
-    kept = (*state.failed[:1], *state.failed[-1:])
+    pausing = state.retry is not None and state.retry > now
+    kept = tuple(p for p in (*state.failed[:1], *state.failed[-1:]) if pausing or not p.lingering)
     actions.extend(DeletePod(p.key, p.uid, "ended") for p in state.ended if p not in kept)
     status = _status(observed, state, decision, now)
     if status != observed.model.status.warm_pool:

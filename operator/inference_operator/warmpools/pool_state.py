@@ -62,7 +62,7 @@ def pool_state(observed: PoolObserved, demand: PoolDemand, settings: Settings, n
     refusal, pool = (resolved, None) if isinstance(resolved, Refusal) else (None, resolved)
     live = observed.live
     current = tuple(p for p in live if pool is not None and p.worker is not None and pool.revisions.make(p.worker))
-    ended = tuple(sorted((p for p in observed.pods if p.terminal and not p.deleting), key=lambda p: p.number))
+    ended = tuple(sorted((p for p in observed.pods if p.over and not p.deleting), key=lambda p: p.number))
     busy = demand.count + sum(observed.tasks.values())
     wanted = min(max(pool.spec.min, busy), most_workers(pool.spec)) if pool is not None else 0
     stale = tuple(p for p in live if p not in current)

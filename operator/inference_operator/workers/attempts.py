@@ -97,7 +97,7 @@ def ending_of(attempt: Attempt, revision: str, *, lost: bool = False) -> Ending 
         return Ending(
             AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, "the spec has changed; the work starts again with the new one"
         )
-    if attempt.terminal:
+    if attempt.over:
         return _last_words(attempt) or _killed(attempt)
     if lost:
         text = f"node {attempt.pod.node} is out of reach; the work goes on elsewhere"
@@ -135,6 +135,9 @@ def _killed(attempt: Attempt) -> Ending:
     if reason in _DISRUPTIONS:
         text = f"{reason}: {problem.message if problem else ''}".rstrip(": ")
         return Ending(AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, text)
+    if exit_code is None and problem is not None and problem.container:
+        text = f"container {problem.container} failed before the worker could start: {reason}: {problem.message[-500:]}"
+        return Ending(AttemptOutcome.FAILED, WorkerReason.INTERNAL, text)
     code = f"exit code {exit_code}" if exit_code is not None else "no exit code"
     said = f": {problem.message[-500:]}" if problem and problem.message else ""
     return Ending(AttemptOutcome.FAILED, WorkerReason.INTERNAL, f"the worker ended with {code} and left no report{said}")

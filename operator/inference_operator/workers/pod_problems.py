@@ -3,15 +3,18 @@
 from inference_operator.api.conditions import Reason
 from inference_operator.state.objects import Pod
 from inference_operator.state.observed import Observed
+from inference_operator.workers import triton
 
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable"})
 
 
 def problem_of(pod: Pod) -> tuple[Reason, str] | None:
     """Reason and message; None while all is well."""
-    if pod.problem is None or pod.terminal:
+    if pod.problem is None or pod.over:
         return None
     words = pod.problem.message or pod.problem.reason
+    if pod.problem.container not in ("", triton.CONTAINER):
+        return Reason.PENDING, f"container {pod.problem.container} beside the worker: {pod.problem.reason}: {words}"
     if pod.problem.reason in _IMAGE:
         return (
             Reason.IMAGE_UNAVAILABLE,

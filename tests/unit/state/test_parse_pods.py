@@ -150,6 +150,48 @@ def test_the_problem_of_a_worker(worker: Raw, problem: PodProblem | None) -> Non
     assert parse_pod(worker).problem == problem
 
 
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_worker_has_ended_though_a_proxy_that_was_injected_before_it_runs_on(code: int) -> None:
+    """kubernetes/kubernetes#25908: the pod of a job stays Running for as long as a mesh's proxy does."""
+    report = a_report("Succeeded" if code == 0 else "Failed", message="its own words")
+    ended = {"terminated": {"exitCode": code, "message": encode_report(report).decode(), "finishedAt": "2026-04-02T12:00:00Z"}}
+    pod = parse_pod(raw_worker(ended, phase="Running", conditions=[{"type": "Ready", "status": "False"}]))
+
+    assert pod.over and not pod.terminal
+    assert (pod.exit_code, pod.report, pod.lingering) == (code, report, ("sidecar",))
+
+
+def test_a_native_sidecar_does_not_linger_since_its_kubelet_ends_it() -> None:
+    proxy = {"name": "linkerd-proxy", "state": {"running": {}}}
+    raw = raw_worker({"terminated": {"exitCode": 0}}, phase="Running", initContainerStatuses=[proxy])
+    raw["status"]["containerStatuses"] = raw["status"]["containerStatuses"][1:]
+    pod = parse_pod(raw)
+
+    assert pod.over and not pod.lingering
+
+
+def test_a_worker_that_runs_is_not_over_whatever_has_ended_beside_it() -> None:
+    raw = raw_worker({"running": {}}, phase="Running")
+    raw["status"]["containerStatuses"][0]["state"] = {"terminated": {"exitCode": 1}}
+
+    assert not parse_pod(raw).over
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "problem"),
+    [
+        ("containerStatuses", {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off"}}, "ImagePullBackOff"),
+        ("initContainerStatuses", {"terminated": {"exitCode": 1, "message": "no iptables"}}, "Error"),
+    ],
+)
+def test_what_is_beside_the_worker_is_named_when_it_keeps_the_pod(kind: str, state: Raw, problem: str) -> None:
+    raw = raw_worker({"waiting": {"reason": "PodInitializing"}})
+    raw["status"][kind] = [{"name": "istio", "state": state}, *raw["status"].get(kind, [])[1:]]
+    found = parse_pod(raw).problem
+
+    assert found is not None and (found.reason, found.container) == (problem, "istio")
+
+
 def test_only_the_workers_own_container_counts() -> None:
     pod = parse_pod(raw_worker({"running": {"startedAt": "2026-04-02T12:00:00Z"}}, conditions=[READY], podIP="10.0.0.7"))
 
