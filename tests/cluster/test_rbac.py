@@ -27,6 +27,7 @@ NEEDED = [
     *((verb, CORE, "services", "") for verb in ("get", "list", "watch", "create")),
     *((verb, CORE, "nodes", "") for verb in ("list", "watch")),
     *((verb, CORE, "persistentvolumes", "") for verb in ("list", "watch")),
+    *((verb, CORE, "persistentvolumeclaims", "") for verb in ("list", "watch")),
     ("create", "events.k8s.io", "events", ""),
     *((verb, "autoscaling", "horizontalpodautoscalers", "") for verb in ("get", "list", "watch", "create", "patch", "delete")),
     ("create", "authentication.k8s.io", "tokenreviews", ""),

@@ -27,6 +27,7 @@ KINDS = (
     Kind("", "v1", "namespaces", "Namespace", namespaced=False),
     Kind("", "v1", "nodes", "Node", namespaced=False),
     Kind("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False),
+    Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"),
     Kind("", "v1", "pods", "Pod"),
     Kind("", "v1", "services", "Service"),
     Kind("", "v1", "secrets", "Secret"),

@@ -32,7 +32,16 @@ SETTINGS: dict[str, Any] = {
     "requestsPerSecond": 2000,
     "burst": 2000,
 }
-WATCHED = ("horizontalpodautoscalers", "inferencejobs", "inferencemodels", "nodes", "persistentvolumes", "pods", "services")
+WATCHED = (
+    "horizontalpodautoscalers",
+    "inferencejobs",
+    "inferencemodels",
+    "nodes",
+    "persistentvolumeclaims",
+    "persistentvolumes",
+    "pods",
+    "services",
+)
 QUICK_LEASE = {
     "inference_operator.kube.leaderelection:DURATION_SECONDS": 3,
     "inference_operator.kube.leaderelection:RENEW_DEADLINE_SECONDS": 2.0,

@@ -123,6 +123,7 @@ class Operator:
             "inferencemodels": self._informer.model,
             "pods": self._informer.pod,
             "nodes": self._informer.node,
+            "persistentvolumeclaims": self._informer.claim,
             "services": self._informer.service,
         }
         if plural in take:

@@ -50,6 +50,7 @@ def register(
     listen(informer.pod, "pods", "", "v1", "pods")
     listen(informer.node, "nodes", "", "v1", "nodes")
     listen(informer.volume, "persistentvolumes", "", "v1", "persistentvolumes")
+    listen(informer.claim, "persistentvolumeclaims", "", "v1", "persistentvolumeclaims")
     listen(informer.service, "services", "", "v1", "services")
     listen(informer.autoscaler, "horizontalpodautoscalers", "autoscaling", "v2", "horizontalpodautoscalers")
 

@@ -7,7 +7,7 @@ from inference_operator.controllers.scheduling_loop import SchedulingLoop, Wake
 from inference_operator.controllers.waiting_jobs import WaitingJobs
 from inference_operator.settings import Metering
 from inference_operator.state.objects import Autoscaler, Key, Model, Node, Pod
-from inference_operator.state.parse import parse_autoscaler, parse_job, parse_model, parse_node, parse_volume
+from inference_operator.state.parse import parse_autoscaler, parse_claim, parse_job, parse_model, parse_node, parse_volume
 from inference_operator.state.parse_pods import parse_exporter, parse_pod
 from inference_operator.state.request import job_request, pool_request
 from inference_operator.state.store import Store, is_newer
@@ -117,6 +117,23 @@ class InformerHandlers:
             for request in self._scheduling.waiting(namespace):
                 self._wake(request)
             self._scheduling.touch()
+
+    def claim(self, raw: Raw, *, gone: bool) -> None:
+        """A PersistentVolumeClaim concerns those who wait for a place in its namespace, and those whose workers mount it."""
+        key, meta = _key(raw), raw["metadata"]
+        before = self._store.claims.known.get(key)
+        if before is not None and before.uid == meta["uid"]:
+            if not gone and not is_newer(meta["resourceVersion"], before.resource_version):
+                return
+        elif gone:
+            return
+        if not self._store.claims.put(key, None if gone else parse_claim(raw)):
+            return
+        for request in self._scheduling.waiting(key.namespace):
+            self._wake(request)
+        for pod in self._store.workers_with(key):
+            self._wake_owner(pod)
+        self._scheduling.touch()
 
     def pod(self, raw: Raw, *, gone: bool) -> None:
         """A pod concerns its job when it is a worker, and the fleet when it takes or frees room."""

@@ -50,6 +50,7 @@ class Resync:
             for name, known, take, path, selector in (
                 ("nodes", self._nodes, self._informer.node, paths.nodes(), ""),
                 ("persistentvolumes", self._volumes, self._informer.volume, paths.volumes(), ""),
+                ("persistentvolumeclaims", self._claims, self._informer.claim, paths.claims(), ""),
                 ("pods", self._pods, self._informer.pod, paths.pods(None), ""),
                 ("services", self._services, self._informer.service, paths.services(None), _OURS),
                 ("horizontalpodautoscalers", self._autoscalers, self._informer.autoscaler, paths.autoscalers(None), ""),
@@ -85,6 +86,9 @@ class Resync:
 
     def _volumes(self) -> dict[Key, str]:
         return {Key("", name): volume.uid for name, volume in self._store.volumes.known.items()}
+
+    def _claims(self) -> dict[Key, str]:
+        return {key: claim.uid for key, claim in self._store.claims.known.items()}
 
     def _pods(self) -> dict[Key, str]:
         return {key: pod.uid for key, pod in self._store.pods.items() if pod.uid}

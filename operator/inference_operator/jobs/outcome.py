@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from inference_operator.api.conditions import AnyReason, ConditionType, Reason, Truth, UndatedCondition
-from inference_operator.api.job_status import InferenceJobStatus, Phase
+from inference_operator.api.job_status import AttemptOutcome, InferenceJobStatus, ModelStatus, Phase
 from inference_operator.api.schema import rfc3339
 from inference_operator.jobs.status import deadline_look, deadline_status
 from inference_operator.state.observed import Observed
@@ -72,6 +72,18 @@ def stop_all(observed: Observed, why: str) -> tuple[DeletePod | StopTask, ...]:
     if hosted is None or hosted.terminal or hosted.leaving or hosted.pod.uid in observed.lost:
         return pods
     return (*pods, StopTask(hosted.pod.key, hosted.pod.address or "", observed.job.uid, hosted.number, why))
+
+
+def release_claims(observed: Observed) -> tuple[DeletePod, ...]:
+    """Let go ended pods for which a claim that its user has deleted can't go; the newest first once the status tells its end."""
+    told = observed.job.status.last_attempt
+    number = 0 if told is None else told.number - (told.outcome is AttemptOutcome.RUNNING)
+    held = (pod for pod in observed.pods if observed.keeps_a_claim(pod) and (pod.number <= number or not _is_batch(observed)))
+    return tuple(DeletePod(pod.key, pod.uid, "ended, and a claim that it names is being deleted") for pod in held)
+
+
+def _is_batch(observed: Observed) -> bool:
+    return observed.job.spec is not None and observed.job.spec.input is not None
 
 
 def delete_lost(observed: Observed) -> tuple[DeletePod, ...]:

@@ -10,7 +10,7 @@ from inference_operator.autoscaling.hpa import decide_hpa, removed
 from inference_operator.jobs.batch import plan_batch
 from inference_operator.jobs.batch_status import batch_status
 from inference_operator.jobs.events import job_events
-from inference_operator.jobs.outcome import Outcome, stop_all, suspended
+from inference_operator.jobs.outcome import Outcome, release_claims, stop_all, suspended
 from inference_operator.jobs.refused import plan_refused
 from inference_operator.jobs.serve import plan_serve
 from inference_operator.jobs.state import BatchState, Closed, JobState, Refused, ServiceState
@@ -19,7 +19,7 @@ from inference_operator.scheduling.types import Decision
 from inference_operator.settings import Settings
 from inference_operator.state.finished import spec_hash
 from inference_operator.state.observed import Observed
-from inference_operator.workers.actions import Action, DeleteJob, Plan, WriteStatus
+from inference_operator.workers.actions import Action, DeleteJob, DeletePod, Plan, WriteStatus
 from inference_operator.workers.attempts import Attempts
 from inference_operator.workers.resolve import ResolvedJob
 
@@ -31,6 +31,7 @@ def plan(observed: Observed, state: JobState, decision: Decision | None, setting
         # Owner references do the rest of a deletion: nothing here may hold it up.
         return Plan() if job.deleting or job.unreadable is not None else _after_the_end(observed, now)
     outcome = _autoscaled(_outcome(observed, state, _current(decision, state), settings, now), observed, settings, now)
+    outcome = replace(outcome, actions=_each_once((*outcome.actions, *release_claims(observed))))
     if outcome.silent:
         return Plan(outcome.actions, outcome.recheck)
     status = _settle(outcome, observed, now)
@@ -109,6 +110,14 @@ def _settle(outcome: Outcome, observed: Observed, now: datetime) -> InferenceJob
     )
 
 
+def _each_once(actions: tuple[Action, ...]) -> tuple[Action, ...]:
+    """The actions without a second deletion of the same pod."""
+    found: dict[object, Action] = {}
+    for number, action in enumerate(actions):
+        found.setdefault(action.uid if isinstance(action, DeletePod) else number, action)
+    return tuple(found.values())
+
+
 def _outlook(status: InferenceJobStatus) -> Outlook | None:
     return status.deadline.outlook if status.deadline is not None else None
 
@@ -116,7 +125,8 @@ def _outlook(status: InferenceJobStatus) -> Outlook | None:
 def _after_the_end(observed: Observed, now: datetime) -> Plan:
     """Free what is still held, keep the generation current, and delete the job when its time is up."""
     job = observed.job
-    actions: list[Action] = [*stop_all(observed, "the job has ended"), *removed(observed, "the job has ended")]
+    freed = (*stop_all(observed, "the job has ended"), *release_claims(observed))
+    actions: list[Action] = [*freed, *removed(observed, "the job has ended")]
     if job.status.observed_generation != job.generation:
         conditions = [replace(condition, observed_generation=job.generation) for condition in job.status.conditions]
         status = replace(job.status, observed_generation=job.generation, conditions=conditions)

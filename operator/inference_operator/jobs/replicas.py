@@ -26,6 +26,8 @@ class Replicas:
     fault: Ending | None
     retry: datetime | None
     next_number: int
+    # Workers that can be there at a time: their claims may say one.
+    most: int | None = None
 
     @property
     def ready(self) -> tuple[Pod, ...]:
@@ -45,7 +47,8 @@ class Replicas:
     @property
     def may_make_room(self) -> bool:
         """Whether an old worker may go before its successor has a place: one at a time, and only while all others answer."""
-        complete = len(self.current) + len(self.stale) >= self.wanted and len(self.ready) == len(self.current)
+        full = self.wanted if self.most is None else min(self.wanted, self.most)
+        complete = len(self.current) + len(self.stale) >= full and len(self.ready) == len(self.current)
         return bool(self.missing and self.stale and complete and not self.superfluous)
 
     @property
@@ -84,6 +87,7 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
         fault=fault,
         retry=_retry(last[0], fault, observed, settings, now) if fault is not None and last is not None else None,
         next_number=max([pod.number for pod in pods] + [observed.job.status.attempts]) + 1,
+        most=1 if resolved.one_pod else None,
     )
 
 

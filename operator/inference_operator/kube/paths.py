@@ -36,6 +36,11 @@ def volumes() -> str:
     return "/api/v1/persistentvolumes"
 
 
+def claims() -> str:
+    """PersistentVolumeClaims of all namespaces."""
+    return namespaced(None, "persistentvolumeclaims", core=True)
+
+
 def jobs(namespace: str | None) -> str:
     """InferenceJobs."""
     return namespaced(namespace, job.PLURAL)

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from inference_operator.scheduling import filters
+from inference_operator.scheduling.claims import ClaimsInUse
 from inference_operator.scheduling.requirements import PodRequirements
 from inference_operator.scheduling.types import Usage
 from inference_operator.state.objects import Node, Pod
 from inference_operator.state.resources import shortage, subtract
 from inference_operator.state.topology import ZONE_LABEL
+from inference_operator.state.volumes import Access
 
 _UNUSED = Usage()
 
@@ -44,10 +46,13 @@ class _Fitting:
 
     The heap is lazy: an entry is right as long as nothing was taken from its node since. Taking makes a node only fuller, so an
     outdated entry stands too early, never too late, and is put right when it comes up.
+
+    `claimed` says that an unfit node could, were it not for who uses the pod's claims now.
     """
 
     fit: list[NodeInfo]
     unfit: list[tuple[str, str]]
+    claimed: bool = False
     heap: list[_Entry] = field(default_factory=list)
 
 
@@ -60,6 +65,8 @@ class NodeCapacity:
             for node in sorted(nodes, key=lambda n: n.name)
         }
         self._fitting: dict[PodRequirements, _Fitting] = {}
+        pods = tuple(pods)
+        self._claims = ClaimsInUse(pods, {name: node_info.node for name, node_info in self.infos.items()})
         for pod in pods:
             self._count(pod)
 
@@ -113,6 +120,8 @@ class NodeCapacity:
         """How many workers with these requirements have room now; counted up to a limit."""
         wanted = [(name, amount) for name, amount in requirements.amounts if amount]
         count = 0
+        if any(access is Access.ONE_POD for _, access in requirements.claims):
+            limit = min(limit, 1)
         for node_info in self._look(requirements).fit:
             room, free = limit - count, node_info.free
             for name, amount in wanted:
@@ -126,23 +135,41 @@ class NodeCapacity:
         """Use up what a worker with these requirements takes."""
         subtract(node_info.free, requirements.amounts)
         node_info.taken += 1
+        if requirements.claims and (news := self._claims.take(requirements, node_info.node.name)):
+            # Others that mount these claims can go to fewer nodes now, or to none.
+            for other in [known for known in self._fitting if any(claim in news for claim, _ in known.claims)]:
+                del self._fitting[other]
 
     def fit(self, requirements: PodRequirements) -> list[NodeInfo]:
         """Nodes that could hold such a pod when empty."""
         return self._look(requirements).fit
 
     def unfit(self, requirements: PodRequirements) -> list[tuple[str, str]]:
-        """Nodes that never could, with the reason."""
+        """Nodes that never could, or not while others use the pod's claims, with the reason."""
         return self._look(requirements).unfit
+
+    def claimed(self, requirements: PodRequirements) -> bool:
+        """Whether a node could hold such a pod when empty, and can't mount its claims while others use them."""
+        return self._look(requirements).claimed
 
     def _look(self, requirements: PodRequirements) -> _Fitting:
         found = self._fitting.get(requirements)
         if found is not None:
             return found
         reasons = [(node_info, filters.unfit(node_info.node, requirements)) for node_info in self.infos.values()]
+        claimed = False
+        if requirements.claims:
+            conflicts = {
+                node_info.node.name: conflict
+                for node_info, why in reasons
+                if why is None and (conflict := self._claims.conflict(requirements, node_info.node.name)) is not None
+            }
+            claimed = bool(conflicts)
+            reasons = [(node_info, conflicts.get(node_info.node.name, why)) for node_info, why in reasons]
         fitting = _Fitting(
             fit=[node_info for node_info, why in reasons if why is None],
             unfit=[(node_info.node.name, why) for node_info, why in reasons if why is not None],
+            claimed=claimed,
         )
         open_ = (node_info for node_info in fitting.fit if shortage(requirements.amounts, node_info.free) is None)
         fitting.heap = [(s.pressure(requirements), s.usage.busy, s.node.name, s.taken, s) for s in open_]

@@ -66,15 +66,17 @@ class PendingReasons:
     def _no_room(self, asked: Iterable[_Asked]) -> PendingReason:
         """Why none of the asked has room: for good, or just now."""
         words = []
-        fits = False
+        fits = claimed = False
         for accelerator, requirements, timely in asked:
             fits = fits or bool(self._capacity.fit(requirements))
+            claimed = claimed or self._capacity.claimed(requirements)
             words.append(f"{accelerator}: {self._rejected(requirements) if timely else 'would finish after the deadline'}")
         text = "; ".join(words)
-        if not fits:
+        if not fits and not claimed:
             text = f"no node fits, even when empty; {text}; lower the request, change nodeSelector or tolerations, or add a node"
             return PendingReason(Reason.NO_NODE_FITS, text)
-        return PendingReason(Reason.NO_FREE_CAPACITY, f"no node has room now; {text}; wait for room, or add a node")
+        cure = "wait for room, use a claim with access mode ReadWriteMany" if claimed else "wait for room"
+        return PendingReason(Reason.NO_FREE_CAPACITY, f"no node has room now; {text}; {cure}, or add a node")
 
     def _rejected(self, requirements: PodRequirements) -> str:
         """How many nodes can't take such a pod, by reason."""

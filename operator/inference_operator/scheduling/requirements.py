@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
+from inference_operator.state.objects import Key
 from inference_operator.state.topology import Terms
+from inference_operator.state.volumes import Access
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class PodRequirements:
     tolerations: tuple[Tolerance, ...] = ()
     # Claims whose volumes can't be mounted everywhere, and where they can.
     volumes: tuple[tuple[str, Terms], ...] = ()
+    # Claims that not all may mount at a time.
+    claims: tuple[tuple[Key, Access], ...] = ()
     # The amounts by name.
     wants: Mapping[str, int] = field(init=False, repr=False)
 
@@ -44,9 +48,10 @@ def pod_requirements(
     node_selector: tuple[tuple[str, str], ...] = (),
     tolerations: tuple[Tolerance, ...] = (),
     volumes: tuple[tuple[str, Terms], ...] = (),
+    claims: tuple[tuple[Key, Access], ...] = (),
 ) -> PodRequirements:
     """Return the one object for these requirements, as long as anyone has it."""
-    what = (amounts, node_selector, tolerations, volumes)
+    what = (amounts, node_selector, tolerations, volumes, claims)
     found = _interned.get(what)
     if found is None:
         found = _interned[what] = PodRequirements(*what)

@@ -138,6 +138,8 @@ class Pod:
     created: datetime | None = None
     started: datetime | None = None
     ended: datetime | None = None
+    # The PersistentVolumeClaims that it mounts.
+    claims: tuple[str, ...] = ()
 
     @property
     def number(self) -> int:

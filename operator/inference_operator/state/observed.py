@@ -19,6 +19,7 @@ from inference_operator.state.objects import (
 from inference_operator.state.power import Drawn
 from inference_operator.state.runner import Attempt, own_attempt
 from inference_operator.state.topology import Terms
+from inference_operator.state.volumes import Claim, deleting
 from inference_protocol.messages import ModelFacts
 
 
@@ -46,6 +47,8 @@ class Observed:
     metrics_api: MetricsApi = field(default_factory=lambda: MetricsApi(MetricsApiState.DISABLED))
     # The claims of the job's namespace whose volumes can't be mounted everywhere, and where they can.
     volumes: Mapping[str, Terms] = field(default_factory=dict)
+    # All claims of the job's namespace, by name.
+    claims: Mapping[str, Claim] = field(default_factory=dict)
 
     def facts_of(self, attempt: Attempt | None) -> ModelFacts | None:
         """What a worker has said about its model: at its end, else when it was last asked."""
@@ -60,6 +63,10 @@ class Observed:
     def live(self) -> tuple[Pod, ...]:
         """Workers that may still come to something."""
         return _live(self.pods, self.lost)
+
+    def keeps_a_claim(self, pod: Pod) -> bool:
+        """Whether an ended pod keeps a claim from going: the API server holds one back for as long as any pod names it."""
+        return pod.terminal and not pod.deleting and deleting(pod.claims, self.claims)
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
@@ -85,6 +92,7 @@ class PoolObserved:
     colocated: dict[Key, frozenset[str]] = field(default_factory=dict)
     device_free_bytes: dict[Key, int] = field(default_factory=dict)
     volumes: Mapping[str, Terms] = field(default_factory=dict)
+    claims: Mapping[str, Claim] = field(default_factory=dict)
     orphaned_tasks: tuple[tuple[Key, TaskId], ...] = ()
     create_failure: CreateFailure | None = None
     lost: frozenset[str] = frozenset()

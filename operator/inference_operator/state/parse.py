@@ -16,6 +16,7 @@ from inference_operator.state.objects import Autoscaler, Job, Key, Model, Node, 
 from inference_operator.state.raw import PLACEMENT, Raw, RawCondition, RawMeta, RawStruct, is_ours
 from inference_operator.state.resources import amounts
 from inference_operator.state.topology import NodeSelectorRequirement, Volume
+from inference_operator.state.volumes import Claim
 
 T = TypeVar("T")
 
@@ -176,6 +177,27 @@ def parse_volume(raw: Raw) -> Volume | None:
         for term in affinity.required.node_selector_terms
     )
     return Volume(found.metadata.uid, found.metadata.resource_version, claim.namespace, claim.name, terms)
+
+
+class _ClaimModes(RawStruct, frozen=True):
+    access_modes: tuple[str, ...] = ()
+
+
+class _RawClaim(RawStruct, frozen=True):
+    metadata: RawMeta
+    spec: _ClaimModes = _ClaimModes()
+    status: _ClaimModes = _ClaimModes()
+
+
+def parse_claim(raw: Raw) -> Claim:
+    """A PersistentVolumeClaim. What its volume can do counts, once it has one: a shared volume is shared, whatever was asked for.
+
+    ReadWriteOncePod is what the scheduler goes by as soon as the claim asks for it.
+    """
+    found = msgspec.convert(raw, _RawClaim)
+    meta, asked, has = found.metadata, found.spec.access_modes, found.status.access_modes
+    modes = asked if "ReadWriteOncePod" in asked or not has else has
+    return Claim(meta.uid, meta.resource_version, modes, meta.deletion_timestamp is not None)
 
 
 class _Parsed(NamedTuple, Generic[T]):

@@ -25,11 +25,20 @@ class _Container(RawStruct, frozen=True):
     restart_policy: str | None = None
 
 
+class _ClaimSource(RawStruct, frozen=True):
+    claim_name: str = ""
+
+
+class _PodVolume(RawStruct, frozen=True):
+    persistent_volume_claim: _ClaimSource | None = None
+
+
 class _PodSpec(RawStruct, frozen=True):
     node_name: str | None = None
     containers: list[_Container] = msgspec.field(default_factory=list)
     init_containers: list[_Container] = msgspec.field(default_factory=list)
     overhead: dict[str, str] = msgspec.field(default_factory=dict)
+    volumes: list[_PodVolume] = msgspec.field(default_factory=list)
     resources: RawAmounts = RawAmounts()
 
 
@@ -92,6 +101,7 @@ def parse_pod(raw: Raw) -> Pod:
         phase=phase,
         deleting=meta.deletion_timestamp is not None,
         created=meta.creation_timestamp,
+        claims=tuple([v.persistent_volume_claim.claim_name for v in pod.spec.volumes if v.persistent_volume_claim is not None]),
     )
     if not is_ours(meta):
         return plain

@@ -29,7 +29,7 @@ from inference_operator.state.observed import Observed, PoolObserved
 from inference_operator.state.power import Drawn, Exporter
 from inference_operator.state.request import Request, job_request, pool_request
 from inference_operator.state.task_index import NEWS_TAKE, TaskIndex
-from inference_operator.state.volumes import Volumes
+from inference_operator.state.volumes import Claims, Volumes
 
 # An assumed pod that the API server never showed is dropped after this: the write was lost.
 _ASSUMED_FOR = NEWS_TAKE
@@ -59,6 +59,7 @@ class Store:
         self.scaling_metrics: dict[str, ScalingMetrics] = {}
         self.autoscalers: dict[Key, Autoscaler] = {}
         self.volumes = Volumes()
+        self.claims = Claims()
         self.metrics_api = MetricsApi(MetricsApiState.DISABLED)
         self.exporters: dict[Key, Exporter] = {}
         # What the devices of a worker have drawn, by its pod's uid and theirs.
@@ -222,6 +223,11 @@ class Store:
         # What a node that is not ready was told to end it may never end, or never say so.
         return node is None or not node.reachable or (pod.deleting and not node.ready)
 
+    def workers_with(self, claim: Key) -> tuple[Pod, ...]:
+        """The worker pods that mount a claim, whether they live or not."""
+        keys = (key for keys in self._pods_of.values() for key in keys if key.namespace == claim.namespace)
+        return tuple(pod for key in keys if claim.name in (pod := self.pods[key]).claims)
+
     def workers_of(self, uid: str) -> tuple[Pod, ...]:
         """The worker pods of one job."""
         return tuple(self.pods[key] for key in self._pods_of.get(uid, ()))
@@ -272,6 +278,7 @@ class Store:
             autoscalers=self.autoscalers_of(key),
             metrics_api=self.metrics_api,
             volumes=self.volumes.terms(key.namespace),
+            claims=self.claims.of(key.namespace),
         )
 
     def observe_pool(self, key: Key, now: datetime) -> PoolObserved | None:
@@ -298,6 +305,7 @@ class Store:
                 if (r := self.readings.get(pod.uid)) is not None and (facts := r.telemetry.model) is not None
             },
             volumes=self.volumes.terms(key.namespace),
+            claims=self.claims.of(key.namespace),
             orphaned_tasks=tuple((pod.key, id_) for pod in pods for id_ in self.task_index.orphaned_tasks(pod, now)),
             create_failure=self.create_failures.get(pool_request(key)),
             lost=frozenset(pod.uid for pod in pods if self._is_lost(pod)),

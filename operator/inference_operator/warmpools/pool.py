@@ -21,13 +21,14 @@ from inference_operator.state.objects import Key, Pod, Worker
 from inference_operator.state.observed import PoolObserved
 from inference_operator.state.request import pool_request
 from inference_operator.state.runner import is_running
+from inference_operator.state.volumes import deleting
 from inference_operator.warmpools.credentials import Tokens
 from inference_operator.warmpools.eligibility import Pool
 from inference_operator.warmpools.pool_state import Fault, PoolState
 from inference_operator.workers.actions import Action, CreatePod, DeletePod, Plan, StopTask, WriteModelStatus
 from inference_operator.workers.config import worker_config
 from inference_operator.workers.creation import assumed, placement_at
-from inference_operator.workers.options import bound, nodes_of, options, worker_resources
+from inference_operator.workers.options import mounts_of, nodes_of, options, worker_resources
 from inference_operator.workers.pod import pool_pod
 from inference_operator.workers.pod_problems import problem_of
 from inference_operator.workers.triton import pod_amounts
@@ -57,8 +58,8 @@ def pool_placement_request(
 
 def _options(pool: Pool, observed: PoolObserved, settings: Settings) -> tuple[Option, ...]:
     like = pool.like
-    volumes = bound(pool.mounts, observed.volumes)
-    return options(like.job, like.spec, pool.model, like.source, like.backend, settings, volumes)
+    mounts = mounts_of(pool.model.key.namespace, pool.mounts, observed.volumes, observed.claims)
+    return options(like.job, like.spec, pool.model, like.source, like.backend, settings, mounts)
 
 
 def plan_pool(
@@ -81,7 +82,11 @@ def plan_pool(
     actions.extend(DeletePod(p.key, p.uid, cause) for p, cause in gone)
     # The newest that failed keeps the last words, and the first tells with it how many did; others only fill the list.
     pausing = state.retry is not None and state.retry > now
-    kept = tuple(p for p in (*state.failed[:1], *state.failed[-1:]) if pausing or not p.lingering)
+    kept = tuple(
+        p
+        for p in (*state.failed[:1], *state.failed[-1:])
+        if (pausing or not p.lingering) and not deleting(p.claims, observed.claims)
+    )
     actions.extend(DeletePod(p.key, p.uid, "ended") for p in state.ended if p not in kept)
     status = _status(observed, state, decision, now)
     if status != observed.model.status.warm_pool:
@@ -209,4 +214,4 @@ def _create(
     )
     worker = Worker(model.uid, number, revision, given.accelerator, placement, pool=True)
     requests = pod_amounts(resources, with_sidecar=like.backend is Backend.TRITON)
-    return CreatePod(manifest, assumed(pod, requests, worker, now), f"warm worker {number} of {model.key}")
+    return CreatePod(manifest, assumed(pod, requests, worker, tuple(pool.mounts), now), f"warm worker {number} of {model.key}")

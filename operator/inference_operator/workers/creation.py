@@ -41,7 +41,8 @@ def create_worker(
     )
     requests = pod_amounts(resources, with_sidecar=resolved.backend is Backend.TRITON)
     worker = Worker(job.uid, number, revision, assignment.accelerator, placement)
-    return CreatePod(manifest, assumed(Key(job.key.namespace, name), requests, worker, now), f"worker {number} of {job.key}")
+    pod = assumed(Key(job.key.namespace, name), requests, worker, tuple(resolved.claims), now)
+    return CreatePod(manifest, pod, f"worker {number} of {job.key}")
 
 
 def create_retry_time(failure: CreateFailure, settings: Settings) -> datetime:
@@ -55,7 +56,7 @@ def is_held_up(failure: CreateFailure | None, settings: Settings, now: datetime)
     return failure is not None and create_retry_time(failure, settings) > now
 
 
-def assumed(key: Key, requests: Amounts, worker: Worker, now: datetime) -> Pod:
+def assumed(key: Key, requests: Amounts, worker: Worker, claims: tuple[str, ...], now: datetime) -> Pod:
     """What stands for a pod until the API server has shown it: that its place is taken."""
     return Pod(
         key=key,
@@ -67,6 +68,7 @@ def assumed(key: Key, requests: Amounts, worker: Worker, now: datetime) -> Pod:
         deleting=False,
         worker=worker,
         created=now,
+        claims=claims,
     )
 
 

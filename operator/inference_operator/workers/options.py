@@ -1,6 +1,7 @@
 """What a job may run on: accelerator classes, resources, claims, and estimates."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from inference_operator.api.job import Accelerator, Backend, InferenceJobSpec, Resources
 from inference_operator.api.quantity import parse_quantity
@@ -8,14 +9,22 @@ from inference_operator.scheduling.estimate import Assumptions, estimate, wanted
 from inference_operator.scheduling.requirements import Tolerance, pod_requirements
 from inference_operator.scheduling.types import Option
 from inference_operator.settings import AcceleratorClass, Settings
-from inference_operator.state.objects import Job, Model, Pod
+from inference_operator.state.objects import Job, Key, Model, Pod
 from inference_operator.state.resources import PODS
 from inference_operator.state.topology import Terms
+from inference_operator.state.volumes import Access, Claim
 from inference_operator.workers.triton import pod_amounts
 from inference_protocol.messages import ModelSource
 
-# Claims, and where their volumes can be mounted.
-Bound = tuple[tuple[str, Terms], ...]
+
+class Mounts(NamedTuple):
+    """What the claims that a worker mounts mean for its place.
+
+    `bound` are those whose volumes can't be mounted everywhere, `exclusive` those that not all may mount at a time.
+    """
+
+    bound: tuple[tuple[str, Terms], ...] = ()
+    exclusive: tuple[tuple[Key, Access], ...] = ()
 
 
 def classes(asked: Accelerator, settings: Settings) -> tuple[str, ...]:
@@ -23,13 +32,18 @@ def classes(asked: Accelerator, settings: Settings) -> tuple[str, ...]:
     return tuple(settings.accelerators) if asked is Accelerator.AUTO else (asked.value,)
 
 
-def bound(mounts: Collection[str], volumes: Mapping[str, Terms]) -> Bound:
-    """Return the mounted claims whose volumes can't be mounted everywhere."""
-    return tuple((claim, volumes[claim]) for claim in sorted(mounts) if claim in volumes) if volumes else ()
+def mounts_of(namespace: str, mounts: Mapping[str, bool], volumes: Mapping[str, Terms], claims: Mapping[str, Claim]) -> Mounts:
+    """Return what mounted claims mean; `mounts` says of each whether it is written to."""
+    names = sorted(mounts)
+    known = ((name, claims[name].access(writes=mounts[name])) for name in names if name in claims)
+    return Mounts(
+        tuple((name, volumes[name]) for name in names if name in volumes),
+        tuple((Key(namespace, name), access) for name, access in known if access is not None),
+    )
 
 
 def options(
-    job: Job, spec: InferenceJobSpec, model: Model | None, source: ModelSource, backend: Backend, settings: Settings, volumes: Bound
+    job: Job, spec: InferenceJobSpec, model: Model | None, source: ModelSource, backend: Backend, settings: Settings, mounts: Mounts
 ) -> tuple[Option, ...]:
     """Return the accelerator classes that a job may run on, each with its requirements and estimate."""
     found = []
@@ -53,7 +67,8 @@ def options(
                 *(Tolerance(t.key, t.operator, t.value, t.effect) for t in accelerator.tolerations),
                 *(Tolerance(t.key, t.operator, t.value, t.effect) for t in spec.tolerations),
             ),
-            volumes,
+            mounts.bound,
+            mounts.exclusive,
         )
         found.append(Option(name, requirements, expected, accelerator.watts_busy))
     return tuple(found)

@@ -15,11 +15,12 @@ from inference_operator.scheduling.types import Option
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Job, Model
 from inference_operator.state.observed import Observed
+from inference_operator.state.volumes import Access
 from inference_operator.workers import backend as backends
 from inference_operator.workers.backend import BackendChoice
 from inference_operator.workers.claims import claims
 from inference_operator.workers.devices import device_fault
-from inference_operator.workers.options import bound, classes, options
+from inference_operator.workers.options import classes, mounts_of, options
 from inference_operator.workers.source import begun_with, model_source, pinned_version
 from inference_operator.workers.template_hash import Revisions, service_revisions, task_revisions
 from inference_protocol.messages import ModelSource
@@ -58,6 +59,11 @@ class ResolvedJob:
         """What computes it; never AUTO."""
         return self.choice.backend
 
+    @property
+    def one_pod(self) -> bool:
+        """Whether only one worker can mount its claims at a time."""
+        return any(access is Access.ONE_POD for _, access in self.options[0].requirements.claims)
+
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
@@ -89,6 +95,7 @@ def resolve(observed: Observed, spec: InferenceJobSpec, settings: Settings) -> R
     found = (_follow_service if spec.input is None else _follow)(job, spec, model, settings)
     if isinstance(found, Refusal):
         return found
+    mounts = mounts_of(job.key.namespace, found.claims, observed.volumes, observed.claims)
     return ResolvedJob(
         job=job,
         spec=spec,
@@ -97,7 +104,7 @@ def resolve(observed: Observed, spec: InferenceJobSpec, settings: Settings) -> R
         choice=found.choice,
         claims=found.claims,
         revisions=found.revisions,
-        options=options(job, spec, model, found.source, found.choice.backend, settings, bound(found.claims, observed.volumes)),
+        options=options(job, spec, model, found.source, found.choice.backend, settings, mounts),
     )
 
 

@@ -383,6 +383,61 @@ def test_older_news_of_a_volume_and_a_late_farewell_change_nothing() -> None:
     assert zones(taken) == {}
 
 
+def a_raw_claim(version: int = 1, *, mode: str = "ReadWriteOnce", uid: str = "uid-of-claim", deleting: bool = False) -> Raw:
+    more = {"deletionTimestamp": "2026-04-02T12:00:00Z"} if deleting else {}
+    return {"metadata": meta("data", resourceVersion=str(version), uid=uid, **more), "spec": {"accessModes": [mode]}}
+
+
+def modes(taken: Taken) -> object:
+    seen = taken.store.observe(KEY)
+    assert seen is not None
+    return {name: claim.modes for name, claim in seen.claims.items()}
+
+
+def test_a_claim_wakes_those_who_wait_in_its_namespace_when_it_says_something_new() -> None:
+    taken = Taken()
+    taken.informer.job(a_raw_job(), gone=False)
+    taken.scheduling.want(JOB, a_request("job"))
+    taken.news()
+
+    taken.informer.claim(a_raw_claim(), gone=False)
+
+    assert JOB in taken.news()
+    assert taken.schedules_again()
+    assert modes(taken) == {"data": ("ReadWriteOnce",)}
+    taken.informer.claim(a_raw_claim(2), gone=False)
+    assert taken.news() == []
+
+
+def test_a_claim_that_is_being_deleted_wakes_the_jobs_whose_pods_name_it() -> None:
+    taken = Taken()
+    taken.informer.job(a_raw_job(), gone=False)
+    taken.informer.claim(a_raw_claim(), gone=False)
+    pod = a_raw_worker()
+    pod["spec"] = {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]}
+    taken.informer.pod(pod, gone=False)
+    taken.news()
+
+    taken.informer.claim(a_raw_claim(2, deleting=True), gone=False)
+
+    assert JOB in taken.news()
+
+
+def test_older_news_of_a_claim_and_a_late_farewell_change_nothing() -> None:
+    taken = Taken()
+    taken.informer.job(a_raw_job(), gone=False)
+    taken.informer.claim(a_raw_claim(5), gone=False)
+    taken.news()
+
+    taken.informer.claim(a_raw_claim(4, mode="ReadWriteMany"), gone=False)
+    taken.informer.claim(a_raw_claim(6, uid="of one before"), gone=True)
+
+    assert taken.news() == []
+    assert modes(taken) == {"data": ("ReadWriteOnce",)}
+    taken.informer.claim(a_raw_claim(5), gone=True)
+    assert modes(taken) == {}
+
+
 def test_a_claim_that_was_bound_anew_keeps_what_its_new_volume_says() -> None:
     taken = Taken()
     taken.informer.job(a_raw_job(), gone=False)
