@@ -190,6 +190,28 @@ async def test_an_exceeded_quota_is_told_tried_again_ever_more_rarely_and_got_ov
     await until(lambda: succeeded(server.get("inferencejobs", "job")), "the job's success")
 
 
+INVALID = 'Pod "job-1" is invalid: spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1'
+
+
+async def test_an_invalid_pod_stalls_its_job_and_is_tried_again_when_the_spec_changes(
+    server: ApiServer, operator: Operator, kubelet: Kubelet
+) -> None:
+    invalid = server.script("POST", "/pods$", refuse(422, "Invalid", INVALID))
+    server.create(a_batch())
+    await until(lambda: condition(server.get("inferencejobs", "job"), "Stalled"), "the condition")
+
+    said = condition(server.get("inferencejobs", "job"), "Stalled")
+    assert said is not None and (said["status"], said["reason"]) == ("True", "PodInvalid")
+    assert said["message"].startswith(INVALID)
+    await _marker(server)
+    assert invalid.used == 1, "the same pod would be refused again"
+
+    server.scripts.clear()
+    server.update("inferencejobs", "job", lambda o: o["spec"].update(resources={"requests": {"cpu": "1"}}))
+    await kubelet.play("job")
+    await until(lambda: succeeded(server.get("inferencejobs", "job")), "the job's success")
+
+
 @pytest.mark.parametrize("why", ["quota", "foreign"])
 async def test_a_refused_service_makes_no_hot_loop(server: ApiServer, operator: Operator, why: str) -> None:
     if why == "quota":

@@ -75,6 +75,7 @@ STALLED_REASONS: tuple[AnyReason, ...] = (
     Reason.DEADLINE_INFEASIBLE,
     Reason.DEADLINE_EXCEEDED,
     Reason.PENDING,
+    Reason.POD_INVALID,
     Reason.UNSCHEDULABLE,
     Reason.IMAGE_UNAVAILABLE,
     Reason.VOLUME_UNAVAILABLE,

@@ -1,4 +1,7 @@
-"""Every reason that a condition may have from the operator, each with its meaning and its cure."""
+"""Every reason that a condition may have from the operator, each with its meaning and its cure.
+
+One closed list, somewhat longer than others: whoever adds a reason reads all that there are.
+"""
 
 from enum import StrEnum
 from typing import Self
@@ -30,6 +33,14 @@ class Reason(StrEnum):
         return member
 
     ACCEPTED = "Accepted", ReasonText("The job is valid, and its model is known.", _NONE), (ConditionType.ACCEPTED,)
+    REPLICAS_LIMITED = (
+        "ReplicasLimited",
+        ReasonText(
+            "spec.replicas is beyond the bounds of serve, or is set for a batch, which runs one worker.",
+            "Change serve.minReplicas or serve.maxReplicas, or split a batch into several jobs.",
+        ),
+        (ConditionType.ACCEPTED,),
+    )
     INVALID_SPEC = (
         "InvalidSpec",
         ReasonText(
@@ -119,6 +130,14 @@ class Reason(StrEnum):
         "PodRefused",
         ReasonText(
             "The API server refuses the job's pod, Service or HPA.", "Change the job, or the policy that the message names."
+        ),
+        (ConditionType.PLACED, ConditionType.READY),
+    )
+    POD_INVALID = (
+        "PodInvalid",
+        ReasonText(
+            "The API server finds the job's pod, Service or HPA invalid.",
+            "Correct the field of the job, its model or its accelerator class that the message names.",
         ),
         (ConditionType.PLACED, ConditionType.READY),
     )

@@ -35,6 +35,9 @@ from inference_protocol.messages import TaskOrder
 
 log = logging.getLogger(__name__)
 
+# Bad request, too large, and unprocessable: the same object would be refused again, whenever it comes.
+_INVALID = (400, 413, 422)
+
 
 class StateCache(Protocol):
     """What applying needs of the store."""
@@ -204,6 +207,8 @@ class Applier:
             reason = Reason.NAME_TAKEN
         elif "exceeded quota" in error.message:
             reason = Reason.QUOTA_EXCEEDED
+        elif is_invalid(error):
+            reason = Reason.POD_INVALID
         return CreateFailure(reason, error.message, self._clock.now(), before.count + 1 if before is not None else 0)
 
     async def _write_status(self, action: WriteStatus) -> None:
@@ -238,6 +243,12 @@ class Applier:
             raise OperatorError(f"{path}: it was to change, and stays as it is; this is a fault of the operator")
         log.warning("%s: what somebody else has written into it is taken away: %s", path, ", ".join(theirs))
         return await self._kube.merge(path, {"metadata": {"resourceVersion": before}, "status": theirs})
+
+
+def is_invalid(error: RefusedError) -> bool:
+    """Whether an object is refused for what it is. What a policy denies may be let in by the next one."""
+    by_policy = "denied request" in error.message or "denied the request" in error.message
+    return error.status in _INVALID and not by_policy
 
 
 def surplus(actual: Raw, wanted: Raw) -> Raw:

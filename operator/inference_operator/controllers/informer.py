@@ -70,7 +70,10 @@ class InformerHandlers:
                 return
             self._store.models[key] = model
         if _wish(before) != _wish(model):
+            # What was refused may be accepted as it is now.
+            self._store.create_failures.pop(pool_request(key), None)
             for job in self._store.jobs_of(key):
+                self._store.create_failures.pop(job_request(job), None)
                 self._wake(job_request(job))
             # Its pool may be there for jobs on other models.
             self._scheduling.touch()

@@ -10,7 +10,7 @@ from inference_operator.api.job import DeadlinePolicy
 from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, InferenceJobStatus, Phase, Placement
 from inference_operator.api.schema import rfc3339
 from inference_operator.jobs.batch_status import batch_status
-from inference_operator.jobs.outcome import ACCEPTED, UNFINISHED, Outcome, failed, soonest, stop_all, waiting
+from inference_operator.jobs.outcome import ACCEPTED, UNFINISHED, Outcome, failed, soonest, stalled, stop_all, waiting
 from inference_operator.jobs.state import BatchState
 from inference_operator.jobs.status import deadline_look, deadline_status, queue_status, waiting_deadline, waiting_words
 from inference_operator.metering.energy import energy_status
@@ -23,7 +23,7 @@ from inference_operator.state.runner import Attempt
 from inference_operator.warmpools.eligibility import task_order
 from inference_operator.workers.actions import Action, DeletePod, StartTask, StopTask, WriteModelStatus
 from inference_operator.workers.attempts import Attempts, Ending, is_lost, retry_time
-from inference_operator.workers.creation import create_retry_time, create_worker, placement_at
+from inference_operator.workers.creation import create_retry_time, create_worker, placement_at, told
 from inference_operator.workers.pod_problems import out_of_reach, problem_of
 from inference_operator.workers.profiles import learned
 from inference_operator.workers.resolve import ResolvedJob
@@ -61,8 +61,8 @@ def _succeeded(observed: Observed, batch: BatchState, settings: Settings, now: d
 
 def _stop(observed: Observed, tried: Attempts, why: str) -> tuple[DeletePod | StopTask, ...]:
     """Stop all that lives, but no pod whose last words no status tells yet: with the pod they would be gone."""
-    told, newest = observed.job.status.last_attempt, tried.newest
-    untold = told is None or told.number != tried.number or told.outcome is AttemptOutcome.RUNNING
+    last, newest = observed.job.status.last_attempt, tried.newest
+    untold = last is None or last.number != tried.number or last.outcome is AttemptOutcome.RUNNING
     kept = newest.pod.uid if untold and newest is not None and newest.pod.over else None
     return tuple(one for one in stop_all(observed, why) if not (isinstance(one, DeletePod) and one.uid == kept))
 
@@ -193,7 +193,8 @@ def _next_attempt(observed: Observed, batch: BatchState, decision: Decision | No
     if why_waiting.final:
         ended = replace(status, completion_time=now.replace(microsecond=0))
         return Outcome(stale, failed(why_waiting.reason, why_waiting.message), ended, Phase.FAILED)
-    conditions = (*waiting(ConditionType.PLACED, why_waiting.reason, why_waiting.message), UNFINISHED)
+    hindered = stalled if why_waiting.stalled else waiting
+    conditions = (*hindered(ConditionType.PLACED, why_waiting.reason, why_waiting.message), UNFINISHED)
     recheck = soonest(now, why_waiting.recheck, deadline_look(resolved.spec.deadline, now))
     return Outcome(stale, conditions, status, Phase.WAITING, recheck)
 
@@ -247,6 +248,7 @@ class _WhyWaiting(NamedTuple):
     message: str
     recheck: datetime | None = None
     final: bool = False
+    stalled: bool = False
 
 
 def _why_waiting(observed: Observed, tried: Attempts, decision: Decision | None, settings: Settings, now: datetime) -> _WhyWaiting:
@@ -266,7 +268,8 @@ def _why_waiting(observed: Observed, tried: Attempts, decision: Decision | None,
         return _WhyWaiting(pending.reason, waiting_words(pending), None, pending.final)
     # What the API server has refused is asked of the scheduler again only once it may be tried.
     if (failure := observed.create_failure) is not None:
-        return _WhyWaiting(failure.reason, failure.message, create_retry_time(failure, settings))
+        invalid = failure.reason is Reason.POD_INVALID
+        return _WhyWaiting(failure.reason, told(failure), create_retry_time(failure, settings), stalled=invalid)
     return _WhyWaiting(Reason.PENDING, "the scheduler has not decided yet")
 
 

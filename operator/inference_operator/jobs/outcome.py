@@ -47,6 +47,12 @@ def waiting(kind: ConditionType, reason: AnyReason, message: str) -> tuple[Undat
     )
 
 
+def stalled(kind: ConditionType, reason: AnyReason, message: str) -> tuple[UndatedCondition, ...]:
+    """Conditions of work that waits for a change by its author; it has not ended, and goes on once that comes."""
+    *head, _ = waiting(kind, reason, message)
+    return (*head, UndatedCondition(ConditionType.STALLED, Truth.TRUE, reason, message))
+
+
 def failed(reason: AnyReason, message: str, *, accepted: bool = True) -> tuple[UndatedCondition, ...]:
     """Conditions of a job that will not come to anything. Stalled is what kstatus reads as failed."""
     return (

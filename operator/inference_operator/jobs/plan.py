@@ -9,6 +9,7 @@ from inference_operator.api.job_status import AttemptOutcome, InferenceJobStatus
 from inference_operator.autoscaling.hpa import decide_hpa, removed
 from inference_operator.jobs.batch import plan_batch
 from inference_operator.jobs.batch_status import batch_status
+from inference_operator.jobs.bounds import bounded
 from inference_operator.jobs.events import job_events
 from inference_operator.jobs.outcome import Outcome, release_claims, stop_all, suspended
 from inference_operator.jobs.refused import plan_refused
@@ -82,7 +83,8 @@ def _autoscaled(outcome: Outcome, observed: Observed, settings: Settings, now: d
     over = outcome.phase in (Phase.FAILED, Phase.SUCCEEDED)
     decided = decide_hpa(observed, observed.job.spec, settings, now, over=over, no_place=no_place)
     more = (decided.condition,) if decided.condition is not None else ()
-    return replace(outcome, actions=(*outcome.actions, *decided.actions), conditions=(*outcome.conditions, *more))
+    conditions = bounded((*outcome.conditions, *more), observed.job.spec)
+    return replace(outcome, actions=(*outcome.actions, *decided.actions), conditions=conditions)
 
 
 def _has_news(observed: Observed, state: Attempts) -> bool:

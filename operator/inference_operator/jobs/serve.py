@@ -35,7 +35,7 @@ from inference_operator.settings import Settings
 from inference_operator.state.observed import Observed
 from inference_operator.state.runner import is_running, own_attempt
 from inference_operator.workers.actions import Action, CreatePod, CreateService, DeletePod, WriteModelStatus
-from inference_operator.workers.creation import create_retry_time, create_worker, is_held_up
+from inference_operator.workers.creation import create_retry_time, create_worker, is_held_up, told
 from inference_operator.workers.pod_problems import out_of_reach, problem_of
 from inference_operator.workers.profiles import learned
 from inference_operator.workers.service import endpoint, service_manifest
@@ -168,7 +168,8 @@ def _why_not_ready(observed: Observed, state: Replicas, pending: PendingReason |
     if pending is not None:
         return pending.reason, f"{waiting_words(pending)}{out_of_reach(observed)}", pending.final
     if observed.create_failure is not None:
-        return observed.create_failure.reason, observed.create_failure.message, False
+        failure = observed.create_failure
+        return failure.reason, told(failure), failure.reason is Reason.POD_INVALID
     return Reason.STARTING, f"{len(state.ready)}/{state.wanted} workers of the newest revision ready{out_of_reach(observed)}", False
 
 

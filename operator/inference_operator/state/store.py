@@ -83,7 +83,8 @@ class Store:
         if old is not None and old.uid == job.uid and (not is_newer(job.resource_version, old.resource_version) or old == job):
             return False
         self._unlink(old)
-        if old is not None and old.uid != job.uid:
+        if old is not None and (old.uid != job.uid or old.spec != job.spec):
+            # What was refused may be accepted as it is now.
             self._forget_failures(job.key)
         self.jobs[job.key] = job
         self._keys_by_uid[job.uid] = job.key

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from inference_operator.api.conditions import AnyReason
+from inference_operator.api.conditions import AnyReason, Reason
 from inference_operator.api.instants import EARLIEST, shift
 from inference_operator.api.job_status import AttemptOutcome
 from inference_operator.api.model import most_workers
@@ -16,6 +16,7 @@ from inference_operator.state.observed import PoolObserved
 from inference_operator.state.runner import is_running, own_attempt
 from inference_operator.warmpools.eligibility import Pool, resolve_pool
 from inference_operator.workers.attempts import PERMANENT_RETRY_SECONDS, Ending, backoff_seconds, ending_of
+from inference_operator.workers.creation import told
 from inference_operator.workers.resolve import Refusal
 
 
@@ -102,4 +103,6 @@ def _failure(failed: Sequence[Pod], settings: Settings) -> Iterator[tuple[dateti
 def _create_failure(observed: PoolObserved, settings: Settings) -> Iterator[tuple[datetime, Fault]]:
     """When the API server is asked again after it has refused, and what it said."""
     if (create_failure := observed.create_failure) is not None:
-        yield shift(create_failure.time, settings.backoff_limit_seconds), Fault(create_failure.reason, create_failure.message)
+        invalid = create_failure.reason is Reason.POD_INVALID
+        wait = PERMANENT_RETRY_SECONDS if invalid else settings.backoff_limit_seconds
+        yield shift(create_failure.time, wait), Fault(create_failure.reason, told(create_failure))

@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from inference_operator.api import names
+from inference_operator.api.conditions import Reason
 from inference_operator.api.instants import shift
 from inference_operator.api.job import Backend
 from inference_operator.api.job_status import Placement
@@ -11,6 +12,7 @@ from inference_operator.settings import Settings
 from inference_operator.state.objects import CreateFailure, Key, Pod, PodPhase, Worker
 from inference_operator.state.resources import PODS, Amounts
 from inference_operator.workers.actions import CreatePod
+from inference_operator.workers.attempts import PERMANENT_RETRY_SECONDS
 from inference_operator.workers.options import worker_resources
 from inference_operator.workers.pod import worker_pod
 from inference_operator.workers.resolve import ResolvedJob
@@ -46,9 +48,17 @@ def create_worker(
 
 
 def create_retry_time(failure: CreateFailure, settings: Settings) -> datetime:
-    """Return when something that the API server refused is tried again."""
+    """Return when something that the API server refused is tried again. What is invalid waits longest: only a change helps."""
+    if failure.reason is Reason.POD_INVALID:
+        return shift(failure.time, PERMANENT_RETRY_SECONDS)
     wait = min(settings.backoff_seconds * 2.0 ** min(failure.count, 20), settings.backoff_limit_seconds)
     return shift(failure.time, wait)
+
+
+def told(failure: CreateFailure) -> str:
+    """What the API server has said of it, with the cure where it is not the message's own."""
+    cure = "; correct the field of the job, its model or its accelerator class that it names"
+    return failure.message + (cure if failure.reason is Reason.POD_INVALID else "")
 
 
 def is_held_up(failure: CreateFailure | None, settings: Settings, now: datetime) -> bool:

@@ -80,6 +80,28 @@ def unplaced_batches() -> dict[str, Situation]:
             recheck=in_seconds(2),
             says="denied by policy",
         ),
+        "the API server finds the pod invalid": Situation(
+            observed(job, create_failure=a_create_failure("must be no more than the limit", reason=Reason.POD_INVALID)),
+            {
+                "Accepted": ("True", "Accepted"),
+                "Placed": ("False", "PodInvalid"),
+                "Ready": ("False", "PodInvalid"),
+                "Succeeded": ("Unknown", "Running"),
+                "Stalled": ("True", "PodInvalid"),
+            },
+            "Failed",
+            "Waiting",
+            recheck=in_seconds(300),
+            says="must be no more than the limit; correct the field",
+            events=("PodInvalid",),
+        ),
+        "a batch is scaled": Situation(
+            observed(a_job(replicas=3)),
+            {**opens("NoFreeCapacity", placed=False), "Accepted": ("True", "ReplicasLimited")},
+            "InProgress",
+            "Waiting",
+            scheduler=full(),
+        ),
         "the quota is tried again": Situation(
             observed(job, create_failure=a_create_failure(ago=3)),
             opens("Starting"),

@@ -201,6 +201,22 @@ def serving_jobs() -> dict[str, Situation]:
             "Serving",
             recheck=in_seconds(2),
         ),
+        "the API server finds a worker invalid": Situation(
+            observed(one, create_failure=a_create_failure("must be no more than the limit", reason=Reason.POD_INVALID)),
+            {**serves("False", "PodInvalid", placed=("False", "PodInvalid")), "Stalled": ("True", "PodInvalid")},
+            "Failed",
+            "Failed",
+            recheck=in_seconds(300),
+            says="must be no more than the limit; correct the field",
+            events=("PodInvalid",),
+        ),
+        "one worker too many is invalid and the others answer": Situation(
+            observed(two, a_pod(two, 1), create_failure=a_create_failure("no", reason=Reason.POD_INVALID)),
+            serves("False", "PodInvalid", moving=True, placed=("False", "PodInvalid")),
+            "InProgress",
+            "Serving",
+            recheck=in_seconds(300),
+        ),
         "it serves, is suspended": Situation(
             observed(a_job(serve=True, suspend=True, status=LOOKED), a_pod(one)),
             SUSPENDED,
