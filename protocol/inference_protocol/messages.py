@@ -16,6 +16,8 @@ GRPC_PORT = 8001
 TRITON_PORT = 8010
 TRITON_REPOSITORY = "/mnt/triton"
 TELEMETRY_PATH = "/telemetry"
+# Held until the model is loaded: what the startup probe asks.
+STARTED_PATH = "/v2/health/started"
 # A warm worker is handed tasks here: POST a TaskOrder, or a TaskQuery to wait for one or to stop it; the answer is a TaskState.
 TASKS_PATH = "/tasks"
 TASK_WAIT_PATH = "/tasks/wait"

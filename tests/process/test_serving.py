@@ -48,6 +48,21 @@ def worker(shared_place: Place) -> Worker:
     return shared_place.start(a_config(shared_place.put("two.onnx", models.two_outputs()), batch_size=4096)).wait_ready()
 
 
+def test_a_startup_probe_that_is_asked_before_the_worker_has_begun_is_answered_once_and_well(shared_place: Place) -> None:
+    """Each refusal on the way would be an event `Unhealthy`, though nothing is wrong."""
+    started = shared_place.start(a_config(shared_place.put("started.onnx", models.two_outputs())))
+    # The kernel takes the connection from the moment on that the port is open: long before Python has imported the runtime.
+    until(lambda: not started.running or listens(started.port), "an open port")
+
+    assert get(started.port, "/v2/health/started").status == 200
+    assert get(started.port, "/v2/health/ready").status == 200
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 @pytest.fixture(scope="module")
 def all_types(shared_place: Place) -> Worker:
     return shared_place.start(a_config(shared_place.put("all.onnx", identities(list(KINDS))))).wait_ready()

@@ -1,5 +1,10 @@
 """`python -m inference_worker`: one model, one job. Configuration comes in the environment, last words go to the kubelet."""
 
+# First of all: what follows takes a second to import.
+from inference_worker.early import open_port
+
+_OPENED = open_port() if __name__ == "__main__" else None
+
 import asyncio
 import contextlib
 import gc
@@ -166,7 +171,7 @@ def main() -> int:
     keep_freed_memory()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     root = Path(os.environ.get("INFERENCE_VOLUME_ROOT", VOLUME_ROOT))
-    report, code = run(root, Ports.of(os.environ))
+    report, code = run(root, Ports.of(os.environ, opened=_OPENED))
     path = Path(os.environ.get(TERMINATION_PATH_VARIABLE, "/dev/termination-log"))
     with contextlib.suppress(OSError):
         path.write_bytes(encode_report(report))

@@ -21,7 +21,10 @@ from inference_worker.warmup import Warm
 
 
 class WorkerState:
-    """Read by the routes, written by the main program. `failed` is set when the worker enters that phase."""
+    """Read by the routes, written by the main program.
+
+    `failed` is set when the worker enters that phase, `first_loaded` when it leaves that of loading.
+    """
 
     def __init__(self, config: WorkerConfig, *, root: Path) -> None:
         self.config = config
@@ -33,6 +36,7 @@ class WorkerState:
         self.tasks: Tasks | None = None
         self.colocated: ColocatedModels | None = None
         self.failed = asyncio.Event()
+        self.first_loaded = asyncio.Event()
         self._machine = PhaseMachine()
         self._fault: WorkerError | None = None
         self._collector = ModelCollector(self.metrics.values())
@@ -179,6 +183,7 @@ class WorkerState:
         model = Model(loaded, self.config, self.metrics[loaded.source.name], on_hopeless=self._give_up)
         if self._machine.phase is WorkerPhase.LOADING:
             self._machine.enter(WorkerPhase.READY)
+            self.first_loaded.set()
             self._fail_if_hopeless()
         return model
 

@@ -17,6 +17,7 @@ from inference_protocol.messages import (
     CONFIG_VARIABLE,
     GRPC_PORT,
     HTTP_PORT,
+    STARTED_PATH,
     VOLUME_ROOT,
     ModelSource,
     WorkerConfig,
@@ -26,6 +27,8 @@ from inference_protocol.messages import (
 Manifest = dict[str, Any]
 
 _PROBE_SECONDS = 5
+# Together a day.
+_STARTUP_SECONDS, _STARTUP_TRIES = 300, 288
 # Distroless's nonroot: any number works, one that volumes can be prepared for is kinder.
 USER = 65532
 
@@ -202,10 +205,18 @@ def _container(
         "env": _environment(job, config, template, settings),
         "ports": [{"name": "http", "containerPort": HTTP_PORT}, {"name": "grpc", "containerPort": GRPC_PORT}],
         "resources": {"requests": resources.requests, "limits": resources.limits},
+        "startupProbe": {
+            # One question, which is answered when the model is loaded. Each "not yet" would be a warning event, and a pause.
+            "httpGet": {"path": STARTED_PATH, "port": "http"},
+            # The worker listens a tenth of a second after its start: an earlier probe only makes a warning event.
+            "initialDelaySeconds": 1,
+            "periodSeconds": 1,
+            "timeoutSeconds": _STARTUP_SECONDS,
+            # A large model over a slow line takes hours. What hangs is ended by the job's own deadline, or its author.
+            "failureThreshold": _STARTUP_TRIES,
+        },
         "readinessProbe": {
             "httpGet": {"path": "/v2/health/ready", "port": "http"},
-            # Python and the runtime take a second to start: an earlier probe only makes a warning event.
-            "initialDelaySeconds": 1,
             "periodSeconds": 1,
             # The first "not ready" counts. A worker that has more to do than its CPU can is slow to say anything, and still serves.
             "failureThreshold": 1,

@@ -17,6 +17,7 @@ from inference_operator.state.objects import Job, Model
 from inference_operator.state.parse_pods import parse_pod
 from inference_operator.workers.actions import CreatePod
 from inference_protocol.messages import CONFIG_VARIABLE, Quantization, WorkerConfig
+from inference_worker.serve.routes import _HELD_SECONDS
 from tests.builders import DIGEST, GPU, SETTINGS, a_job, a_model, a_version, observed, placed_on
 from tests.unit.scheduling.support import decide, wanted
 
@@ -322,3 +323,12 @@ def test_the_jobs_own_resources_are_counted_alike() -> None:
     manifest = action.manifest | {"metadata": {**action.manifest["metadata"], "uid": "u"}}
 
     assert parse_pod(manifest).requests == action.assumed.requests
+
+
+def test_a_worker_is_asked_once_whether_it_has_started_and_may_take_a_day_to_load() -> None:
+    """Asked each second, it would have to say "not yet" each second, and each of these is an event of type Warning."""
+    probe = container_of(pod_of(a_job(serve=True)))["startupProbe"]
+
+    assert probe["httpGet"] == {"path": "/v2/health/started", "port": "http"}
+    assert probe["timeoutSeconds"] > _HELD_SECONDS, "the worker answers first"
+    assert probe["timeoutSeconds"] * probe["failureThreshold"] >= 24 * 3600

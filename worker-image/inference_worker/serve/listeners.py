@@ -1,10 +1,12 @@
 """The ports that the worker listens on, and how they are left in peace."""
 
 import asyncio
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from inference_protocol.messages import GRPC_PORT, HTTP_PORT
+from inference_worker.early import ADDRESS_VARIABLE, ALL_ADDRESSES, BACKLOG, HTTP_PORT_VARIABLE
 from inference_worker.serve.connections import Connections
 from inference_worker.serve.grpc import GrpcService
 from inference_worker.serve.http import HttpProtocol
@@ -14,24 +16,28 @@ from inference_worker.serve.routes import Routes
 from inference_worker.worker_state import WorkerState
 
 _SWEEP_SECONDS = 15.0
-_ALL_ADDRESSES = "0.0.0.0"  # noqa: S104
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """TCP ports, 0 for any free one, and the address that they are on: all of the pod's unless said otherwise."""
+    """TCP ports, 0 for any free one, and the address that they are on: all of the pod's unless said otherwise.
+
+    `opened` is the HTTP port where it is open already.
+    """
 
     http: int = HTTP_PORT
     grpc: int = GRPC_PORT
-    address: str = _ALL_ADDRESSES
+    address: str = ALL_ADDRESSES
+    opened: socket.socket | None = None
 
     @staticmethod
-    def of(environment: Mapping[str, str]) -> "Ports":
+    def of(environment: Mapping[str, str], *, opened: socket.socket | None = None) -> "Ports":
         """As the environment says, else the usual ones."""
         return Ports(
-            int(environment.get("INFERENCE_HTTP_PORT", HTTP_PORT)),
+            int(environment.get(HTTP_PORT_VARIABLE, HTTP_PORT)),
             int(environment.get("INFERENCE_GRPC_PORT", GRPC_PORT)),
-            environment.get("INFERENCE_ADDRESS", _ALL_ADDRESSES),
+            environment.get(ADDRESS_VARIABLE, ALL_ADDRESSES),
+            opened,
         )
 
 
@@ -67,6 +73,10 @@ async def listen(state: WorkerState, inference: Inference, ports: Ports) -> List
     """Open both ports."""
     routes, service, connections = Routes(state, inference), GrpcService(state, inference), Connections()
     loop = asyncio.get_running_loop()
-    http = await loop.create_server(lambda: HttpProtocol(routes.handle, connections), ports.address, ports.http, backlog=4096)
-    grpc = await loop.create_server(lambda: Http2Protocol(service.handle, connections), ports.address, ports.grpc, backlog=4096)
+    of_http, of_grpc = lambda: HttpProtocol(routes.handle, connections), lambda: Http2Protocol(service.handle, connections)
+    if ports.opened is not None:
+        http = await loop.create_server(of_http, sock=ports.opened, backlog=BACKLOG)
+    else:
+        http = await loop.create_server(of_http, ports.address, ports.http, backlog=BACKLOG)
+    grpc = await loop.create_server(of_grpc, ports.address, ports.grpc, backlog=BACKLOG)
     return Listeners([http, grpc], connections)

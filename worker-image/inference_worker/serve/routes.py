@@ -4,13 +4,13 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 
 import orjson
 from prometheus_client import exposition
 
-from inference_protocol.messages import TASK_STOP_PATH, TASK_WAIT_PATH, TASKS_PATH, TELEMETRY_PATH, encode
+from inference_protocol.messages import STARTED_PATH, TASK_STOP_PATH, TASK_WAIT_PATH, TASKS_PATH, TELEMETRY_PATH, encode
 from inference_worker import metrics
 from inference_worker.batching.ticket import Timing
 from inference_worker.engines.engine import Tensors
@@ -31,6 +31,8 @@ _NOT_READY = Response(HTTPStatus.SERVICE_UNAVAILABLE)
 _HEADER = codec.HEADER.lower()
 # Taking so much JSON or so many strings apart takes milliseconds, which probes and other callers should not wait for.
 _LARGE_BYTES = 64 << 10
+# Shorter than the probe waits, so that it hears a "not yet".
+_HELD_SECONDS = 290.0
 CLIENT_GONE = 499
 """How a request is counted whose caller left before the answer (nginx's number for it)."""
 
@@ -51,6 +53,7 @@ class Routes:
             TELEMETRY_PATH: lambda: Response(HTTPStatus.OK, encode(state.telemetry())),
             "/metrics": _metrics,
         }
+        self._held: dict[str, Callable[[Request], None]] = {STARTED_PATH: lambda request: self._spawn(self._started(request))}
         self._post: dict[str, Callable[[Request], None]] = {
             "/v2/repository/index": self._index,
             TASKS_PATH: lambda request: self._told(request, lambda: orders.order(state, request)),
@@ -84,6 +87,8 @@ class Routes:
                 post(request)
             else:
                 request.reply(_error(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.path} wants POST"))
+        elif (held := self._held.get(request.path)) is not None:
+            held(request)
         elif (get := self._get.get(request.path)) is None:
             known = ", ".join(self._state.repository.entries)
             request.reply(_error(HTTPStatus.NOT_FOUND, f"nothing at {request.path[:200]}; this worker serves {known}"))
@@ -174,6 +179,12 @@ class Routes:
             request.on_abandoned = abandoned
 
     # models
+
+    async def _started(self, request: Request) -> None:
+        """Answer a startup probe when the model is loaded: one question, no refusals, and no pause until the next."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._state.first_loaded.wait(), _HELD_SECONDS)
+        request.reply(_OK if self._state.loaded else _NOT_READY)
 
     def _ready(self, name: str) -> bool:
         return self._state.repository.get(name) is not None and self._state.stuck is None and not self._state.draining
