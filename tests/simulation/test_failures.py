@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.simulation.api import fails_once, no_pods
+from inference_operator.errors import RefusedError
+from tests.simulation.api import At, Raw, fails_once, no_pods
 from tests.simulation.cluster import Script
 from tests.simulation.world import World, writes_of
 
@@ -49,6 +50,46 @@ def test_a_job_that_is_disrupted_goes_on_and_has_not_failed() -> None:
 
     assert world.status("moved")["phase"] == "Succeeded"
     assert (world.status("moved")["attempts"], world.status("moved").get("failedAttempts")) == (3, 0)
+
+
+# Pods that are invalid.
+
+
+def invalid_pods(at: At, body: Raw) -> None:
+    if at.plural == "pods":
+        raise RefusedError(422, "Invalid", f'Pod "{at.name}" is invalid: spec.containers[0].resources.requests: Invalid value: "2"')
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Serving"])
+def test_an_invalid_pod_stalls_its_job_until_the_spec_changes(phase: str) -> None:
+    world = World(scripts={"held": Script(work=5.0)})
+    world.node("cpu-1")
+    world.model(seconds={"cpu": 30.0})
+    world.api.admission.append(invalid_pods)
+    world.job("held", batch=phase == "Succeeded")
+    stalled: list[object] = []
+    tries: list[int] = []
+    world.at(200.0, lambda: stalled.extend(c["reason"] for c in world.status("held")["conditions"] if c["type"] == "Stalled"))
+    world.at(200.0, lambda: tries.append(world.api.requests["create", "pods"]))
+    world.at(210.0, world.api.admission.clear)
+    world.change("held", at=211.0, resources={"requests": {"cpu": "1"}})
+    world.run(until=240)
+
+    assert (stalled, tries) == (["PodInvalid"], [1])
+    assert world.status("held")["phase"] == phase
+    assert sum("warning PodInvalid" in line for line in world.trace.lines) == 1
+
+
+def test_what_is_mended_elsewhere_is_tried_again_within_minutes() -> None:
+    world = World(scripts={"held": Script(work=5.0)})
+    world.node("cpu-1")
+    world.model(seconds={"cpu": 30.0})
+    world.api.admission.append(invalid_pods)
+    world.at(20.0, world.api.admission.clear)
+    world.job("held")
+    world.run(until=330)
+
+    assert world.status("held")["phase"] == "Succeeded"
 
 
 # Quotas.

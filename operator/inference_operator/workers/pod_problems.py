@@ -3,6 +3,7 @@
 from inference_operator.api.conditions import Reason
 from inference_operator.state.objects import Pod
 from inference_operator.state.observed import Observed
+from inference_operator.state.volumes import deleting
 from inference_operator.workers import triton
 
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable"})
@@ -28,7 +29,14 @@ def problem_of(pod: Pod) -> tuple[Reason, str] | None:
 
 
 def out_of_reach(observed: Observed) -> str:
-    """What to add to a message while workers of the job's own are on nodes that nobody reaches; empty otherwise."""
+    """What to add to a message while workers lose what they need: nodes that nobody reaches, claims that are being deleted."""
     lost = (pod for pod in observed.pods if pod.uid in observed.lost and not pod.terminal)
     nodes = sorted({pod.node or "" for pod in lost})
-    return "".join(f"; node {node} is out of reach" for node in nodes)
+    mounted = {claim for pod in observed.live for claim in pod.claims}
+    claims = sorted(claim for claim in mounted if deleting((claim,), observed.claims))
+    return "".join(
+        (
+            *(f"; node {node} is out of reach" for node in nodes),
+            *(f"; claim {claim} is being deleted, so no further worker can mount it" for claim in claims),
+        )
+    )

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from inference_operator.api.conditions import ConditionType, find
 from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, InferenceJobStatus
 from inference_operator.jobs.plan import plan
 from inference_operator.jobs.state import ServiceState, job_state
 from inference_operator.state.objects import Job, Pod, PodPhase
 from inference_operator.state.volumes import Claim
-from inference_operator.workers.actions import DeletePod
+from inference_operator.workers.actions import DeletePod, WriteStatus
 from tests.builders import NOW, SETTINGS, a_job, a_pod, a_report, no_room, observed
 from tests.unit.jobs.situation import ended
 
@@ -62,3 +63,16 @@ def test_a_roll_out_on_a_claim_of_one_pod_ends_however_many_workers_are_asked_fo
     actions = plan(seen, state, no_room(state.request), SETTINGS, NOW).actions
 
     assert (old.uid in [action.uid for action in actions if isinstance(action, DeletePod)]) is makes_room
+
+
+@pytest.mark.parametrize(("claims", "told"), [(LEAVING, True), (STAYING, False)])
+@pytest.mark.parametrize("job", [a_job(items=10), a_job(serve=True)], ids=["batch", "service"])
+def test_a_claim_that_is_deleted_under_a_worker_is_told_while_it_runs_on(job: Job, claims: dict[str, Claim], told: object) -> None:
+    pod = replace(a_pod(job), claims=("data",))
+    seen = observed(job, pod, claims=claims)
+    actions = plan(seen, job_state(seen, SETTINGS, NOW), None, SETTINGS, NOW).actions
+    (status,) = [action.status for action in actions if isinstance(action, WriteStatus)]
+    ready = find(status.conditions, ConditionType.READY)
+
+    assert ready is not None and ("; claim data is being deleted, so no further" in ready.message) is told
+    assert not any(isinstance(action, DeletePod) for action in actions)
