@@ -4,6 +4,7 @@ import heapq
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 
 from inference_operator.scheduling import filters
@@ -65,10 +66,14 @@ class NodeCapacity:
             for node in sorted(nodes, key=lambda n: n.name)
         }
         self._fitting: dict[PodRequirements, _Fitting] = {}
-        pods = tuple(pods)
-        self._claims = ClaimsInUse(pods, {name: node_info.node for name, node_info in self.infos.items()})
-        for pod in pods:
+        self._pods = tuple(pods)
+        for pod in self._pods:
             self._count(pod)
+
+    @cached_property
+    def _claims(self) -> ClaimsInUse:
+        """Made when somebody asks: most passes have no work on a claim that not all can mount."""
+        return ClaimsInUse(self._pods, {name: node_info.node for name, node_info in self.infos.items()})
 
     def _count(self, pod: Pod) -> None:
         if pod.terminal:
