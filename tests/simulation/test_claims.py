@@ -6,13 +6,13 @@ from tests.simulation.cluster import Script
 from tests.simulation.world import World
 
 
-def with_claim(mode: str, *, cpu: int = 4) -> World:
+def with_claim(mode: str, *, cpu: int = 4, pool: Raw | None = None) -> World:
     world = World(scripts={name: Script(work=10.0) for name in ("one", "two", "three")})
     for node in ("cpu-1", "cpu-2"):
         world.node(node, cpu=cpu)
     claim: Raw = {"metadata": {"name": "data"}, "spec": {"accessModes": [mode]}, "status": {"accessModes": [mode]}}
     world.at(0.0, lambda: world.api.put(At("persistentvolumeclaims", "default", "data"), claim))
-    world.model(seconds={"cpu": 30.0})
+    world.model(seconds={"cpu": 30.0}, pool=pool)
     return world
 
 
@@ -33,6 +33,20 @@ def test_the_workers_of_a_service_share_the_node_of_their_disk() -> None:
     assert len(nodes_of(world, "web")) == 1
 
 
+def test_the_warm_workers_of_a_pool_share_the_node_of_their_disk_and_one_of_one_pod_is_alone() -> None:
+    shared, alone = (
+        with_claim("ReadWriteOnce", pool={"min": 3, "max": 3}),
+        with_claim("ReadWriteOncePod", pool={"min": 2, "max": 2}),
+    )
+    for world in (shared, alone):
+        world.run(until=30)
+
+    assert (len(shared.answering("pool-m")), len(nodes_of(shared, "pool-m"))) == (3, 1)
+    assert len(alone.answering("pool-m")) == 1
+    (ready,) = alone.model_status()["warmPool"]["conditions"]
+    assert "claim data with ReadWriteOncePod access mode" in ready["message"]
+
+
 def test_batches_on_one_disk_share_its_node_while_they_run() -> None:
     world = with_claim("ReadWriteOnce")
     for name in ("one", "two", "three"):
@@ -46,8 +60,8 @@ def test_batches_on_one_disk_share_its_node_while_they_run() -> None:
     assert {world.status(name)["phase"] for name in ("one", "two", "three")} == {"Succeeded"}
 
 
-def rolled_out(mode: str, **how: int) -> World:
-    world = with_claim(mode, **how)
+def rolled_out(mode: str, *, cpu: int = 4) -> World:
+    world = with_claim(mode, cpu=cpu)
     world.job("web", batch=False, model="pvc://data/m.onnx", resources={"requests": {"cpu": "3"}})
     world.change("web", at=20, template={"env": [{"name": "A", "value": "b"}]})
     return world.run(until=80)

@@ -34,6 +34,10 @@ class ClaimsInUse:
             for claim in pod.claims:
                 self._add(Key(pod.key.namespace, claim), node, pod.key.name)
 
+    def concern(self, requirements: PodRequirements) -> bool:
+        """Whether anybody uses a claim that a pod with these requirements mounts."""
+        return any(claim in self._users for claim, _ in requirements.claims)
+
     def conflict(self, requirements: PodRequirements, node: str) -> str | None:
         """Why a pod with these requirements can't mount its claims on a node, in kube-scheduler's phrases; None when it can."""
         for claim, access in requirements.claims:

@@ -3,7 +3,7 @@
 import heapq
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 
@@ -11,7 +11,7 @@ from inference_operator.scheduling import filters
 from inference_operator.scheduling.claims import ClaimsInUse
 from inference_operator.scheduling.requirements import PodRequirements
 from inference_operator.scheduling.types import Usage
-from inference_operator.state.objects import Node, Pod
+from inference_operator.state.objects import Key, Node, Pod
 from inference_operator.state.resources import shortage, subtract
 from inference_operator.state.topology import ZONE_LABEL
 from inference_operator.state.volumes import Access
@@ -53,8 +53,8 @@ class _Fitting:
 
     fit: list[NodeInfo]
     unfit: list[tuple[str, str]]
+    heap: list[_Entry]
     claimed: bool = False
-    heap: list[_Entry] = field(default_factory=list)
 
 
 class NodeCapacity:
@@ -66,6 +66,10 @@ class NodeCapacity:
             for node in sorted(nodes, key=lambda n: n.name)
         }
         self._fitting: dict[PodRequirements, _Fitting] = {}
+        # The requirements that were looked up, by the claims that they mount.
+        self._mounting: dict[Key, list[PodRequirements]] = {}
+        # Counted openings, by requirements and limit, until something is taken.
+        self._openings: dict[tuple[PodRequirements, int], int] = {}
         self._pods = tuple(pods)
         for pod in self._pods:
             self._count(pod)
@@ -123,10 +127,17 @@ class NodeCapacity:
 
     def openings(self, requirements: PodRequirements, limit: int) -> int:
         """How many workers with these requirements have room now; counted up to a limit."""
-        wanted = [(name, amount) for name, amount in requirements.amounts if amount]
-        count = 0
         if any(access is Access.ONE_POD for _, access in requirements.claims):
             limit = min(limit, 1)
+        requirements = self.alike(requirements)
+        found = self._openings.get((requirements, limit))
+        if found is None:
+            found = self._openings[requirements, limit] = self._count_openings(requirements, limit)
+        return found
+
+    def _count_openings(self, requirements: PodRequirements, limit: int) -> int:
+        wanted = [(name, amount) for name, amount in requirements.amounts if amount]
+        count = 0
         for node_info in self._look(requirements).fit:
             room, free = limit - count, node_info.free
             for name, amount in wanted:
@@ -136,14 +147,21 @@ class NodeCapacity:
                 break
         return count
 
+    def alike(self, requirements: PodRequirements) -> PodRequirements:
+        """Requirements that fit the same nodes now: those without claims, while nobody uses the claims."""
+        if requirements.unclaimed is None or self._claims.concern(requirements):
+            return requirements
+        return requirements.unclaimed
+
     def take(self, node_info: NodeInfo, requirements: PodRequirements) -> None:
         """Use up what a worker with these requirements takes."""
         subtract(node_info.free, requirements.amounts)
         node_info.taken += 1
+        self._openings.clear()
         if requirements.claims and (news := self._claims.take(requirements, node_info.node.name)):
             # Others that mount these claims can go to fewer nodes now, or to none.
-            for other in [known for known in self._fitting if any(claim in news for claim, _ in known.claims)]:
-                del self._fitting[other]
+            for other in [one for claim in news for one in self._mounting.pop(claim, ())]:
+                self._fitting.pop(other, None)
 
     def fit(self, requirements: PodRequirements) -> list[NodeInfo]:
         """Nodes that could hold such a pod when empty."""
@@ -159,28 +177,40 @@ class NodeCapacity:
 
     def _look(self, requirements: PodRequirements) -> _Fitting:
         found = self._fitting.get(requirements)
-        if found is not None:
-            return found
+        if found is None:
+            made = self._fit if requirements.unclaimed is None else self._fit_beside_users
+            found = self._fitting[requirements] = made(requirements)
+            for claim, _ in requirements.claims:
+                self._mounting.setdefault(claim, []).append(requirements)
+        return found
+
+    def _fit(self, requirements: PodRequirements) -> _Fitting:
         reasons = [(node_info, filters.unfit(node_info.node, requirements)) for node_info in self.infos.values()]
-        claimed = False
-        if requirements.claims:
-            conflicts = {
-                node_info.node.name: conflict
-                for node_info, why in reasons
-                if why is None and (conflict := self._claims.conflict(requirements, node_info.node.name)) is not None
-            }
-            claimed = bool(conflicts)
-            reasons = [(node_info, conflicts.get(node_info.node.name, why)) for node_info, why in reasons]
-        fitting = _Fitting(
-            fit=[node_info for node_info, why in reasons if why is None],
-            unfit=[(node_info.node.name, why) for node_info, why in reasons if why is not None],
-            claimed=claimed,
-        )
-        open_ = (node_info for node_info in fitting.fit if shortage(requirements.amounts, node_info.free) is None)
-        fitting.heap = [(s.pressure(requirements), s.usage.busy, s.node.name, s.taken, s) for s in open_]
-        heapq.heapify(fitting.heap)
-        self._fitting[requirements] = fitting
-        return fitting
+        fit = [node_info for node_info, why in reasons if why is None]
+        unfit = [(node_info.node.name, why) for node_info, why in reasons if why is not None]
+        return _Fitting(fit, unfit, self._heap(fit, requirements))
+
+    def _fit_beside_users(self, requirements: PodRequirements) -> _Fitting:
+        """What fits beside those who use the claims. While nobody does, that is what fits without them: they share one look."""
+        assert requirements.unclaimed is not None
+        plain = self._look(requirements.unclaimed)
+        if self.alike(requirements) is not requirements:
+            return plain
+        fit, unfit = [], list(plain.unfit)
+        for node_info in plain.fit:
+            why = self._claims.conflict(requirements, node_info.node.name)
+            if why is None:
+                fit.append(node_info)
+            else:
+                unfit.append((node_info.node.name, why))
+        return _Fitting(fit, unfit, self._heap(fit, requirements), claimed=len(fit) < len(plain.fit))
+
+    @staticmethod
+    def _heap(fit: Iterable[NodeInfo], requirements: PodRequirements) -> list[_Entry]:
+        open_ = (node_info for node_info in fit if shortage(requirements.amounts, node_info.free) is None)
+        heap = [(s.pressure(requirements), s.usage.busy, s.node.name, s.taken, s) for s in open_]
+        heapq.heapify(heap)
+        return heap
 
 
 def _zone(node: Node) -> str:

@@ -80,6 +80,7 @@ class PendingReasons:
 
     def _rejected(self, requirements: PodRequirements) -> str:
         """How many nodes can't take such a pod, by reason."""
+        requirements = self._capacity.alike(requirements)
         found = self._rejections.get(requirements)
         if found is None:
             # A thousand nodes are as full as one another in a few ways: each is put into words once.

@@ -33,6 +33,8 @@ class PodRequirements:
     volumes: tuple[tuple[str, Terms], ...] = ()
     # Claims that not all may mount at a time.
     claims: tuple[tuple[Key, Access], ...] = ()
+    # The same without those claims, where there are any: as long as nobody uses them, the same nodes fit.
+    unclaimed: "PodRequirements | None" = field(default=None, repr=False)
     # The amounts by name.
     wants: Mapping[str, int] = field(init=False, repr=False)
 
@@ -54,5 +56,6 @@ def pod_requirements(
     what = (amounts, node_selector, tolerations, volumes, claims)
     found = _interned.get(what)
     if found is None:
-        found = _interned[what] = PodRequirements(*what)
+        unclaimed = pod_requirements(amounts, node_selector, tolerations, volumes) if claims else None
+        found = _interned[what] = PodRequirements(*what, unclaimed)
     return found
