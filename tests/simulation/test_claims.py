@@ -85,6 +85,18 @@ def test_a_roll_out_on_a_disk_with_room_for_both_keeps_answering() -> None:
     assert (world.created("web"), len(nodes_of(world, "web"))) == (2, 1)
 
 
+def test_a_roll_out_ends_where_the_disks_node_has_room_for_fewer_than_are_wanted() -> None:
+    """Nobody made room while a worker was missing, so the old revision stayed for ever."""
+    world = with_claim("ReadWriteOnce", cpu=7)
+    world.job("web", batch=False, model="pvc://data/m.onnx", replicas=3, resources={"requests": {"cpu": "3"}})
+    world.watch_answering("web", since=15)
+    world.change("web", at=20, template={"env": [{"name": "A", "value": "b"}]})
+    world.run(until=120)
+
+    assert (world.created("web"), len(world.answering("web")), len(revisions_of(world, "web"))) == (4, 2, 1)
+    assert world.least_answering["web"] == 1
+
+
 def test_a_roll_out_on_a_claim_of_one_pod_takes_the_old_worker_away_first() -> None:
     world = rolled_out("ReadWriteOncePod", cpu=8)
 

@@ -28,6 +28,8 @@ class Replicas:
     next_number: int
     # Workers that can be there at a time: their claims may say one.
     most: int | None = None
+    # Workers that were told to go and still hold their places.
+    leaving: int = 0
 
     @property
     def ready(self) -> tuple[Pod, ...]:
@@ -46,10 +48,15 @@ class Replicas:
 
     @property
     def may_make_room(self) -> bool:
-        """Whether an old worker may go before its successor has a place: one at a time, and only while all others answer."""
+        """Whether an old worker may go before its successor has a place: one at a time, and only while all others answer.
+
+        Where there is room for fewer than are wanted, the last one that answers stays.
+        """
         full = self.wanted if self.most is None else min(self.wanted, self.most)
-        complete = len(self.current) + len(self.stale) >= full and len(self.ready) == len(self.current)
-        return bool(self.missing and self.stale and complete and not self.superfluous)
+        complete = len(self.current) + len(self.stale) >= full
+        spare = len(self.serving) > 1 and not self.leaving and self.fault is None
+        settled = len(self.ready) == len(self.current) and not self.superfluous
+        return bool(self.missing and self.stale and settled and (complete or spare))
 
     @property
     def superfluous(self) -> tuple[Pod, ...]:
@@ -88,6 +95,7 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
         retry=_retry(last[0], fault, observed, settings, now) if fault is not None and last is not None else None,
         next_number=max([pod.number for pod in pods] + [observed.job.status.attempts]) + 1,
         most=1 if resolved.one_pod else None,
+        leaving=sum(pod.deleting and not pod.terminal and pod.uid not in observed.lost for pod in pods),
     )
 
 

@@ -97,7 +97,7 @@ def _actions(
             number = state.next_number + offset
             actions.append(create_worker(resolved, given, why, number=number, settings=settings, now=now))
     actions.extend(DeletePod(pod.key, pod.uid, "not wanted any more") for pod in state.superfluous)
-    if decision is not None and decision.pending is not None and not decision.assignments and state.may_make_room:
+    if _waits_for_room(decision) and state.may_make_room:
         # A roll-out needs room beside the old workers; where there is none, one of them makes room.
         oldest = state.stale[0]
         actions.append(DeletePod(oldest.key, oldest.uid, "makes room for its successor: no node has room for both"))
@@ -111,6 +111,12 @@ def _actions(
         cause = f"its worker has ended, and {', '.join(newest.lingering)} holds the place"
         actions.append(DeletePod(newest.key, newest.uid, cause))
     return (*actions, *_learned(observed, service, now))
+
+
+def _waits_for_room(decision: Decision | None) -> bool:
+    """Whether no worker has a place for now. What fits no node, even an empty one, gains nothing by an old worker's end."""
+    pending = decision.pending if decision is not None and not decision.assignments else None
+    return pending is not None and pending.reason is Reason.NO_FREE_CAPACITY
 
 
 def _learned(observed: Observed, service: ServiceState, now: datetime) -> tuple[Action, ...]:

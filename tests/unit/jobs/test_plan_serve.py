@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from inference_operator.api.conditions import Reason
 from inference_operator.api.job import DeadlinePolicy, Serve
 from inference_operator.api.job_status import InferenceJobStatus, LatencyStatus, ModelStatus
 from inference_operator.state.objects import PodPhase
@@ -92,6 +93,31 @@ def test_a_service_that_answered_once_is_ready_while_a_worker_answers() -> None:
 
     ready = next(c for c in seen.job.status.conditions if c.type == "Ready")
     assert (ready.status, ready.reason) == ("True", "Serving") and ready.message.startswith("1/2 workers answer")
+
+
+THREE = a_job(serve=True, replicas=3, status=LOOKED)
+
+
+def test_a_roll_out_ends_where_there_is_room_for_fewer_than_are_wanted() -> None:
+    old = a_pod(THREE, 1, revision="old"), a_pod(THREE, 2, revision="old")
+
+    assert deleted(observed(THREE, *old)) == [1]
+    assert deleted(observed(THREE, replace(old[0], deleting=True), old[1])) == [], "one at a time"
+    assert deleted(observed(THREE, old[1])) == [], "the last one that answers stays"
+    assert deleted(observed(THREE, old[1], a_pod(THREE, 3))) == [2]
+
+
+def test_a_broken_new_revision_takes_no_old_worker_where_room_is_short() -> None:
+    broken = a_pod(THREE, 3, phase=FAILED, report=a_report("Failed"), ended_ago=1)
+
+    assert deleted(observed(THREE, a_pod(THREE, 1, revision="old"), a_pod(THREE, 2, revision="old"), broken)) == []
+
+
+def test_a_roll_out_that_fits_no_node_leaves_the_old_workers() -> None:
+    seen = observed(TWO, a_pod(TWO, 1, revision="old"), a_pod(TWO, 2, revision="old"))
+    actions = decide(seen, full(Reason.NO_NODE_FITS)).actions
+
+    assert not any(isinstance(action, DeletePod) for action in actions)
 
 
 # Before the scheduler has answered.
