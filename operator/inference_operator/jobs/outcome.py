@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from inference_operator.api.conditions import AnyReason, ConditionType, Reason, Truth, UndatedCondition
-from inference_operator.api.job_status import AttemptOutcome, InferenceJobStatus, ModelStatus, Phase
+from inference_operator.api.job_status import AttemptOutcome, InferenceJobStatus, Phase
 from inference_operator.api.schema import rfc3339
 from inference_operator.jobs.status import deadline_look, deadline_status
 from inference_operator.state.observed import Observed

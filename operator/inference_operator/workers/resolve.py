@@ -20,7 +20,7 @@ from inference_operator.workers import backend as backends
 from inference_operator.workers.backend import BackendChoice
 from inference_operator.workers.claims import claims
 from inference_operator.workers.devices import device_fault
-from inference_operator.workers.options import classes, mounts_of, options
+from inference_operator.workers.options import mounts_of, options
 from inference_operator.workers.source import begun_with, model_source, pinned_version
 from inference_operator.workers.template_hash import Revisions, service_revisions, task_revisions
 from inference_protocol.messages import ModelSource

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import permutations
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,11 @@ from tests.process import models
 from tests.process.models import FLOAT, INT64, tensor
 from tests.unit.worker.conftest import STEADY
 from tests.unit.worker.scripted_engines import Formula, spec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from inference_worker.engines.engine import TensorSpec
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
 WIDTH = 6
@@ -55,7 +61,7 @@ BY_HAND = models.model(
     ],
     [tensor("x", FLOAT, ["N", WIDTH])],
     [tensor("y", FLOAT, ["N", WIDTH])],
-    {"floor": np.float32(1e9)},
+    {"floor": np.array(1e9, np.float32)},
 )
 WITHIN = models.model(
     [helper.make_node("ReduceMax", ["x"], ["largest"], keepdims=1, axes=[1]), helper.make_node("Sub", ["x", "largest"], ["y"])],
@@ -125,7 +131,8 @@ def test_what_short_and_small_rows_do_not_show_longer_and_wider_ones_do(mixing: 
 
 # where the rows are
 
-WHERE = {
+Tensors = list[tuple[str, list[int | str | None]]]
+WHERE: dict[str, tuple[Tensors, Tensors, dict[str, int | None] | None]] = {
     "time first, the rows second": ([("x", ["T", "batch", 3])], [("y", ["batch", 3])], {"x": 1}),
     "a state on the second axis": ([("x", ["N", 4]), ("h", [2, "N", 8])], [("y", ["N", 4])], {"x": 0, "h": 1}),
     "no names at all": ([("x", [None, None]), ("h", [2, None, 8])], [("y", [None, 1])], {"x": 0, "h": 1}),
@@ -146,7 +153,7 @@ def test_the_likeliest_axis_comes_first(case: str) -> None:
     assert ({each.name: each.batch_axis for each in found[0]} if found else None) == expected
 
 
-def _named(name: str, shape: list[int | str | None]):  # type: ignore[no-untyped-def]
+def _named(name: str, shape: Sequence[int | str | None]) -> TensorSpec:
     sizes = tuple(size if isinstance(size, int) else None for size in shape)
     made = spec(name, sizes, None)
     return type(made)(
@@ -199,8 +206,9 @@ def test_a_state_on_another_axis_of_a_fixed_model_is_no_shared_input() -> None:
 
 # company
 
-_AXIS = ({"axis": 0}, {"axis": 1}, {"axis": -1})
-STEPS = st.one_of(
+Attributes = dict[str, Any]
+_AXIS: tuple[Attributes, ...] = ({"axis": 0}, {"axis": 1}, {"axis": -1})
+STEPS: st.SearchStrategy[tuple[str, Attributes]] = st.one_of(
     st.sampled_from(["Relu", "Neg", "Sigmoid", "Abs", "Sin"]).map(lambda op: (op, {})),
     st.tuples(st.sampled_from(["Softmax", "LogSoftmax", "LpNormalization", "Hardmax"]), st.sampled_from(_AXIS)),
     st.tuples(
@@ -211,18 +219,18 @@ STEPS = st.one_of(
 )
 
 
-def built(steps: list[tuple[str, dict[str, object]]]) -> bytes:
+def built(steps: list[tuple[str, Attributes]]) -> bytes:
     """x [N, 6] -> y [N, 6] through the steps; reductions are taken off what they reduce."""
     nodes, now = [], "x"
     random = np.random.default_rng(5)
-    weights: dict[str, np.ndarray] = {"wide": np.float32(50.0)}
+    weights: dict[str, np.ndarray] = {"wide": np.array(50.0, np.float32)}
     for number, (kind, attributes) in enumerate(steps):
         after = f"t{number}"
         if kind.startswith("Reduce"):
             nodes += [helper.make_node(kind, [now], [f"r{number}"], keepdims=1, **attributes)]
             nodes += [helper.make_node("Sub", [now, f"r{number}"], [after])]
         elif kind == "CumSum":
-            weights[f"a{number}"] = np.int64(attributes["axis"])
+            weights[f"a{number}"] = np.array(attributes["axis"], np.int64)
             nodes += [helper.make_node(kind, [now, f"a{number}"], [after])]
         elif kind == "DynamicQuantizeLinear":
             nodes += [helper.make_node(kind, [now], [f"q{number}", f"s{number}", f"z{number}"])]
@@ -241,7 +249,7 @@ def built(steps: list[tuple[str, dict[str, object]]]) -> bytes:
 
 @given(st.lists(STEPS, min_size=1, max_size=5), st.integers(0, 1000))
 @settings(STEADY, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
-def test_a_row_is_answered_as_in_the_company_of_its_own_copies(steps: list[tuple[str, dict[str, object]]], seed: int) -> None:
+def test_a_row_is_answered_as_in_the_company_of_its_own_copies(steps: list[tuple[str, Attributes]], seed: int) -> None:
     """Bit for bit in its place among equally many rows; by itself to rounding, which differs by the number of rows."""
     engine = real(built(steps))
     layout = warm_up(engine, 4).layout
@@ -263,7 +271,7 @@ def test_a_row_is_answered_as_in_the_company_of_its_own_copies(steps: list[tuple
 
 @pytest.mark.parametrize("kind", ["Softmax", "ReduceMax", "CumSum"])
 def test_models_that_stay_within_a_row_are_still_batched(kind: str) -> None:
-    attributes: dict[str, object] = {"axes": [1]} if kind == "ReduceMax" else {"axis": 1}
+    attributes: Attributes = {"axes": [1]} if kind == "ReduceMax" else {"axis": 1}
 
     assert layout_of(built([("MatMul", {}), (kind, attributes), ("Relu", {})])).joins
 

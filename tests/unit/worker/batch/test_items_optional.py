@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -40,7 +40,8 @@ def fed(items: Items) -> set[str]:
     "more", [{}, {"hidden": np.ones(2, np.float32)}, {"hidden": np.ones(2, np.float32), "bias": np.ones(3, np.float32)}]
 )
 def test_an_archive_may_leave_them_out(tmp_path: Path, more: dict[str, np.ndarray]) -> None:
-    np.savez(tmp_path / "in.npz", **{"in": ROW}, **more)
+    given: dict[str, Any] = {"in": ROW, **more}
+    np.savez(tmp_path / "in.npz", **given)
 
     assert fed(open_items(tmp_path / "in.npz", "auto", MODEL)) == {"in", *more}
 
@@ -96,7 +97,8 @@ def test_what_has_no_default_may_not_be_left_out(tmp_path: Path) -> None:
 
 
 def test_a_name_of_none_is_no_input_that_was_left_out(tmp_path: Path) -> None:
-    np.savez(tmp_path / "in.npz", **{"in": ROW}, hiden=np.ones(2, np.float32))
+    given: dict[str, Any] = {"in": ROW, "hiden": np.ones(2, np.float32)}
+    np.savez(tmp_path / "in.npz", **given)
 
     assert "hiden" in refusal(tmp_path / "in.npz", *MODEL)
 

@@ -44,7 +44,7 @@ def written(directory: Path, columns: dict[str, np.ndarray], form: str, *, step:
     return directory
 
 
-def all_rows(items: Items) -> dict[str, list[Any]]:
+def all_rows(items: Items) -> dict[str, Any]:
     return {name: array.tolist() for name, array in items.rows(0, len(items)).items()}
 
 

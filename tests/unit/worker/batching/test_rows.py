@@ -71,7 +71,7 @@ def test_padding_repeats_the_last_row_and_is_cut_off_again(axis: int, short: int
 
 def test_rows_that_disagree_are_named() -> None:
     with pytest.raises(ValueError, match="'b' has 3 rows where another has 2"):
-        Layout({"a": 0, "b": 1}, None).rows({"a": np.zeros((2, 1)), "b": np.zeros((1, 3))})
+        Layout({"a": 0, "b": 1}, {}).rows({"a": np.zeros((2, 1)), "b": np.zeros((1, 3))})
 
 
 def test_one_who_comes_alone_is_not_copied() -> None:
@@ -99,7 +99,7 @@ def test_shared_values_that_are_not_compared_go_alone(shared: np.ndarray) -> Non
 
 
 def test_a_model_that_does_not_batch_is_only_told_apart_by_shapes() -> None:
-    alone = layout_of((spec(), spec("rate", (), None)), None, "because")
+    alone = layout_of((spec(), spec("rate", (), None)), {}, "because")
 
     assert alone.why == "because"
     assert alone.bucket({"x": np.zeros((1, 2)), "rate": np.array(1.0)}, ()) == alone.bucket(
