@@ -169,6 +169,9 @@ class _Echo:
     def drain(self) -> None:
         pass
 
+    def resume(self) -> None:
+        pass
+
 
 def http2_frames(data: bytes) -> None:
     """Frames behind a good beginning: the connection answers or ends, and keeps no stream that it has ended."""

@@ -120,12 +120,6 @@ def test_twenty_megabytes_go_and_come(wide: Worker) -> None:
     client.close()
 
 
-def test_a_compressed_answer_may_be_asked_for_and_comes_plain(client: triton.InferenceServerClient) -> None:
-    assert client.infer("net", rows(1), response_compression_algorithm="gzip").as_numpy("same").tolist() == [[1, 2]]
-    with pytest.raises(InferenceServerException, match="Content-Encoding"):
-        client.infer("net", rows(1), request_compression_algorithm="gzip")
-
-
 async def test_the_asyncio_client_is_served(aio: triton_aio.InferenceServerClient) -> None:
     assert await aio.is_server_live() and await aio.is_server_ready() and await aio.is_model_ready("net")
     assert (await aio.get_model_metadata("net"))["name"] == (await aio.get_model_config("net"))["name"] == "net"

@@ -51,6 +51,9 @@ class Page:
     def drain(self) -> None:
         pass
 
+    def resume(self) -> None:
+        pass
+
 
 def handle(stream: Stream) -> None:
     stream.receiver = Page(stream)

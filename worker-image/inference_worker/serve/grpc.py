@@ -1,8 +1,7 @@
 """The worker's gRPC face: the Open Inference Protocol v2 and Triton's extensions of it."""
 
-import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -15,14 +14,17 @@ from inference_worker.errors import RequestError, WorkerError, unforeseen
 from inference_worker.model import Model
 from inference_worker.serve import documents, grpc_codec
 from inference_worker.serve.ask import Ask, bad
-from inference_worker.serve.grpc_calls import Call, Method, Reply, StreamCall
-from inference_worker.serve.grpc_headers import decompressor_of, is_grpc, timeout_of
+from inference_worker.serve.background import Background
+from inference_worker.serve.compression import Room
+from inference_worker.serve.grpc_calls import Call, Method, Reply
+from inference_worker.serve.grpc_compression import Compression
+from inference_worker.serve.grpc_headers import is_grpc, message_coding, timeout_of
 from inference_worker.serve.grpc_status import refusal
+from inference_worker.serve.grpc_streams import StreamCall, infer_message
 from inference_worker.serve.http2_frames import block
 from inference_worker.serve.http2_stream import Stream
-from inference_worker.serve.inference import Arrival, Inference
+from inference_worker.serve.inference import CLIENT_GONE, Arrival, Inference
 from inference_worker.serve.messages import SERVICE, ModelInferRequest, message
-from inference_worker.serve.routes import CLIENT_GONE
 from inference_worker.threads import parsed
 from inference_worker.worker_state import WorkerState
 
@@ -34,13 +36,18 @@ _LARGE_BYTES = 64 << 10
 class GrpcService:
     """The methods of the protocol's one service."""
 
-    def __init__(self, state: WorkerState, inference: Inference) -> None:
+    def __init__(self, state: WorkerState, inference: Inference, room: Room | None = None) -> None:
+        """`room` is shared with whoever else inflates bodies in this worker."""
         self._state = state
         self._inference = inference
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._room = room or Room()
+        self._background = Background()
         self._methods: dict[str, Method] = {
             f"/{SERVICE}/ModelInfer": self._infer,
             **{f"/{SERVICE}/{name}": self._small(name, work) for name, work in self._documents().items()},
+        }
+        self._streams: dict[str, Callable[[Stream, Arrival, Compression | None], Call]] = {
+            f"/{SERVICE}/ModelStreamInfer": lambda *opened: StreamCall(self.infer, *opened, told=infer_message),
         }
 
     def handle(self, stream: Stream) -> None:
@@ -56,11 +63,15 @@ class GrpcService:
 
     def _call(self, stream: Stream, headers: dict[str, str]) -> Call:
         arrival = Arrival(stream.arrived, timeout_of(headers.get("grpc-timeout")), headers.get("traceparent"))
-        decompress = decompressor_of(headers.get("grpc-encoding", "identity"))
+        coding = message_coding(headers.get("grpc-encoding", "identity"))
+        compression = None
+        if coding is not None:
+            answers = coding in headers.get("grpc-accept-encoding", "")
+            compression = Compression(coding, self._room, self._background, answers=answers)
         if (method := self._methods.get(headers[":path"])) is not None:
-            return Call(stream, method, arrival, decompress)
-        if headers[":path"] == f"/{SERVICE}/ModelStreamInfer":
-            return StreamCall(self.infer, stream, arrival, decompress)
+            return Call(stream, method, arrival, compression)
+        if (opened := self._streams.get(headers[":path"])) is not None:
+            return opened(stream, arrival, compression)
         raise RequestError(HTTPStatus.NOT_IMPLEMENTED, f"there is no method {headers[':path'][:200]}")
 
     def _infer(self, call: Call, payload: bytes) -> None:
@@ -148,7 +159,7 @@ class GrpcService:
             if cancel is not None:
                 cancel()
 
-        self._spawn(run())
+        self._background.spawn(run())
         return abandoned
 
     def _model(self, name: str, version: str) -> Model:
@@ -233,12 +244,7 @@ class GrpcService:
             else:
                 call.answer(done)
 
-        self._spawn(change())
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._background.spawn(change())
 
 
 def _refuse(model: Model, error: Exception, reply: Reply) -> None:

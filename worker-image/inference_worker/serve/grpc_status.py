@@ -5,6 +5,7 @@ from http import HTTPStatus
 from urllib.parse import quote
 
 from inference_worker.errors import RequestError
+from inference_worker.serve.compression import CODINGS
 from inference_worker.serve.http2_frames import block, literal
 
 _CODES = {
@@ -23,9 +24,12 @@ _MESSAGE_BYTES = 4096
 # All that may stand in a status message as it is: printable ASCII but the percent sign.
 _PLAIN = frozenset(chr(code) for code in range(0x20, 0x7F)) - {"%"}
 
-_HEADERS = (("content-type", "application/grpc"), ("grpc-accept-encoding", "identity,gzip,deflate"))
+_HEADERS = (("content-type", "application/grpc"), ("grpc-accept-encoding", ",".join(("identity", *CODINGS))))
 HEAD = block(200, _HEADERS)
 """The head of a call that is answered."""
+
+CODED_HEADS = {coding: block(200, [*_HEADERS, ("grpc-encoding", coding)]) for coding in CODINGS}
+"""The head of a call whose answers may be compressed, by how."""
 
 OK = b"\x00\x0bgrpc-status\x010"
 """The trailers of a call that went well."""

@@ -148,6 +148,8 @@ class HttpProtocol(asyncio.Protocol):
         self._parse(data)
         if fresh and self._taken == taken + 1 and self._latest is not None:
             self._connections.heads.remember(whole, self._latest)
+        # An idle connection holds no body.
+        self._latest = None
 
     def _parse(self, data: bytes) -> None:
         while True:

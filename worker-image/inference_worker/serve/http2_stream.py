@@ -54,6 +54,10 @@ class Receiver(Protocol):
         """The worker leaves: what is owed will be answered, and nothing else begun."""
         ...
 
+    def resume(self) -> None:
+        """All that was held back of the answers is on its way."""
+        ...
+
 
 class Stream:
     """One request and its answer."""
@@ -167,3 +171,5 @@ class Stream:
                 pending[0] = (body[room:], b"")
             else:
                 pending.popleft()
+        if self.held and self.receiver is not None:
+            self.receiver.resume()

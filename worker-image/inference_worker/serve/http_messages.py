@@ -1,5 +1,6 @@
 """Requests and responses of HTTP/1.1, their limits, and the refusals of those who break them."""
 
+import math
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Protocol
@@ -7,6 +8,8 @@ from typing import Protocol
 import httptools
 import msgspec
 import orjson
+
+from inference_worker.errors import RequestError
 
 BODY_LIMIT_BYTES = 64 << 20
 HEADER_LIMIT_BYTES = 64 << 10
@@ -29,7 +32,7 @@ class Caller(Protocol):
         ...
 
 
-class Request(msgspec.Struct, eq=False):
+class Request(msgspec.Struct, eq=False, weakref=True):
     """One request, whole, and the way back to its caller.
 
     `reply` is called once, now or later, from the event loop. `on_abandoned` is called when the caller leaves before that.
@@ -90,3 +93,14 @@ def path_of(target: bytes) -> str:
 def error_body(message: str) -> bytes:
     """The protocol's error object."""
     return orjson.dumps({"error": message})
+
+
+def refusal(error: RequestError) -> Response:
+    """The answer that a refused request gets, with when to ask again or which codings are taken."""
+    headers: tuple[tuple[str, str], ...] = ()
+    if error.status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
+        # Whole seconds are all that the header has; half a second of waiting is told as one.
+        headers = (("Retry-After", str(max(1, math.ceil(error.retry_after_seconds or 0)))),)
+    elif error.status is HTTPStatus.UNSUPPORTED_MEDIA_TYPE:
+        headers = (("Accept-Encoding", "gzip, deflate"),)
+    return Response(error.status, error_body(error.message), headers=headers)

@@ -18,6 +18,9 @@ from inference_worker.tracing import Span, Tracer
 
 log = logging.getLogger(__name__)
 
+CLIENT_GONE = 499
+"""How a request is counted whose caller left before the answer (nginx's number for it)."""
+
 Done = Callable[[Tensors | RequestError, Timing], None]
 
 

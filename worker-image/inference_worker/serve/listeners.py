@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from inference_protocol.messages import GRPC_PORT, HTTP_PORT
 from inference_worker.early import ADDRESS_VARIABLE, ALL_ADDRESSES, BACKLOG, HTTP_PORT_VARIABLE
+from inference_worker.serve.compression import Room
 from inference_worker.serve.connections import Connections
 from inference_worker.serve.grpc import GrpcService
 from inference_worker.serve.http import HttpProtocol
@@ -71,7 +72,8 @@ class Listeners:
 
 async def listen(state: WorkerState, inference: Inference, ports: Ports) -> Listeners:
     """Open both ports."""
-    routes, service, connections = Routes(state, inference), GrpcService(state, inference), Connections()
+    room, connections = Room(), Connections()
+    routes, service = Routes(state, inference, room), GrpcService(state, inference, room)
     loop = asyncio.get_running_loop()
     of_http, of_grpc = lambda: HttpProtocol(routes.handle, connections), lambda: Http2Protocol(service.handle, connections)
     if ports.opened is not None:

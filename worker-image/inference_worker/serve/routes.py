@@ -1,9 +1,7 @@
 """The worker's HTTP face: Open Inference Protocol v2, telemetry for the operator, metrics for Prometheus."""
 
 import asyncio
-import logging
-import math
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
 
@@ -12,38 +10,32 @@ from prometheus_client import exposition
 
 from inference_protocol.messages import STARTED_PATH, TASK_STOP_PATH, TASK_WAIT_PATH, TASKS_PATH, TELEMETRY_PATH, encode
 from inference_worker import metrics
-from inference_worker.batching.ticket import Timing
-from inference_worker.engines.engine import Tensors
-from inference_worker.errors import RequestError, WorkerError, unforeseen
+from inference_worker.errors import RequestError, WorkerError
 from inference_worker.model import Model
-from inference_worker.serve import codec, documents, orders
-from inference_worker.serve.ask import Ask, timeout_of_headers
-from inference_worker.serve.codec import Form
-from inference_worker.serve.http_messages import Request, Response, error_body
-from inference_worker.serve.inference import Arrival, Inference
-from inference_worker.threads import parsed
+from inference_worker.serve import documents, orders
+from inference_worker.serve.background import Background
+from inference_worker.serve.compression import Room
+from inference_worker.serve.http_bodies import CODING, Bodies
+from inference_worker.serve.http_inference import HttpInference
+from inference_worker.serve.http_messages import Request, Response, error_body, refusal
+from inference_worker.serve.inference import Inference
 from inference_worker.worker_state import WorkerState
-
-log = logging.getLogger(__name__)
 
 _OK = Response(HTTPStatus.OK)
 _NOT_READY = Response(HTTPStatus.SERVICE_UNAVAILABLE)
-_HEADER = codec.HEADER.lower()
-# Taking so much JSON or so many strings apart takes milliseconds, which probes and other callers should not wait for.
-_LARGE_BYTES = 64 << 10
 # Shorter than the probe waits, so that it hears a "not yet".
 _HELD_SECONDS = 290.0
-CLIENT_GONE = 499
-"""How a request is counted whose caller left before the answer (nginx's number for it)."""
 
 
 class Routes:
     """Answers requests from the worker's state. One instance a worker."""
 
-    def __init__(self, state: WorkerState, inference: Inference) -> None:
+    def __init__(self, state: WorkerState, inference: Inference, room: Room | None = None) -> None:
+        """`room` is shared with whoever else inflates bodies in this worker."""
         self._state = state
-        self._inference = inference
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = Background()
+        self._inference = HttpInference(state, inference, self._background)
+        self._bodies = Bodies(room or Room(), self._background)
         # Every path is known beforehand, so that routing is one look-up.
         self._infer: dict[str, str] = {}
         self._get: dict[str, Callable[[], Response]] = {
@@ -58,7 +50,7 @@ class Routes:
             "/v2/repository/index": self._index,
             TASKS_PATH: lambda request: self._told(request, lambda: orders.order(state, request)),
             TASK_STOP_PATH: lambda request: self._told(request, lambda: orders.stop(state, request)),
-            TASK_WAIT_PATH: lambda request: self._spawn(self._wait(request)),
+            TASK_WAIT_PATH: lambda request: self._background.spawn(self._wait(request)),
         }
         for name, entry in state.repository.entries.items():
             self._add_model(name, entry.source.version)
@@ -78,12 +70,17 @@ class Routes:
         """Answer one request, now or later."""
         name = self._infer.get(request.path)
         if name is not None:
-            if request.method == "POST":
-                self._answer(request, name)
-            else:
+            if request.method != "POST":
                 request.reply(_error(HTTPStatus.METHOD_NOT_ALLOWED, "infer wants POST"))
+            elif CODING in request.headers:
+                infer = self._inference
+                self._bodies.inflate(request, lambda: infer.answer_late(request, name), infer.refusing(request, name))
+            else:
+                self._inference.answer(request, name)
         elif (post := self._post.get(request.path)) is not None:
-            if request.method == "POST":
+            if request.method == "POST" and CODING in request.headers:
+                self._bodies.inflate(request, lambda: post(request), lambda error: request.reply(refusal(error)))
+            elif request.method == "POST":
                 post(request)
             else:
                 request.reply(_error(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.path} wants POST"))
@@ -96,87 +93,6 @@ class Routes:
             request.reply(get())
         else:
             request.reply(_error(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.path} wants GET"))
-
-    # inference
-
-    def _answer(self, request: Request, name: str) -> None:
-        count = self._state.metrics[name].answered
-
-        def refuse(error: RequestError) -> None:
-            count(error.status)
-            request.reply(_refusal(error))
-
-        try:
-            model = self._asked(name, request)
-            if len(request.body) > _LARGE_BYTES and (model.signature.has_texts or _json_bytes(request) > _LARGE_BYTES):
-                self._spawn(self._answer_large(request, model, refuse))
-                return
-            ask, form = model.decoder.decode(request.body, request.headers.get(_HEADER))
-            self._run(request, model, ask, form, refuse)
-        except RequestError as error:
-            refuse(error)
-        except Exception:
-            # Whatever we did not think of must end this request and no other, and must not leave its caller waiting.
-            log.exception("a request failed")
-            refuse(unforeseen())
-
-    def _asked(self, name: str, request: Request) -> Model:
-        entry = self._state.repository.entries[name]
-        if entry.model is None:
-            raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, entry.absence)
-        if (coding := request.headers.get("content-encoding", "identity")) != "identity":
-            text = f"Content-Encoding {coding[:32]!r} is not supported; send it plain"
-            raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text)
-        return entry.model
-
-    async def _answer_large(self, request: Request, model: Model, refuse: Callable[[RequestError], None]) -> None:
-        try:
-            header = request.headers.get(_HEADER)
-            ask, form = await parsed(lambda: codec.decode(request.body, header, model.signature))
-            if request.abandoned:
-                model.metrics.answered(CLIENT_GONE)
-                return
-            # It may have been changed for another in the meantime, of the same name and signature.
-            self._run(request, self._state.repository.get(model.name) or model, ask, form, refuse)
-        except RequestError as error:
-            refuse(error)
-        except Exception:
-            log.exception("a request failed")
-            refuse(unforeseen())
-
-    def _run(self, request: Request, model: Model, ask: Ask, form: Form, refuse: Callable[[RequestError], None]) -> None:
-        metrics_of = model.metrics
-
-        def done(answers: Tensors | RequestError, timing: Timing) -> None:
-            if isinstance(answers, RequestError):
-                refuse(answers)
-                return
-            try:
-                body, head = codec.encode(ask, form, answers, model=model.name, version=model.version)
-            except RequestError as error:
-                refuse(error)
-                return
-            except Exception:
-                log.exception("an answer could not be written")
-                refuse(RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "the answer could not be written; the worker's log says why"))
-                return
-            metrics_of.ran(timing)
-            metrics_of.answered(200)
-            if head is None:
-                request.reply(Response(HTTPStatus.OK, body))
-            else:
-                request.reply(Response(HTTPStatus.OK, body, "application/octet-stream", ((codec.HEADER, str(head)),)))
-
-        headers = request.headers
-        arrival = Arrival(request.arrived, timeout_of_headers(headers), headers.get("traceparent"))
-        cancel = self._inference.ask(model, ask, arrival, done)
-        if cancel is not None:
-
-            def abandoned() -> None:
-                metrics_of.answered(CLIENT_GONE)
-                cancel()
-
-            request.on_abandoned = abandoned
 
     # models
 
@@ -211,7 +127,7 @@ class Routes:
         elif request.body and (fault := _parameters_fault(request.body)):
             request.reply(_error(HTTPStatus.BAD_REQUEST, fault))
         else:
-            self._spawn(self._change(request, name, load=load))
+            self._background.spawn(self._change(request, name, load=load))
 
     async def _change(self, request: Request, name: str, *, load: bool) -> None:
         repository = self._state.repository
@@ -238,11 +154,6 @@ class Routes:
         stuck = self._state.stuck
         return _OK if stuck is None else _error(HTTPStatus.SERVICE_UNAVAILABLE, stuck)
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
 
 @contextmanager
 def _refusing(request: Request) -> Iterator[None]:
@@ -250,13 +161,7 @@ def _refusing(request: Request) -> Iterator[None]:
     try:
         yield
     except RequestError as error:
-        request.reply(_refusal(error))
-
-
-def _json_bytes(request: Request) -> int:
-    """How much JSON a request begins with; all of it where the header that says so is missing or wrong."""
-    length = request.headers.get(_HEADER, "")
-    return int(length) if length.isdecimal() and len(length) < 12 else len(request.body)
+        request.reply(refusal(error))
 
 
 def _parameters_fault(body: bytes) -> str | None:
@@ -277,14 +182,6 @@ def _metrics() -> Response:
 
 def _json(document: object) -> Response:
     return Response(HTTPStatus.OK, orjson.dumps(document))
-
-
-def _refusal(error: RequestError) -> Response:
-    headers: tuple[tuple[str, str], ...] = ()
-    if error.status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
-        # Whole seconds are all that the header has; half a second of waiting is told as one.
-        headers = (("Retry-After", str(max(1, math.ceil(error.retry_after_seconds or 0)))),)
-    return Response(error.status, error_body(error.message), headers=headers)
 
 
 def _error(status: HTTPStatus, message: str) -> Response:
