@@ -19,8 +19,11 @@ from inference_worker.serve.compression import Room
 from inference_worker.serve.grpc_calls import Call, Method, Reply
 from inference_worker.serve.grpc_compression import Compression
 from inference_worker.serve.grpc_headers import is_grpc, message_coding, timeout_of
+from inference_worker.serve.grpc_health import SERVICE as HEALTH
+from inference_worker.serve.grpc_health import Health
+from inference_worker.serve.grpc_reflection import REFLECTIONS, Reflection
 from inference_worker.serve.grpc_status import refusal
-from inference_worker.serve.grpc_streams import StreamCall, infer_message
+from inference_worker.serve.grpc_streams import StreamCall, WatchCall, infer_message
 from inference_worker.serve.http2_frames import block
 from inference_worker.serve.http2_stream import Stream
 from inference_worker.serve.inference import CLIENT_GONE, Arrival, Inference
@@ -34,7 +37,7 @@ _LARGE_BYTES = 64 << 10
 
 
 class GrpcService:
-    """The methods of the protocol's one service."""
+    """The methods of the protocol's one service, and of those by which gRPC's own tools find and watch it."""
 
     def __init__(self, state: WorkerState, inference: Inference, room: Room | None = None) -> None:
         """`room` is shared with whoever else inflates bodies in this worker."""
@@ -42,12 +45,16 @@ class GrpcService:
         self._inference = inference
         self._room = room or Room()
         self._background = Background()
+        health = Health(lambda: state.ready, self._background)
         self._methods: dict[str, Method] = {
             f"/{SERVICE}/ModelInfer": self._infer,
             **{f"/{SERVICE}/{name}": self._small(name, work) for name, work in self._documents().items()},
+            **health.methods,
         }
         self._streams: dict[str, Callable[[Stream, Arrival, Compression | None], Call]] = {
             f"/{SERVICE}/ModelStreamInfer": lambda *opened: StreamCall(self.infer, *opened, told=infer_message),
+            f"/{HEALTH}/Watch": lambda *opened: WatchCall(health.watch, *opened),
+            **{reflection.path: _reflecting(reflection) for reflection in REFLECTIONS},
         }
 
     def handle(self, stream: Stream) -> None:
@@ -245,6 +252,10 @@ class GrpcService:
                 call.answer(done)
 
         self._background.spawn(change())
+
+
+def _reflecting(reflection: Reflection) -> Callable[[Stream, Arrival, Compression | None], Call]:
+    return lambda *opened: StreamCall(reflection.answer, *opened)
 
 
 def _refuse(model: Model, error: Exception, reply: Reply) -> None:

@@ -1,35 +1,17 @@
 """The Open Inference Protocol's gRPC messages, by their names and numbers in the specification and Triton's extensions of it.
 
 Sources: kserve/open-inference-protocol (specification/protocol/open_inference_grpc.proto) and Triton's extensions for model
-repository, statistics, configuration and streaming. They are kept in a pool of their own, so that a program may use another
-copy beside this.
+repository, statistics, configuration and streaming.
 """
 
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from inference_worker.serve.message_tables import Table
 
 PACKAGE = "inference"
 SERVICE = f"{PACKAGE}.GRPCInferenceService"
 
-_SCALARS: dict[str, Any] = {
-    "bool": 8,
-    "string": 9,
-    "bytes": 12,
-    "int32": 5,
-    "int64": 3,
-    "uint32": 13,
-    "uint64": 4,
-    "float": 2,
-    "double": 1,
-}
-_MESSAGE: Any = 11
-_ENUM: Any = 14
-_OPTIONAL: Any = 1
-_REPEATED: Any = 3
-
-# One line a field: name, number, type. A star is repeated, "->" a map from string, "|" a member of the message's choice.
-_TABLE = """
+_MESSAGES = """
 ServerLiveRequest
 ServerLiveResponse: live 1 bool
 ServerReadyRequest
@@ -88,66 +70,42 @@ RepositoryModelUnloadResponse
 """
 _INTEGERS = tuple(f"{sign}INT{bits}" for sign in ("U", "") for bits in (8, 16, 32, 64))
 _DATA_TYPES = ("INVALID", "BOOL", *_INTEGERS, "FP16", "FP32", "FP64", "STRING", "BF16")
+SMALL_METHODS = (
+    "ServerLive",
+    "ServerReady",
+    "ModelReady",
+    "ServerMetadata",
+    "ModelMetadata",
+    "ModelConfig",
+    "ModelStatistics",
+    "RepositoryIndex",
+    "RepositoryModelLoad",
+    "RepositoryModelUnload",
+)
+"""The methods whose request and response bear their name and that are no inference."""
 
+_METHODS = "\n".join(
+    (
+        "ModelInfer ModelInferRequest ModelInferResponse",
+        "ModelStreamInfer *ModelInferRequest *ModelStreamInferResponse",
+        *(f"{name} {name}Request {name}Response" for name in SMALL_METHODS),
+    )
+)
 
-def _file() -> descriptor_pb2.FileDescriptorProto:
-    file = descriptor_pb2.FileDescriptorProto(name="open_inference.proto", package=PACKAGE, syntax="proto3")
-    kinds = file.enum_type.add(name="DataType")
-    for number, name in enumerate(_DATA_TYPES):
-        kinds.value.add(name=f"TYPE_{name}", number=number)
-    nested: dict[str, list[descriptor_pb2.DescriptorProto]] = {}
-    for line in _TABLE.replace(",\n  ", ", ").strip().splitlines():
-        title, _, fields = line.partition(": ")
-        outer, _, inner = title.partition(".")
-        message = descriptor_pb2.DescriptorProto(name=inner or outer)
-        for field in filter(None, fields.split(", ")):
-            _add_field(message, title, *field.split(" "))
-        if inner:
-            nested.setdefault(outer, []).append(message)
-            continue
-        message.nested_type.extend(nested.get(outer, ()))
-        file.message_type.append(message)
-    return file
-
-
-def _add_field(message: descriptor_pb2.DescriptorProto, title: str, name: str, number: str, kind: str) -> None:
-    field = message.field.add(name=name, number=int(number), label=_OPTIONAL)
-    if kind.startswith("*"):
-        field.label = _REPEATED
-        kind = kind[1:]
-    elif kind.startswith("|"):
-        if not message.oneof_decl:
-            message.oneof_decl.add(name="parameter_choice")
-        field.oneof_index = 0
-        kind = kind[1:]
-    elif kind.startswith("->"):
-        kind = _map_entry(message, title, name, kind[2:], field)
-    if kind in _SCALARS:
-        field.type = _SCALARS[kind]
-    elif kind.startswith("%"):
-        field.type, field.type_name = _ENUM, f".{PACKAGE}.{kind[1:]}"
-    else:
-        field.type, field.type_name = _MESSAGE, f".{PACKAGE}.{title}{kind}" if kind[0] == "." else f".{PACKAGE}.{kind}"
-
-
-def _map_entry(
-    message: descriptor_pb2.DescriptorProto, title: str, name: str, value: str, field: descriptor_pb2.FieldDescriptorProto
-) -> str:
-    entry = message.nested_type.add(name=f"{name.title()}Entry")
-    entry.options.map_entry = True
-    entry.field.add(name="key", number=1, label=_OPTIONAL, type=_SCALARS["string"])
-    entry.field.add(name="value", number=2, label=_OPTIONAL, type=_MESSAGE, type_name=f".{PACKAGE}.{value}")
-    field.label = _REPEATED
-    return f"{title}.{name.title()}Entry" if "." in title else f".{name.title()}Entry"
-
-
-_POOL = descriptor_pool.DescriptorPool()
-_POOL.Add(_file()) if hasattr(_POOL, "Add") else _POOL.AddSerializedFile(_file().SerializeToString())
+_TABLE = Table(
+    "open_inference.proto",
+    PACKAGE,
+    _MESSAGES,
+    choices={"InferParameter": "parameter_choice", "ModelRepositoryParameter": "parameter_choice"},
+    enums={"DataType": tuple(f"TYPE_{name}" for name in _DATA_TYPES)},
+    services={"GRPCInferenceService": _METHODS},
+)
+_TABLE.add()
 
 
 def message(name: str) -> Any:
     """The class of a message."""
-    return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(f"{PACKAGE}.{name}"))
+    return _TABLE.message(name)
 
 
 ModelInferRequest = message("ModelInferRequest")
