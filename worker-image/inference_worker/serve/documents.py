@@ -103,6 +103,11 @@ def statistics(model: Model) -> Document:
     }
 
 
+def models(repository: Repository) -> Document:
+    """The names, as KServe's and AMD's servers list them, and beside them the repository index with versions and states."""
+    return {"models": list(repository.entries), "index": index(repository)}
+
+
 def index(repository: Repository, *, ready: bool = False) -> list[Document]:
     """Every model that the worker knows, or those only that are ready."""
     return [

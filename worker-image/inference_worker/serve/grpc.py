@@ -174,7 +174,8 @@ class GrpcService:
         if entry is None:
             raise RequestError(
                 HTTPStatus.NOT_FOUND,
-                f"unknown model {name[:200]!r}; this worker serves {', '.join(self._state.repository.entries)}",
+                f"Request for unknown model: {name[:200]!r} is not found; "
+                f"this worker serves {', '.join(self._state.repository.entries)}",
             )
         if version and version != entry.source.version:
             raise RequestError(
@@ -237,17 +238,18 @@ class GrpcService:
             raise RequestError(
                 HTTPStatus.FORBIDDEN, "this worker's models are not loaded and unloaded by callers; the job would have to allow it"
             )
+        failed = f"failed to {'load' if load else 'unload'} {request.model_name[:200]!r}"
         if request.model_name not in state.repository.entries:
-            raise RequestError(HTTPStatus.NOT_FOUND, f"unknown model {request.model_name[:200]!r}")
+            raise RequestError(HTTPStatus.NOT_FOUND, f"{failed}: this worker serves {', '.join(state.repository.entries)}")
         if foreign := set(request.parameters) - {"unload_dependents"}:
-            text = f"parameter {min(foreign)!r} is not supported: a model comes from where its job says, verified by digest"
-            raise bad(text)
+            why = "is not supported: a model comes from where its job says, verified by digest"
+            raise bad(f"{failed}: parameter {min(foreign)!r} {why}")
 
         async def change() -> None:
             try:
                 await (state.repository.load if load else state.repository.unload)(request.model_name)
             except WorkerError as error:
-                call.fail(bad(f"{error.reason}: {error.message}"))
+                call.fail(bad(f"{failed}: {error.reason}: {error.message}"))
             else:
                 call.answer(done)
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Protocol
+from urllib.parse import unquote_to_bytes
 
 import httptools
 import msgspec
@@ -88,6 +89,24 @@ def path_of(target: bytes) -> str:
         except httptools.HttpParserInvalidURLError:
             path = target
     return path.decode("latin-1").partition("?")[0]
+
+
+def plain_path(path: str) -> str:
+    """A path as its names are: percent-encoding undone (RFC 3986, 2.1), and without the slash that some clients put at the end.
+
+    An encoded slash stays as it is, since it is no part of the path's structure. So does what is no UTF-8.
+    """
+    parts = [part if "%2F" in part.upper() else _unquoted(part) for part in path.split("/")]
+    if len(parts) > 2 and not parts[-1]:
+        parts.pop()
+    return "/".join(parts)
+
+
+def _unquoted(part: str) -> str:
+    try:
+        return unquote_to_bytes(part.encode("latin-1")).decode()
+    except UnicodeDecodeError:
+        return part
 
 
 def error_body(message: str) -> bytes:

@@ -1,6 +1,7 @@
 """The worker's HTTP face: Open Inference Protocol v2, telemetry for the operator, metrics for Prometheus."""
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
@@ -17,11 +18,12 @@ from inference_worker.serve.background import Background
 from inference_worker.serve.compression import Room
 from inference_worker.serve.http_bodies import CODING, Bodies
 from inference_worker.serve.http_inference import HttpInference
-from inference_worker.serve.http_messages import Request, Response, error_body, refusal
+from inference_worker.serve.http_messages import Request, Response, error_body, plain_path, refusal
 from inference_worker.serve.inference import Inference
 from inference_worker.worker_state import WorkerState
 
 _OK = Response(HTTPStatus.OK)
+_MODEL = re.compile("/v2/(?:models/|repository/models/)(?P<name>[^/]+)(?:/(?P<verb>load|unload)$|/|$)")
 _NOT_READY = Response(HTTPStatus.SERVICE_UNAVAILABLE)
 # Shorter than the probe waits, so that it hears a "not yet".
 _HELD_SECONDS = 290.0
@@ -40,6 +42,7 @@ class Routes:
         self._infer: dict[str, str] = {}
         self._get: dict[str, Callable[[], Response]] = {
             "/v2": lambda: _json(documents.server()),
+            "/v2/models": lambda: _json(documents.models(state.repository)),
             "/v2/health/live": self._live,
             "/v2/health/ready": lambda: _OK if state.ready else _NOT_READY,
             TELEMETRY_PATH: lambda: Response(HTTPStatus.OK, encode(state.telemetry())),
@@ -87,12 +90,29 @@ class Routes:
         elif (held := self._held.get(request.path)) is not None:
             held(request)
         elif (get := self._get.get(request.path)) is None:
-            known = ", ".join(self._state.repository.entries)
-            request.reply(_error(HTTPStatus.NOT_FOUND, f"nothing at {request.path[:200]}; this worker serves {known}"))
+            self._elsewhere(request)
         elif request.method in ("GET", "HEAD"):
             request.reply(get())
         else:
             request.reply(_error(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.path} wants GET"))
+
+    def _elsewhere(self, request: Request) -> None:
+        """Answer a request whose path is written otherwise than ours are, or leads nowhere."""
+        path = plain_path(request.path)
+        if path != request.path and (path in self._infer or path in self._post or path in self._get):
+            request.path = path
+            self.handle(request)
+        else:
+            request.reply(_error(HTTPStatus.NOT_FOUND, self._absence(path)))
+
+    def _absence(self, path: str) -> str:
+        known = self._state.repository.entries
+        asked = _MODEL.match(path)
+        if asked is None or asked["name"] in known:
+            return f"nothing at {path[:200]}; this worker serves {', '.join(known)}"
+        # The beginnings are Triton's: its clients' examples look for them.
+        begin = f"failed to {asked['verb']}" if asked["verb"] else "Request for unknown model:"
+        return f"{begin} {asked['name'][:200]!r}: this worker serves {', '.join(known)}"
 
     # models
 
@@ -125,7 +145,7 @@ class Routes:
             text = "this worker's models are not loaded and unloaded by callers; the job would have to allow it"
             request.reply(_error(HTTPStatus.FORBIDDEN, text))
         elif request.body and (fault := _parameters_fault(request.body)):
-            request.reply(_error(HTTPStatus.BAD_REQUEST, fault))
+            request.reply(_error(HTTPStatus.BAD_REQUEST, f"failed to {'load' if load else 'unload'} {name!r}: {fault}"))
         else:
             self._background.spawn(self._change(request, name, load=load))
 
@@ -138,7 +158,8 @@ class Routes:
                 await repository.unload(name)
             request.reply(_OK)
         except WorkerError as error:
-            request.reply(_error(HTTPStatus.BAD_REQUEST, f"{error.reason}: {error.message}"))
+            failed = f"failed to {'load' if load else 'unload'} {name!r}"
+            request.reply(_error(HTTPStatus.BAD_REQUEST, f"{failed}: {error.reason}: {error.message}"))
 
     # tasks
 

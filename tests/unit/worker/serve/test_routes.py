@@ -71,8 +71,7 @@ async def test_a_request_before_the_model_is_loaded_is_told_to_come_back() -> No
     [
         "/",
         "/v1",
-        "/v2/",
-        "/v2/models",
+        "/v2//",
         "/v2/models/other",
         "/v2/models/other/infer",
         "/v2/models/net/versions/2/infer",
