@@ -45,13 +45,14 @@ class Trial:
 
 
 def sample_of(inputs: Sequence[TensorSpec], rows: int, length: int = 1) -> dict[str, Tensor]:
-    """Zeros that fit the signature, with `rows` rows; other free sizes are `length`."""
-    return {spec.name: zeros_of(spec, rows, length) for spec in inputs}
+    """Zeros that fit the signature, with `rows` rows; other free sizes are `length`. What may be left out is."""
+    return {spec.name: zeros_of(spec, rows, length) for spec in inputs if not spec.optional}
 
 
 def taken_sample(engine: Engine) -> tuple[dict[str, Tensor], int]:
     """The smallest zeros of one row that the model takes, and the length of what is free in them. Raises what Engine.run does."""
-    free = any(size is None and axis != spec.batch_axis for spec in engine.inputs for axis, size in enumerate(spec.shape))
+    required = [spec for spec in engine.inputs if not spec.optional]
+    free = any(size is None and axis != spec.batch_axis for spec in required for axis, size in enumerate(spec.shape))
     rows = engine.rows or 1
     refusal: Exception | None = None
     for length in _LENGTHS if free else _LENGTHS[:1]:
@@ -74,7 +75,9 @@ def understood(
     With a `length`, `sample` is of zeros whose free sizes have it: every axis that may count rows is tried, and other lengths
     too. Without one it is somebody's first item, whose rows are where the engine's inputs say.
     """
-    tried = candidates(engine.inputs, engine.outputs) if length is not None else (engine.inputs,)
+    # What may be left out was never tried, unless the sample has it.
+    given = tuple(replace(spec, optional=False) for spec in engine.inputs if spec.name in sample)
+    tried = candidates(given, engine.outputs) if length is not None else (given,)
     tried = tuple(each for each in tried if any(spec.batch_axis is not None for spec in each))
     if not tried:
         return layout_of(engine.inputs, dict.fromkeys(spec.name for spec in engine.outputs), _NO_ROWS)
@@ -84,7 +87,8 @@ def understood(
         if found[-1].joins:
             break
     # The first that joins, else the one that has rows in most of its answers.
-    return max(found, key=lambda layout: (layout.joins, sum(axis is not None for axis in layout.outputs.values())))
+    best = max(found, key=lambda layout: (layout.joins, sum(axis is not None for axis in layout.outputs.values())))
+    return replace(best, optional={spec.name: spec.batch_axis for spec in engine.inputs if spec.name not in sample})
 
 
 _NO_ROWS = "none of its inputs has a dimension that counts rows"

@@ -22,6 +22,12 @@ def candidates(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> t
     return tuple(distinct)[:_MOST]
 
 
+def row_names(inputs: Sequence[TensorSpec]) -> frozenset[str]:
+    """The names of the axes on which the inputs have their rows."""
+    axes = [(spec.names, spec.batch_axis) for spec in inputs if spec.batch_axis is not None]
+    return frozenset(name for names, axis in axes if axis < len(names) and (name := names[axis]) is not None)
+
+
 def _names(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> list[str]:
     """Names of the inputs' free sizes: those first that more tensors have, then those that stand further in front."""
     tensors = (*inputs, *outputs)

@@ -5,7 +5,7 @@ input (a sampling rate, say) is shared, so only requests with the same value go 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -22,12 +22,14 @@ class Layout:
     """Where the rows are, and whether those of several requests may share a run.
 
     `inputs` and `outputs` map each tensor to its axis of rows; None for one that has none, or where nobody could find out.
-    `why` says why each request gets a run of its own; empty where they share.
+    `why` says why each request gets a run of its own; empty where they share. `inputs` are those that each request has, `optional`
+    those that it may have.
     """
 
     inputs: Mapping[str, int | None]
     outputs: Mapping[str, int | None]
     why: str = ""
+    optional: Mapping[str, int | None] = field(default_factory=dict)
 
     @property
     def joins(self) -> bool:
@@ -49,7 +51,8 @@ class Layout:
     def bucket(self, feeds: Tensors, wanted: tuple[str, ...]) -> Bucket:
         """The outputs wanted, then the shape that a request must share with others to be run with them.
 
-        Unique for a request whose shared inputs are too large to compare.
+        Unique for a request whose shared inputs are too large to compare, and for one that gives what it may leave out: what that
+        does to other rows was never tried.
         """
         parts: list[object] = [wanted]
         for name, axis in self.inputs.items():
@@ -64,6 +67,8 @@ class Layout:
                 parts.append((array.shape, array.tobytes()))
             else:
                 parts.append(object())
+        if len(feeds) > len(self.inputs):
+            parts.append(object())
         return tuple(parts)
 
     def joined(self, members: Sequence[Tensors]) -> Tensors:
@@ -77,11 +82,16 @@ class Layout:
 
     def part(self, feeds: Tensors, start: int, end: int) -> Tensors:
         """Rows start..end of feeds."""
-        return {name: _cut(feeds[name], axis, start, end) for name, axis in self.inputs.items()}
+        axes = [(name, self._axis(name)) for name in feeds]
+        return {name: feeds[name] if axis is None else _cut(feeds[name], axis, start, end) for name, axis in axes}
 
     def padded(self, feeds: Tensors, short: int) -> Tensors:
         """Repeat the last row `short` times, for devices that pay dearly for every new shape."""
-        return {name: feeds[name] if axis is None else _repeat_last(feeds[name], axis, short) for name, axis in self.inputs.items()}
+        axes = [(name, self._axis(name)) for name in feeds]
+        return {name: feeds[name] if axis is None else _repeat_last(feeds[name], axis, short) for name, axis in axes}
+
+    def _axis(self, name: str) -> int | None:
+        return self.inputs[name] if name in self.inputs else self.optional.get(name)
 
     def answer(self, answers: Tensors, start: int, end: int) -> dict[str, Tensor]:
         """Rows start..end of answers; an output without rows goes whole."""
@@ -100,7 +110,8 @@ class Layout:
 
 def layout_of(inputs: Sequence[TensorSpec], outputs: Mapping[str, int | None], why: str = "") -> Layout:
     """The layout of a model by its specs."""
-    return Layout({spec.name: spec.batch_axis for spec in inputs}, outputs, why)
+    required, optional = ({spec.name: spec.batch_axis for spec in inputs if spec.optional is wanted} for wanted in (False, True))
+    return Layout(required, outputs, why, optional)
 
 
 def fixed_axes(outputs: Sequence[TensorSpec], rows: int) -> dict[str, int | None]:
@@ -110,7 +121,8 @@ def fixed_axes(outputs: Sequence[TensorSpec], rows: int) -> dict[str, int | None
 
 def located(inputs: Sequence[TensorSpec], layout: Layout) -> tuple[TensorSpec, ...]:
     """The inputs, with the axes of rows that were found."""
-    return tuple(replace(spec, batch_axis=layout.inputs[spec.name]) for spec in inputs)
+    axes = {**layout.optional, **layout.inputs}
+    return tuple(replace(spec, batch_axis=axes[spec.name]) for spec in inputs)
 
 
 def _cut(array: Tensor, axis: int | None, start: int, end: int) -> Tensor:

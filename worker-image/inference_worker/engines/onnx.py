@@ -5,6 +5,7 @@ import ctypes
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
+from dataclasses import replace
 
 import numpy as np
 import onnxruntime as ort
@@ -26,7 +27,7 @@ from inference_worker.engines.graph_cache import GraphCache, cache_for
 from inference_worker.engines.mixing import Graph
 from inference_worker.engines.opening import Opening
 from inference_worker.errors import WorkerError
-from inference_worker.row_axes import candidates
+from inference_worker.row_axes import candidates, row_names
 
 # Beside ORT_DISABLE_TELEMETRY, which the package sets: nothing about models or data leaves a worker.
 ort.disable_telemetry_events()
@@ -102,7 +103,8 @@ class OnnxEngine:
                 WorkerReason.MODEL_CORRUPT, f"a name in the model is no text ({error}); is the file whole?"
             ) from error
         likely = candidates(inputs, self.outputs)
-        self.inputs, self.rows = counted(likely[0] if likely else inputs)
+        required, self.rows = counted(likely[0] if likely else inputs)
+        self.inputs = (*required, *_optional(self._session, required))
         self.graph = Graph.of(data)
         self._all = [spec.name for spec in self.outputs]
         # numpy has no BF16, so the runtime's Python face takes and gives it in its own values only.
@@ -242,6 +244,15 @@ def _options(threads: int, *, steady: bool) -> ort.SessionOptions:
     options.enable_cpu_mem_arena = steady
     options.log_severity_level = 3
     return options
+
+
+def _optional(session: ort.InferenceSession, required: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+    """Inputs whose default the file holds. One that the protocol has no form for keeps its default: nobody needs to give it."""
+    specs = [_spec(node) for node in session.get_overridable_initializers() if node.type in datatypes.ONNX]
+    rows = row_names(required)
+    return tuple(
+        replace(spec, optional=True, batch_axis=next((i for i, name in enumerate(spec.names) if name in rows), None)) for spec in specs
+    )
 
 
 def _spec(node: ort.NodeArg) -> TensorSpec:

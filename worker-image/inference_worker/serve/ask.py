@@ -27,11 +27,12 @@ class Ask(msgspec.Struct, frozen=True):
 class Signature:
     """A model's inputs and outputs by name."""
 
-    __slots__ = ("has_texts", "inputs", "outputs")
+    __slots__ = ("_required", "has_texts", "inputs", "outputs")
 
     def __init__(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
         self.inputs = {spec.name: spec for spec in inputs}
         self.outputs = {spec.name: spec for spec in outputs}
+        self._required = frozenset(spec.name for spec in inputs if not spec.optional)
         self.has_texts = any(spec.datatype == "BYTES" for spec in inputs)
 
     def input(self, name: object, known: Container[str]) -> TensorSpec:
@@ -44,9 +45,9 @@ class Signature:
         return spec
 
     def require_all(self, feeds: Mapping[str, Tensor]) -> None:
-        """Raise RequestError(400) unless every input is there."""
-        if len(feeds) < len(self.inputs):
-            raise bad(f"missing input {', '.join(sorted(self.inputs.keys() - feeds.keys()))}")
+        """Raise RequestError(400) unless every input is there that has no default."""
+        if len(feeds) < len(self.inputs) and (missing := self._required - feeds.keys()):
+            raise bad(f"missing input {', '.join(sorted(missing))}")
 
     def output(self, name: object) -> str:
         """The name of an output that there is. Raises RequestError(400)."""

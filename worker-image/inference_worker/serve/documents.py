@@ -126,7 +126,10 @@ def _configured(spec: TensorSpec, axes: Mapping[str, int | None], *, batches: bo
     if batches and axes[spec.name] == 0:
         dims = dims[1:]
     kind = "STRING" if spec.datatype == "BYTES" else spec.datatype
-    return {"name": spec.name, "data_type": f"TYPE_{kind}", "dims": dims or [1]}
+    document: Document = {"name": spec.name, "data_type": f"TYPE_{kind}", "dims": dims or [1]}
+    if spec.optional:
+        document["optional"] = True
+    return document
 
 
 def _duration(count: int, seconds: float) -> Document:

@@ -36,7 +36,7 @@ ModelInferResponse.InferOutputTensor: name 1 string, datatype 2 string, shape 3 
 ModelInferResponse: model_name 1 string, model_version 2 string, id 3 string, parameters 4 ->InferParameter,
   outputs 5 *.InferOutputTensor, raw_output_contents 6 *bytes
 ModelStreamInferResponse: error_message 1 string, infer_response 2 ModelInferResponse
-ModelInput: name 1 string, data_type 2 %DataType, dims 4 *int64
+ModelInput: name 1 string, data_type 2 %DataType, dims 4 *int64, optional 8 bool
 ModelOutput: name 1 string, data_type 2 %DataType, dims 3 *int64
 ModelQueuePolicy: allow_timeout_override 3 bool, max_queue_size 4 uint32
 ModelDynamicBatching: max_queue_delay_microseconds 2 uint64, priority_levels 4 uint64, default_priority_level 5 uint64,
