@@ -118,6 +118,8 @@ class WorkerConfig(_Record, frozen=True):
     created: str = ""
     # Whether callers may load and unload models over the protocol's repository calls.
     model_control: Literal["none", "explicit"] = "none"
+    # Whether callers may leave tensors in files below /dev/shm instead of sending them.
+    shared_memory: bool = False
     # SHA-256 (hex) of the bearer token by which a warm worker is handed tasks; empty for workers that take none.
     task_token_digest: str = ""
     # What computes; `triton` says where the server is, for the back end of that name.

@@ -93,7 +93,7 @@ def test_nested_defaults_are_stored_too(cluster: Cluster, namespace: str) -> Non
     batch = cluster.client.create(jobs(namespace), a_batch("batch"))
     model = cluster.client.create(models(namespace), a_model(warmPool={}))
 
-    assert job["spec"]["serve"] == {"minReplicas": 1, "maxReplicas": 4, "modelControl": "None"}
+    assert job["spec"]["serve"] == {"minReplicas": 1, "maxReplicas": 4, "modelControl": "None", "sharedMemory": "None"}
     assert job["spec"]["autoscaling"] == {"mode": "None"}
     assert job["spec"]["tolerations"] == [{"key": "gpu", "operator": "Equal"}]
     assert batch["spec"]["input"] | {"data": ""} == {"data": "", "format": "auto", "allowNonFinite": False}

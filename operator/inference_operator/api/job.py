@@ -61,6 +61,13 @@ class ModelControl(StrEnum):
     EXPLICIT = "Explicit"
 
 
+class SharedMemory(StrEnum):
+    """Whether callers in the worker's pod may leave tensors in memory that they share with it."""
+
+    NONE = "None"
+    SYSTEM = "System"
+
+
 class InputFormat(StrEnum):
     """How an input is to be read."""
 
@@ -127,6 +134,10 @@ class Serve:
             description="Explicit lets callers reload and unload the model by the protocol's repository calls; None refuses that."
         ),
     ] = ModelControl.NONE
+    shared_memory: Annotated[
+        SharedMemory,
+        Field(description="System lets containers of the worker's pod leave tensors in /dev/shm; None refuses that."),
+    ] = SharedMemory.NONE
 
 
 @api_type(

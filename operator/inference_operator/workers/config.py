@@ -1,6 +1,6 @@
 """What a worker is told: its configuration, and a batch's task."""
 
-from inference_operator.api.job import Backend, InferenceJobSpec, ModelControl
+from inference_operator.api.job import Backend, InferenceJobSpec, ModelControl, SharedMemory
 from inference_operator.api.schema import rfc3339
 from inference_operator.settings import AcceleratorClass, Settings
 from inference_operator.state.objects import Job
@@ -43,6 +43,7 @@ def worker_config(
         task=batch_task(spec),
         drain_seconds=max(1.0, settings.termination_grace_seconds - 5.0),
         model_control="explicit" if spec.serve is not None and spec.serve.model_control is ModelControl.EXPLICIT else "none",
+        shared_memory=spec.serve is not None and spec.serve.shared_memory is SharedMemory.SYSTEM,
         backend=_BACKENDS[backend],
         triton=TritonServer(settings.backends.triton.platform, TRITON_REPOSITORY) if backend is Backend.TRITON else None,
     )

@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_operator.api import names
-from inference_operator.api.job import EnvironmentVariable, Input, ModelControl, Output, PodTemplate, Resources, Serve, Toleration
+from inference_operator.api.job import (
+    EnvironmentVariable,
+    Input,
+    ModelControl,
+    Output,
+    PodTemplate,
+    Resources,
+    Serve,
+    SharedMemory,
+    Toleration,
+)
 from inference_operator.api.model import ModelVersion, QuantizationMethod, QuantizationSpec
 from inference_operator.scheduling.types import Decision
 from inference_operator.settings import Settings, Tracing
@@ -259,6 +269,15 @@ def test_callers_change_models_only_where_the_job_allows_it() -> None:
 
     assert config_of(pod_of(a_job(serve=True))).model_control == "none"
     assert config_of(pod_of(a_job(serve=explicit))).model_control == "explicit"
+
+
+def test_callers_share_memory_with_a_worker_only_where_the_job_allows_it() -> None:
+    system = Serve(shared_memory=SharedMemory.SYSTEM)
+
+    assert config_of(pod_of(a_job(serve=True))).shared_memory is False
+    assert config_of(pod_of(a_job(serve=system))).shared_memory is True
+    # The runtime gives the containers of a pod one /dev/shm: a volume or the host's memory would let others in.
+    assert pod_of(a_job(serve=system))["spec"]["volumes"] == pod_of(a_job(serve=True))["spec"]["volumes"]
 
 
 def test_a_worker_is_told_of_the_variant_and_mounts_its_rows() -> None:

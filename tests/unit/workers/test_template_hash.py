@@ -20,6 +20,7 @@ from inference_operator.api.job import (
     PodTemplate,
     Resources,
     Serve,
+    SharedMemory,
     Toleration,
 )
 from inference_operator.api.model import AcceleratorResources
@@ -50,7 +51,7 @@ OTHER: dict[str, Any] = {
     "backend": Backend.TRITON,
     "input": None,
     "output": None,
-    "serve": Serve(model_control=ModelControl.EXPLICIT),
+    "serve": Serve(model_control=ModelControl.EXPLICIT, shared_memory=SharedMemory.SYSTEM),
     "autoscaling": Autoscaling(mode=AutoscalingMode.EXTERNAL),
     "replicas": 5,
     "suspend": True,
