@@ -11,6 +11,30 @@ from inference_worker.errors import RequestError
 _LONGEST_SECONDS = 365 * 86400.0
 
 
+class Span(msgspec.Struct, frozen=True):
+    """Bytes of a registered region of shared memory."""
+
+    region: str
+    offset: int
+    byte_size: int
+
+
+class Read(msgspec.Struct, frozen=True):
+    """An input that lies in shared memory."""
+
+    spec: TensorSpec
+    shape: tuple[int, ...]
+    span: Span
+
+
+class Extras(msgspec.Struct, frozen=True):
+    """What few requests have: inputs and outputs in shared memory, and outputs of which the best classes are wanted, by name."""
+
+    reads: dict[str, Read] = {}
+    writes: dict[str, Span] = {}
+    classes: dict[str, int] = {}
+
+
 class Ask(msgspec.Struct, frozen=True):
     """One request: feeds by input name and the outputs asked for (empty is all).
 
@@ -22,6 +46,7 @@ class Ask(msgspec.Struct, frozen=True):
     outputs: tuple[str, ...]
     timeout_seconds: float | None = None
     priority: int | None = None
+    extras: Extras | None = None
 
 
 class Signature:
@@ -44,7 +69,7 @@ class Signature:
             raise bad(f"input {spec.name!r} is given twice")
         return spec
 
-    def require_all(self, feeds: Mapping[str, Tensor]) -> None:
+    def require_all(self, feeds: Mapping[str, object]) -> None:
         """Raise RequestError(400) unless every input is there that has no default."""
         if len(feeds) < len(self.inputs) and (missing := self._required - feeds.keys()):
             raise bad(f"missing input {', '.join(sorted(missing))}")
@@ -61,14 +86,36 @@ def bad(message: str) -> RequestError:
     return RequestError(HTTPStatus.BAD_REQUEST, message)
 
 
-_UNSUPPORTED = ("classification", "shared_memory_region", "shared_memory_byte_size", "shared_memory_offset")
+REGION = "shared_memory_region"
+"""The parameter by which a tensor lies in shared memory; its neighbours say where."""
+
+_LARGEST = 1 << 40
 
 
-def refuse_unsupported(parameters: Mapping[str, object], name: str) -> None:
-    """Raise RequestError(400) for wishes that would change an output and that this worker does not fulfil."""
-    for wish in _UNSUPPORTED:
-        if parameters.get(wish):
-            raise bad(f"output {name!r}: {wish} is not supported; the tensor goes with the answer, as it is")
+def span_of(parameters: Mapping[str, object], owner: str) -> Span:
+    """The bytes of shared memory that a tensor's parameters name. Raises RequestError(400)."""
+    region = parameters.get(REGION)
+    if not isinstance(region, str) or not region:
+        raise bad(f"{owner}: {REGION} must be the name of a region, not {region!r}"[:200])
+    offset = _whole(parameters, "shared_memory_offset", owner, 0)
+    return Span(region, offset, _whole(parameters, "shared_memory_byte_size", owner, None))
+
+
+def _whole(parameters: Mapping[str, object], name: str, owner: str, default: int | None) -> int:
+    value = parameters.get(name, default)
+    if type(value) is not int or not 0 <= value <= _LARGEST:
+        raise bad(f"{owner}: {name} must be a whole number from 0, not {value!r}"[:200])
+    return value
+
+
+def output_extras(parameters: Mapping[str, object], name: str, writes: dict[str, Span], classes: dict[str, int]) -> None:
+    """Add what an output's parameters ask for beside its tensor. Raises RequestError(400)."""
+    if count := _whole(parameters, "classification", f"output {name!r}", 0):
+        classes[name] = count
+    if REGION in parameters:
+        if name in classes:
+            raise bad(f"output {name!r}: classes do not go to shared memory; ask for one of them")
+        writes[name] = span_of(parameters, f"output {name!r}")
 
 
 def scheduling(parameters: Mapping[str, object]) -> tuple[float | None, int | None]:

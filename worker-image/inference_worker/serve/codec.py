@@ -6,6 +6,7 @@ Triton's "binary tensor data extension".
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ import orjson
 from inference_worker import datatypes
 from inference_worker.engines.engine import Tensor, Tensors, TensorSpec
 from inference_worker.serve import tensors
-from inference_worker.serve.ask import Ask, Signature, bad, refuse_unsupported, scheduling
+from inference_worker.serve.ask import REGION, Ask, Extras, Read, Signature, Span, bad, output_extras, scheduling, span_of
 
 HEADER = "Inference-Header-Content-Length"
 
@@ -75,7 +76,7 @@ class Decoder:
         return Ask(ask.id, feeds, ask.outputs, ask.timeout_seconds, ask.priority), plan.form
 
     def _remember(self, head: bytes, body: bytes, ask: Ask, form: Form) -> None:
-        if ask.id or len(head) > _PLAN_BYTES:
+        if ask.id or ask.extras is not None or len(head) > _PLAN_BYTES:
             return
         if len(self._plans) >= _PLANS:
             self._plans.clear()
@@ -108,8 +109,8 @@ def decode(body: bytes, header_length: str | None, signature: Signature) -> tupl
         raise bad(f"the request is no JSON: {error}") from error
     if not isinstance(document, dict) or not isinstance(document.get("inputs"), list):
         raise bad("the request must be an object with a list 'inputs'")
-    feeds = _feeds(document["inputs"], view[size:], signature)
-    names, form = _outputs(document.get("outputs"), signature)
+    feeds, reads = _feeds(document["inputs"], view[size:], signature)
+    names, form, asked = _outputs(document.get("outputs"), signature)
     # What the request as a whole asks for is a wish; what an input says of itself has to be understood.
     wishes = document.get("parameters")
     timeout, priority = None, None
@@ -118,7 +119,8 @@ def decode(body: bytes, header_length: str | None, signature: Signature) -> tupl
         if wishes.get("binary_data_output") is True:
             form = Form(form.binary, binary_all=True, plain=form.plain)
     identity = document.get("id")
-    return Ask("" if identity is None else str(identity), feeds, names, timeout, priority), form
+    extras = Extras(reads, *asked) if reads or any(asked) else None
+    return Ask("" if identity is None else str(identity), feeds, names, timeout, priority, extras), form
 
 
 def _json_size(header_length: str | None, total: int) -> int:
@@ -130,15 +132,20 @@ def _json_size(header_length: str | None, total: int) -> int:
     return int(header_length)
 
 
-def _feeds(entries: list[Any], raw: memoryview, signature: Signature) -> dict[str, Tensor]:
+def _feeds(entries: list[Any], raw: memoryview, signature: Signature) -> tuple[dict[str, Tensor], dict[str, Read]]:
     feeds: dict[str, Tensor] = {}
+    reads: dict[str, Read] = {}
     offset = 0
     for entry in entries:
         if not isinstance(entry, dict):
             raise bad("each input must be an object")
-        spec = signature.input(entry.get("name"), feeds)
+        spec = signature.input(entry.get("name"), {**feeds, **reads} if reads else feeds)
         shape = tensors.shape_of(spec, entry.get("datatype"), entry.get("shape"))
-        size = _parameters(entry).get("binary_data_size")
+        parameters = _parameters(entry)
+        size = parameters.get("binary_data_size")
+        if REGION in parameters:
+            reads[spec.name] = _read(entry, spec, shape, parameters)
+            continue
         if size is None:
             feeds[spec.name] = _from_json(entry, shape, spec)
             continue
@@ -148,8 +155,15 @@ def _feeds(entries: list[Any], raw: memoryview, signature: Signature) -> dict[st
         offset += size
     if offset != len(raw):
         raise bad(f"the body has {len(raw)} binary bytes, but its inputs account for {offset}")
-    signature.require_all(feeds)
-    return feeds
+    signature.require_all({**feeds, **reads} if reads else feeds)
+    return feeds, reads
+
+
+def _read(entry: dict[str, Any], spec: TensorSpec, shape: tuple[int, ...], parameters: dict[str, Any]) -> Read:
+    owner = f"input {spec.name!r}"
+    if "data" in entry or "binary_data_size" in parameters:
+        raise bad(f"{owner} has data besides shared memory; send one of them")
+    return Read(spec, shape, span_of(parameters, owner))
 
 
 def _parameters(owner: dict[str, Any]) -> dict[str, Any]:
@@ -190,24 +204,32 @@ def _flat(data: list[Any]) -> list[str]:
     return flat
 
 
-def _outputs(entries: object, signature: Signature) -> tuple[tuple[str, ...], Form]:
+_Asked = tuple[dict[str, Span], dict[str, int]]
+
+
+def _outputs(entries: object, signature: Signature) -> tuple[tuple[str, ...], Form, _Asked]:
     if entries is None or entries == []:
-        return (), _PLAIN
+        return (), _PLAIN, ({}, {})
     names: list[str] = []
+    writes: dict[str, Span] = {}
+    classes: dict[str, int] = {}
     wishes: dict[object, set[str]] = {True: set(), False: set()}
     for entry in entries if isinstance(entries, list) else [None]:
         name = signature.output(entry.get("name") if isinstance(entry, dict) else None)
         names.append(name)
         wishes_of = _parameters(entry if isinstance(entry, dict) else {})
-        refuse_unsupported(wishes_of, name)
+        output_extras(wishes_of, name, writes, classes)
         wish = wishes_of.get("binary_data")
         if isinstance(wish, bool):
             wishes[wish].add(name)
-    return tuple(dict.fromkeys(names)), Form(frozenset(wishes[True]), binary_all=False, plain=frozenset(wishes[False]))
+    form = Form(frozenset(wishes[True]), binary_all=False, plain=frozenset(wishes[False]))
+    return tuple(dict.fromkeys(names)), form, (writes, classes)
 
 
-def encode(ask: Ask, form: Form, answers: Tensors, *, model: str, version: str) -> tuple[bytes, int | None]:
-    """The response body, and the length of its JSON part when binary tensors follow it."""
+def encode(
+    ask: Ask, form: Form, answers: Tensors, *, model: str, version: str, placed: Mapping[str, Span] | None = None
+) -> tuple[bytes, int | None]:
+    """The response body, and the length of its JSON part when binary tensors follow it. What is `placed` went elsewhere."""
     known = form.heads
     if known is not None:
         shapes = tuple(array.shape for array in answers.values())
@@ -218,7 +240,9 @@ def encode(ask: Ask, form: Form, answers: Tensors, *, model: str, version: str) 
     for name, array in answers.items():
         datatype = datatypes.name_of(array)
         entry: dict[str, Any] = {"name": name, "datatype": datatype, "shape": array.shape}
-        if name in form.binary or (form.binary_all and name not in form.plain):
+        if placed is not None and name in placed:
+            entry["parameters"] = in_shared_memory(placed[name])
+        elif name in form.binary or (form.binary_all and name not in form.plain):
             chunk = tensors.to_raw(array, datatype)
             entry["parameters"] = {"binary_data_size": len(chunk)}
             chunks.append(chunk)
@@ -238,6 +262,12 @@ def encode(ask: Ask, form: Form, answers: Tensors, *, model: str, version: str) 
     ):
         known[shapes] = head
     return (b"".join([head, *chunks]), len(head)) if chunks else (head, None)
+
+
+def in_shared_memory(span: Span) -> dict[str, Any]:
+    """The parameters of an output that lies in shared memory."""
+    found: dict[str, Any] = {REGION: span.region, "shared_memory_byte_size": span.byte_size}
+    return {**found, "shared_memory_offset": span.offset} if span.offset else found
 
 
 def _to_json(name: str, array: Tensor, datatype: str) -> object:

@@ -14,6 +14,7 @@ Document = dict[str, Any]
 
 EXTENSIONS = (
     "binary_tensor_data",
+    "classification",
     "model_configuration",
     "model_repository",
     "model_repository(unload_dependents)",
@@ -22,9 +23,10 @@ EXTENSIONS = (
 )
 
 
-def server() -> Document:
-    """Server metadata."""
-    return {"name": "inference-worker", "version": __version__, "extensions": list(EXTENSIONS)}
+def server(*, shared_memory: bool = False) -> Document:
+    """Server metadata. An extension that the job does not allow is not listed."""
+    extensions = sorted((*EXTENSIONS, "system_shared_memory")) if shared_memory else list(EXTENSIONS)
+    return {"name": "inference-worker", "version": __version__, "extensions": extensions}
 
 
 def metadata(model: Model) -> Document:

@@ -1,6 +1,7 @@
 """ModelInfer messages to numpy and back. Raw contents are the quick form; typed contents are what hand-written clients send."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,8 @@ import numpy as np
 from inference_worker import datatypes
 from inference_worker.engines.engine import Tensor, Tensors, TensorSpec
 from inference_worker.serve import tensors
-from inference_worker.serve.ask import Ask, Signature, bad, refuse_unsupported, scheduling
+from inference_worker.serve.ask import REGION, Ask, Extras, Read, Signature, Span, bad, output_extras, scheduling, span_of
+from inference_worker.serve.codec import in_shared_memory
 from inference_worker.serve.messages import ModelInferResponse
 
 # Which field of the typed contents holds a datatype, and what its members are.
@@ -35,8 +37,12 @@ def decode(request: Any, signature: Signature) -> tuple[Ask, bool]:
     """
     raw = request.raw_input_contents
     inputs = request.inputs
-    if raw and len(raw) != len(inputs):
-        raise bad(f"{len(raw)} raw_input_contents for {len(inputs)} inputs; each input needs one")
+    reads: dict[str, Read] = {}
+    if len(raw) != len(inputs):
+        # Those in shared memory have no contents, and only here: a request without any costs no look for them.
+        inputs, reads = _apart(inputs, signature)
+        if raw and len(raw) != len(inputs):
+            raise bad(f"{len(raw)} raw_input_contents for {len(inputs)} inputs; each input needs one")
     feeds: dict[str, Tensor] = {}
     for index, entry in enumerate(inputs):
         spec = signature.input(entry.name, feeds)
@@ -47,16 +53,39 @@ def decode(request: Any, signature: Signature) -> tuple[Ask, bool]:
             feeds[spec.name] = tensors.from_raw(raw[index], shape, spec)
         else:
             feeds[spec.name] = _typed(entry, shape, spec)
-    signature.require_all(feeds)
-    outputs = tuple(dict.fromkeys(_output(entry, signature) for entry in request.outputs)) if request.outputs else ()
+    signature.require_all({**feeds, **reads} if reads else feeds)
+    writes: dict[str, Span] = {}
+    classes: dict[str, int] = {}
+    asked = [_output(entry, signature, writes, classes) for entry in request.outputs] if request.outputs else ()
+    outputs = tuple(dict.fromkeys(asked)) if asked else ()
+    extras = Extras(reads, writes, classes) if reads or writes or classes else None
     timeout, priority = scheduling(parameters(request.parameters)) if request.parameters else (None, None)
-    return Ask(request.id, feeds, outputs, timeout, priority), bool(raw)
+    return Ask(request.id, feeds, outputs, timeout, priority, extras), bool(raw) or bool(reads)
 
 
-def _output(entry: Any, signature: Signature) -> str:
+def _apart(inputs: Any, signature: Signature) -> tuple[list[Any], dict[str, Read]]:
+    """The inputs that came with the request, and those in shared memory. Raises RequestError(400)."""
+    sent: list[Any] = []
+    reads: dict[str, Read] = {}
+    for entry in inputs:
+        if REGION not in entry.parameters:
+            sent.append(entry)
+            continue
+        spec = signature.input(entry.name, [*reads, *(other.name for other in sent)])
+        if entry.HasField("contents"):
+            raise bad(f"input {spec.name!r} has contents besides shared memory; send one of them")
+        shape = tensors.shape_of(spec, entry.datatype, list(entry.shape))
+        reads[spec.name] = Read(spec, shape, span_of(parameters(entry.parameters), f"input {spec.name!r}"))
+    if reads and (twice := [entry.name for entry in sent if entry.name in reads]):
+        raise bad(f"input {twice[0]!r} is given twice")
+    return sent, reads
+
+
+def _output(entry: Any, signature: Signature, writes: dict[str, Span], classes: dict[str, int]) -> str:
+    name = signature.output(entry.name)
     if entry.parameters:
-        refuse_unsupported(parameters(entry.parameters), entry.name)
-    return signature.output(entry.name)
+        output_extras(parameters(entry.parameters), name, writes, classes)
+    return name
 
 
 def parameters(entries: Any) -> dict[str, object]:
@@ -68,14 +97,19 @@ def parameters(entries: Any) -> dict[str, object]:
     return found
 
 
-def encode(ask: Ask, answers: Tensors, *, raw: bool, model: str, version: str) -> bytes:
-    """A serialised ModelInferResponse."""
+def encode(ask: Ask, answers: Tensors, *, raw: bool, model: str, version: str, placed: Mapping[str, Span] | None = None) -> bytes:
+    """A serialised ModelInferResponse. What is `placed` went elsewhere."""
     response = ModelInferResponse(model_name=model, model_version=version, id=ask.id)
     kinds = {name: datatypes.name_of(array) for name, array in answers.items()}
     raw = raw or not datatypes.HALVES.isdisjoint(kinds.values())
     for name, array in answers.items():
         output = response.outputs.add(name=name, datatype=kinds[name], shape=array.shape)
-        if raw:
+        if placed is not None and name in placed:
+            _tell_place(output, placed[name])
+            if raw:
+                # Raw contents are told apart by their number.
+                response.raw_output_contents.append(b"")
+        elif raw:
             response.raw_output_contents.append(tensors.to_raw(array, kinds[name]))
         elif kinds[name] == "BYTES":
             output.contents.bytes_contents.extend(tensors.as_bytes(value) for value in array.ravel())
@@ -83,6 +117,14 @@ def encode(ask: Ask, answers: Tensors, *, raw: bool, model: str, version: str) -
             getattr(output.contents, _CONTENTS[kinds[name]]).extend(array.ravel().tolist())
     serialised: bytes = response.SerializeToString()
     return serialised
+
+
+def _tell_place(output: Any, span: Span) -> None:
+    for key, value in in_shared_memory(span).items():
+        if isinstance(value, str):
+            output.parameters[key].string_param = value
+        else:
+            output.parameters[key].int64_param = value
 
 
 def _typed(entry: Any, shape: tuple[int, ...], spec: TensorSpec) -> Tensor:

@@ -12,9 +12,11 @@ from inference_worker.serve import codec
 from inference_worker.serve.ask import Ask, timeout_of_headers
 from inference_worker.serve.background import Background
 from inference_worker.serve.codec import Form
-from inference_worker.serve.compression import INLINE_DEFLATE_BYTES, accepted, deflate
+from inference_worker.serve.compression import INLINE_DEFLATE_BYTES, Room, accepted, deflate
+from inference_worker.serve.extras import delivered, gathered, is_large_answer, is_large_request
 from inference_worker.serve.http_messages import Request, Response, refusal
 from inference_worker.serve.inference import CLIENT_GONE, Arrival, Inference
+from inference_worker.serve.shared_memory import SharedMemory
 from inference_worker.threads import parsed
 from inference_worker.worker_state import WorkerState
 
@@ -30,10 +32,12 @@ Refuse = Callable[[RequestError], None]
 class HttpInference:
     """Answers inference requests from the worker's state."""
 
-    def __init__(self, state: WorkerState, inference: Inference, background: Background) -> None:
+    def __init__(self, state: WorkerState, inference: Inference, background: Background, room: Room, shared: SharedMemory) -> None:
         self._state = state
         self._inference = inference
         self._background = background
+        self._room = room
+        self._shared = shared
 
     def refusing(self, request: Request, name: str) -> Refuse:
         """What counts a request for this model as refused, and tells its caller."""
@@ -61,6 +65,11 @@ class HttpInference:
                 self._background.spawn(self._answer_large(request, model, refuse))
                 return
             ask, form = model.decoder.decode(request.body, request.headers.get(_HEADER))
+            if ask.extras is not None:
+                if is_large_request(ask.extras):
+                    self._background.spawn(self._answer_large(request, model, refuse, (ask, form)))
+                    return
+                ask = gathered(ask, ask.extras, self._shared, self._room, request)
             self._run(request, model, ask, form, refuse)
         except RequestError as error:
             refuse(error)
@@ -75,10 +84,16 @@ class HttpInference:
             raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, entry.absence)
         return entry.model
 
-    async def _answer_large(self, request: Request, model: Model, refuse: Refuse) -> None:
+    async def _answer_large(self, request: Request, model: Model, refuse: Refuse, decoded: tuple[Ask, Form] | None = None) -> None:
+        """As `answer`, with all that takes long in a thread; `decoded` where it is not the decoding that does."""
         try:
             header = request.headers.get(_HEADER)
-            ask, form = await parsed(lambda: codec.decode(request.body, header, model.signature))
+            if decoded is None:
+                decoded = await parsed(lambda: codec.decode(request.body, header, model.signature))
+            ask, form = decoded
+            if (extras := ask.extras) is not None:
+                plain = ask
+                ask = await parsed(lambda: gathered(plain, extras, self._shared, self._room, request))
             if request.abandoned:
                 model.metrics.answered(CLIENT_GONE)
                 return
@@ -97,21 +112,17 @@ class HttpInference:
             if isinstance(answers, RequestError):
                 refuse(answers)
                 return
+            if ask.extras is not None:
+                self._deliver(request, model, (ask, form), answers, timing, refuse)
+                return
             try:
                 body, head = codec.encode(ask, form, answers, model=model.name, version=model.version)
-            except RequestError as error:
-                refuse(error)
-                return
-            except Exception:
-                log.exception("an answer could not be written")
-                refuse(RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "the answer could not be written; the worker's log says why"))
+            except Exception as error:  # noqa: BLE001 -- told and logged there
+                refuse(_unwritten(error))
                 return
             metrics_of.ran(timing)
             metrics_of.answered(200)
-            if (wishes := request.headers.get("accept-encoding")) is not None and (coding := accepted(wishes)) is not None:
-                self._compressed(request, _response(body, head), coding)
-            else:
-                request.reply(_response(body, head))
+            self._send(request, body, head)
 
         headers = request.headers
         arrival = Arrival(request.arrived, timeout_of_headers(headers), headers.get("traceparent"))
@@ -124,6 +135,46 @@ class HttpInference:
 
             request.on_abandoned = abandoned
 
+    def _deliver(
+        self, request: Request, model: Model, asked: tuple[Ask, Form], answers: Tensors, timing: Timing, refuse: Refuse
+    ) -> None:
+        """Answer one of the few that ask for more than tensors, in a thread where that takes long."""
+        ask, form = asked
+        extras = ask.extras
+        assert extras is not None, "whoever has none is answered at once"
+
+        def write() -> tuple[bytes, int | None]:
+            made = delivered(extras, answers, self._shared, model)
+            return codec.encode(ask, form, made.answers, model=model.name, version=model.version, placed=made.placed)
+
+        def send(body: bytes, head: int | None) -> None:
+            model.metrics.ran(timing)
+            model.metrics.answered(200)
+            self._send(request, body, head)
+
+        async def later() -> None:
+            try:
+                send(*await parsed(write))
+            except Exception as error:  # noqa: BLE001 -- told and logged there
+                refuse(_unwritten(error))
+
+        if is_large_answer(extras, answers):
+            # Its run is over: who leaves now cancels nothing.
+            request.on_abandoned = None
+            self._background.spawn(later())
+            return
+        try:
+            send(*write())
+        except Exception as error:  # noqa: BLE001 -- told and logged there
+            refuse(_unwritten(error))
+
+    def _send(self, request: Request, body: bytes, head: int | None) -> None:
+        response = _response(body, head)
+        if (wishes := request.headers.get("accept-encoding")) is not None and (coding := accepted(wishes)) is not None:
+            self._compressed(request, response, coding)
+        else:
+            request.reply(response)
+
     def _compressed(self, request: Request, response: Response, coding: str) -> None:
         """Answer with the body compressed, now or later. The request is counted already: it is not abandoned any more."""
         request.on_abandoned = None
@@ -135,6 +186,13 @@ class HttpInference:
             request.reply(await parsed(lambda: _deflated(response, coding)))
 
         self._background.spawn(reply())
+
+
+def _unwritten(error: Exception) -> RequestError:
+    if isinstance(error, RequestError):
+        return error
+    log.error("an answer could not be written", exc_info=error)
+    return RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "the answer could not be written; the worker's log says why")
 
 
 def _response(body: bytes, head: int | None) -> Response:

@@ -14,6 +14,7 @@ from inference_worker.serve.http import HttpProtocol
 from inference_worker.serve.http2 import Http2Protocol
 from inference_worker.serve.inference import Inference
 from inference_worker.serve.routes import Routes
+from inference_worker.serve.shared_memory import SharedMemory
 from inference_worker.worker_state import WorkerState
 
 _SWEEP_SECONDS = 15.0
@@ -73,7 +74,8 @@ class Listeners:
 async def listen(state: WorkerState, inference: Inference, ports: Ports) -> Listeners:
     """Open both ports."""
     room, connections = Room(), Connections()
-    routes, service = Routes(state, inference, room), GrpcService(state, inference, room)
+    shared = SharedMemory(allowed=state.config.shared_memory)
+    routes, service = Routes(state, inference, room, shared), GrpcService(state, inference, room, shared)
     loop = asyncio.get_running_loop()
     of_http, of_grpc = lambda: HttpProtocol(routes.handle, connections), lambda: Http2Protocol(service.handle, connections)
     if ports.opened is not None:

@@ -67,6 +67,20 @@ RepositoryModelLoadRequest: repository_name 1 string, model_name 2 string, param
 RepositoryModelLoadResponse
 RepositoryModelUnloadRequest: repository_name 1 string, model_name 2 string, parameters 3 ->ModelRepositoryParameter
 RepositoryModelUnloadResponse
+SystemSharedMemoryStatusRequest: name 1 string
+SystemSharedMemoryStatusResponse.RegionStatus: name 1 string, key 2 string, offset 3 uint64, byte_size 4 uint64
+SystemSharedMemoryStatusResponse: regions 1 ->SystemSharedMemoryStatusResponse.RegionStatus
+SystemSharedMemoryRegisterRequest: name 1 string, key 2 string, offset 3 uint64, byte_size 4 uint64
+SystemSharedMemoryRegisterResponse
+SystemSharedMemoryUnregisterRequest: name 1 string
+SystemSharedMemoryUnregisterResponse
+CudaSharedMemoryStatusRequest: name 1 string
+CudaSharedMemoryStatusResponse.RegionStatus: name 1 string, device_id 2 uint64, byte_size 3 uint64
+CudaSharedMemoryStatusResponse: regions 1 ->CudaSharedMemoryStatusResponse.RegionStatus
+CudaSharedMemoryRegisterRequest: name 1 string, raw_handle 2 bytes, device_id 3 int64, byte_size 4 uint64
+CudaSharedMemoryRegisterResponse
+CudaSharedMemoryUnregisterRequest: name 1 string
+CudaSharedMemoryUnregisterResponse
 """
 _INTEGERS = tuple(f"{sign}INT{bits}" for sign in ("U", "") for bits in (8, 16, 32, 64))
 _DATA_TYPES = ("INVALID", "BOOL", *_INTEGERS, "FP16", "FP32", "FP64", "STRING", "BF16")
@@ -81,6 +95,7 @@ SMALL_METHODS = (
     "RepositoryIndex",
     "RepositoryModelLoad",
     "RepositoryModelUnload",
+    *(f"{kind}SharedMemory{verb}" for kind in ("System", "Cuda") for verb in ("Status", "Register", "Unregister")),
 )
 """The methods whose request and response bear their name and that are no inference."""
 

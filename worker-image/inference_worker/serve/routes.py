@@ -13,13 +13,14 @@ from inference_protocol.messages import STARTED_PATH, TASK_STOP_PATH, TASK_WAIT_
 from inference_worker import metrics
 from inference_worker.errors import RequestError, WorkerError
 from inference_worker.model import Model
-from inference_worker.serve import documents, orders
+from inference_worker.serve import documents, orders, shared_memory_routes
 from inference_worker.serve.background import Background
 from inference_worker.serve.compression import Room
 from inference_worker.serve.http_bodies import CODING, Bodies
 from inference_worker.serve.http_inference import HttpInference
 from inference_worker.serve.http_messages import Request, Response, error_body, plain_path, refusal
 from inference_worker.serve.inference import Inference
+from inference_worker.serve.shared_memory import SharedMemory
 from inference_worker.worker_state import WorkerState
 
 _OK = Response(HTTPStatus.OK)
@@ -32,16 +33,20 @@ _HELD_SECONDS = 290.0
 class Routes:
     """Answers requests from the worker's state. One instance a worker."""
 
-    def __init__(self, state: WorkerState, inference: Inference, room: Room | None = None) -> None:
-        """`room` is shared with whoever else inflates bodies in this worker."""
+    def __init__(
+        self, state: WorkerState, inference: Inference, room: Room | None = None, shared: SharedMemory | None = None
+    ) -> None:
+        """`room` and `shared` are the worker's own: gRPC has the same."""
+        room = room or Room()
         self._state = state
         self._background = Background()
-        self._inference = HttpInference(state, inference, self._background)
-        self._bodies = Bodies(room or Room(), self._background)
+        self._shared = shared or SharedMemory(allowed=state.config.shared_memory)
+        self._inference = HttpInference(state, inference, self._background, room, self._shared)
+        self._bodies = Bodies(room, self._background)
         # Every path is known beforehand, so that routing is one look-up.
         self._infer: dict[str, str] = {}
         self._get: dict[str, Callable[[], Response]] = {
-            "/v2": lambda: _json(documents.server()),
+            "/v2": lambda: _json(documents.server(shared_memory=self._shared.allowed)),
             "/v2/models": lambda: _json(documents.models(state.repository)),
             "/v2/health/live": self._live,
             "/v2/health/ready": lambda: _OK if state.ready else _NOT_READY,
@@ -102,8 +107,19 @@ class Routes:
         if path != request.path and (path in self._infer or path in self._post or path in self._get):
             request.path = path
             self.handle(request)
+        elif (asked := shared_memory_routes.PATH.fullmatch(path)) is not None:
+            self._regions(request, asked)
         else:
             request.reply(_error(HTTPStatus.NOT_FOUND, self._absence(path)))
+
+    def _regions(self, request: Request, asked: re.Match[str]) -> None:
+        def answer() -> None:
+            self._told(request, lambda: shared_memory_routes.answer(self._shared, request, asked))
+
+        if CODING in request.headers:
+            self._bodies.inflate(request, answer, lambda error: request.reply(refusal(error)))
+        else:
+            answer()
 
     def _absence(self, path: str) -> str:
         known = self._state.repository.entries

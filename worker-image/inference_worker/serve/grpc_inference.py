@@ -1,0 +1,169 @@
+"""Inference over gRPC: a message to the model, and the answer to its caller."""
+
+import logging
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from inference_worker.batching.ticket import Timing
+from inference_worker.engines.engine import Tensors
+from inference_worker.errors import RequestError, unforeseen
+from inference_worker.model import Model
+from inference_worker.serve import grpc_codec
+from inference_worker.serve.ask import Ask, bad
+from inference_worker.serve.background import Background
+from inference_worker.serve.compression import Room
+from inference_worker.serve.extras import delivered, gathered, is_large_answer, is_large_request
+from inference_worker.serve.grpc_calls import Reply
+from inference_worker.serve.grpc_documents import asked_model
+from inference_worker.serve.inference import CLIENT_GONE, Arrival, Inference
+from inference_worker.serve.messages import ModelInferRequest
+from inference_worker.serve.shared_memory import SharedMemory
+from inference_worker.threads import parsed
+from inference_worker.worker_state import WorkerState
+
+log = logging.getLogger(__name__)
+
+_LARGE_BYTES = 64 << 10
+
+
+class GrpcInference:
+    """Answers ModelInferRequests from the worker's state."""
+
+    def __init__(self, state: WorkerState, inference: Inference, background: Background, room: Room, shared: SharedMemory) -> None:
+        self._state = state
+        self._inference = inference
+        self._background = background
+        self._room = room
+        self._shared = shared
+
+    def infer(self, payload: bytes, arrival: Arrival, reply: Reply) -> Callable[[], None] | None:
+        """Run one ModelInferRequest and tell `reply`, now or later. Returns what to call when the caller leaves."""
+        try:
+            request = ModelInferRequest.FromString(payload)
+        except DecodeError as error:
+            # For which model it was can't be read: it is counted with the worker's own.
+            self._state.metrics[self._state.config.model.name].answered(HTTPStatus.BAD_REQUEST)
+            reply(bad(f"the message is no ModelInferRequest: {error}"))
+            return None
+        try:
+            model = asked_model(self._state, request.model_name, request.model_version)
+        except RequestError as error:
+            if (metrics := self._state.metrics.get(request.model_name)) is not None:
+                metrics.answered(error.status)
+            reply(error)
+            return None
+        return self._run(model, request, arrival, reply)
+
+    def _run(self, model: Model, request: Any, arrival: Arrival, reply: Reply) -> Callable[[], None] | None:
+        if model.signature.has_texts and request.ByteSize() > _LARGE_BYTES:
+            return self._run_apart(model, request, arrival, reply)
+        try:
+            ask, raw = grpc_codec.decode(request, model.signature)
+            if ask.extras is not None:
+                if is_large_request(ask.extras):
+                    return self._run_apart(model, request, arrival, reply)
+                ask = gathered(ask, ask.extras, self._shared, self._room, reply)
+            return self._ask(model, (ask, raw), arrival, reply)
+        except Exception as error:  # noqa: BLE001 -- told and logged there
+            _refuse(model, error, reply)
+        return None
+
+    def _ask(self, model: Model, asked: tuple[Ask, bool], arrival: Arrival, reply: Reply) -> Callable[[], None] | None:
+        ask, raw = asked
+        count = model.metrics.answered
+
+        def done(answers: Tensors | RequestError, timing: Timing) -> None:
+            if isinstance(answers, RequestError):
+                _refuse(model, answers, reply)
+                return
+            if ask.extras is not None:
+                self._deliver(model, asked, answers, timing, reply)
+                return
+            try:
+                body = grpc_codec.encode(ask, answers, raw=raw, model=model.name, version=model.version)
+            except Exception as error:  # noqa: BLE001 -- told and logged there
+                _refuse(model, error, reply)
+                return
+            model.metrics.ran(timing)
+            count(200)
+            reply(body)
+
+        cancel = self._inference.ask(model, ask, arrival, done)
+        if cancel is None:
+            return None
+
+        def abandoned() -> None:
+            count(CLIENT_GONE)
+            cancel()
+
+        return abandoned
+
+    def _deliver(self, model: Model, asked: tuple[Ask, bool], answers: Tensors, timing: Timing, reply: Reply) -> None:
+        """Answer one of the few that ask for more than tensors, in a thread where that takes long."""
+        ask, raw = asked
+        extras = ask.extras
+        assert extras is not None, "whoever has none is answered at once"
+
+        def write() -> bytes:
+            made = delivered(extras, answers, self._shared, model)
+            return grpc_codec.encode(ask, made.answers, raw=raw, model=model.name, version=model.version, placed=made.placed)
+
+        async def later() -> None:
+            try:
+                send(await parsed(write))
+            except Exception as error:  # noqa: BLE001 -- told and logged there
+                _refuse(model, error, reply)
+
+        def send(body: bytes) -> None:
+            model.metrics.ran(timing)
+            model.metrics.answered(200)
+            reply(body)
+
+        if is_large_answer(extras, answers):
+            self._background.spawn(later())
+            return
+        try:
+            send(write())
+        except Exception as error:  # noqa: BLE001 -- told and logged there
+            _refuse(model, error, reply)
+
+    def _run_apart(self, model: Model, request: Any, arrival: Arrival, reply: Reply) -> Callable[[], None]:
+        """As `_run`, with the message taken apart in a thread, since so much of it would hold up everybody else."""
+        left = False
+        cancel: Callable[[], None] | None = None
+
+        async def run() -> None:
+            nonlocal cancel
+            try:
+                asked = await parsed(lambda: self._decoded(request, model, reply))
+                if left:
+                    model.metrics.answered(CLIENT_GONE)
+                    return
+                cancel = self._ask(self._state.repository.get(model.name) or model, asked, arrival, reply)
+            except Exception as error:  # noqa: BLE001 -- told and logged there
+                _refuse(model, error, reply)
+
+        def abandoned() -> None:
+            nonlocal left
+            left = True
+            if cancel is not None:
+                cancel()
+
+        self._background.spawn(run())
+        return abandoned
+
+    def _decoded(self, request: Any, model: Model, reply: Reply) -> tuple[Ask, bool]:
+        ask, raw = grpc_codec.decode(request, model.signature)
+        return (gathered(ask, ask.extras, self._shared, self._room, reply) if ask.extras is not None else ask), raw
+
+
+def _refuse(model: Model, error: Exception, reply: Reply) -> None:
+    """Count a request that gets no answer, and tell its caller why."""
+    if not isinstance(error, RequestError):
+        log.error("a request failed", exc_info=error)
+        error = unforeseen()
+    model.metrics.answered(error.status)
+    reply(error)
