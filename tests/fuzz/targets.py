@@ -12,6 +12,7 @@ import gzip
 import io
 import json
 import tempfile
+import zlib
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
@@ -25,13 +26,16 @@ from inference_worker.datatypes import NUMPY
 from inference_worker.engines.engine import TensorSpec
 from inference_worker.errors import RequestError, WorkerError
 from inference_worker.serve import codec, grpc_codec
-from inference_worker.serve.ask import Ask, Signature
+from inference_worker.serve.ask import Ask, Extras, Signature
+from inference_worker.serve.compression import CODINGS, Room, inflate
 from inference_worker.serve.connections import Connections
+from inference_worker.serve.grpc_reflection import REFLECTIONS
 from inference_worker.serve.http import HttpProtocol
 from inference_worker.serve.http2 import Http2Protocol
 from inference_worker.serve.http2_frames import PREFACE, block, frame, settings_frame
 from inference_worker.serve.http2_stream import Stream
 from inference_worker.serve.http_messages import Request, Response
+from inference_worker.serve.inference import Arrival
 from inference_worker.serve.messages import ModelInferRequest
 
 
@@ -48,7 +52,9 @@ ONE = Signature([spec("x", "FP32", None, 2)], [spec("y", "FP32", None)])
 
 def checked(ask: Ask, signature: Signature) -> None:
     """What was let in fits the model."""
-    assert ask.feeds.keys() == signature.inputs.keys()
+    extras = ask.extras or Extras()
+    assert sorted([*ask.feeds, *extras.reads]) == sorted(signature.inputs)
+    assert extras.writes.keys() | extras.classes.keys() <= signature.outputs.keys()
     for name, array in ask.feeds.items():
         wanted = signature.inputs[name]
         assert array.dtype == wanted.dtype and array.ndim == len(wanted.shape)
@@ -92,6 +98,21 @@ def grpc_contents(data: bytes) -> None:
             checked(ask, signature)
             body = grpc_codec.encode(ask, {"y": np.ones((2,), np.float32)}, raw=raw, model="m", version="1")
             assert body
+
+
+def compressed_body(data: bytes) -> None:
+    """A coding by the first byte, then a body: inflated within its limit or refused, and no room is kept by what is refused."""
+    room, size = Room(1 << 16), 0
+    with contextlib.suppress(RequestError):
+        size = len(inflate(data[1:], CODINGS[len(data) and data[0] & 1], room, limit=1 << 12))
+    assert room.taken == size <= 1 << 12
+
+
+def reflection(data: bytes) -> None:
+    """A message of server reflection, or what calls itself one: one answer or one refusal."""
+    told: list[bytes | RequestError] = []
+    REFLECTIONS[0].answer(data, Arrival(0.0), told.append)
+    assert len(told) == 1
 
 
 class _Transport(asyncio.Transport):
@@ -226,6 +247,8 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "json-body": json_body,
     "binary-body": binary_body,
     "grpc-contents": grpc_contents,
+    "compressed-body": compressed_body,
+    "reflection": reflection,
     "http-head": http_head,
     "http2-frames": http2_frames,
     "batch-file": batch_file,
@@ -236,6 +259,12 @@ def seeds() -> dict[str, list[bytes]]:
     """Good inputs to begin with."""
     entry = {"name": "x", "datatype": "FP32", "shape": [1, 2]}
     plain = json.dumps({"id": "1", "inputs": [{**entry, "data": [1.5, 2]}], "parameters": {"timeout": 5, "priority": 1}}).encode()
+    region = {"shared_memory_region": "a", "shared_memory_byte_size": 8, "shared_memory_offset": 4}
+    outputs = [{"name": "y", "parameters": {"classification": 3}}, {"name": "z", "parameters": region}]
+    texts = {"name": "t", "datatype": "BYTES", "shape": [1], "parameters": region}
+    truths = {"name": "b", "datatype": "BOOL", "shape": [1], "data": [True]}
+    numbers = {"name": "n", "datatype": "INT8", "shape": [1, 1], "data": [1]}
+    shared = json.dumps({"inputs": [{**entry, "parameters": region}, texts, truths, numbers], "outputs": outputs}).encode()
     head = json.dumps({"inputs": [{**entry, "parameters": {"binary_data_size": 8}}], "outputs": [{"name": "y"}]}).encode()
     request = ModelInferRequest(model_name="m")
     request.inputs.add(name="x", datatype="FP32", shape=[1, 2])
@@ -250,7 +279,9 @@ def seeds() -> dict[str, list[bytes]]:
     files = [array.getvalue(), archive.getvalue(), lines, table, gzip.compress(lines), gzip.compress(table)]
     return {
         "batch-file": [bytes([form]) + file for form, file in enumerate(files)],
-        "json-body": [plain],
+        "json-body": [plain, shared],
+        "compressed-body": [b"\0" + gzip.compress(plain), b"\1" + zlib.compress(plain), b"\0" + gzip.compress(bytes(1 << 14))],
+        "reflection": [b"\x3a\x01*", b"\x22\x1einference.GRPCInferenceService", b"\x1a\x04a.pb", b"\x2a\x02\x0a\x00"],
         "binary-body": [len(head).to_bytes(2, "big") + head + b"\0" * 8],
         "grpc-contents": [request.SerializeToString()],
         "http-head": [post, post + post, chunked, b"GET / HTTP/1.0\r\n\r\n"],

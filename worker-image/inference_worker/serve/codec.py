@@ -119,7 +119,7 @@ def decode(body: bytes, header_length: str | None, signature: Signature) -> tupl
         if wishes.get("binary_data_output") is True:
             form = Form(form.binary, binary_all=True, plain=form.plain)
     identity = document.get("id")
-    extras = Extras(reads, *asked) if reads or any(asked) else None
+    extras = Extras(reads, *asked) if reads or (asked is not _NOTHING and any(asked)) else None
     return Ask("" if identity is None else str(identity), feeds, names, timeout, priority, extras), form
 
 
@@ -205,11 +205,12 @@ def _flat(data: list[Any]) -> list[str]:
 
 
 _Asked = tuple[dict[str, Span], dict[str, int]]
+_NOTHING: _Asked = ({}, {})
 
 
 def _outputs(entries: object, signature: Signature) -> tuple[tuple[str, ...], Form, _Asked]:
     if entries is None or entries == []:
-        return (), _PLAIN, ({}, {})
+        return (), _PLAIN, _NOTHING
     names: list[str] = []
     writes: dict[str, Span] = {}
     classes: dict[str, int] = {}

@@ -25,13 +25,14 @@ Method = Callable[["Call", bytes], None]
 class Call:
     """One call of a method: gathers messages from a stream's bytes and sends what comes back. Implements Receiver."""
 
+    # Of the few whose message is compressed; the others should not pay for them.
+    _flag = 0
+    _loan: Loan | None = None
+
     def __init__(self, stream: Stream, method: Method, arrival: Arrival, compression: Compression | None = None) -> None:
         self._stream = stream
         self._method = method
         self._compression = compression
-        self._head = HEAD if compression is None or not compression.answers else CODED_HEADS[compression.coding]
-        self._flag = 0
-        self._loan: Loan | None = None
         self._buffer = b""
         self._chunks: list[bytes] = []
         self._size = 0
@@ -79,7 +80,9 @@ class Call:
     def _take(self, flag: int, payload: bytes) -> None:
         if self._message is not None:
             raise bad("a second message in a call that takes one")
-        self._flag, self._message = flag, payload
+        self._message = payload
+        if flag:
+            self._flag = flag
 
     def end(self) -> None:
         """See Receiver."""
@@ -111,6 +114,11 @@ class Call:
 
     def resume(self) -> None:
         """See Receiver."""
+
+    @property
+    def _head(self) -> bytes:
+        compression = self._compression
+        return HEAD if compression is None or not compression.answers else CODED_HEADS[compression.coding]
 
     @property
     def _lacking(self) -> bool:

@@ -54,11 +54,7 @@ def decode(request: Any, signature: Signature) -> tuple[Ask, bool]:
         else:
             feeds[spec.name] = _typed(entry, shape, spec)
     signature.require_all({**feeds, **reads} if reads else feeds)
-    writes: dict[str, Span] = {}
-    classes: dict[str, int] = {}
-    asked = [_output(entry, signature, writes, classes) for entry in request.outputs] if request.outputs else ()
-    outputs = tuple(dict.fromkeys(asked)) if asked else ()
-    extras = Extras(reads, writes, classes) if reads or writes or classes else None
+    outputs, extras = _outputs(request.outputs, signature, reads) if request.outputs or reads else ((), None)
     timeout, priority = scheduling(parameters(request.parameters)) if request.parameters else (None, None)
     return Ask(request.id, feeds, outputs, timeout, priority, extras), bool(raw) or bool(reads)
 
@@ -79,6 +75,13 @@ def _apart(inputs: Any, signature: Signature) -> tuple[list[Any], dict[str, Read
     if reads and (twice := [entry.name for entry in sent if entry.name in reads]):
         raise bad(f"input {twice[0]!r} is given twice")
     return sent, reads
+
+
+def _outputs(entries: Any, signature: Signature, reads: dict[str, Read]) -> tuple[tuple[str, ...], Extras | None]:
+    writes: dict[str, Span] = {}
+    classes: dict[str, int] = {}
+    names = tuple(dict.fromkeys(_output(entry, signature, writes, classes) for entry in entries))
+    return names, Extras(reads, writes, classes) if reads or writes or classes else None
 
 
 def _output(entry: Any, signature: Signature, writes: dict[str, Span], classes: dict[str, int]) -> str:

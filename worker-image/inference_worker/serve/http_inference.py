@@ -58,7 +58,12 @@ class HttpInference:
 
     def answer(self, request: Request, name: str) -> None:
         """Answer a request for this model, now or later."""
-        refuse = self.refusing(request, name)
+        count = self._state.metrics[name].answered
+
+        def refuse(error: RequestError) -> None:
+            count(error.status)
+            request.reply(refusal(error))
+
         try:
             model = self._loaded(name)
             if len(request.body) > _LARGE_BYTES and (model.signature.has_texts or _json_bytes(request) > _LARGE_BYTES):
@@ -122,7 +127,10 @@ class HttpInference:
                 return
             metrics_of.ran(timing)
             metrics_of.answered(200)
-            self._send(request, body, head)
+            if "accept-encoding" in headers:
+                self._send(request, body, head)
+            else:
+                request.reply(_response(body, head))
 
         headers = request.headers
         arrival = Arrival(request.arrived, timeout_of_headers(headers), headers.get("traceparent"))
