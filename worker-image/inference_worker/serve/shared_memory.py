@@ -85,7 +85,7 @@ class SharedMemory:
             self._regions[name] = region
 
     def unregister(self, name: str) -> None:
-        """Forget a region; all of them for an empty name. One that there is not is no fault, and what is under way goes on."""
+        """Forget a region; all of them for an empty name. One that there is not is no fault. Answers meant for it are refused."""
         with self._lock:
             if name:
                 self._regions.pop(name, None)
