@@ -66,6 +66,12 @@ JOBS: list[Case] = [
     ("digest of another kind", {"modelDigest": "sha512:" + "a" * 64}, "should match '^sha256:", {"modelDigest": DIGEST}),
     ("accelerator", {"accelerator": "tpu"}, 'supported values: "auto", "cpu", "gpu"', {"accelerator": "auto"}),
     ("backend", {"backend": "tensorrt"}, 'supported values: "auto", "onnx", "triton", "torchscript"', {"backend": "onnx"}),
+    (
+        "sharedMemory",
+        {"serve": {"sharedMemory": "Cuda"}},
+        'supported values: "None", "System"',
+        {"serve": {"sharedMemory": "System"}},
+    ),
     ("deadlinePolicy", {"deadlinePolicy": "Hard"}, 'supported values: "Soft", "Firm"', {"deadlinePolicy": "Firm"}),
     ("deadline as a date", {"deadline": "2026-04-02"}, "must be of type date-time", {"deadline": "2026-04-02T00:00:00Z"}),
     ("deadline without offset", {"deadline": "2026-04-02T12:00:00"}, "must be of type date-time", {"deadline": LATER}),

@@ -43,7 +43,8 @@ class Room:
     def __init__(self, limit: int = INFLATED_LIMIT_BYTES) -> None:
         self._limit = limit
         self._taken = 0
-        self._lock = threading.Lock()
+        # Reentrant: giving back may happen wherever the collector runs, taking among it.
+        self._lock = threading.RLock()
 
     @property
     def taken(self) -> int:
@@ -56,7 +57,7 @@ class Room:
             if self._taken + size > self._limit:
                 raise RequestError(
                     HTTPStatus.TOO_MANY_REQUESTS,
-                    f"compressed requests hold {self._limit} bytes already; try again later, or send it plain",
+                    f"requests hold {self._limit} bytes inflated or from shared memory; try again later, or send it plain",
                     retry_after_seconds=1.0,
                 )
             self._taken += size
