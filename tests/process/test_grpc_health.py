@@ -11,6 +11,7 @@ from tritonclient.grpc import service_pb2 as pb
 from inference_worker.serve.grpc_health import SERVICE
 from tests.process import callers, models
 from tests.process.harness import a_config, until
+from tests.process.scripted import Orders
 from tests.process.wire2 import Wire2, message
 
 if TYPE_CHECKING:
@@ -97,10 +98,14 @@ def test_a_thousand_watchers_hold_nobody_up_and_are_forgotten(worker: Worker) ->
 
 
 def test_a_loading_worker_does_not_serve_yet(place: Place) -> None:
-    worker = place.start(a_config("file:///nowhere/m.onnx")).wait_answering()
+    orders = Orders(place)
+    orders.give("hold_load")
+    worker = place.start(a_config(place.put("m.onnx", models.identity())), patches=orders.patches()).wait_answering()
     with Wire2(worker) as wire2:
-        heard = wire2.call(f"/{SERVICE}/Check", message(b""))
-    assert not heard.messages or heard.messages == [NOT_SERVING]
+        assert wire2.call(f"/{SERVICE}/Check", message(b"")).messages == [NOT_SERVING]
+        orders.take_back("hold_load")
+        worker.wait_ready()
+        assert wire2.call(f"/{SERVICE}/Check", message(b"")).messages == [SERVING]
 
 
 def test_who_watches_does_not_hold_the_end(place: Place) -> None:

@@ -93,7 +93,9 @@ class SharedMemory:
                 self._regions.clear()
 
     def status(self, name: str) -> list[dict[str, object]]:
-        """The regions, or the one of a name. Raises RequestError(404) when there is none of that name."""
+        """The regions, or the one of a name. Raises RequestError: 501 where the job does not allow any, 404 for an unknown name."""
+        if not self.allowed:
+            raise RequestError(HTTPStatus.NOT_IMPLEMENTED, NOT_ALLOWED)
         with self._lock:
             regions = list(self._regions.values()) if not name else [self._known(name)]
         return [region.document for region in regions]
