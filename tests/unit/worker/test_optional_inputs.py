@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import helper
+from onnx import TensorProto, helper
 
 from inference_worker.batching.rows import layout_of
 from inference_worker.engines.engine import TensorSpec
 from inference_worker.errors import RequestError
+from inference_worker.probe import sample_of
 from inference_worker.serve import codec
 from inference_worker.serve.ask import Signature
-from inference_worker.warmup import sample_of, warm_up
+from inference_worker.warmup import warm_up
 from tests.process import models
 from tests.unit.worker.conftest import STEADY
 from tests.unit.worker.scripted_engines import spec
@@ -137,12 +138,12 @@ def test_a_head_that_is_known_may_leave_it_out_too() -> None:
 
 
 def test_a_default_of_a_type_that_can_not_be_sent_keeps_the_model_loadable() -> None:
-    value = helper.make_tensor("c", models.TensorProto.FLOAT8E4M3FN, [1], [1.0])
+    value = helper.make_tensor("c", TensorProto.FLOAT8E4M3FN, [1], [1.0])
 
     graph = helper.make_graph(
         [helper.make_node("Identity", ["x"], ["y"])],
         "g",
-        [models.tensor("x", models.FLOAT, ["N", 2]), models.tensor("c", models.TensorProto.FLOAT8E4M3FN, [1])],
+        [models.tensor("x", models.FLOAT, ["N", 2]), models.tensor("c", TensorProto.FLOAT8E4M3FN, [1])],
         [models.tensor("y", models.FLOAT, ["N", 2])],
         [value],
     )

@@ -4,8 +4,8 @@ import contextlib
 import ctypes
 import math
 from collections.abc import Mapping
-from types import MappingProxyType
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 import onnxruntime as ort
@@ -250,9 +250,8 @@ def _optional(session: ort.InferenceSession, required: tuple[TensorSpec, ...]) -
     """Inputs whose default the file holds. One that the protocol has no form for keeps its default: nobody needs to give it."""
     specs = [_spec(node) for node in session.get_overridable_initializers() if node.type in datatypes.ONNX]
     rows = row_names(required)
-    return tuple(
-        replace(spec, optional=True, batch_axis=next((i for i, name in enumerate(spec.names) if name in rows), None)) for spec in specs
-    )
+    axes = [next((axis for axis, name in enumerate(spec.names) if name in rows), None) for spec in specs]
+    return tuple(replace(spec, optional=True, batch_axis=axis) for spec, axis in zip(specs, axes, strict=True))
 
 
 def _spec(node: ort.NodeArg) -> TensorSpec:

@@ -53,7 +53,9 @@ class Routes:
             TELEMETRY_PATH: lambda: Response(HTTPStatus.OK, encode(state.telemetry())),
             "/metrics": _metrics,
         }
-        self._held: dict[str, Callable[[Request], None]] = {STARTED_PATH: lambda request: self._background.spawn(self._started(request))}
+        self._held: dict[str, Callable[[Request], None]] = {
+            STARTED_PATH: lambda request: self._background.spawn(self._started(request))
+        }
         self._post: dict[str, Callable[[Request], None]] = {
             "/v2/repository/index": self._index,
             TASKS_PATH: lambda request: self._told(request, lambda: orders.order(state, request)),

@@ -7,7 +7,7 @@ import gc
 import gzip
 import json
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -24,12 +24,12 @@ from tests.unit.worker.states import INFER, Asking, a_worker_state, ask, infer, 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-CODED = {"gzip": gzip.compress, "deflate": zlib.compress}
-PLAIN = {"gzip": gzip.decompress, "deflate": zlib.decompress}
+CODED: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress}
+PLAIN: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.decompress, "deflate": zlib.decompress}
 ONE = infer_json([[1, 2]])
 
 
-async def routes_with(room: Room, model: bytes | None = None, **config: object) -> Routes:
+async def routes_with(room: Room, model: bytes | None = None, **config: Any) -> Routes:
     return Routes(await a_worker_state(model or models.identity(), **config), Inference(Tracer({})), room)
 
 

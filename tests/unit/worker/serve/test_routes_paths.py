@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -19,7 +20,7 @@ from tests.unit.worker.conftest import STEADY
 from tests.unit.worker.states import an_unloaded_worker_state, ask, loading, real, routes_of
 
 
-async def routes_named(name: str, **config: object) -> Routes:
+async def routes_named(name: str, **config: Any) -> Routes:
     source = msgspec.structs.replace(a_config("pvc://data/m.onnx").model, name=name)
     state = an_unloaded_worker_state(model=source, **config)
     loading(state, lambda: real(models.identity()))
