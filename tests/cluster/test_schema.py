@@ -249,6 +249,22 @@ MODELS: list[Case] = [
         "must have at most 64 items",
         {"versions": [{**VERSION, "name": str(n)} for n in range(64)]},
     ),
+    (
+        "the same declared profile twice",
+        {
+            "declaredProfiles": [
+                {"accelerator": "cpu", "itemsPerSecond": 1.0},
+                {"accelerator": "cpu", "backend": "auto", "itemsPerSecond": 2.0},
+            ]
+        },
+        "declaredProfiles must name each pair of accelerator and backend once",
+        {
+            "declaredProfiles": [
+                {"accelerator": "cpu", "itemsPerSecond": 1.0},
+                {"accelerator": "cpu", "backend": "onnx", "itemsPerSecond": 2.0},
+            ]
+        },
+    ),
     ("defaultVersion that is none", {"defaultVersion": "2"}, "defaultVersion must name one of versions", {"defaultVersion": "1"}),
     (
         "static without calibration",

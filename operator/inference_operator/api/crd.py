@@ -1,5 +1,6 @@
 """CustomResourceDefinitions from the API's types: `python -m inference_operator.api.crd DIRECTORY...`."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -43,19 +44,28 @@ def structural(cls: type) -> Schema:
     return _lower(raw, raw.get("$defs", {}))
 
 
-def _lower(node: Schema, definitions: dict[str, Schema]) -> Schema:
+def _lower(node: Schema, definitions: dict[str, Schema], *, in_list: bool = False) -> Schema:
     node = _resolve(node, definitions)
     result: Schema = {key: node[key] for key in _KEPT if key in node}
     result.update({key: value for key, value in node.items() if key.startswith("x-kubernetes-")})
     if result.get("default", ...) in (None, {}, []):
         del result["default"]
+    if in_list and "default" in result:
+        # GitOps tools compare a list as a whole: a default that the API server fills in there differs from Git for ever
+        # (argoproj/argo-cd#11074). Reading the object applies it instead.
+        default = json.dumps(result.pop("default")).strip('"') or '""'
+        result["description"] = f"{result['description']} Defaults to {default}."
     match node.get("type"):
         case "object" if "properties" in node:
-            result["properties"] = {name: _lower(child, definitions) for name, child in node["properties"].items()}
+            children = node["properties"].items()
+            result["properties"] = {name: _lower(child, definitions, in_list=in_list) for name, child in children}
         case "object":
-            result["additionalProperties"] = _lower(node["additionalProperties"], definitions)
+            result["additionalProperties"] = _lower(node["additionalProperties"], definitions, in_list=in_list)
         case "array":
-            result["items"] = _lower(node["items"], definitions)
+            result["items"] = items = _lower(node["items"], definitions, in_list=True)
+            if keys := node.get("x-kubernetes-list-map-keys"):
+                # A key has to be there, since no default fills it in.
+                items["required"] = list(dict.fromkeys([*items.get("required", ()), *keys]))
         case "integer":
             # Everything countable fits a double exactly, as the API conventions ask.
             result["format"] = "int64"

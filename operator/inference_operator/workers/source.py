@@ -51,10 +51,19 @@ def model_source(spec: InferenceJobSpec, version: ModelVersion | None) -> ModelS
         version=version.name,
         uri=version.uri,
         digest=spec.model_digest or version.digest,
-        format=version.format,
+        format=_said(version.format),
         quantization=_quantization(version.quantization),
         signature=_signature(version.signature),
     )
+
+
+def _said(text: str) -> str:
+    """Return an equal string that is no other's object.
+
+    msgspec leaves a field out when its value *is* the default's object. So a version whose format a manifest names would hash
+    otherwise than one whose format is filled in when it is read, and its workers would be replaced for that.
+    """
+    return text[:1] + text[1:]
 
 
 def _signature(given: SignatureSpec | None) -> ModelSignature | None:

@@ -125,7 +125,15 @@ def test_every_list_says_how_it_is_merged(kind: str) -> None:
         if schema["x-kubernetes-list-type"] == "map":
             item = schema["items"]
             for key in schema["x-kubernetes-list-map-keys"]:
-                assert key in item["required"] or "default" in item["properties"][key], f"{path}: {key} may be absent"
+                assert key in item["required"], f"{path}: {key} may be absent"
+
+
+@every_crd
+def test_no_default_stands_inside_a_list(kind: str) -> None:
+    """GitOps tools compare a list as a whole: what a default adds to an item is a difference for ever (argo-cd#11074)."""
+    inside = [path for path, schema in fields(kind) if "[]" in path and "default" in schema]
+
+    assert inside == []
 
 
 def rules(kind: str) -> list[tuple[str, Schema, Schema]]:

@@ -1,5 +1,6 @@
 """A field of the spec that changes a service's pod rolls the service out, and no other does."""
 
+import json
 from dataclasses import fields, replace
 from typing import Any
 
@@ -26,8 +27,10 @@ from inference_operator.api.job import (
 from inference_operator.api.model import AcceleratorResources
 from inference_operator.settings import Backends, Settings, TorchScriptBackend, TritonBackend
 from inference_operator.state.objects import Job, Model, Worker
+from inference_operator.state.parse import parse_job, parse_model
 from inference_operator.workers.options import classes, worker_resources
 from inference_operator.workers.pod import worker_pod
+from inference_operator.workers.resolve import ResolvedJob
 from inference_operator.workers.template_hash import LEFT_OUT, Revisions, template_hash, template_placement
 from tests.builders import DIGEST, SETTINGS, a_job, a_model, a_version, observed, resolved_of
 from tests.unit.scheduling.support import in_seconds
@@ -161,3 +164,43 @@ def test_another_pod_template_does_not_make_a_batch_start_again() -> None:
     assert batch.spec is not None
 
     assert revisions(replace(batch, spec=replace(batch.spec, template=OTHER["template"]))) == revisions(batch)
+
+
+# What a manifest leaves out of a list, and the same as it is filled in.
+LEFT_TO_DEFAULTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "format": ({"versions": [{"format": "onnx"}]}, {}),
+    "quantization": ({"versions": [{"quantization": {"maxDrop": 0.01, "minAgreement": 0.99}}]}, {}),
+    "toleration": ({}, {"tolerations": [{"operator": "Equal"}]}),
+    "environment": ({}, {"template": {"env": [{"value": ""}]}}),
+}
+
+
+def read(given: dict[str, Any], *, batch: bool) -> ResolvedJob:
+    """A job and its model as they are read from the API server; `given` is what their lists say beyond what they must."""
+    of_model, of_job = given.get("model", {}), given.get("job", {})
+    rows = {"method": "Dynamic", "evaluation": "pvc://d/rows.npy"}
+    (version,) = of_model.get("versions", [{}])
+    version = {"name": "1", "uri": "pvc://d/m.onnx", **version, "quantization": {**rows, **version.get("quantization", {})}}
+    (toleration,), (env,) = of_job.get("tolerations", [{}]), of_job.get("template", {"env": [{}]})["env"]
+    spec = {"model": "m", "tolerations": [{"key": "gpu", **toleration}], "template": {"env": [{"name": "A", **env}]}}
+    if batch:
+        spec["input"] = {"uri": "pvc://d/in.npy"}
+    # As from the wire: no string of it is one of the code.
+    raw = json.loads(json.dumps({"metadata": {"name": "m", "namespace": "default", "uid": "u"}, "spec": {"versions": [version]}}))
+    job = json.loads(json.dumps({"metadata": {"name": "job", "namespace": "default", "uid": "u"}, "spec": spec}))
+    return resolved_of(observed(parse_job(job), model=parse_model(raw)))
+
+
+@pytest.mark.parametrize("name", LEFT_TO_DEFAULTS)
+@pytest.mark.parametrize("batch", [False, True], ids=["service", "batch"])
+def test_a_default_that_a_manifest_names_replaces_no_worker(name: str, batch: bool) -> None:  # noqa: FBT001
+    """Objects that were stored before have it by name: an upgrade must not start all work again."""
+    of_model, of_job = LEFT_TO_DEFAULTS[name]
+
+    assert read({"model": of_model, "job": of_job}, batch=batch).revisions == read({}, batch=batch).revisions
+
+
+def test_a_format_is_told_as_objects_that_were_stored_before_have_it() -> None:
+    source = read({}, batch=True).source
+
+    assert b'"format":"onnx"' in msgspec.json.encode(source)
