@@ -48,21 +48,3 @@ def condition(job: Raw, kind: str) -> Raw:
 
 def reason(job: Raw, kind: str = "Ready") -> str:
     return str(condition(job, kind).get("reason", ""))
-
-
-def kstatus(job: Raw) -> str:
-    """The verdict of kstatus (sigs.k8s.io/cli-utils) on a custom object, in its order of rules: what Flux and Helm go by."""
-    status = job.get("status", {})
-    if "deletionTimestamp" in job["metadata"]:
-        return "Terminating"
-    if status.get("observedGeneration", job["metadata"]["generation"]) != job["metadata"]["generation"]:
-        return "InProgress"
-    for one in status.get("conditions", []):
-        if (one["type"], one["status"]) == ("Reconciling", "True"):
-            return "InProgress"
-        if (one["type"], one["status"]) == ("Stalled", "True"):
-            return "Failed"
-    ready = condition(job, "Ready")
-    if ready and ready["status"] != "True":
-        return "InProgress"
-    return "Current"

@@ -11,6 +11,7 @@ import yaml
 
 from tests.cluster.client import jobs, models
 from tests.cluster.objects import LATER, a_batch, a_condition, a_job, a_model
+from tests.kstatus import kstatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,6 +120,14 @@ def test_nested_defaults_are_stored_too(cluster: Cluster, namespace: str) -> Non
     pool = {"min": 0, "max": 1, "idleSeconds": 300, "accelerator": "auto", "backend": "auto", "batchSize": 32, "sharing": "None"}
     assert model["spec"]["warmPool"] == pool
     assert "format" not in model["spec"]["versions"][0]
+
+
+def test_an_object_that_nobody_has_looked_at_is_in_progress(cluster: Cluster, namespace: str) -> None:
+    cluster.client.create(jobs(namespace), a_job())
+    cluster.client.create(models(namespace), a_model())
+
+    assert kstatus(cluster.client.get(f"{jobs(namespace)}/job")) == "InProgress"
+    assert kstatus(cluster.client.get(f"{models(namespace)}/digits")) == "InProgress"
 
 
 def test_every_field_is_explained(cluster: Cluster) -> None:

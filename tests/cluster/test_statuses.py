@@ -8,8 +8,9 @@ import pytest
 
 from tests.cluster.client import jobs, models, pods
 from tests.cluster.conftest import make_namespace
-from tests.cluster.objects import LATER, a_batch, a_job, a_model, condition, kstatus, reason
+from tests.cluster.objects import LATER, a_batch, a_job, a_model, condition, reason
 from tests.cluster.operators import FAILURE, PROBLEM, SUCCESS, Installed, until, writes_of
+from tests.kstatus import kstatus
 
 if TYPE_CHECKING:
     import subprocess

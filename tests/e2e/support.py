@@ -71,24 +71,6 @@ def reason(job: Manifest, kind: str = "Ready") -> str:
     return condition(job, kind).get("reason", "")
 
 
-def kstatus(job: Manifest) -> str:
-    """kstatus's verdict on a custom object (sigs.k8s.io/cli-utils, pkg/kstatus), in its order of rules."""
-    status = job.get("status", {})
-    if job["metadata"].get("deletionTimestamp"):
-        return "Terminating"
-    if status.get("observedGeneration", job["metadata"]["generation"]) != job["metadata"]["generation"]:
-        return "InProgress"
-    for one in status.get("conditions", []):
-        if one["type"] == "Reconciling" and one["status"] == "True":
-            return "InProgress"
-        if one["type"] == "Stalled" and one["status"] == "True":
-            return "Failed"
-    ready = condition(job, "Ready")
-    if ready:
-        return "Current" if ready["status"] == "True" else "InProgress"
-    return "Current"
-
-
 def wait_reason(kube: Kubectl, name: str, wanted: str, *, kind: str = "Ready", seconds: float = 60) -> Manifest:
     found: Manifest = {}
 

@@ -9,7 +9,8 @@ import pytest
 from examples.demo.cluster import wait_for
 from examples.demo.steps import answers
 from tests.e2e.conftest import Space
-from tests.e2e.support import a_batch, a_job, a_slow_batch, condition, kstatus, progress, reason, wait_reason, workers
+from tests.e2e.support import a_batch, a_job, a_slow_batch, condition, progress, reason, wait_reason, workers
+from tests.kstatus import kstatus
 
 
 def test_a_suspended_batch_goes_on_where_it_was(space: Space) -> None:

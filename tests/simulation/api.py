@@ -21,6 +21,12 @@ Raw = dict[str, Any]
 _PATH = re.compile(
     r"/(?:api/v1|apis/[^/]+/[^/]+)(?:/namespaces/(?P<ns>[^/]+))?/(?P<plural>[^/]+)(?:/(?P<name>[^/]+))?(?P<sub>/status)?"
 )
+# The status of what is new; ours is the CRDs' default.
+_FRESH: dict[str, Raw] = {
+    "pods": {"phase": "Pending"},
+    "inferencejobs": {"observedGeneration": 0},
+    "inferencemodels": {"observedGeneration": 0},
+}
 # What a request takes, and how long a change takes to reach a watch.
 REQUEST_SECONDS = 0.002
 WATCH_SECONDS = 0.010
@@ -157,7 +163,7 @@ class SimulatedApi:
             meta.setdefault("uid", f"uid-{self._version + 1:04}-of-{at.name}")
             meta.setdefault("creationTimestamp", rfc3339(self._clock.now()))
             meta.setdefault("generation", 1)
-            raw.setdefault("status", {"phase": "Pending"} if at.plural == "pods" else {})
+            raw.setdefault("status", copy.deepcopy(_FRESH.get(at.plural, {})))
         elif raw == old:
             return copy.deepcopy(old)
         elif raw.get("spec") != old.get("spec"):

@@ -235,7 +235,7 @@ class World:
         if memory is not None:
             resources = {"requests": {"memory": memory}, "limits": {"memory": memory}}
             spec = {**spec, "resources": [{"accelerator": "cpu", "resources": resources}]}
-        raw = {"metadata": {"name": name}, "spec": spec, "status": {"profiles": profiles}}
+        raw = {"metadata": {"name": name}, "spec": spec, "status": {"observedGeneration": 0, "profiles": profiles}}
         self.at(0.0, lambda: self.api.put(At("inferencemodels", "default", name), raw))
 
     def job(

@@ -90,8 +90,11 @@ def is_true(conditions: Iterable[Condition], kind: ConditionType) -> bool:
 
 
 def calm(condition: Condition, before: Sequence[Condition]) -> Condition:
-    """Keep the words of what waits for a place while status and reason stand: the nodes that they count change all the time."""
+    """Keep the words of what waits for a place while spec, status and reason stand: the nodes that they count always change."""
     old = next((c for c in before if c.type == condition.type), None)
     if old is None or condition.reason not in NO_PLACE or (old.status, old.reason) != (condition.status, condition.reason):
+        return condition
+    if old.observed_generation != condition.observed_generation:
+        # Words about an earlier spec would stand as an answer to this one.
         return condition
     return replace(condition, message=old.message)

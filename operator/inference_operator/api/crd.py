@@ -117,7 +117,8 @@ def _crd(*, kind: str, plural: str, short: str, spec: type, status: type, versio
                                 "kind": {"type": "string"},
                                 "metadata": {"type": "object"},
                                 "spec": structural(spec),
-                                "status": structural(status),
+                                # Without it, kstatus takes an object that nobody has looked at for current.
+                                "status": {**structural(status), "default": {"observedGeneration": 0}},
                             },
                             **(validated(*rules) if rules else {}),
                         }

@@ -70,8 +70,8 @@ class InformerHandlers:
                 return
             self._store.models[key] = model
         if _wish(before) != _wish(model):
-            # What was refused may be accepted as it is now.
-            self._store.create_failures.pop(pool_request(key), None)
+            # What was refused was made of another spec.
+            self._store.forget_refusals(pool_request(key))
             for job in self._store.jobs_of(key):
                 self._store.create_failures.pop(job_request(job), None)
                 self._wake(job_request(job))

@@ -64,6 +64,10 @@ class JobReconciler:
         try:
             await self._applier.apply(me, decided.actions)
         finally:
+            latest = self._store.jobs.get(key)
+            if latest is not None and latest.generation != observed.job.generation:
+                # The spec has changed meanwhile: a refusal was of the one before.
+                self._store.forget_refusals(me)
             hosted = observed.hosted is not None
             # A place was taken, or assumed and given back: whoever waited beside it has to be decided about anew.
             if makes_pods(decided) or hosted:

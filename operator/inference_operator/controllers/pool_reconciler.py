@@ -48,5 +48,6 @@ class PoolReconciler:
             await self._applier.apply(me, decided.actions)
         finally:
             self._scheduling.touch()
+            self._pools.forget_refusals_of(look)
         self._queue.add(me)
         self._waiting_jobs.wake_after_write(look.observed.model)

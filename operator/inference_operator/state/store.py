@@ -83,9 +83,9 @@ class Store:
         if old is not None and old.uid == job.uid and (not is_newer(job.resource_version, old.resource_version) or old == job):
             return False
         self._unlink(old)
-        if old is not None and (old.uid != job.uid or old.spec != job.spec):
-            # What was refused may be accepted as it is now.
-            self._forget_failures(job.key)
+        if old is not None and (old.uid, old.generation) != (job.uid, job.generation):
+            # What was refused was made of another spec; this one is yet to be tried.
+            self.forget_refusals(job_request(job.key))
         self.jobs[job.key] = job
         self._keys_by_uid[job.uid] = job.key
         self.task_index.link(job)
@@ -102,12 +102,13 @@ class Store:
             return
         self._unlink(old)
         del self.jobs[key]
-        self._forget_failures(key)
+        self.forget_refusals(job_request(key))
         self.task_index.drop_tasks_of(old)
 
-    def _forget_failures(self, job: Key) -> None:
-        self.create_failures.pop(job_request(job), None)
-        self.autoscaler_failures.pop(job_request(job), None)
+    def forget_refusals(self, request: Request) -> None:
+        """Forget what the API server has refused: what is asked for now is something else."""
+        self.create_failures.pop(request, None)
+        self.autoscaler_failures.pop(request, None)
 
     def _unlink(self, job: Job | None) -> None:
         if job is None:

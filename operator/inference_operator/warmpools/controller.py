@@ -9,6 +9,7 @@ from inference_operator.scheduling.types import Decision, PlacementRequest, Pool
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Key, Model
 from inference_operator.state.observed import PoolObserved
+from inference_operator.state.request import pool_request
 from inference_operator.state.store import Store
 from inference_operator.warmpools.credentials import Tokens
 from inference_operator.warmpools.places import warm_workers
@@ -54,6 +55,12 @@ class Pools:
     def plan(self, look: Look, decision: Decision | None) -> Plan:
         """Return what to do about a pool."""
         return plan_pool(look.observed, look.state, decision, self._settings, self._tokens, look.now)
+
+    def forget_refusals_of(self, look: Look) -> None:
+        """Forget what was refused of a plan if the model's spec has changed since its look: a refusal was of the one before."""
+        latest = self._store.models.get(look.observed.model.key)
+        if latest is not None and latest.generation != look.observed.model.generation:
+            self._store.forget_refusals(pool_request(latest.key))
 
     def warm_workers(self, looks: Iterable[Look], blocked: Iterable[Key]) -> tuple[WarmWorker, ...]:
         """Return the pools' workers as places for tasks. Pools of `blocked` models found no room: they will not grow soon."""

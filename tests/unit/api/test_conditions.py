@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_operator.api.conditions import Condition, ConditionType, Reason, Truth, UndatedCondition, dated, find, is_true
+from inference_operator.api.conditions import Condition, ConditionType, Reason, Truth, UndatedCondition, calm, dated, find, is_true
 from tests.builders import NOW, whole
 
 LATER = NOW + timedelta(seconds=90)
@@ -59,6 +59,19 @@ def test_dating_twice_is_dating_once(first: list[UndatedCondition], second: list
     once = dated(second, before=before, generation=1, now=LATER)
 
     assert dated(second, before=once, generation=1, now=LATER + timedelta(days=1)) == once
+
+
+def waits(message: str, generation: int) -> Condition:
+    (condition,) = dated([ready(Truth.FALSE, message, Reason.NO_NODE_FITS)], before=(), generation=generation, now=NOW)
+    return condition
+
+
+def test_the_words_of_what_waits_stand_while_its_spec_stands() -> None:
+    assert calm(waits("of 3 nodes", 1), [waits("of 2 nodes", 1)]).message == "of 2 nodes"
+
+
+def test_words_about_an_earlier_spec_do_not_answer_a_later_one() -> None:
+    assert calm(waits("too large by 1", 2), [waits("too large by 100", 1)]) == waits("too large by 1", 2)
 
 
 def test_a_long_message_is_cut_to_what_the_api_takes() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from inference_operator.api.crd import files, inference_job_crd, inference_model_crd
 from inference_operator.api.quantity import MAX_LENGTH, PATTERN
+from tests.kstatus import kstatus
 
 Schema = dict[str, Any]
 
@@ -190,6 +191,14 @@ def test_the_status_is_a_subresource_and_one_version_is_stored(kind: str) -> Non
     assert version(kind)["subresources"]["status"] == {}
     assert version(kind)["served"] and version(kind)["storage"]
     assert root(kind)["required"] == ["spec"]
+
+
+@every_crd
+def test_an_object_that_nobody_has_looked_at_is_not_current(kind: str) -> None:
+    """kstatus compares generations only where a status has one, and takes an object without conditions for current."""
+    status = root(kind)["properties"]["status"]["default"]
+
+    assert kstatus({"metadata": {"generation": 1}, "status": status}) == "InProgress"
 
 
 @every_crd

@@ -31,7 +31,7 @@ def unplaced_batches() -> dict[str, Situation]:
     old = AttemptStatus(number=1, pod="p", outcome=AttemptOutcome.RUNNING)
     vanished = a_job(status=InferenceJobStatus(observed_generation=1, attempts=1, last_attempt=old))
     return {
-        "new, and the scheduler has not spoken": Situation(observed(a_job()), {}, "Current", "", actions=()),
+        "new, and the scheduler has not spoken": Situation(observed(a_job()), {}, "InProgress", "", actions=()),
         "the scheduler has not spoken since": Situation(observed(job), {}, "Current", "", actions=()),
         "no room": Situation(observed(a_job()), opens("NoFreeCapacity", placed=False), "InProgress", "Waiting", scheduler=full()),
         "no node fits": Situation(

@@ -31,6 +31,7 @@ from inference_operator.workers.actions import (
     WriteStatus,
 )
 from tests.builders import NOW, SETTINGS
+from tests.kstatus import kstatus as verdict
 
 Scheduler = Callable[[PlacementRequest], Decision]
 
@@ -136,16 +137,7 @@ def in_seconds(seconds: float) -> datetime:
 
 
 def kstatus(job: Job) -> str:
-    """The verdict of sigs.k8s.io/cli-utils' kstatus on a custom kind, which `helm --wait`, Flux and kpt go by."""
-    if job.deleting:
-        return "Terminating"
-    status = job.status
-    if status.observed_generation and status.observed_generation != job.generation:
-        return "InProgress"
-    for condition in status.conditions:
-        if condition.type == "Reconciling" and condition.status == "True":
-            return "InProgress"
-        if condition.type == "Stalled" and condition.status == "True":
-            return "Failed"
-    ready = next((c for c in status.conditions if c.type == "Ready"), None)
-    return "Current" if ready is None or ready.status == "True" else "InProgress"
+    """What kstatus says of a job."""
+    deleted = {"deletionTimestamp": rfc3339(NOW)} if job.deleting else {}
+    meta = {"generation": job.generation, **deleted}
+    return verdict({"metadata": meta, "status": status_document(job.status)})

@@ -216,6 +216,19 @@ def test_a_reading_goes_with_its_pod() -> None:
     assert store.readings == {}
 
 
+def test_an_edited_spec_is_not_held_up_by_what_the_one_before_was_refused_for() -> None:
+    """The new generation would be stamped with the words about the old one, and nothing tried until the pause is over."""
+    store = a_store(at(1))
+    store.create_failures[job_request(KEY)] = store.autoscaler_failures[job_request(KEY)] = a_create_failure()
+    store.put_job(at(2, status=InferenceJobStatus(attempts=1)))
+    assert store.observe(KEY).create_failure is not None  # type: ignore[union-attr]
+
+    store.put_job(at(3, generation=2))
+
+    assert store.observe(KEY).create_failure is None  # type: ignore[union-attr]
+    assert store.observe(KEY).autoscaler_failure is None  # type: ignore[union-attr]
+
+
 def test_a_new_job_does_not_inherit_the_create_failure_of_its_predecessor() -> None:
     store = a_store(JOB)
     store.create_failures[job_request(KEY)] = a_create_failure()
