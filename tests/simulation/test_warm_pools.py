@@ -53,6 +53,20 @@ def test_one_crash_at_any_write_changes_nothing(step: int) -> None:
     check_burst(a_burst(crash_after=(step,)))
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_batch_whose_warm_worker_is_deleted_goes_on_once_that_has_ended(seed: int) -> None:
+    """The end of a worker is the only news that such a batch waits for; it would be looked at by the next resync alone."""
+    world = World(seed=seed, scripts={"batch": Script(work=30.0, resumes=True)})
+    world.node("cpu-1")
+    world.model(seconds={"cpu": 30.0}, pool={"min": 1, "max": 1})
+    world.job("batch", at=10.0, accelerator="cpu")
+    world.at(25.0, lambda: world.delete_pods("pool-m", 1))
+    world.run(until=80)
+
+    all_succeeded(world, ["batch"])
+    assert world.status("batch")["attempts"] == 2
+
+
 def test_from_zero_and_back_to_zero() -> None:
     world = World(scripts={"one": Script(work=1.0), "two": Script(work=1.0)})
     world.node("cpu-1")

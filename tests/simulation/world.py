@@ -179,6 +179,7 @@ class World:
         self.lives = 0
         # Meters of devices, where a simulation has any.
         self.exporters: SimulatedExporters | None = None
+        self._deleted_models: dict[str, Raw] = {}
         self._plot: list[tuple[float, Callable[[], object]]] = []
         self._told: dict[str, Raw] = {}
         self.contradictions: list[str] = []
@@ -273,6 +274,23 @@ class World:
         """A user deletes a job, now."""
         self.trace.say(name, "is deleted")
         self.api.mark_deleted(At("inferencejobs", "default", name))
+
+    def delete_model(self, name: str) -> None:
+        """A user deletes a model, now."""
+        self.trace.say(name, "is deleted")
+        self._deleted_models[name] = self.api.objects[At("inferencemodels", "default", name)]
+        self.api.mark_deleted(At("inferencemodels", "default", name))
+
+    def put_model(self, name: str) -> None:
+        """A user creates a deleted model again, now."""
+        self.trace.say(name, "comes back")
+        raw = self._deleted_models[name]
+        self.api.put(At("inferencemodels", "default", name), {"metadata": {"name": name}, "spec": raw["spec"]})
+
+    def delete_pods(self, name: str, count: int) -> None:
+        """Somebody deletes so many workers of a job, now."""
+        for raw in [raw for raw in self.living(name) if "deletionTimestamp" not in raw["metadata"]][:count]:
+            self.api.mark_deleted(At("pods", raw["metadata"]["namespace"], raw["metadata"]["name"]))
 
     def crash(self) -> None:
         """The operator dies, now."""

@@ -170,7 +170,7 @@ class InformerHandlers:
         if (job := self._store.job_key(pod.worker.job_uid)) is not None:
             self._wake(job_request(job))
         if pod.worker.pool:
-            for hosted in self._store.task_index.on(pod.key):
+            for hosted in self._store.task_index.concerned(pod.key):
                 self._wake(job_request(hosted))
             if (model := self._store.model_key(pod.worker.job_uid)) is not None:
                 self._wake(pool_request(model))

@@ -40,6 +40,8 @@ class TaskIndex:
         self._last_run: dict[str, TaskId] = {}
         # Jobs whose newest attempt runs, by the pod that runs it.
         self._on: dict[Key, set[Key]] = {}
+        # Jobs whose newest attempt was cut short, by the pod that ran it: the next one waits until that has ended.
+        self._left: dict[Key, set[Key]] = {}
 
     # which job runs where
 
@@ -47,17 +49,24 @@ class TaskIndex:
         """The jobs whose newest attempt a pod runs."""
         return tuple(self._on.get(pod, ()))
 
+    def concerned(self, pod: Key) -> tuple[Key, ...]:
+        """The jobs that a pod's news are news for: those whose newest attempt it runs, or ran until it was cut short."""
+        return (*self.on(pod), *self._left.get(pod, ()))
+
     def link(self, job: Job) -> None:
         """A job is known as it is now."""
         if (pod := _at_work(job)) is not None:
             self._on.setdefault(pod, set()).add(job.key)
+        if (pod := _was_at_work(job)) is not None:
+            self._left.setdefault(pod, set()).add(job.key)
 
     def unlink(self, job: Job) -> None:
         """It is not, any more."""
-        if (pod := _at_work(job)) is not None and (there := self._on.get(pod)) is not None:
-            there.discard(job.key)
-            if not there:
-                del self._on[pod]
+        for index, pod in ((self._on, _at_work(job)), (self._left, _was_at_work(job))):
+            if pod is not None and (there := index.get(pod)) is not None:
+                there.discard(job.key)
+                if not there:
+                    del index[pod]
 
     # what is said of tasks
 
@@ -213,6 +222,14 @@ def _at_work(job: Job) -> Key | None:
     if attempt is None or attempt.outcome is not AttemptOutcome.RUNNING or job.spec is None:
         return None
     if job.spec.suspend or is_finished(job):
+        return None
+    return Key(job.key.namespace, attempt.pod)
+
+
+def _was_at_work(job: Job) -> Key | None:
+    """The pod that ran a job's newest attempt until it was cut short; None for a job that wants no other."""
+    attempt = job.status.last_attempt
+    if attempt is None or attempt.outcome is not AttemptOutcome.DISRUPTED or is_finished(job):
         return None
     return Key(job.key.namespace, attempt.pod)
 
