@@ -175,11 +175,18 @@ def test_the_wide_columns_show_a_deadline_that_is_still_to_come(cluster: Cluster
 
 
 def test_a_model_prints_its_versions(cluster: Cluster, namespace: str) -> None:
-    cluster.client.create(models(namespace), a_model(defaultVersion="1"))
+    """A column shows one match of its path: of a list of versions it would be the first."""
+    cluster.client.create(models(namespace), a_model())
+    usage = {"jobs": 3, "names": ["a", "b", "c"], "observedTime": "2026-01-01T00:00:00Z"}
+    status = {"versions": "1,1-int8", "defaultVersion": "1-int8", "conditions": [a_condition("Ready")], "usage": usage}
+    cluster.client.merge(f"{models(namespace)}/digits/status", {"status": status})
 
     said = cluster.kubectl("get", "im", "-n", namespace).stdout
 
-    assert [line.split()[:3] for line in said.splitlines()] == [["NAME", "DEFAULT", "VERSIONS"], ["digits", "1", "1"]]
+    assert [line.split()[:5] for line in said.splitlines()] == [
+        ["NAME", "DEFAULT", "VERSIONS", "READY", "JOBS"],
+        ["digits", "1-int8", "1,1-int8", "True", "3"],
+    ]
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,14 @@ class ApiServer:
         """Every write but those to Leases, to the Secret that an operator makes once in its life, and of events (see `events`)."""
         return [c for c in self.journal if c.is_write and not any(part in c.path for part in ("/leases", "/secrets", "/events"))]
 
+    def writes_about_models(self) -> list[Call]:
+        """What was said of models: their figures, and now and then which jobs use them."""
+        return [c for c in self.writes() if "/inferencemodels/" in c.path]
+
+    def writes_for_jobs(self) -> list[Call]:
+        """All other writes."""
+        return [c for c in self.writes() if "/inferencemodels/" not in c.path]
+
     def events(self) -> list[str]:
         """The reasons of the events that were told, in order. They have an allowance of their own."""
         return [c.body["reason"] for c in self.calls("POST", "/events$")]

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from tests.component.api_server import ApiServer
 
 
-async def test_a_batch_job_succeeds_within_five_writes(server: ApiServer, ward: Ward, kubelet: Kubelet) -> None:
+async def test_a_batch_job_succeeds_within_four_writes_and_two_about_its_model(
+    server: ApiServer, ward: Ward, kubelet: Kubelet
+) -> None:
     for obj in (a_node(), a_model(), a_batch()):
         server.create(obj)
     ward.start(server.url)
@@ -20,8 +22,10 @@ async def test_a_batch_job_succeeds_within_five_writes(server: ApiServer, ward: 
     await kubelet.play("job")
     await until(lambda: succeeded(server.get("inferencejobs", "job")), "the job's success")
 
-    writes = [f"{c.method} {c.path}" for c in server.writes()]
-    assert len(writes) <= 5, writes
+    writes = [f"{c.method} {c.path}" for c in server.writes_for_jobs()]
+    assert len(writes) <= 4, writes
+    # That the spec of its model can be used and that the job uses it, and how fast it was.
+    assert len(server.writes_about_models()) <= 2
     await until(lambda: "Succeeded" in server.events(), "the event of its success")
     # One for each transition; a run as short as this may end before anybody sees that it started.
     assert [reason for reason in server.events() if reason != "Started"] == ["Placed", "Succeeded"]

@@ -26,7 +26,7 @@ async def test_two_thousand_jobs_that_wait_are_written_once_each(server: ApiServ
         server.create(a_batch(f"stopped-{number:03}", suspend=True))
 
     first = ward.start(server.url, settings={**FAST, "resyncSeconds": 1})
-    await until(lambda: len(server.writes()) >= 4 * EACH, "a status of each")
+    await until(lambda: len(server.writes_for_jobs()) >= 4 * EACH, "a status of each")
     # Time goes by: heartbeats of the node, two whole resyncs, new streams.
     rounds = len(server.calls("GET", "/inferencejobs$"))
     beats = count()
@@ -37,9 +37,11 @@ async def test_two_thousand_jobs_that_wait_are_written_once_each(server: ApiServ
     await until(lambda: len(server.calls("GET", "/inferencejobs$")) >= rounds + 2 * 5, "two resyncs")
 
     first.kill()
-    told = Counter(c.path for c in server.writes())
+    told = Counter(c.path for c in server.writes_for_jobs())
     assert len(told) == 4 * EACH
     assert set(told.values()) == {1}
+    # However many jobs there are: it is told of the first at once, and of all of them once.
+    assert len(server.writes_about_models()) <= 3
     reasons = Counter(_why(job) for job in server.all("inferencejobs"))
     assert reasons == dict.fromkeys(("NoFreeCapacity", "NoNodeFits", "ModelUnknown", "Suspended"), EACH)
 
@@ -49,7 +51,7 @@ async def test_a_new_operator_finds_nothing_to_say_about_jobs_that_wait(server: 
 
     await _succession(server, ward)
 
-    assert len(server.writes()) == SOME + 1
+    assert len(server.writes_for_jobs()) == SOME + 1
 
 
 async def test_a_count_that_has_moved_in_a_message_is_no_news(server: ApiServer, ward: Ward) -> None:
@@ -57,7 +59,7 @@ async def test_a_count_that_has_moved_in_a_message_is_no_news(server: ApiServer,
     for number in range(SOME):
         server.create(a_batch(f"no-room-{number:03}"))
     await ward.lead(server, settings=FAST)
-    await until(lambda: len(server.writes()) >= SOME, "a status of each")
+    await until(lambda: len(server.writes_for_jobs()) >= SOME, "a status of each")
 
     # Half a core is wanted; now a tenth is free where nothing was. That alone wakes nobody, but a word about the model does.
     server.update("pods", "full", lambda o: o["spec"]["containers"][0]["resources"]["requests"].update(cpu="900m"))
@@ -69,7 +71,7 @@ async def test_a_count_that_has_moved_in_a_message_is_no_news(server: ApiServer,
     server.create(a_batch("last", model="unknown"))
     await until(lambda: reason(server.get("inferencejobs", "last")), "the last one")
 
-    assert len(server.writes()) == SOME + 2
+    assert len(server.writes_for_jobs()) == SOME + 2
 
 
 def _full_cluster(server: ApiServer) -> None:
@@ -83,7 +85,7 @@ async def _waiting_for_room(server: ApiServer, ward: Ward) -> None:
     for number in range(SOME):
         server.create(a_batch(f"no-room-{number:03}"))
     operator = ward.start(server.url, settings=FAST)
-    await until(lambda: len(server.writes()) >= SOME, "a status of each")
+    await until(lambda: len(server.writes_for_jobs()) >= SOME, "a status of each")
     operator.kill()
     server.delete("leases", "inference-operator", "operator-system")
 

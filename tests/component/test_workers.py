@@ -143,15 +143,18 @@ async def test_a_model_that_is_gone_unseen_makes_no_hot_loop(
     async def gone(call: Call, carry: Carry) -> Raw:
         raise RefusalError(404, "NotFound", "not found")
 
-    server.script("PATCH", "/inferencemodels/digits/status$", gone)
     server.create(a_server())
-    kubelet.run(await kubelet.worker("job"), address=ADDRESS)
-    await until(lambda: server.calls("PATCH", "/inferencemodels/"), "the write")
+    pod = await kubelet.worker("job")
+    await until(lambda: "usage" in server.get("inferencemodels", "digits").get("status", {}), "what is said of the model")
+    server.script("PATCH", "/inferencemodels/digits/status$", gone)
+    before = len(server.calls("PATCH", "/inferencemodels/"))
+    kubelet.run(pod, address=ADDRESS)
+    await until(lambda: len(server.calls("PATCH", "/inferencemodels/")) > before, "the write")
     for number in range(10):
         server.create(a_batch(f"marker-{number}", model="unknown"))
         await until_status(reason, server, f"marker-{number}")
 
-    assert len(server.calls("PATCH", "/inferencemodels/")) <= 12
+    assert len(server.calls("PATCH", "/inferencemodels/")) <= before + 12
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_a_deleted_jobs_task_is_stopped_and_the_next_one_begins() -> None:
 
 
 def test_the_task_of_a_job_that_was_deleted_while_nobody_looked_is_stopped_too() -> None:
-    world = World(scripts={"gone": Script(work=600.0), "next": Script(work=1.0)}, crash_after=(6,))
+    world = World(scripts={"gone": Script(work=600.0), "next": Script(work=1.0)}, crash_after=(8,))
     world.node("cpu-1")
     world.model(seconds={"cpu": 1.0}, pool={"min": 1, "max": 1})
     world.job("gone", at=10, accelerator="cpu")

@@ -29,16 +29,29 @@ def whose(raw: Raw) -> str:
     return str(labels[names.LABEL_JOB] if names.LABEL_JOB in labels else f"pool-{labels[names.LABEL_MODEL]}")
 
 
+def _measured(status: Raw) -> object:
+    """What a trace tells of a model: its figures and its pool."""
+    figures = [
+        (p["digest"], p["accelerator"], p["samples"], p["itemsPerSecond"], p["loadSeconds"]) for p in status.get("profiles", [])
+    ]
+    return figures, status.get("warmPool")
+
+
 class Trace:
     """Lines of time, job and what happened."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self._last: dict[str, str] = {}
+        self._measured: dict[str, object] = {}
 
     def say(self, who: str, what: str) -> None:
         """Write a line."""
         self.lines.append(f"{asyncio.get_running_loop().time():7.1f} s  {who:<10} {what}")
+
+    def model(self, name: str, status: Raw) -> None:
+        """Take in what is known of a model before anything happens."""
+        self._measured[name] = _measured(status)
 
     def worker(self, raw: Raw, what: str) -> None:
         """Write what a worker does."""
@@ -58,7 +71,10 @@ class Trace:
             case "apply", "inferencejobs":
                 self._status(raw)
             case "apply", "inferencemodels":
-                self.say(at.name, "is measured")
+                # What is said of its spec and its jobs is no event of theirs.
+                if self._measured.get(at.name) != (measured := _measured(raw["status"])):
+                    self._measured[at.name] = measured
+                    self.say(at.name, "is measured")
             case "create", "events":
                 # A step for the better is told by the status that goes with it.
                 if raw["type"] == "Warning":

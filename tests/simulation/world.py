@@ -237,6 +237,7 @@ class World:
             resources = {"requests": {"memory": memory}, "limits": {"memory": memory}}
             spec = {**spec, "resources": [{"accelerator": "cpu", "resources": resources}]}
         raw = {"metadata": {"name": name}, "spec": spec, "status": {"observedGeneration": 0, "profiles": profiles}}
+        self.trace.model(name, raw["status"])
         self.at(0.0, lambda: self.api.put(At("inferencemodels", "default", name), raw))
 
     def job(

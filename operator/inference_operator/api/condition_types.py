@@ -24,9 +24,10 @@ class ConditionType(StrEnum):
 
     ACCEPTED = "Accepted", "The job is valid, and its model is known."
     PLACED = "Placed", "Every worker of the job has a place."
-    READY = "Ready", "A service answers, or a batch has succeeded."
+    READY = "Ready", "A service answers, a batch has succeeded, or an InferenceModel can be used."
     SUCCEEDED = "Succeeded", "The job has ended, well (True) or not (False); Unknown while a batch is open."
     SUSPENDED = "Suspended", "spec.suspend has stopped the job."
+    IN_USE = "InUse", "A job that has not ended names the InferenceModel."
     AUTOSCALED = "Autoscaled", "An autoscaler sets the number of workers; only there with autoscaling.mode HPA or External."
     RECONCILING = "Reconciling", "The job is on its way, or waits; kstatus reads InProgress."
-    STALLED = "Stalled", "The job needs a change before it can go on; kstatus reads Failed."
+    STALLED = "Stalled", "The job or InferenceModel needs a change before it can go on; kstatus reads Failed."

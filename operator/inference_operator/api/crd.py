@@ -214,8 +214,11 @@ def inference_model_crd() -> Schema:
         version={
             "subresources": {"status": {}},
             "additionalPrinterColumns": [
-                _column("Default", ".spec.defaultVersion"),
-                _column("Versions", ".spec.versions[*].name"),
+                _column("Default", ".status.defaultVersion", description="Version that jobs take which name none"),
+                # A column shows the first match of its path: of a list's names there would be one.
+                _column("Versions", ".status.versions", description="Names of its versions"),
+                _column("Ready", '.status.conditions[?(@.type=="Ready")].status', description="Whether its spec can be used"),
+                _column("Jobs", ".status.usage.jobs", kind="integer", description="Jobs that use it and have not ended"),
                 _column("Age", ".metadata.creationTimestamp", kind="date"),
             ],
         },

@@ -270,6 +270,17 @@ class WarmPoolStatus:
 
 
 @api_type()
+class ModelUsage:
+    """The jobs that use the model. While there are any, they are counted every half minute."""
+
+    jobs: Annotated[int, Field(ge=0, description="Jobs of its namespace that name it and have not ended.")]
+    names: Annotated[
+        list[ShortText], Field(max_length=10, description="The first ten of them, by name.", json_schema_extra=_ATOMIC)
+    ] = Field(default_factory=list)
+    observed_time: Annotated[Instant, Field(description="When they were counted.")]
+
+
+@api_type()
 class InferenceModelStatus:
     """What is known of the model."""
 
@@ -278,10 +289,15 @@ class InferenceModelStatus:
         list[Condition],
         Field(
             max_length=16,
-            description="Observations: Ready.",
+            description="Observations: Ready, which says whether its spec can be used, InUse, and Stalled.",
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
     ] = Field(default_factory=list)
+    versions: Annotated[
+        str | None, Field(max_length=1024, description="The names of its versions, for people; programs read spec.versions.")
+    ] = None
+    default_version: Annotated[ShortText | None, Field(description="The version that jobs take which name none.")] = None
+    usage: Annotated[ModelUsage | None, Field(description="The jobs that use it.")] = None
     warm_pool: Annotated[WarmPoolStatus | None, Field(description="How the warm workers stand.")] = None
     profiles: Annotated[
         list[Profile],

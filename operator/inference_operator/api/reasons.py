@@ -44,7 +44,7 @@ class Reason(StrEnum):
     INVALID_SPEC = (
         "InvalidSpec",
         ReasonText(
-            "A field of the job, or of the model version that it uses, has a value that can't be used.",
+            "A field of the job, of its InferenceModel, or of the version that it uses has a value that can't be used.",
             "Correct the field that the message names.",
             final=True,
         ),
@@ -82,6 +82,21 @@ class Reason(StrEnum):
             "Set accelerator to a class that the message lists, or add the class to the chart's accelerators.",
         ),
         (ConditionType.ACCEPTED,),
+    )
+    USABLE = (
+        "Usable",
+        ReasonText("The InferenceModel's spec can be used; the message names versions that can't.", _NONE),
+        (ConditionType.READY,),
+    )
+    USED_BY_JOBS = (
+        "UsedByJobs",
+        ReasonText("Jobs that have not ended name the InferenceModel.", "Before you delete it, let the jobs in status.usage end."),
+        (ConditionType.IN_USE,),
+    )
+    NOT_USED = (
+        "NotUsed",
+        ReasonText("No job that has not ended names the InferenceModel.", "No action is needed: it can be deleted."),
+        (ConditionType.IN_USE,),
     )
     PLACED = "Placed", ReasonText("The job's workers have a place.", _NONE), (ConditionType.PLACED,)
     NAME_TAKEN = (

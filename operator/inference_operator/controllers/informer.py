@@ -6,7 +6,7 @@ from inference_operator.api import names
 from inference_operator.controllers.scheduling_loop import SchedulingLoop, Wake
 from inference_operator.controllers.waiting_jobs import WaitingJobs
 from inference_operator.settings import Metering
-from inference_operator.state.objects import Autoscaler, Key, Model, Node, Pod
+from inference_operator.state.objects import Autoscaler, Job, Key, Model, Node, Pod
 from inference_operator.state.parse import parse_autoscaler, parse_claim, parse_job, parse_model, parse_node, parse_volume
 from inference_operator.state.parse_pods import parse_exporter, parse_pod
 from inference_operator.state.request import job_request, pool_request
@@ -50,6 +50,15 @@ class InformerHandlers:
         job = parse_job(raw)
         if self._store.put_job(job):
             self._wake(job_request(job.key))
+            self._wake_unused_model(job)
+
+    def _wake_unused_model(self, job: Job) -> None:
+        """A model is told of its first job at once; the others it counts by itself."""
+        model = self._store.models.get(Key(job.key.namespace, job.spec.model)) if job.spec is not None else None
+        if model is None or (model.status.usage is not None and model.status.usage.jobs):
+            return
+        if job.key.name in self._store.users_of(model.key):
+            self._wake(pool_request(model.key))
 
     def model(self, raw: Raw, *, gone: bool) -> None:
         """An InferenceModel concerns the jobs that name it, and its pool; what is merely told of it, those that wait."""

@@ -1,4 +1,4 @@
-"""One model's warm pool from view to deed: gather, decide, apply."""
+"""One model from view to deed, with its warm pool: gather, decide, apply."""
 
 from inference_operator.controllers.apply import Applier
 from inference_operator.controllers.scheduling_loop import SchedulingLoop
@@ -7,14 +7,14 @@ from inference_operator.runtime.clock import Clock
 from inference_operator.runtime.queue import WorkQueue
 from inference_operator.state.objects import Key
 from inference_operator.state.request import Request, pool_request
-from inference_operator.warmpools.controller import Pools
+from inference_operator.warmpools.controller import Pools, moves_pool
 
 # A pool is looked at again after this at the earliest.
 _SOON_SECONDS = 0.1
 
 
 class PoolReconciler:
-    """Reconciles warm pools."""
+    """Reconciles InferenceModels and their warm pools."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class PoolReconciler:
         self._clock = clock
 
     async def reconcile(self, key: Key) -> None:
-        """Bring the warm pool of the model with this key closer to what its jobs want."""
+        """Bring the warm pool of the model with this key closer to what its jobs want, and say how the model stands."""
         me = pool_request(key)
         look = self._pools.look(key, self._scheduling.demand(key))
         self._scheduling.want(me, look.request if look is not None else None)
@@ -47,7 +47,8 @@ class PoolReconciler:
         try:
             await self._applier.apply(me, decided.actions)
         finally:
-            self._scheduling.touch()
+            if moves_pool(decided, look.observed.model):
+                self._scheduling.touch()
             self._pools.forget_refusals_of(look)
         self._queue.add(me)
         self._waiting_jobs.wake_after_write(look.observed.model)

@@ -56,6 +56,8 @@ class Model:
     spec: InferenceModelSpec | None
     status: InferenceModelStatus
     invalid: str | None = None
+    # See Job.
+    unreadable: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

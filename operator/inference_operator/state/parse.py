@@ -88,6 +88,7 @@ def parse_model(raw: Raw) -> Model:
         spec=spec.value,
         status=status.value or InferenceModelStatus(),
         invalid=spec.fault,
+        unreadable=status.fault,
     )
 
 

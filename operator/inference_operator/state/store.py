@@ -7,8 +7,10 @@ cut down to domain values on the way in: ten thousand raw objects would not fit.
 """
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime
+from typing import TypeVar
 
 from inference_operator.state.finished import is_finished, reopened
 from inference_operator.state.load import ScalingMetrics
@@ -30,6 +32,9 @@ from inference_operator.state.power import Drawn, Exporter
 from inference_operator.state.request import Request, job_request, pool_request
 from inference_operator.state.task_index import NEWS_TAKE, TaskIndex
 from inference_operator.state.volumes import Claims, Volumes
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 # An assumed pod that the API server never showed is dropped after this: the write was lost.
 _ASSUMED_FOR = NEWS_TAKE
@@ -69,6 +74,7 @@ class Store:
         self.busy: dict[str, float] = {}
         self._pods_of: dict[str, set[Key]] = {}
         self._jobs_of: dict[Key, set[Key]] = {}
+        self._users_of: dict[Key, set[str]] = {}
         self._keys_by_uid: dict[str, Key] = {}
         self._tombstones: dict[str, None] = {}
         self.task_index = TaskIndex(self.jobs, self._keys_by_uid, self._tombstones, self.pods, self.readings)
@@ -89,8 +95,10 @@ class Store:
         self.jobs[job.key] = job
         self._keys_by_uid[job.uid] = job.key
         self.task_index.link(job)
-        if job.spec is not None:
-            self._jobs_of.setdefault(Key(job.key.namespace, job.spec.model), set()).add(job.key)
+        if (model := _model_of(job)) is not None:
+            self._jobs_of.setdefault(model, set()).add(job.key)
+            if not is_finished(job):
+                self._users_of.setdefault(model, set()).add(job.key.name)
         return True
 
     def drop_job(self, key: Key, uid: str, *, for_good: bool = True) -> None:
@@ -115,14 +123,18 @@ class Store:
             return
         self._keys_by_uid.pop(job.uid, None)
         self.task_index.unlink(job)
-        if job.spec is not None and (users := self._jobs_of.get(Key(job.key.namespace, job.spec.model))) is not None:
-            users.discard(job.key)
-            if not users:
-                del self._jobs_of[Key(job.key.namespace, job.spec.model)]
+        if (model := _model_of(job)) is None:
+            return
+        _discard(self._jobs_of, model, job.key)
+        _discard(self._users_of, model, job.key.name)
 
     def jobs_of(self, model: Key) -> tuple[Key, ...]:
         """The jobs that name a model."""
         return tuple(self._jobs_of.get(model, ()))
+
+    def users_of(self, model: Key) -> AbstractSet[str]:
+        """The names of the jobs that name a model and have not ended: a view."""
+        return self._users_of.get(model, frozenset())
 
     def job_key(self, uid: str) -> Key | None:
         """The key of a job by its uid."""
@@ -179,11 +191,7 @@ class Store:
     def _forget_pod(self, pod: Pod) -> None:
         if pod.worker is None:
             return
-        keys = self._pods_of.get(pod.worker.job_uid)
-        if keys is not None:
-            keys.discard(pod.key)
-            if not keys:
-                del self._pods_of[pod.worker.job_uid]
+        _discard(self._pods_of, pod.worker.job_uid, pod.key)
 
     def put_reading(self, pod: Pod, reading: Reading) -> None:
         """Take in a worker's answer."""
@@ -312,6 +320,20 @@ class Store:
             create_failure=self.create_failures.get(pool_request(key)),
             lost=frozenset(pod.uid for pod in pods if self._is_lost(pod)),
         )
+
+
+def _model_of(job: Job) -> Key | None:
+    """The InferenceModel that a job names, whether there is one or not."""
+    return Key(job.key.namespace, job.spec.model) if job.spec is not None else None
+
+
+def _discard(index: dict[K, set[V]], key: K, value: V) -> None:
+    """Take a value out of an index; a key without values goes."""
+    values = index.get(key)
+    if values is not None:
+        values.discard(value)
+        if not values:
+            del index[key]
 
 
 def _holds(pod: Pod, now: datetime) -> bool:

@@ -12,10 +12,11 @@ from inference_operator.state.observed import PoolObserved
 from inference_operator.state.request import pool_request
 from inference_operator.state.store import Store
 from inference_operator.warmpools.credentials import Tokens
+from inference_operator.warmpools.model_status import is_count_due, with_model_status
 from inference_operator.warmpools.places import warm_workers
 from inference_operator.warmpools.pool import plan_pool, pool_placement_request
 from inference_operator.warmpools.pool_state import PoolState, pool_state
-from inference_operator.workers.actions import CreatePod, Plan
+from inference_operator.workers.actions import CreatePod, Plan, WriteModelStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +31,15 @@ class Look:
 
 
 class Pools:
-    """All warm pools. Holds nothing: what a pool is follows from the store."""
+    """All warm pools, and what is said of their models. What a pool is follows from the store."""
 
     def __init__(self, store: Store, settings: Settings, clock: Clock, tokens: Tokens) -> None:
         self._store = store
         self._settings = settings
         self._clock = clock
         self._tokens = tokens
+        # When the jobs of a model were last counted.
+        self._counted: dict[Key, datetime] = {}
 
     def models(self) -> list[Key]:
         """Return the models that have a pool, or workers of one that they had."""
@@ -48,13 +51,19 @@ class Pools:
         now = self._clock.now()
         observed = self._store.observe_pool(model, now)
         if observed is None:
+            self._counted.pop(model, None)
             return None
         state = pool_state(observed, demand, self._settings, now)
         return Look(observed, state, demand, pool_placement_request(observed, state, demand, self._settings, now), now)
 
     def plan(self, look: Look, decision: Decision | None) -> Plan:
-        """Return what to do about a pool."""
-        return plan_pool(look.observed, look.state, decision, self._settings, self._tokens, look.now)
+        """Return what to do about a pool, and what to say about its model."""
+        plan = plan_pool(look.observed, look.state, decision, self._settings, self._tokens, look.now)
+        model, users = look.observed.model, None
+        if is_count_due(model, self._counted.get(model.key), look.now):
+            users = self._store.users_of(model.key)
+            self._counted[model.key] = look.now
+        return with_model_status(plan, model, users, self._settings, look.now)
 
     def forget_refusals_of(self, look: Look) -> None:
         """Forget what was refused of a plan if the model's spec has changed since its look: a refusal was of the one before."""
@@ -74,6 +83,11 @@ class Pools:
 
 def _has_pool(model: Model) -> bool:
     return model.spec is not None and model.spec.warm_pool is not None
+
+
+def moves_pool(plan: Plan, model: Model) -> bool:
+    """Whether a plan changes anything about a model's pool: what is said of the model alone concerns no place."""
+    return any(not isinstance(one, WriteModelStatus) or one.status.warm_pool != model.status.warm_pool for one in plan.actions)
 
 
 def makes_pods(plan: Plan) -> bool:

@@ -57,7 +57,7 @@ def learned(
     others = [p for p in model.status.profiles if key_of(p) != key]
     kept = sorted(others, key=lambda p: p.observed_time)[-(_LIMIT - 1) :]
     profiles = sorted([*kept, fresh], key=key_of)
-    return replace(model.status, observed_generation=model.generation, profiles=profiles)
+    return replace(model.status, profiles=profiles)
 
 
 def _weight(known: Profile | None, now: datetime) -> float:

@@ -59,6 +59,8 @@ def fields(kind: str) -> list[tuple[str, Schema]]:
 
 def resolve(kind: str, path: str) -> Schema:
     schema = root(kind)
+    # A filter picks one item; it may hold dots of its own.
+    path = re.sub(r"\[\?\(.*?\)\]", "[*]", path)
     for step in path.removeprefix(".").split("."):
         name, index = step.removesuffix("[*]"), step.endswith("[*]")
         schema = schema["properties"][name]
@@ -176,6 +178,14 @@ def test_columns_and_selectable_fields_are_there(kind: str) -> None:
     selectable = version(kind).get("selectableFields", [])
     assert len(selectable) <= 8
     assert all(resolve(kind, field["jsonPath"])["type"] in ("string", "boolean", "integer") for field in selectable)
+
+
+def test_a_column_of_a_model_shows_all_of_its_versions() -> None:
+    """A column shows the first match of its path alone: `.spec.versions[*].name` is the name of the first version."""
+    columns = {column["name"]: column["jsonPath"] for column in version("InferenceModel")["additionalPrinterColumns"]}
+
+    assert columns["Versions"] == ".status.versions"
+    assert not [path for path in columns.values() if "[*]" in path]
 
 
 def test_the_scale_subresource_has_its_fields_and_a_default() -> None:

@@ -111,6 +111,39 @@ def test_a_model_wakes_the_jobs_that_name_it() -> None:
     assert seen.news() == [JOB, pool]
 
 
+def test_a_models_first_job_wakes_it_and_no_other() -> None:
+    """A model is written when it turns InUse, and not for each of thousands of jobs."""
+    seen = Taken()
+    pool = pool_request(Key("default", "m"))
+    seen.informer.model(a_raw_model(), gone=False)
+    seen.news()
+    seen.informer.job(a_raw_job(), gone=False)
+    assert seen.news() == [JOB, pool]
+
+    usage = {"jobs": 1, "names": ["job"], "observedTime": "2026-04-02T12:00:00Z"}
+    seen.informer.model({**a_raw_model(2), "status": {"usage": usage}}, gone=False)
+    seen.news()
+    seen.informer.job(a_raw_job(2, priority=1), gone=False)
+    assert seen.news() == [JOB]
+
+
+def test_a_finished_job_does_not_wake_its_model() -> None:
+    seen = Taken()
+    seen.informer.model(a_raw_model(), gone=False)
+    seen.news()
+    done = {
+        "type": "Succeeded",
+        "status": "True",
+        "reason": "Succeeded",
+        "message": "",
+        "lastTransitionTime": "2026-04-02T12:00:00Z",
+    }
+    status = {"startTime": "2026-04-02T12:00:00Z", "conditions": [done]}
+    seen.informer.job({**a_raw_job(), "status": status}, gone=False)
+
+    assert seen.news() == [JOB]
+
+
 def test_what_is_told_of_a_model_concerns_its_pool_and_the_jobs_that_wait() -> None:
     seen = Taken()
     for name in ("job", "waits"):

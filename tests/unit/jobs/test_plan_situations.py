@@ -99,13 +99,15 @@ def test_every_type_and_reason_is_of_the_closed_lists() -> None:
 
 
 def test_every_condition_type_is_reached() -> None:
-    assert {kind for kind, _ in conditions_of_all_situations()} == {t.value for t in ConditionType}
+    # A model's own is tested in warmpools/test_model_status.py.
+    assert {kind for kind, _ in conditions_of_all_situations()} | {"InUse"} == {t.value for t in ConditionType}
 
 
 # Given by no code, as far as this table and a search can tell: words of the list that users will never see.
 UNUSED: set[Reason] = set()
-# In test_admission.py (it needs other settings), and as the reason of an attempt, which is no condition.
-ELSEWHERE = {Reason.ACCELERATOR_UNKNOWN, Reason.WORKER_LOST}
+# In test_admission.py (it needs other settings), as the reason of an attempt, which is no condition, and of models.
+OF_MODELS = {Reason.USABLE, Reason.USED_BY_JOBS, Reason.NOT_USED}
+ELSEWHERE = {Reason.ACCELERATOR_UNKNOWN, Reason.WORKER_LOST, *OF_MODELS}
 
 
 def test_every_reason_is_reached_or_known_to_be_unused() -> None:

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from inference_operator.api.conditions import ConditionType, Reason, Truth, UndatedCondition, dated
 from inference_operator.api.job_status import InferenceJobStatus
 from inference_operator.state.objects import Job, Key, Pod, PodPhase
 from inference_operator.state.request import job_request
@@ -227,6 +228,19 @@ def test_an_edited_spec_is_not_held_up_by_what_the_one_before_was_refused_for() 
 
     assert store.observe(KEY).create_failure is None  # type: ignore[union-attr]
     assert store.observe(KEY).autoscaler_failure is None  # type: ignore[union-attr]
+
+
+def test_the_jobs_that_use_a_model_are_those_that_have_not_ended() -> None:
+    model, of_model = Key("default", "m"), a_job(model="m")
+    store = a_store(at(1, of_model), at(1, a_job("other", model="m")), at(1, a_job("elsewhere", namespace="away", model="m")))
+    assert store.users_of(model) == {"job", "other"}
+
+    done = dated([UndatedCondition(ConditionType.SUCCEEDED, Truth.TRUE, Reason.SUCCEEDED, "")], before=(), generation=1, now=NOW)
+    store.put_job(at(2, of_model, status=InferenceJobStatus(start_time=NOW, conditions=list(done))))
+    assert store.users_of(model) == {"other"}
+
+    store.drop_job(Key("default", "other"), "uid-of-other")
+    assert store.users_of(model) == set()
 
 
 def test_a_new_job_does_not_inherit_the_create_failure_of_its_predecessor() -> None:
