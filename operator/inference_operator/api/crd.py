@@ -86,6 +86,17 @@ def _resolve(node: Schema, definitions: dict[str, Schema]) -> Schema:
     return merged
 
 
+def _without_rules(schema: Schema) -> Schema:
+    """The schema without CEL: a status that repeats a spec which was stored before a rule came must still be written."""
+    result = {key: value for key, value in schema.items() if key != "x-kubernetes-validations"}
+    if "properties" in schema:
+        result["properties"] = {name: _without_rules(child) for name, child in schema["properties"].items()}
+    for part in ("items", "additionalProperties"):
+        if part in schema:
+            result[part] = _without_rules(schema[part])
+    return result
+
+
 def _crd(*, kind: str, plural: str, short: str, spec: type, status: type, version: Schema, rules: tuple[Rule, ...] = ()) -> Schema:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -118,7 +129,7 @@ def _crd(*, kind: str, plural: str, short: str, spec: type, status: type, versio
                                 "metadata": {"type": "object"},
                                 "spec": structural(spec),
                                 # Without it, kstatus takes an object that nobody has looked at for current.
-                                "status": {**structural(status), "default": {"observedGeneration": 0}},
+                                "status": {**_without_rules(structural(status)), "default": {"observedGeneration": 0}},
                             },
                             **(validated(*rules) if rules else {}),
                         }

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from inference_operator.api.conditions import Condition
 from inference_operator.api.job import Backend
+from inference_operator.api.model import AcceleratorResources, ModelVersion
 from inference_operator.api.schema import (
     Digest,
     Instant,
@@ -147,6 +148,22 @@ class ModelStatus:
 
 
 @api_type()
+class ResolvedModel:
+    """What a job that has begun has read of its InferenceModel, and goes on with should the InferenceModel be deleted."""
+
+    name: Annotated[ShortText, Field(description="The InferenceModel.")]
+    version: Annotated[ModelVersion, Field(description="The version that workers are made of.")]
+    resources: Annotated[
+        list[AcceleratorResources],
+        Field(
+            max_length=8,
+            description="What the InferenceModel asks for, by accelerator class.",
+            json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        ),
+    ] = Field(default_factory=list)
+
+
+@api_type()
 class AttemptStatus:
     """The newest attempt of a batch."""
 
@@ -213,6 +230,10 @@ class InferenceJobStatus:
     progress: Annotated[ProgressStatus | None, Field(description="How far a batch is.")] = None
     energy: Annotated[EnergyStatus | None, Field(description="What a batch has cost, counted at each attempt's end.")] = None
     model: Annotated[ModelStatus | None, Field(description="Which model really ran.")] = None
+    resolved_model: Annotated[
+        ResolvedModel | None,
+        Field(description="What new workers are made of; from the first worker to the end, for jobs that name an InferenceModel."),
+    ] = None
     attempts: Annotated[int, Field(ge=0, description="Attempts that were started.")] = 0
     failed_attempts: Annotated[int, Field(ge=0, description="Attempts that failed by their own fault.")] = 0
     preemptions: Annotated[int, Field(ge=0, description="How often it made room for more urgent work.")] = 0

@@ -50,6 +50,14 @@ class Reason(StrEnum):
         ),
         (ConditionType.ACCEPTED,),
     )
+    MODEL_DELETED = (
+        "ModelDeleted",
+        ReasonText(
+            "The InferenceModel is deleted, and the job goes on with the version that it began with.",
+            "Create the InferenceModel again, or let the job end.",
+        ),
+        (ConditionType.ACCEPTED,),
+    )
     MODEL_UNKNOWN = (
         "ModelUnknown",
         ReasonText(

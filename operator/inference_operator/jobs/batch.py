@@ -17,7 +17,6 @@ from inference_operator.metering.energy import energy_status
 from inference_operator.scheduling.estimate import find_profile, measured
 from inference_operator.scheduling.types import Decision, PendingReason, Preemption
 from inference_operator.settings import Settings
-from inference_operator.state.objects import Model
 from inference_operator.state.observed import Observed
 from inference_operator.state.runner import Attempt
 from inference_operator.warmpools.eligibility import task_order
@@ -56,7 +55,9 @@ def _succeeded(observed: Observed, batch: BatchState, settings: Settings, now: d
         UndatedCondition(ConditionType.READY, Truth.TRUE, Reason.SUCCEEDED, text),
         UndatedCondition(ConditionType.SUCCEEDED, Truth.TRUE, Reason.SUCCEEDED, text),
     )
-    return Outcome((*_stop(observed, tried, "the work is done"), *_learned(batch, now)), conditions, status, Phase.SUCCEEDED)
+    return Outcome(
+        (*_stop(observed, tried, "the work is done"), *_learned(observed, batch, now)), conditions, status, Phase.SUCCEEDED
+    )
 
 
 def _stop(observed: Observed, tried: Attempts, why: str) -> tuple[DeletePod | StopTask, ...]:
@@ -67,9 +68,9 @@ def _stop(observed: Observed, tried: Attempts, why: str) -> tuple[DeletePod | St
     return tuple(one for one in stop_all(observed, why) if not (isinstance(one, DeletePod) and one.uid == kept))
 
 
-def _learned(batch: BatchState, now: datetime) -> tuple[Action, ...]:
+def _learned(observed: Observed, batch: BatchState, now: datetime) -> tuple[Action, ...]:
     """What an attempt that has ended well tells of its model."""
-    attempt, model = batch.attempts.newest, batch.resolved.model
+    attempt, model = batch.attempts.newest, observed.model
     if attempt is None or attempt.report is None or model is None:
         return ()
     # Each end speaks once, whoever looks at it again; of many in one second one will do.
@@ -102,7 +103,7 @@ def _under_way(observed: Observed, batch: BatchState, attempt: Attempt, settings
     """The newest attempt lives: it starts, runs, or can't start."""
     spec = batch.resolved.spec
     status = batch_status(observed, batch, settings, now)
-    begin = (*_begin(batch.resolved, attempt), *_probed(observed, batch.resolved.model, attempt, now))
+    begin = (*_begin(batch.resolved, attempt), *_probed(observed, attempt, now))
     firm_end = spec.deadline if spec.deadline_policy is DeadlinePolicy.FIRM else None
     watch = soonest(now, firm_end, deadline_look(spec.deadline, now))
     if attempt.running:
@@ -136,9 +137,9 @@ def _begin(resolved: ResolvedJob, attempt: Attempt) -> tuple[Action, ...]:
     return (StartTask(task.pod.key, task.pod.address, task_order(resolved, attempt.number, attempt.accelerator)),)
 
 
-def _probed(observed: Observed, model: Model | None, attempt: Attempt, now: datetime) -> tuple[Action, ...]:
+def _probed(observed: Observed, attempt: Attempt, now: datetime) -> tuple[Action, ...]:
     """The first figures of a model on this class: what the worker's warm-up has measured, long before the work is done."""
-    facts = observed.facts_of(attempt)
+    facts, model = observed.facts_of(attempt), observed.model
     if model is None or facts is None:
         return ()
     if find_profile(model, measured(facts), accelerator=attempt.accelerator, batch_size=facts.batch_size):

@@ -25,7 +25,7 @@ class Outcome:
     @property
     def ended(self) -> bool:
         """Whether the job has come to its end by this."""
-        return any(condition.type is ConditionType.SUCCEEDED for condition in self.conditions)
+        return any(one.type is ConditionType.SUCCEEDED and one.status is not Truth.UNKNOWN for one in self.conditions)
 
 
 ACCEPTED = UndatedCondition(ConditionType.ACCEPTED, Truth.TRUE, Reason.ACCEPTED, "the job is valid and its model is known")

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import datetime
 
-from inference_operator.api.conditions import NO_PLACE, ConditionType, calm, dated, find
+from inference_operator.api.conditions import NO_PLACE, ConditionType, Reason, Truth, UndatedCondition, calm, dated, find
 from inference_operator.api.instants import shift
 from inference_operator.api.job_status import AttemptOutcome, InferenceJobStatus, ModelStatus, Outlook, Phase
 from inference_operator.autoscaling.hpa import decide_hpa, removed
@@ -20,9 +20,10 @@ from inference_operator.scheduling.types import Decision
 from inference_operator.settings import Settings
 from inference_operator.state.finished import spec_hash
 from inference_operator.state.observed import Observed
-from inference_operator.workers.actions import Action, DeleteJob, DeletePod, Plan, WriteStatus
+from inference_operator.workers.actions import Action, CreatePod, DeleteJob, DeletePod, Plan, WriteStatus
 from inference_operator.workers.attempts import Attempts
 from inference_operator.workers.resolve import ResolvedJob
+from inference_operator.workers.source import remembered
 
 
 def plan(observed: Observed, state: JobState, decision: Decision | None, settings: Settings, now: datetime) -> Plan:
@@ -35,6 +36,7 @@ def plan(observed: Observed, state: JobState, decision: Decision | None, setting
     outcome = replace(outcome, actions=_each_once((*outcome.actions, *release_claims(observed))))
     if outcome.silent:
         return Plan(outcome.actions, outcome.recheck)
+    outcome = _told_of_its_model(outcome, observed, state)
     status = _settle(outcome, observed, now)
     actions: list[Action] = list(outcome.actions)
     if status != job.status:
@@ -69,6 +71,26 @@ def _outcome(
             # What needs no place is done without waiting for one: workers that go, the Service, and its end.
             undecided = decision is None and state.request is not None and not outcome.ended
             return replace(outcome, silent=True) if undecided else outcome
+
+
+def _told_of_its_model(outcome: Outcome, observed: Observed, state: Refused | BatchState | ServiceState) -> Outcome:
+    """Remember the InferenceModel that workers are made of, and say so where they are made without it, because it is deleted."""
+    if isinstance(state, Refused):
+        return outcome
+    model, version = state.resolved.model, state.resolved.version
+    begun = outcome.status.attempts or any(isinstance(action, CreatePod) for action in outcome.actions)
+    if model is None or version is None or not begun or outcome.ended:
+        return replace(outcome, status=replace(outcome.status, resolved_model=None))
+    known = replace(outcome.status, resolved_model=remembered(model.key.name, version, model))
+    if observed.model is not None:
+        return replace(outcome, status=known)
+    text = (
+        f"InferenceModel {model.key.name!r} is deleted; the job goes on with version {version.name!r} as it was: "
+        "create the InferenceModel again, and the job follows it"
+    )
+    deleted = UndatedCondition(ConditionType.ACCEPTED, Truth.TRUE, Reason.MODEL_DELETED, text)
+    conditions = tuple(deleted if (one.type, one.status) == deleted[:2] else one for one in outcome.conditions)
+    return replace(outcome, status=known, conditions=conditions)
 
 
 def _model(resolved: ResolvedJob) -> ModelStatus:

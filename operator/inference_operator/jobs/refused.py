@@ -7,8 +7,8 @@ same: the job is stopped when its user or its deadline says so, and workers that
 from dataclasses import replace
 from datetime import datetime
 
-from inference_operator.api.conditions import ConditionType, Reason
-from inference_operator.api.job import DeadlinePolicy, InferenceJobSpec
+from inference_operator.api.conditions import ConditionType, Reason, Truth, UndatedCondition
+from inference_operator.api.job import DeadlinePolicy, InferenceJobSpec, wanted_replicas
 from inference_operator.api.job_status import DeadlineStatus, InferenceJobStatus, Outlook, Phase
 from inference_operator.api.schema import rfc3339
 from inference_operator.jobs.outcome import Outcome, delete_lost, ended, failed, soonest, stop_all, suspended, waiting
@@ -36,8 +36,24 @@ def plan_refused(observed: Observed, refusal: Refusal, now: datetime) -> Outcome
         late = DeadlineStatus(time=firm, outlook=Outlook.MISSED)
         status = replace(status, deadline=late, completion_time=now.replace(microsecond=0), ready_replicas=0)
         return Outcome(stop_all(observed, "the deadline has passed"), failed(Reason.DEADLINE_EXCEEDED, text), status, Phase.FAILED)
-    conditions = waiting(ConditionType.ACCEPTED, refusal.reason, refusal.message)
-    return Outcome(delete_lost(observed), conditions, _counted(observed, status), Phase.WAITING, soonest(now, until, firm))
+    recheck = soonest(now, until, firm)
+    answering = sum(map(is_running, observed.live)) if spec.input is None else 0
+    if not answering:
+        conditions = waiting(ConditionType.ACCEPTED, refusal.reason, refusal.message)
+        return Outcome(delete_lost(observed), conditions, _counted(observed, status), Phase.WAITING, recheck)
+    conditions = _still_serving(answering, wanted_replicas(spec), refusal)
+    return Outcome(delete_lost(observed), conditions, _counted(observed, status), Phase.SERVING, recheck)
+
+
+def _still_serving(answering: int, wanted: int, refusal: Refusal) -> tuple[UndatedCondition, ...]:
+    """A service whose workers answer, though no new one can be made."""
+    text = f"{answering}/{wanted} workers answer, and no new one is made: {refusal.message}"
+    truth = Truth.TRUE if answering >= wanted else Truth.FALSE
+    return (
+        UndatedCondition(ConditionType.ACCEPTED, Truth.FALSE, refusal.reason, refusal.message),
+        UndatedCondition(ConditionType.READY, truth, refusal.reason, text),
+        UndatedCondition(ConditionType.RECONCILING, Truth.TRUE, refusal.reason, text),
+    )
 
 
 def _firm_end(spec: InferenceJobSpec, before: InferenceJobStatus) -> datetime | None:

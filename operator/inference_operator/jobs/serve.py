@@ -121,7 +121,7 @@ def _waits_for_room(decision: Decision | None) -> bool:
 
 def _learned(observed: Observed, service: ServiceState, now: datetime) -> tuple[Action, ...]:
     """What the first ready worker tells of its model."""
-    model = service.resolved.model
+    model = observed.model
     if model is None or not service.replicas.ready:
         return ()
     first = own_attempt(service.replicas.ready[0])

@@ -21,7 +21,7 @@ from inference_operator.workers.backend import BackendChoice
 from inference_operator.workers.claims import claims
 from inference_operator.workers.devices import device_fault
 from inference_operator.workers.options import mounts_of, options
-from inference_operator.workers.source import begun_with, model_source, pinned_version
+from inference_operator.workers.source import begun_with, model_source, pinned_version, stand_in
 from inference_operator.workers.template_hash import Revisions, service_revisions, task_revisions
 from inference_protocol.messages import ModelSource
 from inference_protocol.uris import UriError, is_uri, parse_uri
@@ -40,14 +40,16 @@ class Refusal:
 class ResolvedJob:
     """A job that may run.
 
-    `choice` is the back end (never AUTO) with its reason, `claims` the PersistentVolumeClaims that a worker mounts and whether it
-    writes there, `revisions` the hashes of what its workers are made of, `options` the accelerator classes that it may run on,
-    each with requirements and estimate; never empty.
+    `model` is the InferenceModel that it names, or what stands in for one that is deleted, and `version` what it takes of it; both
+    are None for a model by URI. `choice` is the back end (never AUTO) with its reason, `claims` the PersistentVolumeClaims that a
+    worker mounts and whether it writes there, `revisions` the hashes of what its workers are made of, `options` the accelerator
+    classes that it may run on, each with requirements and estimate; never empty.
     """
 
     job: Job
     spec: InferenceJobSpec
     model: Model | None
+    version: ModelVersion | None
     source: ModelSource
     choice: BackendChoice
     claims: Mapping[str, bool]
@@ -80,6 +82,8 @@ class _Asked:
 class _References:
     """What a spec refers to, followed. See ResolvedJob."""
 
+    model: Model | None
+    version: ModelVersion | None
     source: ModelSource
     choice: BackendChoice
     claims: Mapping[str, bool]
@@ -91,15 +95,17 @@ _Check = Callable[[_Asked], Refusal | None]
 
 def resolve(observed: Observed, spec: InferenceJobSpec, settings: Settings) -> ResolvedJob | Refusal:
     """Return the job with all that its spec refers to, or the first fault found."""
-    job, model = observed.job, observed.model
-    found = (_follow_service if spec.input is None else _follow)(job, spec, model, settings)
+    job = observed.job
+    found = (_follow_service if spec.input is None else _follow)(job, spec, observed.model, settings)
     if isinstance(found, Refusal):
         return found
     mounts = mounts_of(job.key.namespace, found.claims, observed.volumes, observed.claims)
+    model = found.model
     return ResolvedJob(
         job=job,
         spec=spec,
         model=model,
+        version=found.version,
         source=found.source,
         choice=found.choice,
         claims=found.claims,
@@ -109,6 +115,7 @@ def resolve(observed: Observed, spec: InferenceJobSpec, settings: Settings) -> R
 
 
 def _follow(job: Job, spec: InferenceJobSpec, model: Model | None, settings: Settings) -> _References | Refusal:
+    model = model if model is not None else stand_in(job, spec)
     asked = _Asked(job, spec, model, pinned_version(job, spec, model), settings)
     refused = next((found for check in _CHECKS if (found := check(asked)) is not None), None)
     if refused is not None:
@@ -120,7 +127,7 @@ def _follow(job: Job, spec: InferenceJobSpec, model: Model | None, settings: Set
         revisions = service_revisions(job, spec, model, source, choice.backend, mounts=mounts, settings=settings)
     else:
         revisions = task_revisions(spec, source, settings)
-    return _References(source, choice, mounts, revisions)
+    return _References(model, asked.version, source, choice, mounts, revisions)
 
 
 # A service is looked at many times between two changes of it, and hashing its pods is most of what a look would cost.

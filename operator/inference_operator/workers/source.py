@@ -4,14 +4,17 @@ from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
 from inference_operator.api.job import InferenceJobSpec
+from inference_operator.api.job_status import ResolvedModel
 from inference_operator.api.model import (
+    InferenceModelSpec,
+    InferenceModelStatus,
     ModelVersion,
     QuantizationMethod,
     QuantizationSpec,
     SignatureSpec,
     TensorSpec,
 )
-from inference_operator.state.objects import Job, Model
+from inference_operator.state.objects import Job, Key, Model
 from inference_protocol.messages import ModelSignature, ModelSource, Quantization, TensorSignature
 from inference_protocol.uris import is_uri
 
@@ -39,6 +42,23 @@ def begun_with(job: Job, spec: InferenceJobSpec) -> str | None:
     if spec.input is None or ran is None or not job.status.attempts or ran.name != spec.model:
         return None
     return ran.version
+
+
+def remembered(name: str, version: ModelVersion, model: Model) -> ResolvedModel:
+    """Return what a job remembers of the InferenceModel that its workers are made of."""
+    return ResolvedModel(name=name, version=version, resources=model.spec.resources if model.spec is not None else [])
+
+
+def stand_in(job: Job, spec: InferenceJobSpec) -> Model | None:
+    """Return what stands in for a deleted InferenceModel: what the job remembers of it; None where it asks for something else.
+
+    Nothing may be written to it: it has no uid.
+    """
+    known = job.status.resolved_model
+    if known is None or known.name != spec.model or spec.model_version not in (None, known.version.name):
+        return None
+    found = InferenceModelSpec(versions=[known.version], default_version=known.version.name, resources=known.resources)
+    return Model(Key(job.key.namespace, known.name), "", 0, "", found, InferenceModelStatus())
 
 
 def model_source(spec: InferenceJobSpec, version: ModelVersion | None) -> ModelSource:

@@ -50,7 +50,7 @@ def test_no_list_of_an_example_differs_from_git(where: str, one: dict[str, Any])
 def test_a_default_outside_of_lists_is_still_filled_in() -> None:
     stored = with_defaults({"versions": [], "warmPool": {}}, SCHEMAS["InferenceModel"]["properties"]["spec"])
 
-    assert stored["warmPool"]["max"] == 1
+    assert stored["warmPool"]["min"] == 0
 
 
 def test_what_an_item_leaves_out_is_read_as_its_default() -> None:
@@ -86,5 +86,5 @@ def test_what_an_item_leaves_out_is_read_as_its_default() -> None:
     assert read.quantization is not None
     assert (read.quantization.max_drop, read.quantization.min_agreement) == (0.01, 0.99)
     assert (declared.backend.value, declared.load_seconds) == ("auto", 3.0)
-    assert (measured.backend.value, measured.samples, measured.spread) == ("onnx", 1, 0.0)
+    assert (measured.backend.value, measured.samples, measured.spread) == ("onnx", 1, None)
     assert (job.spec.tolerations[0].operator, job.spec.template.env[0].value) == ("Equal", "")

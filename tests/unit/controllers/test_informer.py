@@ -138,8 +138,10 @@ def test_a_finished_job_does_not_wake_its_model() -> None:
         "message": "",
         "lastTransitionTime": "2026-04-02T12:00:00Z",
     }
-    status = {"startTime": "2026-04-02T12:00:00Z", "conditions": [done]}
-    seen.informer.job({**a_raw_job(), "status": status}, gone=False)
+    raw = a_raw_job()
+    generation = raw["metadata"].get("generation", 0)
+    status = {"startTime": "2026-04-02T12:00:00Z", "conditions": [done], "observedGeneration": generation}
+    seen.informer.job({**raw, "status": status}, gone=False)
 
     assert seen.news() == [JOB]
 

@@ -51,5 +51,7 @@ def test_an_edit_of_the_spec_is_tried_at_once_and_other_news_are_not() -> None:
     store.put_job(replace(job, resource_version="2", labels={"team": "a"}))
     assert store.create_failures
     assert job.spec is not None
-    store.put_job(replace(job, resource_version="3", spec=replace(job.spec, resources=Resources(requests={"cpu": "1"}))))
+    store.put_job(
+        replace(job, resource_version="3", generation=2, spec=replace(job.spec, resources=Resources(requests={"cpu": "1"})))
+    )
     assert not store.create_failures

@@ -5,10 +5,10 @@ from datetime import timedelta
 
 from inference_operator.api.conditions import Reason
 from inference_operator.api.job import Serve
-from inference_operator.api.job_status import AttemptOutcome, AttemptStatus
+from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, ResolvedModel
 from inference_operator.state.objects import PodProblem
 from inference_protocol.reasons import WorkerReason
-from tests.builders import NOW, a_create_failure, a_job, a_pod, observed, whole
+from tests.builders import NOW, a_create_failure, a_job, a_model, a_pod, a_version, observed, whole
 from tests.unit.jobs.situation import LOOKED, PENDING, SUSPENDED, Situation, fails, failure, full, on, partly, serves
 from tests.unit.scheduling.support import in_seconds
 
@@ -22,6 +22,9 @@ def serving_jobs() -> dict[str, Situation]:
     over = a_job(serve=Serve(until=whole(NOW)), status=LOOKED)
     firm = a_job(serve=True, deadline_in=0, firm=True, status=replace(LOOKED, start_time=NOW))
     lost = failure(WorkerReason.MODEL_NOT_FOUND)
+    model = a_model("m", a_version("1"))
+    known = ResolvedModel(name="m", version=a_version("1"))
+    named = a_job(model="m", serve=True, status=replace(LOOKED, attempts=1, resolved_model=known))
     creating = ("CreatePod", "CreatePod", "WriteStatus")
     return {
         "it is to serve": Situation(
@@ -48,6 +51,22 @@ def serving_jobs() -> dict[str, Situation]:
             "InProgress",
             "Waiting",
             scheduler=full(),
+        ),
+        "it serves and its model is deleted": Situation(
+            observed(named, a_pod(named, model=model)),
+            {**serves("True", "Serving"), "Accepted": ("True", "ModelDeleted")},
+            "Current",
+            "Serving",
+            says="InferenceModel 'm' is deleted; the job goes on with version '1' as it was",
+        ),
+        "its worker is lost and its model is deleted": Situation(
+            observed(named),
+            {**serves("False", "Starting", moving=True), "Accepted": ("True", "ModelDeleted")},
+            "InProgress",
+            "Starting",
+            actions=("CreatePod", "WriteStatus"),
+            scheduler=on("a"),
+            looks=2,
         ),
         "its workers start": Situation(
             observed(two, a_pod(two, 1), a_pod(two, 2, phase=PENDING)),

@@ -17,7 +17,7 @@ from inference_operator.state.observed import Observed
 from inference_operator.workers.actions import DeletePod, Plan
 from inference_operator.workers.resolve import Refusal
 from tests.builders import NOW, SETTINGS, a_job, a_model, a_pod, observed, whole
-from tests.unit.scheduling.support import in_seconds, status_of
+from tests.unit.scheduling.support import facts, in_seconds, status_of
 
 MODEL = a_model("m")
 BATCH = a_job(model="m", items=10)
@@ -44,11 +44,24 @@ def let_go(done: Plan) -> int:
     return sum(isinstance(action, DeletePod) for action in done.actions)
 
 
-@pytest.mark.parametrize("job", [BATCH, SERVICE], ids=["batch", "service"])
-def test_what_runs_goes_on_while_the_model_is_missing(job: Job) -> None:
+@pytest.mark.parametrize(("job", "phase"), [(BATCH, Phase.WAITING), (SERVICE, Phase.SERVING)], ids=["batch", "service"])
+def test_what_runs_goes_on_while_the_model_is_missing(job: Job, phase: Phase) -> None:
     done = decided(without_model(begun(job)))
 
-    assert (let_go(done), status_of(done).phase, status_of(done).reason) == (0, Phase.WAITING, Reason.MODEL_UNKNOWN)
+    assert (let_go(done), status_of(done).phase, status_of(done).reason) == (0, phase, Reason.MODEL_UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("lost", "ready"), [(None, ("True", "ModelVersionUnknown")), (2, ("False", "ModelVersionUnknown"))], ids=["all", "half"]
+)
+def test_a_service_is_ready_while_its_workers_answer_though_its_version_is_gone(lost: int | None, ready: tuple[str, str]) -> None:
+    """Ready=False while requests are answered would take an endpoint out of use that works."""
+    seen = replace(without_model(SERVICE, lost=lost), job=begun(SERVICE, model_version="9"), model=MODEL)
+    done = decided(seen)
+    told = facts(status_of(done).conditions)
+
+    assert (told["Accepted"], told["Ready"], told["Reconciling"][0]) == (("False", "ModelVersionUnknown"), ready, "True")
+    assert let_go(done) == (lost is not None)
 
 
 @pytest.mark.parametrize("job", [BATCH, SERVICE], ids=["batch", "service"])
@@ -80,7 +93,7 @@ def test_a_service_that_was_ready_outlives_its_firm_deadline() -> None:
     job = begun(SERVICE, **FIRM)
     job = replace(job, status=replace(job.status, ready_time=whole(NOW - timedelta(hours=1))))
 
-    assert status_of(decided(without_model(job))).phase == Phase.WAITING
+    assert status_of(decided(without_model(job))).phase == Phase.SERVING
 
 
 def test_a_firm_job_whose_model_never_came_fails_at_its_deadline() -> None:

@@ -125,7 +125,7 @@ def _tensor(spec: TensorSpec) -> Document:
 
 def _configured(spec: TensorSpec, axes: Mapping[str, int | None], *, batches: bool) -> Document:
     dims = spec.wire_shape
-    if batches and axes[spec.name] == 0:
+    if batches and axes.get(spec.name) == 0:
         dims = dims[1:]
     kind = "STRING" if spec.datatype == "BYTES" else spec.datatype
     document: Document = {"name": spec.name, "data_type": f"TYPE_{kind}", "dims": dims or [1]}
