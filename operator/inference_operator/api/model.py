@@ -1,4 +1,7 @@
-"""InferenceModel: a model's versions, and what has been measured of them."""
+"""InferenceModel: a model's versions, and what has been measured of them.
+
+Longer than others: a reader of the kind finds all of its types in one place.
+"""
 
 from enum import StrEnum
 from typing import Annotated
