@@ -1,6 +1,6 @@
 """InferenceModel: a model's versions, and what has been measured of them.
 
-Longer than others: a reader of the kind finds all of its types in one place.
+All types of one kind in one module, longer than others: a reader of the kind finds them in one place.
 """
 
 from enum import StrEnum
