@@ -63,6 +63,11 @@ test-others: export INFERENCE_OTHERS = all
 test-others: venv ## KEDA and the Prometheus adapter, real ones, beside the local cluster (builds them once, ten minutes)
 	$(PYTHON) -m pytest -q tests/e2e/test_others.py
 
+# Each model in a worker of its own, over both protocols.
+test-conformance: export SAMPLE := $(if $(filter command,$(origin SAMPLE)),$(SAMPLE),0)
+test-conformance: venv ## ONNX's conformance models against the bare runtime: make test-conformance SAMPLE=100
+	$(PYTHON) -m pytest -q $(BESIDE) tests/conformance
+
 # By coverage, for inputs that nobody thought of; what breaks is written to the folder and ends the run.
 SECONDS := 60
 fuzz: venv ## look for inputs that break the parsers: make fuzz SECONDS=600
@@ -81,7 +86,7 @@ demo: venv images ## the whole story on the local cluster
 bench: venv ## one benchmark: make bench NAME=...
 	$(PYTHON) -m bench $(NAME)
 
-.PHONY: hooks version run
+.PHONY: hooks version run test-conformance
 hooks: venv ## have git run the checks of lint at each commit
 	@$(PYTHON) -m dev.lint.hooks install
 

@@ -102,9 +102,8 @@ def test_a_suspended_job_is_where_its_user_wants_it(cluster: Cluster, installed:
         (a_batch(modelVersion="7"), "ModelVersionUnknown"),
         (a_batch(resources={"requests": {"cpu": "4711"}}), "NoNodeFits"),
         (a_job(nodeSelector={"zone": "moon"}), "NoNodeFits"),
-        (a_batch(template={"labels": {"team": "not a label value"}}), "PodRefused"),
     ],
-    ids=["model", "version", "too large", "no such node", "refused"],
+    ids=["model", "version", "too large", "no such node"],
 )
 def test_a_job_that_waits_is_in_progress_and_says_why(
     cluster: Cluster, installed: Installed, space: str, job: dict, why: str
