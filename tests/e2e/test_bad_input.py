@@ -39,7 +39,7 @@ CASES = [
     Case("model-empty", "ModelCorrupt", "empty", {"model": "pvc://data/bad/empty.onnx"}),
     Case("model-truncated", "ModelCorrupt", "is the file whole", {"model": "pvc://data/bad/truncated.onnx"}),
     Case("model-random", "ModelCorrupt", "is the file whole", {"model": "pvc://data/bad/random.onnx"}),
-    Case("model-html", "ModelCorrupt", "was an error page saved", {"model": "pvc://data/bad/page.onnx"}),
+    Case("model-html", "ModelFormatUnsupported", "was an error page saved", {"model": "pvc://data/bad/page.onnx"}),
     Case("input-missing", "InputNotFound", "check claim and path", {"input": {"uri": "pvc://data/nothing.npy"}}),
     Case("input-shape", "InputInvalid", "but the model wants", {"input": {"uri": "pvc://data/bad/shape.npy"}}),
     Case("input-type", "InputInvalid", "but the model wants", {"input": {"uri": "pvc://data/bad/type.npy"}}),
