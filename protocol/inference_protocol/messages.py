@@ -173,6 +173,11 @@ class ModelFacts(_Record, frozen=True):
     device_free_bytes: Count = 0
     not_batched_because: Annotated[str, msgspec.Meta(max_length=512)] = ""
 
+    @property
+    def start_seconds(self) -> float:
+        """What it took from the start until the model could be asked."""
+        return self.load_seconds + self.warmup_seconds
+
 
 # A sketch clamps what it records to about 1,100 buckets (`inference_protocol.sketch`): more are no sketch.
 SketchCounts = Annotated[dict[Annotated[int, msgspec.Meta(ge=-4096, le=4096)], Count], msgspec.Meta(max_length=2048)]

@@ -51,7 +51,7 @@ async def serve(state: WorkerState, stop: asyncio.Event, ports: Ports) -> Termin
     try:
         model = await state.repository.load(state.config.model.name)
         facts = model.facts
-        log.info("ready: %s on %s after %.2f s", model.name, model.engine.provider, facts.load_seconds + facts.warmup_seconds)
+        log.info("ready: %s on %s after %.2f s", model.name, model.engine.provider, facts.start_seconds)
         if why := model.warm.layout.why:
             log.info("requests are run one by one: %s", why)
         # What is there now stays: the collector need not walk through it again and again while requests come and go.

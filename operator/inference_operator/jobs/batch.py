@@ -55,15 +55,13 @@ def _succeeded(observed: Observed, batch: BatchState, settings: Settings, now: d
         UndatedCondition(ConditionType.READY, Truth.TRUE, Reason.SUCCEEDED, text),
         UndatedCondition(ConditionType.SUCCEEDED, Truth.TRUE, Reason.SUCCEEDED, text),
     )
-    return Outcome(
-        (*_stop(observed, tried, "the work is done"), *_learned(observed, batch, now)), conditions, status, Phase.SUCCEEDED
-    )
+    actions = (*_stop(observed, tried, "the work is done"), *_learned(observed, batch, now))
+    return Outcome(actions, conditions, status, Phase.SUCCEEDED)
 
 
 def _stop(observed: Observed, tried: Attempts, why: str) -> tuple[DeletePod | StopTask, ...]:
     """Stop all that lives, but no pod whose last words no status tells yet: with the pod they would be gone."""
-    last, newest = observed.job.status.last_attempt, tried.newest
-    untold = last is None or last.number != tried.number or last.outcome is AttemptOutcome.RUNNING
+    newest, untold = tried.newest, tried.untold_by(observed.job.status.last_attempt)
     kept = newest.pod.uid if untold and newest is not None and newest.pod.over else None
     return tuple(one for one in stop_all(observed, why) if not (isinstance(one, DeletePod) and one.uid == kept))
 
@@ -89,9 +87,7 @@ def _lost(observed: Observed, batch: BatchState, ending: Ending, settings: Setti
 
 
 def _too_late(observed: Observed, batch: BatchState, deadline: datetime, settings: Settings, now: datetime) -> Outcome:
-    told = batch_status(observed, batch, settings, now, stops=True)
-    late = deadline_status(deadline, estimated=None, completed=None, before=None, now=now)
-    status = replace(told, deadline=late, completion_time=now.replace(microsecond=0))
+    status = replace(batch_status(observed, batch, settings, now, stops=True), completion_time=now.replace(microsecond=0))
     text = f"stopped at the deadline {rfc3339(deadline)}, as deadlinePolicy Firm says"
     if status.progress is not None:
         text += f"; {status.progress.completed} of {status.progress.total} items are answered and kept"

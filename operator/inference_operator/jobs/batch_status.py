@@ -60,11 +60,11 @@ def batch_status(
         completion_time=completed.replace(microsecond=0) if completed is not None else None,
         deadline=deadline_status(
             resolved.spec.deadline,
-            estimated=expected_end(observed, state),
+            estimated=expected_end(observed, state) if not stops else None,
             completed=completed,
             before=before.deadline,
             now=now,
-            under_way=newest is not None and state.ending is None,
+            under_way=newest is not None and state.ending is None and not stops,
         ),
     )
 
@@ -110,10 +110,8 @@ def _progress(observed: Observed, state: Attempts, now: datetime, *, exact: bool
 
 def _energy(observed: Observed, state: Attempts, progress: ProgressStatus | None, settings: Settings) -> EnergyStatus | None:
     """Counted once for each attempt: by the look that finds it ended and not told."""
-    told = observed.job.status.last_attempt
-    news = told is None or told.number != state.number or told.outcome is AttemptOutcome.RUNNING
     before = observed.job.status.energy
-    if state.ending is None or state.ended is None or not news:
+    if state.ending is None or state.ended is None or not state.untold_by(observed.job.status.last_attempt):
         return before
     if state.newest is None:
         return untold(before)

@@ -84,12 +84,8 @@ def release_claims(observed: Observed) -> tuple[DeletePod, ...]:
     """Let go ended pods for which a claim that its user has deleted can't go; the newest first once the status tells its end."""
     told = observed.job.status.last_attempt
     number = 0 if told is None else told.number - (told.outcome is AttemptOutcome.RUNNING)
-    held = (pod for pod in observed.pods if observed.keeps_a_claim(pod) and (pod.number <= number or not _is_batch(observed)))
+    held = (pod for pod in observed.pods if observed.keeps_a_claim(pod) and (pod.number <= number or not observed.job.is_batch))
     return tuple(DeletePod(pod.key, pod.uid, "ended, and a claim that it names is being deleted") for pod in held)
-
-
-def _is_batch(observed: Observed) -> bool:
-    return observed.job.spec is not None and observed.job.spec.input is not None
 
 
 def delete_lost(observed: Observed) -> tuple[DeletePod, ...]:

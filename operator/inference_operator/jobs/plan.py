@@ -5,7 +5,7 @@ from datetime import datetime
 
 from inference_operator.api.conditions import NO_PLACE, ConditionType, Reason, Truth, UndatedCondition, calm, dated, find
 from inference_operator.api.instants import shift
-from inference_operator.api.job_status import AttemptOutcome, InferenceJobStatus, ModelStatus, Outlook, Phase
+from inference_operator.api.job_status import InferenceJobStatus, ModelStatus, Outlook, Phase
 from inference_operator.autoscaling.hpa import decide_hpa, removed
 from inference_operator.jobs.batch import plan_batch
 from inference_operator.jobs.batch_status import batch_status
@@ -111,9 +111,7 @@ def _autoscaled(outcome: Outcome, observed: Observed, settings: Settings, now: d
 
 def _has_news(observed: Observed, state: Attempts) -> bool:
     """Whether an attempt ended and no status tells it yet: the next one must not begin before that is written."""
-    told = observed.job.status.last_attempt
-    untold = told is None or told.number != state.number or told.outcome is AttemptOutcome.RUNNING
-    return state.ending is not None and untold
+    return state.ending is not None and state.untold_by(observed.job.status.last_attempt)
 
 
 def _settle(outcome: Outcome, observed: Observed, now: datetime) -> InferenceJobStatus:

@@ -100,7 +100,7 @@ def energy_status(
 def _least_seconds(attempt: Attempt) -> float:
     """What the worker itself says that it took to load: a kubelet tells begin and end in whole seconds only."""
     facts = attempt.report.model if attempt.report is not None else None
-    return facts.load_seconds + facts.warmup_seconds if facts is not None else 0.0
+    return facts.start_seconds if facts is not None else 0.0
 
 
 def untold(before: EnergyStatus | None) -> EnergyStatus | None:

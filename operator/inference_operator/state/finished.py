@@ -30,8 +30,7 @@ def is_reopened(job: Job) -> bool:
     if not _has_ended(job) or status.observed_generation == job.generation:
         return False
     succeeded = find(status.conditions, ConditionType.SUCCEEDED)
-    batch = job.spec is not None and job.spec.input is not None
-    if batch and succeeded is not None and succeeded.status is Truth.TRUE:
+    if job.is_batch and succeeded is not None and succeeded.status is Truth.TRUE:
         return False
     return status.ended_spec is None or job.spec is None or status.ended_spec != spec_hash(job.spec)
 

@@ -44,6 +44,11 @@ class Job:
     unreadable: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def is_batch(self) -> bool:
+        """Whether it has an input; False where its spec can't be read."""
+        return self.spec is not None and self.spec.input is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Model:

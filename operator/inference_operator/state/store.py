@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime
-from typing import TypeVar
 
 from inference_operator.state.finished import is_finished, reopened
+from inference_operator.state.index import discard
 from inference_operator.state.load import ScalingMetrics
 from inference_operator.state.objects import (
     Autoscaler,
@@ -32,9 +32,6 @@ from inference_operator.state.power import Drawn, Exporter
 from inference_operator.state.request import Request, job_request, pool_request
 from inference_operator.state.task_index import NEWS_TAKE, TaskIndex
 from inference_operator.state.volumes import Claims, Volumes
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 # An assumed pod that the API server never showed is dropped after this: the write was lost.
 _ASSUMED_FOR = NEWS_TAKE
@@ -125,8 +122,8 @@ class Store:
         self.task_index.unlink(job)
         if (model := _model_of(job)) is None:
             return
-        _discard(self._jobs_of, model, job.key)
-        _discard(self._users_of, model, job.key.name)
+        discard(self._jobs_of, model, job.key)
+        discard(self._users_of, model, job.key.name)
 
     def jobs_of(self, model: Key) -> tuple[Key, ...]:
         """The jobs that name a model."""
@@ -191,7 +188,7 @@ class Store:
     def _forget_pod(self, pod: Pod) -> None:
         if pod.worker is None:
             return
-        _discard(self._pods_of, pod.worker.job_uid, pod.key)
+        discard(self._pods_of, pod.worker.job_uid, pod.key)
 
     def put_reading(self, pod: Pod, reading: Reading) -> None:
         """Take in a worker's answer."""
@@ -325,15 +322,6 @@ class Store:
 def _model_of(job: Job) -> Key | None:
     """The InferenceModel that a job names, whether there is one or not."""
     return Key(job.key.namespace, job.spec.model) if job.spec is not None else None
-
-
-def _discard(index: dict[K, set[V]], key: K, value: V) -> None:
-    """Take a value out of an index; a key without values goes."""
-    values = index.get(key)
-    if values is not None:
-        values.discard(value)
-        if not values:
-            del index[key]
 
 
 def _holds(pod: Pod, now: datetime) -> bool:

@@ -9,6 +9,7 @@ import msgspec
 from inference_operator.api.instants import shift
 from inference_operator.api.job_status import AttemptOutcome, AttemptStatus
 from inference_operator.state.finished import is_finished
+from inference_operator.state.index import discard
 from inference_operator.state.objects import Job, Key, Pod, Reading, TaskId
 from inference_operator.state.runner import Attempt, HostedTask, is_running
 from inference_protocol.messages import TaskState
@@ -63,10 +64,8 @@ class TaskIndex:
     def unlink(self, job: Job) -> None:
         """It is not, any more."""
         for index, pod in ((self._on, _at_work(job)), (self._left, _was_at_work(job))):
-            if pod is not None and (there := index.get(pod)) is not None:
-                there.discard(job.key)
-                if not there:
-                    del index[pod]
+            if pod is not None:
+                discard(index, pod, job.key)
 
     # what is said of tasks
 

@@ -14,11 +14,12 @@ from typing import NamedTuple
 from inference_operator.api.conditions import ConditionType, Reason, Truth, UndatedCondition, dated
 from inference_operator.api.instants import shift
 from inference_operator.api.job import Backend
-from inference_operator.api.model import InferenceModelSpec, InferenceModelStatus, ModelUsage, ModelVersion
+from inference_operator.api.model import InferenceModelStatus, ModelUsage, ModelVersion
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Model
 from inference_operator.workers import backend as backends
 from inference_operator.workers.actions import Action, Plan, WriteModelStatus
+from inference_operator.workers.source import default_version
 from inference_protocol.uris import UriError, parse_uri
 
 # Jobs of a model that is in use are counted so often.
@@ -73,7 +74,7 @@ def model_status(model: Model, users: AbstractSet[str] | None, settings: Setting
         observed_generation=model.generation,
         conditions=list(dated(conditions, before=before.conditions, generation=model.generation, now=now)),
         versions=_cut(",".join(one.name for one in model.spec.versions)) if model.spec is not None else None,
-        default_version=_default(model.spec) if model.spec is not None else None,
+        default_version=default_version(model.spec) if model.spec is not None else None,
         usage=usage,
     )
 
@@ -104,7 +105,7 @@ def _ready(model: Model, settings: Settings) -> Iterator[UndatedCondition]:
     if model.spec is None:
         yield from _stalled(_Fault(Reason.INVALID_SPEC, f"the spec can't be read: {model.invalid}"))
         return
-    default = _default(model.spec)
+    default = default_version(model.spec)
     if default not in [one.name for one in model.spec.versions]:
         known = ", ".join(one.name for one in model.spec.versions)
         yield from _stalled(
@@ -142,11 +143,6 @@ def _fault(version: ModelVersion, settings: Settings) -> _Fault | None:
     chosen = backends.chosen(Backend.AUTO, version.format)
     missing = backends.fault(chosen, version.format, settings.backends)
     return _Fault(Reason.BACKEND_UNAVAILABLE, missing) if missing is not None else None
-
-
-def _default(spec: InferenceModelSpec) -> str:
-    """The version that jobs take which name none."""
-    return spec.default_version or spec.versions[-1].name
 
 
 def _cut(text: str) -> str:

@@ -6,7 +6,7 @@ from datetime import datetime
 from inference_operator.api.conditions import AnyReason, Reason
 from inference_operator.api.instants import shift
 from inference_operator.api.job import InferenceJobSpec
-from inference_operator.api.job_status import AttemptOutcome
+from inference_operator.api.job_status import AttemptOutcome, AttemptStatus
 from inference_operator.settings import Settings
 from inference_operator.state.observed import Observed
 from inference_operator.state.runner import Attempt
@@ -50,6 +50,10 @@ class Attempts:
     ending: Ending | None
     ended: datetime | None
     outdated: bool = False
+
+    def untold_by(self, told: AttemptStatus | None) -> bool:
+        """Whether a status whose last attempt is `told` does not say yet how the newest one ended."""
+        return told is None or told.number != self.number or told.outcome is AttemptOutcome.RUNNING
 
     @property
     def succeeded(self) -> bool:
@@ -187,7 +191,7 @@ def expected_end(observed: Observed, state: Attempts) -> datetime | None:
     if reading is not None and progress is not None and attempt.started is not None:
         done = progress.completed - progress.resumed
         facts = reading.telemetry.model
-        idle = facts.load_seconds + facts.warmup_seconds if facts is not None else 0.0
+        idle = facts.start_seconds if facts is not None else 0.0
         took = (reading.time - attempt.started).total_seconds() - idle
         if done > 0 and took > 0:
             left = (progress.total - progress.completed) * took / done

@@ -30,7 +30,7 @@ def learned(
     """
     if model is None or facts is None or facts.items_per_second is None or not accelerator:
         return None
-    load = facts.load_seconds + facts.warmup_seconds
+    load = facts.start_seconds
     key: Key = (facts.variant or facts.digest, accelerator, Backend(facts.backend), facts.batch_size)
     known = next((p for p in model.status.profiles if key_of(p) == key), None)
     if known is not None and since is not None and known.observed_time >= since:

@@ -30,10 +30,13 @@ def pinned_version(job: Job, spec: InferenceJobSpec, model: Model | None) -> Mod
     """Return the version of the InferenceModel that a job asks for; None for a model by URI and for a version that is not there."""
     if model is None or model.spec is None:
         return None
-    wanted = spec.model_version or begun_with(job, spec) or model.spec.default_version
-    if wanted is None:
-        return model.spec.versions[-1]
+    wanted = spec.model_version or begun_with(job, spec) or default_version(model.spec)
     return next((v for v in model.spec.versions if v.name == wanted), None)
+
+
+def default_version(model: InferenceModelSpec) -> str:
+    """Return the name of the version that jobs take which name none."""
+    return model.default_version or model.versions[-1].name
 
 
 def begun_with(job: Job, spec: InferenceJobSpec) -> str | None:
