@@ -40,7 +40,8 @@ def read_model(text: str, *, digest: str | None, limit: int, root: Path = Path(V
 
     The digest of one file is its own. That of several is the digest of what `sha256sum` prints for them, ordered by name.
     """
-    data, own = _read_any(text, limit=limit, missing=WorkerReason.MODEL_NOT_FOUND, root=root)
+    large = WorkerReason.MODEL_TOO_LARGE
+    data, own = _read_any(text, limit=limit, missing=WorkerReason.MODEL_NOT_FOUND, large=large, root=root)
     names = external_data.files_of(data)
     if not names:
         _require(text, own, digest, WorkerReason.MODEL_DIGEST_MISMATCH)
@@ -51,7 +52,7 @@ def read_model(text: str, *, digest: str | None, limit: int, root: Path = Path(V
     left = limit - len(data)
     for each in names:
         place = f"{folder}/{quote(each)}"
-        beside[each], digests[each] = _read_any(place, limit=left, missing=WorkerReason.MODEL_DATA_MISSING, root=root)
+        beside[each], digests[each] = _read_any(place, limit=left, missing=WorkerReason.MODEL_DATA_MISSING, large=large, root=root)
         left -= len(beside[each])
     lines = "".join(f"{digests[each].removeprefix('sha256:')}  {each}\n" for each in sorted(digests))
     whole = f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}"
@@ -74,17 +75,17 @@ def read_verified(
     Raises WorkerError: `missing` when there is nothing, URI_FORBIDDEN, MODEL_UNREACHABLE when the network fails, and
     `mismatch` when the digest is another.
     """
-    data, actual = _read_any(text, limit=limit, missing=missing, root=root)
+    data, actual = _read_any(text, limit=limit, missing=missing, large=missing, root=root)
     _require(text, actual, digest, mismatch)
     return data, actual
 
 
-def _read_any(text: str, *, limit: int, missing: WorkerReason, root: Path) -> tuple[bytes, str]:
+def _read_any(text: str, *, limit: int, missing: WorkerReason, large: WorkerReason, root: Path) -> tuple[bytes, str]:
     uri = volumes.parse(text)
     if isinstance(uri, HttpUri):
-        data = _download(uri.url, limit=limit, missing=missing)
+        data = _download(uri.url, limit=limit, missing=missing, large=large)
     else:
-        data = _read(volumes.local_path(uri, root=root), text, limit=limit, missing=missing)
+        data = _read(volumes.local_path(uri, root=root), text, limit=limit, missing=missing, large=large)
     return data, f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
@@ -96,18 +97,13 @@ def _require(text: str, actual: str, digest: str | None, mismatch: WorkerReason,
         )
 
 
-def _too_large(missing: WorkerReason) -> WorkerReason:
-    model = missing in (WorkerReason.MODEL_NOT_FOUND, WorkerReason.MODEL_DATA_MISSING)
-    return WorkerReason.MODEL_TOO_LARGE if model else missing
-
-
-def _read(path: Path, text: str, *, limit: int, missing: WorkerReason) -> bytes:
+def _read(path: Path, text: str, *, limit: int, missing: WorkerReason, large: WorkerReason) -> bytes:
     try:
         size = path.stat().st_size
         if not path.is_file():
             raise WorkerError(missing, f"{text} is no regular file")
         if size > limit:
-            raise WorkerError(_too_large(missing), f"{text} has {size} bytes, more than the limit of {limit}")
+            raise WorkerError(large, f"{text} has {size} bytes, more than the limit of {limit}")
         return path.read_bytes()
     except FileNotFoundError as error:
         raise WorkerError(missing, f"{text} does not exist; check the claim and the path in it") from error
@@ -115,7 +111,7 @@ def _read(path: Path, text: str, *, limit: int, missing: WorkerReason) -> bytes:
         raise WorkerError(missing, f"{text} can't be read: {error.strerror}; the worker runs as a non-root user") from error
 
 
-def _download(url: str, *, limit: int, missing: WorkerReason) -> bytes:
+def _download(url: str, *, limit: int, missing: WorkerReason, large: WorkerReason) -> bytes:
     for _ in range(_REDIRECTS + 1):
         connection = _connect(url)
         try:
@@ -128,7 +124,7 @@ def _download(url: str, *, limit: int, missing: WorkerReason) -> bytes:
                 # Checked again from the start: a redirect is the usual way to an address that may not be fetched.
                 url = _redirected(url, location)
                 continue
-            return _body(response, url, limit=limit, missing=missing)
+            return _body(response, url, limit=limit, missing=missing, large=large)
         except (OSError, http.client.HTTPException) as error:
             raise WorkerError(WorkerReason.MODEL_UNREACHABLE, f"{url}: {error or type(error).__name__}") from error
         finally:
@@ -192,7 +188,7 @@ def _resolve(host: str, port: int, url: str) -> list[str]:
     return addresses
 
 
-def _body(response: http.client.HTTPResponse, url: str, *, limit: int, missing: WorkerReason) -> bytes:
+def _body(response: http.client.HTTPResponse, url: str, *, limit: int, missing: WorkerReason, large: WorkerReason) -> bytes:
     if response.status in (404, 410):
         raise WorkerError(missing, f"{url} does not exist (HTTP {response.status})")
     if response.status != 200:
@@ -202,7 +198,7 @@ def _body(response: http.client.HTTPResponse, url: str, *, limit: int, missing: 
     while block := response.read(_BLOCK):
         size += len(block)
         if size > limit:
-            raise WorkerError(_too_large(missing), f"{url} is larger than the limit of {limit} bytes")
+            raise WorkerError(large, f"{url} is larger than the limit of {limit} bytes")
         blocks.append(block)
     if response.length:
         # http.client says nothing when a sized read meets the end too early.

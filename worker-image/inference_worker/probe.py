@@ -98,31 +98,25 @@ def _layout(
     engine: Engine, inputs: tuple[TensorSpec, ...], sample: Tensors, length: int | None, clock: Callable[[], float]
 ) -> Layout:
     single = layout_of(inputs, {})
-    outputs, why = _output_axes(engine, inputs, single, sample)
-    layout = replace(single, outputs=outputs, why=engine.mixes(inputs) or why)
+    one, other = (_different(sample, inputs, seed, _NARROW) for seed in (1, 2))
+    first = Trial((one, other, sample), _ROUNDING, required=True)
+    try:
+        two, three = engine.run(single.joined(first.rows[:2])), engine.run(single.joined(first.rows))
+    except _REFUSALS as error:
+        why = engine.mixes(inputs) or f"it refused several rows at once: {error}"
+        return replace(single, outputs=_named_axes(engine, inputs), why=why)
+    axes = {name: _grown(array.shape, three[name].shape) for name, array in two.items()}
+    without = next((name for name, axis in axes.items() if axis is None), None)
+    why = f"its output {without!r} has no dimension that counts rows" if without is not None else ""
+    layout = replace(single, outputs=axes, why=engine.mixes(inputs) or why)
     if not layout.joins:
         return layout
     begun = clock()
-    for number, trial in enumerate(_trials(inputs, sample, length)):
-        if number and clock() - begun > _PATIENCE_SECONDS:
-            break
-        if why := _mixed(engine, layout, trial):
-            return replace(layout, why=why)
-    return layout
-
-
-def _output_axes(
-    engine: Engine, inputs: tuple[TensorSpec, ...], single: Layout, sample: Tensors
-) -> tuple[dict[str, int | None], str]:
-    """The axis of each output that grows with the rows, and why rows can't share a run if one has none."""
-    one, other = (_different(sample, inputs, seed, _narrow) for seed in (1, 2))
-    try:
-        two, three = engine.run(single.joined([one, other])), engine.run(single.joined([one, other, sample]))
-    except _REFUSALS as error:
-        return _named_axes(engine, inputs), f"it refused several rows at once: {error}"
-    axes = {name: _grown(array.shape, three[name].shape) for name, array in two.items()}
-    without = next((name for name, axis in axes.items() if axis is None), None)
-    return axes, f"its output {without!r} has no dimension that counts rows" if without is not None else ""
+    why = _mixed(engine, layout, first, three)
+    trials = _trials(inputs, sample, length)
+    while not why and clock() - begun <= _PATIENCE_SECONDS and (trial := next(trials, None)) is not None:
+        why = _mixed(engine, layout, trial)
+    return replace(layout, why=why)
 
 
 def _grown(two: tuple[int, ...], three: tuple[int, ...]) -> int | None:
@@ -145,26 +139,24 @@ def _named_axis(spec: TensorSpec, names: set[str | None]) -> int | None:
 
 
 def _trials(inputs: tuple[TensorSpec, ...], sample: Tensors, length: int | None) -> Iterator[Trial]:
-    """What is to be tried, the sample itself first."""
-    one, other = (_different(sample, inputs, seed, _narrow) for seed in (1, 2))
-    yield Trial((one, other, sample), _ROUNDING, required=True)
+    """What is to be tried beyond the sample itself."""
     lengths = (None, None) if length is None else (length + 4, length + 12)
     for seed, size in enumerate((*lengths, length), start=3):
         base = sample if size is None else sample_of(inputs, 1, size)
         yield Trial(
             (
-                _different(base, inputs, seed, _narrow),
-                _different(base, inputs, seed + 10, _wide),
-                _different(base, inputs, seed + 20, _wider),
+                _different(base, inputs, seed, _NARROW),
+                _different(base, inputs, seed + 10, _WIDE),
+                _different(base, inputs, seed + 20, _WIDER),
             )
         )
 
 
-def _mixed(engine: Engine, layout: Layout, trial: Trial) -> str:
+def _mixed(engine: Engine, layout: Layout, trial: Trial, together: Tensors | None = None) -> str:
     """Why the rows of a trial must not share a run; empty when they may, or when the model does not take them even alone.
 
     Each row stands in several places beside others, always three at a time: kernels round differently for other numbers of rows,
-    but not for other neighbours.
+    but not for other neighbours. `together` are the answers of all rows in one run, where they are known.
     """
     one, other, third = trial.rows
     company = ((one, other, third), (third, one, other), (one, one, one), (third, third, third))
@@ -173,13 +165,14 @@ def _mixed(engine: Engine, layout: Layout, trial: Trial) -> str:
     except _REFUSALS as error:
         return f"it refused a row of small values: {error}" if trial.required else ""
     try:
-        answers = [engine.run(layout.joined(rows)) for rows in company]
+        first = together if together is not None else engine.run(layout.joined(company[0]))
+        answers = [first, *(engine.run(layout.joined(rows)) for rows in company[1:])]
     except _REFUSALS as error:
         return f"it refused several rows at once: {error}"
     known: dict[int, Tensors] = {}
-    for rows, together in zip(company, answers, strict=True):
+    for rows, joined in zip(company, answers, strict=True):
         for index, row in enumerate(rows):
-            answer = layout.answer(together, index, index + 1)
+            answer = layout.answer(joined, index, index + 1)
             if mixed := _other(known.setdefault(id(row), answer), answer, trial.rounding):
                 return f"its output {mixed!r} for a row depends on the rows beside it"
     for row, by_itself in zip(trial.rows, alone, strict=True):
@@ -198,28 +191,22 @@ def _other(one: Tensors, other: Tensors, share: float) -> str | None:
     return next((name for name, array in one.items() if not _alike(array, other[name], share)), None)
 
 
-_Values = Callable[[np.random.Generator, tuple[int, ...], np.dtype[np.generic]], Tensor]
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """What rows are filled with: real numbers of a normal distribution, from 0 to 1 without a `scale`; whole ones below `top`."""
+
+    scale: float | None
+    top: int
+
+    def drawn(self, random: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Tensor:
+        """An array of them."""
+        if dtype.kind in "biu":
+            return random.integers(0, 2 if dtype.kind == "b" else self.top, shape).astype(dtype)
+        return (random.random(shape) if self.scale is None else random.standard_normal(shape) * self.scale).astype(dtype)
 
 
-def _narrow(random: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Tensor:
-    """Small values that any embedding or mask takes."""
-    if dtype.kind not in "biu":
-        return random.random(shape).astype(dtype)
-    return random.integers(0, 2, shape).astype(dtype)
-
-
-def _wide(random: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Tensor:
-    """Values of either sign, some tens; whole numbers that most vocabularies have."""
-    if dtype.kind not in "biu":
-        return (random.standard_normal(shape) * 20).astype(dtype)
-    return random.integers(0, 2 if dtype.kind == "b" else 16, shape).astype(dtype)
-
-
-def _wider(random: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Tensor:
-    """Values of thousands."""
-    if dtype.kind not in "biu":
-        return (random.standard_normal(shape) * 4000).astype(dtype)
-    return random.integers(0, 2 if dtype.kind == "b" else 100, shape).astype(dtype)
+# Small values that any embedding or mask takes; then values that most vocabularies have; then wide ones.
+_NARROW, _WIDE, _WIDER = _Values(None, 2), _Values(20.0, 16), _Values(4000.0, 100)
 
 
 def _different(sample: Tensors, inputs: Sequence[TensorSpec], seed: int, values: _Values) -> Tensors:
@@ -233,7 +220,7 @@ def _different(sample: Tensors, inputs: Sequence[TensorSpec], seed: int, values:
         if array.dtype.kind == "O":
             other[spec.name] = np.full(array.shape, ("ab", "c", "d e f")[seed % 3], dtype=object)
         else:
-            other[spec.name] = values(random, array.shape, array.dtype)
+            other[spec.name] = values.drawn(random, array.shape, array.dtype)
     return other
 
 

@@ -59,7 +59,6 @@ def warm_up(engine: Engine, batch_size: int, *, cpus: int = 1, clock: Clock = ti
     unknown = dict.fromkeys(spec.name for spec in engine.outputs)
     try:
         sample, length = taken_sample(engine)
-        seconds = _timed(engine, sample, clock)
     except (ValueError, RuntimeError) as error:
         layout = layout_of(engine.inputs, unknown, f"it refused the zeros that it was warmed up with: {error}")
         return Warm(layout, LatencyProfile({}), None, inline=False, threads=1)
@@ -69,7 +68,7 @@ def warm_up(engine: Engine, batch_size: int, *, cpus: int = 1, clock: Clock = ti
         ) from error
     if rows is not None:
         layout = layout_of(engine.inputs, fixed_axes(engine.outputs, rows), f"it takes exactly {rows} rows a run")
-        profile = LatencyProfile({rows: min(seconds, *(_timed(engine, sample, clock) for _ in range(_ROUNDS - 1)))})
+        profile = LatencyProfile({rows: min(_timed(engine, sample, clock) for _ in range(_ROUNDS))})
         return _placed(engine, layout, profile, sample, cpus, clock, None)
     layout = understood(engine, sample, length, clock=clock)
     sizes = buckets(batch_size) if layout.joins else (1,)

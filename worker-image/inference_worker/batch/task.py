@@ -212,13 +212,13 @@ class Task:
             return layout_of(engine.inputs, fixed_axes(engine.outputs, engine.rows), "it takes so many rows a run"), engine.rows
         if self._whole:
             return layout_of(self._specs, dict.fromkeys(spec.name for spec in engine.outputs), "it has no rows"), 1
-        first = items.rows(start, start + 1)
-        tried = warm is not None and any(axis is not None for axis in warm.layout.outputs.values())
-        if warm is not None and tried and first.keys() == warm.layout.inputs.keys():
-            layout = warm.layout
-        else:
-            # The warm-up's zeros told nothing, or nothing of an input that may be left out; a real item may.
-            layout = understood(engine, first)
+        layout = warm.layout if warm is not None else None
+        told = layout is not None and any(axis is not None for axis in layout.outputs.values())
+        if layout is None or not told or layout.optional:
+            first = items.rows(start, start + 1)
+            if layout is None or not told or first.keys() != layout.inputs.keys():
+                # The warm-up's zeros told nothing, or nothing of an input that may be left out; a real item may.
+                layout = understood(engine, first)
         return layout, self._config.batch_size if layout.joins else 1
 
     def _encode(self, segments: list[Segment], items: Items, start: int, end: int) -> bytes:

@@ -82,16 +82,18 @@ class Layout:
 
     def part(self, feeds: Tensors, start: int, end: int) -> Tensors:
         """Rows start..end of feeds."""
-        axes = [(name, self._axis(name)) for name in feeds]
-        return {name: feeds[name] if axis is None else _cut(feeds[name], axis, start, end) for name, axis in axes}
+        return {name: _cut(feeds[name], axis, start, end) for name, axis in self._axes(feeds).items()}
 
     def padded(self, feeds: Tensors, short: int) -> Tensors:
         """Repeat the last row `short` times, for devices that pay dearly for every new shape."""
-        axes = [(name, self._axis(name)) for name in feeds]
-        return {name: feeds[name] if axis is None else _repeat_last(feeds[name], axis, short) for name, axis in axes}
+        axes = self._axes(feeds)
+        return {name: feeds[name] if axis is None else _repeat_last(feeds[name], axis, short) for name, axis in axes.items()}
 
-    def _axis(self, name: str) -> int | None:
-        return self.inputs[name] if name in self.inputs else self.optional.get(name)
+    def _axes(self, feeds: Tensors) -> Mapping[str, int | None]:
+        """The axis of each input that is there."""
+        if len(feeds) == len(self.inputs):
+            return self.inputs
+        return {**self.inputs, **{name: axis for name, axis in self.optional.items() if name in feeds}}
 
     def answer(self, answers: Tensors, start: int, end: int) -> dict[str, Tensor]:
         """Rows start..end of answers; an output without rows goes whole."""

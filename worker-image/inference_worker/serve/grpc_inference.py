@@ -18,15 +18,13 @@ from inference_worker.serve.compression import Room
 from inference_worker.serve.extras import delivered, gathered, is_large_answer, is_large_request
 from inference_worker.serve.grpc_calls import Reply
 from inference_worker.serve.grpc_documents import asked_model
-from inference_worker.serve.inference import CLIENT_GONE, Arrival, Inference
+from inference_worker.serve.inference import CLIENT_GONE, LARGE_BYTES, Arrival, Inference
 from inference_worker.serve.messages import ModelInferRequest
 from inference_worker.serve.shared_memory import SharedMemory
 from inference_worker.threads import parsed
 from inference_worker.worker_state import WorkerState
 
 log = logging.getLogger(__name__)
-
-_LARGE_BYTES = 64 << 10
 
 
 class GrpcInference:
@@ -58,7 +56,7 @@ class GrpcInference:
         return self._run(model, request, arrival, reply)
 
     def _run(self, model: Model, request: Any, arrival: Arrival, reply: Reply) -> Callable[[], None] | None:
-        if model.signature.has_texts and request.ByteSize() > _LARGE_BYTES:
+        if model.signature.has_texts and request.ByteSize() > LARGE_BYTES:
             return self._run_apart(model, request, arrival, reply)
         try:
             ask, raw = grpc_codec.decode(request, model.signature)
@@ -111,24 +109,13 @@ class GrpcInference:
             made = delivered(extras, answers, self._shared, model)
             return grpc_codec.encode(ask, made.answers, raw=raw, model=model.name, version=model.version, placed=made.placed)
 
-        async def later() -> None:
-            try:
-                send(await parsed(write))
-            except Exception as error:  # noqa: BLE001 -- told and logged there
-                _refuse(model, error, reply)
-
         def send(body: bytes) -> None:
             model.metrics.ran(timing)
             model.metrics.answered(200)
             reply(body)
 
-        if is_large_answer(extras, answers):
-            self._background.spawn(later())
-            return
-        try:
-            send(write())
-        except Exception as error:  # noqa: BLE001 -- told and logged there
-            _refuse(model, error, reply)
+        apart = is_large_answer(extras, answers)
+        self._background.make(write, send, lambda error: _refuse(model, error, reply), apart=apart)
 
     def _run_apart(self, model: Model, request: Any, arrival: Arrival, reply: Reply) -> Callable[[], None]:
         """As `_run`, with the message taken apart in a thread, since so much of it would hold up everybody else."""

@@ -7,7 +7,6 @@ from inference_worker.errors import RequestError, unforeseen
 from inference_worker.serve.background import Background
 from inference_worker.serve.compression import INLINE_INFLATE_BYTES, Room, coding_of, inflate
 from inference_worker.serve.http_messages import Request
-from inference_worker.threads import parsed
 
 log = logging.getLogger(__name__)
 
@@ -25,28 +24,26 @@ class Bodies:
         """Give the request its plain body, now or later, and go on with it; or refuse it. Its caller may have left by then."""
         try:
             coding = coding_of(request.headers[CODING])
-            if coding is None:
-                go_on()
-            elif len(request.body) <= INLINE_INFLATE_BYTES:
-                self._replace(request, inflate(request.body, coding, self._room))
-                go_on()
-            else:
-                self._background.spawn(self._inflate(request, coding, go_on, refuse))
         except RequestError as error:
+            refuse(error)
+            return
+        if coding is None:
+            go_on()
+            return
+        payload = request.body
+
+        def then(plain: bytes) -> None:
+            self._replace(request, plain)
+            go_on()
+
+        def failed(error: Exception) -> None:
+            if not isinstance(error, RequestError):
+                log.error("a request failed", exc_info=error)
+                error = unforeseen()
             refuse(error)
 
-    async def _inflate(
-        self, request: Request, coding: str, go_on: Callable[[], None], refuse: Callable[[RequestError], None]
-    ) -> None:
-        payload = request.body
-        try:
-            self._replace(request, await parsed(lambda: inflate(payload, coding, self._room)))
-            go_on()
-        except RequestError as error:
-            refuse(error)
-        except Exception:
-            log.exception("a request failed")
-            refuse(unforeseen())
+        apart = len(payload) > INLINE_INFLATE_BYTES
+        self._background.make(lambda: inflate(payload, coding, self._room), then, failed, apart=apart)
 
     def _replace(self, request: Request, body: bytes) -> None:
         self._room.lend(request, len(body))

@@ -15,7 +15,7 @@ from inference_worker.serve.codec import Form
 from inference_worker.serve.compression import INLINE_DEFLATE_BYTES, Room, accepted, deflate
 from inference_worker.serve.extras import delivered, gathered, is_large_answer, is_large_request
 from inference_worker.serve.http_messages import Request, Response, refusal
-from inference_worker.serve.inference import CLIENT_GONE, Arrival, Inference
+from inference_worker.serve.inference import CLIENT_GONE, LARGE_BYTES, Arrival, Inference
 from inference_worker.serve.shared_memory import SharedMemory
 from inference_worker.threads import parsed
 from inference_worker.worker_state import WorkerState
@@ -23,8 +23,6 @@ from inference_worker.worker_state import WorkerState
 log = logging.getLogger(__name__)
 
 _HEADER = codec.HEADER.lower()
-# Taking so much JSON or so many strings apart takes milliseconds, which probes and other callers should not wait for.
-_LARGE_BYTES = 64 << 10
 
 Refuse = Callable[[RequestError], None]
 
@@ -58,15 +56,10 @@ class HttpInference:
 
     def answer(self, request: Request, name: str) -> None:
         """Answer a request for this model, now or later."""
-        count = self._state.metrics[name].answered
-
-        def refuse(error: RequestError) -> None:
-            count(error.status)
-            request.reply(refusal(error))
-
+        refuse = self.refusing(request, name)
         try:
             model = self._loaded(name)
-            if len(request.body) > _LARGE_BYTES and (model.signature.has_texts or _json_bytes(request) > _LARGE_BYTES):
+            if len(request.body) > LARGE_BYTES and (model.signature.has_texts or _json_bytes(request) > LARGE_BYTES):
                 self._background.spawn(self._answer_large(request, model, refuse))
                 return
             ask, form = model.decoder.decode(request.body, request.headers.get(_HEADER))
@@ -155,26 +148,16 @@ class HttpInference:
             made = delivered(extras, answers, self._shared, model)
             return codec.encode(ask, form, made.answers, model=model.name, version=model.version, placed=made.placed)
 
-        def send(body: bytes, head: int | None) -> None:
+        def send(written: tuple[bytes, int | None]) -> None:
             model.metrics.ran(timing)
             model.metrics.answered(200)
-            self._send(request, body, head)
+            self._send(request, *written)
 
-        async def later() -> None:
-            try:
-                send(*await parsed(write))
-            except Exception as error:  # noqa: BLE001 -- told and logged there
-                refuse(_unwritten(error))
-
-        if is_large_answer(extras, answers):
+        apart = is_large_answer(extras, answers)
+        if apart:
             # Its run is over: who leaves now cancels nothing.
             request.on_abandoned = None
-            self._background.spawn(later())
-            return
-        try:
-            send(*write())
-        except Exception as error:  # noqa: BLE001 -- told and logged there
-            refuse(_unwritten(error))
+        self._background.make(write, send, lambda error: refuse(_unwritten(error)), apart=apart)
 
     def _send(self, request: Request, body: bytes, head: int | None) -> None:
         response = _response(body, head)

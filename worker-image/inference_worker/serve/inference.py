@@ -18,6 +18,9 @@ from inference_worker.tracing import Span, Tracer
 
 log = logging.getLogger(__name__)
 
+LARGE_BYTES = 64 << 10
+"""Taking so much JSON or so many strings apart takes milliseconds, which probes and other callers should not wait for."""
+
 CLIENT_GONE = 499
 """How a request is counted whose caller left before the answer (nginx's number for it)."""
 
