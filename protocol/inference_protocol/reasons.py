@@ -199,6 +199,14 @@ class WorkerReason(StrEnum):
             final=True,
         ),
     )
+    TOO_MANY_ITEMS = (
+        "TooManyItems",
+        ReasonText(
+            "The deadline is firm, and the input holds more items than can be answered by then.",
+            "Set a later deadline, or set deadlinePolicy to Soft.",
+            final=True,
+        ),
+    )
     OUTPUT_UNWRITABLE = (
         "OutputUnwritable",
         ReasonText(

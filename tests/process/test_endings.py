@@ -95,6 +95,11 @@ FAILURES: dict[str, tuple[WorkerConfig | str, WorkerReason, str]] = {
         R.OUTPUT_UNWRITABLE,
         "'file'",
     ),
+    "more than a firm deadline allows": (
+        a_config("pvc://data/m.onnx", task=BatchTask(input_uri="pvc://data/in.npy", items_limit=2)),
+        R.TOO_MANY_ITEMS,
+        "3 items",
+    ),
     "long name": (a_config("pvc://data/" + "/".join(["n" * 200] * 18)), R.MODEL_NOT_FOUND, "nnn"),
     "gone over http": ("/gone", R.MODEL_NOT_FOUND, "404"),
     "broken over http": ("/broken", R.MODEL_UNREACHABLE, "500"),

@@ -149,7 +149,9 @@ class SimulatedCluster:
             self._warm[uid] = WarmWorker(name, own, self._ledger, lambda job: self._scripts.get(job, Script()), self._trace.say)
         elif config_of(raw).task is not None:
             self._ledger.begin(whose(raw), raw["metadata"]["name"])
-        if config_of(raw).task is not None or self._script(raw).outcome(number_of(raw)) != "Succeeded":
+        if self._is_too_much(raw):
+            self._later(0.0, self._end, at, uid, "TooManyItems")
+        elif config_of(raw).task is not None or self._script(raw).outcome(number_of(raw)) != "Succeeded":
             self._later(self._left(raw), self._end, at, uid, self._script(raw).outcome(number_of(raw)))
 
     def _end(self, at: At, uid: str, outcome: str) -> None:
@@ -162,7 +164,7 @@ class SimulatedCluster:
             warm.vanish()
         self._ledger.end(whose(raw), raw["metadata"]["name"])
         script = self._script(raw)
-        items = script.items if outcome == "Succeeded" else self._done(raw) if script.resumes else script.items // 2
+        items = _items_at(outcome, script, self._done(raw))
         if script.resumes:
             self._committed[whose(raw)] = items
         report = TerminationReport(
@@ -197,6 +199,12 @@ class SimulatedCluster:
         if raw["status"].get("phase") == "Running" and not parse_pod(raw).over:
             self._finish(at, raw, "Drained")
         self._api.remove(at)
+
+    def _is_too_much(self, raw: Raw) -> bool:
+        """Whether more items are left than the worker was told can be answered by a firm deadline."""
+        task = config_of(raw).task
+        left = self._script(raw).items - self._committed.get(whose(raw), 0)
+        return task is not None and task.items_limit is not None and left > task.items_limit
 
     def _left(self, raw: Raw) -> float:
         """Seconds of work that no attempt has committed."""
@@ -289,6 +297,15 @@ class SimulatedCluster:
                 if (warm := self._warm.pop(raw["metadata"]["uid"], None)) is not None:
                     warm.vanish()
                 self._later(40.0, self._api.remove, at)
+
+
+def _items_at(outcome: str, script: Script, done: int) -> int:
+    """Items that are answered when an attempt ends so."""
+    if outcome == "Succeeded":
+        return script.items
+    if script.resumes:
+        return done
+    return 0 if outcome == "TooManyItems" else script.items // 2
 
 
 def config_of(raw: Raw) -> WorkerConfig:

@@ -1,8 +1,12 @@
 """Batches with deadlines on a simulated cluster: who runs when, who is late, and what each is told."""
 
+from datetime import timedelta
+
 import pytest
 
+from inference_operator.api.schema import rfc3339
 from tests.simulation.cluster import Script
+from tests.simulation.virtual_time import START
 from tests.simulation.world import World, writes_of
 
 SEEDS = range(6)
@@ -62,6 +66,30 @@ def test_firm_work_that_can_not_be_on_time_ends_before_it_touches_a_device() -> 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_order_of_events_does_not_change_what_firm_jobs_are_told(seed: int) -> None:
     assert firm_jobs(seed).final() == firm_jobs().final()
+
+
+def test_firm_work_whose_items_nobody_has_counted_ends_when_its_worker_counts_too_many() -> None:
+    world = World()
+    world.node("gpu-1", gpu=1)
+    world.model(seconds={"gpu": 30.0})
+    world.job("firm", items=None, accelerator="gpu", deadline_at=20, deadlinePolicy="Firm")
+    world.run(until=10)
+
+    status = world.status("firm")
+    assert (status["phase"], status["lastAttempt"]["reason"]) == ("Failed", "TooManyItems")
+    assert status["progress"] == {"total": 30, "completed": 0, "failed": 0}
+
+
+@pytest.mark.parametrize(("later", "phase", "workers"), [(50, "Failed", 1), (120, "Succeeded", 2)])
+def test_firm_work_that_was_counted_is_judged_before_it_touches_a_device_again(later: float, phase: str, workers: int) -> None:
+    world = World()
+    world.node("gpu-1", gpu=1)
+    world.model(seconds={"gpu": 30.0})
+    world.job("firm", items=None, accelerator="gpu", deadline_at=20, deadlinePolicy="Firm")
+    world.change("firm", at=30, deadline=rfc3339(START + timedelta(seconds=later)))
+    world.run(until=150)
+
+    assert (world.status("firm")["phase"], world.created("firm")) == (phase, workers)
 
 
 def an_auto_job(*, deadline_at: float) -> World:

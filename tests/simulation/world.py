@@ -241,12 +241,20 @@ class World:
         self.at(0.0, lambda: self.api.put(At("inferencemodels", "default", name), raw))
 
     def job(
-        self, name: str, *, at: float = 0.1, deadline_at: float | None = None, batch: bool = True, items: int = 30, **spec: Any
+        self,
+        name: str,
+        *,
+        at: float = 0.1,
+        deadline_at: float | None = None,
+        batch: bool = True,
+        items: int | None = 30,
+        **spec: Any,
     ) -> None:
-        """A job that comes at a time: a batch of thirty items unless it serves."""
+        """A job that comes at a time: a batch unless it serves. With `items` None it does not say how many it has."""
         body: Raw = {"model": "m", **spec}
         if batch:
-            body |= {"input": {"uri": "pvc://data/in.npy", "items": items}, "output": {"uri": f"pvc://data/{name}"}}
+            counted = {"items": items} if items is not None else {}
+            body |= {"input": {"uri": "pvc://data/in.npy", **counted}, "output": {"uri": f"pvc://data/{name}"}}
         if deadline_at is not None:
             body["deadline"] = rfc3339(START + timedelta(seconds=deadline_at))
         raw = {"apiVersion": API_VERSION, "kind": "InferenceJob", "metadata": {"name": name}, "spec": body}

@@ -102,7 +102,11 @@ class Input:
     digest: Annotated[Digest | None, Field(description="sha256 of the input, checked before it is read.")] = None
     items: Annotated[
         int | None,
-        Field(ge=1, le=2**53, description="How many items it holds, if known: lets the deadline be judged before the first run."),
+        Field(
+            ge=1,
+            le=2**53,
+            description="How many items it holds, if known: lets the deadline be judged before a worker counts them.",
+        ),
     ] = None
     allow_non_finite: Annotated[
         bool, Field(description="Let NaN and infinity through instead of refusing the input that holds them.")

@@ -55,12 +55,14 @@ class Estimate:
     """Seconds to load the model and to do the work. `measured` is False where nothing stands behind the numbers.
 
     `spread` is the standard deviation of what is so over what is expected, as a logarithm: 0.1 is about ten per cent either way.
+    `items_per_second` is the pace where one is known, also where the number of items is not.
     """
 
     load_seconds: float
     work_seconds: float
     measured: bool
     spread: float = 0.0
+    items_per_second: float | None = None
     # From a cold start to done; and what plans reckon with: longer than it takes in two of three cases, if errors are lognormal.
     # Passes ask ten thousand estimates for them, several times each.
     total_seconds: float = field(init=False, repr=False, compare=False)
@@ -70,6 +72,12 @@ class Estimate:
         total = self.load_seconds + self.work_seconds
         object.__setattr__(self, "total_seconds", total)
         object.__setattr__(self, "cautious_seconds", total * exp(_CAUTION * self.spread))
+
+    def items_within(self, seconds: float, *, warm: bool) -> int | None:
+        """How many items a worker, warm or not, answers in so many seconds; None where no pace is known."""
+        if self.items_per_second is None:
+            return None
+        return max(0, int((seconds - (0.0 if warm else self.load_seconds)) * self.items_per_second))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +105,12 @@ def estimate(
         return Estimate(assumed.load_seconds, 0.0 if serving else assumed.work_seconds, measured=False)
     if serving:
         return Estimate(profile.load_seconds, 0.0, measured=True, spread=profile.spread or 0.0)
-    if items is None or profile.items_per_second <= 0:
+    pace = profile.items_per_second
+    if pace <= 0:
         return Estimate(profile.load_seconds, assumed.work_seconds, measured=False)
-    return Estimate(profile.load_seconds, items / profile.items_per_second, measured=True, spread=profile.spread or 0.0)
+    if items is None:
+        return Estimate(profile.load_seconds, assumed.work_seconds, measured=False, items_per_second=pace)
+    return Estimate(profile.load_seconds, items / pace, measured=True, spread=profile.spread or 0.0, items_per_second=pace)
 
 
 def _declared(model: Model | None, accelerator: str, backend: Backend) -> Profile | None:

@@ -9,6 +9,7 @@ from inference_operator.api.instants import whole_second
 from inference_operator.api.job_status import Alternative
 from inference_operator.api.schema import rfc3339
 from inference_operator.scheduling import cost, filters
+from inference_operator.scheduling.estimate import Estimate
 from inference_operator.scheduling.node_capacity import NodeCapacity, NodeInfo
 from inference_operator.scheduling.types import Explanation, Option, PendingReason, PlacementRequest, Preemption, RunningWork
 from inference_operator.settings import CostWeights
@@ -79,10 +80,18 @@ def infeasible(request: PlacementRequest, now: datetime) -> PendingReason:
     else:
         text = (
             f"even if it starts now on {quickest.accelerator}, the work finishes at {rfc3339(earliest)}, "
-            f"{ceil((earliest - request.deadline).total_seconds())} s after the deadline"
+            f"{ceil((earliest - request.deadline).total_seconds())} s after the deadline{_pace(quickest.estimate)}"
         )
     cure = f"set deadline to {rfc3339(whole_second(earliest))} or later, or set deadlinePolicy to Soft to run late"
     return PendingReason(Reason.DEADLINE_INFEASIBLE, f"{text}; {cure}", final=True, possible=earliest)
+
+
+def _pace(expected: Estimate) -> str:
+    """What the time of the work was reckoned from; nothing where no items were."""
+    if not (expected.measured and expected.items_per_second and expected.work_seconds):
+        return ""
+    items = round(expected.work_seconds * expected.items_per_second)
+    return f", with {items} items at {expected.items_per_second:.3g} a second"
 
 
 def preemption(running_work: RunningWork, beneficiary: Request) -> Preemption:

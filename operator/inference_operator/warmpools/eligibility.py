@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from inference_operator.api.conditions import NO_PLACE, ConditionType, Truth, find
 from inference_operator.api.instants import EARLIEST
@@ -15,7 +16,7 @@ from inference_operator.scheduling.types import ColocatedModel, ModelMemory, Off
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Job, Key, Model
 from inference_operator.state.observed import Observed
-from inference_operator.workers.config import batch_task, worker_config
+from inference_operator.workers.config import batch_task, items_limit, worker_config
 from inference_operator.workers.options import classes, worker_resources
 from inference_operator.workers.pod import pool_pod
 from inference_operator.workers.resolve import Refusal, ResolvedJob, resolve
@@ -131,10 +132,11 @@ def _memory(profile: Profile | None) -> ModelMemory:
     return ModelMemory(profile.memory_bytes, profile.device_bytes) if profile is not None else ModelMemory(0)
 
 
-def task_order(job: ResolvedJob, attempt: int, accelerator: str) -> TaskOrder:
-    """Return what a warm worker of a class is told of an attempt."""
+def task_order(job: ResolvedJob, attempt: int, accelerator: str, placed: datetime | None = None) -> TaskOrder:
+    """Return what a warm worker of a class is told of an attempt that was placed then; None where nobody remembers when."""
     spec, source = job.spec, job.source
-    task = batch_task(spec)
+    expected = job.estimate_on(accelerator)
+    task = batch_task(spec, items_limit(spec, expected, placed, warm=True) if placed is not None else None)
     assert task is not None, "only batches are handed over"
     subject = wanted(source, job.backend)
     memory = _memory(find_profile(job.model, subject, accelerator=accelerator, batch_size=spec.batch_size))

@@ -1,7 +1,10 @@
 """What a worker is told: its configuration, and a batch's task."""
 
-from inference_operator.api.job import Backend, InferenceJobSpec, ModelControl, SharedMemory
+from datetime import datetime
+
+from inference_operator.api.job import Backend, DeadlinePolicy, InferenceJobSpec, ModelControl, SharedMemory
 from inference_operator.api.schema import rfc3339
+from inference_operator.scheduling.estimate import Estimate
 from inference_operator.settings import AcceleratorClass, Settings
 from inference_operator.state.objects import Job
 from inference_protocol.messages import (
@@ -29,6 +32,7 @@ def worker_config(
     number: int,
     settings: Settings,
     backend: Backend = Backend.ONNX,
+    items_limit: int | None = None,
 ) -> WorkerConfig:
     """Return what the worker is told."""
     return WorkerConfig(
@@ -40,7 +44,7 @@ def worker_config(
         providers=accelerator.execution_providers,
         batch_size=spec.batch_size,
         created=rfc3339(job.created),
-        task=batch_task(spec),
+        task=batch_task(spec, items_limit),
         drain_seconds=max(1.0, settings.termination_grace_seconds - 5.0),
         model_control="explicit" if spec.serve is not None and spec.serve.model_control is ModelControl.EXPLICIT else "none",
         shared_memory=spec.serve is not None and spec.serve.shared_memory is SharedMemory.SYSTEM,
@@ -49,7 +53,15 @@ def worker_config(
     )
 
 
-def batch_task(spec: InferenceJobSpec) -> BatchTask | None:
+def items_limit(spec: InferenceJobSpec, expected: Estimate | None, placed: datetime, *, warm: bool = False) -> int | None:
+    """How many items a batch answers by its deadline from a place, warm or not, that it got then; None where it may run late."""
+    firm = spec.input is not None and spec.deadline_policy is DeadlinePolicy.FIRM
+    if not firm or spec.deadline is None or expected is None:
+        return None
+    return expected.items_within((spec.deadline - placed).total_seconds(), warm=warm)
+
+
+def batch_task(spec: InferenceJobSpec, items_limit: int | None = None) -> BatchTask | None:
     """What a batch job's worker is to run; None for a job that serves."""
     if spec.input is None:
         return None
@@ -60,4 +72,5 @@ def batch_task(spec: InferenceJobSpec) -> BatchTask | None:
         input_digest=spec.input.digest,
         allow_non_finite=spec.input.allow_non_finite,
         output_uri=spec.output.uri if spec.output is not None else None,
+        items_limit=items_limit,
     )

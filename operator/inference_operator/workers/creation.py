@@ -13,6 +13,7 @@ from inference_operator.state.objects import CreateFailure, Key, Pod, PodPhase, 
 from inference_operator.state.resources import PODS, Amounts
 from inference_operator.workers.actions import CreatePod
 from inference_operator.workers.attempts import PERMANENT_RETRY_SECONDS
+from inference_operator.workers.config import items_limit
 from inference_operator.workers.options import worker_resources
 from inference_operator.workers.pod import worker_pod
 from inference_operator.workers.resolve import ResolvedJob
@@ -40,6 +41,7 @@ def create_worker(
         mounts=resolved.claims,
         settings=settings,
         backend=resolved.backend,
+        items_limit=items_limit(resolved.spec, resolved.estimate_on(assignment.accelerator), now),
     )
     requests = pod_amounts(resources, with_sidecar=resolved.backend is Backend.TRITON)
     worker = Worker(job.uid, number, revision, assignment.accelerator, placement)

@@ -45,10 +45,13 @@ def worker_pod(
     mounts: Mapping[str, bool],
     settings: Settings,
     backend: Backend = Backend.ONNX,
+    items_limit: int | None = None,
 ) -> Manifest:
     """Return the pod of one attempt or replica. `placement.pod` is its name, `backend` what was chosen."""
     accelerator = settings.accelerators[placement.accelerator]
-    config = worker_config(job, spec, source, accelerator, number=number, settings=settings, backend=backend)
+    config = worker_config(
+        job, spec, source, accelerator, number=number, settings=settings, backend=backend, items_limit=items_limit
+    )
     labels = {
         names.LABEL_JOB: names.label_value(job.key.name),
         names.LABEL_JOB_UID: job.uid,

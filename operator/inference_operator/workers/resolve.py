@@ -11,6 +11,7 @@ from inference_operator.api.conditions import Reason
 from inference_operator.api.job import Accelerator, Backend, InferenceJobSpec
 from inference_operator.api.model import ModelVersion
 from inference_operator.runtime.memo import by_identity
+from inference_operator.scheduling.estimate import Estimate
 from inference_operator.scheduling.types import Option
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Job, Model
@@ -60,6 +61,10 @@ class ResolvedJob:
     def backend(self) -> Backend:
         """What computes it; never AUTO."""
         return self.choice.backend
+
+    def estimate_on(self, accelerator: str) -> Estimate | None:
+        """What is expected of it on an accelerator class; None for a class that it may not run on."""
+        return next((option.estimate for option in self.options if option.accelerator == accelerator), None)
 
     @property
     def one_pod(self) -> bool:

@@ -8,7 +8,14 @@ import pytest
 
 from inference_operator.api.conditions import Condition, ConditionType, Reason, Truth, find
 from inference_operator.api.job import Backend, DeadlinePolicy
-from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, InferenceJobStatus, ModelStatus, Outlook
+from inference_operator.api.job_status import (
+    AttemptOutcome,
+    AttemptStatus,
+    InferenceJobStatus,
+    ModelStatus,
+    Outlook,
+    ProgressStatus,
+)
 from inference_operator.state.objects import Job, PodPhase, PodProblem
 from inference_operator.state.observed import Observed
 from inference_operator.state.parse import parse_job, status_document
@@ -231,6 +238,15 @@ def test_its_own_pace_counts_more_than_what_placement_expected() -> None:
     assert status.deadline is not None
     assert status.deadline.outlook is Outlook.AT_RISK
     assert status.deadline.slack_seconds is not None and -900 < status.deadline.slack_seconds < -700
+
+
+@pytest.mark.parametrize(("total", "doubts"), [(None, 1), (9, 1), (100, 0)], ids=["not counted", "counted otherwise", "counted"])
+def test_a_deadline_that_items_make_infeasible_says_that_they_may_be_wrong(total: int | None, doubts: int) -> None:
+    progress = ProgressStatus(total=total, completed=0) if total is not None else None
+    job = a_job(items=100, deadline_in=60, firm=True, status=replace(LOOKED, progress=progress))
+    status = status_of(decide(observed(job), full(Reason.DEADLINE_INFEASIBLE, "set deadline to", final=True)))
+
+    assert min(1, messages(status).count("correct input.items, if the input holds fewer than 100")) == doubts
 
 
 def test_a_job_refused_for_its_passed_deadline_has_missed_it() -> None:

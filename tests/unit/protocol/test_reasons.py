@@ -26,6 +26,7 @@ def test_what_the_same_bytes_and_rules_would_meet_again_is_permanent() -> None:
         "ProviderUnavailable",
         "InputNotFound",
         "InputInvalid",
+        "TooManyItems",
         "OutputConflict",
         "UriForbidden",
     } == PERMANENT

@@ -105,7 +105,18 @@ def test_a_need_is_reckoned_with_the_back_end_that_it_will_have(backend: Backend
 def test_where_one_figure_is_missing_the_work_is_assumed_and_only_the_load_is_known(items: int | None, rate: float) -> None:
     found = estimate_of(a_model(profiles=[a_profile(items_per_second=rate)]), items=items)
 
-    assert found == Estimate(2.0, 30.0, measured=False)
+    assert found == Estimate(2.0, 30.0, measured=False, items_per_second=rate or None)
+
+
+@pytest.mark.parametrize(("seconds", "warm", "items"), [(12, "cold", 100), (12, "warm", 120), (1, "cold", 0)])
+def test_how_many_items_a_deadline_allows_follows_from_the_pace_that_was_measured(seconds: float, warm: str, items: int) -> None:
+    found = estimate_of(a_model(profiles=[a_profile(items_per_second=10.0)]), items=None)
+
+    assert found.items_within(seconds, warm=warm == "warm") == items
+
+
+def test_where_no_pace_is_known_a_deadline_allows_any_number_of_items() -> None:
+    assert estimate_of(a_model(), items=None).items_within(1, warm=False) is None
 
 
 def test_plans_reckon_with_declared_figures_being_off() -> None:

@@ -1,6 +1,7 @@
 """Who may run on warm workers: a batch on the same file that asks for nothing which they have not."""
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from inference_operator.warmpools.eligibility import (
     task_order,
 )
 from inference_operator.workers.resolve import Refusal
-from tests.builders import DIGEST, NOW, OTHER_DIGEST, SETTINGS, a_job, a_model, a_version, observed, resolved_of
+from tests.builders import DIGEST, NOW, OTHER_DIGEST, SETTINGS, a_job, a_model, a_profile, a_version, observed, resolved_of
 from tests.unit.scheduling.support import wanted
 from tests.unit.warmpools.pool_support import WITH_TRITON, a_pool_status, a_pooled_model, the_pool
 
@@ -198,6 +199,14 @@ def test_an_order_says_what_the_jobs_own_pod_would_have_been_told() -> None:
     assert told.revision == resolved.revisions.combined
     assert (told.batch_size, told.model) == (8, the_pool(MODEL).like.source)
     assert (told.task.input_uri, told.task.output_uri) == ("pvc://data/in.npy", "pvc://data/out")
+
+
+@pytest.mark.parametrize(("policy", "placed", "limit"), [("Firm", NOW, 600), ("Firm", None, None), ("Soft", NOW, None)])
+def test_an_order_says_how_many_items_a_firm_deadline_allows(policy: str, placed: datetime | None, limit: int | None) -> None:
+    model = replace(MODEL, status=replace(MODEL.status, profiles=[a_profile(items_per_second=10.0)]))
+    resolved = resolved_of(observed(a_job("j", model="m", items=10, deadline_in=60, firm=policy == "Firm"), model=model))
+
+    assert task_order(resolved, attempt=1, accelerator="cpu", placed=placed).task.items_limit == limit
 
 
 # Co-located models: jobs on warm workers of other models.

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inference_protocol.messages import BatchTask, ModelSource, WorkerConfig
+from inference_protocol.messages import BatchTask, ModelSource, Progress, WorkerConfig
 from inference_protocol.reasons import WorkerReason
 from inference_worker.batch import items as reading
 from inference_worker.batch import pipeline
@@ -96,6 +96,30 @@ def test_every_row_equals_bare_onnx_runtime_for_any_sizes(
     assert task.finished and task.progress is not None
     assert (task.progress.total, task.progress.completed, task.progress.resumed) == (count, count, 0)
     assert task.sketch.total == count
+
+
+@pytest.mark.parametrize(("items", "limit"), [(10, 9), (1, 0)])
+def test_more_items_than_a_firm_deadline_allows_are_refused_before_one_is_run(
+    root: Path, volume: Path, items: int, limit: int
+) -> None:
+    np.save(volume / "in.npy", some_rows(items))
+    for target in (OUT, None):
+        task = a_task(root, models.matmul(), input_uri="pvc://data/in.npy", items_limit=limit, output_uri=target)
+        fault = refusal(task)
+
+        assert (fault.reason, fault.permanent) == (WorkerReason.TOO_MANY_ITEMS, True)
+        assert f"{items} items" in fault.message and "Soft" in fault.message
+        assert task.progress == Progress(total=items, completed=0) and not task.sketch.total
+
+
+def test_what_an_earlier_attempt_has_answered_does_not_count_against_a_firm_deadline(root: Path, volume: Path) -> None:
+    np.save(volume / "in.npy", some_rows(10))
+    a_task(root, models.matmul(), input_uri="pvc://data/in.npy", output_uri=OUT).run()
+
+    again = a_task(root, models.matmul(), attempt=2, input_uri="pvc://data/in.npy", output_uri=OUT, items_limit=0)
+    again.run()
+
+    assert again.finished
 
 
 def test_each_batch_size_gives_every_row_when_sizes_change_in_between(root: Path, volume: Path) -> None:

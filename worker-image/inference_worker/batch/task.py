@@ -89,6 +89,7 @@ class Task:
             ) as output:
                 resumed = output.end
                 self.progress = Progress(total=len(items), completed=resumed, resumed=resumed)
+                self._require_in_time(len(items) - resumed)
                 self._run_from(items, output)
                 if output.end == len(items):
                     output.finish()
@@ -128,6 +129,16 @@ class Task:
             created=config.created,
         )
 
+    def _require_in_time(self, left: int) -> None:
+        """Raise WorkerError TOO_MANY_ITEMS where more is left than a firm deadline allows: the device is of use to others."""
+        limit = self._task.items_limit
+        if limit is not None and left > limit:
+            raise WorkerError(
+                WorkerReason.TOO_MANY_ITEMS,
+                f"the input has {left} items to be answered, and {limit} can be by the deadline, at the pace that was measured; "
+                "set a later deadline, or set deadlinePolicy to Soft to run late",
+            )
+
     def _run_from(self, items: Items, output: Output) -> None:
         pending: list[Segment] = []
         pending_bytes = 0
@@ -159,6 +170,7 @@ class Task:
 
     def _run_inline(self, items: Items) -> str:
         self.progress = Progress(total=len(items), completed=0)
+        self._require_in_time(len(items))
         segments = list(self._segments(items, 0))
         if self._stop.is_set():
             return ""
