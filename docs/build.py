@@ -87,7 +87,7 @@ They stand in `status.lastAttempt` too. What a reason leads to:
 
 | Final | A batch | A service |
 |---|---|---|
-| yes | ends at once | has `Stalled=True` while no worker answers; a new worker tries again after five minutes |
+| yes | ends at once | has `Stalled=True` while no worker answers; a new worker looks for a change, ever less often |
 | no | ends after `maxAttempts` failed attempts; waits longer before each | tries again after a pause that grows |
 
 | Type | Reason | Meaning | Cure | Final |

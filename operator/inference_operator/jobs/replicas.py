@@ -10,7 +10,7 @@ from inference_operator.settings import Settings
 from inference_operator.state.objects import Pod
 from inference_operator.state.observed import Observed
 from inference_operator.state.runner import is_running, own_attempt
-from inference_operator.workers.attempts import PERMANENT_RETRY_SECONDS, Ending, backoff_seconds, ending_of
+from inference_operator.workers.attempts import Ending, backoff_seconds, ending_of
 from inference_operator.workers.resolve import ResolvedJob
 
 
@@ -101,8 +101,6 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
 
 def _retry(pod: Pod, fault: Ending, observed: Observed, settings: Settings, now: datetime) -> datetime:
     ended = pod.ended or now
-    if fault.permanent:
-        return shift(ended, PERMANENT_RETRY_SECONDS)
     status = observed.job.status
     counted = status.last_attempt is not None and status.last_attempt.number >= pod.number
-    return shift(ended, backoff_seconds(status.failed_attempts + (not counted), settings))
+    return shift(ended, backoff_seconds(status.failed_attempts + (not counted), settings, permanent=fault.permanent))

@@ -163,7 +163,9 @@ def _conditions(
 def _why_not_ready(observed: Observed, state: Replicas, pending: PendingReason | None) -> tuple[AnyReason, str, bool]:
     """Reason, message, and whether it can't go away by itself."""
     if state.fault is not None:
-        when = f"; the next worker starts at {rfc3339(state.retry)}" if state.retry is not None else ""
+        # Nothing but a change cures a permanent fault; the next worker is there to find it.
+        what = "a worker looks for a change" if state.fault.permanent else "the next worker starts"
+        when = f"; {what} at {rfc3339(state.retry)}" if state.retry is not None else ""
         return state.fault.reason, f"{state.fault.message}{when}", state.fault.permanent
     for pod in state.current:
         if (problem := problem_of(pod)) is not None:

@@ -96,7 +96,7 @@ def _failure(failed: Sequence[Pod], settings: Settings) -> Iterator[tuple[dateti
         return
     first, newest = failed[0], failed[-1]
     # The first and the newest are kept: their numbers tell how many there were.
-    wait = PERMANENT_RETRY_SECONDS if ending.permanent else backoff_seconds(1 + newest.number - first.number, settings)
+    wait = backoff_seconds(1 + newest.number - first.number, settings, permanent=ending.permanent)
     yield shift(newest.ended or newest.created or EARLIEST, wait), Fault(ending.reason, ending.message)
 
 

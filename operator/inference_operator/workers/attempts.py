@@ -13,7 +13,7 @@ from inference_operator.state.runner import Attempt
 from inference_operator.workers.pod_problems import problem_of
 from inference_protocol.reasons import PERMANENT, WorkerReason
 
-# A fault that will not go away by itself is looked at again now and then: a missing model may have been uploaded since.
+# The longest pause after a fault that only a change cures: a missing model may have been uploaded since, and nobody tells us.
 PERMANENT_RETRY_SECONDS = 300.0
 
 # What the kubelet or the control plane writes when a pod ends through no fault of its worker.
@@ -147,11 +147,12 @@ def _killed(attempt: Attempt) -> Ending:
     return Ending(AttemptOutcome.FAILED, WorkerReason.INTERNAL, f"the worker ended with {code} and left no report{said}")
 
 
-def backoff_seconds(failures: int, settings: Settings) -> float:
-    """How long to wait after so many failures in a row: doubling, up to the limit."""
+def backoff_seconds(failures: int, settings: Settings, *, permanent: bool = False) -> float:
+    """How long to wait after so many failures in a row: doubling, up to the limit, or up to that of a `permanent` fault."""
     if failures <= 0:
         return 0.0
-    return min(settings.backoff_seconds * 2.0 ** min(failures - 1, 30), settings.backoff_limit_seconds)
+    limit = PERMANENT_RETRY_SECONDS if permanent else settings.backoff_limit_seconds
+    return min(settings.backoff_seconds * 2.0 ** min(failures - 1, 30), limit)
 
 
 def is_lost(state: Attempts, spec: InferenceJobSpec) -> bool:

@@ -10,7 +10,6 @@ from inference_operator.api.job import Serve, wanted_replicas
 from inference_operator.api.job_status import InferenceJobStatus
 from inference_operator.jobs.replicas import Replicas, replicas
 from inference_operator.state.objects import Job, Pod, PodPhase, PodProblem
-from inference_operator.workers.attempts import PERMANENT_RETRY_SECONDS
 from inference_protocol.reasons import WorkerReason
 from tests.builders import NOW, SETTINGS, a_job, a_pod, a_report, observed, resolved_of
 
@@ -159,12 +158,13 @@ def test_a_drained_or_preempted_worker_is_no_fault() -> None:
     assert numbers(state.ended) == [1, 2]
 
 
-def test_a_fault_is_tried_again_after_its_backoff_and_a_permanent_one_now_and_then() -> None:
-    job = a_service(1, failed_attempts=3)
-    pod = a_failure(job, 1)
+@pytest.mark.parametrize(("failures", "pause", "pause_of_permanent"), [(0, 2, 2), (3, 16, 16), (7, 120, 256), (99, 120, 300)])
+def test_a_file_that_is_restored_is_looked_for_soon_and_ever_less_often(
+    failures: int, pause: float, pause_of_permanent: float
+) -> None:
+    job = a_service(1, failed_attempts=failures)
+    pod, missing = a_failure(job, 1), a_failure(job, 1, WorkerReason.MODEL_NOT_FOUND)
     assert pod.ended is not None
 
-    assert sorted_out(job, pod).retry == pod.ended + timedelta(seconds=16)
-    assert sorted_out(job, a_failure(job, 1, WorkerReason.MODEL_NOT_FOUND)).retry == pod.ended + timedelta(
-        seconds=PERMANENT_RETRY_SECONDS
-    )
+    assert sorted_out(job, pod).retry == pod.ended + timedelta(seconds=pause)
+    assert sorted_out(job, missing).retry == pod.ended + timedelta(seconds=pause_of_permanent)

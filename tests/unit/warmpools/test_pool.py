@@ -329,10 +329,10 @@ def test_a_change_of_the_model_ends_the_fault_of_what_it_was(least: int) -> None
 
 def test_a_fault_that_stays_is_not_tried_again_soon() -> None:
     model = a_pooled_model(min=1)
-    seen = a_view(model, *failed(model, 1, report=MISSING))
+    seen = a_view(model, *failed(model, 1, 30, report=MISSING))
 
     assert made(decide_pool(seen, now=in_seconds(PERMANENT_RETRY_SECONDS - 5))) == []
-    assert made(decide_pool(seen, now=in_seconds(PERMANENT_RETRY_SECONDS))) == [2]
+    assert made(decide_pool(seen, now=in_seconds(PERMANENT_RETRY_SECONDS))) == [31]
 
 
 def test_a_worker_that_answers_ends_the_fault_before_it() -> None:

@@ -197,6 +197,7 @@ def test_backoff_doubles_up_to_its_limit() -> None:
     settings = Settings(backoff_seconds=2.0, backoff_limit_seconds=30.0)
 
     assert [backoff_seconds(n, settings) for n in (0, 1, 2, 3, 4, 5, 6, 10_000)] == [0, 2, 4, 8, 16, 30, 30, 30]
+    assert [backoff_seconds(n, settings, permanent=True) for n in (0, 1, 5, 8, 9, 10_000)] == [0, 2, 32, 256, 300, 300]
 
 
 def test_a_failure_is_tried_again_after_its_backoff() -> None:
