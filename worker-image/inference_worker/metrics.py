@@ -60,7 +60,7 @@ class ModelMetrics:
     def __init__(self, labels: tuple[str, ...], *, ready: Callable[[], bool]) -> None:
         self.labels = labels
         self.codes: dict[int, int] = {}
-        self._timings: list[Timing] = []
+        self._timings: list[tuple[Timing, float]] = []
         self._latency = Distribution(BUCKETS_MILLISECONDS)
         self._queue = Distribution(BUCKETS_MILLISECONDS)
         self._compute = Distribution(BUCKETS_MILLISECONDS)
@@ -75,9 +75,9 @@ class ModelMetrics:
         """Count a request by the status that its caller got (gRPC's as the HTTP status that means the same)."""
         self.codes[code] = self.codes.get(code, 0) + 1
 
-    def ran(self, timing: Timing) -> None:
-        """Count the times of a request that the model answered."""
-        self._timings.append(timing)
+    def ran(self, timing: Timing, seconds: float) -> None:
+        """Count the times of a request that the model answered: `seconds` is all that passed from its last byte to its answer."""
+        self._timings.append((timing, seconds))
         if len(self._timings) >= _FOLD:
             self._fold()
 
@@ -87,23 +87,22 @@ class ModelMetrics:
             return
         timings, self._timings = self._timings, []
         self._last_inference = time.time()
-        for timing in timings:
-            self._sketch.record(timing.queue + timing.compute)
-            queue, compute = timing.queue * 1e3, timing.compute * 1e3
-            self._queue.observe(queue)
-            self._compute.observe(compute)
-            self._latency.observe(queue + compute)
+        for timing, seconds in timings:
+            self._sketch.record(seconds)
+            self._latency.observe(seconds * 1e3)
+            self._queue.observe(timing.queue * 1e3)
+            self._compute.observe(timing.compute * 1e3)
             self._rows.observe(timing.rows)
 
     @property
     def sketch(self) -> LatencySketch:
-        """Latencies, queue and compute together, seconds."""
+        """Latencies from whole requests to their answers, seconds."""
         self._fold()
         return self._sketch
 
     @property
     def latency(self) -> Distribution:
-        """Queue and compute together, milliseconds."""
+        """From the whole request to its answer, milliseconds."""
         self._fold()
         return self._latency
 
@@ -145,7 +144,11 @@ class ModelMetrics:
         """All series of this model."""
         yield self._by_code()
         for name, text, distribution in (
-            ("inference_latency_ms", "Request latency, milliseconds: queue and compute.", self.latency),
+            (
+                "inference_latency_ms",
+                "From the whole request to its answer, milliseconds: parsing, queue, compute and encoding.",
+                self.latency,
+            ),
             ("inference_queue_ms", "Time waited for the model, milliseconds.", self.queue),
             ("inference_compute_ms", "Time in the model, milliseconds.", self.compute),
             ("inference_batch_rows", "Rows of the run that answered a request.", self.rows),

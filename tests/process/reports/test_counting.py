@@ -84,6 +84,20 @@ def test_a_request_is_counted_as_a_success_or_as_a_failure_and_not_as_both(worke
     assert callers.metric(worker, "inference_latency_ms_count") == callers.metric(worker, REQUESTS, code="200")
 
 
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_what_it_takes_to_read_a_request_is_part_of_its_latency(place: Place, protocol: str) -> None:
+    worker = place.start(a_config(place.put("m.onnx", models.square_root()), batch_size=20_000)).wait_ready()
+    rows = [[1.0, 1.0]] * 20_000
+    if protocol == "http":
+        assert post(worker.port, INFER, infer_json(rows)).status == 200
+    else:
+        with callers.stub(worker) as stub:
+            stub.ModelInfer(callers.rows_request(rows))
+
+    whole, queue, compute = (callers.metric(worker, f"inference_{name}_ms_sum") for name in ("latency", "queue", "compute"))
+    assert whole > queue + compute + (1 if protocol == "http" else 0.001)
+
+
 def test_rows_of_a_run_that_failed_are_no_inferences(place: Place) -> None:
     """triton-inference-server/server#5296: inference_count and execution_count tell of the same runs."""
     worker = place.start(a_config(place.put("m.onnx", models.gather()))).wait_ready()

@@ -1,6 +1,7 @@
 """Inference over gRPC: a message to the model, and the answer to its caller."""
 
 import logging
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
@@ -39,6 +40,7 @@ class GrpcInference:
 
     def infer(self, payload: bytes, arrival: Arrival, reply: Reply) -> Callable[[], None] | None:
         """Run one ModelInferRequest and tell `reply`, now or later. Returns what to call when the caller leaves."""
+        arrival.whole = time.monotonic()
         try:
             request = ModelInferRequest.FromString(payload)
         except DecodeError as error:
@@ -78,14 +80,14 @@ class GrpcInference:
                 _refuse(model, answers, reply)
                 return
             if ask.extras is not None:
-                self._deliver(model, asked, answers, timing, reply)
+                self._deliver(model, asked, answers, timing, arrival.whole, reply)
                 return
             try:
                 body = grpc_codec.encode(ask, answers, raw=raw, model=model.name, version=model.version)
             except Exception as error:  # noqa: BLE001 -- told and logged there
                 _refuse(model, error, reply)
                 return
-            model.metrics.ran(timing)
+            model.metrics.ran(timing, time.monotonic() - arrival.whole)
             count(200)
             reply(body)
 
@@ -99,7 +101,7 @@ class GrpcInference:
 
         return abandoned
 
-    def _deliver(self, model: Model, asked: tuple[Ask, bool], answers: Tensors, timing: Timing, reply: Reply) -> None:
+    def _deliver(self, model: Model, asked: tuple[Ask, bool], answers: Tensors, timing: Timing, whole: float, reply: Reply) -> None:
         """Answer one of the few that ask for more than tensors, in a thread where that takes long."""
         ask, raw = asked
         extras = ask.extras
@@ -110,7 +112,7 @@ class GrpcInference:
             return grpc_codec.encode(ask, made.answers, raw=raw, model=model.name, version=model.version, placed=made.placed)
 
         def send(body: bytes) -> None:
-            model.metrics.ran(timing)
+            model.metrics.ran(timing, time.monotonic() - whole)
             model.metrics.answered(200)
             reply(body)
 

@@ -226,6 +226,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _take(self, request: Request) -> None:
         self._taken += 1
+        request.whole = time.monotonic()
         # What a caller sends behind its last request is nobody's.
         self._ending = self._ending or not request.keep_alive
         self._queue.append(request)

@@ -1,6 +1,7 @@
 """Inference over HTTP: a request's body to the model, and the answer to its caller."""
 
 import logging
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 
@@ -118,7 +119,7 @@ class HttpInference:
             except Exception as error:  # noqa: BLE001 -- told and logged there
                 refuse(_unwritten(error))
                 return
-            metrics_of.ran(timing)
+            metrics_of.ran(timing, time.monotonic() - request.whole)
             metrics_of.answered(200)
             if "accept-encoding" in headers:
                 self._send(request, body, head)
@@ -149,7 +150,7 @@ class HttpInference:
             return codec.encode(ask, form, made.answers, model=model.name, version=model.version, placed=made.placed)
 
         def send(written: tuple[bytes, int | None]) -> None:
-            model.metrics.ran(timing)
+            model.metrics.ran(timing, time.monotonic() - request.whole)
             model.metrics.answered(200)
             self._send(request, *written)
 

@@ -34,7 +34,7 @@ class Caller(Protocol):
 
 
 class Request(msgspec.Struct, eq=False, weakref=True):
-    """One request, whole, and the way back to its caller.
+    """One request, whole, and the way back to its caller. `arrived` and `whole` are when its first and last byte came.
 
     `reply` is called once, now or later, from the event loop. `on_abandoned` is called when the caller leaves before that.
     """
@@ -46,6 +46,7 @@ class Request(msgspec.Struct, eq=False, weakref=True):
     keep_alive: bool
     version: str = "1.1"
     arrived: float = 0.0
+    whole: float = 0.0
     on_abandoned: Callable[[], None] | None = None
     response: Response | None = None
     connection: Caller | None = None

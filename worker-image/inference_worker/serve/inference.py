@@ -27,12 +27,16 @@ CLIENT_GONE = 499
 Done = Callable[[Tensors | RequestError, Timing], None]
 
 
-class Arrival(msgspec.Struct, frozen=True):
-    """When a request came (time.monotonic), what time its caller allows it, and the trace it belongs to."""
+class Arrival(msgspec.Struct):
+    """When a request came (time.monotonic), what time its caller allows it, and the trace it belongs to.
+
+    `whole` is when all of it was there: a caller's time counts from the first byte, and ours from the last.
+    """
 
     instant: float
     timeout_seconds: float | None = None
     traceparent: str | None = None
+    whole: float = 0.0
 
 
 class Inference:
