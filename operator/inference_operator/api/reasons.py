@@ -284,8 +284,8 @@ class Reason(StrEnum):
     LATENCY_TARGET_BELOW_FLOOR = (
         "LatencyTargetBelowFloor",
         ReasonText(
-            "The model alone takes longer than the target, so more workers don't help.",
-            "Raise serve.latencyTargetMilliseconds, or use a faster accelerator.",
+            "A request alone takes longer than the target, so more workers don't help.",
+            "Raise serve.latencyTargetMilliseconds, raise batchSize if requests have more rows, or use a faster accelerator.",
         ),
         (ConditionType.AUTOSCALED,),
     )

@@ -108,8 +108,9 @@ def _following(observed: Observed, spec: InferenceJobSpec, *, no_place: bool) ->
     target = serve.latency_target_milliseconds
     if recommendation is not None and recommendation.below_floor:
         text = (
-            f"the model alone takes longer than the target of {target} ms, so more workers would not help; "
-            "raise serve.latencyTargetMilliseconds, or take a quicker accelerator"
+            f"a request alone takes longer than the target of {target} ms, so more workers would not help; raise "
+            f"serve.latencyTargetMilliseconds, raise batchSize if requests have more than {spec.batch_size} rows (they are run one "
+            "batch after the other), or take a quicker accelerator"
         )
         return UndatedCondition(ConditionType.AUTOSCALED, Truth.TRUE, Reason.LATENCY_TARGET_BELOW_FLOOR, text)
     if no_place:

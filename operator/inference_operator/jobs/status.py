@@ -19,6 +19,8 @@ from inference_protocol.sketch import LatencySketch, merged
 _MARGIN = 0.1
 # How long the news of an end may take: from the worker to its kubelet, and from there.
 _NEWS_SECONDS = 5.0
+# An expected end that moved by less, or by less than the margin, is no news either; by more, whoever waits would see it jump.
+_ESTIMATE_NEWS = timedelta(seconds=2)
 # An expected start that moved by less than this share of the wait is no news.
 _QUEUE_NEWS = 0.5
 
@@ -77,7 +79,7 @@ def _settled(estimated: datetime | None, before: DeadlineStatus | None, deadline
     old = before.estimated_completion_time if before is not None and before.time == deadline else None
     if estimated is None or old is None:
         return estimated
-    tolerance = max(timedelta(seconds=5), abs(estimated - now) * _MARGIN)
+    tolerance = max(_ESTIMATE_NEWS, abs(estimated - now) * _MARGIN)
     return old if abs(old - estimated) <= tolerance else estimated
 
 

@@ -135,7 +135,7 @@ def autoscaled_jobs() -> dict[str, Situation]:
                 scaling_metrics=some_scaling_metrics(recommendation=Recommendation(1, Why.FLOOR, below_floor=True)),
             ),
             "LatencyTargetBelowFloor",
-            "more workers would not help",
+            "raise batchSize if requests have more than",
         ),
         "it wants more workers than there is place for": Situation(
             seen(wanting(replicas=2), autoscalers=(ours(job),)),
