@@ -17,6 +17,7 @@ from typing import cast
 import httptools
 
 from inference_worker.serve.connections import STALL_SECONDS, Connections
+from inference_worker.serve.http_heads import without_offer
 from inference_worker.serve.http_messages import (
     BODY_LIMIT_BYTES,
     BODY_TOO_LARGE,
@@ -69,6 +70,8 @@ class HttpProtocol(asyncio.Protocol):
         self._path = b""
         self._headers: dict[str, str] = {}
         self._in_headers = True
+        # Whether the caller offers another protocol, so that this parser does not read the body.
+        self._offered = False
         self._head_bytes = 0
         self._header_bytes = 0
         self._body: list[bytes] = []
@@ -156,11 +159,12 @@ class HttpProtocol(asyncio.Protocol):
             try:
                 self._parser.feed_data(data)
             except httptools.HttpParserUpgrade as upgrade:
-                # An offer that we may decline (RFC 9110, 7.8): the request itself is answered as it is.
-                data = data[upgrade.args[0] :]
+                # An offer that we may decline (RFC 9110, 7.8). This parser is done at the end of the head, and would take the body
+                # for the next request: another one gets the head without the offer, and then the body.
+                head = without_offer(self._parser.get_method(), self._path, self._parser.get_http_version(), self._headers)
+                data = head + data[upgrade.args[0] :]
                 self._parser = httptools.HttpRequestParser(self)
-                if data and not self._ending:
-                    continue
+                continue
             return
 
     # httptools callbacks
@@ -190,6 +194,9 @@ class HttpProtocol(asyncio.Protocol):
         self._in_headers = False
         if self._parser.get_method() == b"CONNECT":
             raise LimitError(HTTPStatus.NOT_IMPLEMENTED, "this is no proxy")
+        if self._parser.should_upgrade():
+            self._offered = True
+            return
         length = self._headers.get("content-length")
         if length is not None and int(length) > BODY_LIMIT_BYTES:
             raise BODY_TOO_LARGE
@@ -206,6 +213,8 @@ class HttpProtocol(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """A request is whole: queue it, and stop reading when the caller pipelines more than is sensible."""
+        if self._offered:
+            return
         self._clear_stall()
         self._mid_message = False
         self._head_bytes = 0

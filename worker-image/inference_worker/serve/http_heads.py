@@ -20,6 +20,16 @@ class Head:
     length: int
 
 
+def without_offer(method: bytes, target: bytes, version: str, headers: dict[str, str]) -> bytes:
+    """The head of a request as it would be if its caller had not offered another protocol."""
+    kept = {name: value for name, value in headers.items() if name not in ("upgrade", "http2-settings")}
+    options = [option for option in kept.pop("connection", "").split(",") if option.strip().lower() in ("close", "keep-alive")]
+    if options:
+        kept["connection"] = ",".join(options)
+    lines = (f"{name}: {value}\r\n" for name, value in kept.items())
+    return b"%b %b HTTP/%b\r\n%b\r\n" % (method, target, version.encode(), "".join(lines).encode("latin-1"))
+
+
 class KnownHeads(dict[bytes, Head]):
     """Heads by their bytes, the empty line included. A dictionary, since it is asked for every request."""
 

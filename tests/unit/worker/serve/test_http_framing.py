@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inference_worker.serve.http_messages import BODY_LIMIT_BYTES
 from tests.process.wire import Reply, request
 from tests.unit.worker.conftest import STEADY
 from tests.unit.worker.served import Served
@@ -243,6 +244,43 @@ async def test_an_offer_to_upgrade_is_answered_in_http_1_1(head: str) -> None:
     (reply,) = await Served().answers(f"GET /a HTTP/1.1\r\nHost: x\r\n{head}\r\n".encode())
 
     assert reply.body == b"GET /a "
+
+
+OFFERS = [
+    "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n",
+    "Connection: upgrade, close\r\nUpgrade: x\r\n",
+    "Upgrade: TLS/1.2\r\n",
+]
+BODY = b"GET /smuggled HTTP/1.1\r\nHost: evil\r\n\r\n"
+FRAMINGS = {
+    "by length": (b"Content-Length: %d\r\n\r\n" % len(BODY), BODY),
+    "in chunks": (b"Transfer-Encoding: chunked\r\n\r\n", b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)),
+}
+
+
+@pytest.mark.parametrize("size", [1, 7, 1 << 20])
+@pytest.mark.parametrize("framing", FRAMINGS)
+@pytest.mark.parametrize("offer", OFFERS)
+async def test_the_body_of_a_request_with_an_offer_to_upgrade_is_no_request_of_its_own(offer: str, framing: str, size: int) -> None:
+    """Kludex/uvicorn#2722, MagicStack/httptools#124: Java's HttpClient offers h2c with each POST, and its body was lost."""
+    served = Served()
+    head, body = FRAMINGS[framing]
+    raw = b"POST /a HTTP/1.1\r\nHost: x\r\n" + offer.encode() + head + body
+    for start in range(0, len(raw), size):
+        served.feed(raw[start : start + size])
+    if "close" not in offer:
+        served.feed(request("POST", "/b", b"next"))
+
+    replies = [reply.body for reply in await served.answers()]
+
+    assert replies == [b"POST /a " + BODY, *([] if "close" in offer else [b"POST /b next"])]
+
+
+async def test_an_offer_to_upgrade_with_a_body_that_is_too_long_is_refused_by_its_length() -> None:
+    raw = f"POST /a HTTP/1.1\r\nHost: x\r\n{OFFERS[0]}Content-Length: {BODY_LIMIT_BYTES + 1}\r\n\r\n"
+    (reply,) = await Served().answers(raw.encode())
+
+    assert reply.status == 413
 
 
 @pytest.mark.parametrize(
