@@ -48,6 +48,10 @@ HALVES = frozenset({"FP16", "BF16"})
 """Types that JSON and protobuf's typed contents have no exact form of: they go as raw bytes."""
 
 
+_NESTED = 64
+"""As deep as numpy goes."""
+
+
 def is_real(array: np.ndarray[Any, Any]) -> bool:
     """Whether the values are floating-point numbers, numpy's own or not."""
     return array.dtype.kind == "f" or bool(array.dtype == NUMPY["BF16"])
@@ -72,13 +76,31 @@ def from_values(values: list[Any], datatype: str) -> np.ndarray[Any, Any]:
     if not kinds <= allowed:
         wrong = ", ".join(sorted(kind.__name__ for kind in kinds - allowed))
         raise TypeError(f"{wrong} among the values")
-    # Through Python's own numbers: numpy would take 2**64-1 beside 0 for floats.
-    array = np.array(values, dtype=dtype if kinds else None)
+    try:
+        # Through Python's own numbers: numpy would take 2**64-1 beside 0 for floats.
+        array = np.array(values, dtype=dtype if kinds else None)
+    except ValueError as error:
+        raise ValueError(uneven(values) or f"lists are nested more than {_NESTED} deep") from error
+    except OverflowError as error:
+        raise OverflowError(f"a value does not fit {datatype}") from error
     if not kinds:
         return array.astype(dtype)
     if dtype.kind == "f" and not np.isfinite(array).all() and not _has_non_finite(values):
         raise OverflowError(f"a value does not fit {datatype}")
     return array
+
+
+def uneven(values: list[Any]) -> str | None:
+    """Why nested lists form no tensor: two of one depth that differ in length, or one beside a value; None where they do."""
+    level: list[Any] = [values]
+    while any(isinstance(value, list) for value in level):
+        if not all(isinstance(value, list) for value in level):
+            return "a list stands beside a value"
+        lengths = {len(value) for value in level}
+        if len(lengths) > 1:
+            return f"lists of {min(lengths)} and {max(lengths)} values stand side by side"
+        level = [element for value in level for element in value]
+    return None
 
 
 def _kinds(values: list[Any]) -> Iterator[type]:

@@ -1,12 +1,13 @@
 """Items of a batch task: rows for a model's inputs, wherever they come from. `formats/` reads them, `matching.py` fits them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 
 from inference_protocol.reasons import WorkerReason
 from inference_worker import datatypes
+from inference_worker.batch.ragged import Column, Ragged
 from inference_worker.engines.engine import Tensor, Tensors, TensorSpec
 from inference_worker.errors import WorkerError
 
@@ -15,15 +16,17 @@ class Items(Protocol):
     """Rows that can be read by range, in any order and again.
 
     `names` holds a name for each item, where they have names. `lines` says that they came as text, so that answers are JSON lines.
+    `breaks` are the items, in order, whose shapes are not those of the item before: no run and no range reaches across one.
     """
 
     names: Sequence[str] | None
     lines: bool
+    breaks: Sequence[int]
 
     def __len__(self) -> int: ...
 
     def rows(self, start: int, end: int) -> dict[str, Tensor]:
-        """Feeds for rows start..end, each array with the rows on the axis that its input counts them on."""
+        """Feeds for rows start..end, between two breaks, each array with the rows on the axis that its input counts them on."""
         ...
 
 
@@ -31,13 +34,20 @@ class ArrayItems:
     """Rows that are already arrays, each with its rows on the axis that `axes` names (None: shared by all rows)."""
 
     def __init__(
-        self, arrays: dict[str, Tensor], axes: dict[str, int | None], *, names: Sequence[str] | None = None, lines: bool = False
+        self,
+        arrays: Mapping[str, Column],
+        axes: Mapping[str, int | None],
+        *,
+        names: Sequence[str] | None = None,
+        lines: bool = False,
     ) -> None:
         self._arrays = arrays
         self._axes = axes
-        self._length = next(arrays[name].shape[axis] for name, axis in axes.items() if axis is not None)
+        self._length = next(count(arrays[name], axis) for name, axis in axes.items() if axis is not None)
         self.names = names
         self.lines = lines
+        ragged = [array.breaks for array in arrays.values() if isinstance(array, Ragged)]
+        self.breaks: Sequence[int] = np.unique(np.concatenate(ragged)).tolist() if ragged else ()
 
     def __len__(self) -> int:
         return int(self._length)
@@ -47,7 +57,14 @@ class ArrayItems:
         return {name: _rows(array, self._axes[name], start, end) for name, array in self._arrays.items()}
 
 
-def _rows(array: Tensor, axis: int | None, start: int, end: int) -> Tensor:
+def count(column: Column, axis: int) -> int:
+    """The items of a column, which an array counts on `axis`."""
+    return len(column) if isinstance(column, Ragged) else column.shape[axis]
+
+
+def _rows(array: Column, axis: int | None, start: int, end: int) -> Tensor:
+    if isinstance(array, Ragged):
+        return np.ascontiguousarray(np.moveaxis(array.rows(start, end), 0, axis or 0))
     if axis is None:
         return np.asarray(array)
     return np.ascontiguousarray(array[(slice(None),) * axis + (slice(start, end),)])

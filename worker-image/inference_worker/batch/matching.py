@@ -3,13 +3,15 @@
 Everything is checked before the first run, so that a bad input costs no device time.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
 from inference_worker import datatypes
-from inference_worker.batch.items import ArrayItems, invalid
+from inference_worker.batch.items import ArrayItems, count, invalid
+from inference_worker.batch.ragged import Column, Ragged
 from inference_worker.engines.engine import Tensor, TensorSpec
+from inference_worker.errors import WorkerError
 
 # What numpy calls an array that was saved without a name: nothing in a .npy, this in a .npz of `numpy.savez(file, array)`.
 _NAMELESS = ("", "arr_0")
@@ -47,10 +49,16 @@ def wanted(inputs: Sequence[TensorSpec]) -> str:
     return f"{required} (optional: {optional})" if optional else required
 
 
-def from_arrays(arrays: Mapping[str, Tensor], inputs: Sequence[TensorSpec], *, lines: bool = False) -> ArrayItems:
+def from_arrays(
+    arrays: Mapping[str, Column],
+    inputs: Sequence[TensorSpec],
+    *,
+    lines: bool = False,
+    place: Callable[[int], str] = "item {}".format,
+) -> ArrayItems:
     """Match arrays to the model's inputs: names, types, shapes, equal numbers of rows, at least one. Raises WorkerError.
 
-    `lines` says that they were read from text.
+    `lines` says that they were read from text. `place` says where an item of a number stands, for messages.
     """
     sole = sole_input(inputs)
     if sole is not None and len(arrays) == 1 and sole.name not in arrays and (only := next(iter(arrays))) in _NAMELESS:
@@ -61,9 +69,9 @@ def from_arrays(arrays: Mapping[str, Tensor], inputs: Sequence[TensorSpec], *, l
             f"the input has {given}, but the model wants {wanted(inputs)}; name them so: numpy.savez(file, {inputs[0].name}=...)"
         )
     specs = [spec for spec in inputs if spec.name in arrays]
-    fit = {spec.name: fitted(arrays[spec.name], spec) for spec in specs}
+    fit = {spec.name: fitted(arrays[spec.name], spec, place) for spec in specs}
     axes = {spec.name: spec.batch_axis for spec in specs}
-    counts = {name: fit[name].shape[axis] for name, axis in axes.items() if axis is not None}
+    counts = {name: count(fit[name], axis) for name, axis in axes.items() if axis is not None}
     if not counts:
         raise invalid("no input that counts items is given, so the number of items is unknown; give one of them")
     if len(set(counts.values())) > 1:
@@ -73,8 +81,37 @@ def from_arrays(arrays: Mapping[str, Tensor], inputs: Sequence[TensorSpec], *, l
     return ArrayItems(fit, axes, lines=lines)
 
 
-def fitted(array: Tensor, spec: TensorSpec) -> Tensor:
-    """The array as the input takes it. Raises WorkerError for another shape, another type, and values beyond the type."""
+def item_shape(spec: TensorSpec) -> tuple[int | None, ...]:
+    """The shape of what one item gives an input; None where a size is free."""
+    return tuple(size for axis, size in enumerate(spec.shape) if axis != spec.batch_axis)
+
+
+def takes(spec: TensorSpec, shape: Sequence[int]) -> bool:
+    """Whether an input takes an item of a shape."""
+    wanted = item_shape(spec)
+    return len(wanted) == len(shape) and all(w is None or w == h for w, h in zip(wanted, shape, strict=True))
+
+
+def misshapen(place: str, spec: TensorSpec, shape: Sequence[int]) -> WorkerError:
+    """What to say of an item whose shape the input does not take."""
+    sizes = ["any" if size is None else size for size in item_shape(spec)]
+    return invalid(f"{place} has shape {list(shape)} for input {spec.name!r}, but the model wants {sizes}; reshape it")
+
+
+def fitted(column: Column, spec: TensorSpec, place: Callable[[int], str]) -> Column:
+    """The column as the input takes it. Raises WorkerError for another shape, another type, and values beyond the type."""
+    if not isinstance(column, Ragged):
+        return _in_type(_in_shape(column, spec), spec)
+    if spec.batch_axis is None:
+        raise invalid(f"input {spec.name!r} is shared by all items, so every item must give the same value")
+    starts = [0, *column.breaks.tolist()]
+    odd = next((item for item in starts if not takes(spec, column.shapes[item])), None)
+    if odd is not None:
+        raise misshapen(place(odd), spec, column.shapes[odd].tolist())
+    return Ragged(_in_type(column.values, spec), column.shapes)
+
+
+def _in_shape(array: Tensor, spec: TensorSpec) -> Tensor:
     sizes = spec.shape
     if array.ndim == 1 and spec.batch_axis == 0 and sizes[1:] == (1,):
         # One value an item, with or without a dimension for it: scikit-learn's models give [N] and take [N, 1].
@@ -84,6 +121,10 @@ def fitted(array: Tensor, spec: TensorSpec) -> Tensor:
     ):
         shape = ["N" if i == spec.batch_axis else "any" if w is None else w for i, w in enumerate(sizes)]
         raise invalid(f"input {spec.name!r} has shape {list(array.shape)}, but the model wants {shape}; reshape it")
+    return array
+
+
+def _in_type(array: Tensor, spec: TensorSpec) -> Tensor:
     if array.dtype == spec.dtype:
         return array
     if spec.datatype == "BYTES" and array.dtype.kind in "SU":

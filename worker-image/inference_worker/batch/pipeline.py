@@ -4,6 +4,7 @@ Small models run in microseconds, so nothing is handed between threads batch by 
 segment there is only the run.
 """
 
+import bisect
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inference_worker.batch.items import Items
+from inference_worker.batch.items import Items, invalid
+from inference_worker.batch.ragged import Column, joined
 from inference_worker.batching.execute import Execution
 from inference_worker.batching.memory import MemoryCeilings
 from inference_worker.batching.rows import Layout
@@ -20,6 +22,15 @@ from inference_worker.engines.engine import Cancellation, Engine, Tensor, Tensor
 _SEGMENT_BYTES = 4 << 20
 _SEGMENT_BATCHES = 256
 _SEGMENT_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Feeds for items start..end: (start, end, feeds) for each stretch of neighbours that have one shape."""
+
+    start: int
+    end: int
+    stretches: list[tuple[int, int, dict[str, Tensor]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,59 +64,71 @@ class Pipeline:
     def segments(self, start: int, stopped: Callable[[], bool]) -> Iterator[Segment]:
         """Answers from item `start` on, in order, until the end or until `stopped`."""
         with ThreadPoolExecutor(1, thread_name_prefix="reading") as reader:
-            ahead: Future[dict[str, Tensor]] | None = None
-            # The first segment is a single batch, which tells how large the others may be.
-            end = min(start + self._size, len(self._items))
+            ahead: Future[_Read] | None = None
             while start < len(self._items) and not stopped():
                 self.first = start
-                feeds = ahead.result() if ahead is not None else self._read(start, end)
-                following = min(end + self._segment(feeds, end - start), len(self._items))
-                ahead = reader.submit(self._read, end, following) if end < len(self._items) else None
-                segment = self._run(feeds, start, end, stopped)
+                # The first segment is a single batch, which tells how large the others may be.
+                read = ahead.result() if ahead is not None else self._read(start, 1)
+                ahead = reader.submit(self._read, read.end, self._batches(read)) if read.end < len(self._items) else None
+                segment = self._run(read, stopped)
                 self._batch_seconds = sum(seconds for _, seconds in segment.timings) / len(segment.timings)
                 yield segment
-                if segment.end < end:
+                if segment.end < read.end:
                     return
-                start, end = end, following
+                start = read.end
 
-    def _segment(self, feeds: Tensors, count: int) -> int:
-        """Items of the next segment: so many batches that handing over does not count, and not so many that memory or time does."""
-        item = max(1, sum(array.nbytes for array in feeds.values()) // count)
+    def _batches(self, read: _Read) -> int:
+        """How many make the next segment: so many that handing over does not count, and not so many that memory or time does."""
+        item = max(1, sum(array.nbytes for _, _, feeds in read.stretches for array in feeds.values()) // (read.end - read.start))
         batches = min(_SEGMENT_BATCHES, _SEGMENT_BYTES // (item * self._size))
         if self._batch_seconds is None:
             # How long a batch takes is not known before one has run.
             batches = 1
         elif self._batch_seconds > 0:
             batches = min(batches, int(_SEGMENT_SECONDS / self._batch_seconds))
-        return max(1, batches) * self._size
+        return max(1, batches)
 
-    def _read(self, start: int, end: int) -> dict[str, Tensor]:
-        feeds = self._items.rows(start, end)
-        self._check(feeds, start)
-        return feeds
+    def _read(self, start: int, batches: int) -> _Read:
+        """So many batches from item `start` on.
 
-    def _run(self, feeds: Tensors, start: int, end: int, stopped: Callable[[], bool]) -> Segment:
+        A batch ends where the shape changes, and every other one is full. So batches do not depend on where segments end: a job
+        that is run again, or goes on, gives the same answers.
+        """
+        stretches: list[tuple[int, int, dict[str, Tensor]]] = []
+        breaks, size, first = self._items.breaks, self._size, start
+        while batches > 0 and first < len(self._items):
+            following = bisect.bisect_right(breaks, first)
+            end = min(first + batches * size, breaks[following] if following < len(breaks) else len(self._items))
+            feeds = self._items.rows(first, end)
+            self._check(feeds, first)
+            stretches.append((first, end, feeds))
+            batches -= -(-(end - first) // size)
+            first = end
+        return _Read(start, first, stretches)
+
+    def _run(self, read: _Read, stopped: Callable[[], bool]) -> Segment:
         answers: list[Tensors] = []
         timings: list[tuple[int, float]] = []
         run = self._one_whole if self._whole else self._engine.run if self._engine.rows is None else self._fixed
         part, size, clock = self._layout.part, self._size, time.perf_counter
         # For models that take microseconds each line in this loop counts.
-        count, first, last = end - start, 0, 0
+        first = read.start
         try:
-            for first in range(0, count, size):
-                last = min(first + size, count)
-                batch = part(feeds, first, last)
-                begun = clock()
-                try:
-                    answers.append(run(batch))
-                except MemoryError:
-                    answers.append(self._smaller(batch, last - first))
-                timings.append((last - first, clock() - begun))
-                if stopped():
-                    break
+            for start, end, feeds in read.stretches:
+                for first in range(start, end, size):
+                    last = min(first + size, end)
+                    batch = part(feeds, first - start, last - start)
+                    begun = clock()
+                    try:
+                        answers.append(run(batch))
+                    except MemoryError:
+                        answers.append(self._smaller(batch, last - first))
+                    timings.append((last - first, clock() - begun))
+                    if stopped():
+                        return Segment(read.start, last, answers, timings)
         finally:
-            self.first = start + first
-        return Segment(start, start + last, answers, timings)
+            self.first = first
+        return Segment(read.start, read.end, answers, timings)
 
     def _one_whole(self, batch: Tensors) -> Tensors:
         return self._engine.run({name: array[0] for name, array in batch.items()})
@@ -137,12 +160,14 @@ class Pipeline:
         return answer
 
 
-def columns(segments: list[Segment], axes: dict[str, int]) -> dict[str, Tensor]:
-    """All answers of consecutive segments as one array an output, items first."""
+def columns(segments: list[Segment], axes: dict[str, int]) -> dict[str, Column]:
+    """All answers of consecutive segments as one column an output, items first. Raises WorkerError INPUT_INVALID."""
     batches = [batch for segment in segments for batch in segment.answers]
-    return {
-        name: np.concatenate([np.moveaxis(batch[name], axes.get(name, 0), 0) for batch in batches])
-        if axes.get(name, 0)
-        else np.concatenate([batch[name] for batch in batches])
-        for name in batches[0]
-    }
+    found: dict[str, Column] = {}
+    for name in batches[0]:
+        axis = axes.get(name, 0)
+        try:
+            found[name] = joined([np.moveaxis(batch[name], axis, 0) if axis else batch[name] for batch in batches])
+        except ValueError as error:
+            raise invalid(f"the answers in output {name!r} can't be written together: {error}; serve the model instead") from error
+    return found

@@ -120,7 +120,13 @@ class Execution:
                 report.limit = size // 2
                 continue
             start += size
-        return parts[0] if len(parts) == 1 else self._layout.assembled(parts)
+        if len(parts) == 1:
+            return parts[0]
+        try:
+            return self._layout.assembled(parts)
+        except ValueError as error:
+            # The shape of an answer hung on its neighbours, so only one run of all rows would do.
+            raise MemoryError(f"{rows} rows do not fit at once, and in parts their answers have different shapes") from error
 
     def _padded(self, feeds: Tensors, rows: int, wanted: tuple[str, ...], cancellation: Cancellation, report: Report) -> Tensors:
         size = self._pad(rows)

@@ -182,9 +182,7 @@ def _from_json(entry: dict[str, Any], shape: tuple[int, ...], spec: TensorSpec) 
     if spec.datatype in datatypes.HALVES:
         raise bad(f"input {spec.name!r}: {spec.datatype} goes as binary data, since JSON has no exact form of it")
     try:
-        if spec.datatype == "BYTES":
-            return tensors.of_texts(_flat(data)).reshape(shape)
-        array = datatypes.from_values(data, spec.datatype)
+        array = tensors.of_texts(_flat(data)) if spec.datatype == "BYTES" else datatypes.from_values(data, spec.datatype)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise bad(f"input {spec.name!r}: data is no {spec.datatype} tensor: {error}") from error
     if array.size != math.prod(shape):

@@ -14,6 +14,8 @@ from tests.unit.worker.batch.test_items_arrays import PAIR, X, refusal, spec
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from inference_worker.engines.engine import TensorSpec
+
 ROW = np.array([1.5, -2], np.float32).tobytes()
 
 
@@ -81,11 +83,40 @@ def test_two_inputs_can_not_be_told_apart_in_files(tmp_path: Path) -> None:
     assert ".npz" in refusal(tmp_path, *PAIR)
 
 
-@pytest.mark.parametrize("wanted", [spec("x", "BYTES"), spec("x", "FP32", None)], ids=["text", "free size"])
+@pytest.mark.parametrize("wanted", [spec("x", "BYTES"), spec("x", "FP32", None, None)], ids=["text", "free sizes"])
 def test_what_has_no_size_can_not_be_read_from_files(tmp_path: Path, wanted: object) -> None:
     (tmp_path / "a").write_bytes(ROW)
 
     refusal(tmp_path, wanted)  # type: ignore[arg-type]
+
+
+def test_a_size_that_the_model_leaves_free_is_told_by_the_file(tmp_path: Path) -> None:
+    for name, count in (("a", 2), ("b", 2), ("c", 6), ("d", 0)):
+        (tmp_path / name).write_bytes(np.arange(count, dtype=np.float32).tobytes())
+
+    items = open_items(tmp_path, "auto", (spec("x", "FP32", None, 2),))
+
+    assert list(items.breaks) == [2, 3]
+    assert [items.rows(*bounds)["x"].shape for bounds in ((0, 2), (2, 3), (3, 4))] == [(2, 1, 2), (1, 3, 2), (1, 0, 2)]
+
+
+@pytest.mark.parametrize("wanted", [X, spec("x", "FP32", None, 2)], ids=["fixed", "free"])
+def test_a_file_that_does_not_hold_whole_items_is_refused_with_the_sizes(tmp_path: Path, wanted: TensorSpec) -> None:
+    (tmp_path / "a").write_bytes(ROW)
+    (tmp_path / "b").write_bytes(ROW + ROW[:4])
+
+    assert all(word in refusal(tmp_path, wanted) for word in ("'b'", "12 bytes", "8"))
+
+
+def test_a_file_that_changes_while_the_job_runs_is_refused_by_name(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(ROW)
+    fixed, free = (open_items(tmp_path, "auto", (wanted,)) for wanted in (X, spec("x", "FP32", None)))
+    (tmp_path / "b").write_bytes(ROW * 2)
+
+    for items in (fixed, free):
+        with pytest.raises(WorkerError, match="'b' has changed"):
+            items.rows(0, 2)
 
 
 def test_one_file_is_no_directory_of_files(tmp_path: Path) -> None:

@@ -248,18 +248,6 @@ def test_a_range_reads_no_chunk_beside_its_own(tmp_path: Path, monkeypatch: pyte
     assert items.rows(3, 6)["x"].tolist() == VALUES[3:6].tolist()
 
 
-def test_items_of_another_shape_in_a_later_chunk_are_refused_with_both(tmp_path: Path) -> None:
-    header = Header(job="team/before", uid="u", model_digest="sha256:aa", input="i", total=2)
-    with Output(tmp_path / "out", header, attempt=1, suffix=".npz") as output:
-        for i in range(2):
-            output.commit(i, i + 1, encoding.npz({"x": np.ones((1, 5 + i), np.float32)}))
-        output.finish()
-
-    message = refusal(tmp_path / "out", spec("x", "FP32", None))
-
-    assert "[1, 5]" in message and "[1, 6]" in message
-
-
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"job": "a"}', b"null"])
 def test_a_directory_with_a_manifest_of_somebody_else_is_one_of_raw_files(tmp_path: Path, content: bytes) -> None:
     (tmp_path / SUMMARY).write_bytes(content)

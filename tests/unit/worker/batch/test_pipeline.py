@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator
-from itertools import pairwise
+from itertools import accumulate, groupby, pairwise
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from inference_worker.batch import pipeline as module
 from inference_worker.batch.items import ArrayItems
 from inference_worker.batch.pipeline import Pipeline, Segment, columns
+from inference_worker.batch.ragged import Ragged, joined
+from inference_worker.errors import WorkerError
 from tests.unit.worker.conftest import STEADY
 from tests.unit.worker.scripted_engines import ALONE, ROWS, Formula, Scripted, doubled
 
@@ -56,6 +58,12 @@ def a_pipeline(
     return Pipeline(engine, layout, items, size=size, check=check)  # type: ignore[arg-type]
 
 
+def joined_answers(segments: list[Segment]) -> np.ndarray:
+    found = columns(segments, {"y": 0})["y"]
+    assert isinstance(found, np.ndarray)
+    return found
+
+
 def never() -> bool:
     return False
 
@@ -85,11 +93,55 @@ def test_every_item_from_the_start_on_is_answered_once_and_in_order(
         assert segments == []
         return
     assert (segments[0].start, segments[-1].end) == (start, count)
-    assert np.array_equal(columns(segments, {"y": 0})["y"], x[start:] * 2)
+    assert np.array_equal(joined_answers(segments), x[start:] * 2)
     assert [n for segment in segments for n, _ in segment.timings] == [
         len(batch["y"]) for segment in segments for batch in segment.answers
     ]
     assert fixed is None or set(engine.sizes) == {fixed}
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=20),
+    st.integers(1, 4),
+    st.integers(1, 6),
+    st.integers(1, 6),
+    st.none() | st.integers(1, 4),
+)
+@settings(STEADY, max_examples=60)
+def test_neighbours_of_one_length_share_runs_that_no_segment_and_no_new_attempt_changes(
+    lengths: list[int], size: int, batches: int, other: int, fixed: int | None
+) -> None:
+    """A job that is run again, or goes on after a kill, gives the same answers to the last bit."""
+    values = [np.full((1, length), i, np.float32) for i, length in enumerate(lengths)]
+    items = ArrayItems({"x": joined(values)}, {"x": 0})
+
+    def runs(start: int, most: int) -> tuple[list[Segment], list[tuple[int, ...]]]:
+        seen: list[tuple[int, ...]] = []
+
+        def compute(x: np.ndarray) -> np.ndarray:
+            seen.append(x.shape)
+            return x * 2
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "_SEGMENT_BATCHES", most)
+            engine = Formula(compute, rows=fixed)
+            segments = list(Pipeline(engine, ROWS, items, size=fixed or size, check=nothing).segments(start, never))
+        return segments, seen
+
+    segments, seen = runs(0, batches)
+    column = columns(segments, {"y": 0})["y"]
+    again, seen_again = runs(segments[0].end, other)
+
+    answers = [row.tolist() for span in (column.spans() if isinstance(column, Ragged) else [column]) for row in span]
+    assert answers == [[2.0 * i] * length for i, length in enumerate(lengths)]
+    assert seen[len(seen) - len(seen_again) :] == seen_again
+    assert len(list(groupby(lengths))) == sum(a[1] != b[1] for a, b in pairwise(seen)) + 1
+    assert [end for segment in again for end in ends(segment)] == [end for segment in segments[1:] for end in ends(segment)]
+
+
+def ends(segment: Segment) -> list[int]:
+    """Where each batch ends."""
+    return [segment.start + count for count in accumulate(count for count, _ in segment.timings)]
 
 
 def test_until_a_batch_has_run_segments_are_single_and_later_ones_are_many_but_not_too_large(
@@ -115,7 +167,7 @@ def test_a_slow_models_segments_end_so_that_they_can_be_committed(monkeypatch: p
     segments = list(a_pipeline(Formula(takes_a_second), numbered(100), size=1).segments(0, never))
 
     assert max(len(segment.answers) for segment in segments) <= 10
-    assert np.array_equal(columns(segments, {"y": 0})["y"], numbered(100) * 2)
+    assert np.array_equal(joined_answers(segments), numbered(100) * 2)
 
 
 def test_the_next_segment_is_read_beside_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +221,7 @@ def test_a_stop_ends_with_the_batch_that_runs_and_loses_none_of_its_answers() ->
 
     assert spans(segments) == [(0, 4), (4, 8), (8, 16)] and len(engine.sizes) == 4
     again = list(pipeline.segments(segments[-1].end, never))
-    assert np.array_equal(columns([*segments, *again], {"y": 0})["y"], x * 2)
+    assert np.array_equal(joined_answers([*segments, *again]), x * 2)
 
 
 def test_what_is_stopped_already_does_not_begin() -> None:
@@ -184,7 +236,7 @@ def test_a_batch_that_finds_no_memory_is_halved_and_so_are_all_that_follow() -> 
 
     segments = list(pipeline.segments(0, never))
 
-    assert np.array_equal(columns(segments, {"y": 0})["y"], x * 2)
+    assert np.array_equal(joined_answers(segments), x * 2)
     sizes = [len(seen) for seen in engine.seen]
     assert sizes[:3] == [8, 4, 2] and max(sizes[8:]) <= 3
     assert [n for segment in segments for n, _ in segment.timings][1:3] == [2, 2]
@@ -206,10 +258,17 @@ def test_a_model_that_does_not_batch_is_not_halved() -> None:
     assert len(engine.seen) == 1
 
 
+def test_answers_of_different_numbers_of_dimensions_are_refused_in_words() -> None:
+    segments = [Segment(i, i + 1, [{"y": np.zeros((1, *shape))}], []) for i, shape in enumerate([(2,), (2, 2)])]
+
+    with pytest.raises(WorkerError, match=r"'y'.*dimensions"):
+        columns(segments, {"y": 0})
+
+
 def test_columns_have_the_items_first_wherever_the_model_has_them() -> None:
     batches = [{"y": np.full((3, rows, 2), rows), "z": np.full(rows, rows)} for rows in (1, 2)]
     segments = [Segment(0, 1, [batches[0]], []), Segment(1, 3, [batches[1]], [])]
 
-    found = columns(segments, {"y": 1, "z": 0})
+    found = {name: np.asarray(column) for name, column in columns(segments, {"y": 1, "z": 0}).items()}
 
     assert found["y"].shape == (3, 3, 2) and found["z"].tolist() == [1, 2, 2] == found["y"][:, 0, 0].tolist()

@@ -90,6 +90,20 @@ def test_what_does_not_fit_alone_is_a_lack_of_memory() -> None:
     assert values(report) == ["MemoryError"] and report.overflows == [2, 1]
 
 
+def test_parts_whose_answers_have_different_shapes_are_a_lack_of_memory() -> None:
+    """In numpy's words, the caller's arrays were at fault."""
+
+    def cut_to_the_largest(x: np.ndarray) -> np.ndarray:
+        if len(x) > 1:
+            raise MemoryError("no room")
+        return np.zeros((1, int(x.max())), np.float32)
+
+    report = run(Formula(cut_to_the_largest), [a_row(1, 2)])
+
+    (answer,) = report.answers
+    assert isinstance(answer, MemoryError) and "2 rows" in str(answer) and isinstance(report.fault, MemoryError)
+
+
 def test_one_whose_row_alone_finds_no_memory_is_refused_alone() -> None:
     report = run(
         Scripted(faults=lambda x: MemoryError("its own size") if POISON in x else None), [a_row(1), a_row(POISON), a_row(3)]

@@ -18,7 +18,9 @@ from inference_worker.batch.formats.lines import read_json_lines
 from inference_worker.batch.items import ArrayItems, invalid
 from inference_worker.batch.manifest import CHUNK_NAME, SUMMARY, Chunk, Header, Summary, read_header, read_summary
 from inference_worker.batch.matching import from_arrays, matched, strings, wanted
+from inference_worker.batch.ragged import Column, Ragged, as_columns
 from inference_worker.engines.engine import Tensor, TensorSpec
+from inference_worker.errors import WorkerError
 
 # Files of this size in all stay in memory once they have been looked at.
 _KEPT_BYTES = 64 << 20
@@ -46,7 +48,9 @@ class ChunkItems:
         self._current: tuple[int, ArrayItems] | None = None
         self._axes: dict[str, int | None] = {}
         self.lines = chunks[0].file.endswith(".jsonl")
-        self.names: Sequence[str] | None = self._look_at_all()
+        self.names: Sequence[str] | None
+        self.breaks: Sequence[int]
+        self.names, self.breaks = self._look_at_all()
 
     def __len__(self) -> int:
         return self._chunks[-1].end
@@ -66,14 +70,16 @@ class ChunkItems:
             for name, axis in self._axes.items()
         }
 
-    def _look_at_all(self) -> list[str] | None:
-        """Check every chunk against the model and the first of them. Returns the names of all items, if they have names."""
+    def _look_at_all(self) -> tuple[list[str] | None, list[int]]:
+        """Check every chunk against the model and the first of them. Returns the items' names, if they have names, and breaks."""
         names: list[str] = []
+        breaks: list[int] = []
         first: Mapping[str, Tensor] | None = None
+        last: Mapping[str, Tensor] = {}
         kept_bytes = 0
         for index, chunk in enumerate(self._chunks):
             data = _read(self._directory, chunk)
-            items = _items_of(data, chunk.file, self._asked)
+            items = _named(data, chunk.file, self._asked)
             if len(items) != chunk.end - chunk.start:
                 raise invalid(f"{chunk.file!r} holds {len(items)} items, not as many as its manifest says; restore it")
             row = items.rows(0, 1)
@@ -81,12 +87,16 @@ class ChunkItems:
                 first = row
                 self._axes = {spec.name: spec.batch_axis for spec in self._asked.inputs if spec.name in row}
             elif difference := _difference(first, row, self._axes):
-                raise invalid(f"{chunk.file!r} differs from the chunks before it: {difference}; split the items by shape")
+                raise invalid(f"{chunk.file!r} differs from the chunks before it: {difference}; split the items")
+            elif any(last[name].shape != array.shape for name, array in row.items()):
+                breaks.append(chunk.start)
+            breaks.extend(chunk.start + item for item in items.breaks)
+            last = items.rows(len(items) - 1, len(items))
             names.extend(items.names or ())
             kept_bytes += len(data)
             if kept_bytes <= _KEPT_BYTES:
                 self._kept[index] = items
-        return names if len(names) == len(self) else None
+        return names if len(names) == len(self) else None, breaks
 
     def _chunk(self, index: int) -> ArrayItems:
         if (kept := self._kept.get(index)) is not None:
@@ -94,7 +104,7 @@ class ChunkItems:
         current = self._current
         if current is None or current[0] != index:
             chunk = self._chunks[index]
-            current = self._current = index, _items_of(_read(self._directory, chunk), chunk.file, self._asked)
+            current = self._current = index, _named(_read(self._directory, chunk), chunk.file, self._asked)
         return current[1]
 
 
@@ -156,13 +166,22 @@ def _read(directory: Path, chunk: Chunk) -> bytes:
     return data
 
 
+def _named(data: bytes, name: str, asked: _Asked) -> ArrayItems:
+    """The items of one chunk among many. Raises as _items_of does, with the chunk's name."""
+    try:
+        return _items_of(data, name, asked)
+    except WorkerError as error:
+        raise invalid(error.message if name in error.message else f"{name!r}: {error.message}") from error
+
+
 def _items_of(data: bytes, name: str, asked: _Asked) -> ArrayItems:
     inputs = asked.inputs
     if name.endswith(".jsonl"):
         text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", newline="\n")
         return read_json_lines(text, inputs, nulls=asked.nulls, ours=True)
-    arrays = read_npz(io.BytesIO(data))
-    if scalar := next((key for key, array in arrays.items() if not array.ndim), None):
+    arrays = as_columns(read_npz(io.BytesIO(data)), {spec.name for spec in inputs})
+    scalar = next((key for key, array in arrays.items() if not isinstance(array, Ragged) and not array.ndim), None)
+    if scalar is not None:
         raise invalid(f"{scalar!r} in {name!r} has no dimension that counts items; leave it out")
     names = _take_names(arrays, inputs)
     feeding = matched(arrays, inputs, ours=True)
@@ -175,18 +194,21 @@ def _items_of(data: bytes, name: str, asked: _Asked) -> ArrayItems:
     return items
 
 
-def _take_names(arrays: dict[str, Tensor], inputs: Sequence[TensorSpec]) -> list[str] | None:
+def _take_names(arrays: dict[str, Column], inputs: Sequence[TensorSpec]) -> list[str] | None:
     """The names of the items, taken out of the arrays; None where they have no names."""
     expected = {spec.name for spec in inputs}
     for column in _NAMES:
         array = arrays.get(column)
-        if column not in expected and array is not None and array.dtype.kind == "U" and array.ndim == 1:
-            return list(strings(arrays.pop(column), f"column {column!r}"))
+        if column not in expected and isinstance(array, np.ndarray) and array.dtype.kind == "U" and array.ndim == 1:
+            del arrays[column]
+            return list(strings(array, f"column {column!r}"))
     return None
 
 
-def _placed(array: Tensor, spec: TensorSpec) -> Tensor:
+def _placed(array: Column, spec: TensorSpec) -> Column:
     """The array with its items on the axis where the input counts them: in our output they come first."""
+    if isinstance(array, Ragged):
+        return array
     if spec.batch_axis is not None:
         return np.moveaxis(array, 0, spec.batch_axis) if spec.batch_axis < array.ndim else array
     if (array != array[:1]).any():
@@ -195,12 +217,10 @@ def _placed(array: Tensor, spec: TensorSpec) -> Tensor:
 
 
 def _difference(first: Mapping[str, Tensor], row: Mapping[str, Tensor], axes: Mapping[str, int | None]) -> str | None:
-    """What keeps rows of two chunks from one run, in words; None when nothing does."""
+    """What keeps rows of two chunks from one job, in words; None when nothing does."""
     if first.keys() != row.keys():
         return f"it feeds {sorted(row)}, they feed {sorted(first)}"
     for name, axis in axes.items():
-        if first[name].shape != row[name].shape:
-            return f"an item of input {name!r} has shape {list(row[name].shape)}, in them {list(first[name].shape)}"
-        if axis is None and (first[name] != row[name]).any():
+        if axis is None and (first[name].shape != row[name].shape or (first[name] != row[name]).any()):
             return f"it gives input {name!r}, which all items share, another value"
     return None

@@ -1,5 +1,6 @@
 """Inputs as JSON lines: an object of input names to values a line; or just the values, when one input takes them."""
 
+import itertools
 import json
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
@@ -9,7 +10,9 @@ import numpy as np
 from inference_worker import datatypes
 from inference_worker.batch.formats.texts import BYTE_ORDER_MARK
 from inference_worker.batch.items import ArrayItems, invalid
-from inference_worker.batch.matching import from_arrays, matched, sole_input
+from inference_worker.batch.matching import from_arrays, item_shape, matched, misshapen, sole_input, takes
+from inference_worker.batch.ragged import Column, joined
+from inference_worker.datatypes import uneven
 from inference_worker.engines.engine import Tensor, TensorSpec
 
 
@@ -26,6 +29,7 @@ def read_json_lines(lines: Iterable[str], inputs: Sequence[TensorSpec], *, nulls
     another job (see matching.matched).
     """
     columns: dict[str, list[Any]] = {}
+    numbers: list[int] = []
     keys: Collection[str] = ()
     feeding: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
@@ -41,23 +45,55 @@ def read_json_lines(lines: Iterable[str], inputs: Sequence[TensorSpec], *, nulls
             columns = columns or {name: [] for name in feeding.values()}
         for key, name in feeding.items():
             columns[name].append(row[key])
+        numbers.append(number)
     if not any(columns.values()):
         raise invalid("the input holds no items; there is nothing to run")
     specs = [spec for spec in inputs if spec.name in columns]
-    return from_arrays({spec.name: column(columns[spec.name], spec, nulls=nulls) for spec in specs}, inputs, lines=True)
+    return from_arrays({spec.name: column(columns[spec.name], spec, numbers, nulls=nulls) for spec in specs}, inputs, lines=True)
 
 
-def column(values: list[Any], spec: TensorSpec, *, nulls: bool) -> Tensor:
-    """The values of all items for one input, as a tensor. Raises WorkerError INPUT_INVALID."""
+def column(values: list[Any], spec: TensorSpec, numbers: Sequence[int], *, nulls: bool) -> Column:
+    """The values of all items for one input; `numbers` are those of their lines. Raises WorkerError INPUT_INVALID."""
     if spec.batch_axis is None:
-        if any(value != values[0] for value in values):
-            raise invalid(f"input {spec.name!r} is shared by all items, so every line must give the same value")
-        values = values[:1]
+        if (odd := next((item for item, value in enumerate(values) if value != values[0]), None)) is not None:
+            raise invalid(
+                f"line {numbers[odd]}: input {spec.name!r} is shared by all items, so every line must give the same value"
+            )
+        return _array(values[:1], spec, numbers, nulls=nulls).reshape(_claimed(values[0], spec))
+    shapes = [_claimed(value, spec) for value in values]
+    alike = shapes.count(shapes[0]) == len(shapes)
+    parts, start = [], 0
+    for shape, span in itertools.groupby(shapes):
+        if not alike and not takes(spec, shape):
+            raise misshapen(f"line {numbers[start]}", spec, shape)
+        end = start + len(list(span))
+        parts.append(_array(values[start:end], spec, numbers[start:end], nulls=nulls).reshape(end - start, *shape))
+        start = end
+    return np.moveaxis(parts[0], 0, spec.batch_axis) if alike else joined(parts)
+
+
+def _array(values: list[Any], spec: TensorSpec, numbers: Sequence[int], *, nulls: bool) -> Tensor:
+    """Items of one shape as an array, items first. Raises WorkerError that names the line which keeps them from it."""
     try:
-        array = _texts(values) if spec.datatype == "BYTES" else _numbers(values, spec, nulls=nulls)
-        return array[0, ...] if spec.batch_axis is None else np.moveaxis(array, 0, spec.batch_axis)
+        return _texts(values) if spec.datatype == "BYTES" else _numbers(values, spec, nulls=nulls)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise invalid(f"input {spec.name!r}: items do not form a {spec.datatype} tensor: {error}") from error
+        if len(values) > 1:
+            # Half by half: one of them holds the item at fault.
+            half = len(values) // 2
+            _array(values[:half], spec, numbers[:half], nulls=nulls)
+            _array(values[half:], spec, numbers[half:], nulls=nulls)
+        raise invalid(f"line {numbers[0]}, input {spec.name!r}: no {spec.datatype} tensor: {error}") from error
+
+
+def _claimed(value: Any, spec: TensorSpec) -> tuple[int, ...]:
+    """The shape of an item by its first elements. In JSON, `[]` stands for no rows of any width: the input says which."""
+    shape: list[int] = []
+    while isinstance(value, list):
+        shape.append(len(value))
+        value = value[0] if value else None
+    if shape and not shape[-1]:
+        shape.extend(size or 0 for size in item_shape(spec)[len(shape) :])
+    return tuple(shape)
 
 
 def _parse_line(line: str, number: int) -> Any:
@@ -120,5 +156,5 @@ def _with_nan(values: list[Any]) -> list[Any]:
 def _texts(values: list[Any]) -> Tensor:
     array = np.array(values, dtype=object)
     if not all(isinstance(value, str) for value in array.ravel()):
-        raise TypeError("only strings may stand there, in equal numbers in every item")
+        raise TypeError(uneven(values) or "only strings may stand there")
     return array

@@ -17,6 +17,7 @@ from inference_worker.batch.formats.tables import read_csv
 from inference_worker.batch.formats.texts import BYTE_ORDER_MARK, lines_of
 from inference_worker.batch.items import Items, invalid
 from inference_worker.batch.matching import from_arrays
+from inference_worker.batch.ragged import as_columns
 from inference_worker.engines.engine import TensorSpec
 from inference_worker.errors import WorkerError
 
@@ -79,7 +80,9 @@ def _open_file(path: Path, chosen: InputFormat, inputs: Sequence[TensorSpec], *,
         return read_json_lines(lines_of(path, newline="\n"), inputs, nulls=missing)
     if chosen == "csv":
         return read_csv(lines_of(path, newline=""), inputs, empty=missing)
-    return from_arrays({"": read_npy(path)} if chosen == "npy" else read_npz(path), inputs)
+    if chosen == "npy":
+        return from_arrays({"": read_npy(path)}, inputs)
+    return from_arrays(as_columns(read_npz(path), {spec.name for spec in inputs}), inputs)
 
 
 def _guess(path: Path) -> InputFormat:

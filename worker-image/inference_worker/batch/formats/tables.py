@@ -15,7 +15,7 @@ import numpy as np
 from inference_worker import datatypes
 from inference_worker.batch.formats.lines import column
 from inference_worker.batch.items import ArrayItems, invalid
-from inference_worker.batch.matching import from_arrays, sole_input
+from inference_worker.batch.matching import from_arrays, item_shape, sole_input
 from inference_worker.engines.engine import TensorSpec
 from inference_worker.errors import WorkerError
 
@@ -43,6 +43,7 @@ def read_csv(lines: Iterable[str], inputs: Sequence[TensorSpec], *, empty: bool 
     specs = [spec for spec in inputs if spec.name in columns]
     parsers = {spec.name: _parser(spec, empty=empty) for spec in specs}
     values: dict[str, list[Any]] = {spec.name: [] for spec in specs}
+    numbers: list[int] = []
     for row in rows:
         if len(row) != len(header):
             raise invalid(
@@ -54,10 +55,11 @@ def read_csv(lines: Iterable[str], inputs: Sequence[TensorSpec], *, empty: bool 
                 cells = [parse(row[index]) for index in columns[spec.name]]
             except ValueError as error:
                 raise invalid(f"line {reader.line_num}, input {spec.name!r}: {error}") from error
-            values[spec.name].append(cells if _item_shape(spec) else cells[0])
+            values[spec.name].append(cells if item_shape(spec) else cells[0])
+        numbers.append(reader.line_num)
     if not any(values.values()):
         raise invalid("the input holds no items; there is nothing to run")
-    return from_arrays({spec.name: column(values[spec.name], spec, nulls=False) for spec in specs}, inputs, lines=True)
+    return from_arrays({spec.name: column(values[spec.name], spec, numbers, nulls=False) for spec in specs}, inputs, lines=True)
 
 
 def _rows(reader: Any) -> Iterator[list[str]]:
@@ -68,11 +70,6 @@ def _rows(reader: Any) -> Iterator[list[str]]:
                 yield row
     except csv.Error as error:
         raise invalid(f"line {reader.line_num} is no CSV: {error}; is a quote left open?") from error
-
-
-def _item_shape(spec: TensorSpec) -> tuple[int | None, ...]:
-    """The shape of what one line gives an input."""
-    return tuple(size for axis, size in enumerate(spec.shape) if axis != spec.batch_axis)
 
 
 def _columns(header: list[str], inputs: Sequence[TensorSpec]) -> Columns:
@@ -86,7 +83,7 @@ def _columns(header: list[str], inputs: Sequence[TensorSpec]) -> Columns:
     used = set(itertools.chain.from_iterable(found.values()))
     free = [index for index in range(len(header)) if index not in used]
     sole = sole_input(inputs)
-    if sole is not None and sole.name not in found and sole.datatype != "BYTES" and len(_item_shape(sole)) < 2 and free:
+    if sole is not None and sole.name not in found and sole.datatype != "BYTES" and len(item_shape(sole)) < 2 and free:
         _require_names([header[index] for index in free], sole)
         if _takes(sole, len(free)):
             return {**found, sole.name: free}
@@ -98,7 +95,7 @@ def _columns(header: list[str], inputs: Sequence[TensorSpec]) -> Columns:
 
 def _named(where: Mapping[str, int], spec: TensorSpec) -> list[int]:
     """The columns that an input finds by its name; none when they are not all there."""
-    shape = _item_shape(spec)
+    shape = item_shape(spec)
     if len(shape) > 1:
         return []
     if spec.name in where and shape in ((), (1,), (None,)):
@@ -110,7 +107,7 @@ def _named(where: Mapping[str, int], spec: TensorSpec) -> list[int]:
 
 def _takes(spec: TensorSpec, count: int) -> bool:
     """Whether so many columns make an item of an input."""
-    shape = _item_shape(spec)
+    shape = item_shape(spec)
     return count == 1 if not shape else len(shape) == 1 and count > 0 and shape[0] in (None, count)
 
 
@@ -145,7 +142,7 @@ def _is_value(text: str) -> bool:
 
 
 def _mismatch(header: list[str], missing: Sequence[TensorSpec], free: list[int], inputs: Sequence[TensorSpec]) -> WorkerError:
-    if deep := next((spec for spec in missing if len(_item_shape(spec)) > 1), None):
+    if deep := next((spec for spec in missing if len(item_shape(spec)) > 1), None):
         return invalid(f"CSV can't hold input {deep.name!r} of shape {deep.wire_shape}; give it as .npy, .npz or JSON lines")
     given = ", ".join(repr(name) for name in header[:_NAMED]) + (", ..." if len(header) > _NAMED else "")
     names = ", ".join(_wanted(spec) for spec in inputs)
@@ -160,7 +157,7 @@ def _mismatch(header: list[str], missing: Sequence[TensorSpec], free: list[int],
 
 def _wanted(spec: TensorSpec) -> str:
     """The columns of an input, for messages."""
-    shape = _item_shape(spec)
+    shape = item_shape(spec)
     if shape in ((), (1,)):
         return spec.name
     return f"{spec.name}_0, {spec.name}_1 and so on" if shape[0] is None else f"{spec.name}_0 to {spec.name}_{shape[0] - 1}"
