@@ -29,10 +29,13 @@ _KERNELS = 5e-2
 _LENGTHS = (1, 8, 64, 224)
 """Sizes that are tried where any is allowed, until the model takes one."""
 
+_LONG_LENGTHS = (4096, 16000)
+"""The same where no input has more than one such size: sound and text, of which a second is a usual length."""
+
 _PATIENCE_SECONDS = 1.0
 """How long is spent on trials beyond the first."""
 
-_REFUSALS = (ValueError, RuntimeError, MemoryError)
+REFUSALS = (ValueError, RuntimeError, MemoryError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +55,11 @@ def sample_of(inputs: Sequence[TensorSpec], rows: int, length: int = 1) -> dict[
 def taken_sample(engine: Engine) -> tuple[dict[str, Tensor], int]:
     """The smallest zeros of one row that the model takes, and the length of what is free in them. Raises what Engine.run does."""
     required = [spec for spec in engine.inputs if not spec.optional]
-    free = any(size is None and axis != spec.batch_axis for spec in required for axis, size in enumerate(spec.shape))
+    free = max((sum(size is None for axis, size in enumerate(s.shape) if axis != s.batch_axis) for s in required), default=0)
+    lengths = (*_LENGTHS, *_LONG_LENGTHS) if free == 1 else _LENGTHS if free else _LENGTHS[:1]
     rows = engine.rows or 1
     refusal: Exception | None = None
-    for length in _LENGTHS if free else _LENGTHS[:1]:
+    for length in lengths:
         sample = sample_of(engine.inputs, rows, length)
         try:
             engine.run(sample)
@@ -98,11 +102,11 @@ def _layout(
     engine: Engine, inputs: tuple[TensorSpec, ...], sample: Tensors, length: int | None, clock: Callable[[], float]
 ) -> Layout:
     single = layout_of(inputs, {})
-    one, other = (_different(sample, inputs, seed, _NARROW) for seed in (1, 2))
+    one, other = (different(sample, inputs, seed, NARROW) for seed in (1, 2))
     first = Trial((one, other, sample), _ROUNDING, required=True)
     try:
         two, three = engine.run(single.joined(first.rows[:2])), engine.run(single.joined(first.rows))
-    except _REFUSALS as error:
+    except REFUSALS as error:
         why = engine.mixes(inputs) or f"it refused several rows at once: {error}"
         return replace(single, outputs=_named_axes(engine, inputs), why=why)
     axes = {name: _grown(array.shape, three[name].shape) for name, array in two.items()}
@@ -145,9 +149,9 @@ def _trials(inputs: tuple[TensorSpec, ...], sample: Tensors, length: int | None)
         base = sample if size is None else sample_of(inputs, 1, size)
         yield Trial(
             (
-                _different(base, inputs, seed, _NARROW),
-                _different(base, inputs, seed + 10, _WIDE),
-                _different(base, inputs, seed + 20, _WIDER),
+                different(base, inputs, seed, NARROW),
+                different(base, inputs, seed + 10, _WIDE),
+                different(base, inputs, seed + 20, WIDER),
             )
         )
 
@@ -162,12 +166,12 @@ def _mixed(engine: Engine, layout: Layout, trial: Trial, together: Tensors | Non
     company = ((one, other, third), (third, one, other), (one, one, one), (third, third, third))
     try:
         alone = [engine.run(row) for row in trial.rows]
-    except _REFUSALS as error:
+    except REFUSALS as error:
         return f"it refused a row of small values: {error}" if trial.required else ""
     try:
         first = together if together is not None else engine.run(layout.joined(company[0]))
         answers = [first, *(engine.run(layout.joined(rows)) for rows in company[1:])]
-    except _REFUSALS as error:
+    except REFUSALS as error:
         return f"it refused several rows at once: {error}"
     known: dict[int, Tensors] = {}
     for rows, joined in zip(company, answers, strict=True):
@@ -188,11 +192,11 @@ def _mixed(engine: Engine, layout: Layout, trial: Trial, together: Tensors | Non
 
 def _other(one: Tensors, other: Tensors, share: float) -> str | None:
     """The first output that differs."""
-    return next((name for name, array in one.items() if not _alike(array, other[name], share)), None)
+    return next((name for name, array in one.items() if not alike(array, other[name], share)), None)
 
 
 @dataclass(frozen=True, slots=True)
-class _Values:
+class Values:
     """What rows are filled with: real numbers of a normal distribution, from 0 to 1 without a `scale`; whole ones below `top`."""
 
     scale: float | None
@@ -206,10 +210,10 @@ class _Values:
 
 
 # Small values that any embedding or mask takes; then values that most vocabularies have; then wide ones.
-_NARROW, _WIDE, _WIDER = _Values(None, 2), _Values(20.0, 16), _Values(4000.0, 100)
+NARROW, _WIDE, WIDER = Values(None, 2), Values(20.0, 16), Values(4000.0, 100)
 
 
-def _different(sample: Tensors, inputs: Sequence[TensorSpec], seed: int, values: _Values) -> Tensors:
+def different(sample: Tensors, inputs: Sequence[TensorSpec], seed: int, values: Values) -> Tensors:
     """Another row of the same shape. Shared inputs stay as they are."""
     random = np.random.default_rng(seed)
     other: dict[str, Tensor] = dict(sample)
@@ -224,7 +228,7 @@ def _different(sample: Tensors, inputs: Sequence[TensorSpec], seed: int, values:
     return other
 
 
-def _alike(one: Tensor, other: Tensor, share: float) -> bool:
+def alike(one: Tensor, other: Tensor, share: float) -> bool:
     """Whether two answers are the same but for a share of their largest value."""
     if one.shape != other.shape:
         return False

@@ -8,9 +8,10 @@ from statistics import median
 
 from inference_protocol.reasons import WorkerReason
 from inference_worker.batching.profile import LatencyProfile
-from inference_worker.batching.rows import Bucket, Layout, fixed_axes, layout_of
+from inference_worker.batching.rows import Bucket, Layout, layout_of
 from inference_worker.engines.engine import Engine, Tensor, Tensors, on_cpu
 from inference_worker.errors import WorkerError
+from inference_worker.fixed_rows import layout_of_fixed
 from inference_worker.probe import taken_sample, understood
 
 _ROUNDS = 3
@@ -67,7 +68,7 @@ def warm_up(engine: Engine, batch_size: int, *, cpus: int = 1, clock: Clock = ti
             WorkerReason.OUT_OF_MEMORY, f"no memory for a batch of {rows or 1}: {error}; lower batchSize or raise the memory limit"
         ) from error
     if rows is not None:
-        layout = layout_of(engine.inputs, fixed_axes(engine.outputs, rows), f"it takes exactly {rows} rows a run")
+        layout = layout_of_fixed(engine, sample)
         profile = LatencyProfile({rows: min(_timed(engine, sample, clock) for _ in range(_ROUNDS))})
         return _placed(engine, layout, profile, sample, cpus, clock, None)
     layout = understood(engine, sample, length, clock=clock)

@@ -286,3 +286,12 @@ def test_token_ids_of_any_length_are_batched() -> None:
     )
 
     assert layout_of(data).joins
+
+
+def test_a_model_of_sound_is_tried_with_a_length_that_it_takes() -> None:
+    """openWakeWord's spectrogram refuses less than a window of sound, so its callers never shared a run."""
+    window: dict[str, np.ndarray] = {"w": np.ones((1, 1, 2048), np.float32), "axis": np.array([1], np.int64)}
+    nodes = [helper.make_node("Unsqueeze", ["x", "axis"], ["wave"]), helper.make_node("Conv", ["wave", "w"], ["y"], strides=[512])]
+    data = models.model(nodes, [tensor("x", FLOAT, ["N", "samples"])], [tensor("y", FLOAT, ["N", 1, "frames"])], window)
+
+    assert layout_of(data).joins

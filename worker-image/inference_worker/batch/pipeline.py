@@ -131,7 +131,7 @@ class Pipeline:
         return Segment(read.start, read.end, answers, timings)
 
     def _one_whole(self, batch: Tensors) -> Tensors:
-        return self._engine.run({name: array[0] for name, array in batch.items()})
+        return self._engine.run({name: array[0, ...] for name, array in batch.items()})
 
     def _fixed(self, batch: Tensors) -> Tensors:
         """For models that take exactly so many rows: the last batch is filled up, and its answer cut."""

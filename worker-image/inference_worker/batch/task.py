@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from inference_worker.batch.manifest import CHUNK_NAME, Header
 from inference_worker.batch.output import Output, StoppedError
 from inference_worker.batch.pipeline import Pipeline, Segment, columns
 from inference_worker.batching.rows import Layout, fixed_axes, layout_of, located
-from inference_worker.engines.engine import Engine, EngineUnavailableError, Tensors, TensorSpec
+from inference_worker.engines.engine import Engine, EngineUnavailableError, Tensor, Tensors, TensorSpec
 from inference_worker.errors import WorkerError
 from inference_worker.probe import understood
 from inference_worker.warmup import Warm
@@ -190,11 +190,11 @@ class Task:
         check = _nothing if self._task.allow_non_finite else self._refuse_non_finite
         layout, size = self._plan(items, start)
         self._axes = {name: axis or 0 for name, axis in layout.outputs.items()}
-        rowless = frozenset(name for name, axis in layout.outputs.items() if axis is None) if size == 1 else frozenset()
+        alone = layout.outputs if size == 1 else {}
         pipeline = Pipeline(self._engine, layout, items, size=size, check=check, whole=self._whole)
         try:
             for run in pipeline.segments(start, self._stop.is_set):
-                segment = _with_rows(run, rowless) if rowless else run
+                segment = _with_rows(run, alone) if alone else run
                 _require_rows(segment, self._axes)
                 for count, seconds in segment.timings:
                     self.sketch.record(seconds, weight=count)
@@ -220,10 +220,10 @@ class Task:
         Rounding differs by the number of rows, and some nets make much of it; a job that is run again gives the same answers.
         """
         engine, warm = self._engine, self._warm
-        if engine.rows is not None:
-            return layout_of(engine.inputs, fixed_axes(engine.outputs, engine.rows), "it takes so many rows a run"), engine.rows
         if self._whole:
             return layout_of(self._specs, dict.fromkeys(spec.name for spec in engine.outputs), "it has no rows"), 1
+        if engine.rows is not None:
+            return layout_of(engine.inputs, fixed_axes(engine.outputs, engine.rows), "it takes so many rows a run"), engine.rows
         layout = warm.layout if warm is not None else None
         told = layout is not None and any(axis is not None for axis in layout.outputs.values())
         if layout is None or not told or layout.optional:
@@ -253,12 +253,16 @@ def _listed(spec: TensorSpec) -> TensorSpec:
     return replace(spec, shape=(None, *spec.shape), batch_axis=0, names=(None, *spec.names))
 
 
-def _with_rows(segment: Segment, rowless: frozenset[str]) -> Segment:
-    """The segment, whose batches are of one item each, with a row in the outputs that have none."""
-    answers: list[Tensors] = [
-        {name: array[None] if name in rowless else array for name, array in batch.items()} for batch in segment.answers
-    ]
+def _with_rows(segment: Segment, axes: Mapping[str, int | None]) -> Segment:
+    """The segment, whose batches are of one item each, with a row in the outputs that have none, or lose it where it is alone."""
+    answers: list[Tensors] = [{name: _as_row(array, axes[name]) for name, array in batch.items()} for batch in segment.answers]
     return replace(segment, answers=answers)
+
+
+def _as_row(array: Tensor, axis: int | None) -> Tensor:
+    if axis is not None and array.shape[axis : axis + 1] == (1,):
+        return array
+    return np.expand_dims(array, min(axis or 0, array.ndim))
 
 
 def _require_rows(segment: Segment, axes: dict[str, int]) -> None:

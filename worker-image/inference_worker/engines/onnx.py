@@ -105,8 +105,8 @@ class OnnxEngine:
         likely = candidates(inputs, self.outputs)
         required, self.rows = counted(likely[0] if likely else inputs)
         self.inputs = (*required, *_optional(self._session, required))
-        # Where the number of rows is fixed, nobody asks whether they mix.
-        self.graph = Graph.of(data) if self.rows is None else None
+        # One row has nobody beside it.
+        self.graph = Graph.of(data) if self.rows != 1 else None
         self._all = [spec.name for spec in self.outputs]
         # numpy has no BF16, so the runtime's Python face takes and gives it in its own values only.
         kinds = {spec.datatype for spec in (*self.inputs, *self.outputs)}
