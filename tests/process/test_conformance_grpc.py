@@ -143,6 +143,19 @@ def test_health_and_metadata(client: triton.InferenceServerClient) -> None:
     assert [out["name"] for out in metadata["outputs"]] == ["same", "negated"] and metadata["versions"] == ["1"]
 
 
+def test_a_model_that_does_not_batch_describes_itself_too(place: Place) -> None:
+    """Its documents say why, for which not every message has a field."""
+    single = place.start(a_config(place.put("fixed.onnx", models.matmul(rows=2)))).wait_ready()
+
+    with triton.InferenceServerClient(f"127.0.0.1:{single.grpc_port}") as client:
+        metadata = client.get_model_metadata("net", as_json=True)
+        config = client.get_model_config("net").config
+
+    assert metadata["inputs"] == [{"name": "x", "datatype": "FP32", "shape": ["2", "4"]}]
+    assert metadata["outputs"] == [{"name": "y", "datatype": "FP32", "shape": ["2", "3"]}]
+    assert "2 rows" in config.parameters["not_batched_because"].string_value
+
+
 def test_configuration_and_statistics(client: triton.InferenceServerClient) -> None:
     config = client.get_model_config("net").config
     assert (config.name, config.max_batch_size, [list(entry.dims) for entry in config.input]) == ("net", 8, [[2]])

@@ -14,6 +14,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as faults
 from inference_protocol.reasons import WorkerReason
 from inference_worker import datatypes
 from inference_worker.engines import onnx_faults
+from inference_worker.engines.alignment import aligned
 from inference_worker.engines.engine import (
     Cancellation,
     RunCancelledError,
@@ -152,6 +153,7 @@ class OnnxEngine:
     def run(self, feeds: Tensors, wanted: tuple[str, ...] = (), cancellation: Cancellation | None = None) -> dict[str, Tensor]:
         """See Engine."""
         names = list(wanted) if wanted else self._all
+        feeds = aligned(feeds)
         options = None
         if cancellation is not None:
             # One for each run: once told to end, such an object ends every later run too.

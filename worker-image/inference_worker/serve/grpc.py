@@ -94,8 +94,10 @@ class GrpcService:
 
         def method(call: Call, payload: bytes) -> None:
             try:
-                request = request_type.FromString(payload)
-                call.answer(json_format.ParseDict(work(request), response_type()).SerializeToString())
+                document = work(request_type.FromString(payload))
+                # HTTP's documents may say more than the protocol's messages have fields for.
+                response = json_format.ParseDict(document, response_type(), ignore_unknown_fields=True)
+                call.answer(response.SerializeToString())
             except DecodeError as error:
                 call.fail(bad(f"the message is no {name}Request: {error}"))
             except RequestError as error:
