@@ -236,6 +236,15 @@ def test_an_asynchronous_call_can_be_cancelled(place: Place) -> None:
             client.infer("net", rows(1), timeout=200_000)
 
 
+def test_a_request_without_inputs_is_answered_in_the_form_that_clients_read(place: Place) -> None:
+    """The answer came in typed contents, as if those had been sent, and Triton's client found no tensor in it."""
+    worker = place.start(a_config(place.put("constant.onnx", models.constant()))).wait_ready()
+    with triton.InferenceServerClient(f"127.0.0.1:{worker.grpc_port}") as client:
+        result = client.infer("net", [])
+
+    assert result.as_numpy("y") is not None and result.get_response().raw_output_contents
+
+
 def test_a_stream_answers_in_order_and_goes_on_after_a_fault(client: triton.InferenceServerClient) -> None:
     done: queue.Queue[Any] = queue.Queue()
     client.start_stream(callback=lambda result, error: done.put((result, error)))

@@ -8,11 +8,14 @@ import queue
 import uuid
 from typing import TYPE_CHECKING, Any
 
+import grpc
 import numpy as np
 import pytest
 import tritonclient.grpc as over_grpc
 import tritonclient.http as over_http
 import tritonclient.utils.shared_memory as shm
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 from tritonclient.utils import InferenceServerException
 
 from inference_worker.serve.grpc_health import SERVICE as HEALTH
@@ -137,3 +140,25 @@ def test_a_region_that_goes_while_it_is_used_ends_no_worker(place: Place) -> Non
         orders.take_back("hold")
         assert "not registered" in str(done.get(timeout=PATIENCE))
         assert client.infer("net", [tensor(over_grpc, x)]).as_numpy("y").tolist() == [[1, 2]]
+
+
+def test_a_stream_says_which_of_its_requests_failed(worker: Worker) -> None:
+    """triton-inference-server/server PR #3088: the error named no request, so its caller could not tell which of many failed."""
+    tensor_of = {"name": "x", "datatype": "FP32", "shape": [1, 2]}
+    whole = np.ones(2, np.float32).tobytes()
+    requests = [
+        pb.ModelInferRequest(model_name=name, model_version=version, id=identity, inputs=[tensor_of], raw_input_contents=[raw])
+        for identity, name, version, raw in (
+            ("good", "net", "", whole),
+            ("short", "net", "1", whole[1:]),
+            ("foreign", "other", "", whole),
+            ("old", "net", "7", whole),
+        )
+    ]
+    with grpc.insecure_channel(f"127.0.0.1:{worker.grpc_port}") as channel:
+        told = list(GRPCInferenceServiceStub(channel).ModelStreamInfer(iter(requests), timeout=PATIENCE))
+
+    assert [bool(one.error_message) for one in told] == [False, True, True, True]
+    assert [one.infer_response.id for one in told] == ["good", "short", "foreign", "old"]
+    assert [one.infer_response.model_name for one in told] == ["net", "net", "other", "net"]
+    assert [one.infer_response.model_version for one in told[1:]] == ["1", "", "7"]

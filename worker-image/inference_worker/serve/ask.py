@@ -86,6 +86,11 @@ def bad(message: str) -> RequestError:
     return RequestError(HTTPStatus.BAD_REQUEST, message)
 
 
+def no_version(model: str, asked: str, served: str) -> str:
+    """What a caller is told who asks for a version that there is not."""
+    return f"{model} has no version {asked[:200]!r}; this worker serves {served}"
+
+
 REGION = "shared_memory_region"
 """The parameter by which a tensor lies in shared memory; its neighbours say where."""
 

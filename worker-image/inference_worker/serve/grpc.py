@@ -18,10 +18,10 @@ from inference_worker.serve.grpc_documents import answers
 from inference_worker.serve.grpc_headers import is_grpc, message_coding, timeout_of
 from inference_worker.serve.grpc_health import SERVICE as HEALTH
 from inference_worker.serve.grpc_health import Health
-from inference_worker.serve.grpc_inference import GrpcInference
+from inference_worker.serve.grpc_inference import GrpcInference, refused_message
 from inference_worker.serve.grpc_reflection import REFLECTIONS, Reflection
 from inference_worker.serve.grpc_status import refusal
-from inference_worker.serve.grpc_streams import StreamCall, WatchCall, infer_message
+from inference_worker.serve.grpc_streams import StreamCall, WatchCall
 from inference_worker.serve.http2_frames import block
 from inference_worker.serve.http2_stream import Stream
 from inference_worker.serve.inference import Arrival, Inference
@@ -50,7 +50,9 @@ class GrpcService:
             **health.methods,
         }
         self._streams: dict[str, Callable[[Stream, Arrival, Compression | None], Call]] = {
-            f"/{SERVICE}/ModelStreamInfer": lambda *opened: StreamCall(self._inference.infer, *opened, told=infer_message),
+            f"/{SERVICE}/ModelStreamInfer": lambda *opened: StreamCall(
+                self._inference.infer_on_stream, *opened, told=refused_message
+            ),
             f"/{HEALTH}/Watch": lambda *opened: WatchCall(health.watch, *opened),
             **{reflection.path: _reflecting(reflection) for reflection in REFLECTIONS},
         }

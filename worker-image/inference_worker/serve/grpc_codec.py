@@ -31,9 +31,9 @@ _CONTENTS = {
 
 
 def decode(request: Any, signature: Signature) -> tuple[Ask, bool]:
-    """Check a ModelInferRequest against the model's signature; also says whether its tensors came raw, which answers then do too.
+    """Check a ModelInferRequest against the model's signature; also says whether answers go raw.
 
-    Raises RequestError(400).
+    They do unless typed contents came: most clients, Triton's among them, read nothing else. Raises RequestError(400).
     """
     raw = request.raw_input_contents
     inputs = request.inputs
@@ -56,7 +56,7 @@ def decode(request: Any, signature: Signature) -> tuple[Ask, bool]:
     signature.require_all({**feeds, **reads} if reads else feeds)
     outputs, extras = _outputs(request.outputs, signature, reads) if request.outputs or reads else ((), None)
     timeout, priority = scheduling(parameters(request.parameters)) if request.parameters else (None, None)
-    return Ask(request.id, feeds, outputs, timeout, priority, extras), bool(raw) or bool(reads)
+    return Ask(request.id, feeds, outputs, timeout, priority, extras), bool(raw) or not inputs
 
 
 def _apart(inputs: Any, signature: Signature) -> tuple[list[Any], dict[str, Read]]:

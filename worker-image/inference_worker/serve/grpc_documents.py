@@ -7,7 +7,7 @@ from typing import Any
 from inference_worker.errors import RequestError
 from inference_worker.model import Model
 from inference_worker.serve import documents
-from inference_worker.serve.ask import bad
+from inference_worker.serve.ask import bad, no_version
 from inference_worker.serve.documents import Document
 from inference_worker.serve.shared_memory import SharedMemory
 from inference_worker.serve.shared_memory_routes import NO_CUDA
@@ -21,8 +21,7 @@ def asked_model(state: WorkerState, name: str, version: str) -> Model:
         text = f"Request for unknown model: {name[:200]!r} is not found; this worker serves {', '.join(state.repository.entries)}"
         raise RequestError(HTTPStatus.NOT_FOUND, text)
     if version and version != entry.source.version:
-        text = f"{name} has no version {version[:200]!r}; this worker serves {entry.source.version}"
-        raise RequestError(HTTPStatus.NOT_FOUND, text)
+        raise RequestError(HTTPStatus.NOT_FOUND, no_version(name, version, entry.source.version))
     if entry.model is None:
         text = f"{name} is not loaded: {entry.reason or 'the model is still loading'}"
         raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, text)

@@ -2,8 +2,9 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -20,7 +21,7 @@ from inference_worker.serve.extras import delivered, gathered, is_large_answer, 
 from inference_worker.serve.grpc_calls import Reply
 from inference_worker.serve.grpc_documents import asked_model
 from inference_worker.serve.inference import CLIENT_GONE, LARGE_BYTES, Arrival, Inference
-from inference_worker.serve.messages import ModelInferRequest
+from inference_worker.serve.messages import ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
 from inference_worker.serve.shared_memory import SharedMemory
 from inference_worker.threads import parsed
 from inference_worker.worker_state import WorkerState
@@ -41,13 +42,29 @@ class GrpcInference:
     def infer(self, payload: bytes, arrival: Arrival, reply: Reply) -> Callable[[], None] | None:
         """Run one ModelInferRequest and tell `reply`, now or later. Returns what to call when the caller leaves."""
         arrival.whole = time.monotonic()
+        request = self._parsed(payload, reply)
+        return None if request is None else self._infer(request, arrival, reply)
+
+    def infer_on_stream(self, payload: bytes, arrival: Arrival, reply: Reply) -> Callable[[], None] | None:
+        """As `infer`, for one of the many requests of a stream: `reply` is told a ModelStreamInferResponse, also of a refusal."""
+        arrival.whole = time.monotonic()
+        request = self._parsed(payload, reply)
+        if request is None:
+            return None
+        # Not the request: its tensors would wait with it.
+        whose = {"id": request.id, "model_name": request.model_name, "model_version": request.model_version}
+        return self._infer(request, arrival, lambda answer: reply(_stream_message(answer, whose)))
+
+    def _parsed(self, payload: bytes, reply: Reply) -> Any:
         try:
-            request = ModelInferRequest.FromString(payload)
+            return ModelInferRequest.FromString(payload)
         except DecodeError as error:
             # For which model it was can't be read: it is counted with the worker's own.
             self._state.metrics[self._state.config.model.name].answered(HTTPStatus.BAD_REQUEST)
             reply(bad(f"the message is no ModelInferRequest: {error}"))
             return None
+
+    def _infer(self, request: Any, arrival: Arrival, reply: Reply) -> Callable[[], None] | None:
         try:
             model = asked_model(self._state, request.model_name, request.model_version)
         except RequestError as error:
@@ -156,3 +173,22 @@ def _refuse(model: Model, error: Exception, reply: Reply) -> None:
         error = unforeseen()
     model.metrics.answered(error.status)
     reply(error)
+
+
+def refused_message(error: RequestError, whose: Mapping[str, str] = MappingProxyType({})) -> bytes:
+    """The message of a stream that tells a refusal. `whose` says of which request, as far as that is known."""
+    # One stream carries many requests: without the id its caller can't tell which of them failed.
+    failed: bytes = ModelStreamInferResponse(
+        error_message=error.message, infer_response=ModelInferResponse(**whose) if whose else None
+    ).SerializeToString()
+    return failed
+
+
+def _stream_message(answer: bytes | RequestError, whose: Mapping[str, str]) -> bytes:
+    if isinstance(answer, RequestError):
+        return refused_message(answer, whose)
+    response = ModelStreamInferResponse(infer_response=ModelInferResponse.FromString(answer))
+    # Every request has one answer here, which is therefore its last; clients of models that give several wait for this.
+    response.infer_response.parameters["triton_final_response"].bool_param = True
+    sent: bytes = response.SerializeToString()
+    return sent

@@ -12,7 +12,6 @@ from inference_worker.serve.grpc_compression import Compression, framed
 from inference_worker.serve.grpc_status import LEAVING, OK, ending
 from inference_worker.serve.http2_stream import Stream
 from inference_worker.serve.inference import Arrival
-from inference_worker.serve.messages import ModelInferResponse, ModelStreamInferResponse
 
 _BACKLOG = 64
 """Messages of one stream that are under way at a time."""
@@ -63,9 +62,9 @@ class StreamCall(Call):
         arrival: Arrival,
         compression: Compression | None = None,
         *,
-        told: Callable[[bytes | RequestError], bytes] | None = None,
+        told: Callable[[RequestError], bytes] | None = None,
     ) -> None:
-        """`told` makes the message that tells an answer or a refusal; without it a refusal ends the stream."""
+        """`told` makes the message that tells a refusal; without it a refusal ends the stream."""
         super().__init__(stream, _no_single_message, arrival, compression)
         self._answer_one = answer
         self._told = told
@@ -101,13 +100,13 @@ class StreamCall(Call):
 
         def reply(answer: bytes | RequestError) -> None:
             self._cancels.pop(id(slot), None)
-            if self._told is not None:
+            if not isinstance(answer, RequestError):
+                message = answer
+            elif self._told is not None:
                 message = self._told(answer)
-            elif isinstance(answer, RequestError):
+            else:
                 self.fail(answer)
                 return
-            else:
-                message = answer
             if compression is None:
                 send(framed(message))
             else:
@@ -193,15 +192,3 @@ class StreamCall(Call):
 
 def _no_single_message(call: Call, payload: bytes) -> None:
     raise AssertionError(f"a stream has no single message ({call}, {len(payload)} bytes)")
-
-
-def infer_message(answer: bytes | RequestError) -> bytes:
-    """The message of a stream that tells the answer to one inference."""
-    if isinstance(answer, RequestError):
-        failed: bytes = ModelStreamInferResponse(error_message=answer.message).SerializeToString()
-        return failed
-    response = ModelStreamInferResponse(infer_response=ModelInferResponse.FromString(answer))
-    # Every request has one answer here, which is therefore its last; clients of models that give several wait for this.
-    response.infer_response.parameters["triton_final_response"].bool_param = True
-    sent: bytes = response.SerializeToString()
-    return sent

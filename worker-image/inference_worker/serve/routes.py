@@ -14,6 +14,7 @@ from inference_worker import metrics
 from inference_worker.errors import RequestError, WorkerError
 from inference_worker.model import Model
 from inference_worker.serve import documents, orders, shared_memory_routes
+from inference_worker.serve.ask import no_version
 from inference_worker.serve.background import Background
 from inference_worker.serve.compression import Room
 from inference_worker.serve.http_bodies import CODING, Bodies
@@ -25,7 +26,12 @@ from inference_worker.worker_state import WorkerState
 
 _OK = Response(HTTPStatus.OK)
 _MODEL = re.compile("/v2/(?:models/|repository/models/)(?P<name>[^/]+)(?:/(?P<verb>load|unload)$|/|$)")
-_NOT_READY = Response(HTTPStatus.SERVICE_UNAVAILABLE)
+_VERSION = re.compile("/v2/models/(?P<name>[^/]+)/versions/(?P<version>[^/]+)")
+_NOT_STARTED = Response(HTTPStatus.SERVICE_UNAVAILABLE)
+# Probes read the status alone; KServe's client reads the documents of the protocol.
+_LIVE = Response(HTTPStatus.OK, b'{"live":true}')
+_READY = Response(HTTPStatus.OK, b'{"ready":true}')
+_NOT_READY = Response(HTTPStatus.SERVICE_UNAVAILABLE, b'{"ready":false}')
 # Shorter than the probe waits, so that it hears a "not yet".
 _HELD_SECONDS = 290.0
 
@@ -49,7 +55,7 @@ class Routes:
             "/v2": lambda: _json(documents.server(shared_memory=self._shared.allowed)),
             "/v2/models": lambda: _json(documents.models(state.repository)),
             "/v2/health/live": self._live,
-            "/v2/health/ready": lambda: _OK if state.ready else _NOT_READY,
+            "/v2/health/ready": lambda: _READY if state.ready else _NOT_READY,
             TELEMETRY_PATH: lambda: Response(HTTPStatus.OK, encode(state.telemetry())),
             "/metrics": _metrics,
         }
@@ -71,7 +77,7 @@ class Routes:
         for base in (f"/v2/models/{name}", f"/v2/models/{name}/versions/{version}"):
             self._infer[f"{base}/infer"] = name
             self._get[base] = lambda: self._of_model(name, documents.metadata)
-            self._get[f"{base}/ready"] = lambda: _OK if self._ready(name) else _NOT_READY
+            self._get[f"{base}/ready"] = lambda: self._ready(name)
             self._get[f"{base}/config"] = lambda: self._of_model(name, documents.configuration)
             self._get[f"{base}/stats"] = lambda: self._of_model(name, documents.statistics)
         self._get["/v2/models/stats"] = lambda: self._of_model(name, documents.statistics)
@@ -126,6 +132,10 @@ class Routes:
     def _absence(self, path: str) -> str:
         known = self._state.repository.entries
         asked = _MODEL.match(path)
+        if (of_version := _VERSION.match(path)) and (entry := known.get(of_version["name"])):
+            served = entry.source.version
+            if of_version["version"] != served:
+                return no_version(of_version["name"], of_version["version"], served)
         if asked is None or asked["name"] in known:
             return f"nothing at {path[:200]}; this worker serves {', '.join(known)}"
         # The beginnings are Triton's: its clients' examples look for them.
@@ -138,10 +148,12 @@ class Routes:
         """Answer a startup probe when the model is loaded: one question, no refusals, and no pause until the next."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._state.first_loaded.wait(), _HELD_SECONDS)
-        request.reply(_OK if self._state.loaded else _NOT_READY)
+        request.reply(_OK if self._state.loaded else _NOT_STARTED)
 
-    def _ready(self, name: str) -> bool:
-        return self._state.repository.get(name) is not None and self._state.stuck is None and not self._state.draining
+    def _ready(self, name: str) -> Response:
+        ready = self._state.repository.get(name) is not None and self._state.stuck is None and not self._state.draining
+        status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
+        return Response(status, orjson.dumps({"name": name, "ready": ready}))
 
     def _of_model(self, name: str, document: Callable[[Model], documents.Document]) -> Response:
         model = self._state.repository.get(name)
@@ -191,7 +203,9 @@ class Routes:
 
     def _live(self) -> Response:
         stuck = self._state.stuck
-        return _OK if stuck is None else _error(HTTPStatus.SERVICE_UNAVAILABLE, stuck)
+        if stuck is None:
+            return _LIVE
+        return Response(HTTPStatus.SERVICE_UNAVAILABLE, orjson.dumps({"live": False, "error": stuck}))
 
 
 @contextmanager

@@ -57,7 +57,34 @@ async def test_a_stuck_model_is_neither_live_nor_ready_and_says_why(monkeypatch:
     live = await ask(routes, "/v2/health/live")
 
     assert live.status == 503 and "has not ended" in json.loads(live.body)["error"]
+    assert json.loads(live.body)["live"] is False
     assert (await ask(routes, "/v2/health/ready")).status == (await ask(routes, "/v2/models/net/ready")).status == 503
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_health_is_answered_in_the_protocols_documents(state: str) -> None:
+    """KServe's client reads JSON from every answer: with an empty body a ready server was a JSONDecodeError."""
+    worker = an_unloaded_worker_state() if state == "loading" else await a_worker_state(models.identity())
+    if state == "draining":
+        worker.drain()
+    routes, ready = routes_of(worker), state == "ready"
+
+    assert json.loads((await ask(routes, "/v2/health/live")).body) == {"live": True}
+    assert json.loads((await ask(routes, "/v2/health/ready")).body) == {"ready": ready}
+    for path in ("/v2/models/net/ready", "/v2/models/net/versions/1/ready"):
+        assert json.loads((await ask(routes, path)).body) == {"name": "net", "ready": ready}
+
+
+@pytest.mark.parametrize(("path", "method"), [("/infer", "POST"), ("", "GET"), ("/ready", "GET"), ("/config", "GET")])
+async def test_a_version_that_there_is_not_is_named_with_the_one_that_is(path: str, method: str) -> None:
+    """The answer named the whole path, as if the model's name were wrong."""
+    routes = routes_of(await a_worker_state(models.identity()))
+
+    reply = await ask(routes, f"/v2/models/net/versions/2{path}", method=method)
+    elsewhere = await ask(routes, f"/v2/models/net/versions/1/nothing{path}", method=method)
+
+    assert (reply.status, json.loads(reply.body)["error"]) == (404, "net has no version '2'; this worker serves 1")
+    assert elsewhere.status == 404 and "nothing at" in json.loads(elsewhere.body)["error"]
 
 
 async def test_a_request_before_the_model_is_loaded_is_told_to_come_back() -> None:

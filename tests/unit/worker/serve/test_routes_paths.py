@@ -102,7 +102,7 @@ def test_any_path_is_made_plain_without_a_fault(path: str) -> None:
         ("/v2/models/wrong%20name/versions/3", "Request for unknown model: 'wrong name'"),
         ("/v2/repository/models/wrong_model_name/load", "failed to load 'wrong_model_name'"),
         ("/v2/repository/models/wrong_model_name/unload", "failed to unload"),
-        ("/v2/models/net/versions/3", "nothing at"),
+        ("/v2/models/net/nothing", "nothing at"),
         ("/v3", "nothing at"),
     ],
 )
