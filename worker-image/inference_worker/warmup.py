@@ -69,10 +69,11 @@ def warm_up(engine: Engine, batch_size: int, *, cpus: int = 1, clock: Clock = ti
         ) from error
     if rows is not None:
         layout = layout_of_fixed(engine, sample)
+        engine.capture(sample)
         profile = LatencyProfile({rows: min(_timed(engine, sample, clock) for _ in range(_ROUNDS))})
         return _placed(engine, layout, profile, sample, cpus, clock, None)
     layout = understood(engine, sample, length, clock=clock)
-    sizes = buckets(batch_size) if layout.joins else (1,)
+    sizes = (buckets if on_cpu(engine) else device_buckets)(batch_size) if layout.joins else (1,)
     measured, overflow = _measure(engine, layout, sample, sizes, clock)
     return _placed(engine, layout, LatencyProfile(measured), sample, cpus, clock, overflow)
 
@@ -80,6 +81,12 @@ def warm_up(engine: Engine, batch_size: int, *, cpus: int = 1, clock: Clock = ti
 def buckets(batch_size: int) -> tuple[int, ...]:
     """The sizes that are warmed: powers of two below the batch size, and the batch size."""
     return (*(1 << i for i in range(batch_size.bit_length()) if 1 << i < batch_size), batch_size)
+
+
+def device_buckets(batch_size: int) -> tuple[int, ...]:
+    """The same for a device that is filled up to the next size: with one between, at most a third of a run is filler."""
+    between = (3 << i for i in range(2, batch_size.bit_length()) if 3 << i < batch_size)
+    return tuple(sorted({*buckets(batch_size), *between}))
 
 
 def _measure(
@@ -92,6 +99,7 @@ def _measure(
         rounds = _ROUNDS if clock() - begun < _PATIENCE_SECONDS else 1
         try:
             feeds = layout.padded(sample, size - 1) if size > 1 else sample
+            engine.capture(feeds)
             measured[size] = min(_timed(engine, feeds, clock) for _ in range(rounds))
         except MemoryError as error:
             if size == 1:
@@ -111,7 +119,9 @@ def _placed(
     seconds = profile.measured
     one, largest = min(seconds.values()), max(seconds.values())
     inline = one < _INLINE_SECONDS and largest < _INLINE_LARGEST_SECONDS
-    threads = 1 if inline or cpus < 2 or not _CONCURRENT_SECONDS[0] < one < _CONCURRENT_SECONDS[1] else cpus
+    # A device does one run at a time, whoever asks it.
+    alone = inline or cpus < 2 or not on_cpu(engine)
+    threads = 1 if alone or not _CONCURRENT_SECONDS[0] < one < _CONCURRENT_SECONDS[1] else cpus
     if threads > 1 and _speedup(engine, sample, threads, one, clock) < _CONCURRENT_WORTH:
         threads = 1
     switch = _switch_seconds(engine, layout, profile, sample, clock) if layout.joins else 0.0

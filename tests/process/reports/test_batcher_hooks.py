@@ -68,6 +68,9 @@ class Gate:
         self.gate.wait(10)
         return {"x": feeds["x"] * 2}
 
+    def capture(self, feeds: Tensors) -> None:
+        pass
+
     def mixes(self, inputs: tuple[TensorSpec, ...]) -> str:
         return ""
 

@@ -58,6 +58,9 @@ class Formula:
         found = answer if isinstance(answer, dict) else {"y": answer}
         return {name: found[name] for name in wanted or found}
 
+    def capture(self, feeds: Tensors) -> None:
+        pass
+
     def mixes(self, inputs: tuple[TensorSpec, ...]) -> str:
         return ""
 

@@ -80,6 +80,10 @@ class Engine(Protocol):
     platform: str
     rows: int | None
 
+    def capture(self, feeds: Tensors) -> None:
+        """Make runs of these shapes as quick as the device can; said before the first of them. Never fails."""
+        ...
+
     def mixes(self, inputs: tuple[TensorSpec, ...]) -> str:
         """Why rows on the axes of `inputs` must not share a run, by the graph alone; empty where that shows no reason."""
         ...

@@ -15,6 +15,7 @@ from inference_protocol.reasons import WorkerReason
 from inference_worker import datatypes
 from inference_worker.engines import onnx_faults
 from inference_worker.engines.alignment import aligned
+from inference_worker.engines.device_session import DeviceSession
 from inference_worker.engines.engine import (
     Cancellation,
     RunCancelledError,
@@ -46,6 +47,7 @@ _LOAD_FAULTS = (
 )
 _CANCELLED_MARK = "terminate flag"
 _CPU = "CPUExecutionProvider"
+_CUDA = "CUDAExecutionProvider"
 _ONNX_BFLOAT16 = 16
 _RUNTIME = f"ONNX Runtime {ort.__version__}"
 
@@ -119,8 +121,12 @@ class OnnxEngine:
                 "them as another type",
             )
 
-    def _open(self, data: bytes, threads: int, cache: GraphCache | None) -> ort.InferenceSession:
+    def _open(self, data: bytes, threads: int, cache: GraphCache | None) -> ort.InferenceSession | DeviceSession:
         providers = self._providers
+        if providers[0][0] == _CUDA:
+            (first, options), *others = providers
+            beside = self._beside
+            return DeviceSession(lambda more: self._open_with([(first, {**options, **more}), *others], data, threads, beside))
         if cache is not None and (optimised := cache.get()) is not None:
             options = _options(threads, steady=self._steady)
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -135,10 +141,15 @@ class OnnxEngine:
                 if path is not None:
                     options.optimized_model_filepath = str(path)
                 return ort.InferenceSession(data, options, providers=providers)
+        return self._open_with(providers, data, threads, self._beside)
+
+    def _open_with(
+        self, providers: list[tuple[str, dict[str, str]]], data: bytes, threads: int, beside: Mapping[str, bytes]
+    ) -> ort.InferenceSession:
         options = _options(threads, steady=self._steady)
-        if self._beside:
+        if beside:
             # From memory: what was verified is what is used, whatever becomes of the files.
-            names, contents = list(self._beside), list(self._beside.values())
+            names, contents = list(beside), list(beside.values())
             options.add_external_initializers_from_files_in_memory(names, contents, [len(each) for each in contents])
         try:
             return ort.InferenceSession(data, options, providers=providers)
@@ -184,6 +195,11 @@ class OnnxEngine:
         answers = self._session.run_with_ort_values(names, values, options)
         return {name: _from_value(answer) for name, answer in zip(names, answers, strict=True)}
 
+    def capture(self, feeds: Tensors) -> None:
+        """See Engine."""
+        if isinstance(self._session, DeviceSession) and not self._own_values:
+            self._session.capture(feeds)
+
     def mixes(self, inputs: tuple[TensorSpec, ...]) -> str:
         """See Engine."""
         return self.graph.mixes(inputs) if self.graph is not None else ""
@@ -195,6 +211,8 @@ class OnnxEngine:
 
     def close(self) -> None:
         """See Engine."""
+        if isinstance(self._session, DeviceSession):
+            self._session.close()
         del self._session
 
 
@@ -229,7 +247,7 @@ def _from_value(value: ort.OrtValue) -> Tensor:
 
 
 def _provider_options(name: str, *, steady: bool) -> dict[str, str]:
-    if name != "CUDAExecutionProvider":
+    if name != _CUDA:
         return {}
     # An exhaustive search is a few per cent quicker in the end and four times dearer at each change of shape.
     return {"cudnn_conv_algo_search": "EXHAUSTIVE" if steady else "HEURISTIC"}

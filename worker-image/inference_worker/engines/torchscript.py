@@ -110,6 +110,9 @@ class TorchScriptEngine:
                     f"{spec.wire_shape}"
                 )
 
+    def capture(self, feeds: Tensors) -> None:
+        """See Engine."""
+
     def mixes(self, inputs: tuple[TensorSpec, ...]) -> str:  # noqa: ARG002
         """See Engine. Dynamically quantised layers take one scale over their whole input, as those of ONNX do."""
         found = _DYNAMIC.search(str(self._module.inlined_graph))

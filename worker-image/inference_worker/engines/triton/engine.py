@@ -88,6 +88,9 @@ class TritonEngine:
         self._all = tuple(spec.name for spec in self.outputs)
         self._scalars = {spec.name for spec in self.outputs if not spec.shape}
 
+    def capture(self, feeds: Tensors) -> None:
+        """See Engine."""
+
     def mixes(self, inputs: tuple[TensorSpec, ...]) -> str:
         """See Engine."""
         return self._graph.mixes(inputs) if self._graph is not None else ""
