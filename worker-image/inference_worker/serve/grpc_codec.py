@@ -31,7 +31,7 @@ _CONTENTS = {
 
 
 def decode(request: Any, signature: Signature) -> tuple[Ask, bool]:
-    """Check a ModelInferRequest against the model's signature; also says whether its tensors came raw, which answers then do too.
+    """Check a ModelInferRequest against the model's signature; also says whether answers go raw: unless its tensors came typed.
 
     Raises RequestError(400).
     """
@@ -56,7 +56,8 @@ def decode(request: Any, signature: Signature) -> tuple[Ask, bool]:
     signature.require_all({**feeds, **reads} if reads else feeds)
     outputs, extras = _outputs(request.outputs, signature, reads) if request.outputs or reads else ((), None)
     timeout, priority = scheduling(parameters(request.parameters)) if request.parameters else (None, None)
-    return Ask(request.id, feeds, outputs, timeout, priority, extras), bool(raw) or bool(reads)
+    # Triton's client reads raw answers only, also to a request that has no tensor.
+    return Ask(request.id, feeds, outputs, timeout, priority, extras), bool(raw) or bool(reads) or not feeds
 
 
 def _apart(inputs: Any, signature: Signature) -> tuple[list[Any], dict[str, Read]]:
