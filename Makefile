@@ -41,7 +41,7 @@ lint: venv ## style, types and import directions
 
 # Cheap before dear: what a pure test can tell should not wait for a cluster. Each part runs whatever became of the one before.
 PURE := tests/unit tests/simulation tests/fuzz tests/mutants
-PROCESSES := tests/process tests/component
+PROCESSES := tests/process tests/component tests/conformance
 CLUSTERS := tests/cluster tests/e2e
 # Tests of one file share what they start: each process begins with half of the files, and steals from the other at the end.
 BESIDE := -n 2 --dist worksteal
@@ -63,9 +63,9 @@ test-others: export INFERENCE_OTHERS = all
 test-others: venv ## KEDA and the Prometheus adapter, real ones, beside the local cluster (builds them once, ten minutes)
 	$(PYTHON) -m pytest -q tests/e2e/test_others.py
 
-# Each model in a worker of its own, over both protocols.
+# A worker of its own for each model; `make test` loads a sample of them in one.
 test-conformance: export SAMPLE := $(if $(filter command,$(origin SAMPLE)),$(SAMPLE),0)
-test-conformance: venv ## ONNX's conformance models against the bare runtime: make test-conformance SAMPLE=100
+test-conformance: venv ## all of ONNX's conformance models against the bare runtime: make test-conformance SAMPLE=100
 	$(PYTHON) -m pytest -q $(BESIDE) tests/conformance
 
 # By coverage, for inputs that nobody thought of; what breaks is written to the folder and ends the run.

@@ -171,9 +171,13 @@ class Worker:
         return self
 
     def wait_ready(self) -> Worker:
-        until(lambda: not self.running or self.answers("/v2/health/ready") == 200, "ready")
-        assert self.running, self.log
+        assert self.ready_or_ended(), self.log
         return self
+
+    def ready_or_ended(self) -> bool:
+        """Wait for one of them; whether it is the first."""
+        until(lambda: not self.running or self.answers("/v2/health/ready") == 200, "ready")
+        return self.running
 
     def stop(self) -> Worker:
         """SIGTERM, as the kubelet sends it."""

@@ -133,6 +133,16 @@ def test_typed_contents_come_back_typed(shared_place: Place) -> None:
         assert callers.code_of(lambda: stub.ModelInfer(foreign)) == "INVALID_ARGUMENT"
 
 
+def test_a_model_that_takes_nothing_answers_in_the_form_that_the_client_reads(place: Place) -> None:
+    """No tensor shows whether raw or typed contents are wanted, and Triton's client reads no typed numbers."""
+    constant = place.start(a_config(place.put("constant.onnx", models.constant()))).wait_ready()
+
+    with triton.InferenceServerClient(f"127.0.0.1:{constant.grpc_port}") as client:
+        answer = client.infer("net", []).as_numpy("y")
+
+    assert answer.tolist() == [1.0]
+
+
 def test_health_and_metadata(client: triton.InferenceServerClient) -> None:
     assert client.is_server_live() and client.is_server_ready()
     assert client.is_model_ready("net") and client.is_model_ready("net", "1")

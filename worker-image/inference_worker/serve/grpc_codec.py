@@ -56,7 +56,8 @@ def decode(request: Any, signature: Signature) -> tuple[Ask, bool]:
     signature.require_all({**feeds, **reads} if reads else feeds)
     outputs, extras = _outputs(request.outputs, signature, reads) if request.outputs or reads else ((), None)
     timeout, priority = scheduling(parameters(request.parameters)) if request.parameters else (None, None)
-    return Ask(request.id, feeds, outputs, timeout, priority, extras), bool(raw) or not inputs
+    # Triton's client reads raw answers only, also to a request that has no tensor.
+    return Ask(request.id, feeds, outputs, timeout, priority, extras), bool(raw) or bool(reads) or not feeds
 
 
 def _apart(inputs: Any, signature: Signature) -> tuple[list[Any], dict[str, Read]]:
