@@ -89,7 +89,7 @@ FAILURES: dict[str, tuple[WorkerConfig | str, WorkerReason, str]] = {
         R.INPUT_NOT_FOUND,
         "no.npy",
     ),
-    "bad input": (a_config("pvc://data/m.onnx", task=LINES), R.INPUT_INVALID, "tensor"),
+    "bad input": (a_config("pvc://data/m.onnx", task=LINES), R.INPUT_INVALID, "line 2"),
     "unwritable output": (
         a_config("pvc://data/m.onnx", task=BatchTask(input_uri="pvc://data/in.npy", output_uri="pvc://data/file")),
         R.OUTPUT_UNWRITABLE,
