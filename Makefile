@@ -68,6 +68,9 @@ test-conformance: export SAMPLE := $(if $(filter command,$(origin SAMPLE)),$(SAM
 test-conformance: venv ## all of ONNX's conformance models against the bare runtime: make test-conformance SAMPLE=100
 	$(PYTHON) -m pytest -q $(BESIDE) tests/conformance
 
+test-large: venv ## models of more than 2 GB in a real worker (takes 8 GB of memory, a few minutes)
+	$(PYTHON) -m pytest -q tests/large
+
 # By coverage, for inputs that nobody thought of; what breaks is written to the folder and ends the run.
 SECONDS := 60
 fuzz: venv ## look for inputs that break the parsers: make fuzz SECONDS=600
@@ -86,7 +89,7 @@ demo: venv images ## the whole story on the local cluster
 bench: venv ## one benchmark: make bench NAME=...
 	$(PYTHON) -m bench $(NAME)
 
-.PHONY: hooks version run test-conformance
+.PHONY: hooks version run test-conformance test-large
 hooks: venv ## have git run the checks of lint at each commit
 	@$(PYTHON) -m dev.lint.hooks install
 

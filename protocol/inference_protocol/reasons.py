@@ -42,8 +42,8 @@ class WorkerReason(StrEnum):
     MODEL_TOO_LARGE = (
         "ModelTooLarge",
         ReasonText(
-            "The model's files have more bytes than the limit.",
-            "Export a smaller model, or quantise it.",
+            "The model's files have more bytes than the limit, or its own file more than an ONNX file may have (2 GiB).",
+            "Save the weights beside the file (external data), export a smaller model, or quantise it.",
             final=True,
         ),
     )

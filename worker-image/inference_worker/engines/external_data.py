@@ -1,10 +1,14 @@
 """The files that hold an ONNX model's weights where its own file doesn't (onnx.ai/onnx/repo-docs/ExternalData.html)."""
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from inference_protocol.reasons import WorkerReason
+from inference_worker.engines.engine import Tensor
 from inference_worker.errors import WorkerError
 
 if TYPE_CHECKING:
@@ -12,7 +16,20 @@ if TYPE_CHECKING:
 
 # Part of each tensor whose values lie elsewhere; nothing has to be parsed for a model without.
 _MARK = b"location"
-_EMBEDDED_LIMIT_BYTES = 2**31 - 1
+# Two values a byte, which numpy has no array of: INT4, UINT4, FLOAT4E2M1, and smaller ones.
+_PACKED = frozenset({21, 22, 23, 25, 26})
+FILE_LIMIT_BYTES = 2**31 - 1
+"""The most that one ONNX file, and one weight in it, may have: protobuf takes no more."""
+
+
+def require_readable(data: bytes) -> None:
+    """Raise WorkerError MODEL_TOO_LARGE for an ONNX file that nobody can read."""
+    if len(data) > FILE_LIMIT_BYTES:
+        raise WorkerError(
+            WorkerReason.MODEL_TOO_LARGE,
+            f"the model's file has {len(data)} bytes, and ONNX files have at most {FILE_LIMIT_BYTES}; save the weights beside it: "
+            "onnx.save(model, path, save_as_external_data=True)",
+        )
 
 
 def files_of(data: bytes) -> tuple[str, ...]:
@@ -36,8 +53,9 @@ def files_of(data: bytes) -> tuple[str, ...]:
 def embedded(data: bytes, beside: Mapping[str, bytes]) -> bytes:
     """The model with its weights within, for tools that take one file. Raises WorkerError MODEL_TOO_LARGE beyond 2 GiB."""
     if not beside:
+        require_readable(data)
         return data
-    if len(data) + sum(map(len, beside.values())) > _EMBEDDED_LIMIT_BYTES:
+    if len(data) + sum(map(len, beside.values())) > FILE_LIMIT_BYTES:
         raise WorkerError(
             WorkerReason.MODEL_TOO_LARGE,
             "a model of more than 2 GiB can't be quantised in the worker; quantise it before the upload",
@@ -48,14 +66,43 @@ def embedded(data: bytes, beside: Mapping[str, bytes]) -> bytes:
     for tensor in _tensors(model.graph):
         if (name := _location(tensor)) is None:
             continue
-        told = {entry.key: entry.value for entry in tensor.external_data}
-        start = int(told.get("offset", 0))
-        end = start + int(told["length"]) if "length" in told else len(beside[name])
+        start, end = _extent(tensor, beside[name])
         tensor.raw_data = beside[name][start:end]
         tensor.data_location = onnx.TensorProto.DEFAULT
         del tensor.external_data[:]
     embedded_bytes: bytes = model.SerializeToString()
     return embedded_bytes
+
+
+def large_weights(data: bytes, beside: Mapping[str, bytes]) -> dict[str, tuple[Tensor, int]]:
+    """Weights that are too large to be within a model, with ONNX's number of their type: the bytes as numpy holds them.
+
+    Only those of the graph itself and of whole bytes; the runtime says what it takes of the others.
+    """
+    if not any(len(content) > FILE_LIMIT_BYTES for content in beside.values()):
+        return {}
+    import onnx
+
+    found: dict[str, tuple[Tensor, int]] = {}
+    for tensor in onnx.load_model_from_string(data).graph.initializer:
+        name = _location(tensor)
+        if name is None or tensor.data_type in _PACKED or tensor.data_type == tensor.STRING:
+            continue
+        start, end = _extent(tensor, beside[name])
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        if end - start > FILE_LIMIT_BYTES and end - start == math.prod(tensor.dims) * dtype.itemsize and end <= len(beside[name]):
+            # A type that is no numpy type goes as whole numbers of its size.
+            plain = dtype if dtype.isbuiltin == 1 else np.dtype(f"u{dtype.itemsize}")
+            array = np.frombuffer(beside[name], plain, math.prod(tensor.dims), start).reshape(tuple(tensor.dims))
+            found[tensor.name] = (array, tensor.data_type)
+    return found
+
+
+def _extent(tensor: "TensorProto", content: bytes) -> tuple[int, int]:
+    """Where a tensor's values are in its file."""
+    told = {entry.key: entry.value for entry in tensor.external_data}
+    start = int(told.get("offset", 0))
+    return start, start + int(told["length"]) if "length" in told else len(content)
 
 
 def _location(tensor: "TensorProto") -> str | None:

@@ -13,7 +13,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as faults
 
 from inference_protocol.reasons import WorkerReason
 from inference_worker import datatypes
-from inference_worker.engines import onnx_faults
+from inference_worker.engines import external_data, onnx_faults
 from inference_worker.engines.alignment import aligned
 from inference_worker.engines.device_session import DeviceSession
 from inference_worker.engines.engine import (
@@ -85,6 +85,7 @@ class OnnxEngine:
 
         `steady` says that all runs will have one shape, so that more may be spent on finding the quickest way for it.
         """
+        external_data.require_readable(data)
         promised = providers[0]
         self._beside = beside
         _require_available(promised)
@@ -151,6 +152,10 @@ class OnnxEngine:
             # From memory: what was verified is what is used, whatever becomes of the files.
             names, contents = list(beside), list(beside.values())
             options.add_external_initializers_from_files_in_memory(names, contents, [len(each) for each in contents])
+            # The runtime would copy each weight into the model, where one of 2 GiB has no room.
+            if large := external_data.large_weights(data, beside):
+                values = [ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, kind) for array, kind in large.values()]
+                options.add_external_initializers(list(large), values)
         try:
             return ort.InferenceSession(data, options, providers=providers)
         except _LOAD_FAULTS as error:

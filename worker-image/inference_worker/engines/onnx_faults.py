@@ -25,6 +25,7 @@ _NO_DOMAIN = re.compile(r"No opset import for domain '([^']*)'")
 _NO_KERNEL = re.compile(r"Could not find an implementation for (\w+)\((\d+)\) node with name '([^']*)'")
 _NO_TYPE = re.compile(r"MLDataType for: (\S+) is not currently registered")
 _LOCALE = re.compile(r"Failed to construct locale with name:([^:\s]+)")
+_LARGE = re.compile(r"Initializer '([^']*)' declares a size of (\d+) bytes which exceeds the (\d+) byte limit")
 _DATA = re.compile(r"External data path .*?\"([^\"]+)\"")
 _DAMAGED = (
     "protobuf parsing failed",
@@ -180,6 +181,12 @@ def _of_the_rest(error: str, runtime: str) -> tuple[WorkerReason, str]:
         return (
             WorkerReason.MODEL_DATA_MISSING,
             f"the model keeps weights in {name}, which is not beside it; put both into one directory",
+        )
+    if found := _LARGE.search(error):
+        name, size, limit = found.groups()
+        return (
+            WorkerReason.MODEL_TOO_LARGE,
+            f"weight {name!r} has {size} bytes, and {runtime} takes {limit} there; split it, or save it in a smaller type",
         )
     if any(mark in error for mark in _DAMAGED):
         return WorkerReason.MODEL_CORRUPT, f"{runtime} can't read the model: {plain(error)}; is the file whole, and ONNX?"
