@@ -87,7 +87,7 @@ class Decoder:
             if size is None:
                 return
             spec = self._signature.inputs[entry["name"]]
-            parts.append((spec, tuple(entry["shape"]), start, start + size))
+            parts.append((spec, ask.feeds[spec.name].shape, start, start + size))
             start += size
         kept = Form(form.binary, form.binary_all, form.plain, heads={})
         self._plans[head] = _Plan(
