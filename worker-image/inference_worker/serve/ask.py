@@ -138,8 +138,14 @@ def scheduling(parameters: Mapping[str, object]) -> tuple[float | None, int | No
 
 def timeout_of_headers(headers: Mapping[str, str]) -> float | None:
     """Seconds that a caller or its proxy allows, by HTTP headers in milliseconds; the shortest. Raises RequestError(400)."""
-    found = [_milliseconds(name, headers[name]) for name in TIMEOUT_HEADERS if name in headers]
-    return min(found) if found else None
+    name = shortest_header(headers)
+    return None if name is None else _milliseconds(name, headers[name])
+
+
+def shortest_header(headers: Mapping[str, str]) -> str | None:
+    """The header that allows least time; None where none says anything. Raises RequestError(400)."""
+    found = [name for name in TIMEOUT_HEADERS if name in headers]
+    return min(found, key=lambda name: _milliseconds(name, headers[name])) if found else None
 
 
 TIMEOUT_HEADERS = ("inference-timeout-ms", "x-envoy-expected-rq-timeout-ms")
