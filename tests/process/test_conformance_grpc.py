@@ -255,6 +255,18 @@ def test_a_request_without_inputs_is_answered_in_the_form_that_clients_read(plac
     assert result.as_numpy("y") is not None and result.get_response().raw_output_contents
 
 
+def test_a_shape_built_from_the_configuration_is_taken(place: Place) -> None:
+    """For an input [N] the dims are [1], of which clients build [rows, 1]: that was refused, and no `reshape` said why."""
+    worker = place.start(a_config(place.put("flat.onnx", models.identity(shape=["N"])), batch_size=8)).wait_ready()
+    with triton.InferenceServerClient(f"127.0.0.1:{worker.grpc_port}") as client:
+        config = client.get_model_config("net").config
+        result = client.infer("net", [tensor(np.array([[1], [2]], np.float32))])
+
+    for entry in (*config.input, *config.output):
+        assert (list(entry.dims), entry.HasField("reshape"), list(entry.reshape.shape)) == ([1], True, [])
+    assert result.as_numpy("y").tolist() == [1, 2]
+
+
 def test_a_stream_answers_in_order_and_goes_on_after_a_fault(client: triton.InferenceServerClient) -> None:
     done: queue.Queue[Any] = queue.Queue()
     client.start_stream(callback=lambda result, error: done.put((result, error)))

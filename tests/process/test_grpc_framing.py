@@ -160,6 +160,16 @@ def test_a_timeout_is_read_in_its_unit(wire2: Wire2, timeout: str, status: int) 
     assert wire2.call("ModelInfer", message(ASK), {"grpc-timeout": timeout}).grpc_status == status
 
 
+@pytest.mark.parametrize("method", ["ModelInfer", "ModelStreamInfer"])
+def test_a_timeout_that_has_passed_is_named_with_its_unit(wire2: Wire2, method: str) -> None:
+    """Callers take one unit for another, and nothing in the refusal said which deadline it was."""
+    heard = wire2.call(method, message(ASK), {"grpc-timeout": "1u"})
+    streamed = [pb.ModelStreamInferResponse.FromString(one).error_message for one in heard.messages]
+
+    told = "the deadline of 0.001 ms (grpc-timeout) passed before the request was whole"
+    assert (streamed or [heard.headers["grpc-message"]]) == [told]
+
+
 @pytest.mark.parametrize("fault", [message(ASK, flag=1), message(b"", length=0xFFFFFFFF)], ids=["flag", "length"])
 def test_a_stream_that_breaks_later_ends_with_trailers_and_not_with_a_second_head(wire2: Wire2, fault: bytes) -> None:
     stream = wire2.open("ModelStreamInfer")

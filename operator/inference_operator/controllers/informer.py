@@ -3,6 +3,7 @@
 from typing import Any
 
 from inference_operator.api import names
+from inference_operator.api.conditions import Reason
 from inference_operator.controllers.scheduling_loop import SchedulingLoop, Wake
 from inference_operator.controllers.waiting_jobs import WaitingJobs
 from inference_operator.settings import Metering
@@ -160,9 +161,19 @@ class InformerHandlers:
                 return
         self._exporter(key, raw, gone=gone)
         if pod is not None:
+            if gone or (pod.terminal and before is not None and not before.terminal):
+                self._quota_freed(pod)
             self._wake_owner(pod)
         if _taken(before) != (None if gone else _taken(pod)) or _opens(before) != (None if gone else _opens(pod)):
             self._scheduling.touch()
+
+    def _quota_freed(self, pod: Pod) -> None:
+        """A worker that ended may have been what was too many: its successor is tried at once, and a refusal is then a new one."""
+        job = self._store.job_key(pod.worker.job_uid) if pod.worker is not None else None
+        if job is None or (failure := self._store.create_failures.get(job_request(job))) is None:
+            return
+        if failure.reason is Reason.QUOTA_EXCEEDED:
+            del self._store.create_failures[job_request(job)]
 
     def _exporter(self, key: Key, raw: Raw, *, gone: bool) -> None:
         """A pod that may be a meter."""

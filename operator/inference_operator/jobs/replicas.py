@@ -47,16 +47,20 @@ class Replicas:
         return max(0, self.wanted - len(self.current))
 
     @property
+    def complete(self) -> bool:
+        """Whether there are as many workers, of any revision, as there should be."""
+        full = self.wanted if self.most is None else min(self.wanted, self.most)
+        return len(self.current) + len(self.stale) >= full
+
+    @property
     def may_make_room(self) -> bool:
         """Whether an old worker may go before its successor has a place: one at a time, and only while all others answer.
 
         Where there is room for fewer than are wanted, the last one that answers stays.
         """
-        full = self.wanted if self.most is None else min(self.wanted, self.most)
-        complete = len(self.current) + len(self.stale) >= full
         spare = len(self.serving) > 1 and not self.leaving and self.fault is None
         settled = len(self.ready) == len(self.current) and not self.superfluous
-        return bool(self.missing and self.stale and settled and (complete or spare))
+        return bool(self.missing and self.stale and settled and (self.complete or spare))
 
     @property
     def superfluous(self) -> tuple[Pod, ...]:

@@ -18,6 +18,7 @@ from inference_operator.api.job_status import (
 )
 from inference_operator.api.schema import rfc3339
 from inference_operator.jobs.outcome import ACCEPTED, Outcome, delete_lost, ended, failed, soonest, stop_all, stopped
+from inference_operator.jobs.quota import has_room_without
 from inference_operator.jobs.replicas import Replicas
 from inference_operator.jobs.state import ServiceState
 from inference_operator.jobs.status import (
@@ -45,6 +46,8 @@ from inference_protocol.reasons import WorkerReason
 # Latency under load never stands still: it is written when it moved by a quarter, or across the target, and at most this often.
 _LATENCY_SECONDS = 15
 _LATENCY_NEWS = 0.25
+# So often in a row a quota refuses a worker before another makes room while one is missing.
+_REFUSALS = 3
 # So much of a worker's words goes into a condition.
 _TOLD = 1000
 
@@ -97,10 +100,10 @@ def _actions(
             number = state.next_number + offset
             actions.append(create_worker(resolved, given, why, number=number, settings=settings, now=now))
     actions.extend(DeletePod(pod.key, pod.uid, "not wanted any more") for pod in state.superfluous)
-    if _waits_for_room(decision) and state.may_make_room:
+    if state.may_make_room and (who := _lacks_room(observed, state, decision, settings, now)) is not None:
         # A roll-out needs room beside the old workers; where there is none, one of them makes room.
         oldest = state.stale[0]
-        actions.append(DeletePod(oldest.key, oldest.uid, "makes room for its successor: no node has room for both"))
+        actions.append(DeletePod(oldest.key, oldest.uid, f"makes room for its successor: {who} has room for both"))
     actions.extend(delete_lost(observed))
     # While nothing answers, the newest ended pod keeps the last words; the others only fill the list.
     older = state.ended[:-1] if state.fault is not None or not state.ready else state.ended
@@ -113,10 +116,20 @@ def _actions(
     return (*actions, *_learned(observed, service, now))
 
 
-def _waits_for_room(decision: Decision | None) -> bool:
-    """Whether no worker has a place for now. What fits no node, even an empty one, gains nothing by an old worker's end."""
+def _lacks_room(observed: Observed, state: Replicas, decision: Decision | None, settings: Settings, now: datetime) -> str | None:
+    """Who has no room for another worker now, and would have by an old worker's end: what fits nowhere gains nothing by it."""
     pending = decision.pending if decision is not None and not decision.assignments else None
-    return pending is not None and pending.reason is Reason.NO_FREE_CAPACITY
+    if pending is not None and pending.reason is Reason.NO_FREE_CAPACITY:
+        return "no node"
+    failure = observed.create_failure
+    if failure is None or failure.reason is not Reason.QUOTA_EXCEEDED or not is_held_up(failure, settings, now):
+        return None
+    if not state.complete and failure.count < _REFUSALS:
+        # A quota is counted again some time after a worker has left: its successor may be refused for that alone.
+        return None
+    # One that answers stays, unless the only one can be replaced.
+    leaving = state.stale[: max(1, len(state.serving) - 1)]
+    return "no quota" if has_room_without(failure.message, leaving) else None
 
 
 def _learned(observed: Observed, service: ServiceState, now: datetime) -> tuple[Action, ...]:

@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -159,6 +160,25 @@ def test_a_load_that_fails_says_why_and_what_helps(case: str) -> None:
     assert not any(mark in message for mark in SIGNATURES), message
     assert "zipmap" not in message or case.endswith("zipmap")
     assert len(message) < 600 and "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("producer", "cure"),
+    [
+        ("skl2onnx", "skl2onnx: options={'zipmap': False}"),
+        ("OnnxMLTools", "onnxmltools: zipmap=False"),
+        ("", "without ZipMap"),
+    ],
+)
+def test_the_cure_of_a_zipmap_is_that_of_the_exporter(producer: str, cure: str) -> None:
+    """Every such model was sent to an option of skl2onnx, which onnxmltools does not have."""
+    model = onnx.load_from_string((MODELS / "zipmap.onnx").read_bytes())
+    model.producer_name = producer
+
+    with pytest.raises(WorkerError) as caught:
+        OnnxEngine(model.SerializeToString(), providers=CPU, threads=1)
+
+    assert caught.value.message.endswith(f"({cure})")
 
 
 def test_each_reason_of_a_load_is_met() -> None:

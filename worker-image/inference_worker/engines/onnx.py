@@ -100,8 +100,9 @@ class OnnxEngine:
                 f"{promised} was asked for, but the runtime fell back to {self.provider}; is the device's driver in the pod?",
             )
         try:
-            inputs = tuple(_spec(node) for node in self._session.get_inputs())
-            self.outputs = tuple(_spec(node) for node in self._session.get_outputs())
+            producer = self._session.get_modelmeta().producer_name
+            inputs = tuple(_spec(node, producer) for node in self._session.get_inputs())
+            self.outputs = tuple(_spec(node, producer) for node in self._session.get_outputs())
         except UnicodeDecodeError as error:
             raise WorkerError(
                 WorkerReason.MODEL_CORRUPT, f"a name in the model is no text ({error}); is the file whole?"
@@ -280,9 +281,9 @@ def _optional(session: ort.InferenceSession, required: tuple[TensorSpec, ...]) -
     return tuple(replace(spec, optional=True, batch_axis=axis) for spec, axis in zip(specs, axes, strict=True))
 
 
-def _spec(node: ort.NodeArg) -> TensorSpec:
+def _spec(node: ort.NodeArg, producer: str = "") -> TensorSpec:
     if node.type not in datatypes.ONNX:
-        raise WorkerError(*onnx_faults.of_type(node.name, node.type))
+        raise WorkerError(*onnx_faults.of_type(node.name, node.type, producer))
     name = datatypes.ONNX[node.type]
     shape = tuple(d if isinstance(d, int) and d >= 0 else None for d in node.shape)
     names = tuple(d if isinstance(d, str) else None for d in node.shape)

@@ -49,16 +49,23 @@ _OTHER_FORMATS: tuple[tuple[int, bytes, str], ...] = (
 )
 
 
+_WITHOUT_ZIPMAP = {
+    "skl2onnx": "skl2onnx: options={'zipmap': False}",
+    "onnxmltools": "onnxmltools: zipmap=False",
+}
+
+
 def of_load(data: bytes, error: str, *, runtime: str) -> tuple[WorkerReason, str]:
     """Why a model can't be loaded. `error` is the runtime's word, `runtime` names it with its version."""
     return _of_file(data) or _of_version(error, runtime) or _of_operator(error, runtime) or _of_the_rest(error, runtime)
 
 
-def of_type(name: str, kind: str) -> tuple[WorkerReason, str]:
-    """Why a model's input or output, whose type the runtime writes as `kind`, can't be passed on."""
+def of_type(name: str, kind: str, producer: str = "") -> tuple[WorkerReason, str]:
+    """Why a model's input or output, whose type the runtime writes as `kind`, can't be passed on; `producer` exported the model."""
     cure = "export the model with plain tensors"
     if kind.startswith("seq(map"):
-        cure = "export the classifier with its probabilities as a tensor (skl2onnx: options={'zipmap': False})"
+        how = _WITHOUT_ZIPMAP.get(producer.lower(), "without ZipMap")
+        cure = f"export the classifier with its probabilities as a tensor ({how})"
     elif kind.startswith("optional"):
         cure = "export the model with a plain input, or without it"
     elif kind.startswith("seq"):

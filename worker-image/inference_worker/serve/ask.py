@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Mapping, Sequence
 from http import HTTPStatus
+from typing import Any
 
 import msgspec
 
@@ -86,6 +87,18 @@ def bad(message: str) -> RequestError:
     return RequestError(HTTPStatus.BAD_REQUEST, message)
 
 
+def identity_of(given: object) -> str:
+    """A request's id. Raises RequestError(400)."""
+    if isinstance(given, str):
+        return given
+    if given is None:
+        return ""
+    # Triton refuses numbers too, but clients send them, and their text is the same in every language.
+    if type(given) in (int, float):
+        return str(given)
+    raise bad(f"id must be a string, not {given!r}"[:200])
+
+
 def no_version(model: str, asked: str, served: str) -> str:
     """What a caller is told who asks for a version that there is not."""
     return f"{model} has no version {asked[:200]!r}; this worker serves {served}"
@@ -104,6 +117,12 @@ def span_of(parameters: Mapping[str, object], owner: str) -> Span:
         raise bad(f"{owner}: {REGION} must be the name of a region, not {region!r}"[:200])
     offset = _whole(parameters, "shared_memory_offset", owner, 0)
     return Span(region, offset, _whole(parameters, "shared_memory_byte_size", owner, None))
+
+
+def in_shared_memory(span: Span) -> dict[str, Any]:
+    """The parameters of an output that lies in shared memory."""
+    found: dict[str, Any] = {REGION: span.region, "shared_memory_byte_size": span.byte_size}
+    return {**found, "shared_memory_offset": span.offset} if span.offset else found
 
 
 def _whole(parameters: Mapping[str, object], name: str, owner: str, default: int | None) -> int:
@@ -138,8 +157,14 @@ def scheduling(parameters: Mapping[str, object]) -> tuple[float | None, int | No
 
 def timeout_of_headers(headers: Mapping[str, str]) -> float | None:
     """Seconds that a caller or its proxy allows, by HTTP headers in milliseconds; the shortest. Raises RequestError(400)."""
-    found = [_milliseconds(name, headers[name]) for name in TIMEOUT_HEADERS if name in headers]
-    return min(found) if found else None
+    name = shortest_header(headers)
+    return None if name is None else _milliseconds(name, headers[name])
+
+
+def shortest_header(headers: Mapping[str, str]) -> str | None:
+    """The header that allows least time; None where none says anything. Raises RequestError(400)."""
+    found = [name for name in TIMEOUT_HEADERS if name in headers]
+    return min(found, key=lambda name: _milliseconds(name, headers[name])) if found else None
 
 
 TIMEOUT_HEADERS = ("inference-timeout-ms", "x-envoy-expected-rq-timeout-ms")

@@ -16,7 +16,20 @@ import orjson
 from inference_worker import datatypes
 from inference_worker.engines.engine import Tensor, Tensors, TensorSpec
 from inference_worker.serve import tensors
-from inference_worker.serve.ask import REGION, Ask, Extras, Read, Signature, Span, bad, output_extras, scheduling, span_of
+from inference_worker.serve.ask import (
+    REGION,
+    Ask,
+    Extras,
+    Read,
+    Signature,
+    Span,
+    bad,
+    identity_of,
+    in_shared_memory,
+    output_extras,
+    scheduling,
+    span_of,
+)
 
 HEADER = "Inference-Header-Content-Length"
 
@@ -87,7 +100,7 @@ class Decoder:
             if size is None:
                 return
             spec = self._signature.inputs[entry["name"]]
-            parts.append((spec, tuple(entry["shape"]), start, start + size))
+            parts.append((spec, ask.feeds[spec.name].shape, start, start + size))
             start += size
         kept = Form(form.binary, form.binary_all, form.plain, heads={})
         self._plans[head] = _Plan(
@@ -106,7 +119,7 @@ def decode(body: bytes, header_length: str | None, signature: Signature) -> tupl
     try:
         document = orjson.loads(view[:size])
     except orjson.JSONDecodeError as error:
-        raise bad(f"the request is no JSON: {error}") from error
+        raise bad(f"the request is no JSON: {error}{_missing_header(body, header_length)}") from error
     if not isinstance(document, dict) or not isinstance(document.get("inputs"), list):
         raise bad("the request must be an object with a list 'inputs'")
     feeds, reads = _feeds(document["inputs"], view[size:], signature)
@@ -118,9 +131,15 @@ def decode(body: bytes, header_length: str | None, signature: Signature) -> tupl
         timeout, priority = scheduling(wishes)
         if wishes.get("binary_data_output") is True:
             form = Form(form.binary, binary_all=True, plain=form.plain)
-    identity = document.get("id")
     extras = Extras(reads, *asked) if reads or (asked is not _NOTHING and any(asked)) else None
-    return Ask("" if identity is None else str(identity), feeds, names, timeout, priority, extras), form
+    return Ask(identity_of(document.get("id")), feeds, names, timeout, priority, extras), form
+
+
+def _missing_header(body: bytes, header_length: str | None) -> str:
+    """The cure for a body whose tensors follow the JSON without a word of where they begin."""
+    if header_length is not None or b"binary_data_size" not in body:
+        return ""
+    return f"; where binary tensors follow the JSON, the header {HEADER} must give the length of the JSON"
 
 
 def _json_size(header_length: str | None, total: int) -> int:
@@ -151,6 +170,9 @@ def _feeds(entries: list[Any], raw: memoryview, signature: Signature) -> tuple[d
             continue
         if type(size) is not int or size < 0 or offset + size > len(raw):
             raise bad(f"input {spec.name!r}: binary_data_size {size!r} does not fit the {len(raw)} binary bytes of the body")
+        if entry.get("data"):
+            # Null and an empty list say nothing, and some clients write every field.
+            raise bad(f"input {spec.name!r} has data besides binary_data_size; send one of them")
         feeds[spec.name] = tensors.from_raw(raw[offset : offset + size], shape, spec)
         offset += size
     if offset != len(raw):
@@ -261,12 +283,6 @@ def encode(
     ):
         known[shapes] = head
     return (b"".join([head, *chunks]), len(head)) if chunks else (head, None)
-
-
-def in_shared_memory(span: Span) -> dict[str, Any]:
-    """The parameters of an output that lies in shared memory."""
-    found: dict[str, Any] = {REGION: span.region, "shared_memory_byte_size": span.byte_size}
-    return {**found, "shared_memory_offset": span.offset} if span.offset else found
 
 
 def _to_json(name: str, array: Tensor, datatype: str) -> object:

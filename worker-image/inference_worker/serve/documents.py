@@ -51,8 +51,9 @@ def configuration(model: Model) -> Document:
         "platform": model.engine.platform,
         "backend": model.engine.platform.partition("_")[0],
         "max_batch_size": model.max_rows if batches else 0,
-        "input": [_configured(spec, model.warm.layout.inputs, batches=batches) for spec in model.engine.inputs],
-        "output": [_configured(spec, model.warm.layout.outputs, batches=batches) for spec in model.engine.outputs],
+        "input": [_input(spec, model.warm.layout.inputs, batches=batches) for spec in model.engine.inputs],
+        "output": [_output(spec, model.warm.layout.outputs, batches=batches) for spec in model.engine.outputs],
+        "parameters": {},
         "instance_group": [{"name": model.engine.provider, "count": model.warm.threads}],
     }
     if batches:
@@ -123,15 +124,25 @@ def _tensor(spec: TensorSpec) -> Document:
     return {"name": spec.name, "datatype": spec.datatype, "shape": spec.wire_shape}
 
 
+def _input(spec: TensorSpec, axes: Mapping[str, int | None], *, batches: bool) -> Document:
+    configured = _configured(spec, axes, batches=batches)
+    return {**configured, "format": "FORMAT_NONE", "allow_ragged_batch": False, "optional": spec.optional}
+
+
+def _output(spec: TensorSpec, axes: Mapping[str, int | None], *, batches: bool) -> Document:
+    return {**_configured(spec, axes, batches=batches), "label_filename": ""}
+
+
 def _configured(spec: TensorSpec, axes: Mapping[str, int | None], *, batches: bool) -> Document:
+    """What inputs and outputs have in common. Triton writes each field whatever its value, and clients read them unasked."""
     dims = spec.wire_shape
     if batches and axes.get(spec.name) == 0:
         dims = dims[1:]
     kind = "STRING" if spec.datatype == "BYTES" else spec.datatype
-    document: Document = {"name": spec.name, "data_type": f"TYPE_{kind}", "dims": dims or [1]}
-    if spec.optional:
-        document["optional"] = True
-    return document
+    # In this vocabulary dims are never empty: one value a row is [1], which the model takes without that dimension.
+    reshape: Document = {} if dims else {"reshape": {"shape": []}}
+    fixed = {"is_shape_tensor": False, "is_non_linear_format_io": False}
+    return {"name": spec.name, "data_type": f"TYPE_{kind}", "dims": dims or [1], **reshape, **fixed}
 
 
 def _duration(count: int, seconds: float) -> Document:

@@ -15,7 +15,7 @@ from inference_worker.serve.documents import Document
 from inference_worker.serve.grpc_calls import Call, Method
 from inference_worker.serve.grpc_compression import Compression
 from inference_worker.serve.grpc_documents import answers
-from inference_worker.serve.grpc_headers import is_grpc, message_coding, timeout_of
+from inference_worker.serve.grpc_headers import TIMEOUT, is_grpc, message_coding, timeout_of
 from inference_worker.serve.grpc_health import SERVICE as HEALTH
 from inference_worker.serve.grpc_health import Health
 from inference_worker.serve.grpc_inference import GrpcInference, refused_message
@@ -69,7 +69,7 @@ class GrpcService:
             stream.finish(refusal(error))
 
     def _call(self, stream: Stream, headers: dict[str, str]) -> Call:
-        arrival = Arrival(stream.arrived, timeout_of(headers.get("grpc-timeout")), headers.get("traceparent"))
+        arrival = Arrival(stream.arrived, timeout_of(headers.get(TIMEOUT)), headers.get("traceparent"), headers=headers)
         coding = message_coding(headers.get("grpc-encoding", "identity"))
         compression = None
         if coding is not None:

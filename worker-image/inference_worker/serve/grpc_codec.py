@@ -9,8 +9,19 @@ import numpy as np
 from inference_worker import datatypes
 from inference_worker.engines.engine import Tensor, Tensors, TensorSpec
 from inference_worker.serve import tensors
-from inference_worker.serve.ask import REGION, Ask, Extras, Read, Signature, Span, bad, output_extras, scheduling, span_of
-from inference_worker.serve.codec import in_shared_memory
+from inference_worker.serve.ask import (
+    REGION,
+    Ask,
+    Extras,
+    Read,
+    Signature,
+    Span,
+    bad,
+    in_shared_memory,
+    output_extras,
+    scheduling,
+    span_of,
+)
 from inference_worker.serve.messages import ModelInferResponse
 
 # Which field of the typed contents holds a datatype, and what its members are.

@@ -127,7 +127,7 @@ class HttpInference:
                 request.reply(_response(body, head))
 
         headers = request.headers
-        arrival = Arrival(request.arrived, timeout_of_headers(headers), headers.get("traceparent"))
+        arrival = Arrival(request.arrived, timeout_of_headers(headers), headers.get("traceparent"), headers=headers)
         cancel = self._inference.ask(model, ask, arrival, done)
         if cancel is not None:
 

@@ -2,8 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
-from http import HTTPStatus
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -14,6 +13,7 @@ from inference_worker.engines.engine import Tensors
 from inference_worker.errors import RequestError, unforeseen
 from inference_worker.model import Model
 from inference_worker.serve.ask import Ask, shortest
+from inference_worker.serve.timeouts import explained, not_whole
 from inference_worker.tracing import Span, Tracer
 
 log = logging.getLogger(__name__)
@@ -30,13 +30,15 @@ Done = Callable[[Tensors | RequestError, Timing], None]
 class Arrival(msgspec.Struct):
     """When a request came (time.monotonic), what time its caller allows it, and the trace it belongs to.
 
-    `whole` is when all of it was there: a caller's time counts from the first byte, and ours from the last.
+    `whole` is when all of it was there: a caller's time counts from the first byte, and ours from the last. `headers` are its
+    call's, for the words of a refusal.
     """
 
     instant: float
     timeout_seconds: float | None = None
     traceparent: str | None = None
     whole: float = 0.0
+    headers: Mapping[str, str] = {}
 
 
 class Inference:
@@ -53,12 +55,12 @@ class Inference:
         timeout = shortest(arrival.timeout_seconds, ask.timeout_seconds)
         deadline = NEVER if timeout is None else arrival.instant + timeout
         if deadline <= time.monotonic():
-            raise RequestError(HTTPStatus.GATEWAY_TIMEOUT, "the deadline passed before the request was whole")
+            raise not_whole(ask.timeout_seconds, arrival.timeout_seconds, arrival.headers)
         span = self._tracer.request(arrival.traceparent, model.name, model.version)
 
         def finish(answer: Answer, timing: Timing) -> None:
             if isinstance(answer, Exception):
-                error = answer if isinstance(answer, RequestError) else _internal(answer)
+                error = _explained(answer, ask, arrival) if isinstance(answer, RequestError) else _internal(answer)
                 if span is not None:
                     span.end(timing, error)
                 done(error, timing)
@@ -90,6 +92,10 @@ class Inference:
             if span is not None:
                 span.end(None, error)
             raise
+
+
+def _explained(error: RequestError, ask: Ask, arrival: Arrival) -> RequestError:
+    return explained(error, ask.timeout_seconds, arrival.timeout_seconds, arrival.headers)
 
 
 def _internal(error: Exception) -> RequestError:

@@ -36,8 +36,11 @@ ModelInferResponse.InferOutputTensor: name 1 string, datatype 2 string, shape 3 
 ModelInferResponse: model_name 1 string, model_version 2 string, id 3 string, parameters 4 ->InferParameter,
   outputs 5 *.InferOutputTensor, raw_output_contents 6 *bytes
 ModelStreamInferResponse: error_message 1 string, infer_response 2 ModelInferResponse
-ModelInput: name 1 string, data_type 2 %DataType, dims 4 *int64, optional 8 bool
-ModelOutput: name 1 string, data_type 2 %DataType, dims 3 *int64
+ModelTensorReshape: shape 1 *int64
+ModelInput: name 1 string, data_type 2 %DataType, format 3 %ModelInput.Format, dims 4 *int64, reshape 5 ModelTensorReshape,
+  is_shape_tensor 6 bool, allow_ragged_batch 7 bool, optional 8 bool, is_non_linear_format_io 9 bool
+ModelOutput: name 1 string, data_type 2 %DataType, dims 3 *int64, label_filename 4 string, reshape 5 ModelTensorReshape,
+  is_shape_tensor 6 bool, is_non_linear_format_io 7 bool
 ModelQueuePolicy: allow_timeout_override 3 bool, max_queue_size 4 uint32
 ModelDynamicBatching: max_queue_delay_microseconds 2 uint64, priority_levels 4 uint64, default_priority_level 5 uint64,
   default_queue_policy 6 ModelQueuePolicy
@@ -112,7 +115,10 @@ _TABLE = Table(
     PACKAGE,
     _MESSAGES,
     choices={"InferParameter": "parameter_choice", "ModelRepositoryParameter": "parameter_choice"},
-    enums={"DataType": tuple(f"TYPE_{name}" for name in _DATA_TYPES)},
+    enums={
+        "DataType": tuple(f"TYPE_{name}" for name in _DATA_TYPES),
+        "ModelInput.Format": ("FORMAT_NONE", "FORMAT_NHWC", "FORMAT_NCHW"),
+    },
     services={"GRPCInferenceService": _METHODS},
 )
 _TABLE.add()

@@ -23,10 +23,18 @@ def shape_of(spec: TensorSpec, datatype: object, shape: object) -> tuple[int, ..
     if not isinstance(shape, list) or not all(type(d) is int and 0 <= d < 2**31 for d in shape):
         raise bad(f"input {spec.name!r}: shape must be a list of sizes, not {shape!r}")
     if len(shape) != len(spec.shape) or any(w is not None and w != h for w, h in zip(spec.shape, shape, strict=True)):
-        raise bad(f"input {spec.name!r}: shape {shape} does not fit the model's {spec.wire_shape}")
+        if not _is_reshaped(spec, shape):
+            raise bad(f"input {spec.name!r}: shape {shape} does not fit the model's {spec.wire_shape}")
+        shape = shape[:-1]
     if math.prod(max(d, 1) for d in shape) > _LARGEST:
         raise bad(f"input {spec.name!r}: shape {shape} is beyond all bounds")
     return tuple(shape)
+
+
+def _is_reshaped(spec: TensorSpec, shape: list[int]) -> bool:
+    """Whether this is the shape that the configuration's dims give where a row is one value: [1], which the model takes as []."""
+    rows = spec.wire_shape[:1] if spec.batch_axis == 0 else []
+    return len(rows) == len(spec.shape) and len(shape) == len(rows) + 1 and shape[-1] == 1 and rows in ([], [-1], shape[:1])
 
 
 def from_raw(raw: bytes | memoryview, shape: tuple[int, ...], spec: TensorSpec) -> Tensor:

@@ -74,6 +74,25 @@ def test_without_the_header_the_whole_body_is_json() -> None:
     refusal(body)
 
 
+@pytest.mark.parametrize("raw", [ROW, b"12345678", np.full(2, np.nan, np.float32).tobytes()], ids=["numbers", "text", "no text"])
+def test_without_the_header_a_binary_body_is_told_which_header_it_lacks(raw: bytes) -> None:
+    """The refusal spoke of surrogates in a str, and not of the header."""
+    body, _ = binary(an_input(), raw)
+
+    assert "the header Inference-Header-Content-Length must give" in refusal(body)
+    assert "Inference-Header" not in refusal(b"{")
+
+
+def test_an_input_with_data_and_binary_bytes_is_refused() -> None:
+    """The bytes were taken and the data left out, without a word, though nobody knows which was meant."""
+    for data, taken in (([1, 2], False), ([[0]], False), (None, True), ([], True)):
+        head = a_body(an_input(data=data, parameters={"binary_data_size": 8}))
+        if taken:
+            assert decode(head + ROW, header=str(len(head))).feeds["x"].tobytes() == ROW
+        else:
+            assert "'x' has data besides binary_data_size" in refusal(head + ROW, header=str(len(head)))
+
+
 @pytest.mark.parametrize("size", [0, 1, 7, 9, 2**31, 2**63, 2**70, -1, -8, 8.0, "8", True, [8], {}])
 def test_a_size_that_lies_is_refused(size: Any) -> None:
     body, header = binary(an_input(), ROW, size=size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -138,3 +139,15 @@ def test_texts_in_the_answer_are_measured_each_time() -> None:
         body, size = codec.encode(ask, form, {"y": np.array([value], object)}, model="net", version="1")
         (output,) = json.loads(body[:size])["outputs"]
         assert body[size:] == texts(value.encode()) and output["parameters"]["binary_data_size"] == len(value) + 4
+
+
+def test_a_shape_that_the_configuration_gives_is_remembered_as_the_model_takes_it() -> None:
+    """[rows, 1] stands for [rows] where a row is one value."""
+    signature = Signature((replace(spec("x", "FP32", None), batch_axis=0),), (spec("y", "FP32", None),))
+    x = {"name": "x", "datatype": "FP32", "shape": [2, 1], "parameters": {"binary_data_size": 8}}
+    head = a_body(x)
+    decoder = Decoder(signature)
+
+    for value in (1, 2):
+        ask, _ = decoder.decode(head + np.full(2, value, np.float32).tobytes(), str(len(head)))
+        assert (ask.feeds["x"].shape, ask.feeds["x"].tolist()) == ((2,), [value, value])

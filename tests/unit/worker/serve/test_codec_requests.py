@@ -239,6 +239,11 @@ def test_ids_are_kept(given_id: Any, kept: str) -> None:
     assert decode(a_body(an_input(), id=given_id)).id == kept
 
 
+@pytest.mark.parametrize("given_id", [{"a": 1}, ["a"], [], True, False])
+def test_an_id_that_is_no_text_is_refused_and_not_answered_in_pythons_spelling(given_id: Any) -> None:
+    assert "id must be a string" in refusal(a_body(an_input(), id=given_id))
+
+
 def test_an_id_of_null_is_no_id() -> None:
     assert decode(a_body(an_input(), id=None)).id == ""
 

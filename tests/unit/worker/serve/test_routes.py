@@ -149,6 +149,40 @@ async def test_the_configuration_says_whether_requests_are_batched_and_why_not()
     assert "'total'" in alone["parameters"]["not_batched_because"]["string_value"]
 
 
+async def test_the_configuration_has_every_field_that_tritons_has_of_a_tensor() -> None:
+    """A client of Triton's reads `optional` of each input, and raised KeyError: fields at their default were left out."""
+    config = json.loads((await ask(routes_of(await a_worker_state(models.label(), batch_size=8)), "/v2/models/net/config")).body)
+
+    common = {"is_shape_tensor": False, "is_non_linear_format_io": False}
+    x = {
+        "name": "x",
+        "data_type": "TYPE_FP32",
+        "dims": [4],
+        "format": "FORMAT_NONE",
+        "allow_ragged_batch": False,
+        "optional": False,
+    }
+    assert config["input"] == [{**x, **common}]
+    label = {"name": "class", "data_type": "TYPE_INT64", "dims": [1], "reshape": {"shape": []}, "label_filename": ""}
+    assert config["output"] == [{**label, **common}]
+    assert config["parameters"] == {}
+
+
+async def test_a_shape_built_from_the_configuration_is_taken() -> None:
+    """For an input [N] the dims are [1], of which clients build [rows, 1]: that was a 400, and no `reshape` said why."""
+    routes = routes_of(await a_worker_state(models.identity(shape=["N"]), batch_size=8))
+    config = json.loads((await ask(routes, "/v2/models/net/config")).body)
+    body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [2, *config["input"][0]["dims"]], "data": [[1], [2]]}]}
+
+    assert config["max_batch_size"] == 8
+    assert [(each["dims"], each["reshape"]) for each in (*config["input"], *config["output"])] == [([1], {"shape": []})] * 2
+    (answer,) = json.loads((await infer(routes, json.dumps(body).encode())).body)["outputs"]
+    assert answer["data"] == [1, 2]
+    for shape in ([2, 1, 1], [1, 2], [2, 2], [[1]], []):
+        body["inputs"][0]["shape"] = shape
+        assert (await infer(routes, json.dumps(body).encode())).status == 400
+
+
 async def test_metadata_and_telemetry_say_why_requests_are_not_batched() -> None:
     state = await a_worker_state(models.grand_total(), batch_size=8)
 

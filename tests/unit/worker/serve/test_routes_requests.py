@@ -167,6 +167,31 @@ async def test_a_drain_does_not_wait_for_callers_that_left() -> None:
 
 
 @pytest.mark.parametrize(
+    ("headers", "parameters", "words"),
+    [
+        ({}, {"timeout": 30}, "0.03 ms (parameter timeout, in microseconds)"),
+        ({"inference-timeout-ms": "0"}, {}, "0 ms (header inference-timeout-ms, in milliseconds)"),
+        (
+            {"inference-timeout-ms": "9", "x-envoy-expected-rq-timeout-ms": "1e-5"},
+            {"timeout": 60_000_000},
+            "1e-05 ms (header x-envoy-expected-rq-timeout-ms, in milliseconds)",
+        ),
+    ],
+    ids=["triton's", "ours", "envoy's"],
+)
+async def test_a_deadline_that_has_passed_is_named_with_its_unit(
+    headers: dict[str, str], parameters: dict[str, int], words: str
+) -> None:
+    """A client sent 30 and meant seconds; nothing in the refusal said that it had asked for microseconds."""
+    routes = routes_of(await a_worker_state(models.identity()))
+
+    late = await infer(routes, infer_json([[3, 4]], parameters=parameters), **headers)
+
+    assert late.status is HTTPStatus.GATEWAY_TIMEOUT
+    assert json.loads(late.body)["error"] == f"the deadline of {words} passed before the request was whole"
+
+
+@pytest.mark.parametrize(
     ("headers", "parameters"),
     [
         ({"inference-timeout-ms": "20"}, {}),
@@ -184,6 +209,7 @@ async def test_a_deadline_is_kept_while_another_holds_the_model(headers: dict[st
     late = await infer(routes, infer_json([[3, 4]], parameters=parameters), **headers)
 
     assert late.status is HTTPStatus.GATEWAY_TIMEOUT and not first.answered
+    assert "; the request allows 20 ms (" in json.loads(late.body)["error"]
     engine.let()
     assert (await first.reply()).status == 200
     assert engine.firsts == [[1]]
