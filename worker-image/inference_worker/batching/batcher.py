@@ -61,7 +61,7 @@ class Batcher:
         self._inline = warm if inline else None
         self._max_rows = max_rows if layout.joins else _ANY
         self._forecast = Forecast(profile, max_rows=self._max_rows, runners=threads, warm=warm)
-        self._feedback = Feedback(self._forecast, self.breaker, self.ceilings, self.counts, on_hopeless)
+        self._feedback = Feedback(self._forecast, self.breaker, self.ceilings, self.counts, on_hopeless, warm)
         self._execution = Execution(engine, layout, pad=pad)
         self._dispatcher = Dispatcher(self._execution, self._feedback, threads=threads, clock=clock)
         self._queue, self._in_flight = self._dispatcher.queue, self._dispatcher.in_flight

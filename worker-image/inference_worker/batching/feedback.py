@@ -11,6 +11,8 @@ from inference_worker.batching.rows import Bucket
 from inference_worker.batching.ticket import Counts
 from inference_worker.errors import WorkerError
 
+# Shapes whose answers are remembered; callers choose them, so there must be an end.
+_SHAPES_KEPT = 1024
 _HOPELESS_RUNS = 5
 """Runs of a single row that find no memory, one after another, before the worker gives up."""
 
@@ -25,12 +27,15 @@ class Feedback:
         ceilings: MemoryCeilings,
         counts: Counts,
         on_hopeless: Callable[[WorkerError], None],
+        warm: Bucket | None = None,
     ) -> None:
+        """`warm` is the shape (a bucket without the outputs wanted) that was run at warm-up."""
         self.forecast = forecast
         self.breaker = breaker
         self.ceilings = ceilings
         self.counts = counts
         self._on_hopeless = on_hopeless
+        self._answered: dict[Bucket, None] = {} if warm is None else {warm: None}
 
     def observe(self, report: Report, bucket: Bucket, epoch: int, now: float) -> None:
         """Take into account what came of a batch that was begun in `epoch` of the breaker."""
@@ -45,10 +50,22 @@ class Feedback:
             # One that went well clears the model: what failed beside it has its own input to blame.
             self.ceilings.succeeded()
             self.breaker.succeeded(epoch)
-        elif (fault := report.fault) is not None:
+            self._remember(bucket[1:])
+        elif (fault := report.fault) is not None and self._blames_the_model(fault, bucket[1:]):
             self.counts.breaker_opened += self.breaker.failed(epoch, now)
             if isinstance(fault, MemoryError) and self.ceilings.hopeless >= _HOPELESS_RUNS:
                 text = f"{self.ceilings.hopeless} runs of a single row found no memory: {fault}; raise the memory limit"
                 self._on_hopeless(WorkerError(WorkerReason.OUT_OF_MEMORY, text))
         else:
             self.breaker.undecided(epoch)
+
+    def _remember(self, shape: Bucket) -> None:
+        if shape in self._answered:
+            return
+        if len(self._answered) >= _SHAPES_KEPT:
+            del self._answered[next(iter(self._answered))]
+        self._answered[shape] = None
+
+    def _blames_the_model(self, fault: Exception, shape: Bucket) -> bool:
+        """Whether a fault tells of the model: one of a shape that was never answered may be its caller's, who chose it."""
+        return isinstance(fault, MemoryError) or not self._answered or shape in self._answered

@@ -17,7 +17,7 @@ from typing import cast
 import httptools
 
 from inference_worker.serve.connections import STALL_SECONDS, Connections
-from inference_worker.serve.http_heads import without_offer
+from inference_worker.serve.http_heads import Head, without_offer
 from inference_worker.serve.http_messages import (
     BODY_LIMIT_BYTES,
     BODY_TOO_LARGE,
@@ -63,7 +63,7 @@ class HttpProtocol(asyncio.Protocol):
         self._mid_message = False
         self._begun = self.used = 0.0
         self._taken = 0
-        self._latest: Request | None = None
+        self._latest: Head | None = None
         self._reset()
 
     def _reset(self) -> None:
@@ -230,7 +230,8 @@ class HttpProtocol(asyncio.Protocol):
             self._begun,
             connection=self,
         )
-        self._latest = request
+        # As it came: whoever answers may put another body and other headers in their place.
+        self._latest = Head(request.method, request.path, self._headers, keep_alive, request.version, len(body))
         self._take(request)
 
     def _take(self, request: Request) -> None:

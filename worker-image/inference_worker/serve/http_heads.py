@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from inference_worker.serve.http_messages import Request
-
 _HEADS = 512
 _HEAD_BYTES = 4096
 
@@ -35,13 +33,11 @@ class KnownHeads(dict[bytes, Head]):
 
     __slots__ = ()
 
-    def remember(self, data: bytes, request: Request) -> None:
-        """Keep what the head of a request meant that came as `data`, where that is all of it and nothing else."""
+    def remember(self, data: bytes, head: Head) -> None:
+        """Keep what the head of a request means that came as `data`, where that is all of it and nothing else."""
         end = data.find(b"\r\n\r\n") + 4
-        plain = request.headers.keys().isdisjoint(("transfer-encoding", "expect", "upgrade"))
-        if plain and end + len(request.body) == len(data) and end <= _HEAD_BYTES and data[:1].isalpha():
+        plain = head.headers.keys().isdisjoint(("transfer-encoding", "expect", "upgrade"))
+        if plain and end + head.length == len(data) and end <= _HEAD_BYTES and data[:1].isalpha():
             if len(self) >= _HEADS:
                 self.clear()
-            self[data[:end]] = Head(
-                request.method, request.path, request.headers, request.keep_alive, request.version, len(request.body)
-            )
+            self[data[:end]] = head

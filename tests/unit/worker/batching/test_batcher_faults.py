@@ -6,6 +6,7 @@ import asyncio
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from inference_protocol.reasons import WorkerReason
@@ -314,3 +315,20 @@ def test_every_fault_has_its_status(fault: Exception, status: int) -> None:
 
 def test_a_fault_that_nobody_thought_of_is_told_without_its_inner_words() -> None:
     assert "secret" not in told(KeyError("secret")).message
+
+
+async def test_shapes_that_a_model_never_answered_open_no_breaker_for_others() -> None:
+    """A caller chooses its shapes: five that don't fit each other must not end what fits."""
+
+    def picky(x: ndarray) -> Exception | None:
+        return RuntimeError("Attempting to broadcast an axis by a dimension other than 1") if x.shape[1] == 3 else None
+
+    batcher = a_batcher(Scripted(faults=picky))
+    assert not isinstance(await ask(batcher, 1.0), Exception)
+    for _ in range(7):
+        caller = Caller()
+        batcher.submit({"x": np.ones((1, 3), np.float32)}, (), caller)
+        assert (await caller.answer()).status is HTTPStatus.INTERNAL_SERVER_ERROR
+
+    assert batcher.breaker.state is BreakerState.CLOSED
+    assert not isinstance(await ask(batcher, 1.0), Exception)

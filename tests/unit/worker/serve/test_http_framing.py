@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inference_worker.serve.http_messages import BODY_LIMIT_BYTES
+from inference_worker.serve.http_messages import BODY_LIMIT_BYTES, Request, Response
 from tests.process.wire import Reply, request
 from tests.unit.worker.conftest import STEADY
 from tests.unit.worker.served import Served
@@ -244,6 +246,22 @@ async def test_an_offer_to_upgrade_is_answered_in_http_1_1(head: str) -> None:
     (reply,) = await Served().answers(f"GET /a HTTP/1.1\r\nHost: x\r\n{head}\r\n".encode())
 
     assert reply.body == b"GET /a "
+
+
+async def test_what_a_handler_makes_of_a_request_is_not_what_its_head_means_to_the_next() -> None:
+    """A body as long as what it inflates to: its head was kept as one without a coding, for all callers."""
+    seen: list[tuple[bytes, str | None]] = []
+
+    def handle(asked: Request) -> None:
+        seen.append((asked.body, asked.headers.get("content-encoding")))
+        asked.body, asked.headers = b"inflated", {name: v for name, v in asked.headers.items() if name != "content-encoding"}
+        asked.reply(Response(HTTPStatus.OK, b""))
+
+    served = Served(handle)
+    for _ in range(2):
+        await served.answers(request("POST", "/a", b"deflated", {"Content-Encoding": "gzip"}))
+
+    assert seen == [(b"deflated", "gzip")] * 2
 
 
 OFFERS = [
