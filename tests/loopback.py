@@ -1,16 +1,22 @@
 """Ports and addresses of loopback that belong to this process alone, also where several run tests side by side."""
 
+import fcntl
 import itertools
 import os
 import random
 import socket
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 # Which of pytest-xdist's processes this is.
 _PROCESS = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 # The kernel takes ports of outgoing connections from above: between a look at a port and its use, one of these may take it.
 _LOWEST_PORT, _PORTS = 12_000, 2_000
 _NETS = 84
+# One byte of this file is one port: the kernel gives a lock to one process, and frees it with that process. Without it, two runs that
+# find the same port free both use it.
+_CLAIMS = (Path(tempfile.gettempdir()) / f"inference-operator-ports-{os.getuid()}").open("ab")
 # Another run of the tests on this machine begins elsewhere.
 _START = random.randrange(_PORTS)
 _NET = f"127.{_NETS + _PROCESS}.{1 + _START % 250}"
@@ -30,8 +36,17 @@ def _search() -> Iterator[int]:
     first = _LOWEST_PORT + _PROCESS * _PORTS
     for number in itertools.count(_START):
         port = first + number % _PORTS
-        if _is_free(port):
+        if _is_claimed(port) and _is_free(port):
             yield port
+
+
+def _is_claimed(port: int) -> bool:
+    """Claim a port until this process ends; whether no other process has it."""
+    try:
+        fcntl.lockf(_CLAIMS, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    return True
 
 
 def _is_free(port: int) -> bool:
