@@ -174,12 +174,14 @@ def replaced(where: Target, found: Release) -> Iterator[None]:
     of_release = (found.name, "-n", found.namespace)
     try:
         # The values that the release was given stay; those of the chart are this checkout's.
-        where.helm("upgrade", *of_release, "--reset-then-reuse-values", "--set", "replicaCount=0", "--timeout", "60s", str(CHART))
+        # Whoever has scaled the operator by kubectl owns the number since; for now, and then for good, it is the chart's.
+        values = ("--reset-then-reuse-values", "--set", "replicaCount=0", "--force-conflicts")
+        where.helm("upgrade", *of_release, *values, "--timeout", "60s", str(CHART))
         # It gives its Lease back, so that ours need not wait for it to expire.
         where.kubectl("wait", "pod", "-n", found.namespace, "-l", found.selector, "--for=delete", "--timeout=60s")
         yield
     finally:
-        where.helm("rollback", found.name, str(found.revision), "-n", found.namespace)
+        where.helm("rollback", found.name, str(found.revision), "-n", found.namespace, "--force-conflicts")
         say(f"release {found.namespace}/{found.name} is as it was, with {found.replicas} replicas")
 
 

@@ -92,6 +92,18 @@ def test_firm_work_that_was_counted_is_judged_before_it_touches_a_device_again(l
     assert (world.status("firm")["phase"], world.created("firm")) == (phase, workers)
 
 
+def test_what_a_firm_deadline_stops_tells_how_its_attempt_ended_and_what_it_took() -> None:
+    world = World(scripts={"firm": Script(work=60.0)})
+    world.node("cpu-1")
+    world.model()
+    world.job("firm", accelerator="cpu", deadline_at=30, deadlinePolicy="Firm")
+    world.run(until=60)
+
+    status = world.status("firm")
+    assert (status["reason"], status["lastAttempt"]["outcome"]) == ("DeadlineExceeded", "Disrupted")
+    assert status["lastAttempt"]["reason"] == "DeadlineExceeded" and status["energy"]["joules"] > 0
+
+
 def an_auto_job(*, deadline_at: float) -> World:
     world = World()
     world.node("cpu-1")

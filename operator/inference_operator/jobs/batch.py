@@ -9,11 +9,10 @@ from inference_operator.api.instants import shift
 from inference_operator.api.job import DeadlinePolicy
 from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, InferenceJobStatus, Phase, Placement
 from inference_operator.api.schema import rfc3339
-from inference_operator.jobs.batch_status import batch_status
+from inference_operator.jobs.batch_status import batch_status, with_stopped_attempt
 from inference_operator.jobs.outcome import ACCEPTED, UNFINISHED, Outcome, failed, soonest, stalled, stop_all, waiting
 from inference_operator.jobs.state import BatchState
 from inference_operator.jobs.status import deadline_look, deadline_status, queue_status, waiting_deadline, waiting_words
-from inference_operator.metering.energy import energy_status
 from inference_operator.scheduling.estimate import find_profile, measured
 from inference_operator.scheduling.types import Decision, PendingReason, Preemption
 from inference_operator.settings import Settings
@@ -89,6 +88,10 @@ def _lost(observed: Observed, batch: BatchState, ending: Ending, settings: Setti
 def _too_late(observed: Observed, batch: BatchState, deadline: datetime, settings: Settings, now: datetime) -> Outcome:
     status = replace(batch_status(observed, batch, settings, now, stops=True), completion_time=now.replace(microsecond=0))
     text = f"stopped at the deadline {rfc3339(deadline)}, as deadlinePolicy Firm says"
+    newest = batch.attempts.newest
+    if newest is not None and batch.attempts.ending is None:
+        # Nobody looks at an ended job again: what the attempt came to is told now.
+        status = with_stopped_attempt(observed, newest, status, Reason.DEADLINE_EXCEEDED, text, settings, now)
     if status.progress is not None:
         text += f"; {status.progress.completed} of {status.progress.total} items are answered and kept"
     actions = _stop(observed, batch.attempts, "the deadline has passed")
@@ -153,18 +156,9 @@ def _preempted(
     Counted before it is done, it is counted once, whoever is killed in between.
     """
     status = batch_status(observed, batch, settings, now)
-    ended = AttemptStatus(
-        number=attempt.number,
-        pod=attempt.pod.key.name,
-        outcome=AttemptOutcome.DISRUPTED,
-        reason=Reason.PREEMPTED.value,
-        message=preemption.message[:4096],
-        end_time=now.replace(microsecond=0),
-    )
     deadline = deadline_status(batch.resolved.spec.deadline, estimated=None, completed=None, before=None, now=now)
-    meters = observed.meters.get(attempt.pod.uid, {})
-    spent = energy_status(attempt, meters, status.energy, status.progress, settings, now)
-    status = replace(status, last_attempt=ended, preemptions=status.preemptions + 1, deadline=deadline, energy=spent)
+    status = replace(status, preemptions=status.preemptions + 1, deadline=deadline)
+    status = with_stopped_attempt(observed, attempt, status, Reason.PREEMPTED, preemption.message, settings, now)
     conditions = (*waiting(ConditionType.PLACED, Reason.PREEMPTED, preemption.message), UNFINISHED)
     return Outcome((), conditions, status, Phase.WAITING)
 

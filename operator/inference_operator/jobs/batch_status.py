@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import datetime
 
+from inference_operator.api.conditions import Reason
 from inference_operator.api.job_status import (
     AttemptOutcome,
     AttemptStatus,
@@ -17,6 +18,7 @@ from inference_operator.jobs.status import deadline_status, latency_status, mode
 from inference_operator.metering.energy import energy_status, untold
 from inference_operator.settings import Settings
 from inference_operator.state.observed import Observed
+from inference_operator.state.runner import Attempt
 from inference_operator.workers.attempts import Attempts, expected_end
 
 # Progress of a short run is told by its end; that of a long one in tenths.
@@ -67,6 +69,28 @@ def batch_status(
             under_way=newest is not None and state.ending is None and not stops,
         ),
     )
+
+
+def with_stopped_attempt(
+    observed: Observed,
+    attempt: Attempt,
+    status: InferenceJobStatus,
+    reason: Reason,
+    message: str,
+    settings: Settings,
+    now: datetime,
+) -> InferenceJobStatus:
+    """The status with the end of an attempt that we stop, and with what it took until now."""
+    ended = AttemptStatus(
+        number=attempt.number,
+        pod=attempt.pod.key.name,
+        outcome=AttemptOutcome.DISRUPTED,
+        reason=reason.value,
+        message=message[:4096],
+        end_time=now.replace(microsecond=0),
+    )
+    meters = observed.meters.get(attempt.pod.uid, {})
+    return replace(status, last_attempt=ended, energy=energy_status(attempt, meters, status.energy, status.progress, settings, now))
 
 
 def _attempt(observed: Observed, state: Attempts) -> AttemptStatus | None:

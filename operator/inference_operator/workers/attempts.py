@@ -73,7 +73,9 @@ def attempts(observed: Observed, revision: str, now: datetime, *, start_timeout_
     if remembered is not None and remembered.number == number and remembered.outcome is not AttemptOutcome.RUNNING:
         reason = _reason_of(remembered.reason)
         ending = Ending(remembered.outcome, reason, remembered.message or "")
-        return Attempts(number, status.failed_attempts, newest, ending, remembered.end_time, outdated)
+        # The pod of the attempt before may outlive that of the newest: what it has to tell is told, and old.
+        told = newest if newest is not None and newest.number == number else None
+        return Attempts(number, status.failed_attempts, told, ending, remembered.end_time, outdated)
     if newest is None or newest.number < number:
         gone = Ending(AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, "the worker pod is gone: deleted, or its node was lost")
         return Attempts(number, status.failed_attempts, None, gone, now)

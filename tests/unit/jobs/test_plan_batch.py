@@ -249,6 +249,17 @@ def test_a_deadline_that_items_make_infeasible_says_that_they_may_be_wrong(total
     assert min(1, messages(status).count("correct input.items, if the input holds fewer than 100")) == doubts
 
 
+def test_the_pod_of_an_older_attempt_takes_back_nothing_that_a_newer_one_has_done() -> None:
+    """A suspended batch said 0 of 400: its first worker's end was still there, and the newest one's was not."""
+    newest = AttemptStatus(number=2, pod="job-2", outcome=AttemptOutcome.DISRUPTED, reason="Terminated", end_time=NOW)
+    before = replace(LOOKED, attempts=2, last_attempt=newest, progress=ProgressStatus(total=400, completed=76))
+    job = a_job(items=400, suspend=True, status=before)
+    seen = observed(job, a_pod(job, 1, phase=FAILED, report=a_report("Failed", completed=0, total=400), ended_ago=60))
+    status = status_of(decide(seen))
+
+    assert status.progress == ProgressStatus(total=400, completed=76) and status.placement is None
+
+
 def test_a_job_refused_for_its_passed_deadline_has_missed_it() -> None:
     status = status_of(decide(observed(a_job(deadline_in=-1, firm=True))))
 
