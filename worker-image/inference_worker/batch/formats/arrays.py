@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import math
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ _ZIP_MAGIC = b"PK"
 # What a file may grow to, or so many times itself: deflate makes a thousand of one at most, data hardly ever ten.
 _INFLATED_LIMIT_BYTES = 1 << 30
 _INFLATED_TIMES = 20
+# An array without bytes has any sizes for free: so many items of no rows come from a job, more from nobody.
+_LARGEST_WITHOUT_BYTES = 1 << 24
 
 
 def read_npy(path: Path) -> Tensor:
@@ -54,6 +57,14 @@ def _pickles_named() -> Iterator[None]:
 def _loaded(found: object) -> Tensor:
     if not isinstance(found, np.ndarray):
         raise ValueError("it holds what is no array; write it with numpy.savez")
+    if not found.dtype.itemsize:
+        # numpy makes none by itself. A header alone would stand for any number of items, each an object of Python's.
+        raise ValueError(
+            f"it holds elements of no bytes ({found.dtype.str}); save them in a type that has a size, as <U1 or float32"
+        )
+    elements = math.prod(size for size in found.shape if size)
+    if not found.size and elements > _LARGEST_WITHOUT_BYTES:
+        raise ValueError(f"it has shape {list(found.shape)} and no data, so its sizes come from no items; write it again")
     return found
 
 
