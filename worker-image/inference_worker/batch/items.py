@@ -1,5 +1,6 @@
 """Items of a batch task: rows for a model's inputs, wherever they come from. `formats/` reads them, `matching.py` fits them."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -52,6 +53,11 @@ class ArrayItems:
     def __len__(self) -> int:
         return int(self._length)
 
+    @property
+    def nbytes(self) -> int:
+        """The memory of all rows, and of what they are views of."""
+        return sum(map(_memory_of, self._arrays.values()))
+
     def rows(self, start: int, end: int) -> dict[str, Tensor]:
         """See Items. Slices are made contiguous and in memory here, since a memory map reads only now."""
         return {name: _rows(array, self._axes[name], start, end) for name, array in self._arrays.items()}
@@ -60,6 +66,15 @@ class ArrayItems:
 def count(column: Column, axis: int) -> int:
     """The items of a column, which an array counts on `axis`."""
     return len(column) if isinstance(column, Ragged) else column.shape[axis]
+
+
+def _memory_of(column: Column) -> int:
+    if isinstance(column, Ragged):
+        return _memory_of(column.values) + _memory_of(column.shapes)
+    # numpy keeps a view's owner alive, however little the view shows of it.
+    owner = column.base if isinstance(column.base, np.ndarray) else column
+    texts = sum(map(sys.getsizeof, column.flat)) if column.dtype.kind == "O" else 0
+    return max(column.nbytes, owner.nbytes) + texts
 
 
 def _rows(array: Column, axis: int | None, start: int, end: int) -> Tensor:

@@ -3,6 +3,7 @@
 Codecs find out what is asked for (`Extras` in `ask`); here it is done, in a thread where it is much.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -24,6 +25,9 @@ _INLINE_BYTES = 256 << 10
 _INLINE_VALUES = 16 << 10
 _CLASSES = 16 << 10
 """Classes that one output may be answered with, over all its rows: each becomes a text."""
+
+_RANKED = 4 << 20
+"""Values of a row that are ranked. Ranking takes tens of bytes for each of them, and no classifier has so many classes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +100,12 @@ def best_classes(array: Tensor, count: int, name: str, axis: int | None) -> Tens
     """
     if array.dtype.kind in "OSUb":
         raise bad(f"output {name!r} is {datatypes.name_of(array)}, which has no classes; ask for it as a tensor")
-    rows = array.reshape(1, -1) if axis is None else np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
+    rows = _as_rows(array, axis)
     count = min(count, rows.shape[1])
-    if count * rows.shape[0] > _CLASSES:
+    if rows.shape[1] > _RANKED:
+        raise bad(f"output {name!r}: a row of {rows.shape[1]} values has more than {_RANKED} classes; ask for it as a tensor")
+    # A row without values costs a turn too.
+    if max(count, 1) * rows.shape[0] > _CLASSES:
         text = f"output {name!r}: {count} classes for each of {rows.shape[0]} rows are more than {_CLASSES}; ask for fewer"
         raise bad(text)
     real = datatypes.is_real(array)
@@ -109,6 +116,14 @@ def best_classes(array: Tensor, count: int, name: str, axis: int | None) -> Tens
         values = zip(row[places].tolist(), places.tolist(), strict=True)
         texts[number] = [f"{value:f}:{place}" if real else f"{value}:{place}" for value, place in values]
     return texts[0] if axis is None else texts
+
+
+def _as_rows(array: Tensor, axis: int | None) -> Tensor:
+    if axis is None:
+        return array.reshape(1, -1)
+    ordered = np.moveaxis(array, axis, 0)
+    # numpy can't find out the length of a row where there is none.
+    return ordered.reshape(len(ordered), math.prod(ordered.shape[1:]))
 
 
 def _largest(row: Tensor, count: int) -> Tensor:

@@ -14,6 +14,8 @@ from inference_worker.serve.ask import bad
 
 # More elements than any body may hold; numpy overflows on products far above it, even of shapes with a zero.
 _LARGEST = 1 << 40
+# A tensor without elements has no bytes that bound its other sizes, and a model that sums over the zero answers with all of them.
+_LARGEST_BESIDE_ZERO = 1 << 20
 
 
 def shape_of(spec: TensorSpec, datatype: object, shape: object) -> tuple[int, ...]:
@@ -28,6 +30,8 @@ def shape_of(spec: TensorSpec, datatype: object, shape: object) -> tuple[int, ..
         shape = shape[:-1]
     if math.prod(max(d, 1) for d in shape) > _LARGEST:
         raise bad(f"input {spec.name!r}: shape {shape} is beyond all bounds")
+    if 0 in shape:
+        _require_small(spec, shape)
     return tuple(shape)
 
 
@@ -74,6 +78,15 @@ def text_of(raw: bytes | memoryview, number: int, name: str) -> str:
         return str(raw, "utf-8")
     except UnicodeDecodeError as error:
         raise bad(f"input {name!r}: element {number} is no UTF-8, which is all that ONNX strings hold: {error}") from error
+
+
+def _require_small(spec: TensorSpec, shape: list[int]) -> None:
+    """Raise RequestError where a caller chose large sizes beside a zero; those that the model fixes are no choice of theirs."""
+    elements = math.prod(size for size in shape if size)
+    chosen = any(fixed is None and size > 1 for fixed, size in zip(spec.shape, shape, strict=True))
+    if chosen and elements > _LARGEST_BESIDE_ZERO:
+        text = f"shape {shape} has a zero, so its other sizes may make up {_LARGEST_BESIDE_ZERO} elements, not {elements}"
+        raise bad(f"input {spec.name!r}: {text}; send smaller sizes")
 
 
 def _texts(raw: memoryview, count: int, name: str) -> list[str]:

@@ -384,3 +384,38 @@ def test_no_bytes_make_the_reader_fail_in_another_way_than_by_refusing(
 
     with pytest.raises(WorkerError):
         open_items(tmp_path / name, "auto", (X,))
+
+
+def a_header(path: Path, descr: str, shape: tuple[int, ...]) -> Path:
+    """A file that ends with numpy's header, as one without data does; packed where the name says so."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": descr, "fortran_order": False, "shape": shape})
+    if path.suffix == ".npz":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("x.npy", header.getvalue())
+    else:
+        path.write_bytes(header.getvalue())
+    return path
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.npz"])
+@pytest.mark.parametrize("descr", ["<U0", "|S0", "|V0"])
+def test_elements_of_no_bytes_do_not_stand_for_any_number_of_items(tmp_path: Path, name: str, descr: str) -> None:
+    """Two hundred million of them, in a file of 128 bytes, became as many Python objects."""
+    path = a_header(tmp_path / name, descr, (3,))
+
+    assert "no bytes" in refusal(path, TensorSpec("x", "BYTES", datatypes.NUMPY["BYTES"], (None,)))
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.npz"])
+@pytest.mark.parametrize("shape", [(10**12, 0), (1, 0, 2**27), (2**13, 0, 2**13)], ids=str)
+def test_items_without_data_are_bounded_by_what_a_job_has(tmp_path: Path, name: str, shape: tuple[int, ...]) -> None:
+    path = a_header(tmp_path / name, "<f4", shape)
+
+    assert "no data" in refusal(path, spec("x", "FP32", *(None for _ in shape[1:])))
+
+
+def test_some_items_of_no_rows_are_items(tmp_path: Path) -> None:
+    path = a_header(tmp_path / "x.npy", "<f4", (10_000, 0, 768))
+
+    assert len(open_items(path, "auto", (spec("x", "FP32", None, 768),))) == 10_000

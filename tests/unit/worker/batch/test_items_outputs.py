@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from inference_protocol.messages import BatchTask
 from inference_worker.batch import encoding, inputs
 from inference_worker.batch.formats import chunks
 from inference_worker.batch.formats.opening import open_items
-from inference_worker.batch.items import Items
+from inference_worker.batch.items import ArrayItems, Items
 from inference_worker.batch.manifest import MANIFEST, SUMMARY, Header
 from inference_worker.batch.output import Output
 from inference_worker.engines.engine import TensorSpec
@@ -284,3 +285,57 @@ def test_any_range_of_any_answers_is_what_was_written(
     end = min(start + length, len(words))
 
     assert items.rows(start, end)["text"].tolist() == words[start:end]
+
+
+def crafted(directory: Path, column: np.ndarray, *, count: int, name: str = "x") -> Path:
+    """An output whose chunks, of one item each, are compressed as no worker's are."""
+    arrays: dict[str, Any] = {"x": np.zeros((1, 2), np.float32), name: column}
+    header = Header(job="team/before", uid="u", model_digest="sha256:aa", input="i", total=count)
+    with Output(directory, header, attempt=1, suffix=".npz") as output:
+        for start in range(count):
+            buffer = io.BytesIO()
+            np.savez_compressed(buffer, **arrays)
+            output.commit(start, start + 1, buffer.getvalue())
+        output.finish()
+    return directory
+
+
+def test_small_chunks_do_not_keep_large_rows_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "_KEPT_BYTES", 1 << 20)
+    directory = crafted(tmp_path / "out", np.zeros((1, 100_000), np.float32), count=4)
+
+    items = chunks.open_output(directory, (spec("x", "FP32", None),))
+
+    assert len(items._kept) == 2 and items.rows(0, 4)["x"].shape == (4, 100_000)
+
+
+def test_a_chunk_that_inflates_as_none_of_ours_does_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "_INFLATED_BYTES", 1 << 16)
+    directory = crafted(tmp_path / "out", np.zeros((1, 100_000), np.float32), count=1)
+
+    for path in (directory, directory / "chunk-0000000000.npz"):
+        assert "inflates" in refusal(path, spec("x", "FP32", None))
+
+
+def test_a_chunk_of_holes_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = written(tmp_path / "out", {"x": VALUES}, "npz", step=7)
+    monkeypatch.setattr(chunks, "_LARGEST_BYTES", 1 << 20)
+    with (directory / "chunk-0000000000.npz").open("r+b") as file:
+        file.truncate((1 << 20) + 1)
+
+    for path in (directory, directory / "chunk-0000000000.npz"):
+        assert "1048576" in refusal(path, X)
+
+
+def test_names_that_fill_the_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "_NAMES_BYTES", 1000)
+    directory = crafted(tmp_path / "out", np.array(["a" * 300]), count=4, name="item")
+
+    assert "leave the column out" in refusal(directory, X)
+
+
+def test_rows_count_with_their_texts_and_with_what_they_are_views_of() -> None:
+    texts = ArrayItems({"t": np.array(["a" * 5000], dtype=object)}, {"t": 0})
+    view = ArrayItems({"x": np.zeros((1000, 10))[:1]}, {"x": 0})
+
+    assert texts.nbytes > 5000 and view.nbytes == 80_000

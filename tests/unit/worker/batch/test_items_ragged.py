@@ -236,3 +236,10 @@ def test_an_input_that_all_items_share_is_of_one_shape(tmp_path: Path) -> None:
 def test_answers_of_different_numbers_of_dimensions_have_no_form() -> None:
     with pytest.raises(ValueError, match=r"\[1\] and \[1, 1\]"):
         joined([np.zeros((1, 1)), np.zeros((1, 1, 1)), np.zeros((1, 1))])
+
+
+def test_a_zero_is_no_cover_for_sizes_without_values(tmp_path: Path) -> None:
+    """A model that sums over the zero would answer one item of a few bytes with gigabytes."""
+    path = npz(tmp_path / "x.npz", x=np.zeros(3, np.float32), x__shapes=np.array([[0, 1 << 28], [1, 3]]))
+
+    assert "zero" in refusal(path, spec("x", "FP32", None, None))

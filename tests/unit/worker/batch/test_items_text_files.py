@@ -144,3 +144,24 @@ def test_line_ends_inside_of_a_text_end_no_line(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "line\u2028separator\u0085"}\r\n', newline="")
 
     assert read(tmp_path / "in.jsonl") == ["line\u2028separator\u0085"]
+
+
+@pytest.mark.parametrize("name", ["in.jsonl", "in.csv", "in.jsonl.gz", "in.csv.gz"])
+def test_a_line_without_end_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A file with holes, of three gigabytes that no disk holds, was read as one line."""
+    monkeypatch.setattr(texts, "_LINE_CHARACTERS", 1000)
+    whole = TABLE if "csv" in name else LINES
+    data = whole.encode() + b"\0" * 5000
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+
+    assert f"line {len(whole.splitlines()) + 1} has more than 1000" in refusal(tmp_path / name, TEXT)
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n", ""], ids=["LF", "CRLF", "none"])
+@pytest.mark.parametrize("name", ["in.jsonl", "in.csv"])
+def test_a_line_of_the_largest_size_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, ending: str) -> None:
+    line = "a" * 100 if "csv" in name else '"' + "a" * 98 + '"'
+    monkeypatch.setattr(texts, "_LINE_CHARACTERS", len(line + ending))
+    (tmp_path / name).write_bytes((("text\n" if "csv" in name else "") + line + ending).encode())
+
+    assert read(tmp_path / name) == [line.strip('"')]

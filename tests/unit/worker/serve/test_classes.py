@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_worker.errors import RequestError
+from inference_worker.serve import extras
 from inference_worker.serve.extras import best_classes
 from tests.process import models
 from tests.process.wire import infer_json
@@ -78,6 +79,26 @@ def test_what_has_no_order_is_refused(array: np.ndarray) -> None:
 def test_classes_without_end_are_refused() -> None:
     with pytest.raises(RequestError, match="ask for fewer"):
         best_classes(np.zeros((17, 1000)), 1000, "y", 0)
+
+
+def test_rows_without_values_are_no_way_around_the_bound_on_rows() -> None:
+    with pytest.raises(RequestError, match="ask for fewer"):
+        best_classes(np.zeros((1 << 30, 0)), 1, "y", 0)
+
+
+def test_a_row_that_takes_much_memory_to_rank_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "_RANKED", 8)
+
+    assert best_classes(np.zeros((3, 8)), 1, "y", 0).shape == (3, 1)
+    with pytest.raises(RequestError, match="as a tensor"):
+        best_classes(np.zeros((1, 9)), 1, "y", 0)
+
+
+@pytest.mark.parametrize(("shape", "axis", "told"), [((0, 3), 0, (0, 2)), ((4, 0, 2), 1, (0, 2)), ((0, 0), 0, (0, 0))])
+def test_an_answer_of_no_rows_has_no_classes_rather_than_a_traceback(
+    shape: tuple[int, ...], axis: int, told: tuple[int, ...]
+) -> None:
+    assert best_classes(np.zeros(shape), 2, "y", axis).shape == told
 
 
 @pytest.mark.parametrize("count", [-1, 1.5, "2", True, 2**70, None, [1]])

@@ -75,6 +75,21 @@ def test_a_scalar_is_a_tensor_without_sizes() -> None:
     assert decode(a_body(an_input(shape=[], data=[5])), spec("x", "FP32")).feeds["x"].shape == ()
 
 
+@pytest.mark.parametrize("shape", [[1, 0, 2**27], [2**21, 0, 1], [2**11, 0, 2**10], [0, 2**15, 2**15]], ids=str)
+@pytest.mark.parametrize("datatype", ["FP32", "BYTES"])
+def test_a_zero_is_no_cover_for_sizes_without_bytes(shape: list[int], datatype: str) -> None:
+    """A model that sums over the zero would answer 87 bytes with half a gigabyte."""
+    body = a_body(an_input(shape=shape, datatype=datatype, data=[]))
+
+    assert "send smaller sizes" in refusal(body, spec("x", datatype, None, None, None))
+
+
+def test_sizes_that_the_model_fixes_may_stand_beside_a_zero() -> None:
+    body = a_body(an_input(shape=[0, 3, 2048, 2048], data=[]))
+
+    assert decode(body, spec("x", "FP32", None, 3, 2048, 2048)).feeds["x"].shape == (0, 3, 2048, 2048)
+
+
 @pytest.mark.parametrize("datatype", ["FP32", "INT64", "BOOL", "BYTES"])
 def test_a_size_of_zero_is_an_empty_tensor(datatype: str) -> None:
     fed = decode(a_body(an_input(datatype=datatype, shape=[0, 4], data=[])), spec("x", datatype, None, 4)).feeds["x"]

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import math
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ _ZIP_MAGIC = b"PK"
 # What a file may grow to, or so many times itself: deflate makes a thousand of one at most, data hardly ever ten.
 _INFLATED_LIMIT_BYTES = 1 << 30
 _INFLATED_TIMES = 20
+# An array without bytes has any sizes for free: so many items of no rows come from a job, more from nobody.
+_LARGEST_WITHOUT_BYTES = 1 << 24
 
 
 def read_npy(path: Path) -> Tensor:
@@ -26,13 +29,16 @@ def read_npy(path: Path) -> Tensor:
         return _loaded(np.load(path, mmap_mode="r", allow_pickle=False))
 
 
-def read_npz(file: Path | io.BytesIO) -> dict[str, Tensor]:
-    """The arrays of a `.npz` by name. Raises ValueError, OSError, KeyError or those of zipfile and zlib for anything else."""
+def read_npz(file: Path | io.BytesIO, *, inflated: int | None = None) -> dict[str, Tensor]:
+    """The arrays of a `.npz` by name. Raises ValueError, OSError, KeyError or those of zipfile and zlib for anything else.
+
+    `inflated` is how many bytes all of them may have, where that is less than any archive may have.
+    """
     with file.open("rb") if isinstance(file, Path) else file as opened:
         _require(opened.read(len(_NPY_MAGIC)), _ZIP_MAGIC, "npz")
         opened.seek(0)
         with zipfile.ZipFile(opened) as archive:
-            _require_bounded(archive, opened.seek(0, io.SEEK_END))
+            _require_bounded(archive, opened.seek(0, io.SEEK_END), inflated)
         opened.seek(0)
         archived = np.load(opened, allow_pickle=False)
         with _pickles_named():
@@ -54,6 +60,14 @@ def _pickles_named() -> Iterator[None]:
 def _loaded(found: object) -> Tensor:
     if not isinstance(found, np.ndarray):
         raise ValueError("it holds what is no array; write it with numpy.savez")
+    if not found.dtype.itemsize:
+        # numpy makes none by itself. A header alone would stand for any number of items, each an object of Python's.
+        raise ValueError(
+            f"it holds elements of no bytes ({found.dtype.str}); save them in a type that has a size, as <U1 or float32"
+        )
+    elements = math.prod(size for size in found.shape if size)
+    if not found.size and elements > _LARGEST_WITHOUT_BYTES:
+        raise ValueError(f"it has shape {list(found.shape)} and no data, so its sizes come from no items; write it again")
     return found
 
 
@@ -67,9 +81,9 @@ def _require(head: bytes, magic: bytes, form: str) -> None:
     raise ValueError(f"it is {kind_of(head) or 'no such file'}; write it with numpy.{'save' if form == 'npy' else 'savez'}")
 
 
-def _require_bounded(archive: zipfile.ZipFile, size: int) -> None:
+def _require_bounded(archive: zipfile.ZipFile, size: int, asked: int | None) -> None:
     """A small archive must not take all memory: its members say how large they become, and zipfile holds them to it."""
     inflated = sum(member.file_size for member in archive.infolist())
-    limit = max(_INFLATED_LIMIT_BYTES, _INFLATED_TIMES * size)
+    limit = max(_INFLATED_LIMIT_BYTES, _INFLATED_TIMES * size) if asked is None else asked
     if inflated > limit:
         raise ValueError(f"it inflates to {inflated} bytes, more than the limit of {limit}; save it uncompressed with numpy.savez")

@@ -7,6 +7,8 @@ read again when their turn comes, so that no more than a few are in memory.
 import bisect
 import hashlib
 import io
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +24,14 @@ from inference_worker.batch.ragged import Column, Ragged, as_columns
 from inference_worker.engines.engine import Tensor, TensorSpec
 from inference_worker.errors import WorkerError
 
-# Files of this size in all stay in memory once they have been looked at.
+# Chunks whose rows have this size in all stay in memory once they have been looked at.
 _KEPT_BYTES = 64 << 20
+# We write no compressed chunk, so one that inflates to more than this and twice its size is not ours.
+_INFLATED_BYTES = 64 << 20
+# A worker holds the chunks that it writes in memory, as it does those that it reads.
+_LARGEST_BYTES = 2 << 30
+# The names of all items stay in memory.
+_NAMES_BYTES = 1 << 30
 # Where the items were files, our output names them in one of these columns: the second where the first is an output's name.
 _NAMES = ("item_name", "item")
 
@@ -76,7 +84,7 @@ class ChunkItems:
         breaks: list[int] = []
         first: Mapping[str, Tensor] | None = None
         last: Mapping[str, Tensor] = {}
-        kept_bytes = 0
+        kept_bytes = names_size = 0
         for index, chunk in enumerate(self._chunks):
             data = _read(self._directory, chunk)
             items = _named(data, chunk.file, self._asked)
@@ -93,8 +101,11 @@ class ChunkItems:
             breaks.extend(chunk.start + item for item in items.breaks)
             last = items.rows(len(items) - 1, len(items))
             names.extend(items.names or ())
-            kept_bytes += len(data)
-            if kept_bytes <= _KEPT_BYTES:
+            names_size += sum(map(sys.getsizeof, items.names or ()))
+            if names_size > _NAMES_BYTES:
+                raise invalid(f"the items' names up to {chunk.file!r} take {names_size} bytes; leave the column out")
+            # By its rows, for a small file may hold large ones.
+            if kept_bytes <= _KEPT_BYTES and (kept_bytes := kept_bytes + items.nbytes) <= _KEPT_BYTES:
                 self._kept[index] = items
         return names if len(names) == len(self) else None, breaks
 
@@ -133,7 +144,7 @@ def is_chunk(path: Path) -> bool:
 
 def open_chunk(path: Path, inputs: Sequence[TensorSpec], *, nulls: bool = False) -> ArrayItems:
     """The answers in one chunk, as items. Raises WorkerError INPUT_INVALID, OSError, or what the form's reader raises."""
-    return _items_of(path.read_bytes(), path.name, _Asked(inputs, nulls))
+    return _items_of(_bytes_of(path), path.name, _Asked(inputs, nulls))
 
 
 def _unfinished(directory: Path, header: Header | None) -> str:
@@ -160,10 +171,18 @@ def _read(directory: Path, chunk: Chunk) -> bytes:
     # A link could lead out of the volume.
     if path.is_symlink() or not path.is_file():
         raise invalid(f"{chunk.file!r} of the manifest is no file in {directory.name!r}; restore it")
-    data = path.read_bytes()
+    data = _bytes_of(path)
     if (actual := hashlib.sha256(data).hexdigest()) != chunk.sha256:
         raise invalid(f"{chunk.file!r} has sha256 {actual}, not that of its manifest; restore it, or run its job again")
     return data
+
+
+def _bytes_of(path: Path) -> bytes:
+    """All bytes of a chunk. Raises WorkerError for a file that is larger than any, as one with holes may be, or OSError."""
+    with path.open("rb") as file:
+        if (size := os.fstat(file.fileno()).st_size) > _LARGEST_BYTES:
+            raise invalid(f"{path.name!r} has {size} bytes, and a chunk may have {_LARGEST_BYTES}; run its job with smaller items")
+        return file.read(size)
 
 
 def _named(data: bytes, name: str, asked: _Asked) -> ArrayItems:
@@ -179,7 +198,7 @@ def _items_of(data: bytes, name: str, asked: _Asked) -> ArrayItems:
     if name.endswith(".jsonl"):
         text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", newline="\n")
         return read_json_lines(text, inputs, nulls=asked.nulls, ours=True)
-    arrays = as_columns(read_npz(io.BytesIO(data)), {spec.name for spec in inputs})
+    arrays = as_columns(read_npz(io.BytesIO(data), inflated=max(_INFLATED_BYTES, 2 * len(data))), {spec.name for spec in inputs})
     scalar = next((key for key, array in arrays.items() if not isinstance(array, Ragged) and not array.ndim), None)
     if scalar is not None:
         raise invalid(f"{scalar!r} in {name!r} has no dimension that counts items; leave it out")

@@ -9,6 +9,8 @@ from typing import Literal
 BYTE_ORDER_MARK = "\ufeff"
 # As much as a download may have: text takes several times its size while it is read.
 INFLATED_LIMIT_BYTES = 1 << 30
+# As much as a request's body may have. A file with holes is one line to its end, which no disk holds and no memory either.
+_LINE_CHARACTERS = 64 << 20
 _GZIP = b"\x1f\x8b"
 _HEAD_BYTES = 8
 _BUFFER_BYTES = 1 << 17
@@ -50,14 +52,20 @@ class _Inflated(io.RawIOBase):
 def lines_of(path: Path, *, newline: Literal["\n", ""]) -> Iterator[str]:
     r"""The lines of a file, without its byte order mark; they end at "\n" alone, or at each line end of a CSV ("").
 
-    Raises UnicodeDecodeError for bytes that are no UTF-8, ValueError for other files, OSError, EOFError and zlib.error.
+    Raises UnicodeDecodeError for bytes that are no UTF-8, ValueError for other files and for a line without bounds, OSError,
+    EOFError and zlib.error.
     """
     with path.open("rb") as file:
         stream: io.BufferedReader = file
         if file.peek(_HEAD_BYTES).startswith(_GZIP):
             stream = io.BufferedReader(_Inflated(gzip.GzipFile(fileobj=file), INFLATED_LIMIT_BYTES), _BUFFER_BYTES)
         _require_utf8(stream.peek(_HEAD_BYTES)[:_HEAD_BYTES])
-        yield from io.TextIOWrapper(stream, encoding="utf-8-sig", newline=newline)
+        text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline=newline)
+        limit = _LINE_CHARACTERS
+        for number, line in enumerate(iter(lambda: text.readline(limit + 1), ""), start=1):
+            if len(line) > limit:
+                raise ValueError(f"line {number} has more than {limit} characters; write one item a line, or give it as .npz")
+            yield line
 
 
 def kind_of(head: bytes) -> str | None:
