@@ -140,8 +140,8 @@ class SimulatedCluster:
         if self._script(raw).outcome(number_of(raw)) in _BEFORE_READY:
             self._finish(at, raw, self._script(raw).outcome(number_of(raw)))
             return
-        self._ready_at[uid] = self._clock.monotonic()
-        self._status(at, raw, conditions=[{"type": "Ready", "status": "True"}])
+        self._ready_at[uid], now = self._clock.monotonic(), rfc3339(self._clock.now())
+        self._status(at, raw, conditions=[{"type": "Ready", "status": "True", "lastTransitionTime": now}])
         self._trace.worker(raw, "answers")
         if parse_pod(raw).worker.pool:  # type: ignore[union-attr]
             name = raw["metadata"]["name"]

@@ -147,3 +147,17 @@ def test_work_that_goes_as_measured_is_never_said_to_be_at_risk() -> None:
     world = three_jobs_on_two_gpus()
 
     assert not [line for line in world.trace.lines if " first " in line and "AtRisk" in line]
+
+
+@pytest.mark.parametrize("late", [0.1, 4.6])
+@pytest.mark.parametrize("batch", [True, False], ids=["batch", "service"])
+def test_what_comes_just_after_its_deadline_is_never_said_to_be_in_time_for_it(*, batch: bool, late: float) -> None:
+    """The news of an end may be on the way for some seconds, but not of one that was missed before it began."""
+    world = World(scripts={"late": Script(work=30.0)})
+    world.node("cpu-1")
+    world.model(seconds={"cpu": 30.0})
+    world.job("late", at=2 + late, batch=batch, deadline_at=2)
+    world.run(until=20)
+
+    told = [line for line in world.trace.lines if " late " in line and " status " in line]
+    assert len(told) > 1 and all("Missed" in line for line in told)

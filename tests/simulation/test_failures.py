@@ -52,6 +52,33 @@ def test_a_job_that_is_disrupted_goes_on_and_has_not_failed() -> None:
     assert (world.status("moved")["attempts"], world.status("moved").get("failedAttempts")) == (3, 0)
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_service_that_ends_at_its_first_request_backs_off(replicas: int) -> None:
+    """A moment of Ready is no success: two that end by turns would else be made anew for ever, at a constant pace."""
+    world = World(scripts={"loops": Script(start=1.0, load=1.0, work=2.0, items=1, outcomes=("OutOfMemory",))})
+    world.node("cpu-1")
+    world.model()
+    world.job("loops", batch=False, replicas=replicas)
+    world.run(until=1200)
+
+    # The pause doubles from 2 s to 120 s: six of them make two minutes, and the others are as long.
+    assert 14 <= world.created("loops") <= 17 * replicas
+    assert writes_of(world, "loops") <= 5 * 17 * replicas
+    assert world.status("loops")["failedAttempts"] >= 14
+
+
+def test_a_service_that_has_answered_for_a_while_has_its_failures_forgiven() -> None:
+    world = World(scripts={"svc": Script(work=2.0, items=1, outcomes=("OutOfMemory", "OutOfMemory", "Succeeded"))})
+    world.node("cpu-1")
+    world.model()
+    world.job("svc", batch=False, replicas=1)
+    young: list[int] = []
+    world.at(60, lambda: young.append(world.status("svc")["failedAttempts"]))
+    world.run(until=120)
+
+    assert (young, world.status("svc")["failedAttempts"], world.created("svc")) == ([2], 0, 3)
+
+
 # Pods that are invalid.
 
 

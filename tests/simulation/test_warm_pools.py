@@ -292,3 +292,12 @@ def test_a_pool_from_zero_that_failed_holds_nobody_up_and_is_tried_again_later(o
     all_succeeded(world, ["early", "late"])
     assert (world.created("early"), world.created("late"), world.created("pool-m")) == (1, 0, 2)
     assert "message" not in world.model_status()["warmPool"]
+
+
+def test_a_pool_whose_workers_end_soon_after_they_answer_backs_off() -> None:
+    world = World(scripts={"pool-m": Script(start=1.0, load=1.0, work=2.0, items=1, outcomes=("OutOfMemory",))})
+    world.node("cpu-1")
+    world.model(pool={"min": 1, "max": 1})
+    world.run(until=1200)
+
+    assert 14 <= world.created("pool-m") <= 17

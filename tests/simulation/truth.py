@@ -67,10 +67,11 @@ RULES: dict[str, Callable[[Seen], bool]] = {
     "a batch has met its deadline once it has succeeded": lambda s: (
         not (s.batch and s.at("deadline", "outlook") == "Met") or s.truth("Succeeded") == "True"
     ),
-    "what is missed stays missed": lambda s: (
+    "what is missed stays missed, but for an end in time whose news was late": lambda s: (
         s.was("deadline", "outlook") != "Missed"
         or s.was("deadline", "time") != s.at("deadline", "time")
         or s.at("deadline", "outlook") == "Missed"
+        or (s.batch and s.at("deadline", "outlook") == "Met" and s.at("completionTime") <= s.at("deadline", "time"))
     ),
     "the phase is what the conditions say": lambda s: (s.at("phase") == "Succeeded") == (s.truth("Succeeded") == "True"),
     "what has failed is stalled": lambda s: s.truth("Succeeded") != "False" or s.truth("Stalled") == "True",

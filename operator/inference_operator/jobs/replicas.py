@@ -10,13 +10,17 @@ from inference_operator.settings import Settings
 from inference_operator.state.objects import Pod
 from inference_operator.state.observed import Observed
 from inference_operator.state.runner import is_running, own_attempt
-from inference_operator.workers.attempts import Ending, backoff_seconds, ending_of
+from inference_operator.workers.attempts import Ending, backoff_seconds, ending_of, settles
 from inference_operator.workers.resolve import ResolvedJob
 
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """A serving job's workers. `current` have the newest revision, `stale` an older one; both live. `failed` ended by a fault."""
+    """A serving job's workers. `current` have the newest revision, `stale` an older one; both live. `failed` ended by a fault.
+
+    `fault` is what the newest of them ended by, until a later worker answers and the pause is over. `settles` is when a later one
+    will have answered for long enough for the count of failures to be cleared.
+    """
 
     wanted: int
     current: tuple[Pod, ...]
@@ -26,6 +30,7 @@ class Replicas:
     fault: Ending | None
     retry: datetime | None
     next_number: int
+    settles: datetime | None = None
     # Workers that can be there at a time: their claims may say one.
     most: int | None = None
     # Workers that were told to go and still hold their places.
@@ -87,8 +92,10 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
     ]
     failed = tuple(pod for pod, ending in faults if ending.outcome is AttemptOutcome.FAILED)
     last = max(((p, e) for p, e in faults if p in failed), key=lambda pair: pair[0].number, default=None)
-    ready_since = [pod for pod in current if is_running(pod) and last is not None and pod.number > last[0].number]
-    fault = last[1] if last is not None and not ready_since else None
+    settled = _settles(current, last[0].number if last is not None else 0, observed)
+    retry = _retry(*last, observed, settings, now) if last is not None else None
+    is_over = settled is not None and (settled <= now or retry is None or retry <= now)
+    fault = last[1] if last is not None and not is_over else None
     return Replicas(
         wanted=wanted_replicas(resolved.spec),
         current=current,
@@ -96,11 +103,19 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
         failed=failed,
         ended=ended,
         fault=fault,
-        retry=_retry(last[0], fault, observed, settings, now) if fault is not None and last is not None else None,
+        retry=retry if fault is not None else None,
         next_number=max([pod.number for pod in pods] + [observed.job.status.attempts]) + 1,
+        settles=settled,
         most=1 if resolved.one_pod else None,
         leaving=sum(pod.deleting and not pod.terminal and pod.uid not in observed.lost for pod in pods),
     )
+
+
+def _settles(current: tuple[Pod, ...], failed: int, observed: Observed) -> datetime | None:
+    """When the first worker that came after the newest failure will have answered for long enough; None while none answers."""
+    told = observed.job.status.last_attempt
+    newest = max(failed, told.number if told is not None else 0)
+    return min((settles(pod) for pod in current if is_running(pod) and pod.number > newest), default=None)
 
 
 def _retry(pod: Pod, fault: Ending, observed: Observed, settings: Settings, now: datetime) -> datetime:

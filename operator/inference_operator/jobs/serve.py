@@ -82,6 +82,7 @@ def plan_serve(observed: Observed, service: ServiceState, decision: Decision | N
         now,
         until,
         state.retry,
+        state.settles if status.failed_attempts else None,
         deadline_look(spec.deadline, now),
         *(create_retry_time(failure, settings) for failure in (observed.create_failure, observed.autoscaler_failure) if failure),
     )
@@ -205,7 +206,7 @@ def _status(observed: Observed, service: ServiceState, now: datetime, pending: P
     return replace(
         before,
         attempts=max([p.number for p in observed.pods] + [before.attempts]),
-        failed_attempts=0 if state.fault is None and state.ready else failures,
+        failed_attempts=0 if state.settles is not None and state.settles <= now else failures,
         last_attempt=failure,
         placement=placement_status(newest, facts, before.placement),
         model=_model(service, facts, before.model),

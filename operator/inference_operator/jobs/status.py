@@ -62,6 +62,16 @@ def deadline_status(
     )
 
 
+def missed_for_good(due: DeadlineStatus | None, before: DeadlineStatus | None, *, is_batch: bool) -> DeadlineStatus | None:
+    """How the job stands, once it was said to have missed this deadline: whoever acted on that must not hear that it may not have.
+
+    Only a batch's end can be told late: its kubelet dates it. A service is ready when we see it, which was not before.
+    """
+    if due is None or before is None or before.time != due.time or before.outlook is not Outlook.MISSED:
+        return due
+    return due if is_batch and due.outlook is Outlook.MET else replace(due, outlook=Outlook.MISSED)
+
+
 def deadline_look(deadline: datetime | None, now: datetime) -> datetime | None:
     """When to look again for the deadline alone: the outlook changes as it passes, though nothing happens."""
     if deadline is None:

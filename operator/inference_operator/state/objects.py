@@ -133,6 +133,8 @@ class Pod:
     phase: PodPhase
     deleting: bool
     ready: bool = False
+    # Since when it is ready; None where it is not, or nobody says.
+    ready_since: datetime | None = None
     # Whether its worker's own container is ready, whatever those beside it are.
     worker_ready: bool = False
     # Containers beside a worker that has ended, which no kubelet ends: a mesh's proxy goes on for ever.

@@ -110,9 +110,11 @@ def parse_pod(raw: Raw) -> Pod:
     state, ended = own.state, own.state.terminated
     beside = tuple(c for c in status.container_statuses if c.name != names.CONTAINER)
     started = ended.started_at if ended else state.running.started_at if state.running else None
+    ready = next((c for c in status.conditions if c.type == "Ready" and c.status == "True"), None)
     return replace(
         plain,
-        ready=any(c.type == "Ready" and c.status == "True" for c in status.conditions),
+        ready=ready is not None,
+        ready_since=ready.last_transition_time if ready is not None else None,
         worker_ready=own.ready,
         lingering=tuple(c.name for c in beside if c.state.terminated is None) if ended else (),
         address=status.pod_ip,

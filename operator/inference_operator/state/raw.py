@@ -56,6 +56,7 @@ class RawCondition(RawStruct, frozen=True):
     status: str
     reason: str = ""
     message: str = ""
+    last_transition_time: datetime | None = None
 
 
 Raw = Mapping[str, Any]

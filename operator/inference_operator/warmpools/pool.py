@@ -135,11 +135,11 @@ def _over(observed: PoolObserved, pool: Pool, state: PoolState) -> frozenset[str
 
 
 def _recheck(observed: PoolObserved, state: PoolState, now: datetime) -> datetime | None:
-    """When to look again though nothing happens to the pool: at a retry, or when a worker will have been idle for long enough.
+    """When to look again though nothing happens to the pool: at a retry, or once a worker answered or idled for long enough.
 
     The end of a task is no event of its pool, so one that is over its minimum is looked at while all are busy too.
     """
-    times = [state.retry] if state.retry is not None and state.retry > now else []
+    times = [at for at in (state.retry, state.settles) if at is not None and at > now]
     pool = state.pool
     if pool is not None and len(state.current) > pool.spec.min:
         waits = [_still_to_wait(p, observed, pool.spec.idle_seconds) for p in state.current]

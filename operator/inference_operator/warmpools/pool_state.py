@@ -15,7 +15,7 @@ from inference_operator.state.objects import Pod
 from inference_operator.state.observed import PoolObserved
 from inference_operator.state.runner import is_running, own_attempt
 from inference_operator.warmpools.eligibility import Pool, resolve_pool
-from inference_operator.workers.attempts import PERMANENT_RETRY_SECONDS, Ending, backoff_seconds, ending_of
+from inference_operator.workers.attempts import PERMANENT_RETRY_SECONDS, Ending, backoff_seconds, ending_of, settles
 from inference_operator.workers.creation import told
 from inference_operator.workers.resolve import Refusal
 
@@ -32,8 +32,8 @@ class PoolState:
     """How a pool's workers stand. `pool` is None for a model without one, and where a `refusal` says why it has none.
 
     `stale` workers have an older revision; they end what they do and go. `failed` are the ended ones that failed in a row, by
-    number: none once one answers that came after them. `fault` says what is wrong, for as long as jobs should stay away for it,
-    and `retry` when the next worker is tried.
+    number: none once one that came after them has answered for long enough, which is when it `settles`. `fault` says what is wrong,
+    for as long as jobs should stay away for it, and `retry` when the next worker is tried.
     """
 
     pool: Pool | None
@@ -45,6 +45,7 @@ class PoolState:
     failed: tuple[Pod, ...]
     fault: Fault | None
     retry: datetime | None
+    settles: datetime | None = None
 
     @property
     def ready(self) -> int:
@@ -67,21 +68,27 @@ def pool_state(observed: PoolObserved, demand: PoolDemand, settings: Settings, n
     busy = demand.count + sum(observed.tasks.values())
     wanted = min(max(pool.spec.min, busy), most_workers(pool.spec)) if pool is not None else 0
     stale = tuple(p for p in live if p not in current)
-    failed = _failed(ended, current, pool) if pool is not None else ()
-    state = PoolState(pool, refusal, wanted, current, stale, ended, failed, None, None)
-    if pool is None or not (faults := [*_failure(failed, settings), *_create_failure(observed, settings)]):
+    failed = _failed(ended, pool) if pool is not None else ()
+    settled = _settles(failed, current)
+    failed = failed if settled is None or settled > now else ()
+    state = PoolState(pool, refusal, wanted, current, stale, ended, failed, None, None, settled if failed else None)
+    if pool is None or not (faults := [*_failure(failed, current, settings), *_create_failure(observed, settings)]):
         return state
     retry, fault = max(faults)
     # What is more than the minimum is tried by the next job, which would stay away from a pool that says it is at fault.
-    over = retry <= now and state.ready >= pool.spec.min
+    over = retry <= now and (state.ready >= pool.spec.min or state.settles is not None)
     return replace(state, fault=None if over else fault, retry=retry)
 
 
-def _failed(ended: Sequence[Pod], current: Sequence[Pod], pool: Pool) -> tuple[Pod, ...]:
+def _failed(ended: Sequence[Pod], pool: Pool) -> tuple[Pod, ...]:
     ours = ((p, _ending(p)) for p in ended if p.worker is not None and pool.revisions.make(p.worker))
-    failed = tuple(p for p, ending in ours if ending is not None and ending.outcome is AttemptOutcome.FAILED)
+    return tuple(p for p, ending in ours if ending is not None and ending.outcome is AttemptOutcome.FAILED)
+
+
+def _settles(failed: Sequence[Pod], current: Sequence[Pod]) -> datetime | None:
+    """When the first worker that came after all that failed will have answered for long enough; None while none answers."""
     newest = max((p.number for p in failed), default=0)
-    return () if any(is_running(p) and p.number > newest for p in current) else failed
+    return min((settles(p) for p in current if is_running(p) and p.number > newest), default=None)
 
 
 def _ending(pod: Pod) -> Ending | None:
@@ -89,14 +96,15 @@ def _ending(pod: Pod) -> Ending | None:
     return ending_of(own_attempt(pod), pod.worker.revision) if pod.worker is not None else None
 
 
-def _failure(failed: Sequence[Pod], settings: Settings) -> Iterator[tuple[datetime, Fault]]:
+def _failure(failed: Sequence[Pod], current: Sequence[Pod], settings: Settings) -> Iterator[tuple[datetime, Fault]]:
     """When the next is tried after those that failed, and what the newest failed of."""
     ending = _ending(failed[-1]) if failed else None
     if ending is None:
         return
     first, newest = failed[0], failed[-1]
-    # The first and the newest are kept: their numbers tell how many there were.
-    wait = backoff_seconds(1 + newest.number - first.number, settings, permanent=ending.permanent)
+    # The first and the newest are kept: their numbers tell how many there were, but for those in between that live.
+    failures = 1 + newest.number - first.number - sum(first.number < p.number < newest.number for p in current)
+    wait = backoff_seconds(failures, settings, permanent=ending.permanent)
     yield shift(newest.ended or newest.created or EARLIEST, wait), Fault(ending.reason, ending.message)
 
 

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from inference_operator.api.conditions import AnyReason, Reason
-from inference_operator.api.instants import shift
+from inference_operator.api.instants import EARLIEST, shift
 from inference_operator.api.job import InferenceJobSpec
 from inference_operator.api.job_status import AttemptOutcome, AttemptStatus
 from inference_operator.settings import Settings
+from inference_operator.state.objects import Pod
 from inference_operator.state.observed import Observed
 from inference_operator.state.runner import Attempt
 from inference_operator.workers.pod_problems import problem_of
@@ -15,6 +16,8 @@ from inference_protocol.reasons import PERMANENT, WorkerReason
 
 # The longest pause after a fault that only a change cures: a missing model may have been uploaded since, and nobody tells us.
 PERMANENT_RETRY_SECONDS = 300.0
+# So long must a worker have answered before the failures ahead of it are forgiven: some end at their first request.
+SETTLED_SECONDS = 60.0
 
 # What the kubelet or the control plane writes when a pod ends through no fault of its worker.
 _DISRUPTIONS = frozenset(
@@ -155,6 +158,11 @@ def backoff_seconds(failures: int, settings: Settings, *, permanent: bool = Fals
         return 0.0
     limit = PERMANENT_RETRY_SECONDS if permanent else settings.backoff_limit_seconds
     return min(settings.backoff_seconds * 2.0 ** min(failures - 1, 30), limit)
+
+
+def settles(pod: Pod) -> datetime:
+    """When a worker that answers will have done so for long enough to show that what failed before it is over."""
+    return shift(pod.ready_since or pod.started or pod.created or EARLIEST, SETTLED_SECONDS)
 
 
 def is_lost(state: Attempts, spec: InferenceJobSpec) -> bool:

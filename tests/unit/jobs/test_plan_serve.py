@@ -321,12 +321,18 @@ def test_a_worker_is_told_to_be_placed_though_the_next_one_was_refused() -> None
     assert not [a for a in decide(settled(seen)).actions if isinstance(a, EmitEvent)]
 
 
-@pytest.mark.parametrize(("answering", "counted"), [([5], 0), ([], 3)], ids=["one answers", "none answers"])
-def test_failures_are_counted_until_a_worker_answers(answering: list[int], counted: int) -> None:
+@pytest.mark.parametrize(
+    ("answering", "seconds", "counted"),
+    [([5], 61, 0), ([5], 59, 3), ([3], 61, 3), ([], 0, 3)],
+    ids=["long", "young", "older", "none"],
+)
+def test_failures_are_counted_until_a_later_worker_has_answered_for_a_while(
+    answering: list[int], seconds: float, counted: int
+) -> None:
     job = a_job(serve=True, replicas=1, status=replace(LOOKED, failed_attempts=2, attempts=3))
     broken = a_pod(job, 4, phase=FAILED, report=a_report("Failed"), ended_ago=1)
-    seen = observed(job, broken, *(a_pod(job, number) for number in answering))
+    seen = observed(job, broken, *(a_pod(job, number, created_ago=seconds) for number in answering))
 
     status = status_of(decide(seen))
     assert status.failed_attempts == counted
-    assert answering or (status.last_attempt is not None and status.last_attempt.end_time == whole(NOW - timedelta(seconds=1)))
+    assert not counted or (status.last_attempt is not None and status.last_attempt.end_time == whole(NOW - timedelta(seconds=1)))

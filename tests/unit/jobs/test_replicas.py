@@ -1,5 +1,6 @@
 """Workers of a serving job: how many there should be, which are old, which are too many, and what has failed."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -11,7 +12,7 @@ from inference_operator.api.job_status import InferenceJobStatus
 from inference_operator.jobs.replicas import Replicas, replicas
 from inference_operator.state.objects import Job, Pod, PodPhase, PodProblem
 from inference_protocol.reasons import WorkerReason
-from tests.builders import NOW, SETTINGS, a_job, a_pod, a_report, observed, resolved_of
+from tests.builders import NOW, SETTINGS, a_job, a_pod, a_report, observed, resolved_of, whole
 
 FAILED = PodPhase.FAILED
 
@@ -127,8 +128,8 @@ def test_what_is_taken_away_never_leaves_fewer_answering_than_wanted(states: lis
 # Faults.
 
 
-def a_failure(job: Job, number: int, reason: WorkerReason = WorkerReason.INTERNAL) -> Pod:
-    return a_pod(job, number, phase=FAILED, report=a_report("Failed", reason=reason), ended_ago=1)
+def a_failure(job: Job, number: int, reason: WorkerReason = WorkerReason.INTERNAL, *, ended_ago: float = 1) -> Pod:
+    return a_pod(job, number, phase=FAILED, report=a_report("Failed", reason=reason), ended_ago=ended_ago)
 
 
 def test_a_fault_is_the_newest_failure_of_the_present_revision() -> None:
@@ -140,11 +141,22 @@ def test_a_fault_is_the_newest_failure_of_the_present_revision() -> None:
     assert state.fault is not None and state.fault.reason is WorkerReason.OUT_OF_MEMORY
 
 
-def test_a_fault_is_over_once_a_later_worker_answers() -> None:
+@pytest.mark.parametrize(("ended_ago", "answers_for", "over"), [(1, 59, False), (1, 60, True), (3, 5, True)])
+def test_a_fault_is_over_once_a_later_worker_answers_and_the_pause_is_over_or_it_has_settled(
+    ended_ago: float, answers_for: float, *, over: bool
+) -> None:
+    """Two workers that end by turns at their first request would each end the other's pause."""
+    job = a_service(2)
+    broken = a_failure(job, 1, ended_ago=ended_ago)
+    later = replace(a_pod(job, 2, created_ago=900), ready_since=whole(NOW - timedelta(seconds=answers_for)))
+
+    assert (sorted_out(job, broken, later).fault is None) == over
+
+
+def test_a_fault_is_not_over_for_an_older_worker_that_answers() -> None:
     job = a_service(1)
 
-    assert sorted_out(job, a_failure(job, 1), a_pod(job, 2)).fault is None
-    assert sorted_out(job, a_pod(job, 1), a_failure(job, 2)).fault is not None
+    assert sorted_out(job, a_pod(job, 1, created_ago=900), a_failure(job, 2, ended_ago=900)).fault is not None
 
 
 def test_a_drained_or_preempted_worker_is_no_fault() -> None:

@@ -15,6 +15,7 @@ from inference_operator.jobs.status import (
     deadline_look,
     deadline_status,
     latency_status,
+    missed_for_good,
     model_status,
     placement_status,
     queue_status,
@@ -73,6 +74,27 @@ def test_what_may_have_ended_in_time_is_not_missed_before_the_news_can_be_here()
         return found.outlook if found is not None else None
 
     assert (outlook(1), outlook(4), outlook(6)) == (Outlook.AT_RISK, Outlook.AT_RISK, Outlook.MISSED)
+
+
+@pytest.mark.parametrize(
+    ("was", "of", "is_batch", "found", "outlook"),
+    [
+        (Outlook.MISSED, 0, True, Outlook.AT_RISK, Outlook.MISSED),
+        (Outlook.MISSED, 0, False, Outlook.UNKNOWN, Outlook.MISSED),
+        (Outlook.MISSED, 0, True, Outlook.MET, Outlook.MET),
+        (Outlook.MISSED, 0, False, Outlook.MET, Outlook.MISSED),
+        (Outlook.MISSED, -5, True, Outlook.ON_TIME, Outlook.ON_TIME),
+        (Outlook.AT_RISK, 0, True, Outlook.ON_TIME, Outlook.ON_TIME),
+    ],
+    ids=["grace", "lost sight of", "told late", "rounded down", "another deadline", "not missed"],
+)
+def test_what_was_missed_stays_missed_unless_a_batch_ended_in_time(
+    was: Outlook, of: float, found: Outlook, outlook: Outlook, *, is_batch: bool
+) -> None:
+    before, due = DeadlineStatus(time=in_seconds(of), outlook=was), DeadlineStatus(time=in_seconds(0), outlook=found)
+    kept = missed_for_good(due, before, is_batch=is_batch)
+
+    assert kept is not None and kept.outlook is outlook
 
 
 def test_the_outlook_is_judged_by_the_estimate_that_is_shown() -> None:

@@ -120,6 +120,16 @@ def test_a_report_is_read_from_the_last_words() -> None:
 
 
 READY = {"type": "Ready", "status": "True"}
+SINCE = {"lastTransitionTime": "2026-04-02T11:59:00Z"}
+
+
+@pytest.mark.parametrize(("status", "since"), [("True", True), ("False", False)])
+def test_since_when_a_worker_answers_is_told_only_of_one_that_does(status: str, *, since: bool) -> None:
+    pod = parse_pod(raw_worker({"running": {}}, conditions=[{**READY, **SINCE, "status": status}]))
+
+    assert (pod.ready, pod.ready_since is not None) == (since, since)
+
+
 UNSCHEDULED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}
 
 

@@ -1,7 +1,7 @@
 """A warm pool: as many workers as can be used, within its bounds; which of them go, and when."""
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -20,10 +20,10 @@ from inference_operator.warmpools.places import warm_workers
 from inference_operator.warmpools.pool import plan_pool, pool_placement_request
 from inference_operator.warmpools.pool_state import pool_state
 from inference_operator.workers.actions import CreatePod, DeletePod, Plan, StopTask, WriteModelStatus
-from inference_operator.workers.attempts import PERMANENT_RETRY_SECONDS
+from inference_operator.workers.attempts import PERMANENT_RETRY_SECONDS, SETTLED_SECONDS
 from inference_protocol.messages import CONFIG_VARIABLE, WorkerConfig
 from inference_protocol.reasons import WorkerReason
-from tests.builders import NOW, SETTINGS, TOKENS, a_create_failure, a_job, a_profile, a_report, no_room
+from tests.builders import NOW, SETTINGS, TOKENS, a_create_failure, a_job, a_profile, a_report, no_room, whole
 from tests.unit.scheduling.support import created_pod, in_seconds, kinds
 from tests.unit.warmpools.pool_support import (
     WITH_TRITON,
@@ -335,13 +335,32 @@ def test_a_fault_that_stays_is_not_tried_again_soon() -> None:
     assert made(decide_pool(seen, now=in_seconds(PERMANENT_RETRY_SECONDS))) == [31]
 
 
-def test_a_worker_that_answers_ends_the_fault_before_it() -> None:
+def test_a_worker_that_has_answered_for_a_while_ends_the_fault_before_it() -> None:
     model = a_pooled_model(min=2)
-    done = decide_pool(a_view(model, *failed(model, 1), a_worker(model, 2)))
+    done = decide_pool(a_view(model, *failed(model, 1), a_worker(model, 2, created_ago=SETTLED_SECONDS)))
 
     assert made(done) == [3]
     assert gone(done) == {1}
     assert said(told(done)) == (1, 1, "Serving")
+
+
+def test_a_worker_that_has_just_answered_ends_neither_the_pause_nor_the_count_before_it() -> None:
+    """One that ends at its first task would else be made anew at once, for ever."""
+    model = a_pooled_model(min=2, told=a_pool_status(fault="WorkerFailed: it broke"))
+    seen = a_view(model, *failed(model, 1), a_worker(model, 2))
+    later = decide_pool(seen, now=in_seconds(SETTINGS.backoff_seconds))
+
+    assert (made(decide_pool(seen)), made(later)) == ([], [3])
+    assert gone(later) == set()
+    assert said(told(later)) == (1, 1, "Serving")
+    assert later.recheck == whole(NOW) + timedelta(seconds=SETTLED_SECONDS - 8)
+
+
+def test_workers_that_live_among_those_that_failed_are_no_failures() -> None:
+    model = a_pooled_model(min=4)
+    seen = a_view(model, *failed(model, 1, 4), a_worker(model, 2), a_worker(model, 3))
+
+    assert made(decide_pool(seen, now=in_seconds(2 * SETTINGS.backoff_seconds))) != []
 
 
 def test_one_that_answers_and_is_older_does_not() -> None:
