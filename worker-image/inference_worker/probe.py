@@ -32,6 +32,9 @@ _LENGTHS = (1, 8, 64, 224)
 _LONG_LENGTHS = (4096, 16000)
 """The same where no input has more than one such size: sound and text, of which a second is a usual length."""
 
+_CROWD = 4
+"""How often three rows stand in one run of many."""
+
 _PATIENCE_SECONDS = 1.0
 """How long is spent on trials beyond the first."""
 
@@ -116,7 +119,7 @@ def _layout(
     if not layout.joins:
         return layout
     begun = clock()
-    why = _mixed(engine, layout, first, three)
+    why = _mixed(engine, layout, first, three) or _crowded(engine, layout, first, three)
     trials = _trials(inputs, sample, length)
     while not why and clock() - begun <= _PATIENCE_SECONDS and (trial := next(trials, None)) is not None:
         why = _mixed(engine, layout, trial)
@@ -187,6 +190,25 @@ def _mixed(engine: Engine, layout: Layout, trial: Trial, together: Tensors | Non
         }
         if mixed := _other(checked, beside, _KERNELS):
             return f"its output {mixed!r} for a row depends on the number of rows beside it"
+    return ""
+
+
+def _crowded(engine: Engine, layout: Layout, trial: Trial, three: Tensors) -> str:
+    """Why the rows of a trial must not share a run, by more of them than three: what reaches further shows only then.
+
+    Time steps that were taken for rows look four of them back, say. `three` are the answers of all rows in one run.
+    """
+    rows = trial.rows * _CROWD
+    try:
+        joined = engine.run(layout.joined(rows))
+    except REFUSALS:
+        # How many rows it takes at once is for the warm-up to find.
+        return ""
+    for index in range(len(rows)):
+        answer, known = layout.answer(joined, index, index + 1), layout.answer(three, index % 3, index % 3 + 1)
+        checked = {name: array for name, array in known.items() if datatypes.is_real(array)}
+        if mixed := _other(checked, answer, _KERNELS):
+            return f"its output {mixed!r} for a row depends on the rows beside it"
     return ""
 
 

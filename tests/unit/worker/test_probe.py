@@ -295,3 +295,53 @@ def test_a_model_of_sound_is_tried_with_a_length_that_it_takes() -> None:
     data = models.model(nodes, [tensor("x", FLOAT, ["N", "samples"])], [tensor("y", FLOAT, ["N", 1, "frames"])], window)
 
     assert layout_of(data).joins
+
+
+def test_time_steps_are_no_rows_where_an_echo_reaches_further_than_three_of_them() -> None:
+    """Two callers' sound would be laid end to end: each would hear the other's echo."""
+    pads = {"pads": np.array([4, 0], np.int64), "from": np.array([0], np.int64), "to": np.array([-4], np.int64)}
+    nodes = [
+        helper.make_node("Pad", ["x", "pads"], ["late"]),
+        helper.make_node("Slice", ["late", "from", "to"], ["echo"]),
+        helper.make_node("Add", ["x", "echo"], ["y"]),
+    ]
+    data = models.model(nodes, [tensor("x", FLOAT, ["samples"])], [tensor("y", FLOAT, ["samples"])], pads)
+
+    assert not layout_of(data).joins
+
+
+def _flat_largest() -> bytes:
+    """The largest of all, by a shape that inference loses the name of the rows in."""
+    flat: dict[str, np.ndarray] = {"flat": np.array([-1], np.int64), "floor": np.array([1e9], np.float32)}
+    nodes = [
+        helper.make_node("Reshape", ["x", "flat"], ["all"]),
+        helper.make_node("ReduceMax", ["all"], ["largest"], keepdims=0),
+        helper.make_node("Max", ["largest", "floor"], ["scale"]),
+        helper.make_node("Div", ["x", "scale"], ["y"]),
+    ]
+    return models.model(nodes, [tensor("x", FLOAT, ["N", 2])], [tensor("y", FLOAT, ["N", 2])], flat)
+
+
+def _in_a_function(domain: str, name: str) -> bytes:
+    """The same in a local function, whatever that is called."""
+    graph = helper.make_graph(
+        [helper.make_node(name, ["x"], ["y"], domain=domain)],
+        "g",
+        [tensor("x", FLOAT, ["N", 2])],
+        [tensor("y", FLOAT, ["N", 2])],
+    )
+    body = [
+        helper.make_node("ReduceMax", ["a"], ["largest"], keepdims=0),
+        helper.make_node("Constant", [], ["floor"], value_float=1e9),
+        helper.make_node("Max", ["largest", "floor"], ["scale"]),
+        helper.make_node("Div", ["a", "scale"], ["b"]),
+    ]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(domain, 1)]
+    function = helper.make_function(domain, name, ["a"], ["b"], body, opsets[:1])
+    return helper.make_model(graph, functions=[function], opset_imports=opsets, ir_version=9).SerializeToString()
+
+
+@pytest.mark.parametrize("data", [_flat_largest(), _in_a_function("my", "Scale"), _in_a_function("my", "CumSum")],
+                         ids=["a flat shape", "a function", "a function with an operator's name"])  # fmt: skip
+def test_what_is_lost_in_shapes_and_functions_still_keeps_rows_apart(data: bytes) -> None:
+    assert "ReduceMax" in layout_of(data).why

@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING
 from inference_worker.engines.engine import TensorSpec
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto
 
-_WORTH_READING = re.compile(rb"DynamicQuantize|ReduceM(?:ax|in)|ReduceL|Arg(?:Max|Min)|TopK|MeanVarianceNormalization")
+_WORTH_READING = re.compile(
+    rb"DynamicQuantize|ReduceM(?:ax|in)|ReduceL|Arg(?:Max|Min)|TopK|MeanVarianceNormalization|Global(?:Max|Lp)Pool"
+)
 _QUANTISES = "DynamicQuantize"
 _ROWS = "inference.rows"
+_INFERRED = "unk__"
 _KEPT_BYTES = 1024
 """Initializers up to this size are kept: axes and shapes are among them, weights are not."""
 
@@ -61,10 +64,14 @@ class Graph:
 
     def _reduces(self, inputs: Sequence[TensorSpec]) -> str:
         import onnx
+        import onnx.inliner
         from onnx.shape_inference import InferenceError
 
         model = onnx.ModelProto()
         model.CopyFrom(self._model)
+        if model.functions:
+            # Their operators then stand where their shapes are known.
+            model = onnx.inliner.inline_local_functions(model)
         axes = {spec.name: spec.batch_axis for spec in inputs}
         for value in model.graph.input:
             axis = axes.get(value.name)
@@ -75,20 +82,29 @@ class Graph:
         try:
             inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
         except (InferenceError, ValueError):
-            return ""
+            inferred = model.graph
         opset = max((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=0)
         shapes = {
-            value.name: [dim.dim_param for dim in value.type.tensor_type.shape.dim]
+            value.name: [_size(dim) for dim in value.type.tensor_type.shape.dim]
             for value in (*inferred.input, *inferred.value_info, *inferred.output)
             if value.type.tensor_type.HasField("shape")
         }
         constants = {each.name: each for each in inferred.initializer}
         for node in inferred.node:
-            sizes = shapes.get(node.input[0], []) if node.input else []
+            # Where nothing is known of a shape, its first axis may be that of the rows.
+            sizes = (shapes.get(node.input[0]) if node.input else None) or [""]
             axes_of_node = _reduced(node, len(sizes), constants, opset)
-            if any(-len(sizes) <= axis < len(sizes) and sizes[axis] == _ROWS for axis in axes_of_node):
+            over = [axis % len(sizes) for axis in axes_of_node if -len(sizes) <= axis < len(sizes)]
+            if any(sizes[axis] == _ROWS or (axis == 0 and not sizes[axis]) for axis in over):
                 return f"its operator {node.op_type} ({node.name or node.output[0]}) goes over the rows"
         return ""
+
+
+def _size(dim: "TensorShapeProto.Dimension") -> str:
+    """A size's name, or its number; empty where nothing is known of it, which inference gives names of its own."""
+    return ("" if dim.dim_param.startswith(_INFERRED) else dim.dim_param) or (
+        str(dim.dim_value) if dim.HasField("dim_value") else ""
+    )
 
 
 def _strip(graph: "GraphProto") -> None:
@@ -118,8 +134,12 @@ def _nodes(nodes: "Iterable[NodeProto]") -> "Iterator[NodeProto]":
 
 def _reduced(node: "NodeProto", rank: int, constants: "dict[str, TensorProto]", opset: int) -> Iterable[int]:
     """The axes of a node's first input that its result mixes; none where that can't be told from the graph."""
+    if node.domain not in ("", "ai.onnx"):
+        return ()
     attributes = {each.name: each for each in node.attribute}
     kind = node.op_type
+    if kind in ("GlobalMaxPool", "GlobalLpPool"):
+        return range(2, rank)
     if kind.startswith("Reduce"):
         return _axes_of_reduction(node, rank, attributes, constants)
     if kind == "MeanVarianceNormalization":
