@@ -191,6 +191,10 @@ def _named(data: bytes, name: str, asked: _Asked) -> ArrayItems:
         return _items_of(data, name, asked)
     except WorkerError as error:
         raise invalid(error.message if name in error.message else f"{name!r}: {error.message}") from error
+    except UnicodeDecodeError:
+        raise
+    except ValueError as error:
+        raise invalid(f"{name!r} can't be read: {error}") from error
 
 
 def _items_of(data: bytes, name: str, asked: _Asked) -> ArrayItems:
