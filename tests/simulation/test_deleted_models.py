@@ -115,3 +115,25 @@ def test_a_model_counts_its_jobs_and_is_written_rarely() -> None:
     assert (status["usage"]["jobs"], status["conditions"][1]["reason"]) == (0, "NotUsed")
     assert status["observedGeneration"] == world.api.objects[At("inferencemodels", "default", "m")]["metadata"]["generation"]
     assert world.writes["inferencemodels", "m"] <= 10
+
+
+def test_a_queued_job_past_its_deadline_has_missed_it_though_its_model_is_deleted() -> None:
+    world = World(scripts={"runs": Script(work=300.0)})
+    world.node("gpu-1", gpu=1)
+    world.model(seconds={"gpu": 30.0})
+    world.job("runs", accelerator="gpu")
+    world.job("waits", at=1, accelerator="gpu", deadline_at=10)
+    world.at(30, lambda: world.delete_model("m"))
+    world.run(until=60)
+
+    status = world.status("waits")
+    assert (status["reason"], status["deadline"]["outlook"], status.get("queue")) == ("ModelUnknown", "Missed", None)
+
+
+def test_a_job_that_waits_for_its_model_misses_its_deadline_as_it_passes() -> None:
+    world = World()
+    world.node("cpu-1")
+    world.job("waits", deadline_at=10)
+    world.run(until=15)
+
+    assert world.status("waits")["deadline"]["outlook"] == "Missed"

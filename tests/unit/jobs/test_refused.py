@@ -8,7 +8,7 @@ import pytest
 
 from inference_operator.api.conditions import Reason
 from inference_operator.api.job import DeadlinePolicy, Serve
-from inference_operator.api.job_status import InferenceJobStatus, Outlook, Phase
+from inference_operator.api.job_status import InferenceJobStatus, Outlook, Phase, QueueStatus
 from inference_operator.jobs.plan import plan
 from inference_operator.jobs.refused import plan_refused
 from inference_operator.jobs.state import job_state
@@ -107,10 +107,11 @@ def test_a_firm_job_whose_model_never_came_fails_at_its_deadline() -> None:
     ("spec", "seconds"),
     [
         ({"deadline": in_seconds(60), "deadline_policy": DeadlinePolicy.FIRM}, 60),
-        ({"deadline": in_seconds(60)}, None),
+        ({"deadline": in_seconds(60)}, 61),
+        ({}, None),
         ({"serve": Serve(until=in_seconds(30)), "deadline": in_seconds(60), "deadline_policy": DeadlinePolicy.FIRM}, 30),
     ],
-    ids=["firm", "soft", "until"],
+    ids=["firm", "soft", "never", "until"],
 )
 def test_it_is_looked_at_again_when_time_ends_it(spec: dict[str, Any], seconds: int | None) -> None:
     assert decided(without_model(begun(SERVICE, **spec))).recheck == (in_seconds(seconds) if seconds is not None else None)
@@ -127,3 +128,24 @@ def test_a_refusal_for_good_stops_all() -> None:
     outcome = plan_refused(without_model(begun(SERVICE, suspend=True)), refusal, NOW)
 
     assert (len(outcome.actions), outcome.phase) == (2, Phase.FAILED)
+
+
+QUEUED = QueueStatus(position=1, expected_start_time=in_seconds(-5))
+
+
+@pytest.mark.parametrize(("deadline", "outlook"), [(-1, Outlook.MISSED), (60, Outlook.UNKNOWN)])
+def test_a_job_without_a_model_is_in_no_queue_and_misses_its_deadline_all_the_same(deadline: float, outlook: Outlook) -> None:
+    assert BATCH.spec is not None
+    job = replace(BATCH, spec=replace(BATCH.spec, deadline=in_seconds(deadline)), status=InferenceJobStatus(queue=QUEUED))
+    status = status_of(decided(observed(job)))
+
+    assert (status.reason, status.queue) == (Reason.MODEL_UNKNOWN, None)
+    assert status.deadline is not None and status.deadline.outlook is outlook
+
+
+def test_a_service_that_was_ready_in_time_has_met_its_deadline_though_its_model_is_gone() -> None:
+    job = begun(SERVICE, deadline=in_seconds(-60))
+    job = replace(job, status=replace(job.status, ready_time=in_seconds(-90)))
+    status = status_of(decided(without_model(job)))
+
+    assert status.deadline is not None and status.deadline.outlook is Outlook.MET
