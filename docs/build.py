@@ -73,7 +73,11 @@ The type names the condition that has the reason first. `Ready`, `Reconciling`, 
 After a **final** reason the operator makes no further attempt:
 
 * A job that was refused before it started is looked at again when its spec changes.
-* A job that has started and ended never starts again. Fix the cause, delete the job, and create it again.
+* A job that has failed runs anew when its spec changes, with all its attempts.
+  If the cause is elsewhere, fix it, and create the job again.
+* A batch that has succeeded never runs again: the API server refuses an edit of what it has computed.
+* A service that has ended at `serve.until` serves again when its spec says so.
+* An edit of `ttlSecondsAfterFinished` alone runs nothing.
 * An invalid InferenceModel ends no job: the job starts once the model is corrected.
 
 A pod that doesn't start within `startTimeoutSeconds` is a failed attempt of its batch. After `maxAttempts` of them the batch ends.

@@ -226,16 +226,14 @@ class Reason(StrEnum):
     )
     ENDED = (
         "Ended",
-        ReasonText(
-            "The service has ended at serve.until.", "Create the job again with a later serve.until to serve again.", final=True
-        ),
+        ReasonText("The service has ended at serve.until.", "Set a later serve.until to serve again.", final=True),
         (ConditionType.SUCCEEDED,),
     )
     DEADLINE_EXCEEDED = (
         "DeadlineExceeded",
         ReasonText(
             "A firm deadline passed before the batch was done or the service was ready.",
-            "Create the job again with a later deadline, or with deadlinePolicy Soft.",
+            "Set a later deadline, or set deadlinePolicy to Soft: the edit runs the job anew.",
             final=True,
         ),
         (ConditionType.ACCEPTED, ConditionType.READY),
