@@ -161,3 +161,17 @@ def test_what_comes_just_after_its_deadline_is_never_said_to_be_in_time_for_it(*
 
     told = [line for line in world.trace.lines if " late " in line and " status " in line]
     assert len(told) > 1 and all("Missed" in line for line in told)
+
+
+def test_a_firm_batch_whose_deadline_passes_in_the_queue_ends_there_and_then() -> None:
+    world = World(scripts={"runs": Script(work=300.0)})
+    # Its speed is not measured before, or it would end as infeasible.
+    world.node("gpu-1", gpu=1)
+    world.model()
+    world.job("runs", accelerator="gpu", at=0.1)
+    world.job("waits", accelerator="gpu", at=0.5, deadline_at=2, deadlinePolicy="Firm")
+    world.run(until=10)
+
+    status = world.status("waits")
+    assert (status["phase"], status["reason"], status["deadline"]["outlook"]) == ("Failed", "DeadlineExceeded", "Missed")
+    assert (status.get("queue"), status["completionTime"]) == (None, rfc3339(START + timedelta(seconds=2)))

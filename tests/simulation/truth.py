@@ -77,6 +77,8 @@ RULES: dict[str, Callable[[Seen], bool]] = {
     "what has failed is stalled": lambda s: s.truth("Succeeded") != "False" or s.truth("Stalled") == "True",
     "nothing moves that is stalled": lambda s: not (s.truth("Stalled") == "True" and s.truth("Reconciling") == "True"),
     "an end has its time, and only an end": lambda s: s.at("completionTime") is None or s.ended,
+    "a batch that has ended says when": lambda s: not (s.batch and s.ended) or s.at("completionTime") is not None,
+    "what has ended is in no queue": lambda s: not s.ended or s.at("queue") is None,
     "a batch is ready when it has succeeded": lambda s: (
         not s.batch or (s.truth("Ready") == "True") == (s.truth("Succeeded") == "True")
     ),

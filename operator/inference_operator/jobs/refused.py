@@ -11,7 +11,7 @@ from inference_operator.api.conditions import ConditionType, Reason, Truth, Unda
 from inference_operator.api.job import DeadlinePolicy, InferenceJobSpec, wanted_replicas
 from inference_operator.api.job_status import DeadlineStatus, InferenceJobStatus, Outlook, Phase
 from inference_operator.api.schema import rfc3339
-from inference_operator.jobs.outcome import Outcome, delete_lost, ended, failed, soonest, stop_all, suspended, waiting
+from inference_operator.jobs.outcome import Outcome, delete_lost, ended, failed, soonest, stop_all, stopped, suspended, waiting
 from inference_operator.jobs.status import deadline_look, deadline_status
 from inference_operator.state.observed import Observed
 from inference_operator.state.runner import is_running
@@ -23,6 +23,9 @@ def plan_refused(observed: Observed, refusal: Refusal, now: datetime) -> Outcome
     spec, before = observed.job.spec, observed.job.status
     status = replace(before, queue=None, deadline=_deadline(observed, refusal, now))
     if refusal.final or spec is None:
+        # A batch that was never suspended counts no workers.
+        end = now.replace(microsecond=0)
+        status = stopped(status, end) if status.replicas is not None else replace(status, completion_time=end)
         actions = stop_all(observed, refusal.message)
         return Outcome(actions, failed(refusal.reason, refusal.message, accepted=False), status, Phase.FAILED)
     if spec.suspend:

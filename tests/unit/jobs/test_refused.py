@@ -149,3 +149,13 @@ def test_a_service_that_was_ready_in_time_has_met_its_deadline_though_its_model_
     status = status_of(decided(without_model(job)))
 
     assert status.deadline is not None and status.deadline.outlook is Outlook.MET
+
+
+@pytest.mark.parametrize("job", [BATCH, SERVICE], ids=["batch", "service"])
+def test_a_job_that_ends_in_the_queue_says_when_and_leaves_it(job: Job) -> None:
+    assert job.spec is not None
+    spec = replace(job.spec, **FIRM)
+    status = status_of(decided(observed(replace(job, spec=spec, status=InferenceJobStatus(queue=QUEUED)), model=MODEL)))
+
+    assert (status.phase, status.reason) == (Phase.FAILED, Reason.DEADLINE_EXCEEDED)
+    assert (status.queue, status.completion_time) == (None, whole(NOW))
