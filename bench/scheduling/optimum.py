@@ -64,7 +64,7 @@ def solve(jobs: Sequence[SimJob], *, whole: bool, limit_seconds: float = 60.0) -
         constrain([(v, 1.0) for v in pair], 0, length)
     for j in range(count):
         constrain([*unit[j], (j, -1.0)], 0, np.inf)
-    matrix = coo_matrix((values, (rows, columns)), requirements=(len(upper), width)).tocsr()
+    matrix = coo_matrix((values, (rows, columns)), shape=(len(upper), width)).tocsr()
     goal = np.concatenate([-np.ones(count), np.zeros(width - count)])
     integral = np.concatenate([np.full(count, float(whole)), np.zeros(width - count)])
     top = np.concatenate([np.ones(count), np.full(width - count, np.inf)])
