@@ -114,8 +114,7 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
 def _settles(current: tuple[Pod, ...], failed: int, observed: Observed) -> datetime | None:
     """When the first worker that came after the newest failure will have answered for long enough; None while none answers."""
     told = observed.job.status.last_attempt
-    newest = max(failed, told.number if told is not None else 0)
-    return min((settles(pod) for pod in current if is_running(pod) and pod.number > newest), default=None)
+    return settles(current, after=max(failed, told.number if told is not None else 0))
 
 
 def _retry(pod: Pod, fault: Ending, observed: Observed, settings: Settings, now: datetime) -> datetime:

@@ -69,7 +69,7 @@ def pool_state(observed: PoolObserved, demand: PoolDemand, settings: Settings, n
     wanted = min(max(pool.spec.min, busy), most_workers(pool.spec)) if pool is not None else 0
     stale = tuple(p for p in live if p not in current)
     failed = _failed(ended, pool) if pool is not None else ()
-    settled = _settles(failed, current)
+    settled = settles(current, after=max((p.number for p in failed), default=0))
     failed = failed if settled is None or settled > now else ()
     state = PoolState(pool, refusal, wanted, current, stale, ended, failed, None, None, settled if failed else None)
     if pool is None or not (faults := [*_failure(failed, current, settings), *_create_failure(observed, settings)]):
@@ -83,12 +83,6 @@ def pool_state(observed: PoolObserved, demand: PoolDemand, settings: Settings, n
 def _failed(ended: Sequence[Pod], pool: Pool) -> tuple[Pod, ...]:
     ours = ((p, _ending(p)) for p in ended if p.worker is not None and pool.revisions.make(p.worker))
     return tuple(p for p, ending in ours if ending is not None and ending.outcome is AttemptOutcome.FAILED)
-
-
-def _settles(failed: Sequence[Pod], current: Sequence[Pod]) -> datetime | None:
-    """When the first worker that came after all that failed will have answered for long enough; None while none answers."""
-    newest = max((p.number for p in failed), default=0)
-    return min((settles(p) for p in current if is_running(p) and p.number > newest), default=None)
 
 
 def _ending(pod: Pod) -> Ending | None:

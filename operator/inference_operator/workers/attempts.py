@@ -1,5 +1,6 @@
 """How a batch's attempts stand: from its pods and what the status remembers of pods that are gone."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,7 +11,7 @@ from inference_operator.api.job_status import AttemptOutcome, AttemptStatus
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Pod
 from inference_operator.state.observed import Observed
-from inference_operator.state.runner import Attempt
+from inference_operator.state.runner import Attempt, is_running
 from inference_operator.workers.pod_problems import problem_of
 from inference_protocol.reasons import PERMANENT, WorkerReason
 
@@ -160,9 +161,14 @@ def backoff_seconds(failures: int, settings: Settings, *, permanent: bool = Fals
     return min(settings.backoff_seconds * 2.0 ** min(failures - 1, 30), limit)
 
 
-def settles(pod: Pod) -> datetime:
-    """When a worker that answers will have done so for long enough to show that what failed before it is over."""
-    return shift(pod.ready_since or pod.started or pod.created or EARLIEST, SETTLED_SECONDS)
+def settles(workers: Iterable[Pod], *, after: int) -> datetime | None:
+    """When the first of these workers that came after number `after` has answered for long enough to show that its failure is over.
+
+    None while none answers.
+    """
+    later = (pod for pod in workers if is_running(pod) and pod.number > after)
+    since = min((pod.ready_since or pod.started or pod.created or EARLIEST for pod in later), default=None)
+    return shift(since, SETTLED_SECONDS) if since is not None else None
 
 
 def is_lost(state: Attempts, spec: InferenceJobSpec) -> bool:
