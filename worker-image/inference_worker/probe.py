@@ -180,7 +180,7 @@ def _mixed(engine: Engine, layout: Layout, trial: Trial, together: Tensors | Non
     for rows, joined in zip(company, answers, strict=True):
         for index, row in enumerate(rows):
             answer = layout.answer(joined, index, index + 1)
-            if mixed := _other(known.setdefault(id(row), answer), answer, trial.rounding):
+            if mixed := differing(known.setdefault(id(row), answer), answer, trial.rounding):
                 return f"its output {mixed!r} for a row depends on the rows beside it"
     for row, by_itself in zip(trial.rows, alone, strict=True):
         beside = known[id(row)]
@@ -188,7 +188,7 @@ def _mixed(engine: Engine, layout: Layout, trial: Trial, together: Tensors | Non
         checked = {
             name: array for name, array in by_itself.items() if datatypes.is_real(array) or array.shape != beside[name].shape
         }
-        if mixed := _other(checked, beside, _KERNELS):
+        if mixed := differing(checked, beside, _KERNELS):
             return f"its output {mixed!r} for a row depends on the number of rows beside it"
     return ""
 
@@ -207,13 +207,13 @@ def _crowded(engine: Engine, layout: Layout, trial: Trial, three: Tensors) -> st
     for index in range(len(rows)):
         answer, known = layout.answer(joined, index, index + 1), layout.answer(three, index % 3, index % 3 + 1)
         checked = {name: array for name, array in known.items() if datatypes.is_real(array)}
-        if mixed := _other(checked, answer, _KERNELS):
+        if mixed := differing(checked, answer, _KERNELS):
             return f"its output {mixed!r} for a row depends on the rows beside it"
     return ""
 
 
-def _other(one: Tensors, other: Tensors, share: float) -> str | None:
-    """The first output that differs."""
+def differing(one: Tensors, other: Tensors, share: float) -> str | None:
+    """The first output of `one` that differs in the other."""
     return next((name for name, array in one.items() if not alike(array, other[name], share)), None)
 
 

@@ -16,7 +16,7 @@ SUFFIXES = (".item_shapes", ".shapes")
 # More elements than a file may hold; numpy fails in its own words on shapes far above, even with a zero among the sizes.
 _LARGEST = float(1 << 40)
 # Sizes beside a zero have no values that bound them, and a model that sums over the zero answers with all of them.
-_LARGEST_BESIDE_ZERO = 1 << 24
+LARGEST_BESIDE_ZERO = 1 << 24
 _DIMENSIONS = 32
 
 
@@ -116,7 +116,7 @@ def _require_fit(name: str, values: Tensor, key: str, shapes: Tensor) -> None:
         total = sizes.prod(axis=1).sum() if largest <= _LARGEST else np.inf
     if total != values.size:
         raise ValueError(f"the shapes in {key!r} do not make up the {values.size} values in {name!r}; write both again")
-    if (elements[(sizes == 0).any(axis=1)] > _LARGEST_BESIDE_ZERO).any():
+    if (elements[(sizes == 0).any(axis=1)] > LARGEST_BESIDE_ZERO).any():
         raise ValueError(
-            f"{key!r} holds a shape with a zero and more than {_LARGEST_BESIDE_ZERO} elements beside it; write it again"
+            f"{key!r} holds a shape with a zero and more than {LARGEST_BESIDE_ZERO} elements beside it; write it again"
         )

@@ -25,7 +25,7 @@ from inference_worker.batch.items import Items, invalid, refuse_non_finite
 from inference_worker.batch.manifest import CHUNK_NAME, Header
 from inference_worker.batch.output import Output, StoppedError
 from inference_worker.batch.pipeline import Pipeline, Segment, columns
-from inference_worker.batching.rows import Layout, fixed_axes, layout_of, located
+from inference_worker.batching.rows import Layout, fixed_layout, layout_of, located
 from inference_worker.engines.engine import Engine, EngineUnavailableError, Tensor, Tensors, TensorSpec
 from inference_worker.errors import WorkerError
 from inference_worker.probe import understood
@@ -223,7 +223,7 @@ class Task:
         if self._whole:
             return layout_of(self._specs, dict.fromkeys(spec.name for spec in engine.outputs), "it has no rows"), 1
         if engine.rows is not None:
-            return layout_of(engine.inputs, fixed_axes(engine.outputs, engine.rows), "it takes so many rows a run"), engine.rows
+            return fixed_layout(engine.inputs, engine.outputs, engine.rows), engine.rows
         layout = warm.layout if warm is not None else None
         told = layout is not None and any(axis is not None for axis in layout.outputs.values())
         if layout is None or not told or layout.optional:

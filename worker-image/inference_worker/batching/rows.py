@@ -116,9 +116,9 @@ def layout_of(inputs: Sequence[TensorSpec], outputs: Mapping[str, int | None], w
     return Layout(required, outputs, why, optional)
 
 
-def fixed_axes(outputs: Sequence[TensorSpec], rows: int) -> dict[str, int | None]:
-    """The axes of rows in the answers of a model that takes exactly so many a run."""
-    return {spec.name: fixed_axis(spec, rows) for spec in outputs}
+def fixed_layout(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], rows: int) -> Layout:
+    """The layout of a model that takes exactly so many rows a run."""
+    return layout_of(inputs, {spec.name: fixed_axis(spec, rows) for spec in outputs}, f"it takes exactly {rows} rows a run")
 
 
 def located(inputs: Sequence[TensorSpec], layout: Layout) -> tuple[TensorSpec, ...]:

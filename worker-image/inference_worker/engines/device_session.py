@@ -1,4 +1,4 @@
-"""An ONNX Runtime session on a device: all that it does, it does on one thread, and runs of known shapes from recordings."""
+"""An ONNX Runtime session on a device: all that it does, it does on one thread, and runs of known shapes from captures."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -18,13 +18,13 @@ Open = Callable[[Mapping[str, str]], ort.InferenceSession]
 
 
 class DeviceSession:
-    """Stands in for an InferenceSession. `not_captured_because` says why its runs are not recorded; empty while they may be."""
+    """Stands in for an InferenceSession. `not_captured_because` says why its runs are not captured; empty while they may be."""
 
     def __init__(self, opening: Open) -> None:
         """Raises what `opening` raises."""
         self.not_captured_because = ""
         self._captures: Captures | None = None
-        # For a session that breaks as it records; gone with the first recording.
+        # For a session that breaks as it captures; gone with the first capture.
         self._again: Open | None = opening
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="device")
         try:
@@ -43,7 +43,7 @@ class DeviceSession:
         return session
 
     def capture(self, feeds: Tensors) -> None:
-        """Record runs of these shapes, if that can be."""
+        """Capture runs of these shapes, if that can be."""
         self._thread.submit(self._capture, feeds).result()
 
     def _capture(self, feeds: Tensors) -> None:
@@ -54,10 +54,10 @@ class DeviceSession:
             captures.capture(feeds)
         except Exception as error:  # noqa: BLE001 -- whatever it is of, the session may do without
             if onnx_faults.no_memory(str(error)):
-                # The size is too large for a recording, and perhaps for a run: the run will tell.
+                # The size is too large for a capture, and perhaps for a run: the run will tell.
                 return
             if len(captures) or self._again is None:
-                log.warning("runs of this shape are not recorded: %s", onnx_faults.plain(error))
+                log.warning("runs of this shape are not captured: %s", onnx_faults.plain(error))
                 return
             self.not_captured_because = onnx_faults.plain(error)
             self._captures = None

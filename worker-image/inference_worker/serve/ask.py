@@ -157,20 +157,19 @@ def scheduling(parameters: Mapping[str, object]) -> tuple[float | None, int | No
 
 def timeout_of_headers(headers: Mapping[str, str]) -> float | None:
     """Seconds that a caller or its proxy allows, by HTTP headers in milliseconds; the shortest. Raises RequestError(400)."""
-    name = shortest_header(headers)
-    return None if name is None else _milliseconds(name, headers[name])
+    found = shortest_header(headers)
+    return None if found is None else found[0]
 
 
-def shortest_header(headers: Mapping[str, str]) -> str | None:
-    """The header that allows least time; None where none says anything. Raises RequestError(400)."""
-    found = [name for name in TIMEOUT_HEADERS if name in headers]
-    return min(found, key=lambda name: _milliseconds(name, headers[name])) if found else None
+def shortest_header(headers: Mapping[str, str]) -> tuple[float, str] | None:
+    """The seconds and the name of the header that allows least; None where none says anything. Raises RequestError(400)."""
+    return min(((_seconds(name, headers[name]), name) for name in TIMEOUT_HEADERS if name in headers), default=None)
 
 
 TIMEOUT_HEADERS = ("inference-timeout-ms", "x-envoy-expected-rq-timeout-ms")
 
 
-def _milliseconds(name: str, text: str) -> float:
+def _seconds(name: str, text: str) -> float:
     try:
         seconds = float(text) / 1e3
     except ValueError:

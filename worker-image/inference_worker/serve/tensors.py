@@ -28,10 +28,11 @@ def shape_of(spec: TensorSpec, datatype: object, shape: object) -> tuple[int, ..
         if not _is_reshaped(spec, shape):
             raise bad(f"input {spec.name!r}: shape {shape} does not fit the model's {spec.wire_shape}")
         shape = shape[:-1]
-    if math.prod(max(d, 1) for d in shape) > _LARGEST:
+    elements = math.prod(max(d, 1) for d in shape)
+    if elements > _LARGEST:
         raise bad(f"input {spec.name!r}: shape {shape} is beyond all bounds")
-    if 0 in shape:
-        _require_small(spec, shape)
+    if 0 in shape and elements > _LARGEST_BESIDE_ZERO:
+        _require_fixed(spec, shape, elements)
     return tuple(shape)
 
 
@@ -80,11 +81,9 @@ def text_of(raw: bytes | memoryview, number: int, name: str) -> str:
         raise bad(f"input {name!r}: element {number} is no UTF-8, which is all that ONNX strings hold: {error}") from error
 
 
-def _require_small(spec: TensorSpec, shape: list[int]) -> None:
+def _require_fixed(spec: TensorSpec, shape: list[int], elements: int) -> None:
     """Raise RequestError where a caller chose large sizes beside a zero; those that the model fixes are no choice of theirs."""
-    elements = math.prod(size for size in shape if size)
-    chosen = any(fixed is None and size > 1 for fixed, size in zip(spec.shape, shape, strict=True))
-    if chosen and elements > _LARGEST_BESIDE_ZERO:
+    if any(fixed is None and size > 1 for fixed, size in zip(spec.shape, shape, strict=True)):
         text = f"shape {shape} has a zero, so its other sizes may make up {_LARGEST_BESIDE_ZERO} elements, not {elements}"
         raise bad(f"input {spec.name!r}: {text}; send smaller sizes")
 

@@ -30,4 +30,5 @@ def _allowed(parameter: float | None, call: float | None, headers: Headers) -> s
     # As the headers say it: what is left of it for one message of a stream may be below zero.
     if (whole := timeout_of(headers.get(TIMEOUT))) is not None:
         return f"{whole * 1e3:g} ms ({TIMEOUT})"
-    return f"{(call or 0.0) * 1e3:g} ms (header {shortest_header(headers)}, in milliseconds)"
+    _, name = shortest_header(headers) or (call, None)
+    return f"{(call or 0.0) * 1e3:g} ms (header {name}, in milliseconds)"

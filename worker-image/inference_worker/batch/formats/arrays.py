@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from inference_worker.batch.formats.texts import kind_of
+from inference_worker.batch.ragged import LARGEST_BESIDE_ZERO
 from inference_worker.engines.engine import Tensor
 
 _NPY_MAGIC = b"\x93NUMPY"
@@ -17,8 +18,6 @@ _ZIP_MAGIC = b"PK"
 # What a file may grow to, or so many times itself: deflate makes a thousand of one at most, data hardly ever ten.
 _INFLATED_LIMIT_BYTES = 1 << 30
 _INFLATED_TIMES = 20
-# An array without bytes has any sizes for free: so many items of no rows come from a job, more from nobody.
-_LARGEST_WITHOUT_BYTES = 1 << 24
 
 
 def read_npy(path: Path) -> Tensor:
@@ -66,7 +65,7 @@ def _loaded(found: object) -> Tensor:
             f"it holds elements of no bytes ({found.dtype.str}); save them in a type that has a size, as <U1 or float32"
         )
     elements = math.prod(size for size in found.shape if size)
-    if not found.size and elements > _LARGEST_WITHOUT_BYTES:
+    if not found.size and elements > LARGEST_BESIDE_ZERO:
         raise ValueError(f"it has shape {list(found.shape)} and no data, so its sizes come from no items; write it again")
     return found
 
