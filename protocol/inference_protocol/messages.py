@@ -159,7 +159,8 @@ class ModelFacts(_Record, frozen=True):
     `digest` is the verified file's; `variant` that of the INT8 variant which runs in its place; `backend` is what computed.
     `device_bytes` is what loading and warming it took of its device's memory, `device_free_bytes` what the device then had left;
     both are 0 where it runs on CPUs, or where no driver tells. `not_batched_because` says why requests do not share a run; it is
-    empty where they do.
+    empty where they do. `device_runs` says how a device that minds changing numbers of rows is spared them, and
+    `not_captured_because` why not by captured runs; both are empty elsewhere.
     """
 
     digest: Digest
@@ -174,6 +175,8 @@ class ModelFacts(_Record, frozen=True):
     device_bytes: Count = 0
     device_free_bytes: Count = 0
     not_batched_because: Annotated[str, msgspec.Meta(max_length=512)] = ""
+    device_runs: Literal["", "Captured", "SessionPerSize", "OneSession"] = ""
+    not_captured_because: Annotated[str, msgspec.Meta(max_length=512)] = ""
 
     @property
     def start_seconds(self) -> float:

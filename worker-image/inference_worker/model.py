@@ -3,15 +3,16 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from inference_protocol.messages import ModelFacts, ModelSource, Quantization, WorkerConfig
 from inference_protocol.reasons import WorkerReason
 from inference_worker import cpu, device, fetch
 from inference_worker.batching.batcher import Batcher
-from inference_worker.batching.padding import Padding
+from inference_worker.batching.padding import Padding, next_size
 from inference_worker.engines import external_data
-from inference_worker.engines.engine import Engine, EngineUnavailableError, on_cpu
+from inference_worker.engines.engine import Engine, EngineUnavailableError, RunMode, on_cpu
 from inference_worker.engines.opening import Opening
 from inference_worker.engines.registry import open_engine
 from inference_worker.errors import WorkerError
@@ -59,6 +60,7 @@ class Model:
             max_rows=self.max_rows,
             warm=warm.shape,
             inline=warm.inline,
+            prepares=warm.prepares,
             threads=warm.threads,
             pad=padding(loaded.engine, warm),
             on_hopeless=on_hopeless,
@@ -83,6 +85,9 @@ def padding(engine: Engine, warm: Warm) -> Callable[[int], int]:
     """How many rows a run gets of so many: on a device other than a CPU one that it was warmed for."""
     if on_cpu(engine) or not warm.layout.joins:
         return lambda rows: rows
+    runs = engine.device_runs
+    if runs is not None and runs.mode is not RunMode.ONE_SESSION:
+        return partial(next_size, sorted(warm.profile.measured))
     return Padding(warm.profile, warm.switch_seconds)
 
 
@@ -112,6 +117,7 @@ def load(
             raise WorkerError(WorkerReason.BACKEND_UNREACHABLE, f"while the model was warmed up: {error}") from error
         raise
     after = look()
+    runs = engine.device_runs
     facts = ModelFacts(
         digest=digest,
         provider=engine.provider,
@@ -125,6 +131,8 @@ def load(
         device_bytes=max(0, before.free - after.free) if before is not None and after is not None else 0,
         device_free_bytes=after.free if after is not None else 0,
         not_batched_because=warm.layout.why[:_WHY_LETTERS],
+        device_runs=runs.mode.value if runs is not None else "",
+        not_captured_because=runs.because[:_WHY_LETTERS] if runs is not None else "",
     )
     return Loaded(source, engine, warm, facts)
 

@@ -6,10 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from statistics import median
 
+import numpy as np
+
 from inference_protocol.reasons import WorkerReason
 from inference_worker.batching.profile import LatencyProfile
 from inference_worker.batching.rows import Bucket, Layout, layout_of
-from inference_worker.engines.engine import Engine, Tensor, Tensors, on_cpu
+from inference_worker.engines.engine import Engine, Tensor, Tensors, on_cpu, shapes_of
 from inference_worker.errors import WorkerError
 from inference_worker.fixed_rows import layout_of_fixed
 from inference_worker.probe import taken_sample, understood
@@ -17,6 +19,8 @@ from inference_worker.probe import taken_sample, understood
 _ROUNDS = 3
 _PATIENCE_SECONDS = 2.0
 """Once measuring has taken this long, each further size is run once only."""
+
+_PARTS = 8
 
 # A thread costs some 30 us to reach and come back from; a run that blocks the event loop for longer costs its neighbours more.
 _INLINE_SECONDS = 50e-6
@@ -33,7 +37,7 @@ class Warm:
     """What the warm-up found.
 
     `overflow` is the number of rows that found no memory, if any. `switch_seconds` is what a run costs more whose number of rows is
-    not the last one's.
+    not the last one's. `prepares` says that the engine has buffers for a run beside the one that computes.
     """
 
     layout: Layout
@@ -43,6 +47,7 @@ class Warm:
     threads: int
     overflow: int | None = None
     switch_seconds: float = 0.0
+    prepares: bool = False
 
     @property
     def items_per_second(self) -> float | None:
@@ -84,9 +89,9 @@ def buckets(batch_size: int) -> tuple[int, ...]:
 
 
 def device_buckets(batch_size: int) -> tuple[int, ...]:
-    """The same for a device that is filled up to the next size: with one between, at most a third of a run is filler."""
-    between = (3 << i for i in range(2, batch_size.bit_length()) if 3 << i < batch_size)
-    return tuple(sorted({*buckets(batch_size), *between}))
+    """The same for a device that is filled up to the next size: with each eighth between, little of a run is filler."""
+    eighths = (batch_size * i // _PARTS for i in range(1, _PARTS)) if batch_size >= 2 * _PARTS else ()
+    return tuple(sorted({*buckets(batch_size), *eighths}))
 
 
 def _measure(
@@ -100,7 +105,7 @@ def _measure(
         try:
             feeds = layout.padded(sample, size - 1) if size > 1 else sample
             engine.capture(feeds)
-            measured[size] = min(_timed(engine, feeds, clock) for _ in range(rounds))
+            measured[size] = min(_computed(engine, feeds, clock) for _ in range(rounds))
         except MemoryError as error:
             if size == 1:
                 raise WorkerError(
@@ -125,7 +130,8 @@ def _placed(
     if threads > 1 and _speedup(engine, sample, threads, one, clock) < _CONCURRENT_WORTH:
         threads = 1
     switch = _switch_seconds(engine, layout, profile, sample, clock) if layout.joins else 0.0
-    return Warm(layout, profile, layout.bucket(sample, ())[1:], inline, threads, overflow, switch)
+    prepares = layout.joins and _staged(engine, sample) is not None
+    return Warm(layout, profile, layout.bucket(sample, ())[1:], inline, threads, overflow, switch, prepares)
 
 
 def _switch_seconds(engine: Engine, layout: Layout, profile: LatencyProfile, sample: Tensors, clock: Clock) -> float:
@@ -134,7 +140,7 @@ def _switch_seconds(engine: Engine, layout: Layout, profile: LatencyProfile, sam
     if on_cpu(engine) or len(sizes) < 2:
         return 0.0
     in_turn = [(size, layout.padded(sample, size - 1) if size > 1 else sample) for size in sizes] * _ROUNDS
-    excess = [_timed(engine, feeds, clock) - profile.seconds(size) for size, feeds in in_turn]
+    excess = [_computed(engine, feeds, clock) - profile.seconds(size) for size, feeds in in_turn]
     return max(0.0, median(excess))
 
 
@@ -152,6 +158,25 @@ def _speedup(engine: Engine, sample: Tensors, threads: int, alone: float, clock:
         list(pool.map(several, range(threads)))
         took = clock() - begun
     return threads * rounds * alone / took if took > 0 else 1.0
+
+
+def _computed(engine: Engine, feeds: Tensors, clock: Clock) -> float:
+    """Seconds that a run computes, without the copies that others hide."""
+    seconds = _staged(engine, feeds)
+    return _timed(engine, feeds, clock) if seconds is None else seconds
+
+
+def _staged(engine: Engine, feeds: Tensors) -> float | None:
+    """Seconds of a run from buffers; None where there are none."""
+    stage = engine.stage(shapes_of(feeds))
+    if stage is None:
+        return None
+    with stage:
+        for name, place in stage.feeds.items():
+            np.copyto(place, feeds[name])
+        stage.start()
+        stage.answers()
+    return stage.seconds
 
 
 def _timed(engine: Engine, feeds: Mapping[str, Tensor], clock: Clock) -> float:

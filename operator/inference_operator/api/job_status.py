@@ -131,6 +131,14 @@ class ProgressStatus:
     failed: Annotated[int, Field(ge=0, description="Items that the model refused.")] = 0
 
 
+class DeviceRuns(StrEnum):
+    """How a device is spared what a change of the number of rows costs it."""
+
+    CAPTURED = "Captured"
+    SESSION_PER_SIZE = "SessionPerSize"
+    ONE_SESSION = "OneSession"
+
+
 @api_type()
 class ModelStatus:
     """Which model really ran."""
@@ -144,6 +152,12 @@ class ModelStatus:
     backend_reason: Annotated[ShortText | None, Field(description="Why that back end.")] = None
     not_batched_because: Annotated[
         Message | None, Field(description="Why requests do not share a run; absent where they do, or before the model is loaded.")
+    ] = None
+    device_runs: Annotated[
+        DeviceRuns | None, Field(description="How the device is spared changes of the number of rows; absent on CPUs.")
+    ] = None
+    not_captured_because: Annotated[
+        Message | None, Field(description="Why runs are not replayed from CUDA graphs; absent where they are, and on CPUs.")
     ] = None
 
 

@@ -4,7 +4,15 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from inference_operator.api.instants import shift, whole_second
-from inference_operator.api.job_status import DeadlineStatus, LatencyStatus, ModelStatus, Outlook, Placement, QueueStatus
+from inference_operator.api.job_status import (
+    DeadlineStatus,
+    DeviceRuns,
+    LatencyStatus,
+    ModelStatus,
+    Outlook,
+    Placement,
+    QueueStatus,
+)
 from inference_operator.api.schema import rfc3339
 from inference_operator.scheduling.types import PendingReason
 from inference_operator.state.load import Load
@@ -148,7 +156,7 @@ def model_status(source: ModelSource, choice: BackendChoice, facts: ModelFacts |
     known = before if before is not None and (before.name, before.version) == (source.name, source.version) else None
     digest = facts.digest if facts is not None else known.digest if known is not None else None
     variant = facts.variant if facts is not None else known.variant_digest if known is not None else None
-    alone = facts.not_batched_because or None if facts is not None else known.not_batched_because if known is not None else None
+    told = facts if facts is not None else known
     return ModelStatus(
         name=source.name,
         version=source.version,
@@ -157,7 +165,9 @@ def model_status(source: ModelSource, choice: BackendChoice, facts: ModelFacts |
         variant_digest=variant if source.quantization is not None else None,
         backend=choice.backend,
         backend_reason=choice.reason,
-        not_batched_because=alone,
+        not_batched_because=told.not_batched_because or None if told is not None else None,
+        device_runs=DeviceRuns(told.device_runs) if told is not None and told.device_runs else None,
+        not_captured_because=told.not_captured_because or None if told is not None else None,
     )
 
 

@@ -25,7 +25,7 @@ from inference_worker.engines.engine import TensorSpec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from inference_worker.engines.engine import Cancellation, Tensor, Tensors
+    from inference_worker.engines.engine import Cancellation, Shapes, Tensor, Tensors
 
 SPEC = TensorSpec("x", "FP32", np.dtype(np.float32), (None, 1))
 # What the batcher calls for the first six requests, and how many calls of each may fail: it asks the layout for a count once.
@@ -60,6 +60,7 @@ class Gate:
     rows: int | None = None
     problem: str | None = None
     memory_bytes = 1
+    device_runs = None
 
     def __init__(self) -> None:
         self.gate = threading.Event()
@@ -69,6 +70,9 @@ class Gate:
         return {"x": feeds["x"] * 2}
 
     def capture(self, feeds: Tensors) -> None:
+        pass
+
+    def stage(self, shapes: Shapes, *, wait: bool = True) -> None:
         pass
 
     def mixes(self, inputs: tuple[TensorSpec, ...]) -> str:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from inference_operator.api.conditions import Reason
 from inference_operator.api.job import Backend
-from inference_operator.api.job_status import DeadlineStatus, ModelStatus, Outlook, QueueStatus
+from inference_operator.api.job_status import DeadlineStatus, DeviceRuns, ModelStatus, Outlook, QueueStatus
 from inference_operator.jobs.status import (
     deadline_look,
     deadline_status,
@@ -182,6 +182,16 @@ def test_why_requests_do_not_share_a_run_is_told_and_kept() -> None:
     assert status.not_batched_because == "it mixes its rows"
     assert model_status(ASKED, CHOICE, None, status).not_batched_because == "it mixes its rows"
     assert model_status(ASKED, CHOICE, a_fact(), status).not_batched_because is None
+
+
+def test_how_the_device_runs_the_model_is_told_and_kept() -> None:
+    fact = msgspec.structs.replace(a_fact(), device_runs="SessionPerSize", not_captured_because="it has control flow")
+    status = model_status(ASKED, CHOICE, fact, None)
+
+    for told in (status, model_status(ASKED, CHOICE, None, status)):
+        assert (told.device_runs, told.not_captured_because) == (DeviceRuns.SESSION_PER_SIZE, "it has control flow")
+    after = model_status(ASKED, CHOICE, a_fact(), status)
+    assert (after.device_runs, after.not_captured_because) == (None, None)
 
 
 def test_the_variant_that_ran_is_told_beside_the_file_that_was_verified() -> None:

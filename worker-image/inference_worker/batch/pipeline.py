@@ -5,10 +5,12 @@ segment there is only the run.
 """
 
 import bisect
+import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,7 +19,7 @@ from inference_worker.batch.ragged import Column, joined
 from inference_worker.batching.execute import Execution
 from inference_worker.batching.memory import MemoryCeilings
 from inference_worker.batching.rows import Layout
-from inference_worker.engines.engine import Cancellation, Engine, Tensor, Tensors
+from inference_worker.engines.engine import Cancellation, Engine, RunMode, Stage, Tensor, Tensors
 
 _SEGMENT_BYTES = 4 << 20
 _SEGMENT_BATCHES = 256
@@ -43,6 +45,24 @@ class Segment:
     timings: list[tuple[int, float]]
 
 
+@dataclass(slots=True)
+class _Run:
+    """A batch under way: items start..end, the last ones of what was read if it `closes` that; its buffers, if it has some."""
+
+    start: int
+    end: int
+    closes: bool
+    batch: Tensors
+    stage: Stage | None
+    answers: Tensors = field(default_factory=dict)
+    timing: tuple[int, float] = (0, 0.0)
+
+    def close(self) -> None:
+        """Give the buffers back."""
+        if self.stage is not None:
+            self.stage.__exit__(None, None, None)
+
+
 class Pipeline:
     """Runs items in batches of `size`. Raises what the engine raises, with the number of the item at fault in `first`."""
 
@@ -59,22 +79,27 @@ class Pipeline:
         self._execution = Execution(engine, layout)
         self._ceilings = MemoryCeilings()
         self._batch_seconds: float | None = None
+        runs = engine.device_runs
+        self._prepares = runs is not None and runs.mode is RunMode.CAPTURED and not whole
         self.first = 0
 
     def segments(self, start: int, stopped: Callable[[], bool]) -> Iterator[Segment]:
         """Answers from item `start` on, in order, until the end or until `stopped`."""
+        with contextlib.closing(self._reads(start, stopped)) as reads:
+            segments = self._prepared(reads, stopped) if self._prepares else (self._run(read, stopped) for read in reads)
+            for segment in segments:
+                self._batch_seconds = sum(seconds for _, seconds in segment.timings) / len(segment.timings)
+                yield segment
+
+    def _reads(self, start: int, stopped: Callable[[], bool]) -> Generator[_Read, None, None]:
+        """What is to be run, the next of it read ahead. The first is a single batch, which tells how large the others may be."""
         with ThreadPoolExecutor(1, thread_name_prefix="reading") as reader:
             ahead: Future[_Read] | None = None
             while start < len(self._items) and not stopped():
                 self.first = start
-                # The first segment is a single batch, which tells how large the others may be.
                 read = ahead.result() if ahead is not None else self._read(start, 1)
                 ahead = reader.submit(self._read, read.end, self._batches(read)) if read.end < len(self._items) else None
-                segment = self._run(read, stopped)
-                self._batch_seconds = sum(seconds for _, seconds in segment.timings) / len(segment.timings)
-                yield segment
-                if segment.end < read.end:
-                    return
+                yield read
                 start = read.end
 
     def _batches(self, read: _Read) -> int:
@@ -129,6 +154,72 @@ class Pipeline:
         finally:
             self.first = first
         return Segment(read.start, read.end, answers, timings)
+
+    def _prepared(self, reads: Iterable[_Read], stopped: Callable[[], bool]) -> Iterator[Segment]:
+        """As `_run`, for engines that copy the next batch in while one computes: also where another segment begins with it."""
+        under_way: deque[_Run] = deque()
+        done: list[_Run] = []
+        fault: tuple[int, Exception] | None = None
+        begun = self._begun(reads, under_way)
+        try:
+            while fault is None:
+                try:
+                    run = next(begun, None)
+                except Exception as error:  # noqa: BLE001 -- raised once what began before it is answered
+                    run, fault = None, (self.first, error)
+                if run is not None:
+                    under_way.append(run)
+                elif not under_way:
+                    break
+                while len(under_way) > (run is not None):
+                    self._end(under_way.popleft(), done)
+                    if done[-1].closes or stopped():
+                        yield Segment(done[0].start, done[-1].end, [each.answers for each in done], [each.timing for each in done])
+                        done = []
+                    if stopped():
+                        return
+        finally:
+            for left in under_way:
+                left.close()
+        if fault is not None:
+            self.first = fault[0]
+            raise fault[1]
+
+    def _begun(self, reads: Iterable[_Read], under_way: Collection["_Run"]) -> Iterator["_Run"]:
+        """The batches of all reads, each on its way to the device where there are buffers for it."""
+        layout = self._layout
+        for read in reads:
+            for start, end, feeds in read.stretches:
+                for first in range(start, end, self._size):
+                    last = min(first + self._size, end)
+                    batch = layout.part(feeds, first - start, last - start)
+                    # Whoever holds buffers must not wait for more: others may do so too.
+                    stage = self._engine.stage(layout.shapes(batch, last - first), wait=not under_way)
+                    if stage is not None:
+                        stage.__enter__()
+                        layout.write(stage.feeds, [batch], last - first)
+                        stage.start()
+                    yield _Run(first, last, last == read.end, batch, stage)
+
+    def _end(self, run: "_Run", done: list["_Run"]) -> None:
+        """Take the answers of a run."""
+        self.first = run.start
+        begun = time.perf_counter()
+        if run.stage is not None:
+            with run.stage:
+                run.answers = run.stage.answers()
+            seconds = run.stage.seconds
+        else:
+            run.answers = self._computed(run.batch, run.end - run.start)
+            seconds = time.perf_counter() - begun
+        run.timing = (run.end - run.start, seconds)
+        done.append(run)
+
+    def _computed(self, batch: Tensors, rows: int) -> Tensors:
+        try:
+            return self._engine.run(batch) if self._engine.rows is None else self._fixed(batch)
+        except MemoryError:
+            return self._smaller(batch, rows)
 
     def _one_whole(self, batch: Tensors) -> Tensors:
         return self._engine.run({name: array[0, ...] for name, array in batch.items()})

@@ -39,6 +39,7 @@ class Batcher:
         max_rows: int,
         warm: Bucket | None = None,
         inline: bool = False,
+        prepares: bool = False,
         threads: int = 1,
         pad: Callable[[int], int] = lambda rows: rows,
         clock: Callable[[], float] = time.monotonic,
@@ -47,7 +48,7 @@ class Batcher:
     ) -> None:
         """`warm` is the shape (a bucket without the outputs wanted) that `profile` was measured with.
 
-        `inline` says that its runs are too quick to be worth a thread.
+        `inline` says that its runs are too quick to be worth a thread, `prepares` that one is prepared while another computes.
         """
         self.layout = layout
         self.profile = profile
@@ -63,7 +64,9 @@ class Batcher:
         self._forecast = Forecast(profile, max_rows=self._max_rows, runners=threads, warm=warm)
         self._feedback = Feedback(self._forecast, self.breaker, self.ceilings, self.counts, on_hopeless, warm)
         self._execution = Execution(engine, layout, pad=pad)
-        self._dispatcher = Dispatcher(self._execution, self._feedback, threads=threads, clock=clock)
+        self._dispatcher = Dispatcher(
+            self._execution, self._feedback, threads=threads, clock=clock, prepared=warm if prepares else None
+        )
         self._queue, self._in_flight = self._dispatcher.queue, self._dispatcher.in_flight
         self._admission = Admission(engine, layout, self._forecast, self.breaker, self._queue, self._in_flight, self.counts)
 

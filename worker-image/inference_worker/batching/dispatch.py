@@ -1,7 +1,8 @@
 """From the queue to runs and their answers. Only `Execution.run` happens in a thread; all else is on the event loop.
 
-It is work-conserving: an idle runner runs what is there, and requests gather while all are busy, for no longer than that. A
-request's state is where it is: in the queue, in a run under way, or answered.
+It is work-conserving: an idle runner runs what is there, and requests gather while all are busy, for no longer than that. Where an
+engine prepares runs beside others, a full one is prepared at once: nothing could join it any more. A request's state is where it
+is: in the queue, in a run under way, or answered.
 """
 
 import asyncio
@@ -26,7 +27,10 @@ log = logging.getLogger(__name__)
 class Dispatcher:
     """Gathers what waits into runs, starts them, and tells callers what came of them."""
 
-    def __init__(self, execution: Execution, feedback: Feedback, *, threads: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, execution: Execution, feedback: Feedback, *, threads: int, clock: Callable[[], float], prepared: Bucket | None = None
+    ) -> None:
+        """`prepared` is the shape (a bucket without the outputs wanted) of whose runs one is prepared while others compute."""
         self.queue: DeadlineQueue[Ticket] = DeadlineQueue()
         self.in_flight = InFlight(threads)
         self._execution = execution
@@ -37,7 +41,9 @@ class Dispatcher:
         self._counts = feedback.counts
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._runners: Runners[Report] = Runners(threads, self._loop)
+        self._threads = threads
+        self._prepared = prepared
+        self._runners: Runners[Report] = Runners(threads + (prepared is not None), self._loop)
         self._progress = asyncio.Event()
 
     @property
@@ -92,13 +98,16 @@ class Dispatcher:
 
     def _fail(self, ticket: Ticket, error: Exception) -> None:
         self._end(ticket)
-        now = self._clock()
-        waited = (ticket.begun or now) - ticket.arrived
-        hand_over(error, Timing(waited, now - ticket.arrived - waited, 0), ticket.done)
+        hand_over(error, self._timing(ticket, 0), ticket.done)
 
     def _answer(self, ticket: Ticket, answer: Answer, rows: int) -> None:
         self._end(ticket)
-        hand_over(answer, Timing(ticket.begun - ticket.arrived, self._clock() - ticket.begun, rows), ticket.done)
+        hand_over(answer, self._timing(ticket, rows), ticket.done)
+
+    def _timing(self, ticket: Ticket, rows: int) -> Timing:
+        now = self._clock()
+        begun = ticket.batch.begun if ticket.batch is not None else now
+        return Timing(begun - ticket.arrived, now - begun, rows)
 
     def _end(self, ticket: Ticket) -> None:
         ticket.over = True
@@ -117,7 +126,7 @@ class Dispatcher:
 
     def _dispatch(self) -> None:
         """Give idle runners what waits. A fault of our own costs the most urgent its answer, and nobody else."""
-        while self._runners.idle > 0 and self.queue.length:
+        while self._may_start():
             tickets: list[Ticket] = []
             head: QueueEntry[Ticket] | None = None
             try:
@@ -134,6 +143,17 @@ class Dispatcher:
                 for ticket in victims:
                     if not ticket.over:
                         self._fail(ticket, told(error))
+
+    def _may_start(self) -> bool:
+        """Whether a runner is free for what waits: to compute it, or to prepare a run that nothing could join any more."""
+        if not self.queue.length or not self._runners.idle:
+            return False
+        if len(self.in_flight) < self._threads:
+            return True
+        head = self.queue.head()
+        if head is None or head.bucket[1:] != self._prepared:
+            return False
+        return self.queue.rows_in(head.bucket) >= self._ceilings.limit(head.bucket, self._forecast.max_rows, self._clock())
 
     def _gather(self, bucket: Bucket, now: float) -> list[Ticket]:
         """The most urgent of a bucket, as many as pay and as all of them have time for."""
@@ -181,25 +201,26 @@ class Dispatcher:
         )
         self.in_flight.add(batch)
         for ticket in tickets:
-            ticket.begun, ticket.batch = now, batch
+            ticket.batch = batch
 
     def _finish(self, batch: Batch, bucket: Bucket, result: Report | BaseException) -> None:
-        self.in_flight.discard(batch)
+        ended = self._clock()
+        self.in_flight.discard(batch, ended)
         self._progress.set()
         if isinstance(result, BaseException):
             log.error("a run ended with its runner", exc_info=result)
             fault = RuntimeError(f"the runner failed: {type(result).__name__}")
             result = Report(0, answers=[fault] * len(batch.tickets))
         try:
-            self._feedback.observe(result, bucket, batch.epoch, self._clock())
+            self._feedback.observe(result, bucket, batch.epoch, ended)
         except Exception:
             # What is learned from a run is no reason to keep its answers back.
             log.exception("a run could not be taken into account")
         self._counts.wasted_rows += sum(ticket.rows for ticket in batch.tickets if ticket.over)
-        now = self._clock()
-        self._forecast.observe_batch(now - batch.begun, batch.expected)
+        self._forecast.observe_batch(ended - batch.begun, batch.expected)
+        # First the next run: it computes while these callers are told.
+        self._dispatch()
         for ticket, answer in zip(batch.tickets, result.answers, strict=True):
-            self._forecast.observe_wait(now - ticket.expected, batch.expected)
+            self._forecast.observe_wait(ended - ticket.expected, batch.expected)
             if not ticket.over:
                 self._answer(ticket, answer, batch.rows)
-        self._dispatch()

@@ -92,7 +92,9 @@ class Execution:
                 report.overflows.append(1)
                 raise
         total = sum(rows)
-        whole = self._in_parts(layout.joined(members), total, wanted, cancellation, report)
+        whole = self._staged(members, total, wanted, cancellation, report) if total <= report.limit else None
+        if whole is None:
+            whole = self._in_parts(layout.joined(members), total, wanted, cancellation, report)
         if len(members) == 1:
             return [whole]
         if layout.count(whole) != total:
@@ -103,6 +105,22 @@ class Execution:
             answers.append(layout.answer(whole, start, start + count))
             start += count
         return answers
+
+    def _staged(
+        self, members: Sequence[Tensors], rows: int, wanted: tuple[str, ...], cancellation: Cancellation, report: Report
+    ) -> Tensors | None:
+        """Rows straight from their callers into the buffers of a run, while another one computes; None where there are none."""
+        layout = self._layout
+        size = max(rows, self._pad(rows))
+        stage = self._engine.stage(layout.shapes(members[0], size))
+        if stage is None:
+            return None
+        with stage:
+            layout.write(stage.feeds, members, rows)
+            stage.start(cancellation)
+            answers = stage.answers(wanted)
+        report.runs.append((size, stage.seconds))
+        return layout.answer(answers, 0, rows)
 
     def _in_parts(self, feeds: Tensors, rows: int, wanted: tuple[str, ...], cancellation: Cancellation, report: Report) -> Tensors:
         """All rows, in runs of as many as fit: a part that finds no memory is tried again with half as many."""

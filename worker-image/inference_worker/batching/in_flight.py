@@ -9,43 +9,54 @@ _STUCK_TIMES = 100
 
 
 class InFlight:
-    """At most as many runs as there are runners. Instants are those of the batcher's clock."""
+    """The runs under way, in the order in which they compute: as many at a time as there are runners, while others are prepared.
+
+    Instants are those of the batcher's clock. A prepared run begins when its turn comes.
+    """
 
     __slots__ = ("_batches", "_runners")
 
     def __init__(self, runners: int) -> None:
-        self._batches: set[Batch] = set()
+        self._batches: list[Batch] = []
         self._runners = runners
 
     def __len__(self) -> int:
         return len(self._batches)
 
     def add(self, batch: Batch) -> None:
-        """Take note of a run that has begun."""
-        self._batches.add(batch)
+        """Take note of a run that has begun, or is prepared."""
+        self._batches.append(batch)
 
-    def discard(self, batch: Batch) -> None:
+    def discard(self, batch: Batch, now: float) -> None:
         """Take note of a run that has ended."""
-        self._batches.discard(batch)
+        at = self._batches.index(batch)
+        del self._batches[at]
+        if at < self._runners <= len(self._batches):
+            self._batches[self._runners - 1].begun = now
 
     @property
     def requests(self) -> int:
         """Requests in these runs."""
         return sum(len(batch.tickets) for batch in self._batches)
 
+    @property
+    def _computing(self) -> list[Batch]:
+        return self._batches[: self._runners]
+
     def seconds(self, now: float) -> float:
-        """Seconds that these runs have taken so far, added up."""
-        return sum(max(0.0, now - batch.begun) for batch in self._batches)
+        """Seconds that these runs have computed so far, added up."""
+        return sum(max(0.0, now - batch.begun) for batch in self._computing)
 
     def free_in(self, now: float) -> float:
         """Seconds until a runner is free for new work, by what is expected of the runs; 0 while one is."""
         if len(self._batches) < self._runners:
             return 0.0
-        return max(0.0, min(batch.begun + batch.expected for batch in self._batches) - now)
+        first = max(0.0, min(batch.begun + batch.expected for batch in self._computing) - now)
+        return first + sum(batch.expected for batch in self._batches[self._runners :]) / self._runners
 
     def hung(self, now: float) -> Batch | None:
         """A run that will not end by itself."""
-        for batch in self._batches:
+        for batch in self._computing:
             if now - batch.begun > max(STUCK_SECONDS, _STUCK_TIMES * batch.expected):
                 return batch
         return None

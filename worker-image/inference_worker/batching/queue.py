@@ -34,6 +34,7 @@ class QueueEntry(Generic[T]):
 
 @dataclass(slots=True)
 class _Line(Generic[T]):
+    rows: int = 0
     orders: list[Order] = field(default_factory=list)
     members: list[QueueEntry[T]] = field(default_factory=list)
 
@@ -69,6 +70,7 @@ class DeadlineQueue(Generic[T]):
         at = bisect_left(line.orders, waiting.order)
         line.orders.insert(at, waiting.order)
         line.members.insert(at, waiting)
+        line.rows += waiting.rows
         self.length += 1
         self.rows += waiting.rows
 
@@ -98,7 +100,7 @@ class DeadlineQueue(Generic[T]):
 
     def rows_in(self, bucket: Bucket) -> int:
         """Rows that wait in a bucket."""
-        return sum(waiting.rows for waiting in self._lines[bucket].members)
+        return self._lines[bucket].rows
 
     def pop(self, bucket: Bucket, count: int) -> list[QueueEntry[T]]:
         """Take the `count` most urgent of a bucket."""
@@ -116,6 +118,8 @@ class DeadlineQueue(Generic[T]):
         del line.members[start:end], line.orders[start:end]
         if not line.members:
             del self._lines[bucket]
+        rows = sum(waiting.rows for waiting in taken)
+        line.rows -= rows
         self.length -= len(taken)
-        self.rows -= sum(waiting.rows for waiting in taken)
+        self.rows -= rows
         return taken

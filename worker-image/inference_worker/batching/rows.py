@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from inference_worker.engines.engine import Tensor, Tensors, TensorSpec, fixed_axis
+from inference_worker.engines.engine import Shapes, Tensor, Tensors, TensorSpec, fixed_axis
 
 Bucket = tuple[object, ...]
 """What requests must have in common to share a run: trailing shapes, shared values, outputs wanted."""
@@ -80,6 +80,22 @@ class Layout:
             for name, axis in self.inputs.items()
         }
 
+    def shapes(self, feeds: Tensors, rows: int) -> Shapes:
+        """The shapes of a run of so many rows like those of `feeds`."""
+        axes = self._axes(feeds)
+        return tuple((name, _sized(array.shape, axes[name], rows)) for name, array in sorted(feeds.items()))
+
+    def write(self, into: Tensors, members: Sequence[Tensors], rows: int) -> None:
+        """Write the `rows` of all members into the places of a run, one after another; the last one again where more go in."""
+        for name, place in into.items():
+            axis = self.inputs[name]
+            if axis is None:
+                np.copyto(place, members[0][name])
+                continue
+            np.concatenate([feeds[name] for feeds in members], axis=axis, out=_cut(place, axis, 0, rows))
+            if rows < place.shape[axis]:
+                np.copyto(_cut(place, axis, rows, place.shape[axis]), _cut(place, axis, rows - 1, rows))
+
     def part(self, feeds: Tensors, start: int, end: int) -> Tensors:
         """Rows start..end of feeds."""
         return {name: _cut(feeds[name], axis, start, end) for name, axis in self._axes(feeds).items()}
@@ -125,6 +141,10 @@ def located(inputs: Sequence[TensorSpec], layout: Layout) -> tuple[TensorSpec, .
     """The inputs, with the axes of rows that were found."""
     axes = {**layout.optional, **layout.inputs}
     return tuple(replace(spec, batch_axis=axes[spec.name]) for spec in inputs)
+
+
+def _sized(shape: tuple[int, ...], axis: int | None, rows: int) -> tuple[int, ...]:
+    return shape if axis is None else (*shape[:axis], rows, *shape[axis + 1 :])
 
 
 def _cut(array: Tensor, axis: int | None, start: int, end: int) -> Tensor:

@@ -40,7 +40,7 @@ class Ticket(msgspec.Struct, eq=False):
     """One request on its way. `done` is called exactly once, unless the ticket is cancelled.
 
     A ticket waits while it has a `place`, runs while it has a `batch`, and is `over` once its caller is told or gone. `deadline`,
-    `arrived`, `expected` (the answer) and `begun` (the run) are instants of the batcher's clock.
+    `arrived` and `expected` (the answer) are instants of the batcher's clock.
     """
 
     feeds: Tensors
@@ -54,7 +54,6 @@ class Ticket(msgspec.Struct, eq=False):
     expected: float = 0.0
     canary_epoch: int = -1
     over: bool = False
-    begun: float = 0.0
     place: QueueEntry["Ticket"] | None = None
     batch: "Batch | None" = None
     timer: Timer | None = None
@@ -62,7 +61,10 @@ class Ticket(msgspec.Struct, eq=False):
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """A run under way: begun at an instant, expected to take so many seconds, in an epoch of the breaker."""
+    """A run under way: begun at an instant, expected to take so many seconds, in an epoch of the breaker.
+
+    One that is prepared while another one computes begins when that ends; until then `begun` is when it was made.
+    """
 
     tickets: list[Ticket]
     rows: int

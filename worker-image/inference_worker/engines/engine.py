@@ -2,7 +2,9 @@
 
 import resource
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,6 +12,9 @@ import numpy.typing as npt
 
 Tensor = npt.NDArray[Any]
 Tensors = Mapping[str, Tensor]
+
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+"""The shape of each input, in the order of their names."""
 
 _FREE_SIZE = 1
 
@@ -67,6 +72,40 @@ class Cancellation:
             self._callback()
 
 
+class RunMode(StrEnum):
+    """How a device other than a CPU is spared what every change of shape costs it."""
+
+    CAPTURED = "Captured"
+    SESSION_PER_SIZE = "SessionPerSize"
+    ONE_SESSION = "OneSession"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRuns:
+    """How runs are computed there, and why they are not captured; empty where they are."""
+
+    mode: RunMode
+    because: str = ""
+
+
+class Stage(AbstractContextManager["Stage"], Protocol):
+    """One run whose rows are copied in while another one computes: write into `feeds`, `start` it, take its `answers`.
+
+    Used by one thread, within `with`. `seconds` is what it computed, once it has.
+    """
+
+    feeds: Mapping[str, Tensor]
+    seconds: float
+
+    def start(self, cancellation: Cancellation | None = None) -> None:
+        """Let it compute in its turn. Raises what Engine.run does."""
+        ...
+
+    def answers(self, wanted: tuple[str, ...] = ()) -> dict[str, Tensor]:
+        """Wait for the outputs `wanted` (empty is all). Raises what Engine.run does."""
+        ...
+
+
 class Engine(Protocol):
     """A loaded model. `run` may be called from several threads at a time.
 
@@ -79,6 +118,18 @@ class Engine(Protocol):
     provider: str
     platform: str
     rows: int | None
+
+    @property
+    def device_runs(self) -> DeviceRuns | None:
+        """How a device computes runs of the shapes that `capture` was told; None where that makes no difference."""
+        ...
+
+    def stage(self, shapes: Shapes, *, wait: bool = True) -> Stage | None:
+        """Buffers for a run of these shapes; None where runs are not prepared beside others.
+
+        Waits until some are free; or not, and then gives None where none are.
+        """
+        ...
 
     def capture(self, feeds: Tensors) -> None:
         """Make runs of these shapes as quick as the device can; said before the first of them. Never fails."""
@@ -109,6 +160,11 @@ class Engine(Protocol):
     def close(self) -> None:
         """Free what the model holds; no run follows."""
         ...
+
+
+def shapes_of(feeds: Tensors) -> Shapes:
+    """The shapes of these inputs."""
+    return tuple((name, array.shape) for name, array in sorted(feeds.items()))
 
 
 def on_cpu(engine: Engine) -> bool:

@@ -12,13 +12,16 @@ import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as faults
 
 from inference_protocol.reasons import WorkerReason
-from inference_worker import datatypes
+from inference_worker import datatypes, device
 from inference_worker.engines import external_data, onnx_faults
 from inference_worker.engines.alignment import aligned
 from inference_worker.engines.device_session import DeviceSession
 from inference_worker.engines.engine import (
     Cancellation,
+    DeviceRuns,
     RunCancelledError,
+    Shapes,
+    Stage,
     Tensor,
     Tensors,
     TensorSpec,
@@ -128,7 +131,9 @@ class OnnxEngine:
         if providers[0][0] == _CUDA:
             (first, options), *others = providers
             beside = self._beside
-            return DeviceSession(lambda more: self._open_with([(first, {**options, **more}), *others], data, threads, beside))
+            return DeviceSession(
+                lambda more: self._open_with([(first, {**options, **more}), *others], data, threads, beside), room=_half_is_free
+            )
         if cache is not None and (optimised := cache.get()) is not None:
             options = _options(threads, steady=self._steady)
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -201,10 +206,23 @@ class OnnxEngine:
         answers = self._session.run_with_ort_values(names, values, options)
         return {name: _from_value(answer) for name, answer in zip(names, answers, strict=True)}
 
+    @property
+    def _device(self) -> DeviceSession | None:
+        return self._session if isinstance(self._session, DeviceSession) and not self._own_values else None
+
+    @property
+    def device_runs(self) -> DeviceRuns | None:
+        """See Engine."""
+        return self._device.runs if self._device is not None else None
+
     def capture(self, feeds: Tensors) -> None:
         """See Engine."""
-        if isinstance(self._session, DeviceSession) and not self._own_values:
-            self._session.capture(feeds)
+        if self._device is not None:
+            self._device.capture(feeds)
+
+    def stage(self, shapes: Shapes, *, wait: bool = True) -> Stage | None:
+        """See Engine."""
+        return self._device.stage(shapes, wait=wait) if self._device is not None else None
 
     def mixes(self, inputs: tuple[TensorSpec, ...]) -> str:
         """See Engine."""
@@ -220,6 +238,11 @@ class OnnxEngine:
         if isinstance(self._session, DeviceSession):
             self._session.close()
         del self._session
+
+
+def _half_is_free() -> bool:
+    memory = device.memory()
+    return memory is not None and memory.free > memory.total / 2
 
 
 def _require_available(promised: str) -> None:

@@ -17,7 +17,16 @@ import numpy as np
 from inference_protocol.messages import ModelSignature, TensorSignature
 from inference_protocol.reasons import WorkerReason
 from inference_worker import datatypes
-from inference_worker.engines.engine import Cancellation, Tensor, Tensors, TensorSpec, counted, process_memory_bytes, zeros_of
+from inference_worker.engines.engine import (
+    Cancellation,
+    Shapes,
+    Tensor,
+    Tensors,
+    TensorSpec,
+    counted,
+    process_memory_bytes,
+    zeros_of,
+)
 from inference_worker.engines.opening import Opening
 from inference_worker.errors import WorkerError
 from inference_worker.row_axes import candidates
@@ -109,6 +118,12 @@ class TorchScriptEngine:
                     f"output {spec.name!r} is {datatypes.name_of(array)} of shape {list(array.shape)}, not {spec.datatype} of "
                     f"{spec.wire_shape}"
                 )
+
+    # What computes decides by itself how; nothing is prepared beside its runs.
+    device_runs = None
+
+    def stage(self, shapes: Shapes, *, wait: bool = True) -> None:
+        """See Engine."""
 
     def capture(self, feeds: Tensors) -> None:
         """See Engine."""

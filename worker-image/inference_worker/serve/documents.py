@@ -30,7 +30,7 @@ def server(*, shared_memory: bool = False) -> Document:
 
 
 def metadata(model: Model) -> Document:
-    """Model metadata; with why requests do not share a run, where they do not."""
+    """Model metadata; with what is to be said of how it runs."""
     document: Document = {
         "name": model.name,
         "versions": [model.version],
@@ -38,9 +38,19 @@ def metadata(model: Model) -> Document:
         "inputs": [_tensor(spec) for spec in model.engine.inputs],
         "outputs": [_tensor(spec) for spec in model.engine.outputs],
     }
-    if why := model.warm.layout.why:
-        document["parameters"] = {"not_batched_because": why}
+    if remarks := _remarks(model):
+        document["parameters"] = remarks
     return document
+
+
+def _remarks(model: Model) -> dict[str, str]:
+    """Why requests do not share a run, where they do not; how a device computes them, and why not from captures."""
+    told = {
+        "not_batched_because": model.warm.layout.why,
+        "device_runs": model.facts.device_runs,
+        "not_captured_because": model.facts.not_captured_because,
+    }
+    return {name: text for name, text in told.items() if text}
 
 
 def configuration(model: Model) -> Document:
@@ -53,7 +63,7 @@ def configuration(model: Model) -> Document:
         "max_batch_size": model.max_rows if batches else 0,
         "input": [_input(spec, model.warm.layout.inputs, batches=batches) for spec in model.engine.inputs],
         "output": [_output(spec, model.warm.layout.outputs, batches=batches) for spec in model.engine.outputs],
-        "parameters": {},
+        "parameters": {name: {"string_value": text} for name, text in _remarks(model).items()},
         "instance_group": [{"name": model.engine.provider, "count": model.warm.threads}],
     }
     if batches:
@@ -63,8 +73,6 @@ def configuration(model: Model) -> Document:
             "default_priority_level": DEFAULT_PRIORITY,
             "default_queue_policy": {"max_queue_size": QUEUE_LIMIT, "allow_timeout_override": True},
         }
-    else:
-        document["parameters"] = {"not_batched_because": {"string_value": model.warm.layout.why}}
     return document
 
 

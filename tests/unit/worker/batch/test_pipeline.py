@@ -78,12 +78,13 @@ def spans(segments: list[Segment]) -> list[tuple[int, int]]:
     start=st.integers(0, 59),
     batches=st.integers(1, 4),
     fixed=st.none() | st.integers(1, 7),
+    staged=st.booleans(),
 )
 @settings(STEADY, max_examples=120)
 def test_every_item_from_the_start_on_is_answered_once_and_in_order(
-    count: int, size: int, start: int, batches: int, fixed: int | None
+    count: int, size: int, start: int, batches: int, fixed: int | None, *, staged: bool
 ) -> None:
-    engine = Formula(doubled, rows=fixed)
+    engine = Formula(doubled, rows=fixed, staged=staged)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_SEGMENT_BATCHES", batches)
         segments = list(a_pipeline(engine, x := numbered(count), size=fixed or size).segments(start, never))
@@ -184,7 +185,10 @@ def test_the_next_segment_is_read_beside_the_run(monkeypatch: pytest.MonkeyPatch
     assert len(read.threads) == 2 and any(name.startswith("reading") for name in read.threads)
 
 
-def test_a_fault_of_the_input_is_told_when_its_segment_comes_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("staged", [False, True])
+def test_a_fault_of_the_input_is_told_when_its_segment_comes_and_not_before(
+    monkeypatch: pytest.MonkeyPatch, *, staged: bool
+) -> None:
     monkeypatch.setattr(module, "_SEGMENT_BATCHES", 1)
 
     def check(feeds: Tensors, first: int) -> None:
@@ -193,7 +197,7 @@ def test_a_fault_of_the_input_is_told_when_its_segment_comes_and_not_before(monk
 
     x = numbered(16)
     x[9] = BAD
-    pipeline = a_pipeline(Formula(doubled), x, check=check)
+    pipeline = a_pipeline(Formula(doubled, staged=staged), x, check=check)
     segments = pipeline.segments(0, never)
 
     assert spans([next(segments), next(segments)]) == [(0, 4), (4, 8)]
@@ -202,10 +206,11 @@ def test_a_fault_of_the_input_is_told_when_its_segment_comes_and_not_before(monk
     assert pipeline.first == 8
 
 
-def test_a_fault_of_the_model_is_told_with_the_first_item_of_its_batch() -> None:
+@pytest.mark.parametrize("staged", [False, True])
+def test_a_fault_of_the_model_is_told_with_the_first_item_of_its_batch(*, staged: bool) -> None:
     x = numbered(30)
     x[21] = BAD
-    pipeline = a_pipeline(Scripted(faults=lambda seen: ValueError("no") if BAD in seen else None), x)
+    pipeline = a_pipeline(Scripted(faults=lambda seen: ValueError("no") if BAD in seen else None, staged=staged), x)
 
     with pytest.raises(ValueError, match="no"):
         list(pipeline.segments(0, never))
@@ -228,6 +233,20 @@ def test_what_is_stopped_already_does_not_begin() -> None:
     engine = Formula(doubled)
 
     assert list(a_pipeline(engine, numbered(4)).segments(0, lambda: True)) == [] and engine.sizes == []
+
+
+@given(stop=st.integers(1, 8), batches=st.integers(1, 4))
+@settings(STEADY, max_examples=30)
+def test_a_stop_loses_no_answer_that_was_given_while_the_next_run_was_prepared(stop: int, batches: int) -> None:
+    engine = Formula(doubled, staged=True)
+    pipeline = a_pipeline(engine, x := numbered(40))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_SEGMENT_BATCHES", batches)
+        segments = list(pipeline.segments(0, lambda: len(engine.sizes) >= stop))
+        end = segments[-1].end if segments else 0
+        again = list(pipeline.segments(end, never))
+
+    assert end < len(x) and np.array_equal(joined_answers([*segments, *again]), x * 2)
 
 
 def test_a_batch_that_finds_no_memory_is_halved_and_so_are_all_that_follow() -> None:

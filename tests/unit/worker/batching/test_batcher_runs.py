@@ -353,3 +353,44 @@ async def test_busy_seconds_are_a_share_of_all_runners() -> None:
     assert batcher.busy_seconds == 1.0
     engine.let()
     await asyncio.wait_for(batcher.emptied(), 20)
+
+
+async def test_a_full_run_is_prepared_beside_the_one_that_computes_and_a_smaller_one_still_gathers() -> None:
+    engine = Scripted(staged=True, held=True)
+    batcher = a_batcher(engine, profile=FLAT, max_rows=4, warm=((2,),), prepares=True)
+    callers = [Caller() for _ in range(8)]
+    for value, caller in enumerate(callers[:4]):
+        batcher.submit(a_row(value), (), caller)
+    assert (batcher.in_flight, batcher.waiting) == (1, 3)
+
+    for value, caller in enumerate(callers[4:], start=4):
+        batcher.submit(a_row(value), (), caller)
+    assert (batcher.in_flight, batcher.waiting) == (5, 3)
+
+    engine.let()
+    assert [(await caller.answer())["y"][0, 0] for caller in callers] == [2 * value for value in range(8)]
+    assert engine.firsts == [[0], [1, 2, 3, 4], [5, 6, 7]]
+
+
+async def test_nothing_is_prepared_for_a_shape_that_was_not_warmed() -> None:
+    engine = Scripted(staged=True, held=True)
+    batcher = a_batcher(engine, profile=FLAT, max_rows=2, warm=((3,),), prepares=True)
+    for value in range(5):
+        batcher.submit(a_row(value), (), Caller())
+
+    assert (batcher.in_flight, batcher.waiting) == (1, 4)
+    engine.let()
+    await asyncio.wait_for(batcher.emptied(), 20)
+
+
+async def test_the_fault_of_one_run_costs_the_prepared_one_nothing() -> None:
+    engine = Scripted(staged=True, held=True, faults=lambda x: RuntimeError("the device says no") if 0 in x[:, 0] else None)
+    batcher = a_batcher(engine, profile=FLAT, max_rows=2, warm=((2,),), prepares=True)
+    callers = [Caller() for _ in range(3)]
+    for value, caller in enumerate(callers):
+        batcher.submit(a_row(value), (), caller)
+
+    engine.let()
+
+    assert isinstance(await callers[0].answer(), Exception)
+    assert [(await caller.answer())["y"][0, 0] for caller in callers[1:]] == [2, 4]

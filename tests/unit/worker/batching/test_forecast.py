@@ -86,3 +86,15 @@ def test_a_run_hangs_after_its_time_and_not_before(expected: float, after: float
     in_flight.add(batch)
 
     assert in_flight.hung(10.0 + after) is None and in_flight.hung(10.0 + after + 0.1) is batch
+
+
+def test_a_prepared_run_is_waited_for_too_and_begins_when_its_turn_comes() -> None:
+    in_flight = InFlight(runners=1)
+    first, second = a_batch(begun=10.0, expected=2.0), a_batch(begun=10.5, expected=3.0)
+    in_flight.add(first)
+    in_flight.add(second)
+    assert in_flight.free_in(11.0) == 4.0 and in_flight.seconds(11.0) == 1.0
+
+    in_flight.discard(first, 12.0)
+
+    assert second.begun == 12.0 and in_flight.free_in(13.0) == 2.0 and in_flight.seconds(13.0) == 1.0

@@ -39,6 +39,11 @@ def test_what_is_joined_and_taken_apart_is_what_it_was_for_any_axis(
 
     joined = layout.joined(members)
 
+    for size in (total, total + 3):
+        written = {name: np.full(shape, -1, joined[name].dtype) for name, shape in layout.shapes(members[0], size)}
+        layout.write(written, members, total)
+        filled = layout.padded(joined, size - total) if size > total else joined
+        assert all(np.array_equal(written[name], filled[name]) for name in filled)
     assert layout.rows(joined) == total and joined["rate"] is shared
     assert np.array_equal(joined["a"], numbered(total, axes[0])) and np.array_equal(joined["b"], numbered(total, axes[1], width=5))
     answers = {name: joined[name] for name in ("a", "b")}

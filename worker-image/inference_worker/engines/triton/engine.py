@@ -14,6 +14,7 @@ from inference_protocol.reasons import WorkerReason
 from inference_worker.engines.engine import (
     Cancellation,
     EngineUnavailableError,
+    Shapes,
     Tensor,
     Tensors,
     TensorSpec,
@@ -87,6 +88,12 @@ class TritonEngine:
         self._types = {spec.name: spec.datatype for spec in self.inputs}
         self._all = tuple(spec.name for spec in self.outputs)
         self._scalars = {spec.name for spec in self.outputs if not spec.shape}
+
+    # What computes decides by itself how; nothing is prepared beside its runs.
+    device_runs = None
+
+    def stage(self, shapes: Shapes, *, wait: bool = True) -> None:
+        """See Engine."""
 
     def capture(self, feeds: Tensors) -> None:
         """See Engine."""
