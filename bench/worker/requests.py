@@ -59,13 +59,18 @@ def plain_json(row: Mapping[str, Tensor]) -> bytes:
 def protobuf(model: Model, row: Mapping[str, Tensor], parameters: Mapping[str, int]) -> bytes:
     """A ModelInferRequest with raw contents."""
     types = {name: datatype for name, datatype, _ in model.inputs}
-    message = _field(1, model.name.encode())
+    return protobuf_of(model.name, {name: (types[name], array) for name, array in row.items()}, parameters)
+
+
+def protobuf_of(model: str, tensors: Mapping[str, tuple[str, Tensor]], parameters: Mapping[str, int]) -> bytes:
+    """The same of tensors with their data types."""
+    message = _field(1, model.encode())
     for name, value in parameters.items():
         message += _field(4, _field(1, name.encode()) + _field(2, b"\x10" + _varint(value)))
-    for name, array in row.items():
+    for name, (datatype, array) in tensors.items():
         shape = b"".join(_varint(size) for size in array.shape)
-        message += _field(5, _field(1, name.encode()) + _field(2, types[name].encode()) + _field(3, shape))
-    for array in row.values():
+        message += _field(5, _field(1, name.encode()) + _field(2, datatype.encode()) + _field(3, shape))
+    for _, array in tensors.values():
         message += _field(7, array.tobytes())
     return message
 
