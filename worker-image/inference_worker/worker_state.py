@@ -139,6 +139,8 @@ class WorkerState:
             digest=facts.digest,
             root=self.root,
             counted_for=self.config.job,
+            # Callers of this worker's own model come first, whichever model the task is of: they share a device.
+            slack=self.model.batcher.slack if self.model is not None else None,
         )
         return Begun(task, facts)
 

@@ -26,6 +26,7 @@ from inference_worker.batch.manifest import CHUNK_NAME, Header
 from inference_worker.batch.output import Output, StoppedError
 from inference_worker.batch.pipeline import Pipeline, Segment, columns
 from inference_worker.batching.rows import Layout, fixed_layout, layout_of, located
+from inference_worker.batching.slack import InSlack, Slack
 from inference_worker.engines.engine import Engine, EngineUnavailableError, Tensor, Tensors, TensorSpec
 from inference_worker.errors import WorkerError
 from inference_worker.probe import understood
@@ -49,18 +50,20 @@ class Task:
         digest: str,
         root: Path,
         counted_for: str | None = None,
+        slack: Slack | None = None,
     ) -> None:
         """`warm` is what the warm-up found; without it, it is found out with the first item.
 
+        With a `slack` its runs wait for their turn behind the requests of the same device.
         Items are counted for the configured job, or for `counted_for`: a worker of many jobs must not grow a series for each.
         """
         self._warm = warm
         self._config = config
         self._task = task
-        self._engine = engine
         self._digest = digest
         self._root = root
         self._stop = threading.Event()
+        self._engine = InSlack(engine, slack, self._stop.is_set) if slack is not None else engine
         self.sketch = LatencySketch()
         self.progress: Progress | None = None
         self.compute_seconds = 0.0

@@ -19,6 +19,7 @@ from inference_worker.batching.profile import LatencyProfile
 from inference_worker.batching.queue import DEFAULT_PRIORITY, NEVER
 from inference_worker.batching.replies import hand_over
 from inference_worker.batching.rows import Bucket, Layout
+from inference_worker.batching.slack import Slack
 from inference_worker.batching.ticket import Counts, Done, Ticket, Timing
 from inference_worker.engines.engine import Cancellation, Engine, Tensors
 from inference_worker.errors import WorkerError
@@ -68,6 +69,8 @@ class Batcher:
             self._execution, self._feedback, threads=threads, clock=clock, prepared=warm if prepares else None
         )
         self._queue, self._in_flight = self._dispatcher.queue, self._dispatcher.in_flight
+        self.slack = Slack(lambda: bool(self._queue.length or len(self._in_flight)), clock)
+        self._dispatcher.on_idle = self.slack.freed
         self._admission = Admission(engine, layout, self._forecast, self.breaker, self._queue, self._in_flight, self.counts)
 
     @property
@@ -119,6 +122,8 @@ class Batcher:
             self._run_inline(feeds, wanted, rows, bucket, now, done)
             return None
         expected = now + self._admission.answered_in(rows, bucket, deadline, priority, now)
+        if deadline < NEVER:
+            self.slack.spare(deadline - expected)
         ticket = Ticket(feeds, wanted, rows, bucket, deadline, now, done, priority, expected)
         if self.breaker.state is BreakerState.HALF_OPEN:
             ticket.canary_epoch = self.breaker.epoch

@@ -45,6 +45,7 @@ class Dispatcher:
         self._prepared = prepared
         self._runners: Runners[Report] = Runners(threads + (prepared is not None), self._loop)
         self._progress = asyncio.Event()
+        self.on_idle: Callable[[], None] = lambda: None
 
     @property
     def alive(self) -> bool:
@@ -224,3 +225,5 @@ class Dispatcher:
             self._forecast.observe_wait(ended - ticket.expected, batch.expected)
             if not ticket.over:
                 self._answer(ticket, answer, batch.rows)
+        if not self.queue.length and not len(self.in_flight):
+            self.on_idle()
