@@ -173,7 +173,10 @@ class _Pass:
     def _plan(self) -> None:
         self._room.reserve(((rank, a.request, a.left) for rank, a in enumerate(self._asked) if not a.late), self._timelines)
         units = [unit for asked in self._asked for unit in asked.units]
-        schedule_ahead(units, (*self._timelines.values(), *(warm.timelines for warm in self._warm)))
+        schedule_ahead(units, self._all_timelines())
+
+    def _all_timelines(self) -> tuple[Timelines, ...]:
+        return (*self._timelines.values(), *[warm.timelines for warm in self._warm])
 
     def _warm_candidates(self, request: PlacementRequest, delay_weight: float) -> list[Candidate]:
         found = []
@@ -228,10 +231,9 @@ class _Pass:
         return Schedule(found, made_of, self._capacity, self._weights, self._now)
 
     def forget(self) -> None:
-        """Undo the references in a circle: ten thousand works would stay until the collector comes, which is rare."""
-        for asked in self._asked:
-            for unit in asked.units:
-                unit.timeline = None
+        """Undo the references in circles: ten thousand units would stay until the collector comes, which is rare."""
+        for timelines in self._all_timelines():
+            timelines.forget()
 
     def _assign_all(self, asked: _Asked, rank: int) -> tuple[tuple[Assignment, ...], SchedulingUnit | None]:
         """Places for as many of the request's workers as start now, and the first that does not."""
