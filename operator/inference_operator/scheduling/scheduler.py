@@ -108,7 +108,8 @@ class _Pass:
         self._given: Counter[Key] = Counter(
             {warm_worker.pod: warm_worker.tasks for warm_worker in fleet.warm_workers if warm_worker.pod is not None}
         )
-        self._made_of: dict[Request, tuple[PlacementRequest, list[explanation.Chosen]]] = {}
+        # What explanations are made of, should anybody ask for them.
+        self._chosen: dict[Request, list[explanation.Chosen]] = {}
         self._asked = self._ranked(fleet.requests, bands)
         self._plan()
 
@@ -227,8 +228,7 @@ class _Pass:
             if running_unit.preempted_for is not None:
                 reason = explanation.preemption(running_work, running_unit.preempted_for.key)
                 found[running_work.key] = Decision(running_work.uid, running_work.revision, preemption=reason)
-        made_of = {key: (request, tuple(chosen)) for key, (request, chosen) in self._made_of.items()}
-        return Schedule(found, made_of, self._capacity, self._weights, self._now)
+        return Schedule(found, self._chosen, self._capacity, self._weights, self._now)
 
     def forget(self) -> None:
         """Undo the references in circles: ten thousand units would stay until the collector comes, which is rare."""
@@ -274,7 +274,7 @@ class _Pass:
         node_info = self._room.take(option.requirements, inf if request.holds else candidate.seconds, rank, beside)
         if node_info is None:
             return None
-        self._note(request, explanation.Chosen(option, node_info, unit.delay_weight))
+        self._note(explanation.Chosen(request, option, node_info, unit.delay_weight))
         return Assignment(option.accelerator, node_info.node.name)
 
     def _hand_over(self, request: PlacementRequest, unit: SchedulingUnit, warm_worker: WarmWorker) -> Assignment | None:
@@ -290,9 +290,8 @@ class _Pass:
         self._given[warm_worker.pod] += 1
         option = request.options[unit.candidate.number]
         there = warmed(option) if has_model(warm_worker, request) else option
-        self._note(request, explanation.Chosen(there, None, unit.delay_weight))
+        self._note(explanation.Chosen(request, there, None, unit.delay_weight))
         return Assignment(option.accelerator, warm_worker.node, warm_worker.pod)
 
-    def _note(self, request: PlacementRequest, chosen: explanation.Chosen) -> None:
-        """Keep what an explanation is made of, should anybody ask for it."""
-        self._made_of.setdefault(request.key, (request, []))[1].append(chosen)
+    def _note(self, chosen: explanation.Chosen) -> None:
+        self._chosen.setdefault(chosen.request.key, []).append(chosen)
