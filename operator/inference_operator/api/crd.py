@@ -118,26 +118,28 @@ def _crd(*, kind: str, plural: str, short: str, spec: type, status: type, versio
                     "name": VERSION,
                     "served": True,
                     "storage": True,
-                    "schema": {
-                        "openAPIV3Schema": {
-                            "type": "object",
-                            "description": structural(spec).get("description", ""),
-                            "required": ["spec"],
-                            "properties": {
-                                "apiVersion": {"type": "string"},
-                                "kind": {"type": "string"},
-                                "metadata": {"type": "object"},
-                                "spec": structural(spec),
-                                # Without it, kstatus takes an object that nobody has looked at for current.
-                                "status": {**_without_rules(structural(status)), "default": {"observedGeneration": 0}},
-                            },
-                            **(validated(*rules) if rules else {}),
-                        }
-                    },
+                    "schema": {"openAPIV3Schema": _object(spec, status, rules)},
                     **version,
                 }
             ],
         },
+    }
+
+
+def _object(spec: type, status: type, rules: tuple[Rule, ...]) -> Schema:
+    return {
+        "type": "object",
+        "description": structural(spec).get("description", ""),
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": structural(spec),
+            # Without it, kstatus takes an object that nobody has looked at for current.
+            "status": {**_without_rules(structural(status)), "default": {"observedGeneration": 0}},
+        },
+        **(validated(*rules) if rules else {}),
     }
 
 

@@ -23,30 +23,29 @@ _REASON_LIMIT = 512
 class Chosen(NamedTuple):
     """What one assignment was made of. `node_info` is None where a warm worker takes it."""
 
+    request: PlacementRequest
     option: Option
     node_info: NodeInfo | None
     delay_weight: float
 
 
-def explain(chosen: Chosen, request: PlacementRequest, capacity: NodeCapacity, weights: CostWeights, now: datetime) -> Explanation:
+def explain(chosen: Chosen, capacity: NodeCapacity, weights: CostWeights, now: datetime) -> Explanation:
     """Why one assignment, over the node capacity as its pass has left it: the other classes first."""
     return Explanation(
-        cost.cost_terms(chosen.option, weights, chosen.delay_weight), tuple(_alternatives(chosen, request, capacity, weights, now))
+        cost.cost_terms(chosen.option, weights, chosen.delay_weight), tuple(_alternatives(chosen, capacity, weights, now))
     )
 
 
-def _alternatives(
-    chosen: Chosen, request: PlacementRequest, capacity: NodeCapacity, weights: CostWeights, now: datetime
-) -> list[Alternative]:
+def _alternatives(chosen: Chosen, capacity: NodeCapacity, weights: CostWeights, now: datetime) -> list[Alternative]:
     """The places not taken: what could have run before what could not."""
     found: list[Alternative] = []
-    for option in sorted(request.options, key=lambda o: o is chosen.option):
+    for option in sorted(chosen.request.options, key=lambda o: o is chosen.option):
         terms = cost.cost_terms(option, weights, chosen.delay_weight)
         for info in capacity.fit(option.requirements)[: _ALTERNATIVES + 1]:
             if option is chosen.option and info is chosen.node_info:
                 continue
             reason = filters.full(info.node, info.free, option.requirements)
-            reason = reason or _why_not(option, info, chosen, request.deadline, weights, now)
+            reason = reason or _why_not(option, info, chosen, weights, now)
             found.append(Alternative(accelerator=option.accelerator, node=info.node.name, reason=reason, cost=terms))
         for node, reason in capacity.unfit(option.requirements)[:_ALTERNATIVES]:
             found.append(Alternative(accelerator=option.accelerator, node=node, reason=reason[:_REASON_LIMIT]))
@@ -55,8 +54,8 @@ def _alternatives(
     return found[:_ALTERNATIVES]
 
 
-def _why_not(option: Option, info: NodeInfo, chosen: Chosen, deadline: datetime | None, weights: CostWeights, now: datetime) -> str:
-    taken = chosen.option
+def _why_not(option: Option, info: NodeInfo, chosen: Chosen, weights: CostWeights, now: datetime) -> str:
+    taken, deadline = chosen.option, chosen.request.deadline
     if option is taken:
         usage = info.usage
         if usage.unmanaged_usage and usage.resource in option.requirements.wants:

@@ -1,12 +1,12 @@
 """What one pass has decided, by whom it concerns, and why."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from inference_operator.scheduling.explanation import Chosen, explain
 from inference_operator.scheduling.node_capacity import NodeCapacity
-from inference_operator.scheduling.types import Decision, PlacementRequest
+from inference_operator.scheduling.types import Decision
 from inference_operator.settings import CostWeights
 from inference_operator.state.request import Request
 
@@ -16,7 +16,7 @@ class Schedule(Mapping[Request, Decision]):
     """The decisions of one pass. Explanations are made on demand: a job that waits costs next to nothing."""
 
     decisions: Mapping[Request, Decision]
-    _made_of: Mapping[Request, tuple[PlacementRequest, tuple[Chosen, ...]]] = field(repr=False)
+    _chosen: Mapping[Request, Sequence[Chosen]] = field(repr=False)
     _capacity: NodeCapacity = field(repr=False)
     _weights: CostWeights = field(repr=False)
     _now: datetime
@@ -26,8 +26,7 @@ class Schedule(Mapping[Request, Decision]):
         decision = self.decisions[key]
         if not decision.assignments:
             return decision
-        request, made_of = self._made_of[key]
-        found = tuple(explain(chosen, request, self._capacity, self._weights, self._now) for chosen in made_of)
+        found = tuple(explain(chosen, self._capacity, self._weights, self._now) for chosen in self._chosen[key])
         return decision._replace(explanations=found)
 
     def __getitem__(self, key: Request) -> Decision:

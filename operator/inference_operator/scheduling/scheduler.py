@@ -108,7 +108,8 @@ class _Pass:
         self._given: Counter[Key] = Counter(
             {warm_worker.pod: warm_worker.tasks for warm_worker in fleet.warm_workers if warm_worker.pod is not None}
         )
-        self._made_of: dict[Request, tuple[PlacementRequest, list[explanation.Chosen]]] = {}
+        # What explanations are made of, should anybody ask for them.
+        self._chosen: dict[Request, list[explanation.Chosen]] = {}
         self._asked = self._ranked(fleet.requests, bands)
         self._plan()
 
@@ -173,7 +174,10 @@ class _Pass:
     def _plan(self) -> None:
         self._room.reserve(((rank, a.request, a.left) for rank, a in enumerate(self._asked) if not a.late), self._timelines)
         units = [unit for asked in self._asked for unit in asked.units]
-        schedule_ahead(units, (*self._timelines.values(), *(warm.timelines for warm in self._warm)))
+        schedule_ahead(units, self._all_timelines())
+
+    def _all_timelines(self) -> tuple[Timelines, ...]:
+        return (*self._timelines.values(), *[warm.timelines for warm in self._warm])
 
     def _warm_candidates(self, request: PlacementRequest, delay_weight: float) -> list[Candidate]:
         found = []
@@ -224,14 +228,12 @@ class _Pass:
             if running_unit.preempted_for is not None:
                 reason = explanation.preemption(running_work, running_unit.preempted_for.key)
                 found[running_work.key] = Decision(running_work.uid, running_work.revision, preemption=reason)
-        made_of = {key: (request, tuple(chosen)) for key, (request, chosen) in self._made_of.items()}
-        return Schedule(found, made_of, self._capacity, self._weights, self._now)
+        return Schedule(found, self._chosen, self._capacity, self._weights, self._now)
 
     def forget(self) -> None:
-        """Undo the references in a circle: ten thousand works would stay until the collector comes, which is rare."""
-        for asked in self._asked:
-            for unit in asked.units:
-                unit.timeline = None
+        """Undo the references in circles: ten thousand units would stay until the collector comes, which is rare."""
+        for timelines in self._all_timelines():
+            timelines.forget()
 
     def _assign_all(self, asked: _Asked, rank: int) -> tuple[tuple[Assignment, ...], SchedulingUnit | None]:
         """Places for as many of the request's workers as start now, and the first that does not."""
@@ -272,7 +274,7 @@ class _Pass:
         node_info = self._room.take(option.requirements, inf if request.holds else candidate.seconds, rank, beside)
         if node_info is None:
             return None
-        self._note(request, explanation.Chosen(option, node_info, unit.delay_weight))
+        self._note(explanation.Chosen(request, option, node_info, unit.delay_weight))
         return Assignment(option.accelerator, node_info.node.name)
 
     def _hand_over(self, request: PlacementRequest, unit: SchedulingUnit, warm_worker: WarmWorker) -> Assignment | None:
@@ -288,9 +290,8 @@ class _Pass:
         self._given[warm_worker.pod] += 1
         option = request.options[unit.candidate.number]
         there = warmed(option) if has_model(warm_worker, request) else option
-        self._note(request, explanation.Chosen(there, None, unit.delay_weight))
+        self._note(explanation.Chosen(request, there, None, unit.delay_weight))
         return Assignment(option.accelerator, warm_worker.node, warm_worker.pod)
 
-    def _note(self, request: PlacementRequest, chosen: explanation.Chosen) -> None:
-        """Keep what an explanation is made of, should anybody ask for it."""
-        self._made_of.setdefault(request.key, (request, []))[1].append(chosen)
+    def _note(self, chosen: explanation.Chosen) -> None:
+        self._chosen.setdefault(chosen.request.key, []).append(chosen)

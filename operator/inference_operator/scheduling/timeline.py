@@ -121,6 +121,15 @@ class Timelines:
         else:
             heapq.heappush(heap, entry)
 
+    def forget(self) -> None:
+        """Let go of all timelines and units. They refer to each other, so that nothing else would free them but the collector."""
+        for timeline in self.timelines:
+            timeline.units.clear()
+            timeline.running_work = None
+        self.timelines.clear()
+        self._planned.clear()
+        self._by_length.clear()
+
     def planned(self, unit: "SchedulingUnit", seconds: float) -> None:
         """Index a work that may be displaced."""
         self._planned.append((-seconds, unit.number, unit))

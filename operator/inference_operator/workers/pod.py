@@ -208,6 +208,18 @@ def _container(
         "env": _environment(job, config, template, settings),
         "ports": [{"name": "http", "containerPort": HTTP_PORT}, {"name": "grpc", "containerPort": GRPC_PORT}],
         "resources": {"requests": resources.requests, "limits": resources.limits},
+        **_probes(),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": _volume_mounts(mounts, with_triton=config.triton is not None),
+    }
+
+
+def _probes() -> Manifest:
+    return {
         "startupProbe": {
             # One question, which is answered when the model is loaded. Each "not yet" would be a warning event, and a pause.
             "httpGet": {"path": STARTED_PATH, "port": "http"},
@@ -231,12 +243,6 @@ def _container(
             "failureThreshold": 6,
             "timeoutSeconds": _PROBE_SECONDS,
         },
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-        "volumeMounts": _volume_mounts(mounts, with_triton=config.triton is not None),
     }
 
 

@@ -1,5 +1,6 @@
 """What holds of every fleet in which work already has places: who is asked to make room, for whom, and that it comes to an end."""
 
+import gc
 import random
 from collections import Counter
 from collections.abc import Mapping
@@ -368,3 +369,14 @@ def test_who_made_room_preempts_nobody_in_the_next_pass(fleet: Fleet) -> None:
     assert not [
         (running_work, request) for running_work, request in preemptions(world.fleet, decided(world.fleet)) if request.key in gone
     ]
+
+
+@given(fleets)
+def test_a_pass_leaves_nothing_to_the_collector(fleet: Fleet) -> None:
+    gc.disable()
+    try:
+        gc.collect(0)
+        decided(fleet)
+        assert gc.collect(0) == 0
+    finally:
+        gc.enable()

@@ -102,14 +102,7 @@ class OnnxEngine:
                 WorkerReason.PROVIDER_UNAVAILABLE,
                 f"{promised} was asked for, but the runtime fell back to {self.provider}; is the device's driver in the pod?",
             )
-        try:
-            producer = self._session.get_modelmeta().producer_name
-            inputs = tuple(_spec(node, producer) for node in self._session.get_inputs())
-            self.outputs = tuple(_spec(node, producer) for node in self._session.get_outputs())
-        except UnicodeDecodeError as error:
-            raise WorkerError(
-                WorkerReason.MODEL_CORRUPT, f"a name in the model is no text ({error}); is the file whole?"
-            ) from error
+        inputs, self.outputs = _inputs_and_outputs(self._session)
         likely = candidates(inputs, self.outputs)
         required, self.rows = counted(likely[0] if likely else inputs)
         self.inputs = (*required, *_optional(self._session, required))
@@ -119,12 +112,7 @@ class OnnxEngine:
         # numpy has no BF16, so the runtime's Python face takes and gives it in its own values only.
         kinds = {spec.datatype for spec in (*self.inputs, *self.outputs)}
         self._own_values = "BF16" in kinds
-        if kinds >= {"BF16", "BYTES"}:
-            raise WorkerError(
-                WorkerReason.MODEL_TYPE_UNSUPPORTED,
-                "the model has BF16 tensors and strings, which ONNX Runtime's Python interface can't take together; export one of "
-                "them as another type",
-            )
+        _require_takable(kinds)
 
     def _open(self, data: bytes, threads: int, cache: GraphCache | None) -> ort.InferenceSession | DeviceSession:
         providers = self._providers
@@ -255,6 +243,15 @@ def _require_available(promised: str) -> None:
         )
 
 
+def _require_takable(kinds: set[str]) -> None:
+    if kinds >= {"BF16", "BYTES"}:
+        raise WorkerError(
+            WorkerReason.MODEL_TYPE_UNSUPPORTED,
+            "the model has BF16 tensors and strings, which ONNX Runtime's Python interface can't take together; export one of "
+            "them as another type",
+        )
+
+
 def _to_value(array: Tensor) -> ort.OrtValue:
     if array.dtype != datatypes.NUMPY["BF16"]:
         return ort.OrtValue.ortvalue_from_numpy(array)
@@ -294,6 +291,16 @@ def _options(threads: int, *, steady: bool) -> ort.SessionOptions:
     options.enable_cpu_mem_arena = steady
     options.log_severity_level = 3
     return options
+
+
+def _inputs_and_outputs(session: ort.InferenceSession) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """What the model takes and answers. Raises WorkerError where a name is no text, or a type is unknown."""
+    try:
+        producer = session.get_modelmeta().producer_name
+        inputs = tuple(_spec(node, producer) for node in session.get_inputs())
+        return inputs, tuple(_spec(node, producer) for node in session.get_outputs())
+    except UnicodeDecodeError as error:
+        raise WorkerError(WorkerReason.MODEL_CORRUPT, f"a name in the model is no text ({error}); is the file whole?") from error
 
 
 def _optional(session: ort.InferenceSession, required: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
