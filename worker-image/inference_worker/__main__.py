@@ -42,6 +42,7 @@ _EXIT_RETRY, _EXIT_PERMANENT = 1, 2
 # Endpoints keep sending for a moment after a pod is marked for deletion; leaving at once would refuse those callers.
 _LINGER_SECONDS = 2.0
 _REFUSAL_SECONDS = 2.0
+_SWITCH_SECONDS = 100e-6
 
 
 async def serve(state: WorkerState, stop: asyncio.Event, ports: Ports) -> TerminationReport:
@@ -54,6 +55,9 @@ async def serve(state: WorkerState, stop: asyncio.Event, ports: Ports) -> Termin
         log.info("ready: %s on %s after %.2f s", model.name, model.engine.provider, facts.start_seconds)
         if why := model.warm.layout.why:
             log.info("requests are run one by one: %s", why)
+        if model.warm.prepares:
+            # The interpreter's own 5 ms, each time that a thread of a run wants it back from the event loop, is as long as a run.
+            sys.setswitchinterval(_SWITCH_SECONDS)
         # What is there now stays: the collector need not walk through it again and again while requests come and go.
         gc.collect()
         gc.freeze()

@@ -74,6 +74,8 @@ class Stage:
         self._cancellation = cancellation
         for name, array in self.feeds.items():
             self._buffers.transport.upload(self._buffers.on_device(name), array)
+        # Here, beside the run that computes, and not on the thread that the next one computes on.
+        self._buffers.transport.wait()
         self._run = self._submit(self._computed)
 
     def _computed(self) -> float:

@@ -20,6 +20,7 @@ from inference_worker import datatypes
 from inference_worker.engines.engine import (
     Cancellation,
     Shapes,
+    Stage,
     Tensor,
     Tensors,
     TensorSpec,
@@ -28,6 +29,7 @@ from inference_worker.engines.engine import (
     zeros_of,
 )
 from inference_worker.engines.opening import Opening
+from inference_worker.engines.torch_staging import TorchStaging
 from inference_worker.errors import WorkerError
 from inference_worker.row_axes import candidates
 
@@ -71,6 +73,8 @@ class TorchScriptEngine:
         self.inputs, self.rows = counted(likely[0] if likely else inputs)
         self._module = self._load(data)
         self._require_fit()
+        staged = self._device == "cuda" and all(spec.datatype != "BF16" for spec in (*self.inputs, *self.outputs))
+        self._staging = TorchStaging(self._computed) if staged else None
 
     def _place(self, promised: str) -> str:
         if promised == _CPU:
@@ -119,11 +123,22 @@ class TorchScriptEngine:
                     f"{spec.wire_shape}"
                 )
 
-    # What computes decides by itself how; nothing is prepared beside its runs.
+    # PyTorch decides by itself how.
     device_runs = None
 
-    def stage(self, shapes: Shapes, *, wait: bool = True) -> None:
+    def stage(self, shapes: Shapes, *, wait: bool = True) -> Stage | None:
         """See Engine."""
+        asked = dict(shapes)
+        if self._staging is None or any(spec.name not in asked or not _fits(asked[spec.name], spec) for spec in self.inputs):
+            return None
+        return self._staging.stage([(spec.name, asked[spec.name], spec.dtype) for spec in self.inputs], wait=wait)
+
+    def _computed(self, arguments: "Sequence[torch.Tensor]") -> "dict[str, torch.Tensor]":
+        try:
+            with self._torch.inference_mode():
+                return self._named(self._module(*arguments))
+        except RuntimeError as error:
+            raise _told(error) from error
 
     def capture(self, feeds: Tensors) -> None:
         """See Engine."""
@@ -140,15 +155,11 @@ class TorchScriptEngine:
 
     def run(self, feeds: Tensors, wanted: tuple[str, ...] = (), cancellation: Cancellation | None = None) -> dict[str, Tensor]:  # noqa: ARG002
         """See Engine."""
-        arguments = [self._tensor(feeds, spec) for spec in self.inputs]
+        results = self._computed([self._tensor(feeds, spec) for spec in self.inputs])
         try:
-            with self._torch.inference_mode():
-                results = self._named(self._module(*arguments))
-                return {name: _array(results[name]) for name in wanted or results}
+            return {name: _array(results[name]) for name in wanted or results}
         except RuntimeError as error:
-            if any(mark in str(error) for mark in _MEMORY_MARKS):
-                raise MemoryError(_first_line(error)) from error
-            raise RuntimeError(_first_line(error)) from error
+            raise _told(error) from error
 
     def _tensor(self, feeds: Tensors, spec: TensorSpec) -> "torch.Tensor":
         array = feeds.get(spec.name)
@@ -156,8 +167,7 @@ class TorchScriptEngine:
             raise ValueError(f"input {spec.name!r} is missing")
         if array.dtype != spec.dtype:
             raise ValueError(f"input {spec.name!r} is {spec.datatype}, not {array.dtype}")
-        fits = array.ndim == len(spec.shape) and all(w in (None, h) for w, h in zip(spec.shape, array.shape, strict=True))
-        if not fits:
+        if not _fits(array.shape, spec):
             raise ValueError(f"input {spec.name!r}: shape {list(array.shape)} does not fit the model's {spec.wire_shape}")
         if spec.datatype == "BF16":
             # numpy's face of PyTorch has no such type: the same bits go by another name.
@@ -181,6 +191,8 @@ class TorchScriptEngine:
 
     def close(self) -> None:
         """See Engine."""
+        if self._staging is not None:
+            self._staging.close()
         del self._module
 
 
@@ -227,6 +239,15 @@ def _spec(tensor: TensorSignature) -> TensorSpec:
         raise _mismatch(f"{tensor.name!r} is {tensor.datatype}, which PyTorch has no tensors of")
     shape = tuple(None if size < 0 else size for size in tensor.shape)
     return TensorSpec(tensor.name, tensor.datatype, datatypes.NUMPY[tensor.datatype], shape, None)
+
+
+def _fits(shape: tuple[int, ...], spec: TensorSpec) -> bool:
+    return len(shape) == len(spec.shape) and all(wanted in (None, had) for wanted, had in zip(spec.shape, shape, strict=True))
+
+
+def _told(error: RuntimeError) -> Exception:
+    kind = MemoryError if any(mark in str(error) for mark in _MEMORY_MARKS) else RuntimeError
+    return kind(_first_line(error))
 
 
 def _own(array: Tensor) -> Tensor:

@@ -48,8 +48,8 @@ class Transport(Protocol):
         """Copy from the device into a contiguous array of the host's."""
         ...
 
-    def wait(self) -> None:
-        """Return once all copies are done."""
+    def wait(self, *, briefly: bool = False) -> None:
+        """Return once all copies are done; `briefly` is for those that take no longer than to let another thread go first."""
         ...
 
     def free(self) -> None:
@@ -108,10 +108,13 @@ class CudaTransport:
         self._enter()
         self._call("cuMemcpyDtoHAsync_v2", _place(array), _address(source), _size(array), self._stream)
 
-    def wait(self) -> None:
+    def wait(self, *, briefly: bool = False) -> None:
         """See Transport."""
         self._enter()
-        self._call("cuStreamSynchronize", self._stream)
+        if briefly:
+            _checked("cuStreamSynchronize", self._quick.cuStreamSynchronize(self._stream))
+        else:
+            self._call("cuStreamSynchronize", self._stream)
 
     def free(self) -> None:
         """See Transport."""

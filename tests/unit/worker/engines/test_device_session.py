@@ -95,7 +95,7 @@ class HostTransport:
     def download(self, array: Tensor, source: int) -> None:
         self._asked.append(lambda: ctypes.memmove(array.ctypes.data, source, array.nbytes))
 
-    def wait(self) -> None:
+    def wait(self, *, briefly: bool = False) -> None:
         asked, self._asked = self._asked, []
         for copy in asked:
             copy()
