@@ -6,9 +6,7 @@ look alike in the file. Rows are rows where each answer follows its own row: in 
 
 from inference_worker.batching.rows import Layout, fixed_layout
 from inference_worker.engines.engine import Engine, Tensors
-from inference_worker.probe import NARROW, REFUSALS, WIDER, different, differing
-
-_ROUNDING = 1e-3
+from inference_worker.probe import NARROW, REFUSALS, WIDE_ROUNDING, WIDER, different, differing, sized
 
 
 def layout_of_fixed(engine: Engine, sample: Tensors) -> Layout:
@@ -28,7 +26,7 @@ def _dependent(engine: Engine, layout: Layout, sample: Tensors, rows: int) -> st
     """Why what the first dimension counts are no rows; empty where they are."""
     if (lost := next((name for name, axis in layout.outputs.items() if axis is None), None)) is not None:
         return f"output {lost!r} has none"
-    if mixed := engine.mixes(engine.inputs):
+    if mixed := engine.mixes(sized(engine.inputs, sample)):
         return mixed
     for values in (NARROW, WIDER):
         one, other = (different(sample, engine.inputs, seed, values) for seed in (1, 2))
@@ -44,10 +42,10 @@ def _dependent(engine: Engine, layout: Layout, sample: Tensors, rows: int) -> st
             return f"it refused rows that differ: {error}"
         of_first, of_rest = layout.answer(alone, 0, 1), layout.answer(alone, 1, rows)
         if name := (
-            differing(of_rest, layout.answer(moved, 0, rows - 1), _ROUNDING)
-            or differing(of_first, layout.answer(moved, rows - 1, rows), _ROUNDING)
+            differing(of_rest, layout.answer(moved, 0, rows - 1), WIDE_ROUNDING)
+            or differing(of_first, layout.answer(moved, rows - 1, rows), WIDE_ROUNDING)
         ):
             return f"output {name!r} depends on the places of the rows"
-        if name := differing(of_first, layout.answer(beside, 0, 1), _ROUNDING):
+        if name := differing(of_first, layout.answer(beside, 0, 1), WIDE_ROUNDING):
             return f"output {name!r} depends on the rows beside"
     return ""

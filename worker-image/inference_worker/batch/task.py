@@ -28,6 +28,7 @@ from inference_worker.batch.pipeline import Pipeline, Segment, columns
 from inference_worker.batching.rows import Layout, fixed_layout, layout_of, located
 from inference_worker.engines.engine import Engine, EngineUnavailableError, Tensor, Tensors, TensorSpec
 from inference_worker.errors import WorkerError
+from inference_worker.fixed_rows import layout_of_fixed
 from inference_worker.probe import understood
 from inference_worker.warmup import Warm
 
@@ -222,16 +223,25 @@ class Task:
         engine, warm = self._engine, self._warm
         if self._whole:
             return layout_of(self._specs, dict.fromkeys(spec.name for spec in engine.outputs), "it has no rows"), 1
-        if engine.rows is not None:
-            return fixed_layout(engine.inputs, engine.outputs, engine.rows), engine.rows
         layout = warm.layout if warm is not None else None
         told = layout is not None and any(axis is not None for axis in layout.outputs.values())
+        if engine.rows is not None:
+            fixed = fixed_layout(engine.inputs, engine.outputs, engine.rows)
+            # Beside copies of itself, an item is answered whatever its first size counts.
+            return fixed, engine.rows if told or self._separate(fixed, items, start) else 1
         if layout is None or not told or layout.optional:
             first = items.rows(start, start + 1)
             if layout is None or not told or first.keys() != layout.inputs.keys():
                 # The warm-up's zeros told nothing, or nothing of an input that may be left out; a real item may.
                 layout = understood(engine, first)
         return layout, self._config.batch_size if layout.joins else 1
+
+    def _separate(self, layout: Layout, items: Items, start: int) -> bool:
+        """Whether each item of a run of so many is answered by itself, tried with the first of them: zeros told nothing."""
+        rows = self._engine.rows or 1
+        first = items.rows(start, min(start + rows, len(items)))
+        tried = layout_of_fixed(self._engine, layout.padded(first, rows - layout.rows(first)))
+        return any(axis is not None for axis in tried.outputs.values())
 
     def _encode(self, segments: list[Segment], items: Items, start: int, end: int) -> bytes:
         answers = columns(segments, self._axes)
