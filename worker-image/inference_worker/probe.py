@@ -16,34 +16,8 @@ import numpy as np
 from inference_worker import datatypes
 from inference_worker.batching.rows import Layout, layout_of
 from inference_worker.engines.engine import Engine, Tensor, Tensors, TensorSpec, zeros_of
+from inference_worker.likeness import KERNELS, ROUNDING, WIDE_ROUNDING, Tolerance, differing
 from inference_worker.row_axes import candidates
-
-
-@dataclass(frozen=True, slots=True)
-class Tolerance:
-    """How far two answers for one row may differ: a share of the feature's largest value, and one of the whole output's.
-
-    A feature is a place on the last axis. What small features mix would not show beside a large one otherwise.
-    """
-
-    feature: float
-    output: float
-
-
-_ROUNDING = Tolerance(1e-4, 4e-6)
-"""When equally many rows ran with it."""
-
-WIDE_ROUNDING = Tolerance(1e-3, 4e-5)
-"""The same for wide values, where sums cancel more."""
-
-_KERNELS = Tolerance(5e-2, 5e-3)
-"""When another number of rows ran: kernels round differently for it, and some nets make much of that."""
-
-_SMALLEST = 1e-6
-"""An output whose largest value is below it is compared as if it were so large."""
-
-_HALVES = 2e-2
-"""The least for numbers of 16 bits, of either share."""
 
 _FLIPS = 1e-3
 """How many whole numbers of a row may change in each of its rows with the number of rows: a net is undecided about few."""
@@ -131,7 +105,7 @@ def _layout(
 ) -> Layout:
     single = layout_of(inputs, {})
     one, other = (different(sample, inputs, seed, NARROW) for seed in (1, 2))
-    first = Trial(((one,), (other,), (sample,)), _ROUNDING, required=True)
+    first = Trial(((one,), (other,), (sample,)), ROUNDING, required=True)
     try:
         two, three = engine.run(single.joined((one, other))), engine.run(single.joined((one, other, sample)))
     except REFUSALS as error:
@@ -232,7 +206,7 @@ def _counted(answers: Sequence[tuple[Tensors, Tensors]]) -> str | None:
     """The first output that follows the number of rows: `answers` are those of each row among so many, and among others."""
     for few, many in answers:
         real = {name: array for name, array in few.items() if datatypes.is_real(array) or array.shape != many[name].shape}
-        if found := differing(real, many, _KERNELS):
+        if found := differing(real, many, KERNELS):
             return found
     for name, array in answers[0][0].items():
         # A whole number may flip where a net is undecided, but not the same one in each row.
@@ -275,14 +249,9 @@ def _infected(engine: Engine, layout: Layout, three: tuple[Tensors, ...], togeth
             continue
         for place in (0, 2):
             healthy, found = (layout.answer(each, place, place + 1) for each in (together, beside))
-            if mixed := differing(healthy, found, _ROUNDING):
+            if mixed := differing(healthy, found, ROUNDING):
                 return f"its output {mixed!r} for a row depends on a row beside it that is not finite"
     return ""
-
-
-def differing(one: Tensors, other: Tensors, tolerance: Tolerance) -> str | None:
-    """The first output of `one` that differs in the other."""
-    return next((name for name, array in one.items() if not alike(array, other[name], tolerance)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,21 +285,3 @@ def different(sample: Tensors, inputs: Sequence[TensorSpec], seed: int, values: 
         else:
             other[spec.name] = values.drawn(random, array.shape, array.dtype)
     return other
-
-
-def alike(one: Tensor, other: Tensor, tolerance: Tolerance) -> bool:
-    """Whether two answers are the same but for rounding."""
-    if one.shape != other.shape:
-        return False
-    if not datatypes.is_real(one):
-        return bool((one == other).all())
-    least = 0.0 if one.dtype.itemsize >= 4 else _HALVES
-    # Whole answers of doubles may have been computed in floats.
-    one, other = one.astype(np.float64), other.astype(np.float64)
-    sizes = np.abs(np.where(np.isfinite(one), one, 0.0))
-    of_feature = sizes.max(axis=tuple(range(one.ndim - 1)), keepdims=True, initial=0.0) if one.ndim > 1 else sizes
-    of_output = max(float(sizes.max(initial=0.0)), _SMALLEST)
-    allowed = max(tolerance.feature, least) * of_feature + max(tolerance.output, least) * of_output
-    same = (one == other) | (np.isnan(one) & np.isnan(other))
-    with np.errstate(invalid="ignore"):
-        return bool((same | (np.abs(one - other) <= allowed)).all())

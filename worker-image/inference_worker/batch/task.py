@@ -1,5 +1,6 @@
 """One batch task from input to committed output."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -28,8 +29,8 @@ from inference_worker.batch.pipeline import Pipeline, Segment, columns
 from inference_worker.batching.rows import Layout, fixed_layout, layout_of, located
 from inference_worker.engines.engine import Engine, EngineUnavailableError, Tensor, Tensors, TensorSpec
 from inference_worker.errors import WorkerError
-from inference_worker.fixed_rows import layout_of_fixed
-from inference_worker.probe import understood
+from inference_worker.fixed_rows import dependent_items
+from inference_worker.probe import REFUSALS, understood
 from inference_worker.warmup import Warm
 
 # Committing costs two syncs; what a kill may cost is work since the last one. A second of either is a fair price.
@@ -227,8 +228,9 @@ class Task:
         told = layout is not None and any(axis is not None for axis in layout.outputs.values())
         if engine.rows is not None:
             fixed = fixed_layout(engine.inputs, engine.outputs, engine.rows)
-            # Beside copies of itself, an item is answered whatever its first size counts.
-            return fixed, engine.rows if told or self._separate(fixed, items, start) else 1
+            if not told:
+                self._require_separate(fixed, items, start)
+            return fixed, engine.rows
         if layout is None or not told or layout.optional:
             first = items.rows(start, start + 1)
             if layout is None or not told or first.keys() != layout.inputs.keys():
@@ -236,12 +238,14 @@ class Task:
                 layout = understood(engine, first)
         return layout, self._config.batch_size if layout.joins else 1
 
-    def _separate(self, layout: Layout, items: Items, start: int) -> bool:
-        """Whether each item of a run of so many is answered by itself, tried with the first of them: zeros told nothing."""
+    def _require_separate(self, layout: Layout, items: Items, start: int) -> None:
+        """Raise WorkerError INPUT_INVALID unless the first items are answered each by itself: the warm-up's zeros told nothing."""
         rows = self._engine.rows or 1
         first = items.rows(start, min(start + rows, len(items)))
-        tried = layout_of_fixed(self._engine, layout.padded(first, rows - layout.rows(first)))
-        return any(axis is not None for axis in tried.outputs.values())
+        with contextlib.suppress(*REFUSALS):
+            # What it refuses is told by the run itself.
+            if why := dependent_items(self._engine, layout, layout.padded(first, rows - layout.rows(first)), rows):
+                raise invalid(f"the first dimension of its inputs does not count items: {why}; serve the model instead")
 
     def _encode(self, segments: list[Segment], items: Items, start: int, end: int) -> bytes:
         answers = columns(segments, self._axes)

@@ -68,10 +68,9 @@ class Operator:
         """Whether an axis of an input has rows in it."""
         return has_rows(self.shape(place), axis)
 
-    def kept(self, axis: int) -> bool:
-        """Whether each output has as many rows on an axis as stand in whole runs."""
-        shapes = [self._sizes.shape(name) for name in self.node.output]
-        return all(shape is None or shape[axis] is None or has_rows(shape, axis) for shape in shapes)
+    def answers(self) -> list[Shape]:
+        """The shapes of the outputs."""
+        return [self._sizes.shape(name) for name in self.node.output]
 
 
 def has_rows(shape: Shape, axis: int) -> bool:
@@ -158,10 +157,6 @@ def _flat(op: Operator) -> Mixed:
     return [(0, [op.at["axis"]] if "axis" in op.at else range(op.rank()))]
 
 
-def _every(op: Operator) -> Mixed:
-    return [(0, range(op.rank()))]
-
-
 def _picked(op: Operator) -> Mixed:
     """Constant places are the same rows for everybody."""
     return [(0, [op.at.get("axis", 0)])] if op.value(1) is not None else ()
@@ -189,8 +184,9 @@ def _slice(op: Operator) -> Mixed:
 
 
 def _split(op: Operator) -> Mixed:
+    """Parts of whole runs are what was put side by side; others cut a run."""
     axis = op.at.get("axis", 0)
-    return () if op.kept(axis) else [(0, [axis])]
+    return () if all(has_rows(shape, axis) for shape in op.answers()) else [(0, [axis])]
 
 
 def _concat(op: Operator) -> Mixed:
@@ -210,7 +206,8 @@ def _pad(op: Operator) -> Mixed:
 
 
 def _resize(op: Operator) -> Mixed:
-    return [(0, [axis for axis in range(op.rank()) if not op.kept(axis)])]
+    before, after = op.shape(0), op.answers()[0]
+    return [(0, [axis for axis, sizes in enumerate(zip(before or (), after or (), strict=False)) if sizes[0] != sizes[1]])]
 
 
 def _scan(op: Operator) -> Mixed:
@@ -224,10 +221,6 @@ def _scan(op: Operator) -> Mixed:
         return
     axes = op.at.get("scan_input_axes") or [0] * scanned
     yield from ((states + place, [axis]) for place, axis in enumerate(axes))
-
-
-def _reverse(op: Operator) -> Mixed:
-    return [(0, [op.at.get("time_axis", 0)])]
 
 
 def _attention(op: Operator) -> Mixed:
@@ -271,17 +264,17 @@ RULES: dict[str, Rule] = {
     "Einsum": _einsum,
     "LRN": lambda _: [(0, [1])],
     "NonMaxSuppression": lambda _: [(0, [1]), (1, [1, 2])],
-    "NonZero": _every,
+    "NonZero": _from(0),
     "Normalizer": _axis(-1),
     "Pad": _pad,
-    "ReverseSequence": _reverse,
+    "ReverseSequence": _axis(0, "time_axis"),
     "Scan": _scan,
     "Slice": _slice,
     "Split": _split,
     "TfIdfVectorizer": lambda _: [(0, [-1])],
     "Trilu": lambda _: [(0, (-2, -1))],
 }
-"""Operators that mix axes; all others keep each row to itself, or have their own names for what they do."""
+"""Operators that mix axes; what is not here keeps each row to itself, or is left to the trials."""
 
 DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
 

@@ -147,7 +147,8 @@ def _value(node: "NodeProto", sizes: Sizes) -> Tensor | None:
             return None
     try:
         with np.errstate(all="ignore"):
-            return np.asarray(compute(given, attributes))
+            found = compute(given, attributes)
+            return None if found is None else np.asarray(found)
     except (ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError, AttributeError):
         return None
 
