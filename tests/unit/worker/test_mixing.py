@@ -170,7 +170,7 @@ def not_finite(x: np.ndarray) -> np.ndarray:
 
 
 HIDDEN = {
-    "a small feature beside a large one": lambda x: np.hstack([1e5 + x[:, :1], beside(x)[:, :3]]),
+    "a small feature beside a large one": lambda x: np.hstack([1e5 + 0 * x[:, :1], np.clip(beside(x)[:, :3], -5, 5)]),
     "a product with zero": not_finite,
     "a threshold": lambda x: x + np.maximum(beside(x) - 1e9, 0),
 }

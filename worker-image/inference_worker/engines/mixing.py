@@ -62,7 +62,7 @@ class Graph:
         sizes = _sized(model, inputs)
         for node in sizes.walk(model.graph):
             if mixed(Operator(node, sizes)):
-                return f"its operator {node.op_type} ({node.name or node.output[0]}) goes over the rows"
+                return f"its operator {node.op_type} ({(node.name or node.output[0])!r}) goes over the rows"
         return ""
 
 
