@@ -6,6 +6,7 @@ ones, since a scale that is taken over the whole run shows only where the values
 not share a run are still rows, and a batch job runs them one by one.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,16 +16,11 @@ import numpy as np
 from inference_worker import datatypes
 from inference_worker.batching.rows import Layout, layout_of
 from inference_worker.engines.engine import Engine, Tensor, Tensors, TensorSpec, zeros_of
+from inference_worker.likeness import KERNELS, ROUNDING, WIDE_ROUNDING, Tolerance, differing
 from inference_worker.row_axes import candidates
 
-_ROUNDING = 1e-4
-"""How far two answers for one row may differ, as a share of the largest value, when equally many rows ran with it."""
-
-_WIDE_ROUNDING = 1e-3
-"""The same for wide values, where sums cancel more."""
-
-_KERNELS = 5e-2
-"""The same where another number of rows ran: kernels round differently for it, and some nets make much of that."""
+_FLIPS = 1e-3
+"""How many whole numbers of a row may change in each of its rows with the number of rows: a net is undecided about few."""
 
 _LENGTHS = (1, 8, 64, 224)
 """Sizes that are tried where any is allowed, until the model takes one."""
@@ -43,10 +39,13 @@ REFUSALS = (ValueError, RuntimeError, MemoryError)
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Rows to be run in each other's company, of one shape. Only those of a `required` trial may not be refused alone."""
+    """Rows to be run in each other's company, of one shape: each in several versions, of which the first that is taken runs.
 
-    rows: tuple[Tensors, Tensors, Tensors]
-    rounding: float = _WIDE_ROUNDING
+    Only those of a `required` trial may not be refused alone.
+    """
+
+    rows: tuple[tuple[Tensors, ...], ...]
+    rounding: Tolerance = WIDE_ROUNDING
     required: bool = False
 
 
@@ -106,24 +105,34 @@ def _layout(
 ) -> Layout:
     single = layout_of(inputs, {})
     one, other = (different(sample, inputs, seed, NARROW) for seed in (1, 2))
-    first = Trial((one, other, sample), _ROUNDING, required=True)
+    first = Trial(((one,), (other,), (sample,)), ROUNDING, required=True)
     try:
-        two, three = engine.run(single.joined(first.rows[:2])), engine.run(single.joined(first.rows))
+        two, three = engine.run(single.joined((one, other))), engine.run(single.joined((one, other, sample)))
     except REFUSALS as error:
-        why = engine.mixes(inputs) or f"it refused several rows at once: {error}"
+        why = engine.mixes(sized(inputs, sample)) or f"it refused several rows at once: {error}"
         return replace(single, outputs=_named_axes(engine, inputs), why=why)
     axes = {name: _grown(array.shape, three[name].shape) for name, array in two.items()}
     without = next((name for name, axis in axes.items() if axis is None), None)
     why = f"its output {without!r} has no dimension that counts rows" if without is not None else ""
-    layout = replace(single, outputs=axes, why=engine.mixes(inputs) or why)
+    layout = replace(single, outputs=axes, why=engine.mixes(sized(inputs, sample)) or why)
     if not layout.joins:
         return layout
     begun = clock()
-    why = _mixed(engine, layout, first, three) or _crowded(engine, layout, first, three)
+    why = _mixed(engine, layout, first, three) or _crowded(engine, layout, (one, other, sample), three)
+    why = why or _infected(engine, layout, (one, other, sample), three)
     trials = _trials(inputs, sample, length)
     while not why and clock() - begun <= _PATIENCE_SECONDS and (trial := next(trials, None)) is not None:
         why = _mixed(engine, layout, trial)
     return replace(layout, why=why)
+
+
+def sized(inputs: tuple[TensorSpec, ...], sample: Tensors) -> tuple[TensorSpec, ...]:
+    """The inputs that a sample has, with its sizes where theirs are free, but for the rows."""
+    return tuple(
+        replace(spec, shape=tuple(None if axis == spec.batch_axis else size for axis, size in enumerate(sample[spec.name].shape)))
+        for spec in inputs
+        if spec.name in sample
+    )
 
 
 def _grown(two: tuple[int, ...], three: tuple[int, ...]) -> int | None:
@@ -147,15 +156,13 @@ def _named_axis(spec: TensorSpec, names: set[str | None]) -> int | None:
 
 def _trials(inputs: tuple[TensorSpec, ...], sample: Tensors, length: int | None) -> Iterator[Trial]:
     """What is to be tried beyond the sample itself."""
-    lengths = (None, None) if length is None else (length + 4, length + 12)
-    for seed, size in enumerate((*lengths, length), start=3):
+    lengths = (None, None) if length is None else (length + 4, length + 12, length, 2 * length, length + 50)
+    for seed, size in enumerate(lengths, start=3):
         base = sample if size is None else sample_of(inputs, 1, size)
+        # A vocabulary may be too small for wide values: the row is narrower then, and still another one.
+        versions = ((NARROW,), (_WIDE, NARROW), (WIDER, _WIDE, NARROW))
         yield Trial(
-            (
-                different(base, inputs, seed, NARROW),
-                different(base, inputs, seed + 10, _WIDE),
-                different(base, inputs, seed + 20, WIDER),
-            )
+            tuple(tuple(different(base, inputs, seed + 10 * place, values) for values in row) for place, row in enumerate(versions))
         )
 
 
@@ -165,12 +172,12 @@ def _mixed(engine: Engine, layout: Layout, trial: Trial, together: Tensors | Non
     Each row stands in several places beside others, always three at a time: kernels round differently for other numbers of rows,
     but not for other neighbours. `together` are the answers of all rows in one run, where they are known.
     """
-    one, other, third = trial.rows
-    company = ((one, other, third), (third, one, other), (one, one, one), (third, third, third))
     try:
-        alone = [engine.run(row) for row in trial.rows]
+        taken = [_taken(engine, versions) for versions in trial.rows]
     except REFUSALS as error:
         return f"it refused a row of small values: {error}" if trial.required else ""
+    (one, _), (other, _), (third, _) = taken
+    company = ((one, other, third), (third, one, other), (one, one, one), (third, third, third))
     try:
         first = together if together is not None else engine.run(layout.joined(company[0]))
         answers = [first, *(engine.run(layout.joined(rows)) for rows in company[1:])]
@@ -182,39 +189,69 @@ def _mixed(engine: Engine, layout: Layout, trial: Trial, together: Tensors | Non
             answer = layout.answer(joined, index, index + 1)
             if mixed := differing(known.setdefault(id(row), answer), answer, trial.rounding):
                 return f"its output {mixed!r} for a row depends on the rows beside it"
-    for row, by_itself in zip(trial.rows, alone, strict=True):
-        beside = known[id(row)]
-        # By the number of rows alone it may not change much either; a whole number may flip where a net is undecided.
-        checked = {
-            name: array for name, array in by_itself.items() if datatypes.is_real(array) or array.shape != beside[name].shape
-        }
-        if mixed := differing(checked, beside, _KERNELS):
-            return f"its output {mixed!r} for a row depends on the number of rows beside it"
+    if mixed := _counted([(alone, known[id(row)]) for row, alone in taken]):
+        return f"its output {mixed!r} for a row depends on the number of rows beside it"
     return ""
 
 
-def _crowded(engine: Engine, layout: Layout, trial: Trial, three: Tensors) -> str:
-    """Why the rows of a trial must not share a run, by more of them than three: what reaches further shows only then.
+def _taken(engine: Engine, versions: tuple[Tensors, ...]) -> tuple[Tensors, Tensors]:
+    """The first version of a row that the model takes, with its answer. Raises what Engine.run does where it takes none."""
+    for version in versions[:-1]:
+        with contextlib.suppress(*REFUSALS):
+            return version, engine.run(version)
+    return versions[-1], engine.run(versions[-1])
 
-    Time steps that were taken for rows look four of them back, say. `three` are the answers of all rows in one run.
+
+def _counted(answers: Sequence[tuple[Tensors, Tensors]]) -> str | None:
+    """The first output that follows the number of rows: `answers` are those of each row among so many, and among others."""
+    for few, many in answers:
+        real = {name: array for name, array in few.items() if datatypes.is_real(array) or array.shape != many[name].shape}
+        if found := differing(real, many, KERNELS):
+            return found
+    for name, array in answers[0][0].items():
+        # A whole number may flip where a net is undecided, but not the same one in each row.
+        if not datatypes.is_real(array):
+            changed = np.logical_and.reduce([few[name] != many[name] for few, many in answers])
+            if changed.size and changed.mean() > _FLIPS:
+                return name
+    return None
+
+
+def _crowded(engine: Engine, layout: Layout, three: tuple[Tensors, ...], together: Tensors) -> str:
+    """Why three rows must not share a run, by more of them than three: what reaches further shows only then.
+
+    Time steps that were taken for rows look four of them back, say. `together` are the answers of the three in one run.
     """
-    rows = trial.rows * _CROWD
+    rows = three * _CROWD
     try:
         joined = engine.run(layout.joined(rows))
     except REFUSALS:
         # How many rows it takes at once is for the warm-up to find.
         return ""
-    for index in range(len(rows)):
-        answer, known = layout.answer(joined, index, index + 1), layout.answer(three, index % 3, index % 3 + 1)
-        checked = {name: array for name, array in known.items() if datatypes.is_real(array)}
-        if mixed := differing(checked, answer, _KERNELS):
-            return f"its output {mixed!r} for a row depends on the rows beside it"
+    answers = [
+        (layout.answer(together, index % 3, index % 3 + 1), layout.answer(joined, index, index + 1)) for index in range(len(rows))
+    ]
+    return f"its output {mixed!r} for a row depends on the rows beside it" if (mixed := _counted(answers)) else ""
+
+
+def _infected(engine: Engine, layout: Layout, three: tuple[Tensors, ...], together: Tensors) -> str:
+    """Why rows must not share a run with one that is not finite: a product with zero is none then, however small its weight.
+
+    `together` are the answers of the three in one run.
+    """
+    row, other, last = three
+    real = [name for name, axis in layout.inputs.items() if axis is not None and datatypes.is_real(other[name])]
+    for value in (np.nan, np.inf, -np.inf) if real else ():
+        ill = {**other, **{name: np.full_like(other[name], value) for name in real}}
+        try:
+            beside = engine.run(layout.joined((row, ill, last)))
+        except REFUSALS:
+            continue
+        for place in (0, 2):
+            healthy, found = (layout.answer(each, place, place + 1) for each in (together, beside))
+            if mixed := differing(healthy, found, ROUNDING):
+                return f"its output {mixed!r} for a row depends on a row beside it that is not finite"
     return ""
-
-
-def differing(one: Tensors, other: Tensors, share: float) -> str | None:
-    """The first output of `one` that differs in the other."""
-    return next((name for name, array in one.items() if not alike(array, other[name], share)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,25 +277,11 @@ def different(sample: Tensors, inputs: Sequence[TensorSpec], seed: int, values: 
     random = np.random.default_rng(seed)
     other: dict[str, Tensor] = dict(sample)
     for spec in inputs:
-        array = sample[spec.name]
-        if spec.batch_axis is None or not array.size:
+        array = sample.get(spec.name)
+        if array is None or spec.batch_axis is None or not array.size:
             continue
         if array.dtype.kind == "O":
             other[spec.name] = np.full(array.shape, ("ab", "c", "d e f")[seed % 3], dtype=object)
         else:
             other[spec.name] = values.drawn(random, array.shape, array.dtype)
     return other
-
-
-def alike(one: Tensor, other: Tensor, share: float) -> bool:
-    """Whether two answers are the same but for a share of their largest value."""
-    if one.shape != other.shape:
-        return False
-    if not datatypes.is_real(one):
-        return bool((one == other).all())
-    precise = one.dtype.itemsize >= 4
-    if not precise:
-        one, other = one.astype(np.float32), other.astype(np.float32)
-    scale = float(np.nanmax(np.abs(one[np.isfinite(one)]), initial=0.0))
-    tolerance = max(share, 0.0 if precise else 2e-2) * max(scale, 1e-6)
-    return bool(np.allclose(one, other, rtol=0.0, atol=tolerance, equal_nan=True))

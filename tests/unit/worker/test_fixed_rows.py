@@ -10,8 +10,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from inference_protocol.messages import BatchTask, ModelSource, WorkerConfig
+from inference_protocol.reasons import WorkerReason
 from inference_worker.batch.task import Task
 from inference_worker.engines.onnx import OnnxEngine
+from inference_worker.errors import WorkerError
 from inference_worker.warmup import warm_up
 from tests.process.harness import answers_in
 
@@ -94,3 +96,41 @@ def test_an_answer_that_loses_its_row_where_it_is_alone_is_still_the_answer_to_i
     x = np.arange(5, dtype=np.float32).reshape(5, 1)
 
     assert run(SQUEEZED, tmp_path, x).ravel().tolist() == [0, 1, 2, 3, 4]
+
+
+def refusing_zeros(nodes: Sequence[tuple[str, list[str], dict[str, Any]]]) -> bytes:
+    """Rows of four, reshaped by a size that zeros make impossible."""
+    guard = [
+        helper.make_node("ReduceMax", ["x"], ["largest"], keepdims=0),
+        helper.make_node("Ceil", ["largest"], ["up"]),
+        helper.make_node("Cast", ["up"], ["whole"], to=TensorProto.INT64),
+        helper.make_node("Min", ["whole", "unit"], ["least"]),
+        # Zeros ask for the place before the first, twice over.
+        helper.make_node("Sub", ["least", "unit"], ["before"]),
+        helper.make_node("Add", ["before", "before"], ["place"]),
+        helper.make_node("Gather", ["only", "place"], ["nought"]),
+        helper.make_node("Sub", ["x", "nought"], ["start"]),
+    ]
+    made, before = [], "start"
+    for number, (kind, others, attributes) in enumerate(nodes):
+        after = "y" if number == len(nodes) - 1 else f"t{number}"
+        made.append(helper.make_node(kind, [before, *others], [after], **attributes))
+        before = after
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (4, 3)) for name in "xy"]
+    weights = [
+        helper.make_tensor("unit", TensorProto.INT64, (), [1]),
+        helper.make_tensor("only", TensorProto.FLOAT, (1,), [0]),
+    ]
+    graph = helper.make_graph([*guard, *made], "g", [values[0]], [values[1]], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8).SerializeToString()
+
+
+def test_a_fixed_model_that_refuses_zeros_is_tried_with_its_first_items(tmp_path: Path) -> None:
+    x = np.random.default_rng(1).random((8, 3)).astype(np.float32) + 1
+    engine = OnnxEngine(refusing_zeros([("Softmax", [], {"axis": 0})]), providers=CPU, threads=1)
+    assert "refused the zeros" in warm_up(engine, 4).layout.why
+
+    with pytest.raises(WorkerError, match="does not count items") as caught:
+        run(refusing_zeros([("Softmax", [], {"axis": 0})]), tmp_path, x)
+
+    assert caught.value.reason is WorkerReason.INPUT_INVALID

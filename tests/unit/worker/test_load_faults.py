@@ -321,3 +321,15 @@ def test_the_locales_of_scikit_learns_texts_are_there_or_named(locale: str) -> N
         assert error.reason is R.MODEL_LOCALE_MISSING and locale in error.message  # noqa: PT017
     else:
         assert engine.run({"x": np.array([["Ab", "C"]], dtype=object)})["y"].tolist() == [["ab", "c"]]
+
+
+def test_weights_beside_a_constant_of_a_function_are_fetched_too() -> None:
+    weight = TensorProto(name="w", data_type=FLOAT, dims=[2, 2], data_location=TensorProto.EXTERNAL)
+    weight.external_data.add(key="location", value="inner.bin")
+    body = [helper.make_node("Constant", [], ["w"], value=weight), helper.make_node("MatMul", ["a", "w"], ["b"])]
+    model = onnx.ModelProto.FromString(made([helper.make_node("Own", ["x"], ["y"], domain="my")], domains=(("my", 1),)))
+    model.functions.append(helper.make_function("my", "Own", ["a"], ["b"], body, [helper.make_opsetid("", 17)]))
+    data = model.SerializeToString()
+
+    assert external_data.files_of(data) == ("inner.bin",)
+    assert external_data.files_of(external_data.embedded(data, {"inner.bin": b"1234" * 4})) == ()

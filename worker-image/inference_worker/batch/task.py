@@ -1,5 +1,6 @@
 """One batch task from input to committed output."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -29,7 +30,8 @@ from inference_worker.batching.rows import Layout, fixed_layout, layout_of, loca
 from inference_worker.batching.slack import InSlack, Slack
 from inference_worker.engines.engine import Engine, EngineUnavailableError, Tensor, Tensors, TensorSpec
 from inference_worker.errors import WorkerError
-from inference_worker.probe import understood
+from inference_worker.fixed_rows import dependent_items
+from inference_worker.probe import REFUSALS, understood
 from inference_worker.warmup import Warm
 
 # Committing costs two syncs; what a kill may cost is work since the last one. A second of either is a fair price.
@@ -225,16 +227,28 @@ class Task:
         engine, warm = self._engine, self._warm
         if self._whole:
             return layout_of(self._specs, dict.fromkeys(spec.name for spec in engine.outputs), "it has no rows"), 1
-        if engine.rows is not None:
-            return fixed_layout(engine.inputs, engine.outputs, engine.rows), engine.rows
         layout = warm.layout if warm is not None else None
         told = layout is not None and any(axis is not None for axis in layout.outputs.values())
+        if engine.rows is not None:
+            fixed = fixed_layout(engine.inputs, engine.outputs, engine.rows)
+            if not told:
+                self._require_separate(fixed, items, start)
+            return fixed, engine.rows
         if layout is None or not told or layout.optional:
             first = items.rows(start, start + 1)
             if layout is None or not told or first.keys() != layout.inputs.keys():
                 # The warm-up's zeros told nothing, or nothing of an input that may be left out; a real item may.
                 layout = understood(engine, first)
         return layout, self._config.batch_size if layout.joins else 1
+
+    def _require_separate(self, layout: Layout, items: Items, start: int) -> None:
+        """Raise WorkerError INPUT_INVALID unless the first items are answered each by itself: the warm-up's zeros told nothing."""
+        rows = self._engine.rows or 1
+        first = items.rows(start, min(start + rows, len(items)))
+        with contextlib.suppress(*REFUSALS):
+            # What it refuses is told by the run itself.
+            if why := dependent_items(self._engine, layout, layout.padded(first, rows - layout.rows(first)), rows):
+                raise invalid(f"the first dimension of its inputs does not count items: {why}; serve the model instead")
 
     def _encode(self, segments: list[Segment], items: Items, start: int, end: int) -> bytes:
         answers = columns(segments, self._axes)

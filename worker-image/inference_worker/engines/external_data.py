@@ -1,7 +1,7 @@
 """The files that hold an ONNX model's weights where its own file doesn't (onnx.ai/onnx/repo-docs/ExternalData.html)."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from inference_worker.engines.engine import Tensor
 from inference_worker.errors import WorkerError
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, TensorProto
+    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 # Part of each tensor whose values lie elsewhere; nothing has to be parsed for a model without.
 _MARK = b"location"
@@ -47,7 +47,7 @@ def files_of(data: bytes) -> tuple[str, ...]:
     except DecodeError:
         # The runtime says better what is wrong with it.
         return ()
-    return tuple(sorted({_checked(name) for tensor in _tensors(model.graph) if (name := _location(tensor)) is not None}))
+    return tuple(sorted({_checked(name) for tensor in _all_tensors(model) if (name := _location(tensor)) is not None}))
 
 
 def embedded(data: bytes, beside: Mapping[str, bytes]) -> bytes:
@@ -63,7 +63,7 @@ def embedded(data: bytes, beside: Mapping[str, bytes]) -> bytes:
     import onnx
 
     model = onnx.load_model_from_string(data)
-    for tensor in _tensors(model.graph):
+    for tensor in _all_tensors(model):
         if (name := _location(tensor)) is None:
             continue
         start, end = _extent(tensor, beside[name])
@@ -111,15 +111,33 @@ def _location(tensor: "TensorProto") -> str | None:
     return next((entry.value for entry in tensor.external_data if entry.key == "location"), None)
 
 
+def _all_tensors(model: "ModelProto") -> "Iterator[TensorProto]":
+    yield from _tensors(model.graph)
+    for function in model.functions:
+        yield from _constants(function.node)
+        for attribute in function.attribute_proto:
+            yield from _held(attribute)
+
+
 def _tensors(graph: "GraphProto") -> "Iterator[TensorProto]":
     yield from graph.initializer
     for sparse in graph.sparse_initializer:
         yield from (sparse.values, sparse.indices)
-    for node in graph.node:
+    yield from _constants(graph.node)
+
+
+def _constants(nodes: "Iterable[NodeProto]") -> "Iterator[TensorProto]":
+    for node in nodes:
         for attribute in node.attribute:
-            yield from (attribute.t, *attribute.tensors)
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _tensors(inner)
+            yield from _held(attribute)
+
+
+def _held(attribute: "AttributeProto") -> "Iterator[TensorProto]":
+    yield from (attribute.t, *attribute.tensors)
+    for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+        yield from (sparse.values, sparse.indices)
+    for inner in (attribute.g, *attribute.graphs):
+        yield from _tensors(inner)
 
 
 def _checked(name: str) -> str:
