@@ -17,6 +17,7 @@ import numpy as np
 from inference_protocol.messages import ModelSignature, TensorSignature
 from inference_protocol.reasons import WorkerReason
 from inference_worker import datatypes
+from inference_worker.engines import shape_faults
 from inference_worker.engines.engine import Cancellation, Tensor, Tensors, TensorSpec, counted, process_memory_bytes, zeros_of
 from inference_worker.engines.opening import Opening
 from inference_worker.errors import WorkerError
@@ -133,7 +134,7 @@ class TorchScriptEngine:
         except RuntimeError as error:
             if any(mark in str(error) for mark in _MEMORY_MARKS):
                 raise MemoryError(_first_line(error)) from error
-            raise RuntimeError(_first_line(error)) from error
+            raise shape_faults.of_run(_first_line(error), self.inputs) from error
 
     def _tensor(self, feeds: Tensors, spec: TensorSpec) -> "torch.Tensor":
         array = feeds.get(spec.name)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from inference_protocol.messages import TritonServer
 from inference_protocol.reasons import WorkerReason
+from inference_worker.engines import shape_faults
 from inference_worker.engines.engine import (
     Cancellation,
     EngineUnavailableError,
@@ -171,7 +172,7 @@ class TritonEngine:
             return self._supervisor.lost(f"Triton does not have the model any more: {text}")
         if _MEMORY_MARK in text:
             return MemoryError(text.partition(_MEMORY_MARK)[2])
-        return ValueError(text) if error.status == 400 else RuntimeError(text)
+        return ValueError(text) if error.status == 400 else shape_faults.of_run(text, self.inputs)
 
     def close(self) -> None:
         """See Engine."""
