@@ -13,7 +13,7 @@ from inference_worker.serve import codec
 from inference_worker.serve.ask import Ask, Extras, timeout_of_headers
 from inference_worker.serve.background import Background
 from inference_worker.serve.codec import Form
-from inference_worker.serve.compression import INLINE_DEFLATE_BYTES, Room, accepted, deflate
+from inference_worker.serve.compression import PLAIN_BYTES, Room, accepted, deflate
 from inference_worker.serve.extras import delivered, gathered, is_large_answer, is_large_request
 from inference_worker.serve.http_messages import Request, Response, refusal
 from inference_worker.serve.inference import CLIENT_GONE, LARGE_BYTES, Arrival, Inference
@@ -123,10 +123,7 @@ class HttpInference:
                 return
             metrics_of.ran(timing, time.monotonic() - request.whole)
             metrics_of.answered(200)
-            if "accept-encoding" in headers:
-                self._send(request, body, head)
-            else:
-                request.reply(_response(body, head))
+            self._send(request, body, head)
 
         headers = request.headers
         arrival = Arrival(request.arrived, timeout_of_headers(headers), headers.get("traceparent"), headers=headers)
@@ -163,17 +160,15 @@ class HttpInference:
 
     def _send(self, request: Request, body: bytes, head: int | None) -> None:
         response = _response(body, head)
-        if (wishes := request.headers.get("accept-encoding")) is not None and (coding := accepted(wishes)) is not None:
+        coding = accepted(request.headers.get("accept-encoding", "")) if len(body) > PLAIN_BYTES else None
+        if coding is not None:
             self._compressed(request, response, coding)
         else:
             request.reply(response)
 
     def _compressed(self, request: Request, response: Response, coding: str) -> None:
-        """Answer with the body compressed, now or later. The request is counted already: it is not abandoned any more."""
+        """Answer with the body compressed, later. The request is counted already: it is not abandoned any more."""
         request.on_abandoned = None
-        if len(response.body) <= INLINE_DEFLATE_BYTES:
-            request.reply(_deflated(response, coding))
-            return
 
         async def reply() -> None:
             request.reply(await parsed(lambda: _deflated(response, coding)))
