@@ -169,6 +169,14 @@ def test_a_model_that_does_not_batch_describes_itself_too(place: Place) -> None:
 def test_configuration_and_statistics(client: triton.InferenceServerClient) -> None:
     config = client.get_model_config("net").config
     assert (config.name, config.max_batch_size, [list(entry.dims) for entry in config.input]) == ("net", 8, [[2]])
+    assert (config.platform, config.backend, list(config.version_policy.specific.versions)) == (
+        "onnxruntime_onnx",
+        "onnxruntime",
+        [1],
+    )
+    assert config.WhichOneof("scheduling_choice") == "dynamic_batching" and not config.model_transaction_policy.decoupled
+    (group,) = config.instance_group
+    assert (group.kind, group.count > 0, list(group.gpus)) == (group.KIND_CPU, True, [])
     before = client.get_inference_statistics("net").model_stats[0]
     client.infer("net", rows(1, 2, 3))
     after = client.get_inference_statistics().model_stats[0]

@@ -21,6 +21,7 @@ from inference_worker.serve.http_bodies import CODING, Bodies
 from inference_worker.serve.http_inference import HttpInference
 from inference_worker.serve.http_messages import Request, Response, error_body, plain_path, refusal
 from inference_worker.serve.inference import Inference
+from inference_worker.serve.model_config import configuration
 from inference_worker.serve.shared_memory import SharedMemory
 from inference_worker.worker_state import WorkerState
 
@@ -78,7 +79,7 @@ class Routes:
             self._infer[f"{base}/infer"] = name
             self._get[base] = lambda: self._of_model(name, documents.metadata)
             self._get[f"{base}/ready"] = lambda: self._ready(name)
-            self._get[f"{base}/config"] = lambda: self._of_model(name, documents.configuration)
+            self._get[f"{base}/config"] = lambda: self._of_model(name, configuration)
             self._get[f"{base}/stats"] = lambda: self._of_model(name, documents.statistics)
         self._get["/v2/models/stats"] = lambda: self._of_model(name, documents.statistics)
 

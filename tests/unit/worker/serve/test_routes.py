@@ -168,6 +168,31 @@ async def test_the_configuration_has_every_field_that_tritons_has_of_a_tensor() 
     assert config["parameters"] == {}
 
 
+async def test_the_configuration_has_every_field_of_a_model_that_tritons_clients_read() -> None:
+    """perf_analyzer asks whether a model is decoupled and of which version; others index the fields that Triton always writes."""
+    config = json.loads((await ask(routes_of(await a_worker_state(models.label(), batch_size=8)), "/v2/models/net/config")).body)
+
+    assert (config["platform"], config["backend"]) == ("onnxruntime_onnx", "onnxruntime")
+    assert config["version_policy"] == {"specific": {"versions": [1]}}
+    assert config["model_transaction_policy"] == {"decoupled": False}
+    (group,) = config["instance_group"]
+    assert (group["name"], group["kind"], group["gpus"], group["passive"]) == ("CPUExecutionProvider", "KIND_CPU", [], False)
+    assert config["dynamic_batching"]["preferred_batch_size"] == []
+    assert config["dynamic_batching"]["default_queue_policy"]["timeout_action"] == "REJECT"
+    empty = ("batch_input", "batch_output", "default_model_filename", "cc_model_filenames", "metric_tags", "model_warmup")
+    assert not any(config[name] for name in empty)
+
+
+async def test_a_version_that_is_no_number_is_the_latest_of_one() -> None:
+    state = await a_worker_state(models.label())
+    assert state.model is not None
+    state.model.version = "v3"
+
+    assert json.loads((await ask(routes_of(state), "/v2/models/net/config")).body)["version_policy"] == {
+        "latest": {"num_versions": 1}
+    }
+
+
 async def test_a_shape_built_from_the_configuration_is_taken() -> None:
     """For an input [N] the dims are [1], of which clients build [rows, 1]: that was a 400, and no `reshape` said why."""
     routes = routes_of(await a_worker_state(models.identity(shape=["N"]), batch_size=8))
