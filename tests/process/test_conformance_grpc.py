@@ -219,6 +219,13 @@ def test_a_compressed_call_is_answered(client: triton.InferenceServerClient, alg
     assert client.infer("net", rows(*range(500)), compression_algorithm=algorithm).as_numpy("same").shape == (500, 2)
 
 
+def test_another_configuration_is_refused_in_words(client: triton.InferenceServerClient) -> None:
+    with pytest.raises(InferenceServerException, match=r"'config' is not supported.*batchSize") as caught:
+        client.load_model("net", config='{"max_batch_size": 4}')
+
+    assert caught.value.status() == "StatusCode.INVALID_ARGUMENT" and client.is_model_ready("net")
+
+
 def test_parameters_that_mean_nothing_to_us_are_passed_over(client: triton.InferenceServerClient) -> None:
     result = client.infer("net", rows(1), priority=1, timeout=20_000_000, parameters={"mine": "a", "flag": True, "count": 3})
     assert result.as_numpy("same").tolist() == [[1, 2]]
