@@ -27,7 +27,7 @@ def server(*, shared_memory: bool = False) -> Document:
 
 
 def metadata(model: Model) -> Document:
-    """Model metadata; with why requests do not share a run, where they do not."""
+    """Model metadata; with why requests do not share a run where they do not, else with the inputs that must be equal for it."""
     document: Document = {
         "name": model.name,
         "versions": [model.version],
@@ -35,9 +35,17 @@ def metadata(model: Model) -> Document:
         "inputs": [_tensor(spec) for spec in model.engine.inputs],
         "outputs": [_tensor(spec) for spec in model.engine.outputs],
     }
-    if why := model.warm.layout.why:
-        document["parameters"] = {"not_batched_because": why}
+    if parameters := batching_parameters(model):
+        document["parameters"] = parameters
     return document
+
+
+def batching_parameters(model: Model) -> dict[str, str]:
+    """What callers should know of how requests share runs, by name."""
+    layout = model.warm.layout
+    if layout.why:
+        return {"not_batched_because": layout.why}
+    return {"shared_inputs": ", ".join(layout.shared)} if layout.shared and model.batches else {}
 
 
 def statistics(model: Model) -> Document:

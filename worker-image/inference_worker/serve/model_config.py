@@ -5,14 +5,12 @@ Source: triton-inference-server/common (protobuf/model_config.proto).
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 from inference_worker.batching.admission import QUEUE_LIMIT
 from inference_worker.batching.queue import DEFAULT_PRIORITY
 from inference_worker.engines.engine import TensorSpec, on_cpu
 from inference_worker.model import Model
-
-Document = dict[str, Any]
+from inference_worker.serve.documents import Document, batching_parameters
 
 _PLATFORMS = {"onnx_onnxv1": ("onnxruntime_onnx", "onnxruntime"), "pytorch_libtorch": ("pytorch_libtorch", "pytorch")}
 """What Triton calls a platform of the protocol's specification, and the backend that runs it."""
@@ -41,14 +39,12 @@ def configuration(model: Model) -> Document:
         "input": [_input(spec, layout.inputs, batches=batches) for spec in model.engine.inputs],
         "output": [_output(spec, layout.outputs, batches=batches) for spec in model.engine.outputs],
         **_EMPTY,
-        "parameters": {},
+        "parameters": {name: {"string_value": text} for name, text in batching_parameters(model).items()},
         "instance_group": [_instances(model)],
         "model_transaction_policy": {"decoupled": False},
     }
     if batches:
         document["dynamic_batching"] = _batching()
-    else:
-        document["parameters"] = {"not_batched_because": {"string_value": layout.why}}
     return document
 
 

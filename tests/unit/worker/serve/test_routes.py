@@ -149,6 +149,18 @@ async def test_the_configuration_says_whether_requests_are_batched_and_why_not()
     assert "'total'" in alone["parameters"]["not_batched_because"]["string_value"]
 
 
+async def test_the_inputs_that_must_be_equal_to_share_a_run_are_named() -> None:
+    """An input without rows stands among the others in Triton's vocabulary, which has no word for it."""
+    routes = routes_of(await a_worker_state(models.scaled(), batch_size=8))
+    one_by_one = routes_of(await a_worker_state(models.scaled(), batch_size=1))
+
+    config = json.loads((await ask(routes, "/v2/models/net/config")).body)
+
+    assert config["parameters"] == {"shared_inputs": {"string_value": "factor"}}
+    assert json.loads((await ask(routes, "/v2/models/net")).body)["parameters"] == {"shared_inputs": "factor"}
+    assert "parameters" not in json.loads((await ask(one_by_one, "/v2/models/net")).body)
+
+
 async def test_the_configuration_has_every_field_that_tritons_has_of_a_tensor() -> None:
     """A client of Triton's reads `optional` of each input, and raised KeyError: fields at their default were left out."""
     config = json.loads((await ask(routes_of(await a_worker_state(models.label(), batch_size=8)), "/v2/models/net/config")).body)
