@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -19,7 +20,7 @@ from inference_worker.warmup import Warm
 from tests.process import models
 from tests.process.wire import infer_json
 from tests.unit.worker.scripted_engines import ROWS, Scripted
-from tests.unit.worker.states import INFER, a_worker_state, an_unloaded_worker_state, ask, infer, routes_of
+from tests.unit.worker.states import INFER, a_worker_state, an_unloaded_worker_state, ask, infer, real, routes_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -218,6 +219,24 @@ async def test_a_shape_built_from_the_configuration_is_taken() -> None:
     for shape in ([2, 1, 1], [1, 2], [2, 2], [[1]], []):
         body["inputs"][0]["shape"] = shape
         assert (await infer(routes, json.dumps(body).encode())).status == 400
+
+
+@pytest.mark.parametrize("name", ["label", "column_sums", "grand_total", "matmul"])
+@pytest.mark.parametrize("batch_size", [1, 8])
+async def test_answers_have_the_shape_of_the_metadata_and_of_the_bare_runtime(name: str, batch_size: int) -> None:
+    """Triton makes [N, 1] of an output [N] where it batches; who compares answers with the runtime's would be surprised."""
+    data = getattr(models, name)()
+    routes = routes_of(await a_worker_state(data, batch_size=batch_size))
+    width = 2 if name in ("column_sums", "grand_total") else 4
+    x = np.ones((3, width), np.float32)
+
+    told = json.loads((await ask(routes, "/v2/models/net")).body)["outputs"]
+    (answer,) = json.loads((await infer(routes, infer_json(x.tolist()))).body)["outputs"]
+    (bare,) = real(data).run({"x": x}).values()
+
+    assert tuple(answer["shape"]) == bare.shape
+    assert len(told[0]["shape"]) == bare.ndim
+    assert all(size in (-1, one) for size, one in zip(told[0]["shape"], bare.shape, strict=True))
 
 
 async def test_metadata_and_telemetry_say_why_requests_are_not_batched() -> None:
