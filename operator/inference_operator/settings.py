@@ -220,6 +220,9 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     termination_grace_seconds: int = 30
     # A pod that can't start (image, volume, admission) is given up as failed attempt after this time.
     start_timeout_seconds: float = 600.0
+    # A worker that hasn't loaded its model after this time is killed: a failed attempt. Counts in steps of five minutes. A change
+    # rolls out all services.
+    load_timeout_seconds: float = 14400.0
     # Port of /healthz, /readyz and /metrics.
     http_port: int = 8080
     # The Lease that elects the leader, in the operator's own namespace.

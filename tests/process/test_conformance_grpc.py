@@ -169,6 +169,14 @@ def test_a_model_that_does_not_batch_describes_itself_too(place: Place) -> None:
 def test_configuration_and_statistics(client: triton.InferenceServerClient) -> None:
     config = client.get_model_config("net").config
     assert (config.name, config.max_batch_size, [list(entry.dims) for entry in config.input]) == ("net", 8, [[2]])
+    assert (config.platform, config.backend, list(config.version_policy.specific.versions)) == (
+        "onnxruntime_onnx",
+        "onnxruntime",
+        [1],
+    )
+    assert config.WhichOneof("scheduling_choice") == "dynamic_batching" and not config.model_transaction_policy.decoupled
+    (group,) = config.instance_group
+    assert (group.kind, group.count > 0, list(group.gpus)) == (group.KIND_CPU, True, [])
     before = client.get_inference_statistics("net").model_stats[0]
     client.infer("net", rows(1, 2, 3))
     after = client.get_inference_statistics().model_stats[0]
@@ -209,6 +217,13 @@ def test_an_inference_carries_its_id_its_version_and_the_outputs_asked_for(clien
 @pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
 def test_a_compressed_call_is_answered(client: triton.InferenceServerClient, algorithm: str) -> None:
     assert client.infer("net", rows(*range(500)), compression_algorithm=algorithm).as_numpy("same").shape == (500, 2)
+
+
+def test_another_configuration_is_refused_in_words(client: triton.InferenceServerClient) -> None:
+    with pytest.raises(InferenceServerException, match=r"'config' is not supported.*batchSize") as caught:
+        client.load_model("net", config='{"max_batch_size": 4}')
+
+    assert caught.value.status() == "StatusCode.INVALID_ARGUMENT" and client.is_model_ready("net")
 
 
 def test_parameters_that_mean_nothing_to_us_are_passed_over(client: triton.InferenceServerClient) -> None:

@@ -33,6 +33,13 @@ class RequestError(Exception):
         self.retry_after_seconds = retry_after_seconds
 
 
+class InputsRefusedError(RequestError):
+    """The model's own runtime refused what a caller sent."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(HTTPStatus.BAD_REQUEST, f"the model refused the request: {why}")
+
+
 def unforeseen() -> RequestError:
     """What a caller is told of a fault that nobody thought of. Whoever makes one has logged the fault."""
     return RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "the worker failed on this request; its log says why")

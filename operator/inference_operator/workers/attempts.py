@@ -13,6 +13,7 @@ from inference_operator.state.objects import Pod
 from inference_operator.state.observed import Observed
 from inference_operator.state.runner import Attempt, is_running
 from inference_operator.workers.pod_problems import problem_of
+from inference_protocol.messages import TerminationReport
 from inference_protocol.reasons import PERMANENT, WorkerReason
 
 # The longest pause after a fault that only a change cures: a missing model may have been uploaded since, and nobody tells us.
@@ -127,10 +128,20 @@ def _last_words(attempt: Attempt) -> Ending | None:
     match report.outcome:
         case "Succeeded":
             return Ending(AttemptOutcome.SUCCEEDED, Reason.SUCCEEDED, report.message)
+        case "Drained" if _was_too_slow(attempt, report):
+            text = f"the kubelet ended the worker before its model was loaded (see loadTimeoutSeconds): {report.message}"
+            return Ending(AttemptOutcome.FAILED, WorkerReason.INTERNAL, text)
         case "Drained":
             return Ending(AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, report.message)
         case "Failed":
             return Ending(AttemptOutcome.FAILED, report.reason or WorkerReason.INTERNAL, report.message)
+
+
+def _was_too_slow(attempt: Attempt, report: TerminationReport) -> bool:
+    """Whether its startup probe ended it: it was told to stop while it loaded, and neither its pod's end nor its node's was why."""
+    problem = attempt.pod.problem
+    disrupted = attempt.leaving or (problem is not None and problem.reason in _DISRUPTIONS)
+    return attempt.hosted is None and report.model is None and report.progress is None and not disrupted
 
 
 def _killed(attempt: Attempt) -> Ending:

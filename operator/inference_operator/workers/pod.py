@@ -1,5 +1,6 @@
 """The worker pod: placed by node affinity, restricted, without Kubernetes credentials."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,8 +28,7 @@ from inference_protocol.messages import (
 Manifest = dict[str, Any]
 
 _PROBE_SECONDS = 5
-# Together a day.
-_STARTUP_SECONDS, _STARTUP_TRIES = 300, 288
+_STARTUP_SECONDS = 300
 # Distroless's nonroot: any number works, one that volumes can be prepared for is kinder.
 USER = 65532
 
@@ -208,7 +208,7 @@ def _container(
         "env": _environment(job, config, template, settings),
         "ports": [{"name": "http", "containerPort": HTTP_PORT}, {"name": "grpc", "containerPort": GRPC_PORT}],
         "resources": {"requests": resources.requests, "limits": resources.limits},
-        **_probes(),
+        **_probes(settings),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -218,7 +218,7 @@ def _container(
     }
 
 
-def _probes() -> Manifest:
+def _probes(settings: Settings) -> Manifest:
     return {
         "startupProbe": {
             # One question, which is answered when the model is loaded. Each "not yet" would be a warning event, and a pause.
@@ -227,8 +227,8 @@ def _probes() -> Manifest:
             "initialDelaySeconds": 1,
             "periodSeconds": 1,
             "timeoutSeconds": _STARTUP_SECONDS,
-            # A large model over a slow line takes hours. What hangs is ended by the job's own deadline, or its author.
-            "failureThreshold": _STARTUP_TRIES,
+            # A large model over a slow line takes hours; what hangs must not hold its device for ever.
+            "failureThreshold": max(1, math.ceil(settings.load_timeout_seconds / _STARTUP_SECONDS)),
         },
         "readinessProbe": {
             "httpGet": {"path": "/v2/health/ready", "port": "http"},

@@ -30,6 +30,9 @@ ALGORITHMS = ["gzip", "deflate"]
 CODED: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress}
 PLAIN: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.decompress, "deflate": zlib.decompress}
 
+MANY_ROWS = 4096
+"""Enough of them that their answer is worth compressing."""
+
 
 @pytest.fixture(scope="module")
 def worker(shared_place: Place) -> Worker:
@@ -82,10 +85,10 @@ async def test_tritons_asyncio_client_is_answered_too(worker: Worker) -> None:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_the_answer_says_how_it_is_compressed(worker: Worker, algorithm: str) -> None:
-    reply = post(worker.port, INFER, infer_json([[1, 2]]), {"Accept-Encoding": algorithm})
+    reply = post(worker.port, INFER, infer_json([[1, 2]] * MANY_ROWS), {"Accept-Encoding": algorithm})
 
     assert reply.headers["content-encoding"] == algorithm
-    assert json.loads(PLAIN[algorithm](reply.body))["outputs"][0]["data"] == [1, 2]
+    assert json.loads(PLAIN[algorithm](reply.body))["outputs"][0]["data"] == [1, 2] * MANY_ROWS
 
 
 def test_compressed_and_plain_requests_on_one_connection_are_answered_in_order(worker: Worker) -> None:
@@ -124,7 +127,7 @@ def test_a_compressed_stream_is_answered_in_order(worker: Worker, algorithm: str
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_call_is_answered_in_its_own_coding_and_others_plain(worker: Worker, algorithm: str) -> None:
-    ask = rows_request([[1, 2]]).SerializeToString()
+    ask = rows_request([[1, 2]] * MANY_ROWS).SerializeToString()
     with Wire2(worker) as wire2:
         coded = wire2.call(
             "ModelInfer",

@@ -10,12 +10,10 @@ import pytest
 import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 
-from tests.process.harness import ON_TRITON, a_config
+from tests.process.harness import a_config
 
 if TYPE_CHECKING:
     from tests.process.harness import Place, Worker
-
-pytestmark = pytest.mark.skipif(ON_TRITON, reason="Triton's own configuration of the model knows no defaults")
 
 MODELS = Path(__file__).parents[2] / "models"
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import grpc
 import ml_dtypes
 import numpy as np
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from tests.process import callers, models
 from tests.process.callers import INFER
@@ -163,3 +164,27 @@ def test_a_shape_that_lies_is_refused(free: Worker, shape: Any) -> None:
     """triton-inference-server/server#2643, for shapes."""
     entry = {"name": "x", "datatype": "FP32", "shape": shape, "data": [1.0, 2.0, 3.0]}
     assert post(free.port, INFER, json.dumps({"inputs": [entry]}).encode()).status == 400
+
+
+def test_a_shape_that_only_the_runtime_can_refuse_is_the_callers_fault_over_both_protocols(place: Place) -> None:
+    """microsoft/onnxruntime gives such faults the code of an internal one, and servers pass it on as 500 and INTERNAL."""
+    shape: models.Shape = ["N", "K"]
+    data = models.model(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        [models.tensor("x", TensorProto.FLOAT, shape)],
+        [models.tensor("y", TensorProto.FLOAT, ["N", 3])],
+        {"w": np.ones((1, 3), np.float32)},
+    )
+    worker = place.start(a_config(place.put("m.onnx", data), batch_size=8)).wait_ready()
+    wrong = np.ones((2, 5), np.float32)
+
+    reply = post(worker.port, INFER, infer_json(wrong.tolist()))
+    with callers.stub(worker) as stub:
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.ModelInfer(callers.tensor_request(wrong))
+        answered = callers.answer(stub.ModelInfer(callers.tensor_request(np.ones((2, 1), np.float32))))
+
+    assert reply.status == 400 and "input 'x': shape [2, 5] where it takes [N, K]" in reply.json["error"]
+    assert caught.value.code().name == "INVALID_ARGUMENT" and caught.value.details() == reply.json["error"]
+    assert answered.tolist() == [[1.0] * 3] * 2
+    assert callers.metric(worker, "inference_breaker_opened_total") == 0

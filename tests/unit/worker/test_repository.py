@@ -230,7 +230,16 @@ async def test_a_load_that_fails_is_told_to_its_caller() -> None:
     assert status == 400 and "check the claim" in text and state.ready
 
 
-@pytest.mark.parametrize("body", [b"{", b'{"parameters": {"config": "{}"}}', b'{"parameters": {"file:1/model.onnx": "AAAA"}}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"[]",
+        b'{"parameters": ["config"]}',
+        b'{"parameters": {"config": "{}"}}',
+        b'{"parameters": {"file:1/model.onnx": "AAAA"}}',
+    ],
+)
 async def test_a_model_comes_from_where_its_job_says_and_nowhere_else(body: bytes) -> None:
     state = await a_worker_state(models.identity(), model_control="explicit")
     before = state.model
@@ -238,6 +247,19 @@ async def test_a_model_comes_from_where_its_job_says_and_nowhere_else(body: byte
     status, _ = await post(state, LOAD, body)
 
     assert status == 400 and state.model is before
+
+
+async def test_another_configuration_is_refused_with_where_it_comes_from_and_never_passed_over() -> None:
+    """triton-inference-server/client sends `config` with load_model(config=...), beside files or alone."""
+    state = await a_worker_state(models.identity(), model_control="explicit")
+
+    replies = [
+        await post(state, LOAD, json.dumps({"parameters": {"config": '{"max_batch_size": 4}', **more}}).encode())
+        for more in ({}, {"file:1/model.onnx": "AAAA"}, {"unload_dependents": True})
+    ]
+
+    assert {status for status, _ in replies} == {400}
+    assert all("'config'" in text and "batchSize" in text for _, text in replies)
 
 
 async def test_a_load_that_fails_in_a_way_nobody_thought_of_is_answered_and_leaves_the_old_model() -> None:

@@ -14,11 +14,15 @@ from inference_operator.settings import Settings
 from inference_operator.state.objects import Pod, PodPhase, PodProblem
 from inference_operator.state.runner import own_attempt
 from inference_operator.workers.attempts import Attempts, attempts, backoff_seconds, retry_time
+from inference_protocol.messages import TerminationReport
 from inference_protocol.reasons import PERMANENT, WorkerReason
 from tests.builders import NOW, SETTINGS, a_job, a_pod, a_report, observed, resolved_of, whole
 from tests.unit.scheduling.support import after, decide, in_seconds, status_of
 
 FAILED, SUCCEEDED, RUNNING = PodPhase.FAILED, PodPhase.SUCCEEDED, PodPhase.RUNNING
+UNLOADED = TerminationReport("Drained", "told to stop before the model was loaded")
+"""What a worker says that its startup probe, or whoever deletes it, ends while it loads."""
+
 BROKEN = a_report("Failed", reason=WorkerReason.INTERNAL)
 
 
@@ -64,6 +68,9 @@ ENDINGS = {
     "it failed and gave no reason": (gone(report=a_report("Failed"), exit_code=1), "Failed", "WorkerFailed", 1),
     "its input is bad": (gone(report=a_report("Failed", reason=WorkerReason.INPUT_INVALID)), "Failed", "InputInvalid", 1),
     "it was drained": (gone(SUCCEEDED, report=a_report("Drained")), "Disrupted", "Terminated", 0),
+    "its model took too long to load": (gone(SUCCEEDED, report=UNLOADED), "Failed", "WorkerFailed", 1),
+    "somebody deletes it while it loads": (gone(SUCCEEDED, report=UNLOADED, deleting=True), "Disrupted", "Terminated", 0),
+    "its node shuts down while it loads": (with_problem("NodeShutdown", report=UNLOADED), "Disrupted", "Terminated", 0),
     "it took too much memory": (with_problem("OOMKilled", exit_code=137), "Failed", "OutOfMemory", 1),
     "its node evicted it": (with_problem("Evicted"), "Disrupted", "WorkerLost", 0),
     "its node shut down": (with_problem("NodeShutdown"), "Disrupted", "WorkerLost", 0),

@@ -344,10 +344,17 @@ def test_the_jobs_own_resources_are_counted_alike() -> None:
     assert parse_pod(manifest).requests == action.assumed.requests
 
 
-def test_a_worker_is_asked_once_whether_it_has_started_and_may_take_a_day_to_load() -> None:
+def test_a_worker_is_asked_once_whether_it_has_started_and_may_take_hours_to_load() -> None:
     """Asked each second, it would have to say "not yet" each second, and each of these is an event of type Warning."""
     probe = container_of(pod_of(a_job(serve=True)))["startupProbe"]
 
     assert probe["httpGet"] == {"path": "/v2/health/started", "port": "http"}
     assert probe["timeoutSeconds"] > _HELD_SECONDS, "the worker answers first"
-    assert probe["timeoutSeconds"] * probe["failureThreshold"] >= 24 * 3600
+    assert probe["timeoutSeconds"] * probe["failureThreshold"] == 4 * 3600
+
+
+@pytest.mark.parametrize(("seconds", "tries"), [(0.0, 1), (1.0, 1), (300.0, 1), (301.0, 2), (86400.0, 288)])
+def test_a_load_that_hangs_holds_its_device_no_longer_than_the_setting_allows(seconds: float, tries: int) -> None:
+    settings = msgspec.structs.replace(SETTINGS, load_timeout_seconds=seconds)
+
+    assert container_of(pod_of(a_job(serve=True), settings=settings))["startupProbe"]["failureThreshold"] == tries

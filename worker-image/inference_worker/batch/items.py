@@ -1,6 +1,7 @@
 """Items of a batch task: rows for a model's inputs, wherever they come from. `formats/` reads them, `matching.py` fits them."""
 
 import sys
+from array import array as packed
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -48,7 +49,8 @@ class ArrayItems:
         self.names = names
         self.lines = lines
         ragged = [array.breaks for array in arrays.values() if isinstance(array, Ragged)]
-        self.breaks: Sequence[int] = np.unique(np.concatenate(ragged)).tolist() if ragged else ()
+        # Eight bytes each: where all neighbours differ there is one an item.
+        self.breaks: Sequence[int] = packed("q", np.unique(np.concatenate(ragged)).tobytes()) if ragged else ()
 
     def __len__(self) -> int:
         return int(self._length)
@@ -56,7 +58,7 @@ class ArrayItems:
     @property
     def nbytes(self) -> int:
         """The memory of all rows, and of what they are views of."""
-        return sum(map(_memory_of, self._arrays.values()))
+        return sum(map(memory_of, self._arrays.values()))
 
     def rows(self, start: int, end: int) -> dict[str, Tensor]:
         """See Items. Slices are made contiguous and in memory here, since a memory map reads only now."""
@@ -68,9 +70,10 @@ def count(column: Column, axis: int) -> int:
     return len(column) if isinstance(column, Ragged) else column.shape[axis]
 
 
-def _memory_of(column: Column) -> int:
+def memory_of(column: Column) -> int:
+    """The bytes that a column keeps in memory."""
     if isinstance(column, Ragged):
-        return _memory_of(column.values) + _memory_of(column.shapes)
+        return memory_of(column.values) + memory_of(column.shapes)
     # numpy keeps a view's owner alive, however little the view shows of it.
     owner = column.base if isinstance(column.base, np.ndarray) else column
     texts = sum(map(sys.getsizeof, column.flat)) if column.dtype.kind == "O" else 0

@@ -4,7 +4,7 @@ numpy pickles a list of such arrays, and nobody here loads pickles. So a `.npz` 
 the name itself, and under `NAME.shapes` the shape of each item. `docs/tasks/read-an-output.md` tells users.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -65,6 +65,41 @@ def joined(parts: Sequence[Tensor]) -> Column:
         raise ValueError(f"shapes {list(one)} and {list(other)} differ in the number of dimensions")
     sizes = np.array([part.shape[1:] for part in parts], dtype=np.int64)
     return Ragged(np.concatenate([part.reshape(-1) for part in parts]), np.repeat(sizes, [len(part) for part in parts], axis=0))
+
+
+def assembled(parts: list[Column]) -> Column:
+    """Columns of one input, one after another. Empties the list as it goes: what it holds and the whole are not there at once."""
+    shapes = {part.shape[1:] if isinstance(part, np.ndarray) else None for part in parts}
+    if len(shapes) == 1 and None not in shapes:
+        return _moved(parts, np.asarray)
+    sizes = np.concatenate([_sizes(part) for part in parts])
+    return Ragged(_moved(parts, _flat), sizes)
+
+
+def _moved(parts: list[Column], values_of: Callable[[Column], Tensor]) -> Tensor:
+    """The values of all, which are let go one after another."""
+    if len(parts) == 1:
+        return values_of(parts.pop())
+    first = values_of(parts[0])
+    whole = np.empty((sum(len(values_of(part)) for part in parts), *first.shape[1:]), dtype=first.dtype)
+    parts.reverse()
+    start = 0
+    while parts:
+        values = values_of(parts.pop())
+        whole[start : start + len(values)] = values
+        start += len(values)
+    return whole
+
+
+def _flat(part: Column) -> Tensor:
+    return part.values if isinstance(part, Ragged) else part.reshape(-1)
+
+
+def _sizes(part: Column) -> Tensor:
+    """The shape of each item, a row of sizes."""
+    if isinstance(part, Ragged):
+        return part.shapes
+    return np.repeat(np.array([part.shape[1:]], dtype=np.int64), len(part), axis=0)
 
 
 def as_arrays(columns: Mapping[str, Column]) -> dict[str, Tensor]:

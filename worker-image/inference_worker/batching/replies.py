@@ -7,7 +7,7 @@ from inference_worker.batching.admission import engine_away
 from inference_worker.batching.execute import Answer
 from inference_worker.batching.ticket import Done, Timing
 from inference_worker.engines.engine import EngineUnavailableError, RunCancelledError
-from inference_worker.errors import RequestError, unforeseen
+from inference_worker.errors import InputsRefusedError, RequestError, unforeseen
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ def told(error: Exception) -> RequestError:
         case MemoryError():
             return RequestError(HTTPStatus.SERVICE_UNAVAILABLE, f"no memory for this request: {error}")
         case ValueError():
-            return RequestError(HTTPStatus.BAD_REQUEST, f"the model refused the request: {error}")
+            return InputsRefusedError(str(error))
         case RuntimeError():
             return RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, f"the model failed: {error}")
     log.error("a run failed", exc_info=error)

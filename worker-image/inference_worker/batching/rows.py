@@ -36,6 +36,11 @@ class Layout:
         """Whether rows of several requests may share a run."""
         return not self.why
 
+    @property
+    def shared(self) -> list[str]:
+        """The inputs that all rows of a run have in common, where requests may share one."""
+        return [name for name, axis in self.inputs.items() if axis is None] if self.joins else []
+
     def rows(self, feeds: Tensors) -> int:
         """Rows of one request. Raises ValueError when its inputs disagree."""
         found = -1

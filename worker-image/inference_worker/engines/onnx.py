@@ -13,7 +13,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as faults
 
 from inference_protocol.reasons import WorkerReason
 from inference_worker import datatypes, device
-from inference_worker.engines import external_data, onnx_faults
+from inference_worker.engines import external_data, onnx_faults, shape_faults
 from inference_worker.engines.alignment import aligned
 from inference_worker.engines.device_session import DeviceSession
 from inference_worker.engines.engine import (
@@ -187,7 +187,7 @@ class OnnxEngine:
                 raise RunCancelledError(onnx_faults.plain(error)) from error
             if onnx_faults.no_memory(text):
                 raise MemoryError(onnx_faults.plain(error)) from error
-            raise RuntimeError(onnx_faults.plain(error)) from error
+            raise shape_faults.of_run(onnx_faults.plain(error), self.inputs) from error
 
     def _run_values(self, feeds: Tensors, names: list[str], options: ort.RunOptions | None) -> dict[str, Tensor]:
         values = {name: _to_value(array) for name, array in feeds.items()}

@@ -17,6 +17,7 @@ import numpy as np
 from inference_protocol.messages import ModelSignature, TensorSignature
 from inference_protocol.reasons import WorkerReason
 from inference_worker import datatypes
+from inference_worker.engines import shape_faults
 from inference_worker.engines.engine import (
     Cancellation,
     Shapes,
@@ -138,7 +139,7 @@ class TorchScriptEngine:
             with self._torch.inference_mode():
                 return self._named(self._module(*arguments))
         except RuntimeError as error:
-            raise _told(error) from error
+            raise self._told(error) from error
 
     def capture(self, feeds: Tensors) -> None:
         """See Engine."""
@@ -159,7 +160,12 @@ class TorchScriptEngine:
         try:
             return {name: _array(results[name]) for name in wanted or results}
         except RuntimeError as error:
-            raise _told(error) from error
+            raise self._told(error) from error
+
+    def _told(self, error: RuntimeError) -> Exception:
+        if any(mark in str(error) for mark in _MEMORY_MARKS):
+            return MemoryError(_first_line(error))
+        return shape_faults.of_run(_first_line(error), self.inputs)
 
     def _tensor(self, feeds: Tensors, spec: TensorSpec) -> "torch.Tensor":
         array = feeds.get(spec.name)
@@ -243,11 +249,6 @@ def _spec(tensor: TensorSignature) -> TensorSpec:
 
 def _fits(shape: tuple[int, ...], spec: TensorSpec) -> bool:
     return len(shape) == len(spec.shape) and all(wanted in (None, had) for wanted, had in zip(spec.shape, shape, strict=True))
-
-
-def _told(error: RuntimeError) -> Exception:
-    kind = MemoryError if any(mark in str(error) for mark in _MEMORY_MARKS) else RuntimeError
-    return kind(_first_line(error))
 
 
 def _own(array: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """What a caller asks for, whatever protocol it came by, and the signature that it is checked against."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -140,6 +140,16 @@ def output_extras(parameters: Mapping[str, object], name: str, writes: dict[str,
         if name in classes:
             raise bad(f"output {name!r}: classes do not go to shared memory; ask for one of them")
         writes[name] = span_of(parameters, f"output {name!r}")
+
+
+def load_fault(parameters: Iterable[str]) -> str | None:
+    """Why a load or unload request asks for more than the model as its job has it; None when it does not."""
+    foreign = set(parameters) - {"unload_dependents"}
+    if "config" in foreign:
+        return "parameter 'config' is not supported: the job and the model's file make the configuration; set batchSize in the job"
+    if foreign:
+        return f"parameter {min(foreign)!r} is not supported: a model comes from where its job says, verified by digest"
+    return None
 
 
 def scheduling(parameters: Mapping[str, object]) -> tuple[float | None, int | None]:

@@ -30,6 +30,7 @@ from inference_worker.serve.ask import (
     scheduling,
     span_of,
 )
+from inference_worker.serve.pieces import as_json
 
 HEADER = "Inference-Header-Content-Length"
 
@@ -45,6 +46,10 @@ class Form:
     binary_all: bool = False
     plain: frozenset[str] = frozenset()
     heads: dict[tuple[object, ...], bytes] | None = None
+
+    def is_binary(self, name: str) -> bool:
+        """Whether this output goes as raw bytes."""
+        return name in self.binary or (self.binary_all and name not in self.plain)
 
 
 _PLAIN = Form()
@@ -263,7 +268,7 @@ def encode(
         entry: dict[str, Any] = {"name": name, "datatype": datatype, "shape": array.shape}
         if placed is not None and name in placed:
             entry["parameters"] = in_shared_memory(placed[name])
-        elif name in form.binary or (form.binary_all and name not in form.plain):
+        elif form.is_binary(name):
             chunk = tensors.to_raw(array, datatype)
             entry["parameters"] = {"binary_data_size": len(chunk)}
             chunks.append(chunk)
@@ -287,9 +292,9 @@ def encode(
 
 def _to_json(name: str, array: Tensor, datatype: str) -> object:
     if datatype == "BYTES":
-        return [tensors.as_bytes(value).decode(errors="replace") for value in array.ravel()]
+        return as_json(array, lambda values: [tensors.as_bytes(value).decode(errors="replace") for value in values])
     if datatype in datatypes.HALVES:
         raise bad(f"output {name!r} is {datatype}: ask for it as binary data, since JSON has no exact form of it")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise bad(f"output {name!r} holds NaN or infinity, which JSON can't carry: ask for it as binary data")
-    return np.ascontiguousarray(array).ravel()
+    return as_json(np.ascontiguousarray(array), lambda values: values)

@@ -24,8 +24,9 @@ INFLATED_LIMIT_BYTES = 4 * BODY_LIMIT_BYTES
 INLINE_INFLATE_BYTES = 1 << 10
 """So much takes a millisecond at the very worst, when it means a thousand times as much; more is inflated beside the event loop."""
 
-INLINE_DEFLATE_BYTES = 8 << 10
-"""So much takes a few tenths of a millisecond; more is compressed beside the event loop."""
+PLAIN_BYTES = 8 << 10
+"""So much is a few packets, which travel quicker than they are compressed; most clients ask for it by default, and know nothing
+of it. More is compressed beside the event loop."""
 
 _FED_BYTES = 64 << 10
 _PIECE_BYTES = 1 << 20

@@ -1,11 +1,8 @@
 """What the worker says of itself and its models, as the protocol's documents; HTTP sends them as JSON, gRPC as messages."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from inference_worker import __version__
-from inference_worker.batching.admission import QUEUE_LIMIT
-from inference_worker.batching.queue import DEFAULT_PRIORITY
 from inference_worker.engines.engine import TensorSpec
 from inference_worker.model import Model
 from inference_worker.repository import Repository, State
@@ -38,42 +35,21 @@ def metadata(model: Model) -> Document:
         "inputs": [_tensor(spec) for spec in model.engine.inputs],
         "outputs": [_tensor(spec) for spec in model.engine.outputs],
     }
-    if remarks := _remarks(model):
-        document["parameters"] = remarks
+    if parameters := running_parameters(model):
+        document["parameters"] = parameters
     return document
 
 
-def _remarks(model: Model) -> dict[str, str]:
-    """Why requests do not share a run, where they do not; how a device computes them, and why not from captures."""
+def running_parameters(model: Model) -> dict[str, str]:
+    """What callers should know of how the model runs, by name."""
+    layout = model.warm.layout
     told = {
-        "not_batched_because": model.warm.layout.why,
+        "not_batched_because": layout.why,
+        "shared_inputs": ", ".join(layout.shared) if model.batches else "",
         "device_runs": model.facts.device_runs,
         "not_captured_because": model.facts.not_captured_because,
     }
     return {name: text for name, text in told.items() if text}
-
-
-def configuration(model: Model) -> Document:
-    """The model's configuration in Triton's vocabulary. Shapes leave the batch dimension out where the model batches."""
-    batches = model.batches
-    document: Document = {
-        "name": model.name,
-        "platform": model.engine.platform,
-        "backend": model.engine.platform.partition("_")[0],
-        "max_batch_size": model.max_rows if batches else 0,
-        "input": [_input(spec, model.warm.layout.inputs, batches=batches) for spec in model.engine.inputs],
-        "output": [_output(spec, model.warm.layout.outputs, batches=batches) for spec in model.engine.outputs],
-        "parameters": {name: {"string_value": text} for name, text in _remarks(model).items()},
-        "instance_group": [{"name": model.engine.provider, "count": model.warm.threads}],
-    }
-    if batches:
-        document["dynamic_batching"] = {
-            "max_queue_delay_microseconds": 0,
-            "priority_levels": DEFAULT_PRIORITY,
-            "default_priority_level": DEFAULT_PRIORITY,
-            "default_queue_policy": {"max_queue_size": QUEUE_LIMIT, "allow_timeout_override": True},
-        }
-    return document
 
 
 def statistics(model: Model) -> Document:
@@ -130,27 +106,6 @@ def index(repository: Repository, *, ready: bool = False) -> list[Document]:
 
 def _tensor(spec: TensorSpec) -> Document:
     return {"name": spec.name, "datatype": spec.datatype, "shape": spec.wire_shape}
-
-
-def _input(spec: TensorSpec, axes: Mapping[str, int | None], *, batches: bool) -> Document:
-    configured = _configured(spec, axes, batches=batches)
-    return {**configured, "format": "FORMAT_NONE", "allow_ragged_batch": False, "optional": spec.optional}
-
-
-def _output(spec: TensorSpec, axes: Mapping[str, int | None], *, batches: bool) -> Document:
-    return {**_configured(spec, axes, batches=batches), "label_filename": ""}
-
-
-def _configured(spec: TensorSpec, axes: Mapping[str, int | None], *, batches: bool) -> Document:
-    """What inputs and outputs have in common. Triton writes each field whatever its value, and clients read them unasked."""
-    dims = spec.wire_shape
-    if batches and axes.get(spec.name) == 0:
-        dims = dims[1:]
-    kind = "STRING" if spec.datatype == "BYTES" else spec.datatype
-    # In this vocabulary dims are never empty: one value a row is [1], which the model takes without that dimension.
-    reshape: Document = {} if dims else {"reshape": {"shape": []}}
-    fixed = {"is_shape_tensor": False, "is_non_linear_format_io": False}
-    return {"name": spec.name, "data_type": f"TYPE_{kind}", "dims": dims or [1], **reshape, **fixed}
 
 
 def _duration(count: int, seconds: float) -> Document:

@@ -8,7 +8,7 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
 from inference_worker.errors import RequestError, WorkerError
-from inference_worker.serve.ask import bad
+from inference_worker.serve.ask import bad, load_fault
 from inference_worker.serve.background import Background
 from inference_worker.serve.compression import Room
 from inference_worker.serve.documents import Document
@@ -129,9 +129,8 @@ class GrpcService:
         failed = f"failed to {'load' if load else 'unload'} {request.model_name[:200]!r}"
         if request.model_name not in state.repository.entries:
             raise RequestError(HTTPStatus.NOT_FOUND, f"{failed}: this worker serves {', '.join(state.repository.entries)}")
-        if foreign := set(request.parameters) - {"unload_dependents"}:
-            why = "is not supported: a model comes from where its job says, verified by digest"
-            raise bad(f"{failed}: parameter {min(foreign)!r} {why}")
+        if (fault := load_fault(request.parameters)) is not None:
+            raise bad(f"{failed}: {fault}")
 
         async def change() -> None:
             try:

@@ -23,6 +23,7 @@ from inference_worker.serve.ask import (
     span_of,
 )
 from inference_worker.serve.messages import ModelInferResponse
+from inference_worker.serve.pieces import pieces
 
 # Which field of the typed contents holds a datatype, and what its members are.
 _CONTENTS = {
@@ -127,9 +128,11 @@ def encode(ask: Ask, answers: Tensors, *, raw: bool, model: str, version: str, p
         elif raw:
             response.raw_output_contents.append(tensors.to_raw(array, kinds[name]))
         elif kinds[name] == "BYTES":
-            output.contents.bytes_contents.extend(tensors.as_bytes(value) for value in array.ravel())
+            output.contents.bytes_contents.extend(tensors.as_bytes(value) for piece in pieces(array) for value in piece)
         else:
-            getattr(output.contents, _CONTENTS[kinds[name]]).extend(array.ravel().tolist())
+            contents = getattr(output.contents, _CONTENTS[kinds[name]])
+            for piece in pieces(array):
+                contents.extend(piece.tolist())
     serialised: bytes = response.SerializeToString()
     return serialised
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from inference_worker.errors import RequestError, unforeseen
 from inference_worker.serve.background import Background
-from inference_worker.serve.compression import INLINE_DEFLATE_BYTES, INLINE_INFLATE_BYTES, Room, deflate, inflate
+from inference_worker.serve.compression import INLINE_INFLATE_BYTES, PLAIN_BYTES, Room, deflate, inflate
 from inference_worker.threads import parsed
 
 log = logging.getLogger(__name__)
@@ -57,11 +57,8 @@ class Compression:
 
     def deflate(self, payload: bytes, then: Callable[[bytes], None]) -> None:
         """Tell `then` the message with its prefix, now or later; compressed where that is worth it."""
-        if not self.answers:
+        if not self.answers or len(payload) <= PLAIN_BYTES:
             then(framed(payload))
-            return
-        if len(payload) <= INLINE_DEFLATE_BYTES:
-            then(self._deflated(payload))
             return
 
         async def later() -> None:

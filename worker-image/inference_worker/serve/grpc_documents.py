@@ -9,6 +9,7 @@ from inference_worker.model import Model
 from inference_worker.serve import documents
 from inference_worker.serve.ask import bad, no_version
 from inference_worker.serve.documents import Document
+from inference_worker.serve.model_config import configuration
 from inference_worker.serve.shared_memory import SharedMemory
 from inference_worker.serve.shared_memory_routes import NO_CUDA
 from inference_worker.worker_state import WorkerState
@@ -40,7 +41,7 @@ def answers(state: WorkerState, shared: SharedMemory) -> dict[str, Callable[[Any
         "ModelReady": lambda request: {"ready": _is_ready(state, request)},
         "ServerMetadata": lambda _: documents.server(shared_memory=shared.allowed),
         "ModelMetadata": lambda request: documents.metadata(model(request)),
-        "ModelConfig": lambda request: {"config": documents.configuration(model(request))},
+        "ModelConfig": lambda request: {"config": configuration(model(request))},
         "ModelStatistics": lambda r: documents.statistics(asked_model(state, r.name or state.config.model.name, r.version)),
         "RepositoryIndex": lambda request: {"models": documents.index(state.repository, ready=request.ready)},
         "SystemSharedMemoryStatus": lambda request: {"regions": {str(one["name"]): one for one in shared.status(request.name)}},

@@ -14,7 +14,7 @@ from inference_worker.engines.engine import Tensors
 from inference_worker.errors import RequestError, unforeseen
 from inference_worker.model import Model
 from inference_worker.serve import grpc_codec
-from inference_worker.serve.ask import Ask, bad
+from inference_worker.serve.ask import Ask, Extras, bad
 from inference_worker.serve.background import Background
 from inference_worker.serve.compression import Room
 from inference_worker.serve.extras import delivered, gathered, is_large_answer, is_large_request
@@ -22,11 +22,14 @@ from inference_worker.serve.grpc_calls import Reply
 from inference_worker.serve.grpc_documents import asked_model
 from inference_worker.serve.inference import CLIENT_GONE, LARGE_BYTES, Arrival, Inference
 from inference_worker.serve.messages import ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
+from inference_worker.serve.pieces import is_large
 from inference_worker.serve.shared_memory import SharedMemory
 from inference_worker.threads import parsed
 from inference_worker.worker_state import WorkerState
 
 log = logging.getLogger(__name__)
+
+_NO_EXTRAS = Extras()
 
 
 class GrpcInference:
@@ -91,12 +94,15 @@ class GrpcInference:
     def _ask(self, model: Model, asked: tuple[Ask, bool], arrival: Arrival, reply: Reply) -> Callable[[], None] | None:
         ask, raw = asked
         count = model.metrics.answered
+        delivering = False
 
         def done(answers: Tensors | RequestError, timing: Timing) -> None:
+            nonlocal delivering
             if isinstance(answers, RequestError):
                 _refuse(model, answers, reply)
                 return
-            if ask.extras is not None:
+            if ask.extras is not None or is_large(answers, lambda _: raw):
+                delivering = True
                 self._deliver(model, asked, answers, timing, arrival.whole, reply)
                 return
             try:
@@ -113,16 +119,17 @@ class GrpcInference:
             return None
 
         def abandoned() -> None:
-            count(CLIENT_GONE)
-            cancel()
+            # Once its answer is being written, it is counted as answered, and there is no run to end.
+            if not delivering:
+                count(CLIENT_GONE)
+                cancel()
 
         return abandoned
 
     def _deliver(self, model: Model, asked: tuple[Ask, bool], answers: Tensors, timing: Timing, whole: float, reply: Reply) -> None:
-        """Answer one of the few that ask for more than tensors, in a thread where that takes long."""
+        """Answer one that asks for much, or for more than tensors; in a thread where that takes long."""
         ask, raw = asked
-        extras = ask.extras
-        assert extras is not None, "whoever has none is answered at once"
+        extras = ask.extras or _NO_EXTRAS
 
         def write() -> bytes:
             made = delivered(extras, answers, self._shared, model)
@@ -133,7 +140,7 @@ class GrpcInference:
             model.metrics.answered(200)
             reply(body)
 
-        apart = is_large_answer(extras, answers)
+        apart = is_large(answers, lambda _: raw) or is_large_answer(extras, answers)
         self._background.make(write, send, lambda error: _refuse(model, error, reply), apart=apart)
 
     def _run_apart(self, model: Model, request: Any, arrival: Arrival, reply: Reply) -> Callable[[], None]:

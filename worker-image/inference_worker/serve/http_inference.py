@@ -10,13 +10,14 @@ from inference_worker.engines.engine import Tensors
 from inference_worker.errors import RequestError, unforeseen
 from inference_worker.model import Model
 from inference_worker.serve import codec
-from inference_worker.serve.ask import Ask, timeout_of_headers
+from inference_worker.serve.ask import Ask, Extras, timeout_of_headers
 from inference_worker.serve.background import Background
 from inference_worker.serve.codec import Form
-from inference_worker.serve.compression import INLINE_DEFLATE_BYTES, Room, accepted, deflate
+from inference_worker.serve.compression import PLAIN_BYTES, Room, accepted, deflate
 from inference_worker.serve.extras import delivered, gathered, is_large_answer, is_large_request
 from inference_worker.serve.http_messages import Request, Response, refusal
 from inference_worker.serve.inference import CLIENT_GONE, LARGE_BYTES, Arrival, Inference
+from inference_worker.serve.pieces import is_large
 from inference_worker.serve.shared_memory import SharedMemory
 from inference_worker.threads import parsed
 from inference_worker.worker_state import WorkerState
@@ -24,6 +25,7 @@ from inference_worker.worker_state import WorkerState
 log = logging.getLogger(__name__)
 
 _HEADER = codec.HEADER.lower()
+_NO_EXTRAS = Extras()
 
 Refuse = Callable[[RequestError], None]
 
@@ -111,7 +113,7 @@ class HttpInference:
             if isinstance(answers, RequestError):
                 refuse(answers)
                 return
-            if ask.extras is not None:
+            if ask.extras is not None or is_large(answers, form.is_binary):
                 self._deliver(request, model, (ask, form), answers, timing, refuse)
                 return
             try:
@@ -121,10 +123,7 @@ class HttpInference:
                 return
             metrics_of.ran(timing, time.monotonic() - request.whole)
             metrics_of.answered(200)
-            if "accept-encoding" in headers:
-                self._send(request, body, head)
-            else:
-                request.reply(_response(body, head))
+            self._send(request, body, head)
 
         headers = request.headers
         arrival = Arrival(request.arrived, timeout_of_headers(headers), headers.get("traceparent"), headers=headers)
@@ -140,10 +139,9 @@ class HttpInference:
     def _deliver(
         self, request: Request, model: Model, asked: tuple[Ask, Form], answers: Tensors, timing: Timing, refuse: Refuse
     ) -> None:
-        """Answer one of the few that ask for more than tensors, in a thread where that takes long."""
+        """Answer one that asks for much, or for more than tensors; in a thread where that takes long."""
         ask, form = asked
-        extras = ask.extras
-        assert extras is not None, "whoever has none is answered at once"
+        extras = ask.extras or _NO_EXTRAS
 
         def write() -> tuple[bytes, int | None]:
             made = delivered(extras, answers, self._shared, model)
@@ -154,7 +152,7 @@ class HttpInference:
             model.metrics.answered(200)
             self._send(request, *written)
 
-        apart = is_large_answer(extras, answers)
+        apart = is_large(answers, form.is_binary) or is_large_answer(extras, answers)
         if apart:
             # Its run is over: who leaves now cancels nothing.
             request.on_abandoned = None
@@ -162,17 +160,15 @@ class HttpInference:
 
     def _send(self, request: Request, body: bytes, head: int | None) -> None:
         response = _response(body, head)
-        if (wishes := request.headers.get("accept-encoding")) is not None and (coding := accepted(wishes)) is not None:
+        coding = accepted(request.headers.get("accept-encoding", "")) if len(body) > PLAIN_BYTES else None
+        if coding is not None:
             self._compressed(request, response, coding)
         else:
             request.reply(response)
 
     def _compressed(self, request: Request, response: Response, coding: str) -> None:
-        """Answer with the body compressed, now or later. The request is counted already: it is not abandoned any more."""
+        """Answer with the body compressed, later. The request is counted already: it is not abandoned any more."""
         request.on_abandoned = None
-        if len(response.body) <= INLINE_DEFLATE_BYTES:
-            request.reply(_deflated(response, coding))
-            return
 
         async def reply() -> None:
             request.reply(await parsed(lambda: _deflated(response, coding)))

@@ -10,9 +10,10 @@ from inference_worker.batching.execute import Answer
 from inference_worker.batching.queue import DEFAULT_PRIORITY, NEVER
 from inference_worker.batching.ticket import Ticket, Timing
 from inference_worker.engines.engine import Tensors
-from inference_worker.errors import RequestError, unforeseen
+from inference_worker.errors import InputsRefusedError, RequestError, unforeseen
 from inference_worker.model import Model
 from inference_worker.serve.ask import Ask, shortest
+from inference_worker.serve.shapes import with_shapes
 from inference_worker.serve.timeouts import explained, not_whole
 from inference_worker.tracing import Span, Tracer
 
@@ -60,7 +61,7 @@ class Inference:
 
         def finish(answer: Answer, timing: Timing) -> None:
             if isinstance(answer, Exception):
-                error = _explained(answer, ask, arrival) if isinstance(answer, RequestError) else _internal(answer)
+                error = _explained(answer, model, ask, arrival) if isinstance(answer, RequestError) else _internal(answer)
                 if span is not None:
                     span.end(timing, error)
                 done(error, timing)
@@ -94,7 +95,9 @@ class Inference:
             raise
 
 
-def _explained(error: RequestError, ask: Ask, arrival: Arrival) -> RequestError:
+def _explained(error: RequestError, model: Model, ask: Ask, arrival: Arrival) -> RequestError:
+    if isinstance(error, InputsRefusedError):
+        return with_shapes(error, ask.feeds, model.signature)
     return explained(error, ask.timeout_seconds, arrival.timeout_seconds, arrival.headers)
 
 

@@ -41,13 +41,17 @@ ModelInput: name 1 string, data_type 2 %DataType, format 3 %ModelInput.Format, d
   is_shape_tensor 6 bool, allow_ragged_batch 7 bool, optional 8 bool, is_non_linear_format_io 9 bool
 ModelOutput: name 1 string, data_type 2 %DataType, dims 3 *int64, label_filename 4 string, reshape 5 ModelTensorReshape,
   is_shape_tensor 6 bool, is_non_linear_format_io 7 bool
+ModelVersionPolicy.Latest: num_versions 1 uint32
+ModelVersionPolicy.Specific: versions 1 *int64
+ModelVersionPolicy: latest 1 |.Latest, specific 3 |.Specific
+ModelTransactionPolicy: decoupled 1 bool
 ModelQueuePolicy: allow_timeout_override 3 bool, max_queue_size 4 uint32
 ModelDynamicBatching: max_queue_delay_microseconds 2 uint64, priority_levels 4 uint64, default_priority_level 5 uint64,
   default_queue_policy 6 ModelQueuePolicy
-ModelInstanceGroup: name 1 string, count 2 int32
+ModelInstanceGroup: name 1 string, count 2 int32, gpus 3 *int32, kind 4 %ModelInstanceGroup.Kind
 ModelParameter: string_value 1 string
-ModelConfig: name 1 string, platform 2 string, backend 17 string, max_batch_size 4 int32, input 5 *ModelInput,
-  output 6 *ModelOutput,
+ModelConfig: name 1 string, platform 2 string, backend 17 string, version_policy 3 ModelVersionPolicy, max_batch_size 4 int32,
+  input 5 *ModelInput, output 6 *ModelOutput, model_transaction_policy 19 ModelTransactionPolicy,
   dynamic_batching 11 ModelDynamicBatching, instance_group 7 *ModelInstanceGroup, parameters 14 ->ModelParameter
 ModelConfigRequest: name 1 string, version 2 string
 ModelConfigResponse: config 1 ModelConfig
@@ -114,10 +118,15 @@ _TABLE = Table(
     "open_inference.proto",
     PACKAGE,
     _MESSAGES,
-    choices={"InferParameter": "parameter_choice", "ModelRepositoryParameter": "parameter_choice"},
+    choices={
+        "InferParameter": "parameter_choice",
+        "ModelRepositoryParameter": "parameter_choice",
+        "ModelVersionPolicy": "policy_choice",
+    },
     enums={
         "DataType": tuple(f"TYPE_{name}" for name in _DATA_TYPES),
         "ModelInput.Format": ("FORMAT_NONE", "FORMAT_NHWC", "FORMAT_NCHW"),
+        "ModelInstanceGroup.Kind": ("KIND_AUTO", "KIND_GPU", "KIND_CPU", "KIND_MODEL"),
     },
     services={"GRPCInferenceService": _METHODS},
 )

@@ -14,13 +14,14 @@ from inference_worker import metrics
 from inference_worker.errors import RequestError, WorkerError
 from inference_worker.model import Model
 from inference_worker.serve import documents, orders, shared_memory_routes
-from inference_worker.serve.ask import no_version
+from inference_worker.serve.ask import load_fault, no_version
 from inference_worker.serve.background import Background
 from inference_worker.serve.compression import Room
 from inference_worker.serve.http_bodies import CODING, Bodies
 from inference_worker.serve.http_inference import HttpInference
 from inference_worker.serve.http_messages import Request, Response, error_body, plain_path, refusal
 from inference_worker.serve.inference import Inference
+from inference_worker.serve.model_config import configuration
 from inference_worker.serve.shared_memory import SharedMemory
 from inference_worker.worker_state import WorkerState
 
@@ -78,7 +79,7 @@ class Routes:
             self._infer[f"{base}/infer"] = name
             self._get[base] = lambda: self._of_model(name, documents.metadata)
             self._get[f"{base}/ready"] = lambda: self._ready(name)
-            self._get[f"{base}/config"] = lambda: self._of_model(name, documents.configuration)
+            self._get[f"{base}/config"] = lambda: self._of_model(name, configuration)
             self._get[f"{base}/stats"] = lambda: self._of_model(name, documents.statistics)
         self._get["/v2/models/stats"] = lambda: self._of_model(name, documents.statistics)
 
@@ -223,10 +224,10 @@ def _parameters_fault(body: bytes) -> str | None:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         return f"the request is no JSON: {error}"
-    wishes = document.get("parameters") if isinstance(document, dict) else None
-    if isinstance(wishes, dict) and (foreign := wishes.keys() - {"unload_dependents"}):
-        return f"parameter {min(foreign)!r} is not supported: a model comes from where its job says, verified by digest"
-    return None
+    wishes = (document.get("parameters") or {}) if isinstance(document, dict) else None
+    if not isinstance(wishes, dict):
+        return "the request must be an object, and its parameters one too"
+    return load_fault(wishes)
 
 
 def _metrics() -> Response:

@@ -11,6 +11,7 @@ import numpy as np
 from inference_worker import datatypes
 from inference_worker.engines.engine import Tensor, TensorSpec
 from inference_worker.serve.ask import bad
+from inference_worker.serve.pieces import pieces
 
 # More elements than any body may hold; numpy overflows on products far above it, even of shapes with a zero.
 _LARGEST = 1 << 40
@@ -56,7 +57,7 @@ def to_raw(array: Tensor, datatype: str) -> bytes:
     """A tensor's bytes."""
     if datatype != "BYTES":
         return array.tobytes()
-    values = [as_bytes(value) for value in array.ravel()]
+    values = (as_bytes(value) for piece in pieces(array) for value in piece)
     return b"".join(struct.pack("<I", len(value)) + value for value in values)
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from inference_worker.batching.execute import Answer
 from inference_worker.batching.rows import Layout
 from inference_worker.batching.ticket import Timing
+from inference_worker.engines.engine import Cancellation, Tensor, Tensors
 from tests.unit.worker.conftest import STEADY
 from tests.unit.worker.scripted_engines import ALONE, FLAT, LINEAR, Caller, Clock, Formula, Scripted, a_batcher, a_row, spec
 
@@ -287,6 +288,43 @@ async def test_members_with_another_shared_value_do_not_share_a_run() -> None:
         batcher.submit({**a_row(value), "rate": np.array(value % 2 + 1, np.float32)}, (), caller)
 
     assert [(await caller.answer())["y"][0, 0] for caller in callers] == [0, 2, 2, 6, 4, 10]
+
+
+class Rated(Scripted):
+    """As its maker, with an input that all rows share; remembers which of its values came with which rows."""
+
+    def __init__(self) -> None:
+        super().__init__(held=True)
+        self.inputs = (spec(), spec("rate", (None,), None))
+        self.runs: list[tuple[list[float], list[float]]] = []
+
+    def run(self, feeds: Tensors, wanted: tuple[str, ...] = (), cancellation: Cancellation | None = None) -> dict[str, Tensor]:
+        self.runs.append((feeds["x"][:, 0].tolist(), feeds["rate"].tolist()))
+        answer = super().run({"x": feeds["x"]}, wanted, cancellation)
+        return {"y": answer["y"] * feeds["rate"].sum()}
+
+
+@given(st.lists(st.sampled_from([(1.0,), (2.0,), (0.0,), (-0.0,), (float("nan"),), (1.0, 1.0), ()]), min_size=2, max_size=12))
+@settings(STEADY, max_examples=40)
+def test_rows_of_equal_shared_values_may_join_and_of_different_ones_never(rates: list[tuple[float, ...]]) -> None:
+    async def scenario() -> None:
+        engine = Rated()
+        batcher = a_batcher(engine, Layout({"x": 0, "rate": None}, {"y": 0}), FLAT)
+        callers = [Caller() for _ in rates]
+        for value, (rate, caller) in enumerate(zip(rates, callers, strict=True)):
+            batcher.submit({**a_row(value), "rate": np.array(rate, np.float32)}, (), caller)
+        engine.let()
+        for caller in callers:
+            await caller.answer()
+        batcher.close()
+
+        for rows, shared in engine.runs:
+            assert {repr(rates[int(row)]) for row in rows} == {repr(tuple(shared))}
+        # All but the first wait together.
+        if len(rates) > 2 and len({repr(rate) for rate in rates}) == 1:
+            assert len(engine.runs) < len(rates)
+
+    asyncio.run(scenario())
 
 
 requests = st.lists(

@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -19,7 +20,7 @@ from inference_worker.warmup import Warm
 from tests.process import models
 from tests.process.wire import infer_json
 from tests.unit.worker.scripted_engines import ROWS, Scripted
-from tests.unit.worker.states import INFER, a_worker_state, an_unloaded_worker_state, ask, infer, routes_of
+from tests.unit.worker.states import INFER, a_worker_state, an_unloaded_worker_state, ask, infer, real, routes_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -149,6 +150,18 @@ async def test_the_configuration_says_whether_requests_are_batched_and_why_not()
     assert "'total'" in alone["parameters"]["not_batched_because"]["string_value"]
 
 
+async def test_the_inputs_that_must_be_equal_to_share_a_run_are_named() -> None:
+    """An input without rows stands among the others in Triton's vocabulary, which has no word for it."""
+    routes = routes_of(await a_worker_state(models.scaled(), batch_size=8))
+    one_by_one = routes_of(await a_worker_state(models.scaled(), batch_size=1))
+
+    config = json.loads((await ask(routes, "/v2/models/net/config")).body)
+
+    assert config["parameters"] == {"shared_inputs": {"string_value": "factor"}}
+    assert json.loads((await ask(routes, "/v2/models/net")).body)["parameters"] == {"shared_inputs": "factor"}
+    assert "parameters" not in json.loads((await ask(one_by_one, "/v2/models/net")).body)
+
+
 async def test_the_configuration_has_every_field_that_tritons_has_of_a_tensor() -> None:
     """A client of Triton's reads `optional` of each input, and raised KeyError: fields at their default were left out."""
     config = json.loads((await ask(routes_of(await a_worker_state(models.label(), batch_size=8)), "/v2/models/net/config")).body)
@@ -168,6 +181,31 @@ async def test_the_configuration_has_every_field_that_tritons_has_of_a_tensor() 
     assert config["parameters"] == {}
 
 
+async def test_the_configuration_has_every_field_of_a_model_that_tritons_clients_read() -> None:
+    """perf_analyzer asks whether a model is decoupled and of which version; others index the fields that Triton always writes."""
+    config = json.loads((await ask(routes_of(await a_worker_state(models.label(), batch_size=8)), "/v2/models/net/config")).body)
+
+    assert (config["platform"], config["backend"]) == ("onnxruntime_onnx", "onnxruntime")
+    assert config["version_policy"] == {"specific": {"versions": [1]}}
+    assert config["model_transaction_policy"] == {"decoupled": False}
+    (group,) = config["instance_group"]
+    assert (group["name"], group["kind"], group["gpus"], group["passive"]) == ("CPUExecutionProvider", "KIND_CPU", [], False)
+    assert config["dynamic_batching"]["preferred_batch_size"] == []
+    assert config["dynamic_batching"]["default_queue_policy"]["timeout_action"] == "REJECT"
+    empty = ("batch_input", "batch_output", "default_model_filename", "cc_model_filenames", "metric_tags", "model_warmup")
+    assert not any(config[name] for name in empty)
+
+
+async def test_a_version_that_is_no_number_is_the_latest_of_one() -> None:
+    state = await a_worker_state(models.label())
+    assert state.model is not None
+    state.model.version = "v3"
+
+    assert json.loads((await ask(routes_of(state), "/v2/models/net/config")).body)["version_policy"] == {
+        "latest": {"num_versions": 1}
+    }
+
+
 async def test_a_shape_built_from_the_configuration_is_taken() -> None:
     """For an input [N] the dims are [1], of which clients build [rows, 1]: that was a 400, and no `reshape` said why."""
     routes = routes_of(await a_worker_state(models.identity(shape=["N"]), batch_size=8))
@@ -181,6 +219,24 @@ async def test_a_shape_built_from_the_configuration_is_taken() -> None:
     for shape in ([2, 1, 1], [1, 2], [2, 2], [[1]], []):
         body["inputs"][0]["shape"] = shape
         assert (await infer(routes, json.dumps(body).encode())).status == 400
+
+
+@pytest.mark.parametrize("name", ["label", "column_sums", "grand_total", "matmul"])
+@pytest.mark.parametrize("batch_size", [1, 8])
+async def test_answers_have_the_shape_of_the_metadata_and_of_the_bare_runtime(name: str, batch_size: int) -> None:
+    """Triton makes [N, 1] of an output [N] where it batches; who compares answers with the runtime's would be surprised."""
+    data = getattr(models, name)()
+    routes = routes_of(await a_worker_state(data, batch_size=batch_size))
+    width = 2 if name in ("column_sums", "grand_total") else 4
+    x = np.ones((3, width), np.float32)
+
+    told = json.loads((await ask(routes, "/v2/models/net")).body)["outputs"]
+    (answer,) = json.loads((await infer(routes, infer_json(x.tolist()))).body)["outputs"]
+    (bare,) = real(data).run({"x": x}).values()
+
+    assert tuple(answer["shape"]) == bare.shape
+    assert len(told[0]["shape"]) == bare.ndim
+    assert all(size in (-1, one) for size, one in zip(told[0]["shape"], bare.shape, strict=True))
 
 
 async def test_metadata_and_telemetry_say_why_requests_are_not_batched() -> None:

@@ -6,13 +6,15 @@ import asyncio
 import gc
 import gzip
 import json
+import threading
 import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from inference_worker.serve.compression import Room
+from inference_worker.serve import http_inference
+from inference_worker.serve.compression import Room, deflate
 from inference_worker.serve.http_messages import BODY_LIMIT_BYTES
 from inference_worker.serve.inference import Inference
 from inference_worker.serve.routes import Routes
@@ -79,7 +81,7 @@ async def test_a_large_compressed_body_is_inflated_beside_the_loop_and_answered_
 
 
 @pytest.mark.parametrize("coding", CODED)
-@pytest.mark.parametrize("rows", [1, 20_000], ids=["small", "large"])
+@pytest.mark.parametrize("rows", [4096, 20_000], ids=["medium", "large"])
 async def test_an_answer_is_compressed_when_its_caller_asks(coding: str, rows: int) -> None:
     """triton-inference-server/server#2021."""
     routes = await routes_with(Room(), batch_size=4096)
@@ -91,13 +93,40 @@ async def test_an_answer_is_compressed_when_its_caller_asks(coding: str, rows: i
 
 
 async def test_the_header_length_counts_the_plain_answer() -> None:
-    routes = await routes_with(Room())
-    body = infer_json([[1, 2]], parameters={"binary_data_output": True})
+    routes = await routes_with(Room(), batch_size=4096)
+    body = infer_json([[1, 2]] * 4096, parameters={"binary_data_output": True})
 
     reply = await infer(routes, body, **{"accept-encoding": "gzip"})
 
     plain, size = gzip.decompress(reply.body), int(dict(reply.headers)["Inference-Header-Content-Length"])
-    assert np.frombuffer(plain[size:], np.float32).tolist() == [1, 2] and json.loads(plain[:size])
+    assert np.frombuffer(plain[size:], np.float32).tolist() == [1, 2] * 4096 and json.loads(plain[:size])
+
+
+async def test_a_small_answer_is_not_compressed_for_clients_that_always_ask_for_it() -> None:
+    """Python's requests and aiohttp send this header by default."""
+    routes = await routes_with(Room())
+
+    asked = inferring(routes, ONE, **{"accept-encoding": "gzip, deflate"})
+
+    assert asked.answered, "there is nothing to wait for"
+    reply = await asked.reply()
+    assert "Content-Encoding" not in dict(reply.headers) and rows_of(reply.body) == [1, 2]
+
+
+async def test_no_answer_is_compressed_on_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    routes = await routes_with(Room(), batch_size=4096)
+    threads: list[threading.Thread] = []
+
+    def seen(payload: bytes, coding: str) -> bytes | None:
+        threads.append(threading.current_thread())
+        return deflate(payload, coding)
+
+    monkeypatch.setattr(http_inference, "deflate", seen)
+
+    for rows in (1, 1000, 4096, 20_000):
+        await infer(routes, infer_json([[1, 2]] * rows), **{"accept-encoding": "gzip, deflate"})
+
+    assert len(threads) == 2 and threading.main_thread() not in threads
 
 
 async def test_nobody_gets_compressed_answers_unasked() -> None:

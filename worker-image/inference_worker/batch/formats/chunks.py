@@ -9,6 +9,7 @@ import hashlib
 import io
 import os
 import sys
+from array import array as packed
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,10 +79,10 @@ class ChunkItems:
             for name, axis in self._axes.items()
         }
 
-    def _look_at_all(self) -> tuple[list[str] | None, list[int]]:
+    def _look_at_all(self) -> tuple[list[str] | None, Sequence[int]]:
         """Check every chunk against the model and the first of them. Returns the items' names, if they have names, and breaks."""
         names: list[str] = []
-        breaks: list[int] = []
+        breaks = packed("q")
         first: Mapping[str, Tensor] | None = None
         last: Mapping[str, Tensor] = {}
         kept_bytes = names_size = 0

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from inference_worker import datatypes
-from inference_worker.batch.formats.lines import column
+from inference_worker.batch.formats.gathering import Gathering
 from inference_worker.batch.items import ArrayItems, invalid
 from inference_worker.batch.matching import from_arrays, item_shape, sole_input
 from inference_worker.engines.engine import TensorSpec
@@ -42,8 +42,7 @@ def read_csv(lines: Iterable[str], inputs: Sequence[TensorSpec], *, empty: bool 
     columns = _columns(header, inputs)
     specs = [spec for spec in inputs if spec.name in columns]
     parsers = {spec.name: _parser(spec, empty=empty) for spec in specs}
-    values: dict[str, list[Any]] = {spec.name: [] for spec in specs}
-    numbers: list[int] = []
+    gathered, line = Gathering(specs, nulls=False), 0
     for row in rows:
         if len(row) != len(header):
             raise invalid(
@@ -55,11 +54,12 @@ def read_csv(lines: Iterable[str], inputs: Sequence[TensorSpec], *, empty: bool 
                 cells = [parse(row[index]) for index in columns[spec.name]]
             except ValueError as error:
                 raise invalid(f"line {reader.line_num}, input {spec.name!r}: {error}") from error
-            values[spec.name].append(cells if item_shape(spec) else cells[0])
-        numbers.append(reader.line_num)
-    if not any(values.values()):
+            gathered.values[spec.name].append(cells if item_shape(spec) else cells[0])
+        line = reader.line_num
+        gathered.ended(line, sum(map(len, row)))
+    if not line:
         raise invalid("the input holds no items; there is nothing to run")
-    return from_arrays({spec.name: column(values[spec.name], spec, numbers, nulls=False) for spec in specs}, inputs, lines=True)
+    return from_arrays(gathered.columns(), inputs, lines=True)
 
 
 def _rows(reader: Any) -> Iterator[list[str]]:

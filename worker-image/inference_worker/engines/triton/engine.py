@@ -11,6 +11,7 @@ from pathlib import Path
 
 from inference_protocol.messages import TritonServer
 from inference_protocol.reasons import WorkerReason
+from inference_worker.engines import shape_faults
 from inference_worker.engines.engine import (
     Cancellation,
     EngineUnavailableError,
@@ -57,7 +58,7 @@ class TritonEngine:
         server = opening.config.triton
         if server is None:
             raise WorkerError(WorkerReason.BACKEND_MISSING, "no tritonserver is beside this worker; was it started by an operator?")
-        self._describe(opening.data, opening.beside)
+        self._describe(opening.data, opening.beside, defaults=server.platform == "python")
         self._patience_seconds = _TASK_PATIENCE_SECONDS if opening.patient else 0.0
         self._root = Path(server.repository)
         self._name = _name_of(opening.digest)
@@ -75,10 +76,14 @@ class TritonEngine:
         self._supervisor = Supervisor(self._model, self._run_zeros, load_seconds=load_seconds, on_hopeless=opening.on_hopeless)
         self._supervisor.start()
 
-    def _describe(self, data: bytes, beside: Mapping[str, bytes]) -> None:
-        """Inputs, outputs and rows, by the same reading as without Triton: what callers see must not depend on the back end."""
+    def _describe(self, data: bytes, beside: Mapping[str, bytes], *, defaults: bool) -> None:
+        """Inputs, outputs and rows, by the same reading as without Triton: what callers see must not depend on the back end.
+
+        Without `defaults`, inputs that have one keep it: Triton's own ONNX Runtime knows no initializers as inputs.
+        """
         reading = OnnxEngine(data, providers=(_CPU,), threads=1, beside=beside)
-        self.inputs, self.outputs, self.rows = reading.inputs, reading.outputs, reading.rows
+        self.inputs = tuple(spec for spec in reading.inputs if defaults or not spec.optional)
+        self.outputs, self.rows = reading.outputs, reading.rows
         self._graph = reading.graph
         reading.close()
         if not self.inputs:
@@ -178,7 +183,7 @@ class TritonEngine:
             return self._supervisor.lost(f"Triton does not have the model any more: {text}")
         if _MEMORY_MARK in text:
             return MemoryError(text.partition(_MEMORY_MARK)[2])
-        return ValueError(text) if error.status == 400 else RuntimeError(text)
+        return ValueError(text) if error.status == 400 else shape_faults.of_run(text, self.inputs)
 
     def close(self) -> None:
         """See Engine."""

@@ -48,7 +48,8 @@ class TritonPythonModel:
             raise pb.TritonModelException(f"{providers[0]} was asked for, but ONNX Runtime fell back to {provider}")
         self._texts = {tensor["name"] for tensor in config["input"] if tensor["data_type"] == "TYPE_STRING"}
         # Triton has no scalars: by its configuration they are tensors of one element.
-        self._scalars = {node.name for node in self._session.get_inputs() if not node.shape}
+        nodes = (*self._session.get_inputs(), *self._session.get_overridable_initializers())
+        self._scalars = {node.name for node in nodes if not node.shape}
         self._names = [tensor["name"] for tensor in config["input"]]
         facts = {
             "provider": provider,
@@ -64,7 +65,9 @@ class TritonPythonModel:
     def _answer(self, request: Any) -> Any:
         names = list(request.requested_output_names())
         try:
-            feeds = {name: self._input(request, name) for name in self._names}
+            given = {name: pb.get_input_tensor_by_name(request, name) for name in self._names}
+            # What is left out has a default in the file: Triton refuses a request without any other.
+            feeds = {name: self._array(tensor, name) for name, tensor in given.items() if tensor is not None}
             answers = self._session.run(names, feeds)
         except UnicodeDecodeError as error:
             # The worker sends nothing but text.
@@ -76,8 +79,8 @@ class TritonPythonModel:
             return _refusal(f"{'MEMORY: ' if short else ''}{error}", pb.TritonError.INTERNAL)
         return pb.InferenceResponse([_output(name, array) for name, array in zip(names, answers, strict=True)])
 
-    def _input(self, request: Any, name: str) -> Any:
-        array = pb.get_input_tensor_by_name(request, name).as_numpy()
+    def _array(self, tensor: Any, name: str) -> Any:
+        array = tensor.as_numpy()
         if name in self._scalars:
             array = array.reshape(())
         if name not in self._texts:

@@ -82,7 +82,8 @@ def configuration(
 
 def _tensor(kind: str, spec: TensorSpec) -> str:
     datatype = "STRING" if spec.datatype == "BYTES" else spec.datatype
-    return f"{kind} [ {{ name: {_quoted(spec.name)} data_type: TYPE_{datatype} {_dims(spec.wire_shape)} }} ]"
+    optional = " optional: true" if spec.optional else ""
+    return f"{kind} [ {{ name: {_quoted(spec.name)} data_type: TYPE_{datatype} {_dims(spec.wire_shape)}{optional} }} ]"
 
 
 def _dims(shape: Iterable[int]) -> str:
