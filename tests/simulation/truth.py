@@ -67,6 +67,12 @@ RULES: dict[str, Callable[[Seen], bool]] = {
     "a batch has met its deadline once it has succeeded": lambda s: (
         not (s.batch and s.at("deadline", "outlook") == "Met") or s.truth("Succeeded") == "True"
     ),
+    "what has failed is not on its way to its deadline": lambda s: (
+        s.truth("Succeeded") != "False"
+        or s.at("deadline") is None
+        or (s.at("deadline", "outlook") == "Missed" and s.at("deadline", "estimatedCompletionTime") is None)
+        or (not s.batch and s.at("deadline", "outlook") == "Met")
+    ),
     "what is missed stays missed, but for an end in time whose news was late": lambda s: (
         s.was("deadline", "outlook") != "Missed"
         or s.was("deadline", "time") != s.at("deadline", "time")

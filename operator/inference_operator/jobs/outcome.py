@@ -27,6 +27,11 @@ class Outcome:
         """Whether the job has come to its end by this."""
         return any(one.type is ConditionType.SUCCEEDED and one.status is not Truth.UNKNOWN for one in self.conditions)
 
+    @property
+    def failed(self) -> bool:
+        """Whether that end is a failure."""
+        return any(one.type is ConditionType.SUCCEEDED and one.status is Truth.FALSE for one in self.conditions)
+
 
 ACCEPTED = UndatedCondition(ConditionType.ACCEPTED, Truth.TRUE, Reason.ACCEPTED, "the job is valid and its model is known")
 

@@ -15,7 +15,7 @@ from inference_operator.jobs.outcome import Outcome, release_claims, stop_all, s
 from inference_operator.jobs.refused import plan_refused
 from inference_operator.jobs.serve import plan_serve
 from inference_operator.jobs.state import BatchState, Closed, JobState, Refused, ServiceState
-from inference_operator.jobs.status import missed_for_good, model_status
+from inference_operator.jobs.status import failed_by, missed_for_good, model_status
 from inference_operator.scheduling.types import Decision
 from inference_operator.settings import Settings
 from inference_operator.state.finished import spec_hash
@@ -38,7 +38,7 @@ def plan(observed: Observed, state: JobState, decision: Decision | None, setting
         return Plan(outcome.actions, outcome.recheck)
     outcome = _told_of_its_model(outcome, observed, state)
     due = missed_for_good(outcome.status.deadline, job.status.deadline, is_batch=job.is_batch)
-    outcome = replace(outcome, status=replace(outcome.status, deadline=due))
+    outcome = replace(outcome, status=replace(outcome.status, deadline=failed_by(due) if outcome.failed else due))
     status = _settle(outcome, observed, now)
     actions: list[Action] = list(outcome.actions)
     if status != job.status:

@@ -72,6 +72,14 @@ def missed_for_good(due: DeadlineStatus | None, before: DeadlineStatus | None, *
     return due if is_batch and due.outlook is Outlook.MET else replace(due, outlook=Outlook.MISSED)
 
 
+def failed_by(due: DeadlineStatus | None) -> DeadlineStatus | None:
+    """How a job that has failed stands to its deadline: nothing of it is expected any more, whenever the deadline is."""
+    if due is None or due.outlook is Outlook.MET:
+        # A service that was ready in time has kept its deadline, whatever ended it later.
+        return due
+    return DeadlineStatus(time=due.time, outlook=Outlook.MISSED)
+
+
 def deadline_look(deadline: datetime | None, now: datetime) -> datetime | None:
     """When to look again for the deadline alone: the outlook changes as it passes, though nothing happens."""
     if deadline is None:
