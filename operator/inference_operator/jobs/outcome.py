@@ -85,12 +85,23 @@ def stop_all(observed: Observed, why: str) -> tuple[DeletePod | StopTask, ...]:
     return (*pods, StopTask(hosted.pod.key, hosted.pod.address or "", observed.job.uid, hosted.number, why))
 
 
+def released(observed: Observed) -> tuple[DeletePod, ...]:
+    """Let go ended pods that nothing keeps: all but the newest, and those that keep a claim from going."""
+    return (*release_older(observed), *release_claims(observed))
+
+
 def release_claims(observed: Observed) -> tuple[DeletePod, ...]:
     """Let go ended pods for which a claim that its user has deleted can't go; the newest first once the status tells its end."""
     told = observed.job.status.last_attempt
     number = 0 if told is None else told.number - (told.outcome is AttemptOutcome.RUNNING)
     held = (pod for pod in observed.pods if observed.keeps_a_claim(pod) and (pod.number <= number or not observed.job.is_batch))
     return tuple(DeletePod(pod.key, pod.uid, "ended, and a claim that it names is being deleted") for pod in held)
+
+
+def release_older(observed: Observed) -> tuple[DeletePod, ...]:
+    """Let go ended pods but the newest, which keeps its log: however many attempts there were, and whatever becomes of the job."""
+    ended = sorted((pod for pod in observed.pods if pod.terminal), key=lambda pod: pod.number)
+    return tuple(DeletePod(pod.key, pod.uid, "ended, and not the newest") for pod in ended[:-1] if not pod.deleting)
 
 
 def delete_lost(observed: Observed) -> tuple[DeletePod, ...]:

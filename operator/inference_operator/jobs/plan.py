@@ -11,7 +11,7 @@ from inference_operator.jobs.batch import plan_batch
 from inference_operator.jobs.batch_status import batch_status
 from inference_operator.jobs.bounds import bounded
 from inference_operator.jobs.events import job_events
-from inference_operator.jobs.outcome import Outcome, release_claims, stop_all, suspended
+from inference_operator.jobs.outcome import Outcome, released, stop_all, suspended
 from inference_operator.jobs.refused import plan_refused
 from inference_operator.jobs.serve import plan_serve
 from inference_operator.jobs.state import BatchState, Closed, JobState, Refused, ServiceState
@@ -33,7 +33,7 @@ def plan(observed: Observed, state: JobState, decision: Decision | None, setting
         # Owner references do the rest of a deletion: nothing here may hold it up.
         return Plan() if job.deleting or job.unreadable is not None else _after_the_end(observed, now)
     outcome = _autoscaled(_outcome(observed, state, _current(decision, state), settings, now), observed, settings, now)
-    outcome = replace(outcome, actions=_each_once((*outcome.actions, *release_claims(observed))))
+    outcome = replace(outcome, actions=_each_once((*released(observed), *outcome.actions)))
     if outcome.silent:
         return Plan(outcome.actions, outcome.recheck)
     outcome = _told_of_its_model(outcome, observed, state)
@@ -149,7 +149,7 @@ def _outlook(status: InferenceJobStatus) -> Outlook | None:
 def _after_the_end(observed: Observed, now: datetime) -> Plan:
     """Free what is still held, keep the generation current, and delete the job when its time is up."""
     job = observed.job
-    freed = (*stop_all(observed, "the job has ended"), *release_claims(observed))
+    freed = (*stop_all(observed, "the job has ended"), *released(observed))
     actions: list[Action] = [*freed, *removed(observed, "the job has ended")]
     if job.status.observed_generation != job.generation:
         conditions = [replace(condition, observed_generation=job.generation) for condition in job.status.conditions]
