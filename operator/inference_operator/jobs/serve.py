@@ -6,17 +6,17 @@ from datetime import datetime
 from inference_operator.api import names
 from inference_operator.api.conditions import AnyReason, ConditionType, Reason, Truth, UndatedCondition
 from inference_operator.api.instants import shift
-from inference_operator.api.job import DeadlinePolicy, InferenceJobSpec
+from inference_operator.api.job import DeadlinePolicy
 from inference_operator.api.job_status import (
     AttemptOutcome,
     AttemptStatus,
     DeadlineStatus,
     InferenceJobStatus,
-    LatencyStatus,
     ModelStatus,
     Phase,
 )
 from inference_operator.api.schema import rfc3339
+from inference_operator.jobs.latency import latency_end, latency_of
 from inference_operator.jobs.outcome import ACCEPTED, Outcome, delete_lost, ended, failed, soonest, stop_all, stopped
 from inference_operator.jobs.quota import has_room_without
 from inference_operator.jobs.replicas import Replicas
@@ -29,7 +29,6 @@ from inference_operator.jobs.status import (
     queue_status,
     waiting_deadline,
     waiting_words,
-    window_status,
 )
 from inference_operator.scheduling.types import Decision, PendingReason
 from inference_operator.settings import Settings
@@ -43,9 +42,6 @@ from inference_operator.workers.service import endpoint, service_manifest
 from inference_protocol.messages import ModelFacts
 from inference_protocol.reasons import WorkerReason
 
-# Latency under load never stands still: it is written when it moved by a quarter, or across the target, and at most this often.
-_LATENCY_SECONDS = 15
-_LATENCY_NEWS = 0.25
 # So often in a row a quota refuses a worker before another makes room while one is missing.
 _REFUSALS = 3
 # So much of a worker's words goes into a condition.
@@ -84,6 +80,7 @@ def plan_serve(observed: Observed, service: ServiceState, decision: Decision | N
         state.retry,
         state.settles if status.failed_attempts else None,
         deadline_look(spec.deadline, now),
+        latency_end(status.latency),
         *(create_retry_time(failure, settings) for failure in (observed.create_failure, observed.autoscaler_failure) if failure),
     )
     return Outcome(actions, conditions, status, phase, recheck)
@@ -210,7 +207,7 @@ def _status(observed: Observed, service: ServiceState, now: datetime, pending: P
         last_attempt=failure,
         placement=placement_status(newest, facts, before.placement),
         model=_model(service, facts, before.model),
-        latency=_latency(observed, resolved.spec, now),
+        latency=latency_of(observed, resolved.spec, now),
         start_time=before.start_time or min((p.created for p in state.current if p.created is not None), default=None),
         ready_time=completed,
         completion_time=None,
@@ -280,18 +277,3 @@ def _estimate(state: Replicas) -> datetime | None:
     if not starting or state.missing or any(p.cost.estimated for p in starting):
         return None
     return max(shift(p.decision_time, p.cost.latency_seconds) for p in starting)
-
-
-def _latency(observed: Observed, spec: InferenceJobSpec, now: datetime) -> LatencyStatus | None:
-    before, scaling_metrics = observed.job.status.latency, observed.scaling_metrics
-    fresh = window_status(scaling_metrics.load, now) if scaling_metrics is not None else None
-    if scaling_metrics is not None and fresh is None:
-        # Nobody has asked for a whole window: what was measured before says nothing of now.
-        return None
-    if before is None or fresh is None:
-        return before if fresh is None else fresh
-    target = spec.serve.latency_target_milliseconds if spec.serve is not None else None
-    crossed = target is not None and (before.p95 > target) != (fresh.p95 > target)
-    moved = abs(fresh.p95 - before.p95) > _LATENCY_NEWS * before.p95
-    old = (now - before.observed_time).total_seconds() >= _LATENCY_SECONDS
-    return fresh if old and (moved or crossed) else before

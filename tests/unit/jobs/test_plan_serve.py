@@ -288,7 +288,34 @@ def test_latency_is_written_when_it_crosses_the_target() -> None:
     assert with_latency(near, 10.5, target=10) == near
 
 
-def test_a_window_without_requests_has_no_latency() -> None:
+def a_burst_is_over(before: LatencyStatus | None, count: int) -> LatencyStatus | None:
+    job = a_job(serve=True, status=replace(LOOKED, latency=before))
+    seen = observed(job, a_pod(job), scaling_metrics=some_scaling_metrics(a_load(0.01, count=count), settled=True))
+    return status_of(decide(seen), seen).latency
+
+
+def test_a_burst_that_is_over_is_told_with_all_its_requests() -> None:
+    """Its first second was told, and nothing after it, since the percentile had not moved."""
+    begun = known_latency(10.0, ago=3, count=4)
+    told = a_burst_is_over(begun, 20)
+
+    assert told is not None and told.count == 20
+    # What then leaves the window takes nothing back.
+    assert a_burst_is_over(told, 7) == told
+    assert a_burst_is_over(known_latency(10.0, ago=30, count=50), 20) == told
+
+
+def test_a_burst_is_told_for_a_while_after_its_end_and_then_forgotten() -> None:
+    before = known_latency(11.0, ago=20)
+    job = a_job(serve=True, status=replace(LOOKED, latency=before))
+    seen = observed(job, a_pod(job), scaling_metrics=some_scaling_metrics(a_load(None)))
+    plan = decide(seen)
+
+    assert status_of(plan, seen).latency == before
+    assert plan.recheck == before.observed_time + timedelta(seconds=60)
+
+
+def test_a_window_without_requests_has_no_latency_after_a_while() -> None:
     before = known_latency(11.0, ago=60)
     job = a_job(serve=True, status=replace(LOOKED, latency=before))
     seen = observed(job, a_pod(job), scaling_metrics=some_scaling_metrics(a_load(None)))
