@@ -53,6 +53,24 @@ def test_a_service_tells_that_it_started_and_that_it_is_rolled_out_once() -> Non
     assert set(found) == {"Placed", "Started", "RolledOut"}
 
 
+@pytest.mark.parametrize("gpus", [2, 3])
+def test_a_roll_out_without_room_beside_tells_its_end_too(gpus: int) -> None:
+    """The last old worker makes room before its successor is ready."""
+    assert reasons(a_roll_out(gpus=gpus), "served").count("RolledOut") == 1
+
+
+def test_a_service_of_one_worker_that_makes_room_for_its_successor_is_rolled_out_once() -> None:
+    world = World()
+    world.node("gpu-1", gpu=1)
+    world.model(versions=("1", "2"))
+    world.job("served", batch=False, accelerator="gpu", modelVersion="1")
+    world.change("served", at=30.0, modelVersion="2")
+    world.at(60.0, lambda: world.delete_pods("served", 1))
+    world.run(until=100)
+
+    assert reasons(world, "served").count("RolledOut") == 1
+
+
 def test_a_service_tells_of_each_change_of_its_size() -> None:
     world = World()
     world.node("gpu-1", gpu=8)

@@ -125,6 +125,7 @@ RULES: dict[str, Callable[[Seen], bool]] = {
     "attempts are not forgotten": lambda s: (s.was("attempts") or 0) <= (s.at("attempts") or 0),
     "work that is committed is not forgotten": lambda s: s.was("progress") is None or s.at("progress") is not None,
     "energy that is spent is not forgotten": lambda s: (s.was("energy", "joules") or 0.0) <= (s.at("energy", "joules") or 0.0),
+    "what serves in full is on no way": lambda s: s.at("reason") != "Serving" or s.truth("Reconciling") != "True",
     "a worker that answers is not starting": lambda s: s.at("reason") != "Starting" or s.batch or s.truth("Ready") != "True",
 }
 

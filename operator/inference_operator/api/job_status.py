@@ -251,5 +251,11 @@ class InferenceJobStatus:
     desired_replicas: Annotated[
         int | None, Field(ge=0, description="Workers of a serving job that the operator works towards: replicas within its bounds.")
     ] = None
+    current_revision: Annotated[
+        str | None,
+        Field(
+            max_length=63, description="The revision that all workers of a serving job had last; a roll-out that ends changes it."
+        ),
+    ] = None
     selector: Annotated[str | None, Field(max_length=1024, description="Selects the workers, for the scale subresource.")] = None
     endpoint: Annotated[str | None, Field(max_length=512, description="Where a serving job answers, inside the cluster.")] = None

@@ -9,21 +9,20 @@ from collections.abc import Iterator
 from inference_operator.api.conditions import ConditionType, Reason, Truth, find, is_true
 from inference_operator.api.events import EventReason, EventType
 from inference_operator.api.job_status import AttemptOutcome, InferenceJobStatus
-from inference_operator.jobs.outcome import Outcome
 from inference_operator.jobs.state import BatchState, JobState, ServiceState
 from inference_operator.state.objects import Job
 from inference_operator.state.observed import Observed
-from inference_operator.workers.actions import DeletePod, EmitEvent
+from inference_operator.workers.actions import EmitEvent
 
 
-def job_events(observed: Observed, state: JobState, outcome: Outcome, after: InferenceJobStatus) -> tuple[EmitEvent, ...]:
+def job_events(observed: Observed, state: JobState, after: InferenceJobStatus) -> tuple[EmitEvent, ...]:
     """Return what to tell of the step from a job's status to the one that comes after it."""
     job, found = observed.job, list(_suspended_or_resumed(observed.job, after))
     match state:
         case BatchState():
             found += _of_batch(observed, state, after)
         case ServiceState():
-            found += _of_service(job, state, outcome, after)
+            found += _of_service(job, state, after)
         case _:
             pass
     return (*found, *_succeeded(job, after), *_warnings(job, after))
@@ -82,7 +81,7 @@ def _continues(observed: Observed, state: BatchState) -> bool:
     return False
 
 
-def _of_service(job: Job, state: ServiceState, outcome: Outcome, after: InferenceJobStatus) -> Iterator[EmitEvent]:
+def _of_service(job: Job, state: ServiceState, after: InferenceJobStatus) -> Iterator[EmitEvent]:
     for pod in state.replicas.current:
         # By what exists, not by what is to be made: the next one may be refused, and the plan with its events would end there.
         worker = pod.worker
@@ -96,9 +95,9 @@ def _of_service(job: Job, state: ServiceState, outcome: Outcome, after: Inferenc
         reason = EventReason.SCALED_UP if wanted > before else EventReason.SCALED_DOWN
         word = "up" if wanted > before else "down"
         yield _event(job, reason, f"generation {job.generation}", f"Scaled {word} from {before} to {wanted} workers")
-    stale = {pod.uid for pod in state.replicas.stale}
-    leaving = {action.uid for action in outcome.actions if isinstance(action, DeletePod)}
-    if stale and stale <= leaving and len(state.replicas.ready) >= state.replicas.wanted > 0:
+    rolled_out = job.status.current_revision not in (None, after.current_revision)
+    # What is new to other accelerator classes alone replaces no worker.
+    if rolled_out and is_true(job.status.conditions, ConditionType.RECONCILING):
         ready = state.replicas.ready
         revisions = sorted({pod.worker.revision for pod in ready if pod.worker is not None})
         text = f"Rolled out revision {' and '.join(revisions)} to {state.replicas.wanted} workers"

@@ -43,7 +43,7 @@ def plan(observed: Observed, state: JobState, decision: Decision | None, setting
     actions: list[Action] = list(outcome.actions)
     if status != job.status:
         actions.append(WriteStatus(job.key, job.uid, status, job.resource_version))
-    return Plan((*actions, *job_events(observed, state, outcome, status)), outcome.recheck)
+    return Plan((*actions, *job_events(observed, state, status)), outcome.recheck)
 
 
 def _current(decision: Decision | None, state: Refused | BatchState | ServiceState) -> Decision | None:

@@ -73,7 +73,9 @@ def plan_serve(observed: Observed, service: ServiceState, decision: Decision | N
     placing = any(isinstance(action, CreatePod) for action in actions)
     pending = decision.pending if decision is not None and state.missing and not placing else None
     status = _status(observed, service, now, pending)
-    conditions, phase = _conditions(observed, state, pending, status, placing=placing)
+    # One whose last old worker had to make room is not over either.
+    rolls_out = bool(state.stale) or status.current_revision not in (None, resolved.revisions.combined)
+    conditions, phase = _conditions(observed, state, pending, status, placing=placing, rolls_out=rolls_out)
     recheck = soonest(
         now,
         until,
@@ -142,14 +144,20 @@ def _learned(observed: Observed, service: ServiceState, now: datetime) -> tuple[
 
 
 def _conditions(
-    observed: Observed, state: Replicas, pending: PendingReason | None, status: InferenceJobStatus, *, placing: bool
+    observed: Observed,
+    state: Replicas,
+    pending: PendingReason | None,
+    status: InferenceJobStatus,
+    *,
+    placing: bool,
+    rolls_out: bool,
 ) -> tuple[tuple[UndatedCondition, ...], Phase]:
     ready, wanted = len(state.ready), state.wanted
     placed = UndatedCondition(ConditionType.PLACED, Truth.TRUE, Reason.PLACED, f"{len(state.current)}/{wanted} workers placed")
     if not wanted:
         text = "no worker is wanted; set replicas above zero to serve again"
         return (ACCEPTED, UndatedCondition(ConditionType.READY, Truth.TRUE, Reason.SCALED_TO_ZERO, text)), Phase.SCALED_TO_ZERO
-    if ready >= wanted and not state.stale:
+    if _is_whole(state):
         text = f"{ready}/{wanted} workers ready at {status.endpoint}{out_of_reach(observed)}"
         return (ACCEPTED, placed, UndatedCondition(ConditionType.READY, Truth.TRUE, Reason.SERVING, text)), Phase.SERVING
     reason, text, permanent = _why_not_ready(observed, state, pending)
@@ -163,12 +171,17 @@ def _conditions(
     if permanent and not serving:
         stalled = UndatedCondition(ConditionType.STALLED, Truth.TRUE, reason, text)
         return (ACCEPTED, where, UndatedCondition(ConditionType.READY, Truth.FALSE, reason, text), stalled), Phase.FAILED
-    moving = UndatedCondition(ConditionType.RECONCILING, Truth.TRUE, reason, text)
     phase = Phase.SERVING if serving else Phase.STARTING if reason is Reason.STARTING else Phase.WAITING
-    # A service that answers is not starting; a fault in the way of more stays its reason, for people to see.
-    said = Reason.SERVING if enough and reason is Reason.STARTING else reason
-    answers = UndatedCondition(ConditionType.READY, truth, said, text)
-    return (ACCEPTED, where, answers, moving), phase
+    if enough and reason is Reason.STARTING:
+        # A service that answers is not starting; a fault in the way of more stays its reason, for people to see.
+        reason = Reason.ROLLING_OUT if rolls_out else Reason.ADDING_WORKERS
+    answers = UndatedCondition(ConditionType.READY, truth, reason, text)
+    return (ACCEPTED, where, answers, UndatedCondition(ConditionType.RECONCILING, Truth.TRUE, reason, text)), phase
+
+
+def _is_whole(state: Replicas) -> bool:
+    """Whether all workers that are wanted answer, and none of another revision is left."""
+    return len(state.ready) >= state.wanted > 0 and not state.stale
 
 
 def _why_not_ready(observed: Observed, state: Replicas, pending: PendingReason | None) -> tuple[AnyReason, str, bool]:
@@ -216,6 +229,7 @@ def _status(observed: Observed, service: ServiceState, now: datetime, pending: P
         replicas=len(state.current) + len(state.stale),
         ready_replicas=len(state.serving),
         desired_replicas=state.wanted,
+        current_revision=resolved.revisions.combined if _is_whole(state) else before.current_revision,
         selector=",".join(f"{k}={v}" for k, v in names.selector(job.uid).items()),
         endpoint=endpoint(job),
     )

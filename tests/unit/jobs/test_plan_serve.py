@@ -92,7 +92,7 @@ def test_a_service_that_answered_once_is_ready_while_a_worker_answers() -> None:
     seen = after(observed(two, a_pod(two, 1)), decide(observed(two, a_pod(two, 1)), on("a", "b")))
 
     ready = next(c for c in seen.job.status.conditions if c.type == "Ready")
-    assert (ready.status, ready.reason) == ("True", "Serving") and ready.message.startswith("1/2 workers answer")
+    assert (ready.status, ready.reason) == ("True", "AddingWorkers") and ready.message.startswith("1/2 workers answer")
 
 
 THREE = a_job(serve=True, replicas=3, status=LOOKED)
