@@ -229,3 +229,15 @@ def test_of_all_ended_attempts_the_newest_alone_keeps_its_pod(seed: int | None) 
 
     assert (world.status("failing")["phase"], world.created("failing")) == ("Failed", 4)
     assert [pod["metadata"]["name"] for pod in world.workers("failing")] == [world.status("failing")["lastAttempt"]["pod"]]
+
+
+def test_a_service_counts_each_worker_that_failed_and_no_other() -> None:
+    world = World(scripts={"failing": Script(outcomes=("ModelCorrupt",))})
+    world.node("cpu-1")
+    world.model()
+    world.job("failing", batch=False, accelerator="cpu", replicas=2)
+    world.run(until=60)
+
+    ended = sum("ends: ModelCorrupt" in line for line in world.trace.lines)
+    assert ended > 3
+    assert world.status("failing")["failedAttempts"] == ended

@@ -235,7 +235,9 @@ class InferenceJobStatus:
         Field(description="What new workers are made of; from the first worker to the end, for jobs that name an InferenceModel."),
     ] = None
     attempts: Annotated[int, Field(ge=0, description="Attempts that were started.")] = 0
-    failed_attempts: Annotated[int, Field(ge=0, description="Attempts that failed by their own fault.")] = 0
+    failed_attempts: Annotated[
+        int, Field(ge=0, description="Attempts, or workers of a service, that failed by their own fault; each counts once.")
+    ] = 0
     preemptions: Annotated[int, Field(ge=0, description="How often it made room for more urgent work.")] = 0
     last_attempt: Annotated[AttemptStatus | None, Field(description="The newest attempt of a batch.")] = None
     output: Annotated[OutputStatus | None, Field(description="Where the answers are.")] = None

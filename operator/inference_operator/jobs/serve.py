@@ -211,13 +211,11 @@ def _status(observed: Observed, service: ServiceState, now: datetime, pending: P
     newest = own_attempt(pod) if pod is not None else None
     facts = observed.facts_of(newest)
     completed = _first_ready(observed, state, now)
-    failure = _last_failure(state, before.last_attempt)
-    failures = before.failed_attempts + (failure is not before.last_attempt)
     return replace(
         before,
         attempts=max([p.number for p in observed.pods] + [before.attempts]),
-        failed_attempts=0 if state.settles is not None and state.settles <= now else failures,
-        last_attempt=failure,
+        failed_attempts=0 if state.settles is not None and state.settles <= now else before.failed_attempts + state.untold,
+        last_attempt=_last_failure(state, before.last_attempt),
         placement=placement_status(newest, facts, before.placement),
         model=_model(service, facts, before.model),
         latency=latency_of(observed, resolved.spec, now),
@@ -259,7 +257,7 @@ def _deadline(
 
 
 def _last_failure(state: Replicas, before: AttemptStatus | None) -> AttemptStatus | None:
-    """The newest worker that failed; its number tells whether it was counted already."""
+    """The newest worker that failed."""
     newest = state.failed[-1] if state.failed else None
     if newest is None or newest.worker is None or state.fault is None:
         return before
