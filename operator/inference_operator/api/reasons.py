@@ -36,8 +36,8 @@ class Reason(StrEnum):
     REPLICAS_LIMITED = (
         "ReplicasLimited",
         ReasonText(
-            "spec.replicas is beyond the bounds of serve, or is set for a batch, which runs one worker.",
-            "Change serve.minReplicas or serve.maxReplicas, or split a batch into several jobs.",
+            "spec.replicas is beyond the bounds of serve, or is set for a batch, which runs one worker and none once it has ended.",
+            "Change serve.minReplicas or serve.maxReplicas, split a batch into several jobs, or create an ended one anew.",
         ),
         (ConditionType.ACCEPTED,),
     )

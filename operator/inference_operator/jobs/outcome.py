@@ -112,7 +112,8 @@ def delete_lost(observed: Observed) -> tuple[DeletePod, ...]:
 
 def ended(observed: Observed, until: datetime, status: InferenceJobStatus) -> Outcome:
     """A service that has come to the end which its user has set."""
-    text = f"served until {rfc3339(until)}, as spec.serve.until says"
+    cure = "only a later serve.until starts workers again, whatever replicas is"
+    text = f"served until {rfc3339(until)}, as spec.serve.until says; {cure}"
     conditions = (
         ACCEPTED,
         # No Ready: it does not answer, and it is where its author wants it. kstatus reads that as current.

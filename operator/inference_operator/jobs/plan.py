@@ -9,7 +9,7 @@ from inference_operator.api.job_status import InferenceJobStatus, ModelStatus, O
 from inference_operator.autoscaling.hpa import decide_hpa, removed
 from inference_operator.jobs.batch import plan_batch
 from inference_operator.jobs.batch_status import batch_status
-from inference_operator.jobs.bounds import bounded
+from inference_operator.jobs.bounds import bounded, bounded_after_the_end
 from inference_operator.jobs.events import job_events
 from inference_operator.jobs.outcome import Outcome, released, stop_all, suspended
 from inference_operator.jobs.refused import plan_refused
@@ -153,6 +153,8 @@ def _after_the_end(observed: Observed, now: datetime) -> Plan:
     actions: list[Action] = [*freed, *removed(observed, "the job has ended")]
     if job.status.observed_generation != job.generation:
         conditions = [replace(condition, observed_generation=job.generation) for condition in job.status.conditions]
+        if job.spec is not None:
+            conditions = [bounded_after_the_end(condition, job.spec) for condition in conditions]
         status = replace(job.status, observed_generation=job.generation, conditions=conditions)
         actions.append(WriteStatus(job.key, job.uid, status, job.resource_version))
     ttl = job.spec.ttl_seconds_after_finished if job.spec is not None else None
