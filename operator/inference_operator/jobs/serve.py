@@ -24,6 +24,7 @@ from inference_operator.jobs.state import ServiceState
 from inference_operator.jobs.status import (
     deadline_look,
     deadline_status,
+    decided,
     model_status,
     placement_status,
     queue_status,
@@ -222,7 +223,8 @@ def _status(observed: Observed, service: ServiceState, now: datetime, pending: P
         start_time=before.start_time or min((p.created for p in state.current if p.created is not None), default=None),
         ready_time=completed,
         completion_time=None,
-        deadline=_deadline(resolved.spec.deadline, state, completed, pending, before.deadline, now),
+        deadline=decided(before, resolved.spec.deadline)
+        or _deadline(resolved.spec.deadline, state, completed, pending, before.deadline, now),
         queue=queue_status(pending, before.queue, now),
         replicas=len(state.current) + len(state.stale),
         ready_replicas=len(state.serving),

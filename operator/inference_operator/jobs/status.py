@@ -4,7 +4,15 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from inference_operator.api.instants import shift, whole_second
-from inference_operator.api.job_status import DeadlineStatus, LatencyStatus, ModelStatus, Outlook, Placement, QueueStatus
+from inference_operator.api.job_status import (
+    DeadlineStatus,
+    InferenceJobStatus,
+    LatencyStatus,
+    ModelStatus,
+    Outlook,
+    Placement,
+    QueueStatus,
+)
 from inference_operator.api.schema import rfc3339
 from inference_operator.scheduling.types import PendingReason
 from inference_operator.state.load import Load
@@ -70,6 +78,13 @@ def missed_for_good(due: DeadlineStatus | None, before: DeadlineStatus | None, *
     if due is None or before is None or before.time != due.time or before.outlook is not Outlook.MISSED:
         return due
     return due if is_batch and due.outlook is Outlook.MET else replace(due, outlook=Outlook.MISSED)
+
+
+def decided(before: InferenceJobStatus, deadline: datetime | None) -> DeadlineStatus | None:
+    """How a service stood to its deadline when it was first ready: an edit of the deadline since changes nothing of that."""
+    due = before.deadline
+    is_decided = due is not None and before.ready_time is not None and due.estimated_completion_time == before.ready_time
+    return due if is_decided and deadline is not None else None
 
 
 def failed_by(due: DeadlineStatus | None) -> DeadlineStatus | None:

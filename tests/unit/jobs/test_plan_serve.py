@@ -363,3 +363,15 @@ def test_failures_are_counted_until_a_later_worker_has_answered_for_a_while(
     status = status_of(decide(seen))
     assert status.failed_attempts == counted
     assert not counted or (status.last_attempt is not None and status.last_attempt.end_time == whole(NOW - timedelta(seconds=1)))
+
+
+def test_an_edit_of_the_deadline_changes_no_slack_of_a_service_that_was_ready() -> None:
+    """It printed the time between its first readiness and a deadline that came after it."""
+    job = a_job(serve=True, deadline_in=60)
+    seen = observed(job, a_pod(job))
+    ready = after(seen, decide(seen)).job.status
+    edited = replace(a_job(serve=True, deadline_in=9000), status=ready, generation=2)
+    seen = observed(edited, a_pod(edited))
+
+    assert ready.deadline is not None and ready.deadline.outlook == "Met"
+    assert status_of(decide(seen), seen).deadline == ready.deadline
