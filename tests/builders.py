@@ -354,11 +354,16 @@ def a_load(
 
 
 def some_scaling_metrics(
-    load: Load | None = None, *, ready: int = 1, measured: int | None = None, recommendation: Recommendation | None = None
+    load: Load | None = None,
+    *,
+    ready: int = 1,
+    measured: int | None = None,
+    recommendation: Recommendation | None = None,
+    settled: bool = False,
 ) -> ScalingMetrics:
     """What the newest round has found."""
     workers = Workers(ready=ready, measured=ready if measured is None else measured)
-    return ScalingMetrics(0.0, load if load is not None else a_load(0.01), workers, recommendation)
+    return ScalingMetrics(0.0, load if load is not None else a_load(0.01), workers, recommendation, settled)
 
 
 def an_autoscaler(

@@ -90,8 +90,8 @@ class BatchTask(_Record, frozen=True):
     """Run a model once over every item of an input.
 
     Exactly one of `input_uri` and `input_data` (JSON lines, or CSV if `input_format` says so) is set. Without `output_uri` the
-    answers go inline into the report. `items_limit` is how many items can be answered by a firm deadline: a worker that counts more
-    to be done refuses them before it runs one.
+    answers go inline into the report. `items_limit` is how many items can be answered by the firm `deadline` (RFC 3339): a worker
+    that counts more to be done refuses them before it runs one.
     """
 
     input_uri: str | None = None
@@ -101,6 +101,7 @@ class BatchTask(_Record, frozen=True):
     allow_non_finite: bool = False
     output_uri: str | None = None
     items_limit: int | None = None
+    deadline: str = ""
 
 
 class WorkerConfig(_Record, frozen=True):

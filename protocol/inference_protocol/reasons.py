@@ -203,7 +203,7 @@ class WorkerReason(StrEnum):
         "TooManyItems",
         ReasonText(
             "The deadline is firm, and the input holds more items than can be answered by then.",
-            "Set a later deadline, or set deadlinePolicy to Soft.",
+            "Set a later deadline, split the input, or set deadlinePolicy to Soft.",
             final=True,
         ),
     )

@@ -164,10 +164,15 @@ class SimulatedApi:
             meta.setdefault("creationTimestamp", rfc3339(self._clock.now()))
             meta.setdefault("generation", 1)
             raw.setdefault("status", copy.deepcopy(_FRESH.get(at.plural, {})))
-        elif raw == old:
-            return copy.deepcopy(old)
-        elif raw.get("spec") != old.get("spec"):
-            meta["generation"] = old["metadata"]["generation"] + 1
+        else:
+            # What the server owns stays, whatever a manifest leaves out.
+            for owned in ("uid", "creationTimestamp", "generation", "resourceVersion"):
+                meta.setdefault(owned, old["metadata"][owned])
+            raw.setdefault("status", copy.deepcopy(old["status"]))
+            if raw == old:
+                return copy.deepcopy(old)
+            if raw.get("spec") != old.get("spec"):
+                meta["generation"] = old["metadata"]["generation"] + 1
         self._version += 1
         meta["resourceVersion"] = str(self._version)
         self.objects[at] = raw

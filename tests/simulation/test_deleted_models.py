@@ -1,5 +1,8 @@
 """An InferenceModel is deleted under its jobs: what has begun goes on and is kept up, what has not waits and says so."""
 
+import random
+from functools import partial
+
 import pytest
 
 from tests.simulation.api import At
@@ -137,3 +140,29 @@ def test_a_job_that_waits_for_its_model_misses_its_deadline_as_it_passes() -> No
     world.run(until=15)
 
     assert world.status("waits")["deadline"]["outlook"] == "Missed"
+
+
+def test_a_model_that_is_applied_while_it_is_there_stays_the_same_object() -> None:
+    world = a_world()
+    uids: list[object] = []
+    at = At("inferencemodels", "default", "m")
+    for seconds in (30.0, 31.0, 32.0):
+        world.at(seconds, lambda: world.put_model("m"))
+        world.at(seconds + 0.5, lambda: uids.append(world.api.objects[at]["metadata"]["uid"]))
+    world.run(until=100)
+
+    assert (len(uids), len(set(uids))) == (3, 1)
+
+
+@pytest.mark.parametrize("seed", [*SEEDS, 18])
+def test_models_that_come_and_go_in_any_order_leave_no_job_behind(seed: int) -> None:
+    dice = random.Random(seed)
+    world = a_world(seed=seed)
+    for _ in range(12):
+        do = dice.choice((world.delete_model, world.put_model))
+        world.at(dice.uniform(DELETED_AT + 1, 90.0), partial(do, "m"))
+    world.at(91.0, lambda: world.put_model("m"))
+    world.run(until=200)
+
+    assert (world.status("batch")["phase"], world.status("served")["phase"]) == ("Succeeded", "Serving")
+    assert conditions(world, "served")["Accepted"] == ("True", "Accepted")

@@ -53,6 +53,24 @@ def test_a_service_tells_that_it_started_and_that_it_is_rolled_out_once() -> Non
     assert set(found) == {"Placed", "Started", "RolledOut"}
 
 
+@pytest.mark.parametrize("gpus", [2, 3])
+def test_a_roll_out_without_room_beside_tells_its_end_too(gpus: int) -> None:
+    """The last old worker makes room before its successor is ready."""
+    assert reasons(a_roll_out(gpus=gpus), "served").count("RolledOut") == 1
+
+
+def test_a_service_of_one_worker_that_makes_room_for_its_successor_is_rolled_out_once() -> None:
+    world = World()
+    world.node("gpu-1", gpu=1)
+    world.model(versions=("1", "2"))
+    world.job("served", batch=False, accelerator="gpu", modelVersion="1")
+    world.change("served", at=30.0, modelVersion="2")
+    world.at(60.0, lambda: world.delete_pods("served", 1))
+    world.run(until=100)
+
+    assert reasons(world, "served").count("RolledOut") == 1
+
+
 def test_a_service_tells_of_each_change_of_its_size() -> None:
     world = World()
     world.node("gpu-1", gpu=8)
@@ -74,3 +92,52 @@ def test_a_job_that_only_waits_has_nothing_to_tell() -> None:
     world.run(until=120)
 
     assert told(world, "waits") == []
+
+
+def test_a_batch_that_has_committed_nothing_starts_again_and_resumes_nothing() -> None:
+    world = World(scripts={"batch": Script(work=20.0, outcomes=("WorkerFailed", "Succeeded"))})
+    world.node("cpu-1")
+    world.model()
+    world.job("batch", accelerator="cpu")
+    world.run(until=120)
+
+    assert [(reason, note) for _, reason, note in told(world, "batch") if reason in ("Started", "Resumed")] == [
+        ("Started", "Started attempt 1 on node cpu-1"),
+        ("Started", "Started attempt 2 on node cpu-1"),
+    ]
+
+
+def test_a_batch_that_ends_before_anybody_has_seen_it_run_has_started_all_the_same() -> None:
+    world = World(scripts={"short": Script(start=0.0, load=0.0, work=0.01)})
+    world.node("cpu-1")
+    world.model()
+    world.job("short", accelerator="cpu")
+    world.run(until=60)
+
+    assert reasons(world, "short") == ["Placed", "Started", "Succeeded"]
+
+
+def test_what_its_user_stops_and_lets_go_on_says_so_once() -> None:
+    world = World(scripts={"batch": LONG})
+    world.node("cpu-1")
+    world.model()
+    world.job("batch", accelerator="cpu", items=100)
+    world.job("served", batch=False, accelerator="cpu")
+    for name in ("batch", "served"):
+        world.change(name, at=30.0, suspend=True)
+        world.change(name, at=60.0, suspend=False)
+    world.run(until=200)
+
+    found = {name: [each for each in reasons(world, name) if each != "Placed"] for name in ("batch", "served")}
+    assert found == {"batch": ["Started", "Suspended", "Resumed", "Succeeded"], "served": ["Started", "Suspended", "Resumed"]}
+
+
+def test_a_batch_that_is_suspended_in_the_queue_has_nothing_to_resume() -> None:
+    world = World(scripts={"batch": Script(work=5.0)})
+    world.node("cpu-1")
+    world.model()
+    world.job("batch", accelerator="cpu", suspend=True)
+    world.change("batch", at=20.0, suspend=False)
+    world.run(until=60)
+
+    assert reasons(world, "batch") == ["Suspended", "Placed", "Started", "Succeeded"]

@@ -215,3 +215,29 @@ def test_a_deleted_job_takes_its_workers_along_and_leaves_nothing() -> None:
 
     assert world.api.all("pods") == {}
     assert writes_of(world, "deleted") <= 3
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2])
+def test_of_all_ended_attempts_the_newest_alone_keeps_its_pod(seed: int | None) -> None:
+    """Two were left: each attempt let go those before the one before it, and nobody came after the last."""
+    world = World(seed=seed, scripts={"failing": Script(work=5.0, outcomes=("WorkerFailed",))})
+    world.node("cpu-1")
+    world.model()
+    world.job("failing", maxAttempts=2)
+    world.change("failing", at=120.0, batchSize=2)
+    world.run(until=300)
+
+    assert (world.status("failing")["phase"], world.created("failing")) == ("Failed", 4)
+    assert [pod["metadata"]["name"] for pod in world.workers("failing")] == [world.status("failing")["lastAttempt"]["pod"]]
+
+
+def test_a_service_counts_each_worker_that_failed_and_no_other() -> None:
+    world = World(scripts={"failing": Script(outcomes=("ModelCorrupt",))})
+    world.node("cpu-1")
+    world.model()
+    world.job("failing", batch=False, accelerator="cpu", replicas=2)
+    world.run(until=60)
+
+    ended = sum("ends: ModelCorrupt" in line for line in world.trace.lines)
+    assert ended > 3
+    assert world.status("failing")["failedAttempts"] == ended

@@ -61,6 +61,20 @@ def limit_cpu(world: World, limit: int, *, others: int = 0) -> None:
     world.api.admission.append(admit)
 
 
+def limit_limits(world: World, limit: int) -> None:
+    """A quota on the sum of all limits, which are above the requests."""
+
+    def cpu_of(pod: Raw) -> int:
+        return parse_quantity(str(pod["spec"]["containers"][0]["resources"]["limits"]["cpu"]))
+
+    def admit(at: At, body: Raw) -> None:
+        used = sum(map(cpu_of, world.living(OURS)))
+        if at.plural == "pods" and used + cpu_of(body) > limit:
+            forbid(at, "limits.cpu", requested=str(cpu_of(body)), used=str(used), limited=str(limit))
+
+    world.api.admission.append(admit)
+
+
 def least_of(world: World) -> int:
     """The smallest number of workers that ever answered; where no pod changed, those that answer still."""
     return world.least_answering.get(OURS, len(world.answering(OURS)))
@@ -81,6 +95,19 @@ def test_a_roll_out_ends_in_a_quota_that_has_room_for_the_service_alone(replicas
     assert (len(world.answering(OURS)), len(revisions_of(world, OURS)), world.created(OURS)) == (replicas, 1, 2 * replicas)
     assert world.status(OURS)["phase"] == "Serving"
     assert least_of(world) == least
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_roll_out_ends_in_a_quota_on_limits_that_are_above_the_requests(replicas: int) -> None:
+    """What an old worker gives back was taken for its request, so that its successor never seemed to fit."""
+    world = World()
+    world.node("cpu-1", cpu=64)
+    world.model(seconds={"cpu": 30.0})
+    world.job(OURS, batch=False, replicas=replicas, resources={"requests": {"cpu": "1"}, "limits": {"cpu": "4"}})
+    limit_limits(world, 4 * replicas)
+    roll_out(world)
+
+    assert (len(world.answering(OURS)), len(revisions_of(world, OURS)), world.created(OURS)) == (replicas, 1, 2 * replicas)
 
 
 def test_workers_make_room_one_at_a_time_where_the_quota_is_counted_late() -> None:

@@ -81,3 +81,13 @@ def test_scaling_up_and_down_and_to_zero() -> None:
 
     assert counts == [(1, 1), (3, 3), (1, 1), (0, 0), (2, 2)]
     world.trace.check("scaling up and down and to zero")
+
+
+@pytest.mark.parametrize("gpus", [2, 3, 4])
+def test_a_roll_out_is_told_from_its_begin_to_its_end(gpus: int) -> None:
+    """Who waits for the reason Serving waits for the end: it said Serving all along."""
+    told = [line.split(" status ")[1] for line in a_roll_out(gpus=gpus).trace.lines if " status " in line]
+    after = told[told.index("Serving/Serving, 2 of 2 ready") + 1 :]
+
+    assert after[-1].startswith("Serving/Serving")
+    assert not [line for line in after[:-1] if line.startswith(("Serving/Serving", "Serving/AddingWorkers"))]

@@ -67,6 +67,12 @@ RULES: dict[str, Callable[[Seen], bool]] = {
     "a batch has met its deadline once it has succeeded": lambda s: (
         not (s.batch and s.at("deadline", "outlook") == "Met") or s.truth("Succeeded") == "True"
     ),
+    "what has failed is not on its way to its deadline": lambda s: (
+        s.truth("Succeeded") != "False"
+        or s.at("deadline") is None
+        or (s.at("deadline", "outlook") == "Missed" and s.at("deadline", "estimatedCompletionTime") is None)
+        or (not s.batch and s.at("deadline", "outlook") == "Met")
+    ),
     "what is missed stays missed, but for an end in time whose news was late": lambda s: (
         s.was("deadline", "outlook") != "Missed"
         or s.was("deadline", "time") != s.at("deadline", "time")
@@ -119,6 +125,7 @@ RULES: dict[str, Callable[[Seen], bool]] = {
     "attempts are not forgotten": lambda s: (s.was("attempts") or 0) <= (s.at("attempts") or 0),
     "work that is committed is not forgotten": lambda s: s.was("progress") is None or s.at("progress") is not None,
     "energy that is spent is not forgotten": lambda s: (s.was("energy", "joules") or 0.0) <= (s.at("energy", "joules") or 0.0),
+    "what serves in full is on no way": lambda s: s.at("reason") != "Serving" or s.truth("Reconciling") != "True",
     "a worker that answers is not starting": lambda s: s.at("reason") != "Starting" or s.batch or s.truth("Ready") != "True",
 }
 

@@ -285,15 +285,17 @@ class World:
         self.api.mark_deleted(At("inferencejobs", "default", name))
 
     def delete_model(self, name: str) -> None:
-        """A user deletes a model, now."""
+        """A user deletes a model, now; one that is gone already stays so."""
         self.trace.say(name, "is deleted")
-        self._deleted_models[name] = self.api.objects[At("inferencemodels", "default", name)]
+        if (raw := self.api.objects.get(At("inferencemodels", "default", name))) is not None:
+            self._deleted_models[name] = raw
         self.api.mark_deleted(At("inferencemodels", "default", name))
 
     def put_model(self, name: str) -> None:
-        """A user creates a deleted model again, now."""
+        """A user applies a model's manifest again, now, whether it was deleted or not."""
         self.trace.say(name, "comes back")
-        raw = self._deleted_models[name]
+        at = At("inferencemodels", "default", name)
+        raw = self.api.objects.get(at) or self._deleted_models[name]
         self.api.put(At("inferencemodels", "default", name), {"metadata": {"name": name}, "spec": raw["spec"]})
 
     def delete_pods(self, name: str, count: int) -> None:

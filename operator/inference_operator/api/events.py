@@ -30,7 +30,13 @@ class EventReason(StrEnum):
         return member
 
     PLACED = "Placed", EventType.NORMAL, ReasonText("The operator has chosen a place for a worker.", "No action is needed.")
-    STARTED = "Started", EventType.NORMAL, ReasonText("The job's work, or its service, has started.", "No action is needed.")
+    STARTED = (
+        "Started",
+        EventType.NORMAL,
+        ReasonText(
+            "A batch has started its work from the first item, or a service answers for the first time.", "No action is needed."
+        ),
+    )
     PREEMPTED = (
         "Preempted",
         EventType.NORMAL,
@@ -42,7 +48,15 @@ class EventReason(StrEnum):
     RESUMED = (
         "Resumed",
         EventType.NORMAL,
-        ReasonText("A batch that was interrupted continues after its last committed chunk.", "No action is needed."),
+        ReasonText(
+            "A batch continues after its last committed chunk, or a service that was suspended or had ended serves again.",
+            "No action is needed.",
+        ),
+    )
+    SUSPENDED = (
+        "Suspended",
+        EventType.NORMAL,
+        ReasonText("spec.suspend has stopped the job; committed work is kept.", "Set suspend to false to continue."),
     )
     SUCCEEDED = (
         "Succeeded",

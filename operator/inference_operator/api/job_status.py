@@ -249,7 +249,9 @@ class InferenceJobStatus:
         Field(description="What new workers are made of; from the first worker to the end, for jobs that name an InferenceModel."),
     ] = None
     attempts: Annotated[int, Field(ge=0, description="Attempts that were started.")] = 0
-    failed_attempts: Annotated[int, Field(ge=0, description="Attempts that failed by their own fault.")] = 0
+    failed_attempts: Annotated[
+        int, Field(ge=0, description="Attempts, or workers of a service, that failed by their own fault; each counts once.")
+    ] = 0
     preemptions: Annotated[int, Field(ge=0, description="How often it made room for more urgent work.")] = 0
     last_attempt: Annotated[AttemptStatus | None, Field(description="The newest attempt of a batch.")] = None
     output: Annotated[OutputStatus | None, Field(description="Where the answers are.")] = None
@@ -264,6 +266,12 @@ class InferenceJobStatus:
     ready_replicas: Annotated[int, Field(ge=0, description="Workers that answer.")] = 0
     desired_replicas: Annotated[
         int | None, Field(ge=0, description="Workers of a serving job that the operator works towards: replicas within its bounds.")
+    ] = None
+    current_revision: Annotated[
+        str | None,
+        Field(
+            max_length=63, description="The revision that all workers of a serving job had last; a roll-out that ends changes it."
+        ),
     ] = None
     selector: Annotated[str | None, Field(max_length=1024, description="Selects the workers, for the scale subresource.")] = None
     endpoint: Annotated[str | None, Field(max_length=512, description="Where a serving job answers, inside the cluster.")] = None

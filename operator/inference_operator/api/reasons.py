@@ -36,8 +36,8 @@ class Reason(StrEnum):
     REPLICAS_LIMITED = (
         "ReplicasLimited",
         ReasonText(
-            "spec.replicas is beyond the bounds of serve, or is set for a batch, which runs one worker.",
-            "Change serve.minReplicas or serve.maxReplicas, or split a batch into several jobs.",
+            "spec.replicas is beyond the bounds of serve, or is set for a batch, which runs one worker and none once it has ended.",
+            "Change serve.minReplicas or serve.maxReplicas, split a batch into several jobs, or create an ended one anew.",
         ),
         (ConditionType.ACCEPTED,),
     )
@@ -213,7 +213,23 @@ class Reason(StrEnum):
         (ConditionType.READY,),
     )
     RUNNING = "Running", ReasonText("The batch is not done yet.", _NONE), (ConditionType.READY, ConditionType.SUCCEEDED)
-    SERVING = "Serving", ReasonText("All workers that are wanted answer.", _NONE), (ConditionType.READY,)
+    SERVING = (
+        "Serving",
+        ReasonText("All workers that are wanted answer, and have the newest revision.", _NONE),
+        (ConditionType.READY,),
+    )
+    ROLLING_OUT = (
+        "RollingOut",
+        ReasonText(
+            "The service answers, and workers of its newest revision take the place of older ones.", "Wait for the reason Serving."
+        ),
+        (ConditionType.READY,),
+    )
+    ADDING_WORKERS = (
+        "AddingWorkers",
+        ReasonText("The service answers, and workers that it lacks start.", "Wait for the reason Serving."),
+        (ConditionType.READY,),
+    )
     SCALED_TO_ZERO = (
         "ScaledToZero",
         ReasonText("The service has no workers, and none are wanted.", "Set replicas above zero to serve again."),

@@ -21,6 +21,8 @@ from inference_protocol.messages import Telemetry
 RECENT_SECONDS = 5.0
 # A worker whose last answer is older counts as unreachable: one lost answer is no outage.
 PATIENCE_ROUNDS = 3
+# A burst is over once so many rounds have brought no request.
+QUIET_ROUNDS = 2
 # What of a latency is worth a look; whether it is worth a write, the plan decides.
 _LATENCY_NEWS = 0.1
 
@@ -52,6 +54,7 @@ class Autoscale:
         self._wake = wake
         self._settings = settings
         self._patience = PATIENCE_ROUNDS * telemetry_seconds
+        self._quiet = QUIET_ROUNDS * telemetry_seconds
         self._samples: dict[str, Sample] = {}
         self._memories: dict[str, _Memory] = {}
 
@@ -77,9 +80,11 @@ class Autoscale:
         whole = window.load(history, seconds=self._settings.window_seconds)
         memory.recommendation = self._recommend(job, memory.recommendation, history, now)
         before = self._store.scaling_metrics.get(job.uid)
-        scaling_metrics = ScalingMetrics(now, whole, workers, memory.recommendation)
+        settled = whole.count > 0 and not window.load(history, seconds=self._quiet).count
+        scaling_metrics = ScalingMetrics(now, whole, workers, memory.recommendation, settled)
         self._store.scaling_metrics[job.uid] = scaling_metrics
-        if _news(before) != _news(scaling_metrics) or self._latency_moved(memory, whole, now):
+        burst_is_over = settled and before is not None and not before.settled
+        if burst_is_over or _news(before) != _news(scaling_metrics) or self._latency_moved(memory, whole, now):
             self._wake(job_request(job.key))
 
     @staticmethod
@@ -97,10 +102,13 @@ class Autoscale:
         pairs: list[tuple[Sample, Sample]] = []
         ready = measured = left_out = unreachable = queued = 0
         for pod in pods:
+            before, answer = self._samples.get(pod.uid), answers.get(pod.uid)
             if not counts_for_hpa(pod):
+                if answer is not None:
+                    # Its first requests may come before the next round: they count from here.
+                    samples[pod.uid] = window.sample(answer, now)
                 continue
             ready += 1
-            before, answer = self._samples.get(pod.uid), answers.get(pod.uid)
             if answer is None:
                 if before is not None and now - before.time <= self._patience:
                     samples[pod.uid] = before

@@ -170,7 +170,7 @@ def _next_attempt(observed: Observed, batch: BatchState, decision: Decision | No
     status = batch_status(observed, batch, settings, now)
     if decision is not None and decision.assignments and batch.request is not None:
         (given, why), number = decision.explained[0], tried.number + 1
-        ending = _before_the_next(observed)
+        ending = stop_all(observed, "a later attempt takes over")
         if given.warm_worker is not None:
             placement = placement_at(given, why, given.warm_worker.name, now)
             return _placing(observed, resolved, placement, number, status, now, ending)
@@ -200,13 +200,6 @@ def _queued(
     if pending is None or pending.position is None:
         return status
     return replace(status, deadline=waiting_deadline(resolved.spec.deadline, pending, before.deadline, now))
-
-
-def _before_the_next(observed: Observed) -> tuple[DeletePod | StopTask, ...]:
-    """Lost workers are told to stop should they come back; of the ended ones the newest keeps its last words."""
-    ended = sorted((pod for pod in observed.pods if pod.terminal and not pod.deleting), key=lambda pod: pod.number)
-    older = tuple(DeletePod(pod.key, pod.uid, "ended, and not the newest") for pod in ended[:-1])
-    return (*stop_all(observed, "a later attempt takes over"), *older)
 
 
 def _placing(

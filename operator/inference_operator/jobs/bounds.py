@@ -1,6 +1,8 @@
 """Says when spec.replicas asks for what can't be: beyond the bounds of a service, or of a batch, which runs one worker."""
 
-from inference_operator.api.conditions import ConditionType, Reason, Truth, UndatedCondition
+from dataclasses import replace
+
+from inference_operator.api.conditions import Condition, ConditionType, Reason, Truth, UndatedCondition
 from inference_operator.api.job import InferenceJobSpec, Serve
 from inference_operator.jobs.outcome import ACCEPTED
 
@@ -12,6 +14,18 @@ def bounded(conditions: tuple[UndatedCondition, ...], spec: InferenceJobSpec) ->
         return conditions
     told = UndatedCondition(ConditionType.ACCEPTED, Truth.TRUE, Reason.REPLICAS_LIMITED, f"{ACCEPTED.message}; {why}")
     return tuple(told if condition == ACCEPTED else condition for condition in conditions)
+
+
+def bounded_after_the_end(condition: Condition, spec: InferenceJobSpec) -> Condition:
+    """Return a condition of a job that has ended; Accepted tells that a number of workers which is asked for comes to nothing."""
+    if condition.type != ConditionType.ACCEPTED or condition.reason not in (Reason.ACCEPTED, Reason.REPLICAS_LIMITED):
+        return condition
+    if _why_not_all(spec) is None:
+        return replace(condition, reason=Reason.ACCEPTED.value, message=ACCEPTED.message)
+    text = (
+        f"{ACCEPTED.message}; replicas is {spec.replicas}, but the job has ended and has no workers; create it anew to run it again"
+    )
+    return replace(condition, reason=Reason.REPLICAS_LIMITED.value, message=text)
 
 
 def _why_not_all(spec: InferenceJobSpec) -> str | None:

@@ -9,20 +9,20 @@ from collections.abc import Iterator
 from inference_operator.api.conditions import ConditionType, Reason, Truth, find, is_true
 from inference_operator.api.events import EventReason, EventType
 from inference_operator.api.job_status import AttemptOutcome, InferenceJobStatus
-from inference_operator.jobs.outcome import Outcome
 from inference_operator.jobs.state import BatchState, JobState, ServiceState
 from inference_operator.state.objects import Job
-from inference_operator.workers.actions import DeletePod, EmitEvent
+from inference_operator.state.observed import Observed
+from inference_operator.workers.actions import EmitEvent
 
 
-def job_events(job: Job, state: JobState, outcome: Outcome, after: InferenceJobStatus) -> tuple[EmitEvent, ...]:
+def job_events(observed: Observed, state: JobState, after: InferenceJobStatus) -> tuple[EmitEvent, ...]:
     """Return what to tell of the step from a job's status to the one that comes after it."""
-    found: list[EmitEvent] = []
+    job, found = observed.job, list(_suspended_or_resumed(observed.job, after))
     match state:
         case BatchState():
-            found += _of_batch(job, after)
+            found += _of_batch(observed, state, after)
         case ServiceState():
-            found += _of_service(job, state, outcome, after)
+            found += _of_service(job, state, after)
         case _:
             pass
     return (*found, *_succeeded(job, after), *_warnings(job, after))
@@ -32,24 +32,56 @@ def _event(job: Job, reason: EventReason, occasion: str, message: str) -> EmitEv
     return EmitEvent(job.key, job.uid, reason.event_type, reason.value, message, occasion)
 
 
-def _of_batch(job: Job, after: InferenceJobStatus) -> Iterator[EmitEvent]:
-    before = job.status
+def _suspended_or_resumed(job: Job, after: InferenceJobStatus) -> Iterator[EmitEvent]:
+    """A job that its user stops, and a service that serves again: a batch resumes with the attempt that goes on."""
+    before, occasion = job.status, f"generation {job.generation}"
+    was, found = is_true(before.conditions, ConditionType.SUSPENDED), find(after.conditions, ConditionType.SUSPENDED)
+    if found is not None and not was:
+        yield _event(job, EventReason.SUSPENDED, occasion, "Suspended by spec.suspend")
+    stopped = was or is_true(before.conditions, ConditionType.SUCCEEDED)
+    goes_on = found is None and find(after.conditions, ConditionType.SUCCEEDED) is None
+    if stopped and goes_on and not job.is_batch and before.ready_time is not None:
+        yield _event(job, EventReason.RESUMED, occasion, "Resumed: workers start again")
+
+
+def _of_batch(observed: Observed, state: BatchState, after: InferenceJobStatus) -> Iterator[EmitEvent]:
+    job, before = observed.job, observed.job.status
     attempt, occasion, place = after.last_attempt, f"attempt {after.attempts}", after.placement
     if attempt is None:
         return
     if after.attempts > before.attempts and place is not None:
         text = f"Placed attempt {after.attempts}: {place.accelerator} on node {place.node}"
         yield _event(job, EventReason.PLACED, occasion, text)
-    if _ready_reason(after) == Reason.RUNNING and _ready_reason(before) != Reason.RUNNING and place is not None:
-        if after.attempts == 1:
-            yield _event(job, EventReason.STARTED, occasion, f"Started attempt 1 on node {place.node}")
-        else:
+    if place is not None and _begins(job, state, after):
+        if _continues(observed, state):
             yield _event(job, EventReason.RESUMED, occasion, f"Resumed with attempt {after.attempts} on node {place.node}")
+        else:
+            yield _event(job, EventReason.STARTED, occasion, f"Started attempt {after.attempts} on node {place.node}")
     if after.preemptions > before.preemptions:
         yield _event(job, EventReason.PREEMPTED, occasion, f"Preempted attempt {attempt.number}: {attempt.message}")
 
 
-def _of_service(job: Job, state: ServiceState, outcome: Outcome, after: InferenceJobStatus) -> Iterator[EmitEvent]:
+def _begins(job: Job, state: BatchState, after: InferenceJobStatus) -> bool:
+    """Whether a status tells first that the newest attempt works, or that one which was never seen at work has done all of it."""
+    if _ready_reason(job.status) == Reason.RUNNING and job.status.attempts == after.attempts:
+        return False
+    ended_well = state.attempts.succeeded and state.attempts.untold_by(job.status.last_attempt)
+    return _ready_reason(after) == Reason.RUNNING or ended_well
+
+
+def _continues(observed: Observed, state: BatchState) -> bool:
+    """Whether the newest attempt goes on with what earlier ones have committed: by its own word, else by what is known of those."""
+    attempt, known = state.attempts.newest, observed.job.status.progress
+    if state.attempts.number > 1 and attempt is not None:
+        reading = observed.readings.get(attempt.pod.uid)
+        hosted = attempt.hosted.state if attempt.hosted is not None else None
+        words = (attempt.report, hosted, reading.telemetry if reading is not None and hosted is None else None)
+        told = next((each.progress for each in words if each is not None and each.progress is not None), None)
+        return told.resumed > 0 if told is not None else known is not None and known.completed > 0
+    return False
+
+
+def _of_service(job: Job, state: ServiceState, after: InferenceJobStatus) -> Iterator[EmitEvent]:
     for pod in state.replicas.current:
         # By what exists, not by what is to be made: the next one may be refused, and the plan with its events would end there.
         worker = pod.worker
@@ -63,9 +95,9 @@ def _of_service(job: Job, state: ServiceState, outcome: Outcome, after: Inferenc
         reason = EventReason.SCALED_UP if wanted > before else EventReason.SCALED_DOWN
         word = "up" if wanted > before else "down"
         yield _event(job, reason, f"generation {job.generation}", f"Scaled {word} from {before} to {wanted} workers")
-    stale = {pod.uid for pod in state.replicas.stale}
-    leaving = {action.uid for action in outcome.actions if isinstance(action, DeletePod)}
-    if stale and stale <= leaving and len(state.replicas.ready) >= state.replicas.wanted > 0:
+    rolled_out = job.status.current_revision not in (None, after.current_revision)
+    # What is new to other accelerator classes alone replaces no worker.
+    if rolled_out and is_true(job.status.conditions, ConditionType.RECONCILING):
         ready = state.replicas.ready
         revisions = sorted({pod.worker.revision for pod in ready if pod.worker is not None})
         text = f"Rolled out revision {' and '.join(revisions)} to {state.replicas.wanted} workers"

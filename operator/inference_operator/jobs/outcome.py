@@ -27,6 +27,11 @@ class Outcome:
         """Whether the job has come to its end by this."""
         return any(one.type is ConditionType.SUCCEEDED and one.status is not Truth.UNKNOWN for one in self.conditions)
 
+    @property
+    def failed(self) -> bool:
+        """Whether that end is a failure."""
+        return any(one.type is ConditionType.SUCCEEDED and one.status is Truth.FALSE for one in self.conditions)
+
 
 ACCEPTED = UndatedCondition(ConditionType.ACCEPTED, Truth.TRUE, Reason.ACCEPTED, "the job is valid and its model is known")
 
@@ -80,12 +85,23 @@ def stop_all(observed: Observed, why: str) -> tuple[DeletePod | StopTask, ...]:
     return (*pods, StopTask(hosted.pod.key, hosted.pod.address or "", observed.job.uid, hosted.number, why))
 
 
+def released(observed: Observed) -> tuple[DeletePod, ...]:
+    """Let go ended pods that nothing keeps: all but the newest, and those that keep a claim from going."""
+    return (*release_older(observed), *release_claims(observed))
+
+
 def release_claims(observed: Observed) -> tuple[DeletePod, ...]:
     """Let go ended pods for which a claim that its user has deleted can't go; the newest first once the status tells its end."""
     told = observed.job.status.last_attempt
     number = 0 if told is None else told.number - (told.outcome is AttemptOutcome.RUNNING)
     held = (pod for pod in observed.pods if observed.keeps_a_claim(pod) and (pod.number <= number or not observed.job.is_batch))
     return tuple(DeletePod(pod.key, pod.uid, "ended, and a claim that it names is being deleted") for pod in held)
+
+
+def release_older(observed: Observed) -> tuple[DeletePod, ...]:
+    """Let go ended pods but the newest, which keeps its log: however many attempts there were, and whatever becomes of the job."""
+    ended = sorted((pod for pod in observed.pods if pod.terminal), key=lambda pod: pod.number)
+    return tuple(DeletePod(pod.key, pod.uid, "ended, and not the newest") for pod in ended[:-1] if not pod.deleting)
 
 
 def delete_lost(observed: Observed) -> tuple[DeletePod, ...]:
@@ -96,7 +112,8 @@ def delete_lost(observed: Observed) -> tuple[DeletePod, ...]:
 
 def ended(observed: Observed, until: datetime, status: InferenceJobStatus) -> Outcome:
     """A service that has come to the end which its user has set."""
-    text = f"served until {rfc3339(until)}, as spec.serve.until says"
+    cure = "only a later serve.until starts workers again, whatever replicas is"
+    text = f"served until {rfc3339(until)}, as spec.serve.until says; {cure}"
     conditions = (
         ACCEPTED,
         # No Ready: it does not answer, and it is where its author wants it. kstatus reads that as current.

@@ -9,13 +9,13 @@ from inference_operator.api.job_status import InferenceJobStatus, ModelStatus, O
 from inference_operator.autoscaling.hpa import decide_hpa, removed
 from inference_operator.jobs.batch import plan_batch
 from inference_operator.jobs.batch_status import batch_status
-from inference_operator.jobs.bounds import bounded
+from inference_operator.jobs.bounds import bounded, bounded_after_the_end
 from inference_operator.jobs.events import job_events
-from inference_operator.jobs.outcome import Outcome, release_claims, stop_all, suspended
+from inference_operator.jobs.outcome import Outcome, released, stop_all, suspended
 from inference_operator.jobs.refused import plan_refused
 from inference_operator.jobs.serve import plan_serve
 from inference_operator.jobs.state import BatchState, Closed, JobState, Refused, ServiceState
-from inference_operator.jobs.status import missed_for_good, model_status
+from inference_operator.jobs.status import failed_by, missed_for_good, model_status
 from inference_operator.scheduling.types import Decision
 from inference_operator.settings import Settings
 from inference_operator.state.finished import spec_hash
@@ -33,17 +33,17 @@ def plan(observed: Observed, state: JobState, decision: Decision | None, setting
         # Owner references do the rest of a deletion: nothing here may hold it up.
         return Plan() if job.deleting or job.unreadable is not None else _after_the_end(observed, now)
     outcome = _autoscaled(_outcome(observed, state, _current(decision, state), settings, now), observed, settings, now)
-    outcome = replace(outcome, actions=_each_once((*outcome.actions, *release_claims(observed))))
+    outcome = replace(outcome, actions=_each_once((*released(observed), *outcome.actions)))
     if outcome.silent:
         return Plan(outcome.actions, outcome.recheck)
     outcome = _told_of_its_model(outcome, observed, state)
     due = missed_for_good(outcome.status.deadline, job.status.deadline, is_batch=job.is_batch)
-    outcome = replace(outcome, status=replace(outcome.status, deadline=due))
+    outcome = replace(outcome, status=replace(outcome.status, deadline=failed_by(due) if outcome.failed else due))
     status = _settle(outcome, observed, now)
     actions: list[Action] = list(outcome.actions)
     if status != job.status:
         actions.append(WriteStatus(job.key, job.uid, status, job.resource_version))
-    return Plan((*actions, *job_events(job, state, outcome, status)), outcome.recheck)
+    return Plan((*actions, *job_events(observed, state, status)), outcome.recheck)
 
 
 def _current(decision: Decision | None, state: Refused | BatchState | ServiceState) -> Decision | None:
@@ -149,10 +149,12 @@ def _outlook(status: InferenceJobStatus) -> Outlook | None:
 def _after_the_end(observed: Observed, now: datetime) -> Plan:
     """Free what is still held, keep the generation current, and delete the job when its time is up."""
     job = observed.job
-    freed = (*stop_all(observed, "the job has ended"), *release_claims(observed))
+    freed = (*stop_all(observed, "the job has ended"), *released(observed))
     actions: list[Action] = [*freed, *removed(observed, "the job has ended")]
     if job.status.observed_generation != job.generation:
         conditions = [replace(condition, observed_generation=job.generation) for condition in job.status.conditions]
+        if job.spec is not None:
+            conditions = [bounded_after_the_end(condition, job.spec) for condition in conditions]
         status = replace(job.status, observed_generation=job.generation, conditions=conditions)
         actions.append(WriteStatus(job.key, job.uid, status, job.resource_version))
     ttl = job.spec.ttl_seconds_after_finished if job.spec is not None else None

@@ -32,6 +32,8 @@ def _amounts(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _freed(name: str, leaving: Iterable[Pod]) -> int:
-    """What these pods give back at least: a limit is not known, but is never below its request."""
+    """What these pods give back: of a quota on limits their limits, else their requests."""
     resource = _PREFIX.sub("", name)
-    return sum(1 if resource == PODS else pod.requests.get(resource, 0) for pod in leaving)
+    if resource == PODS:
+        return sum(1 for _ in leaving)
+    return sum((pod.limits if name.startswith("limits.") else pod.requests).get(resource, 0) for pod in leaving)

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from inference_operator.api.conditions import ConditionType, Reason, Truth, UndatedCondition
 from inference_operator.api.job import DeadlinePolicy, InferenceJobSpec, wanted_replicas
-from inference_operator.api.job_status import DeadlineStatus, InferenceJobStatus, Outlook, Phase
+from inference_operator.api.job_status import DeadlineStatus, InferenceJobStatus, Phase
 from inference_operator.api.schema import rfc3339
 from inference_operator.jobs.outcome import Outcome, delete_lost, ended, failed, soonest, stop_all, stopped, suspended, waiting
 from inference_operator.jobs.status import deadline_look, deadline_status
@@ -21,7 +21,7 @@ from inference_operator.workers.resolve import Refusal
 def plan_refused(observed: Observed, refusal: Refusal, now: datetime) -> Outcome:
     """Decide about one job that is not admitted and has not ended."""
     spec, before = observed.job.spec, observed.job.status
-    status = replace(before, queue=None, deadline=_deadline(observed, refusal, now))
+    status = replace(before, queue=None, deadline=_deadline(observed, now))
     if refusal.final or spec is None:
         # A batch that was never suspended counts no workers.
         end = now.replace(microsecond=0)
@@ -37,8 +37,7 @@ def plan_refused(observed: Observed, refusal: Refusal, now: datetime) -> Outcome
     firm = _firm_end(spec, before)
     if firm is not None and firm <= now:
         text = f"stopped at the deadline {rfc3339(firm)}, as deadlinePolicy Firm says; until then: {refusal.message}"
-        late = DeadlineStatus(time=firm, outlook=Outlook.MISSED)
-        status = replace(status, deadline=late, completion_time=now.replace(microsecond=0), ready_replicas=0)
+        status = replace(status, completion_time=now.replace(microsecond=0), ready_replicas=0)
         return Outcome(stop_all(observed, "the deadline has passed"), failed(Reason.DEADLINE_EXCEEDED, text), status, Phase.FAILED)
     recheck = soonest(now, until, firm, deadline_look(spec.deadline, now))
     answering = sum(map(is_running, observed.live)) if spec.input is None else 0
@@ -74,13 +73,11 @@ def _counted(observed: Observed, status: InferenceJobStatus) -> InferenceJobStat
     return replace(status, replicas=len(live), ready_replicas=sum(map(is_running, live)))
 
 
-def _deadline(observed: Observed, refusal: Refusal, now: datetime) -> DeadlineStatus | None:
+def _deadline(observed: Observed, now: datetime) -> DeadlineStatus | None:
     """Nobody knows when it will be done, but a deadline passes all the same, and one that a service has met stays met."""
     spec, before = observed.job.spec, observed.job.status
     if spec is None or spec.deadline is None:
         return None
-    if refusal.reason is Reason.DEADLINE_EXCEEDED:
-        return DeadlineStatus(time=spec.deadline, outlook=Outlook.MISSED)
     ready = before.ready_time if spec.input is None else None
     under_way = bool(observed.live) and spec.input is not None
     return deadline_status(spec.deadline, estimated=None, completed=ready, before=None, now=now, under_way=under_way)

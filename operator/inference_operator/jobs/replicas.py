@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from math import ceil
 
 from inference_operator.api.instants import shift
 from inference_operator.api.job import wanted_replicas
@@ -31,6 +32,8 @@ class Replicas:
     retry: datetime | None
     next_number: int
     settles: datetime | None = None
+    # Failed workers that no status counts yet: one that is counted is the last attempt, or is let go by the look that counts it.
+    untold: int = 0
     # Workers that can be there at a time: their claims may say one.
     most: int | None = None
     # Workers that were told to go and still hold their places.
@@ -93,11 +96,14 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
     failed = tuple(pod for pod, ending in faults if ending.outcome is AttemptOutcome.FAILED)
     last = max(((p, e) for p, e in faults if p in failed), key=lambda pair: pair[0].number, default=None)
     settled = _settles(current, last[0].number if last is not None else 0, observed)
-    retry = _retry(*last, observed, settings, now) if last is not None else None
+    told = observed.job.status.last_attempt
+    untold = sum(told is None or pod.number != told.number for pod in failed)
+    wanted = wanted_replicas(resolved.spec)
+    retry = _retry(*last, untold, wanted, observed, settings, now) if last is not None else None
     is_over = settled is not None and (settled <= now or retry is None or retry <= now)
     fault = last[1] if last is not None and not is_over else None
     return Replicas(
-        wanted=wanted_replicas(resolved.spec),
+        wanted=wanted,
         current=current,
         stale=stale,
         failed=failed,
@@ -106,6 +112,7 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
         retry=retry if fault is not None else None,
         next_number=max([pod.number for pod in pods] + [observed.job.status.attempts]) + 1,
         settles=settled,
+        untold=untold if fault is not None else 0,
         most=1 if resolved.one_pod else None,
         leaving=sum(pod.deleting and not pod.terminal and pod.uid not in observed.lost for pod in pods),
     )
@@ -117,8 +124,7 @@ def _settles(current: tuple[Pod, ...], failed: int, observed: Observed) -> datet
     return settles(current, after=max(failed, told.number if told is not None else 0))
 
 
-def _retry(pod: Pod, fault: Ending, observed: Observed, settings: Settings, now: datetime) -> datetime:
-    ended = pod.ended or now
-    status = observed.job.status
-    counted = status.last_attempt is not None and status.last_attempt.number >= pod.number
-    return shift(ended, backoff_seconds(status.failed_attempts + (not counted), settings, permanent=fault.permanent))
+def _retry(pod: Pod, fault: Ending, untold: int, wanted: int, observed: Observed, settings: Settings, now: datetime) -> datetime:
+    # All workers may fail of one cause: a round of failures doubles the pause, not each worker.
+    rounds = ceil((observed.job.status.failed_attempts + untold) / max(1, wanted))
+    return shift(pod.ended or now, backoff_seconds(rounds, settings, permanent=fault.permanent))

@@ -6,17 +6,17 @@ from datetime import datetime
 from inference_operator.api import names
 from inference_operator.api.conditions import AnyReason, ConditionType, Reason, Truth, UndatedCondition
 from inference_operator.api.instants import shift
-from inference_operator.api.job import DeadlinePolicy, InferenceJobSpec
+from inference_operator.api.job import DeadlinePolicy
 from inference_operator.api.job_status import (
     AttemptOutcome,
     AttemptStatus,
     DeadlineStatus,
     InferenceJobStatus,
-    LatencyStatus,
     ModelStatus,
     Phase,
 )
 from inference_operator.api.schema import rfc3339
+from inference_operator.jobs.latency import latency_end, latency_of
 from inference_operator.jobs.outcome import ACCEPTED, Outcome, delete_lost, ended, failed, soonest, stop_all, stopped
 from inference_operator.jobs.quota import has_room_without
 from inference_operator.jobs.replicas import Replicas
@@ -24,12 +24,12 @@ from inference_operator.jobs.state import ServiceState
 from inference_operator.jobs.status import (
     deadline_look,
     deadline_status,
+    decided,
     model_status,
     placement_status,
     queue_status,
     waiting_deadline,
     waiting_words,
-    window_status,
 )
 from inference_operator.scheduling.types import Decision, PendingReason
 from inference_operator.settings import Settings
@@ -43,9 +43,6 @@ from inference_operator.workers.service import endpoint, service_manifest
 from inference_protocol.messages import ModelFacts
 from inference_protocol.reasons import WorkerReason
 
-# Latency under load never stands still: it is written when it moved by a quarter, or across the target, and at most this often.
-_LATENCY_SECONDS = 15
-_LATENCY_NEWS = 0.25
 # So often in a row a quota refuses a worker before another makes room while one is missing.
 _REFUSALS = 3
 # So much of a worker's words goes into a condition.
@@ -77,13 +74,16 @@ def plan_serve(observed: Observed, service: ServiceState, decision: Decision | N
     placing = any(isinstance(action, CreatePod) for action in actions)
     pending = decision.pending if decision is not None and state.missing and not placing else None
     status = _status(observed, service, now, pending)
-    conditions, phase = _conditions(observed, state, pending, status, placing=placing)
+    # One whose last old worker had to make room is not over either.
+    rolls_out = bool(state.stale) or status.current_revision not in (None, resolved.revisions.combined)
+    conditions, phase = _conditions(observed, state, pending, status, placing=placing, rolls_out=rolls_out)
     recheck = soonest(
         now,
         until,
         state.retry,
         state.settles if status.failed_attempts else None,
         deadline_look(spec.deadline, now),
+        latency_end(status.latency),
         *(create_retry_time(failure, settings) for failure in (observed.create_failure, observed.autoscaler_failure) if failure),
     )
     return Outcome(actions, conditions, status, phase, recheck)
@@ -145,14 +145,20 @@ def _learned(observed: Observed, service: ServiceState, now: datetime) -> tuple[
 
 
 def _conditions(
-    observed: Observed, state: Replicas, pending: PendingReason | None, status: InferenceJobStatus, *, placing: bool
+    observed: Observed,
+    state: Replicas,
+    pending: PendingReason | None,
+    status: InferenceJobStatus,
+    *,
+    placing: bool,
+    rolls_out: bool,
 ) -> tuple[tuple[UndatedCondition, ...], Phase]:
     ready, wanted = len(state.ready), state.wanted
     placed = UndatedCondition(ConditionType.PLACED, Truth.TRUE, Reason.PLACED, f"{len(state.current)}/{wanted} workers placed")
     if not wanted:
         text = "no worker is wanted; set replicas above zero to serve again"
         return (ACCEPTED, UndatedCondition(ConditionType.READY, Truth.TRUE, Reason.SCALED_TO_ZERO, text)), Phase.SCALED_TO_ZERO
-    if ready >= wanted and not state.stale:
+    if _is_whole(state):
         text = f"{ready}/{wanted} workers ready at {status.endpoint}{out_of_reach(observed)}"
         return (ACCEPTED, placed, UndatedCondition(ConditionType.READY, Truth.TRUE, Reason.SERVING, text)), Phase.SERVING
     reason, text, permanent = _why_not_ready(observed, state, pending)
@@ -166,12 +172,17 @@ def _conditions(
     if permanent and not serving:
         stalled = UndatedCondition(ConditionType.STALLED, Truth.TRUE, reason, text)
         return (ACCEPTED, where, UndatedCondition(ConditionType.READY, Truth.FALSE, reason, text), stalled), Phase.FAILED
-    moving = UndatedCondition(ConditionType.RECONCILING, Truth.TRUE, reason, text)
     phase = Phase.SERVING if serving else Phase.STARTING if reason is Reason.STARTING else Phase.WAITING
-    # A service that answers is not starting; a fault in the way of more stays its reason, for people to see.
-    said = Reason.SERVING if enough and reason is Reason.STARTING else reason
-    answers = UndatedCondition(ConditionType.READY, truth, said, text)
-    return (ACCEPTED, where, answers, moving), phase
+    if enough and reason is Reason.STARTING:
+        # A service that answers is not starting; a fault in the way of more stays its reason, for people to see.
+        reason = Reason.ROLLING_OUT if rolls_out else Reason.ADDING_WORKERS
+    answers = UndatedCondition(ConditionType.READY, truth, reason, text)
+    return (ACCEPTED, where, answers, UndatedCondition(ConditionType.RECONCILING, Truth.TRUE, reason, text)), phase
+
+
+def _is_whole(state: Replicas) -> bool:
+    """Whether all workers that are wanted answer, and none of another revision is left."""
+    return len(state.ready) >= state.wanted > 0 and not state.stale
 
 
 def _why_not_ready(observed: Observed, state: Replicas, pending: PendingReason | None) -> tuple[AnyReason, str, bool]:
@@ -201,24 +212,24 @@ def _status(observed: Observed, service: ServiceState, now: datetime, pending: P
     newest = own_attempt(pod) if pod is not None else None
     facts = observed.facts_of(newest)
     completed = _first_ready(observed, state, now)
-    failure = _last_failure(state, before.last_attempt)
-    failures = before.failed_attempts + (failure is not before.last_attempt)
     return replace(
         before,
         attempts=max([p.number for p in observed.pods] + [before.attempts]),
-        failed_attempts=0 if state.settles is not None and state.settles <= now else failures,
-        last_attempt=failure,
+        failed_attempts=0 if state.settles is not None and state.settles <= now else before.failed_attempts + state.untold,
+        last_attempt=_last_failure(state, before.last_attempt),
         placement=placement_status(newest, facts, before.placement),
         model=_model(service, facts, before.model),
-        latency=_latency(observed, resolved.spec, now),
+        latency=latency_of(observed, resolved.spec, now),
         start_time=before.start_time or min((p.created for p in state.current if p.created is not None), default=None),
         ready_time=completed,
         completion_time=None,
-        deadline=_deadline(resolved.spec.deadline, state, completed, pending, before.deadline, now),
+        deadline=decided(before, resolved.spec.deadline)
+        or _deadline(resolved.spec.deadline, state, completed, pending, before.deadline, now),
         queue=queue_status(pending, before.queue, now),
         replicas=len(state.current) + len(state.stale),
         ready_replicas=len(state.serving),
         desired_replicas=state.wanted,
+        current_revision=resolved.revisions.combined if _is_whole(state) else before.current_revision,
         selector=",".join(f"{k}={v}" for k, v in names.selector(job.uid).items()),
         endpoint=endpoint(job),
     )
@@ -248,7 +259,7 @@ def _deadline(
 
 
 def _last_failure(state: Replicas, before: AttemptStatus | None) -> AttemptStatus | None:
-    """The newest worker that failed; its number tells whether it was counted already."""
+    """The newest worker that failed."""
     newest = state.failed[-1] if state.failed else None
     if newest is None or newest.worker is None or state.fault is None:
         return before
@@ -280,18 +291,3 @@ def _estimate(state: Replicas) -> datetime | None:
     if not starting or state.missing or any(p.cost.estimated for p in starting):
         return None
     return max(shift(p.decision_time, p.cost.latency_seconds) for p in starting)
-
-
-def _latency(observed: Observed, spec: InferenceJobSpec, now: datetime) -> LatencyStatus | None:
-    before, scaling_metrics = observed.job.status.latency, observed.scaling_metrics
-    fresh = window_status(scaling_metrics.load, now) if scaling_metrics is not None else None
-    if scaling_metrics is not None and fresh is None:
-        # Nobody has asked for a whole window: what was measured before says nothing of now.
-        return None
-    if before is None or fresh is None:
-        return before if fresh is None else fresh
-    target = spec.serve.latency_target_milliseconds if spec.serve is not None else None
-    crossed = target is not None and (before.p95 > target) != (fresh.p95 > target)
-    moved = abs(fresh.p95 - before.p95) > _LATENCY_NEWS * before.p95
-    old = (now - before.observed_time).total_seconds() >= _LATENCY_SECONDS
-    return fresh if old and (moved or crossed) else before

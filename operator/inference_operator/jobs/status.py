@@ -7,6 +7,7 @@ from inference_operator.api.instants import shift, whole_second
 from inference_operator.api.job_status import (
     DeadlineStatus,
     DeviceRuns,
+    InferenceJobStatus,
     LatencyStatus,
     ModelStatus,
     Outlook,
@@ -78,6 +79,21 @@ def missed_for_good(due: DeadlineStatus | None, before: DeadlineStatus | None, *
     if due is None or before is None or before.time != due.time or before.outlook is not Outlook.MISSED:
         return due
     return due if is_batch and due.outlook is Outlook.MET else replace(due, outlook=Outlook.MISSED)
+
+
+def decided(before: InferenceJobStatus, deadline: datetime | None) -> DeadlineStatus | None:
+    """How a service stood to its deadline when it was first ready: an edit of the deadline since changes nothing of that."""
+    due = before.deadline
+    is_decided = due is not None and before.ready_time is not None and due.estimated_completion_time == before.ready_time
+    return due if is_decided and deadline is not None else None
+
+
+def failed_by(due: DeadlineStatus | None) -> DeadlineStatus | None:
+    """How a job that has failed stands to its deadline: nothing of it is expected any more, whenever the deadline is."""
+    if due is None or due.outlook is Outlook.MET:
+        # A service that was ready in time has kept its deadline, whatever ended it later.
+        return due
+    return DeadlineStatus(time=due.time, outlook=Outlook.MISSED)
 
 
 def deadline_look(deadline: datetime | None, now: datetime) -> datetime | None:

@@ -43,7 +43,9 @@ def reopened(job: Job) -> Job:
     if last is not None and last.outcome is not AttemptOutcome.RUNNING:
         text = f"the spec has changed, and the work starts again with the new one (before: {last.reason}: {last.message})"
         last = replace(last, outcome=AttemptOutcome.DISRUPTED, reason=WorkerReason.TERMINATED.value, message=text[:_MESSAGE])
-    status = replace(status, failed_attempts=0, last_attempt=last, completion_time=None, ended_spec=None)
+    # The deadline that a failed job has missed may still be met by the one that runs anew; that of a ready service is decided.
+    due = status.deadline if status.ready_time is not None else None
+    status = replace(status, failed_attempts=0, last_attempt=last, completion_time=None, deadline=due, ended_spec=None)
     return replace(job, status=status)
 
 

@@ -115,6 +115,8 @@ class ScalingMetrics:
     load: Load
     workers: Workers
     recommendation: Recommendation | None = None
+    # Whether a burst is over: the window has requests, and the last rounds have none.
+    settled: bool = False
 
     @property
     def known(self) -> bool:

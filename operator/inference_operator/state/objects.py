@@ -149,6 +149,8 @@ class Pod:
     ended: datetime | None = None
     # The PersistentVolumeClaims that it mounts.
     claims: tuple[str, ...] = ()
+    # What a quota on limits counts, of workers only.
+    limits: Amounts = field(default_factory=dict)
 
     @property
     def number(self) -> int:

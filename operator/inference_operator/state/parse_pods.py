@@ -1,6 +1,6 @@
 """Pods from the API server, cut down to what decisions need."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -97,7 +97,7 @@ def parse_pod(raw: Raw) -> Pod:
         uid=meta.uid,
         resource_version=meta.resource_version,
         node=pod.spec.node_name,
-        requests=_requests(pod.spec),
+        requests=_reserved(pod.spec, _effective),
         phase=phase,
         deleting=meta.deletion_timestamp is not None,
         created=meta.creation_timestamp,
@@ -113,6 +113,7 @@ def parse_pod(raw: Raw) -> Pod:
     ready = next((c for c in status.conditions if c.type == "Ready" and c.status == "True"), None)
     return replace(
         plain,
+        limits=_reserved(pod.spec, _limits),
         ready=ready is not None,
         ready_since=ready.last_transition_time if ready is not None else None,
         worker_ready=own.ready,
@@ -180,19 +181,19 @@ def _problem(status: _PodStatus, state: _State, beside: tuple[_ContainerStatus, 
     return None
 
 
-def _requests(spec: _PodSpec) -> dict[str, int]:
-    """What the scheduler reserves (core/v1's rule).
+def _reserved(spec: _PodSpec, of: Callable[[RawAmounts], dict[str, str]]) -> dict[str, int]:
+    """What the scheduler reserves, or a quota counts as limits (core/v1's rule for both); `of` takes it from a container.
 
     The sum of containers and sidecars, or the greediest moment of the init sequence, whichever is more; what the pod as a whole
     asks for stands instead of that; the overhead comes on top.
     """
     total: dict[str, int] = {PODS: 1}
     for container in spec.containers:
-        add(total, amounts(_effective(container.resources)))
+        add(total, amounts(of(container.resources)))
     sidecars: dict[str, int] = {}
     greediest: dict[str, int] = {}
     for container in spec.init_containers:
-        own = amounts(_effective(container.resources))
+        own = amounts(of(container.resources))
         moment = dict(sidecars)
         add(moment, own)
         if container.restart_policy == "Always":
@@ -202,9 +203,13 @@ def _requests(spec: _PodSpec) -> dict[str, int]:
     add(total, sidecars)
     for name, value in greediest.items():
         total[name] = max(total.get(name, 0), value)
-    total |= amounts(_effective(spec.resources))
+    total |= amounts(of(spec.resources))
     add(total, amounts(spec.overhead))
     return total
+
+
+def _limits(resources: RawAmounts) -> dict[str, str]:
+    return resources.limits
 
 
 def _effective(resources: RawAmounts) -> dict[str, str]:

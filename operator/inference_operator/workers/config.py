@@ -73,4 +73,5 @@ def batch_task(spec: InferenceJobSpec, items_limit: int | None = None) -> BatchT
         allow_non_finite=spec.input.allow_non_finite,
         output_uri=spec.output.uri if spec.output is not None else None,
         items_limit=items_limit,
+        deadline=rfc3339(spec.deadline) if items_limit is not None and spec.deadline is not None else "",
     )

@@ -87,6 +87,29 @@ def test_rounds_become_a_window() -> None:
     assert bench.scaling_metrics.recommendation is not None
 
 
+def test_the_end_of_a_burst_wakes_its_job_once() -> None:
+    """Without it the status keeps what the burst's first second has told."""
+    bench = Bench(a_job(serve=True))
+    for _ in range(3):
+        bench.round()
+    bench.woken.clear()
+    settled = [bench.round({pod.uid: bench.say(pod, requests=0) for pod in bench.pods}).settled for _ in range(20)]
+
+    assert settled[:3] == [False, True, True] and not settled[-1]
+    assert bench.woken == [job_request(bench.job.key)]
+
+
+def test_the_requests_that_come_as_soon_as_a_worker_is_ready_are_counted() -> None:
+    bench = Bench()
+    (pod,) = bench.pods
+    bench.store.put_pod(replace(pod, ready=False))
+    bench.round({pod.uid: bench.say(pod, requests=0, ready=False)})
+    bench.store.put_pod(pod)
+    bench.round({pod.uid: bench.say(pod, requests=20)})
+
+    assert bench.scaling_metrics.load.count == 20
+
+
 def test_workers_that_drain_or_warm_up_are_left_out_and_counted() -> None:
     bench = Bench(pods=3)
     draining, cold, well = bench.pods

@@ -90,7 +90,7 @@ def serving_jobs() -> dict[str, Situation]:
         ),
         "it is rolled out": Situation(
             observed(two, *old),
-            {**serves("True", "Serving"), "Reconciling": ("True", "Starting")},
+            serves("True", "RollingOut", moving=True),
             "InProgress",
             "Serving",
             actions=creating,
@@ -108,7 +108,7 @@ def serving_jobs() -> dict[str, Situation]:
         ),
         "its rollout has one new worker": Situation(
             observed(two, *old, a_pod(two, 3), a_pod(two, 4, phase=PENDING)),
-            {**serves("True", "Serving"), "Reconciling": ("True", "Starting")},
+            serves("True", "RollingOut", moving=True),
             "InProgress",
             "Serving",
             actions=("DeletePod", "WriteStatus"),
@@ -122,6 +122,12 @@ def serving_jobs() -> dict[str, Situation]:
             actions=("CreatePod", "WriteStatus"),
             scheduler=on("a"),
             looks=2,
+        ),
+        "it has served, and lacks a worker": Situation(
+            observed(replace(two, status=replace(LOOKED, ready_time=whole(NOW))), a_pod(two, 1), a_pod(two, 2, phase=PENDING)),
+            serves("True", "AddingWorkers", moving=True),
+            "InProgress",
+            "Serving",
         ),
         "it is scaled down": Situation(
             observed(one, a_pod(one, 1), a_pod(one, 2)),

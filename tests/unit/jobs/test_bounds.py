@@ -1,13 +1,17 @@
 """`kubectl scale` beyond what can be is answered in a condition, not in silence."""
 
+from dataclasses import replace
+
 import pytest
 
-from inference_operator.api.conditions import ConditionType, Reason, Truth, UndatedCondition
+from inference_operator.api.conditions import ConditionType, Reason, Truth, UndatedCondition, dated, find
 from inference_operator.api.job import Serve
 from inference_operator.jobs.bounds import bounded
 from inference_operator.jobs.outcome import ACCEPTED
 from inference_operator.state.objects import Job
-from tests.builders import a_job
+from tests.builders import NOW, a_job, observed, whole
+from tests.unit.jobs.situation import ended
+from tests.unit.scheduling.support import decide, status_of
 
 READY = UndatedCondition(ConditionType.READY, Truth.TRUE, Reason.SERVING, "all well")
 
@@ -50,3 +54,22 @@ def test_a_number_that_can_not_be_is_told(job: Job, words: str) -> None:
 )
 def test_a_number_within_bounds_is_not_mentioned(job: Job) -> None:
     assert told(job) == ACCEPTED
+
+
+@pytest.mark.parametrize(("replicas", "reason"), [(3, Reason.REPLICAS_LIMITED), (0, Reason.REPLICAS_LIMITED), (1, Reason.ACCEPTED)])
+def test_a_batch_that_is_scaled_after_its_end_says_that_nothing_comes_of_it(replicas: int, reason: Reason) -> None:
+    job = ended(a_job())
+    (accepted,) = dated((ACCEPTED,), before=(), generation=1, now=NOW)
+    spec = a_job(replicas=replicas).spec
+    scaled = replace(job, spec=spec, generation=2, status=replace(job.status, conditions=[*job.status.conditions, accepted]))
+    status = status_of(decide(observed(scaled)))
+
+    found = find(status.conditions, ConditionType.ACCEPTED)
+    assert found is not None and (found.reason, found.observed_generation) == (reason, 2)
+    assert ("the job has ended" in found.message) == (reason is Reason.REPLICAS_LIMITED)
+
+
+def test_a_service_that_has_ended_says_what_starts_workers_again() -> None:
+    over = a_job(serve=Serve(until=whole(NOW)), replicas=5)
+
+    assert "whatever replicas is" in " ".join(each.message for each in status_of(decide(observed(over))).conditions)

@@ -16,6 +16,7 @@ from inference_operator.api.job_status import (
     Outlook,
     ProgressStatus,
 )
+from inference_operator.state.finished import reopened
 from inference_operator.state.objects import Job, PodPhase, PodProblem
 from inference_operator.state.observed import Observed
 from inference_operator.state.parse import parse_job, status_document
@@ -264,6 +265,33 @@ def test_a_job_refused_for_its_passed_deadline_has_missed_it() -> None:
     status = status_of(decide(observed(a_job(deadline_in=-1, firm=True))))
 
     assert status.deadline is not None and status.deadline.outlook is Outlook.MISSED
+
+
+@pytest.mark.parametrize("reason", [WorkerReason.TOO_MANY_ITEMS, WorkerReason.INPUT_INVALID])
+def test_a_batch_that_fails_before_its_deadline_has_no_outlook_but_missed(reason: WorkerReason) -> None:
+    """It said Unknown for ever: nobody looks at a job that has ended."""
+    job = a_job(deadline_in=600, status=LOOKED)
+    status = status_of(decide(observed(job, a_pod(job, phase=FAILED, report=a_report("Failed", reason=reason), ended_ago=1))))
+
+    assert status.phase == "Failed" and status.deadline is not None
+    assert (status.deadline.outlook, status.deadline.slack_seconds) == (Outlook.MISSED, None)
+
+
+def test_an_infeasible_deadline_is_missed() -> None:
+    job = a_job(deadline_in=60, firm=True, status=LOOKED)
+    status = status_of(decide(observed(job), full(Reason.DEADLINE_INFEASIBLE, "set deadline to", final=True)))
+
+    assert status.deadline is not None and status.deadline.outlook is Outlook.MISSED
+
+
+def test_a_failed_batch_that_runs_anew_may_still_meet_its_deadline() -> None:
+    job = a_job(deadline_in=600, status=LOOKED)
+    seen = observed(job, a_pod(job, phase=FAILED, report=a_report("Failed", reason=WorkerReason.INPUT_INVALID), ended_ago=1))
+    failed = after(seen, decide(seen)).job
+    edited = reopened(replace(a_job(deadline_in=600, batch_size=2), status=failed.status, generation=2))
+    status = status_of(decide(observed(edited), full()))
+
+    assert status.deadline is not None and status.deadline.outlook is Outlook.UNKNOWN
 
 
 # What waits.

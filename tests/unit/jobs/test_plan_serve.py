@@ -92,7 +92,7 @@ def test_a_service_that_answered_once_is_ready_while_a_worker_answers() -> None:
     seen = after(observed(two, a_pod(two, 1)), decide(observed(two, a_pod(two, 1)), on("a", "b")))
 
     ready = next(c for c in seen.job.status.conditions if c.type == "Ready")
-    assert (ready.status, ready.reason) == ("True", "Serving") and ready.message.startswith("1/2 workers answer")
+    assert (ready.status, ready.reason) == ("True", "AddingWorkers") and ready.message.startswith("1/2 workers answer")
 
 
 THREE = a_job(serve=True, replicas=3, status=LOOKED)
@@ -288,7 +288,34 @@ def test_latency_is_written_when_it_crosses_the_target() -> None:
     assert with_latency(near, 10.5, target=10) == near
 
 
-def test_a_window_without_requests_has_no_latency() -> None:
+def a_burst_is_over(before: LatencyStatus | None, count: int) -> LatencyStatus | None:
+    job = a_job(serve=True, status=replace(LOOKED, latency=before))
+    seen = observed(job, a_pod(job), scaling_metrics=some_scaling_metrics(a_load(0.01, count=count), settled=True))
+    return status_of(decide(seen), seen).latency
+
+
+def test_a_burst_that_is_over_is_told_with_all_its_requests() -> None:
+    """Its first second was told, and nothing after it, since the percentile had not moved."""
+    begun = known_latency(10.0, ago=3, count=4)
+    told = a_burst_is_over(begun, 20)
+
+    assert told is not None and told.count == 20
+    # What then leaves the window takes nothing back.
+    assert a_burst_is_over(told, 7) == told
+    assert a_burst_is_over(known_latency(10.0, ago=30, count=50), 20) == told
+
+
+def test_a_burst_is_told_for_a_while_after_its_end_and_then_forgotten() -> None:
+    before = known_latency(11.0, ago=20)
+    job = a_job(serve=True, status=replace(LOOKED, latency=before))
+    seen = observed(job, a_pod(job), scaling_metrics=some_scaling_metrics(a_load(None)))
+    plan = decide(seen)
+
+    assert status_of(plan, seen).latency == before
+    assert plan.recheck == before.observed_time + timedelta(seconds=60)
+
+
+def test_a_window_without_requests_has_no_latency_after_a_while() -> None:
     before = known_latency(11.0, ago=60)
     job = a_job(serve=True, status=replace(LOOKED, latency=before))
     seen = observed(job, a_pod(job), scaling_metrics=some_scaling_metrics(a_load(None)))
@@ -336,3 +363,15 @@ def test_failures_are_counted_until_a_later_worker_has_answered_for_a_while(
     status = status_of(decide(seen))
     assert status.failed_attempts == counted
     assert not counted or (status.last_attempt is not None and status.last_attempt.end_time == whole(NOW - timedelta(seconds=1)))
+
+
+def test_an_edit_of_the_deadline_changes_no_slack_of_a_service_that_was_ready() -> None:
+    """It printed the time between its first readiness and a deadline that came after it."""
+    job = a_job(serve=True, deadline_in=60)
+    seen = observed(job, a_pod(job))
+    ready = after(seen, decide(seen)).job.status
+    edited = replace(a_job(serve=True, deadline_in=9000), status=ready, generation=2)
+    seen = observed(edited, a_pod(edited))
+
+    assert ready.deadline is not None and ready.deadline.outlook == "Met"
+    assert status_of(decide(seen), seen).deadline == ready.deadline

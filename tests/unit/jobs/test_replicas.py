@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_operator.api.job import Serve, wanted_replicas
-from inference_operator.api.job_status import InferenceJobStatus
+from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, InferenceJobStatus
 from inference_operator.jobs.replicas import Replicas, replicas
 from inference_operator.state.objects import Job, Pod, PodPhase, PodProblem
 from inference_protocol.reasons import WorkerReason
@@ -180,3 +180,21 @@ def test_a_file_that_is_restored_is_looked_for_soon_and_ever_less_often(
 
     assert sorted_out(job, pod).retry == pod.ended + timedelta(seconds=pause)
     assert sorted_out(job, missing).retry == pod.ended + timedelta(seconds=pause_of_permanent)
+
+
+@pytest.mark.parametrize(("told", "untold"), [(None, 2), (2, 1), (1, 1)])
+def test_each_worker_that_failed_is_counted_once(told: int | None, untold: int) -> None:
+    """Two that failed together counted as one, and one that failed after its successor as none."""
+    last = AttemptStatus(number=told, pod="p", outcome=AttemptOutcome.FAILED) if told is not None else None
+    job = a_service(2)
+    job = replace(job, status=replace(job.status, last_attempt=last))
+
+    assert sorted_out(job, a_failure(job, 1), a_failure(job, 2)).untold == untold
+
+
+def test_the_pause_doubles_for_each_round_of_failures_and_not_for_each_worker() -> None:
+    alone, many = a_service(1), a_service(4)
+    first = sorted_out(alone, a_failure(alone, 1))
+    together = sorted_out(many, *(a_failure(many, number) for number in range(1, 5)))
+
+    assert first.retry is not None and together.retry == first.retry

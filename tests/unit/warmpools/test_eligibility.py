@@ -9,6 +9,7 @@ import pytest
 from inference_operator.api.conditions import Reason
 from inference_operator.api.job import Backend, Input, Output, PodTemplate, Resources, Toleration
 from inference_operator.api.model import AcceleratorResources, ModelVersion, Profile, WarmPoolStatus
+from inference_operator.api.schema import rfc3339
 from inference_operator.scheduling.types import ColocatedModel, ModelMemory, Offer
 from inference_operator.state.objects import Key, Model
 from inference_operator.state.request import job_request, pool_request
@@ -23,7 +24,7 @@ from inference_operator.warmpools.eligibility import (
 )
 from inference_operator.workers.resolve import Refusal
 from tests.builders import DIGEST, NOW, OTHER_DIGEST, SETTINGS, a_job, a_model, a_profile, a_version, observed, resolved_of
-from tests.unit.scheduling.support import wanted
+from tests.unit.scheduling.support import in_seconds, wanted
 from tests.unit.warmpools.pool_support import WITH_TRITON, a_pool_status, a_pooled_model, the_pool
 
 MODEL = a_pooled_model()
@@ -206,7 +207,8 @@ def test_an_order_says_how_many_items_a_firm_deadline_allows(policy: str, placed
     model = replace(MODEL, status=replace(MODEL.status, profiles=[a_profile(items_per_second=10.0)]))
     resolved = resolved_of(observed(a_job("j", model="m", items=10, deadline_in=60, firm=policy == "Firm"), model=model))
 
-    assert task_order(resolved, attempt=1, accelerator="cpu", placed=placed).task.items_limit == limit
+    task = task_order(resolved, attempt=1, accelerator="cpu", placed=placed).task
+    assert (task.items_limit, task.deadline) == (limit, rfc3339(in_seconds(60)) if limit is not None else "")
 
 
 # Co-located models: jobs on warm workers of other models.

@@ -103,12 +103,14 @@ def test_more_items_than_a_firm_deadline_allows_are_refused_before_one_is_run(
     root: Path, volume: Path, items: int, limit: int
 ) -> None:
     np.save(volume / "in.npy", some_rows(items))
+    deadline = "2026-04-02T12:00:00Z"
     for target in (OUT, None):
-        task = a_task(root, models.matmul(), input_uri="pvc://data/in.npy", items_limit=limit, output_uri=target)
+        task = a_task(root, models.matmul(), input_uri="pvc://data/in.npy", items_limit=limit, deadline=deadline, output_uri=target)
         fault = refusal(task)
 
         assert (fault.reason, fault.permanent) == (WorkerReason.TOO_MANY_ITEMS, True)
-        assert f"{items} items" in fault.message and "Soft" in fault.message
+        assert f"{items} items of the input" in fault.message and f"{limit} can be by the deadline {deadline}" in fault.message
+        assert "set a later deadline" in fault.message and "Soft" in fault.message
         assert task.progress == Progress(total=items, completed=0) and not task.sketch.total
 
 

@@ -138,10 +138,11 @@ class Task:
         """Raise WorkerError TOO_MANY_ITEMS where more is left than a firm deadline allows: the device is of use to others."""
         limit = self._task.items_limit
         if limit is not None and left > limit:
+            deadline = f"the deadline {self._task.deadline}".rstrip()
             raise WorkerError(
                 WorkerReason.TOO_MANY_ITEMS,
-                f"the input has {left} items to be answered, and {limit} can be by the deadline, at the pace that was measured; "
-                "set a later deadline, or set deadlinePolicy to Soft to run late",
+                f"{left} items of the input are to be answered, and {limit} can be by {deadline}, at the pace that was measured; "
+                "set a later deadline, split the input, or set deadlinePolicy to Soft to run late",
             )
 
     def _run_from(self, items: Items, output: Output) -> None:

@@ -345,6 +345,7 @@ def test_a_missing_input_is_not_found(tmp_path: Path) -> None:
         open_items(tmp_path / "gone.npy", "auto", (X,))
 
     assert caught.value.reason is WorkerReason.INPUT_NOT_FOUND and "gone.npy" in caught.value.message
+    assert "edit this job once that one has succeeded" in caught.value.message
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -150,7 +150,8 @@ def open_chunk(path: Path, inputs: Sequence[TensorSpec], *, nulls: bool = False)
 
 def _unfinished(directory: Path, header: Header | None) -> str:
     whose = f" of job {header.job}" if header is not None else ""
-    return f"{directory.name!r} holds answers{whose} without {SUMMARY}, so that job has not ended; run this one once it has"
+    cure = "edit this one once it has: the edit runs it anew"
+    return f"{directory.name!r} holds answers{whose} without {SUMMARY}, so that job has not ended; {cure}"
 
 
 def _require_whole(directory: Path, summary: Summary) -> None:

@@ -30,6 +30,9 @@ _FAULTS = (
 )
 
 
+WRITTEN_BY_ANOTHER = "If another job writes it, edit this job once that one has succeeded: an edit runs a failed batch anew"
+
+
 def open_items(path: Path, form: InputFormat, inputs: Sequence[TensorSpec], *, missing: bool = False) -> Items:
     """Open an input file or directory. Raises WorkerError INPUT_NOT_FOUND or INPUT_INVALID.
 
@@ -37,7 +40,8 @@ def open_items(path: Path, form: InputFormat, inputs: Sequence[TensorSpec], *, m
     """
     try:
         if not path.exists():
-            raise WorkerError(WorkerReason.INPUT_NOT_FOUND, f"the input {path.name!r} does not exist; check claim and path")
+            text = f"the input {path.name!r} does not exist; check claim and path. {WRITTEN_BY_ANOTHER}"
+            raise WorkerError(WorkerReason.INPUT_NOT_FOUND, text)
         if path.is_dir():
             return _open_directory(path, form, inputs, missing=missing)
         if not path.is_file():
