@@ -259,7 +259,7 @@ class Telemetry(_Record, frozen=True):
     `busy_seconds`, since the start too, is the time in which the runners computed, as a share of all of them: a worker whose every
     runner computes all the time gains one second a second.
     A warm worker tells the tasks that have not ended, how long it has had none, and the files of the models that it has loaded
-    beside its own. `problem` is why nothing can be computed now. `device` is there once a model computes on one.
+    beside its own. `problem` is why nothing can be computed now. `device` is there where it computes on one.
     """
 
     ready: bool

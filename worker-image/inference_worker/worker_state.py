@@ -9,7 +9,7 @@ from inference_protocol.reasons import WorkerReason
 from inference_worker import cpu
 from inference_worker.batch.task import Task
 from inference_worker.colocated import ColocatedModels, FreeMemory
-from inference_worker.device_meter import DeviceMeter, meter_for
+from inference_worker.device_meter import meter_for
 from inference_worker.engines.engine import Engine, on_cpu
 from inference_worker.errors import WorkerError
 from inference_worker.metrics import REGISTRY, DeviceCollector, ModelCollector, ModelMetrics
@@ -36,8 +36,8 @@ class WorkerState:
         # Set in a warm worker, which is handed tasks while it runs.
         self.tasks: Tasks | None = None
         self.colocated: ColocatedModels | None = None
-        # Once the first model computes on the device.
-        self._device: DeviceMeter | None = None
+        # From the start on: what loading draws counts, too.
+        self._device = meter_for(config)
         self.failed = asyncio.Event()
         self.first_loaded = asyncio.Event()
         self._machine = PhaseMachine()
@@ -117,7 +117,7 @@ class WorkerState:
 
     @property
     def device(self) -> DeviceReading | None:
-        """What the meters of the device said last; None where no model computes on one."""
+        """What the meters of the device said last; None where this worker has none."""
         return self._device.newest if self._device is not None else None
 
     @property
@@ -196,7 +196,6 @@ class WorkerState:
         model = Model(loaded, self.config, self.metrics[loaded.source.name], on_hopeless=self._give_up)
         if self._machine.phase is WorkerPhase.LOADING:
             self._machine.enter(WorkerPhase.READY)
-            self._device = meter_for(self.config)
             self.first_loaded.set()
             self._fail_if_hopeless()
         return model
