@@ -170,10 +170,11 @@ def _operator_registry() -> CollectorRegistry:
 
 
 def _worker_registry() -> CollectorRegistry:
-    """The worker's registry with one model in it, which is where most of its series come from."""
+    """The worker's registry with one model and one device in it, which is where most of its series come from."""
     registry = CollectorRegistry()
     registry.register(worker_metrics.items_total)
     registry.register(worker_metrics.ModelCollector([worker_metrics.sample()]))
+    registry.register(worker_metrics.DeviceCollector(worker_metrics.device_sample))
     return registry
 
 

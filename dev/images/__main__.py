@@ -1,6 +1,7 @@
 """`python3 -m dev.images`: build the images if the code changed, bring them to the nodes.
 
 The last line on stdout is JSON: {"operator": NAME, "worker": NAME}; with INFERENCE_ENGINES=all "torchscript" and "triton", too.
+`--gpu` builds the image for NVIDIA GPUs instead (8 GB of disk while it builds), and leaves it in the cache: {"gpu": NAME}.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from dev.cluster.lifecycle import require_root
 from dev.cluster.nodes import containerd_name, import_image
 from dev.console import run_main, say
 from dev.images.buildah import Buildah
-from dev.images.project import Image, build, recipes
+from dev.images.project import GPU_RECIPE, Image, build, recipes
 from dev.packages import CLUSTER_PACKAGES, IMAGE_PACKAGES, ensure_packages
 
 
@@ -23,12 +24,13 @@ def main() -> int:
     """Build, import, print the names."""
     parser = argparse.ArgumentParser(prog="python3 -m dev.images", description=__doc__)
     parser.add_argument("--no-import", action="store_true", help="only build")
+    parser.add_argument("--gpu", action="store_true", help="only build the worker's image for NVIDIA GPUs")
     arguments = parser.parse_args()
     require_root()
     ensure_packages((*CLUSTER_PACKAGES, *IMAGE_PACKAGES))
     buildah = Buildah()
-    images = {recipe.key: build(recipe, buildah) for recipe in recipes()}
-    if not arguments.no_import:
+    images = {recipe.key: build(recipe, buildah) for recipe in ((GPU_RECIPE,) if arguments.gpu else recipes())}
+    if not (arguments.no_import or arguments.gpu):
         bring_to_nodes(tuple(images.values()))
     print(json.dumps({key: image.name for key, image in images.items()}))
     return 0

@@ -65,6 +65,13 @@ ENGINE_RECIPES = (
     ),
 )
 
+# Several GB, for which no node here has a device: built when it is asked for by name, and brought nowhere.
+GPU_RECIPE = Recipe(
+    "gpu",
+    "localhost/inference-worker-gpu",
+    ("worker-image/Containerfile.gpu", "worker-image/requirements-gpu.txt", "worker-image/inference_worker", _PROTOCOL),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Image:

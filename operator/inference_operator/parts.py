@@ -28,6 +28,7 @@ from inference_operator.kube.leaderelection import Lease
 from inference_operator.metering.controller import Meters
 from inference_operator.metering.energy import watts
 from inference_operator.metering.exporters import Exporters
+from inference_operator.metering.workers import WorkerMeters
 from inference_operator.observability import metrics
 from inference_operator.observability.devices import DeviceCollector
 from inference_operator.observability.health import Health
@@ -103,7 +104,8 @@ def put_together(
     pools = Pools(store, settings, clock, task_key_secret)
     scheduling = SchedulingLoop(store, pools, settings, clock, queue.add, shadow(settings))
     autoscale = Autoscale(store, clock, queue.add, settings.autoscaling, telemetry_seconds=settings.telemetry_seconds)
-    telemetry = Telemetry(store, workers, clock, queue.add, seconds=settings.telemetry_seconds, after_round=autoscale.round)
+    after_round = (WorkerMeters(store, settings.metering.resource_name).round, autoscale.round)
+    telemetry = Telemetry(store, workers, clock, queue.add, seconds=settings.telemetry_seconds, after_round=after_round)
     events = EventRecorder(of_events, clock, reporter=identity)
     applier = Applier(kube, store, Tasks(store, workers, clock, task_key_secret, queue.add), events, clock)
     waiting_jobs = WaitingJobs(store, scheduling, queue.add)

@@ -128,6 +128,8 @@ class WorkerConfig(_Record, frozen=True):
     # What computes; `triton` says where the server is, for the back end of that name.
     backend: Backend = "onnx"
     triton: TritonServer | None = None
+    # How much of its device's memory one session of ONNX Runtime may take; all of it, where nothing is said.
+    device_memory_bytes: int | None = None
 
 
 # Bounds, because a worker's word ends in a status that has them too: what breaks them is not taken.
@@ -183,6 +185,26 @@ class ModelFacts(_Record, frozen=True):
     def start_seconds(self) -> float:
         """What it took from the start until the model could be asked."""
         return self.load_seconds + self.warmup_seconds
+
+
+class DeviceReading(_Record, frozen=True):
+    """What the driver's meters say of the device that a worker computes on; None where the device does not tell.
+
+    `uuid` is as NVML writes it: `GPU-...`, and `MIG-...` of a part of a device. `utilization` is the share of the last moment in
+    which the device computed. `energy_joules` is a counter since the driver was loaded, of the whole device whoever uses it.
+    `age_seconds` is how long ago all this was read: a driver that hangs gives nothing newer.
+    """
+
+    uuid: Annotated[str, msgspec.Meta(max_length=128)]
+    name: Annotated[str, msgspec.Meta(max_length=128)] = ""
+    driver: Annotated[str, msgspec.Meta(max_length=128)] = ""
+    compute_capability: Annotated[str, msgspec.Meta(max_length=16)] = ""
+    utilization: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    memory_used_bytes: Count | None = None
+    memory_total_bytes: Count | None = None
+    energy_joules: Amount | None = None
+    watts: Amount | None = None
+    age_seconds: Amount = 0.0
 
 
 # A sketch clamps what it records to about 1,100 buckets (`inference_protocol.sketch`): more are no sketch.
@@ -241,7 +263,7 @@ class Telemetry(_Record, frozen=True):
     `busy_seconds`, since the start too, is the time in which the runners computed, as a share of all of them: a worker whose every
     runner computes all the time gains one second a second.
     A warm worker tells the tasks that have not ended, how long it has had none, and the files of the models that it has loaded
-    beside its own. `problem` is why nothing can be computed now.
+    beside its own. `problem` is why nothing can be computed now. `device` is there where it computes on one.
     """
 
     ready: bool
@@ -258,6 +280,7 @@ class Telemetry(_Record, frozen=True):
     idle_seconds: Amount | None = None
     colocated: tuple[Digest, ...] = ()
     problem: str | None = None
+    device: DeviceReading | None = None
 
 
 class TerminationReport(_Record, frozen=True):

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from inference_protocol.messages import DeviceReading
 from inference_protocol.sketch import LatencySketch
 from inference_worker.batching.batcher import Batcher
 from inference_worker.batching.ticket import Counts, Timing
@@ -25,6 +26,8 @@ BUCKETS_MILLISECONDS = (0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 25, 50, 75, 100, 250, 
 BUCKETS_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _FOLD = 4096
 LABELS = ("namespace", "job", "model", "version")
+_OF_DEVICE = ("uuid", "name", "driver", "compute_capability")
+_ENERGY = "Energy that the device has drawn since its driver was loaded, whoever used it, joules."
 
 items_total = Counter("inference_batch_items_total", "Items of a batch task that were committed.", LABELS, registry=REGISTRY)
 
@@ -218,6 +221,42 @@ class ModelCollector(Collector):
         resident = GaugeMetricFamily("inference_resident_bytes", "Memory of this worker's process.")
         resident.add_metric((), resident_bytes())
         yield resident
+
+
+class DeviceCollector(Collector):
+    """Makes the series of the device that this worker computes on, when they are asked for; none, where it has no device."""
+
+    def __init__(self, device: Callable[[], DeviceReading | None]) -> None:
+        self._device = device
+
+    def collect(self) -> Iterator[Metric]:
+        """What the device does not tell has no series."""
+        reading = self._device()
+        if reading is None:
+            return
+        info = GaugeMetricFamily("inference_device_info", "1, with what the device is.", labels=_OF_DEVICE)
+        info.add_metric((reading.uuid, reading.name, reading.driver, reading.compute_capability), 1)
+        yield info
+        for name, text, value in (
+            ("inference_device_utilization_ratio", "Share of the last moment in which the device computed.", reading.utilization),
+            ("inference_device_memory_used_bytes", "Memory of the device in use, whoever uses it.", reading.memory_used_bytes),
+            ("inference_device_memory_total_bytes", "Memory of the device.", reading.memory_total_bytes),
+            ("inference_device_power_watts", "What the device draws.", reading.watts),
+            ("inference_device_reading_age_seconds", "How long ago the device's meters were read.", reading.age_seconds),
+        ):
+            if value is not None:
+                family = GaugeMetricFamily(name, text, labels=_OF_DEVICE[:1])
+                family.add_metric((reading.uuid,), value)
+                yield family
+        if reading.energy_joules is not None:
+            counter = CounterMetricFamily("inference_device_energy_joules", _ENERGY, labels=_OF_DEVICE[:1])
+            counter.add_metric((reading.uuid,), reading.energy_joules)
+            yield counter
+
+
+def device_sample() -> DeviceReading:
+    """A device that tells everything, for whoever wants to know what there is."""
+    return DeviceReading("", utilization=0, memory_used_bytes=0, memory_total_bytes=0, energy_joules=0, watts=0)
 
 
 def sample() -> ModelMetrics:

@@ -4,14 +4,15 @@ import asyncio
 import contextlib
 from pathlib import Path
 
-from inference_protocol.messages import ModelFacts, ModelSource, TaskOrder, Telemetry, WorkerConfig
+from inference_protocol.messages import DeviceReading, ModelFacts, ModelSource, TaskOrder, Telemetry, WorkerConfig
 from inference_protocol.reasons import WorkerReason
 from inference_worker import cpu
 from inference_worker.batch.task import Task
 from inference_worker.colocated import ColocatedModels, FreeMemory
+from inference_worker.device_meter import meter_for
 from inference_worker.engines.engine import Engine, on_cpu
 from inference_worker.errors import WorkerError
-from inference_worker.metrics import REGISTRY, ModelCollector, ModelMetrics
+from inference_worker.metrics import REGISTRY, DeviceCollector, ModelCollector, ModelMetrics
 from inference_worker.model import Loaded, Model, load
 from inference_worker.phase import PhaseMachine, WorkerPhase
 from inference_worker.repository import Repository
@@ -35,12 +36,15 @@ class WorkerState:
         # Set in a warm worker, which is handed tasks while it runs.
         self.tasks: Tasks | None = None
         self.colocated: ColocatedModels | None = None
+        # From the start on: what loading draws counts, too.
+        self._device = meter_for(config)
         self.failed = asyncio.Event()
         self.first_loaded = asyncio.Event()
         self._machine = PhaseMachine()
         self._fault: WorkerError | None = None
-        self._collector = ModelCollector(self.metrics.values())
-        REGISTRY.register(self._collector)
+        self._collectors = (ModelCollector(self.metrics.values()), DeviceCollector(lambda: self.device))
+        for collector in self._collectors:
+            REGISTRY.register(collector)
 
     @property
     def model(self) -> Model | None:
@@ -108,7 +112,13 @@ class WorkerState:
             idle_seconds=self.tasks.idle_seconds if self.tasks is not None else None,
             colocated=self.colocated.digests if self.colocated is not None else (),
             problem=model.engine.problem if model is not None else None,
+            device=self.device,
         )
+
+    @property
+    def device(self) -> DeviceReading | None:
+        """What the meters of the device said last; None where this worker has none."""
+        return self._device.newest if self._device is not None else None
 
     @property
     def facts(self) -> ModelFacts | None:
@@ -166,7 +176,10 @@ class WorkerState:
         """Let go of what is shared with the process: its registry of metrics."""
         if self.colocated is not None:
             self.colocated.close()
-        REGISTRY.unregister(self._collector)
+        if self._device is not None:
+            self._device.close()
+        for collector in self._collectors:
+            REGISTRY.unregister(collector)
 
     def _metrics(self, source: ModelSource) -> ModelMetrics:
         return ModelMetrics((self.config.namespace, self.config.job, source.name, source.version), ready=lambda: self.ready)

@@ -34,6 +34,13 @@ class EnergySource(StrEnum):
     MEASURED = "Measured"
 
 
+class EnergyMeter(StrEnum):
+    """Who reads the counter of a device."""
+
+    EXPORTER = "Exporter"
+    WORKER = "Worker"
+
+
 class Phase(StrEnum):
     """One word for people, derived from the conditions. No code reads it back from a status."""
 
@@ -210,6 +217,13 @@ class EnergyStatus:
             "of its accelerator class, times seconds."
         ),
     ] = EnergySource.MODELLED
+    meter: Annotated[
+        EnergyMeter | None,
+        Field(
+            description="Who read the last attempt's counters: Exporter (dcgm-exporter), or Worker (the worker itself, by NVML). "
+            "Absent where the source is Modelled."
+        ),
+    ] = None
 
 
 @api_type()

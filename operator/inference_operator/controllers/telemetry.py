@@ -1,7 +1,7 @@
 """Asks running workers how they stand, at a steady pace, and wakes the jobs that have news."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from inference_operator.kube.ports import WorkerClient
 from inference_operator.metering.usage import busy_share
@@ -25,9 +25,9 @@ class Telemetry:
         wake: Callable[[Request], None],
         *,
         seconds: float,
-        after_round: Callable[[Mapping[str, TelemetryRecord | None]], None] = lambda _: None,
+        after_round: Sequence[Callable[[Mapping[str, TelemetryRecord | None]], None]] = (),
     ) -> None:
-        """`after_round` is told what each running worker answered, by its pod's uid."""
+        """Each of `after_round` is told what each running worker answered, by its pod's uid."""
         self._store = store
         self._workers = workers
         self._clock = clock
@@ -72,7 +72,9 @@ class Telemetry:
             if pod.node is not None:
                 busy[pod.node] = busy.get(pod.node, 0.0) + self._shares.get(pod.uid, 0.0)
         self._store.busy = busy
-        self._after_round({pod.uid: answer for pod, answer in zip(running, answers, strict=True)})
+        told = {pod.uid: answer for pod, answer in zip(running, answers, strict=True)}
+        for listener in self._after_round:
+            listener(told)
 
     async def fill(self, pods: Iterable[Pod]) -> bool:
         """Ask workers that are ready and were never asked, so that the first status already tells their provider."""

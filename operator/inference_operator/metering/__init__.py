@@ -1,1 +1,1 @@
-"""Devices' meters: read from exporters, kept, made energy and usage of. energy.py and usage.py are pure."""
+"""Devices' meters: read from exporters and from workers, kept, made energy and usage of. energy.py and usage.py are pure."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
 
-from inference_operator.api.job_status import EnergySource, EnergyStatus, ProgressStatus
+from inference_operator.api.job_status import EnergyMeter, EnergySource, EnergyStatus, ProgressStatus
 from inference_operator.settings import Settings
 from inference_operator.state.power import Drawn, PowerSample
 from inference_operator.state.runner import Attempt
@@ -20,8 +20,8 @@ _THINNED_EVERY = 16
 
 
 def taken_in(drawn: Drawn, sample: PowerSample) -> Drawn:
-    """One more sample. A counter that fell has begun anew, and what it said before is nothing to reckon from."""
-    if drawn and (sample.joules < drawn[-1].joules or sample.time <= drawn[-1].time):
+    """One more sample. A counter that fell, or that another meter reads, has begun anew: what it said before is of no use."""
+    if drawn and (sample.joules < drawn[-1].joules or sample.time <= drawn[-1].time or sample.meter is not drawn[-1].meter):
         return (sample,)
     if not drawn or len(drawn) % _THINNED_EVERY:
         return (*drawn, sample)
@@ -90,11 +90,18 @@ def energy_status(
     modelled = accelerator.watts_busy * max(_least_seconds(attempt), (ended - attempt.started).total_seconds())
     joules = (modelled if measured is None else measured) + (before.joules if before is not None else 0.0)
     items = progress.completed if progress is not None else 0
+    modelled_in_part = measured is None or unmeasured_before
     return EnergyStatus(
         joules=round(joules, 3),
         joules_per_item=float(f"{joules / items:.4g}") if items else None,
-        source=EnergySource.MODELLED if measured is None or unmeasured_before else EnergySource.MEASURED,
+        source=EnergySource.MODELLED if modelled_in_part else EnergySource.MEASURED,
+        meter=None if modelled_in_part else _meter(meters),
     )
+
+
+def _meter(meters: Mapping[str, Drawn]) -> EnergyMeter:
+    """Who watched the devices: an exporter tells all of a node's, and a worker its only one."""
+    return next(drawn[-1].meter for drawn in meters.values())
 
 
 def _least_seconds(attempt: Attempt) -> float:
@@ -105,4 +112,4 @@ def _least_seconds(attempt: Attempt) -> float:
 
 def untold(before: EnergyStatus | None) -> EnergyStatus | None:
     """The same when an attempt is gone of which nobody knows what it cost: no sum of measurements is whole any more."""
-    return replace(before, source=EnergySource.MODELLED) if before is not None else None
+    return replace(before, source=EnergySource.MODELLED, meter=None) if before is not None else None

@@ -1,7 +1,9 @@
-"""What meters beside the workers say of devices: energy drawn, and how busy they are."""
+"""What meters say of devices: energy drawn, and how busy they are."""
 
 from dataclasses import dataclass
 from datetime import datetime
+
+from inference_operator.api.job_status import EnergyMeter
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +22,11 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class PowerSample:
-    """What a device's energy counter had come to at a time."""
+    """What a device's energy counter had come to at a time, and who read it."""
 
     time: datetime
     joules: float
+    meter: EnergyMeter = EnergyMeter.EXPORTER
 
 
 Drawn = tuple[PowerSample, ...]

@@ -47,7 +47,7 @@ def rounds(workers: Workers, *, seconds: float, count: int = 2) -> tuple[list[Ma
 
     async def live() -> None:
         telemetry = Telemetry(
-            store, cast("WorkerClient", workers), VirtualClock(), woken.append, seconds=1.0, after_round=handed.append
+            store, cast("WorkerClient", workers), VirtualClock(), woken.append, seconds=1.0, after_round=(handed.append,)
         )
         task = asyncio.create_task(telemetry.run())
         await asyncio.sleep(seconds)

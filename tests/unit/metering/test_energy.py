@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, EnergySource, EnergyStatus
+from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, EnergyMeter, EnergySource, EnergyStatus
 from inference_operator.state.objects import PodPhase
 from inference_operator.state.observed import Observed
 from tests.builders import NOW, SETTINGS, a_fact, a_job, a_pod, a_report, observed, whole
@@ -70,7 +70,7 @@ def test_what_an_attempt_cost_that_is_gone_nobody_knows() -> None:
         LOOKED,
         attempts=2,
         last_attempt=AttemptStatus(number=2, pod="p", outcome=AttemptOutcome.RUNNING),
-        energy=EnergyStatus(joules=100.0, source=EnergySource.MEASURED),
+        energy=EnergyStatus(joules=100.0, source=EnergySource.MEASURED, meter=EnergyMeter.WORKER),
     )
 
     energy = status_of(decide(observed(a_job(status=before, items=10)))).energy

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_operator.api.job_status import EnergySource, EnergyStatus
+from inference_operator.api.job_status import EnergyMeter, EnergySource, EnergyStatus
 from inference_operator.metering.energy import energy_status, joules_between, measured_joules, taken_in, watts
 from inference_operator.metering.usage import busy_share, unmanaged_usage, usage
 from inference_operator.scheduling.types import Usage
@@ -150,12 +150,24 @@ def status(before: EnergyStatus | None = None, *, number: int = 1, samples: Draw
 
 
 WATCHED = drawn((0, 0), (HELD, 12000))
-MEASURED = EnergyStatus(joules=500.0, source=EnergySource.MEASURED)
+MEASURED = EnergyStatus(joules=500.0, source=EnergySource.MEASURED, meter=EnergyMeter.EXPORTER)
 MODELLED = EnergyStatus(joules=500.0, source=EnergySource.MODELLED)
 
 
 def test_an_attempt_that_was_watched_is_measured() -> None:
-    assert status(samples=WATCHED) == EnergyStatus(joules=12000.0, source=EnergySource.MEASURED)
+    assert status(samples=WATCHED) == replace(MEASURED, joules=12000.0)
+
+
+def test_a_measured_attempt_names_its_meter() -> None:
+    by_worker = tuple(replace(sample, meter=EnergyMeter.WORKER) for sample in WATCHED)
+
+    assert status(MEASURED, number=2, samples=by_worker) == replace(MEASURED, joules=12500.0, meter=EnergyMeter.WORKER)
+
+
+def test_what_another_meter_reads_has_begun_anew() -> None:
+    sample = PowerSample(at(200), 20000.0, EnergyMeter.WORKER)
+
+    assert taken_in(WATCHED, sample) == (sample,)
 
 
 def test_an_attempt_that_was_not_is_modelled() -> None:
@@ -163,7 +175,7 @@ def test_an_attempt_that_was_not_is_modelled() -> None:
 
 
 def test_measured_attempts_add_up() -> None:
-    assert status(MEASURED, number=2, samples=WATCHED) == EnergyStatus(joules=12500.0, source=EnergySource.MEASURED)
+    assert status(MEASURED, number=2, samples=WATCHED) == replace(MEASURED, joules=12500.0)
 
 
 def test_one_modelled_attempt_makes_the_sum_modelled() -> None:

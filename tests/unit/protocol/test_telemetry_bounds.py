@@ -31,6 +31,10 @@ def test_what_keeps_them_is_read() -> None:
         {"inFlight": 2**60},
         {"requestsTotal": -5},
         {"failedTotal": 0.5},
+        {"device": {"uuid": "GPU-1", "utilization": 1.1}},
+        {"device": {"uuid": "GPU-1", "energyJoules": -1}},
+        {"device": {"uuid": "GPU-1", "ageSeconds": -1}},
+        {"device": {"uuid": "G" * 200}},
     ],
     ids=str,
 )

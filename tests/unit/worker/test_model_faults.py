@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 
 from inference_protocol.reasons import WorkerReason
-from inference_worker import model
+from inference_worker import device, model
 from inference_worker.engines.engine import Engine
 from inference_worker.engines.onnx import OnnxEngine
 from inference_worker.errors import WorkerError
@@ -103,10 +103,22 @@ def test_a_provider_that_this_runtime_lacks_is_an_error_that_lists_what_it_has()
 def test_a_provider_that_the_runtime_drops_without_a_word_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     everything = [CPU, "CUDAExecutionProvider"]
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: everything)
+    monkeypatch.setattr(device, "why_absent", lambda: "")
 
     error = refusal(MODEL, ("CUDAExecutionProvider", CPU))
 
     assert error.reason is WorkerReason.PROVIDER_UNAVAILABLE and "fell back" in error.message
+
+
+def test_a_device_that_was_promised_and_is_absent_is_an_error_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = [CPU, "CUDAExecutionProvider"]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: everything)
+    monkeypatch.setattr(device, "why_absent", lambda: "CUDA_VISIBLE_DEVICES is empty")
+
+    error = refusal(MODEL, ("CUDAExecutionProvider", CPU))
+
+    assert error.reason is WorkerReason.PROVIDER_UNAVAILABLE and error.permanent
+    assert error.message == "CUDAExecutionProvider was asked for, but CUDA_VISIBLE_DEVICES is empty"
 
 
 def test_a_model_without_inputs_can_be_warmed_up() -> None:

@@ -64,6 +64,7 @@ def open_engine(opening: Opening) -> "OnnxEngine":
         threads=opening.threads,
         cache=cache_for(opening.data, opening.digest) if not opening.beside else None,
         steady=opening.steady,
+        device_memory_bytes=opening.config.device_memory_bytes,
     )
 
 
@@ -83,17 +84,19 @@ class OnnxEngine:
         beside: Mapping[str, bytes] = MappingProxyType({}),
         cache: GraphCache | None = None,
         steady: bool = False,
+        device_memory_bytes: int | None = None,
     ) -> None:
         """`beside` are the files that hold weights, by the names that the model has for them.
 
-        `steady` says that all runs will have one shape, so that more may be spent on finding the quickest way for it.
+        A device gives the session at most `device_memory_bytes`. `steady` says that all runs will have one shape, so that more may
+        be spent on finding the quickest way for it.
         """
         external_data.require_readable(data)
         promised = providers[0]
         self._beside = beside
         _require_available(promised)
         self._steady = steady
-        self._providers = [(name, _provider_options(name, steady=steady)) for name in providers]
+        self._providers = [(name, _provider_options(name, steady=steady, limit=device_memory_bytes)) for name in providers]
         self._session = self._open(data, threads, cache if promised == _CPU else None)
         self._beside = {}
         self.provider = str(self._session.get_providers()[0])
@@ -241,6 +244,9 @@ def _require_available(promised: str) -> None:
             f"{promised} is not in this worker's ONNX Runtime ({', '.join(available)}); use an image that has it, "
             "or configure another execution provider for the accelerator class",
         )
+    # The runtime would compute on CPUs without a word.
+    if promised == _CUDA and (why := device.why_absent()):
+        raise WorkerError(WorkerReason.PROVIDER_UNAVAILABLE, f"{promised} was asked for, but {why}")
 
 
 def _require_takable(kinds: set[str]) -> None:
@@ -272,11 +278,12 @@ def _from_value(value: ort.OrtValue) -> Tensor:
     return words.copy().view(datatypes.NUMPY["BF16"]).reshape(shape)
 
 
-def _provider_options(name: str, *, steady: bool) -> dict[str, str]:
+def _provider_options(name: str, *, steady: bool, limit: int | None = None) -> dict[str, str]:
     if name != _CUDA:
         return {}
     # An exhaustive search is a few per cent quicker in the end and four times dearer at each change of shape.
-    return {"cudnn_conv_algo_search": "EXHAUSTIVE" if steady else "HEURISTIC"}
+    options = {"cudnn_conv_algo_search": "EXHAUSTIVE" if steady else "HEURISTIC"}
+    return options if limit is None else {**options, "gpu_mem_limit": str(limit)}
 
 
 def _options(threads: int, *, steady: bool) -> ort.SessionOptions:

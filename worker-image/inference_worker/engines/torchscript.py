@@ -16,7 +16,7 @@ import numpy as np
 
 from inference_protocol.messages import ModelSignature, TensorSignature
 from inference_protocol.reasons import WorkerReason
-from inference_worker import datatypes
+from inference_worker import datatypes, device
 from inference_worker.engines import shape_faults
 from inference_worker.engines.engine import (
     Cancellation,
@@ -80,6 +80,8 @@ class TorchScriptEngine:
     def _place(self, promised: str) -> str:
         if promised == _CPU:
             return "cpu"
+        if promised == _CUDA and (why := device.why_absent()):
+            raise WorkerError(WorkerReason.PROVIDER_UNAVAILABLE, f"{promised} was asked for, but {why}")
         if promised != _CUDA or not self._torch.cuda.is_available():
             raise WorkerError(
                 WorkerReason.PROVIDER_UNAVAILABLE,

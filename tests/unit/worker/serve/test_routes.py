@@ -11,11 +11,12 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from inference_protocol.messages import BatchTask
+from inference_protocol.messages import BatchTask, DeviceReading
 from inference_protocol.sketch import LatencySketch
-from inference_worker import metrics
+from inference_worker import metrics, worker_state
 from inference_worker.__main__ import _run_task
 from inference_worker.batching.profile import LatencyProfile
+from inference_worker.device_meter import DeviceMeter
 from inference_worker.warmup import Warm
 from tests.process import models
 from tests.process.wire import infer_json
@@ -358,3 +359,20 @@ async def test_what_was_computed_is_told_and_outlives_an_unload() -> None:
 
     assert before.busy_seconds > 0
     assert (after.busy_seconds, after.requests_total) == (before.busy_seconds, before.requests_total)
+
+
+async def test_telemetry_and_metrics_tell_of_the_device_that_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        worker_state, "meter_for", lambda _: DeviceMeter(lambda: lambda: DeviceReading("GPU-7", energy_joules=12.5))
+    )
+    state = await a_worker_state(models.identity(), job="on-device")
+    routes = routes_of(state)
+    async with asyncio.timeout(5):
+        while state.device is None:
+            await asyncio.sleep(0.001)
+
+    told = json.loads((await ask(routes, "/telemetry")).body)["device"]
+    series = (await ask(routes, "/metrics")).body.decode()
+
+    assert (told["uuid"], told["energyJoules"]) == ("GPU-7", 12.5)
+    assert 'inference_device_energy_joules_total{uuid="GPU-7"} 12.5' in series
