@@ -83,7 +83,7 @@ FAILURES: dict[str, tuple[WorkerConfig | str, WorkerReason, str]] = {
     "climbing": (a_config("pvc://data/../secret"), R.URI_FORBIDDEN, "'..'"),
     "over the limit": (a_config("pvc://data/m.onnx", model_limit_bytes=10), R.MODEL_TOO_LARGE, "limit"),
     "loopback": (a_config("http://127.0.0.1:9/m.onnx"), R.URI_FORBIDDEN, "127.0.0.1"),
-    "no device": (a_config("pvc://data/m.onnx", providers=("CUDAExecutionProvider", CPU)), R.PROVIDER_UNAVAILABLE, "CUDA"),
+    "no device": (a_config("pvc://data/m.onnx", providers=("CUDAExecutionProvider",)), R.PROVIDER_UNAVAILABLE, "CUDA"),
     "no input": (
         a_config("pvc://data/m.onnx", task=BatchTask(input_uri="pvc://data/no.npy", output_uri="pvc://data/o")),
         R.INPUT_NOT_FOUND,

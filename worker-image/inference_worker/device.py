@@ -1,14 +1,22 @@
-"""The memory of the CUDA device that this worker has, by its driver's count of all that use it: as a rule, this worker alone."""
+"""The CUDA device that this worker has, by its driver: what it is, and its memory.
+
+The driver counts what all use of that: as a rule, this worker alone.
+"""
 
 import ctypes
 import functools
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from inference_protocol.messages import WorkerConfig
 
 _DRIVER = "libcuda.so.1"
 _CPU = "CPUExecutionProvider"
+_VERSION = Path("/proc/driver/nvidia/version")
+_RELEASE = re.compile(r"\b\d+\.\d+(\.\d+)?\b")
+_NAME_BYTES = 256
 
 
 class DeviceMemory(NamedTuple):
@@ -16,6 +24,13 @@ class DeviceMemory(NamedTuple):
 
     free: int
     total: int
+
+
+class DeviceIdentity(NamedTuple):
+    """The version of the driver, and the device's name, which for a slice (MIG) tells which."""
+
+    driver: str
+    name: str
 
 
 Look = Callable[[], DeviceMemory | None]
@@ -30,6 +45,27 @@ def memory() -> DeviceMemory | None:
     """The device's memory; None where there is no driver, or it gives no answer."""
     driver = _driver()
     return driver() if driver is not None else None
+
+
+@functools.cache
+def identity() -> DeviceIdentity | None:
+    """What the device is; None where there is no driver, or it gives no answer."""
+    try:
+        return identity_by(ctypes.CDLL(_DRIVER), _VERSION.read_text() if _VERSION.exists() else "")
+    except OSError:
+        return None
+
+
+def identity_by(driver: Any, kernel_module: str = "") -> DeviceIdentity | None:
+    """What the device is by a loaded driver and its kernel module's own word; None where the driver has no device."""
+    device, version, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(_NAME_BYTES)
+    if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), 0):
+        return None
+    if driver.cuDriverGetVersion(ctypes.byref(version)) or driver.cuDeviceGetName(name, _NAME_BYTES, device):
+        return None
+    found = _RELEASE.search(kernel_module)
+    release = found.group() if found is not None else ""
+    return DeviceIdentity(f"{release} CUDA {version.value}".strip(), name.value.decode(errors="replace"))
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -28,8 +29,11 @@ from inference_worker.engines.engine import (
 from inference_worker.engines.graph_cache import GraphCache, cache_for
 from inference_worker.engines.mixing import Graph
 from inference_worker.engines.opening import Opening
+from inference_worker.engines.providers import Options, own_options, usable, with_engine_caches
 from inference_worker.errors import WorkerError
 from inference_worker.row_axes import candidates, row_names
+
+log = logging.getLogger(__name__)
 
 # Beside ORT_DISABLE_TELEMETRY, which the package sets: nothing about models or data leaves a worker.
 ort.disable_telemetry_events()
@@ -41,6 +45,7 @@ _LOAD_FAULTS = (
     faults.NoSuchFile,
     faults.NotImplemented,
     faults.Fail,
+    faults.EPFail,
     faults.RuntimeException,
     # The runtime's own words are not always text once a byte of the file has changed.
     UnicodeDecodeError,
@@ -58,6 +63,7 @@ def open_engine(opening: Opening) -> "OnnxEngine":
         opening.data,
         beside=opening.beside,
         providers=opening.config.providers,
+        options=with_engine_caches(opening.config.providers, opening.config.provider_options, opening.data, opening.beside),
         threads=opening.threads,
         cache=cache_for(opening.data, opening.digest) if not opening.beside else None,
         steady=opening.steady,
@@ -76,29 +82,24 @@ class OnnxEngine:
         data: bytes,
         *,
         providers: tuple[str, ...],
+        options: Mapping[str, Options] = MappingProxyType({}),
         threads: int,
         beside: Mapping[str, bytes] = MappingProxyType({}),
         cache: GraphCache | None = None,
         steady: bool = False,
     ) -> None:
-        """`beside` are the files that hold weights, by the names that the model has for them.
+        """`providers` come in order of preference: the first that can be had computes. `options` are theirs, over our own.
 
+        `beside` are the files that hold weights, by the names that the model has for them.
         `steady` says that all runs will have one shape, so that more may be spent on finding the quickest way for it.
         """
         external_data.require_readable(data)
-        promised = providers[0]
         self._beside = beside
-        _require_available(promised)
         self._steady = steady
-        self._providers = [(name, _provider_options(name, steady=steady)) for name in providers]
-        self._session = self._open(data, threads, cache if promised == _CPU else None)
+        self._providers = [(name, {**own_options(name, steady=steady), **options.get(name, {})}) for name in usable(providers)]
+        self._session = self._open_first(data, threads, cache)
         self._beside = {}
-        self.provider = str(self._session.get_providers()[0])
-        if self.provider != promised:
-            raise WorkerError(
-                WorkerReason.PROVIDER_UNAVAILABLE,
-                f"{promised} was asked for, but the runtime fell back to {self.provider}; is the device's driver in the pod?",
-            )
+        self.provider = self._providers[0][0]
         try:
             producer = self._session.get_modelmeta().producer_name
             inputs = tuple(_spec(node, producer) for node in self._session.get_inputs())
@@ -122,6 +123,30 @@ class OnnxEngine:
                 "the model has BF16 tensors and strings, which ONNX Runtime's Python interface can't take together; export one of "
                 "them as another type",
             )
+
+    def _open_first(self, data: bytes, threads: int, cache: GraphCache | None) -> ort.InferenceSession | DeviceSession:
+        """The session on the first provider that can be had, which is the first of `_providers` from then on."""
+        while True:
+            try:
+                return self._open_promised(data, threads, cache)
+            except WorkerError as error:
+                (first, _), *others = self._providers
+                if not others:
+                    raise
+                log.warning("%s can't be used (%s); trying %s", first, error.message, others[0][0])
+                self._providers = others
+
+    def _open_promised(self, data: bytes, threads: int, cache: GraphCache | None) -> ort.InferenceSession | DeviceSession:
+        promised = self._providers[0][0]
+        session = self._open(data, threads, cache if promised == _CPU else None)
+        if (got := session.get_providers()[0]) != promised:
+            if isinstance(session, DeviceSession):
+                session.close()
+            raise WorkerError(
+                WorkerReason.PROVIDER_UNAVAILABLE,
+                f"{promised} was asked for, but the runtime fell back to {got}; is the device's driver in the pod?",
+            )
+        return session
 
     def _open(self, data: bytes, threads: int, cache: GraphCache | None) -> ort.InferenceSession | DeviceSession:
         providers = self._providers
@@ -222,16 +247,6 @@ class OnnxEngine:
         del self._session
 
 
-def _require_available(promised: str) -> None:
-    available = ort.get_available_providers()
-    if promised not in available:
-        raise WorkerError(
-            WorkerReason.PROVIDER_UNAVAILABLE,
-            f"{promised} is not in this worker's ONNX Runtime ({', '.join(available)}); use an image that has it, "
-            "or configure another execution provider for the accelerator class",
-        )
-
-
 def _to_value(array: Tensor) -> ort.OrtValue:
     if array.dtype != datatypes.NUMPY["BF16"]:
         return ort.OrtValue.ortvalue_from_numpy(array)
@@ -250,13 +265,6 @@ def _from_value(value: ort.OrtValue) -> Tensor:
     # The runtime gives no array of this type, but says where the words are; they are copied before it frees them.
     words = np.ctypeslib.as_array(ctypes.cast(value.data_ptr(), ctypes.POINTER(ctypes.c_uint16)), (count,))
     return words.copy().view(datatypes.NUMPY["BF16"]).reshape(shape)
-
-
-def _provider_options(name: str, *, steady: bool) -> dict[str, str]:
-    if name != _CUDA:
-        return {}
-    # An exhaustive search is a few per cent quicker in the end and four times dearer at each change of shape.
-    return {"cudnn_conv_algo_search": "EXHAUSTIVE" if steady else "HEURISTIC"}
 
 
 def _options(threads: int, *, steady: bool) -> ort.SessionOptions:
