@@ -30,7 +30,7 @@ TENSORRT = "TensorrtExecutionProvider"
 TENSORRT_RTX = "NvTensorRTRTXExecutionProvider"
 _CUDA = "CUDAExecutionProvider"
 # Providers that come as a package of their own, which says where its library is.
-_PLUGINS = {TENSORRT_RTX: "onnxruntime_ep_nv_tensorrt_rtx"}
+_PLUGINS = {TENSORRT_RTX: "onnxruntime_ep_nv_tensorrt_rtx", "OpenVINOExecutionProvider": "onnxruntime_ep_openvino"}
 # A pod has 2 GiB for temporary files, and ends when they are more.
 _TEMPORARY_LIMIT_BYTES = 1 << 29
 
@@ -54,7 +54,7 @@ def usable(asked: Sequence[str]) -> tuple[str, ...]:
 
 
 def _register(name: str) -> None:
-    """Make a provider known that comes as a plug-in, where its package is installed."""
+    """Make a provider known that comes as a plug-in, where its package is installed. One that finds no device stays unknown."""
     if name not in _PLUGINS or name in ort.get_available_providers():
         return
     try:
