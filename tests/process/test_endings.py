@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -148,6 +149,14 @@ def test_a_model_over_http_is_loaded_through_a_redirect(place: Place, files_url:
     ended = place.run(a_config(f"{files_url}/moved", digest=DIGEST, task=BatchTask(input_data="[1, 2, 3, 4]")))
 
     assert ended.code == 0 and ended.said.model is not None and ended.said.model.digest == DIGEST
+
+
+def test_a_worker_that_may_fall_back_says_what_computes(place: Place) -> None:
+    providers = ("TensorrtExecutionProvider", "CUDAExecutionProvider", CPU)
+    config = a_config(place.put("m.onnx", MODEL), providers=providers, task=BatchTask(input_data="[1, 2, 3, 4]"))
+    said = place.run(msgspec.structs.replace(config, provider_options={providers[0]: {"trt_fp16_enable": "True"}})).said
+
+    assert said.model is not None and said.model.provider == CPU
 
 
 def test_a_worker_that_lacks_its_device_is_never_ready(place: Place) -> None:

@@ -29,7 +29,7 @@ from inference_worker.engines.engine import (
 from inference_worker.engines.graph_cache import GraphCache, cache_for
 from inference_worker.engines.mixing import Graph
 from inference_worker.engines.opening import Opening
-from inference_worker.engines.providers import Options, own_options, usable, with_engine_caches
+from inference_worker.engines.providers import Options, forget_engines, own_options, usable, with_engine_caches
 from inference_worker.errors import WorkerError
 from inference_worker.row_axes import candidates, row_names
 
@@ -130,7 +130,8 @@ class OnnxEngine:
             try:
                 return self._open_promised(data, threads, cache)
             except WorkerError as error:
-                (first, _), *others = self._providers
+                (first, options), *others = self._providers
+                forget_engines(options)
                 if not others:
                     raise
                 log.warning("%s can't be used (%s); trying %s", first, error.message, others[0][0])

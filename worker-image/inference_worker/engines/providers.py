@@ -8,6 +8,8 @@ import hashlib
 import json
 import logging
 import os
+import re
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -33,6 +35,11 @@ _CUDA = "CUDAExecutionProvider"
 _PLUGINS = {TENSORRT_RTX: "onnxruntime_ep_nv_tensorrt_rtx", "OpenVINOExecutionProvider": "onnxruntime_ep_openvino"}
 # A pod has 2 GiB for temporary files, and ends when they are more.
 _TEMPORARY_LIMIT_BYTES = 1 << 29
+
+
+_ENGINES = "engines"
+_KEY = re.compile(r"[0-9a-f]{64}")
+_CACHE_OPTIONS = ("trt_engine_cache_path", "nv_runtime_cache_path")
 
 
 def usable(asked: Sequence[str]) -> tuple[str, ...]:
@@ -111,6 +118,13 @@ def engine_key(digest: str, provider: str, options: Options, *, runtime: str, id
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
+def forget_engines(options: Options) -> None:
+    """Drop the engines that a provider could not be used with: one that a kill has cut short would stand in its way for ever."""
+    for place in {Path(value) for key, value in options.items() if key in _CACHE_OPTIONS}:
+        if place.parent.name == _ENGINES and _KEY.fullmatch(place.name):
+            shutil.rmtree(place, ignore_errors=True)
+
+
 def _place(name: str, options: Options, data: bytes, beside: Mapping[str, bytes], directory: str) -> Path | None:
     """The private directory of these engines; None where none is to be had, which costs time only."""
     identity = device.identity()
@@ -120,7 +134,7 @@ def _place(name: str, options: Options, data: bytes, beside: Mapping[str, bytes]
     for file, weights in sorted(beside.items()):
         digest.update(json.dumps([file, hashlib.sha256(weights).hexdigest()]).encode())
     key = engine_key(digest.hexdigest(), name, options, runtime=ort.__version__, identity=identity)
-    place = Path(directory or tempfile.gettempdir()) / "engines" / key
+    place = Path(directory or tempfile.gettempdir()) / _ENGINES / key
     with suppress(OSError):
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         # An engine is code: who could write here could make the worker run theirs.

@@ -211,6 +211,24 @@ def test_engines_that_others_could_write_are_not_loaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("on_device")
+def test_engines_that_could_not_be_used_are_built_anew(known: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is killed while it writes one leaves half of it, which no later start could load."""
+    Sessions(monkeypatch, CUDA)
+    options = with_engine_caches((TENSORRT,), {}, MODEL, {}, str(tmp_path))
+    place = Path(options[TENSORRT]["trt_engine_cache_path"])
+    (place / "half.engine").write_bytes(b"half")
+    OnnxEngine(MODEL, providers=(TENSORRT, CUDA), options=options, threads=1).close()
+
+    assert not place.exists()
+
+
+def test_a_directory_that_the_class_names_is_left_alone(tmp_path: Path) -> None:
+    providers.forget_engines({"trt_engine_cache_path": str(tmp_path)})
+
+    assert tmp_path.exists()
+
+
+@pytest.mark.usefixtures("on_device")
 def test_a_large_model_does_not_fill_the_pods_own_volume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(providers, "_TEMPORARY_LIMIT_BYTES", 10)
 
