@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from inference_operator.api.conditions import Reason
-from inference_operator.api.job import Accelerator, Backend, DeadlinePolicy, InferenceJobSpec, Input, Output, Serve
+from inference_operator.api.job import Backend, DeadlinePolicy, InferenceJobSpec, Input, Output, Serve
 from inference_operator.api.job_status import CostTerms, InferenceJobStatus, Placement
 from inference_operator.api.model import InferenceModelSpec, InferenceModelStatus, ModelVersion, Profile
 from inference_operator.api.names import pod_name
@@ -84,7 +84,7 @@ def a_job(
     else:
         spec.setdefault("input", Input(data='{"x": [1.0]}'))
     if gpu:
-        spec.setdefault("accelerator", Accelerator.GPU)
+        spec.setdefault("accelerator", "gpu")
     if deadline_in is not None:
         spec.setdefault("deadline", NOW + timedelta(seconds=deadline_in))
     if firm:

@@ -18,7 +18,7 @@ from examples.demo.cluster import Kubectl, build_images, copy_tree, install, loa
 from examples.demo.cluster import local as local_kubectl
 from examples.models.index import build_all
 from examples.models.magika_features import default_trees
-from inference_operator.settings import AcceleratorClass
+from inference_operator.accelerators import AcceleratorClass
 
 NAMESPACE = "bench"
 MODEL = "digits"

@@ -1,6 +1,7 @@
 """W4: a thousand jobs that can never run lie in the queue; how much longer do a thousand that can take?
 
-The GPU jobs ask for four GPUs each where there are two. The proposal is Kueue's own (kueue#8095).
+The GPU jobs ask for more than there is: of Kueue for four GPUs where there are two, of the operator for a slice of a GPU where none
+is sliced, since a class has one device. The proposal is Kueue's own (kueue#8095).
 """
 
 import asyncio
@@ -27,8 +28,7 @@ _TOO_MANY_GPUS = 4
 _ACCELERATORS = {
     "gpu": {
         "executionProviders": ["CUDAExecutionProvider"],
-        "resourceName": GPU,
-        "resourceCount": _TOO_MANY_GPUS,
+        "resourceName": "nvidia.com/mig-1g.10gb",
         "wattsBusy": 300,
     },
     "cpu": {"executionProviders": ["CPUExecutionProvider"], "requests": {"cpu": "1"}, "wattsBusy": 15},

@@ -4,64 +4,15 @@ Every field has a default that works on a cluster with NVIDIA's device plugin.
 """
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
-from inference_operator.api.quantity import parse_quantity, quantity_text
+from inference_operator.accelerators import AcceleratorClass, default_classes, fault_of, with_quantities
 
 
 class ConfigurationError(Exception):
     """The settings file can't be used; the message names the field."""
-
-
-class TolerationSetting(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A toleration that every worker of an accelerator class gets."""
-
-    key: str
-    operator: str = "Exists"
-    value: str | None = None
-    effect: str | None = None
-
-
-class AcceleratorClass(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What `accelerator: gpu` or `cpu` means on this cluster."""
-
-    # ONNX Runtime execution providers; the first is the promised one, and a worker that can't have it fails.
-    execution_providers: tuple[str, ...]
-    # The extended resource that a worker asks for; none for plain CPU.
-    resource_name: str | None = None
-    resource_count: int = 1
-    # Requests and limits of a worker container unless the job or its model says otherwise.
-    requests: dict[str, str] = {}
-    limits: dict[str, str] = {}
-    node_selector: dict[str, str] = {}
-    tolerations: tuple[TolerationSetting, ...] = ()
-    # Declared board or package power of one worker's share: what costs are reckoned with, and energy where no meter watched.
-    watts_busy: float = 0.0
-    watts_idle: float = 0.0
-
-
-def _default_accelerators() -> dict[str, AcceleratorClass]:
-    memory = {"memory": "512Mi"}
-    return {
-        "cpu": AcceleratorClass(
-            execution_providers=("CPUExecutionProvider",),
-            requests={"cpu": "500m", **memory},
-            limits=memory,
-            watts_busy=15.0,
-            watts_idle=2.0,
-        ),
-        "gpu": AcceleratorClass(
-            execution_providers=("CUDAExecutionProvider",),
-            resource_name="nvidia.com/gpu",
-            requests={"cpu": "500m", "memory": "1Gi"},
-            limits={"memory": "4Gi"},
-            tolerations=(TolerationSetting(key="nvidia.com/gpu"),),
-            watts_busy=300.0,
-            watts_idle=60.0,
-        ),
-    }
 
 
 class CostWeights(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -180,8 +131,8 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     image_pull_policy: str = "IfNotPresent"
     # Back ends beside ONNX Runtime: {triton: {image, platform}, torchscript: {image}}.
     backends: Backends = Backends()
-    # What the accelerator classes mean on this cluster.
-    accelerators: dict[str, AcceleratorClass] = msgspec.field(default_factory=_default_accelerators)
+    # What each accelerator class means on this cluster, by its name.
+    accelerators: dict[str, AcceleratorClass] = msgspec.field(default_factory=default_classes)
     # How latency, energy and switching are weighed.
     cost: CostWeights = CostWeights()
     # Where workers send OpenTelemetry traces: {endpoint, ratio}.
@@ -242,38 +193,11 @@ def load_settings(path: Path | None) -> Settings:
     if path is None:
         return Settings()
     try:
-        settings = msgspec.convert(_with_quantities(msgspec.yaml.decode(path.read_bytes())), Settings)
+        settings = msgspec.convert(with_quantities(msgspec.yaml.decode(path.read_bytes())), Settings)
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}") from error
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise ConfigurationError(f"{path}: {error}") from error
-    if "cpu" not in settings.accelerators:
-        raise ConfigurationError(f"{path}: accelerators must have a class 'cpu'")
-    for name, of_class in settings.accelerators.items():
-        for part, given in (("requests", of_class.requests), ("limits", of_class.limits)):
-            for resource, text in given.items():
-                where = f"{path}: accelerators.{name}.{part}.{resource}"
-                _check_quantity(text, where)
-                if resource == of_class.resource_name and parse_quantity(text) != of_class.resource_count:
-                    told = f"is {text}, but resourceCount is {of_class.resource_count}; set resourceCount alone"
-                    raise ConfigurationError(f"{where} {told}")
+    if (fault := fault_of(settings.accelerators)) is not None:
+        raise ConfigurationError(f"{path}: {fault}")
     return settings
-
-
-def _with_quantities(document: Any) -> Any:
-    """The document with the classes' quantities as text: a Pod takes `cpu: 1` too."""
-    classes = document.get("accelerators") if isinstance(document, dict) else None
-    for of_class in classes.values() if isinstance(classes, dict) else ():
-        for part in ("requests", "limits") if isinstance(of_class, dict) else ():
-            if isinstance(given := of_class.get(part), dict):
-                of_class[part] = {name: quantity_text(value) for name, value in given.items()}
-    return document
-
-
-def _check_quantity(text: str, where: str) -> None:
-    try:
-        fault = "is below zero" if parse_quantity(text) < 0 else None
-    except ValueError as error:
-        fault = str(error)
-    if fault is not None:
-        raise ConfigurationError(f"{where}: {fault}")

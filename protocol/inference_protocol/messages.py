@@ -105,7 +105,11 @@ class BatchTask(_Record, frozen=True):
 
 
 class WorkerConfig(_Record, frozen=True):
-    """All that a worker is told. `providers` lists ONNX Runtime execution providers; the first is the promised one."""
+    """All that a worker is told.
+
+    `providers` lists ONNX Runtime's execution providers in order of preference: the worker computes with the first that it can
+    have, and with no other. `provider_options` are by their names; `devices` is how many devices the worker has.
+    """
 
     namespace: str
     job: str
@@ -113,6 +117,8 @@ class WorkerConfig(_Record, frozen=True):
     attempt: int
     model: ModelSource
     providers: tuple[str, ...]
+    provider_options: dict[str, dict[str, str]] = {}
+    devices: int = 1
     batch_size: int = 1
     task: BatchTask | None = None
     drain_seconds: float = 20.0

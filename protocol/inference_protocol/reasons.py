@@ -171,7 +171,7 @@ class WorkerReason(StrEnum):
     PROVIDER_UNAVAILABLE = (
         "ProviderUnavailable",
         ReasonText(
-            "The worker can't use the execution provider that its accelerator class promises.",
+            "The worker can't use any execution provider that its accelerator class lists.",
             "Use a worker image that has the provider, and check the device's driver on the node.",
             final=True,
         ),

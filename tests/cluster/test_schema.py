@@ -64,7 +64,9 @@ JOBS: list[Case] = [
     ("digest too short", {"modelDigest": "sha256:abc"}, "should match '^sha256:[0-9a-f]{64}$'", {"modelDigest": DIGEST}),
     ("digest in upper case", {"modelDigest": DIGEST.upper()}, "should match '^sha256:", {"modelDigest": DIGEST}),
     ("digest of another kind", {"modelDigest": "sha512:" + "a" * 64}, "should match '^sha256:", {"modelDigest": DIGEST}),
-    ("accelerator", {"accelerator": "tpu"}, 'supported values: "auto", "cpu", "gpu"', {"accelerator": "auto"}),
+    ("accelerator", {"accelerator": "nvidia.com/gpu"}, "should match '^[a-z0-9]", {"accelerator": "mig-1g"}),
+    ("long accelerator", {"accelerator": "a" * 64}, "Too long: may not be more than 63", {"accelerator": "a" * 63}),
+    ("empty accelerator", {"accelerator": ""}, "should be at least 1 chars long", {"accelerator": "auto"}),
     ("backend", {"backend": "tensorrt"}, 'supported values: "auto", "onnx", "triton", "torchscript"', {"backend": "onnx"}),
     (
         "sharedMemory",

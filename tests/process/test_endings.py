@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -83,7 +84,7 @@ FAILURES: dict[str, tuple[WorkerConfig | str, WorkerReason, str]] = {
     "climbing": (a_config("pvc://data/../secret"), R.URI_FORBIDDEN, "'..'"),
     "over the limit": (a_config("pvc://data/m.onnx", model_limit_bytes=10), R.MODEL_TOO_LARGE, "limit"),
     "loopback": (a_config("http://127.0.0.1:9/m.onnx"), R.URI_FORBIDDEN, "127.0.0.1"),
-    "no device": (a_config("pvc://data/m.onnx", providers=("CUDAExecutionProvider", CPU)), R.PROVIDER_UNAVAILABLE, "CUDA"),
+    "no device": (a_config("pvc://data/m.onnx", providers=("CUDAExecutionProvider",)), R.PROVIDER_UNAVAILABLE, "CUDA"),
     "no input": (
         a_config("pvc://data/m.onnx", task=BatchTask(input_uri="pvc://data/no.npy", output_uri="pvc://data/o")),
         R.INPUT_NOT_FOUND,
@@ -148,6 +149,14 @@ def test_a_model_over_http_is_loaded_through_a_redirect(place: Place, files_url:
     ended = place.run(a_config(f"{files_url}/moved", digest=DIGEST, task=BatchTask(input_data="[1, 2, 3, 4]")))
 
     assert ended.code == 0 and ended.said.model is not None and ended.said.model.digest == DIGEST
+
+
+def test_a_worker_that_may_fall_back_says_what_computes(place: Place) -> None:
+    providers = ("TensorrtExecutionProvider", "CUDAExecutionProvider", CPU)
+    config = a_config(place.put("m.onnx", MODEL), providers=providers, task=BatchTask(input_data="[1, 2, 3, 4]"))
+    said = place.run(msgspec.structs.replace(config, provider_options={providers[0]: {"trt_fp16_enable": "True"}})).said
+
+    assert said.model is not None and said.model.provider == CPU
 
 
 def test_a_worker_that_lacks_its_device_is_never_ready(place: Place) -> None:

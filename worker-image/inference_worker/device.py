@@ -1,4 +1,4 @@
-"""The CUDA device that this worker has, by its driver: whether there is one, which, and its memory.
+"""The CUDA device that this worker has, by its driver: whether there is one, which and of what kind, and its memory.
 
 The driver obeys CUDA_VISIBLE_DEVICES, in whatever form that names devices, and a worker computes on the first that is left. Memory
 is counted for all that use the device: as a rule, this worker alone.
@@ -7,8 +7,10 @@ is counted for all that use the device: as a rule, this worker alone.
 import ctypes
 import functools
 import os
+import re
 import uuid
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from inference_protocol.messages import WorkerConfig
@@ -19,6 +21,9 @@ _CPU = "CPUExecutionProvider"
 # CUDA_ERROR_NO_DEVICE: there is none, or none that is visible.
 _NO_DEVICE = 100
 _ASK = "name the device's resource at the accelerator class, and see that the node has the device plugin and its runtime"
+_VERSION = Path("/proc/driver/nvidia/version")
+_RELEASE = re.compile(r"\b\d+\.\d+(\.\d+)?\b")
+_NAME_BYTES = 256
 
 
 class DeviceMemory(NamedTuple):
@@ -26,6 +31,13 @@ class DeviceMemory(NamedTuple):
 
     free: int
     total: int
+
+
+class DeviceKind(NamedTuple):
+    """The version of the driver, and the device's name, which for a slice (MIG) tells which."""
+
+    driver: str
+    name: str
 
 
 Look = Callable[[], DeviceMemory | None]
@@ -82,6 +94,27 @@ def memory() -> DeviceMemory | None:
     """The device's memory; None where there is no driver, or it gives no answer."""
     driver = _driver()
     return driver() if driver is not None else None
+
+
+@functools.cache
+def kind() -> DeviceKind | None:
+    """Of what kind the device is; None where there is no driver, or it gives no answer."""
+    try:
+        return kind_by(ctypes.CDLL(_DRIVER), _VERSION.read_text() if _VERSION.exists() else "")
+    except OSError:
+        return None
+
+
+def kind_by(driver: Any, kernel_module: str = "") -> DeviceKind | None:
+    """The same by a loaded driver and its kernel module's own word; None where the driver has no device."""
+    device, version, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(_NAME_BYTES)
+    if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), 0):
+        return None
+    if driver.cuDriverGetVersion(ctypes.byref(version)) or driver.cuDeviceGetName(name, _NAME_BYTES, device):
+        return None
+    found = _RELEASE.search(kernel_module)
+    release = found.group() if found is not None else ""
+    return DeviceKind(f"{release} CUDA {version.value}".strip(), name.value.decode(errors="replace"))
 
 
 @functools.cache

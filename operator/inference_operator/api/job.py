@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from inference_operator.accelerators import AUTO, NAME_LIMIT, NAME_PATTERN
 from inference_operator.api.schema import (
     Digest,
     Instant,
@@ -22,12 +23,8 @@ KIND = "InferenceJob"
 PLURAL = "inferencejobs"
 
 
-class Accelerator(StrEnum):
-    """What a job asks to run on."""
-
-    AUTO = "auto"
-    CPU = "cpu"
-    GPU = "gpu"
+# Open: which names there are says the operator's settings, not the schema.
+Accelerator = Annotated[str, Field(pattern=NAME_PATTERN, min_length=1, max_length=NAME_LIMIT)]
 
 
 class DeadlinePolicy(StrEnum):
@@ -254,9 +251,10 @@ class InferenceJobSpec:
     ]
     model_version: Annotated[ShortText | None, Field(description="A version of the InferenceModel; its default otherwise.")] = None
     model_digest: Annotated[Digest | None, Field(description="Refuse any model file but this one.")] = None
-    accelerator: Annotated[Accelerator, Field(description="gpu, cpu, or auto: the cheapest place that is in time.")] = (
-        Accelerator.AUTO
-    )
+    accelerator: Annotated[
+        Accelerator,
+        Field(description="A class of the chart's accelerators, for example gpu, or auto: the cheapest place that is in time."),
+    ] = AUTO
     deadline: Annotated[
         Instant | None,
         Field(description="When a batch must be finished, or a serving job ready. RFC 3339, for example 2026-04-02T12:00:00Z."),

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from inference_operator.accelerators import AUTO
 from inference_operator.api.conditions import Condition
 from inference_operator.api.job import Accelerator, Backend, Resources
 from inference_operator.api.schema import Digest, Instant, Location, Rule, ShortText, api_type
@@ -139,9 +140,7 @@ class WarmPool:
     idle_seconds: Annotated[
         int, Field(ge=0, le=86_400, description="How long an idle worker over the minimum stays before it is given back.")
     ] = 300
-    accelerator: Annotated[Accelerator, Field(description="What they run on; auto takes the cheapest class with room.")] = (
-        Accelerator.AUTO
-    )
+    accelerator: Annotated[Accelerator, Field(description="Their class; auto takes the cheapest one with room.")] = AUTO
     backend: Annotated[
         Backend,
         Field(description="What computes in them; auto goes by the model's format. Jobs on another back end get their own pod."),

@@ -91,6 +91,14 @@ class Reason(StrEnum):
         ),
         (ConditionType.ACCEPTED,),
     )
+    ACCELERATOR_UNSUITABLE = (
+        "AcceleratorUnsuitable",
+        ReasonText(
+            "No accelerator class that the job allows suits its back end and its node selector.",
+            "Change accelerator, backend or nodeSelector as the message says.",
+        ),
+        (ConditionType.ACCEPTED,),
+    )
     USABLE = (
         "Usable",
         ReasonText("The InferenceModel's spec can be used; the message names versions that can't.", _NONE),

@@ -1,12 +1,13 @@
 """Which jobs can run on warm workers, and what those are made of."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
+from inference_operator.accelerators import AUTO
 from inference_operator.api.conditions import NO_PLACE, ConditionType, Truth, find
 from inference_operator.api.instants import EARLIEST
-from inference_operator.api.job import Accelerator, Backend, InferenceJobSpec
+from inference_operator.api.job import Backend, InferenceJobSpec
 from inference_operator.api.job_status import InferenceJobStatus
 from inference_operator.api.model import Profile, Sharing, WarmPool
 from inference_operator.api.schema import rfc3339
@@ -16,12 +17,13 @@ from inference_operator.scheduling.types import ColocatedModel, ModelMemory, Off
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Job, Key, Model
 from inference_operator.state.observed import Observed
+from inference_operator.workers.classes import classes
 from inference_operator.workers.config import batch_task, items_limit, worker_config
-from inference_operator.workers.options import classes, worker_resources
+from inference_operator.workers.options import worker_resources
 from inference_operator.workers.pod import pool_pod
 from inference_operator.workers.resolve import Refusal, ResolvedJob, resolve
 from inference_operator.workers.template_hash import Revisions, template_hash, template_placement
-from inference_protocol.messages import TaskOrder
+from inference_protocol.messages import TaskOrder, WorkerConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +56,9 @@ def resolve_pool(model: Model, settings: Settings) -> Pool | Refusal | None:
 
 def _revisions(model: Model, like: ResolvedJob, mounts: Mapping[str, bool], settings: Settings) -> Revisions:
     found = {}
-    for name in classes(like.spec.accelerator, settings):
+    for name in classes(like.spec, like.backend, settings):
         of_class = settings.accelerators[name]
-        config = worker_config(like.job, like.spec, like.source, of_class, number=0, settings=settings, backend=like.backend)
+        config = pool_config(like, name, number=0, settings=settings)
         resources = worker_resources(like.spec, model, name, of_class)
         placement = template_placement(name)
         pod = pool_pod(
@@ -64,6 +66,12 @@ def _revisions(model: Model, like: ResolvedJob, mounts: Mapping[str, bool], sett
         )
         found[name] = template_hash(pod)
     return Revisions.of(found)
+
+
+def pool_config(like: ResolvedJob, accelerator: str, *, number: int, settings: Settings) -> WorkerConfig:
+    """Return what a warm worker on a class is told: as one of a job that names the class, since such jobs may come to it."""
+    of_class, spec = settings.accelerators[accelerator], replace(like.spec, accelerator=accelerator)
+    return worker_config(like.job, spec, like.source, of_class, number=number, settings=settings, backend=like.backend)
 
 
 def pool_of(model: Model, settings: Settings) -> Pool | None:
@@ -78,7 +86,7 @@ def takes(pool: Pool, job: ResolvedJob) -> bool:
     if spec.input is None or job.source != like.source or _is_special(spec):
         return False
     fits = spec.batch_size <= pool.spec.batch_size and job.backend is like.backend
-    same_class = Accelerator.AUTO in (spec.accelerator, pool.spec.accelerator) or spec.accelerator is pool.spec.accelerator
+    same_class = AUTO in (spec.accelerator, pool.spec.accelerator) or spec.accelerator == pool.spec.accelerator
     return fits and same_class and mounted(job.claims.items(), pool.mounts)
 
 
@@ -99,7 +107,7 @@ def colocated_model_of(job: ResolvedJob, settings: Settings) -> ColocatedModel |
         return None
     subject = wanted(source, Backend.ONNX)
     known: list[tuple[str, ModelMemory]] = []
-    for name in classes(spec.accelerator, settings):
+    for name in classes(spec, job.backend, settings):
         profile = find_profile(model, subject, accelerator=name, batch_size=spec.batch_size)
         on_device = settings.accelerators[name].resource_name is not None
         if profile is not None and _is_known(profile, spec.batch_size, on_device=on_device):

@@ -23,10 +23,9 @@ from inference_operator.state.request import pool_request
 from inference_operator.state.runner import is_running
 from inference_operator.state.volumes import deleting
 from inference_operator.warmpools.credentials import Tokens
-from inference_operator.warmpools.eligibility import Pool
+from inference_operator.warmpools.eligibility import Pool, pool_config
 from inference_operator.warmpools.pool_state import Fault, PoolState
 from inference_operator.workers.actions import Action, CreatePod, DeletePod, Plan, StopTask, WriteModelStatus
-from inference_operator.workers.config import worker_config
 from inference_operator.workers.creation import assumed, placement_at
 from inference_operator.workers.options import mounts_of, nodes_of, options, worker_resources
 from inference_operator.workers.pod import pool_pod
@@ -198,7 +197,7 @@ def _create(
     of_class, revision = settings.accelerators[given.accelerator], pool.revisions.by_class[given.accelerator]
     resources = worker_resources(like.spec, model, given.accelerator, of_class)
     pod = Key(model.key.namespace, name)
-    config = worker_config(like.job, like.spec, like.source, of_class, number=number, settings=settings, backend=like.backend)
+    config = pool_config(like, given.accelerator, number=number, settings=settings)
     config = msgspec.structs.replace(config, task_token_digest=tokens.digest(pod))
     manifest = pool_pod(
         model,

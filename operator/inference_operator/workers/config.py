@@ -2,11 +2,13 @@
 
 from datetime import datetime
 
+from inference_operator.accelerators import AcceleratorClass
 from inference_operator.api.job import Backend, DeadlinePolicy, InferenceJobSpec, ModelControl, SharedMemory
 from inference_operator.api.schema import rfc3339
 from inference_operator.scheduling.estimate import Estimate
-from inference_operator.settings import AcceleratorClass, Settings
+from inference_operator.settings import Settings
 from inference_operator.state.objects import Job
+from inference_operator.workers.classes import providers_of
 from inference_protocol.messages import (
     TRITON_REPOSITORY,
     BatchTask,
@@ -35,13 +37,21 @@ def worker_config(
     items_limit: int | None = None,
 ) -> WorkerConfig:
     """Return what the worker is told."""
+    providers = providers_of(accelerator, spec.accelerator, backend)
     return WorkerConfig(
         namespace=job.key.namespace,
         job=job.key.name,
         uid=job.uid,
         attempt=number,
         model=source,
-        providers=accelerator.execution_providers,
+        providers=tuple(provider.name for provider in providers),
+        # ONNX Runtime reads True and False as Python writes them.
+        provider_options={
+            provider.name: {name: str(value) for name, value in provider.options.items()}
+            for provider in providers
+            if provider.options
+        },
+        devices=accelerator.resource_count,
         batch_size=spec.batch_size,
         created=rfc3339(job.created),
         task=batch_task(spec, items_limit),

@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from inference_operator.api.job import InferenceJobSpec, Resources
+from inference_operator.api.job import Backend, InferenceJobSpec, Resources
 from inference_operator.api.quantity import parse_quantity
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Model
-from inference_operator.workers.options import classes
+from inference_operator.workers.classes import classes
 
 # How vendors name devices that compute, beside those that the settings name: amd.com/gpu, google.com/tpu, nvidia.com/mig-1g.5gb.
 _COMPUTES = re.compile(r"gpu|tpu|npu|vpu|mig-|neuron|gaudi|ascend|fpga", re.IGNORECASE)
@@ -32,9 +32,9 @@ class _Asked(NamedTuple):
     of_job: bool
 
 
-def device_fault(spec: InferenceJobSpec, model: Model | None, settings: Settings) -> DeviceFault | None:
+def device_fault(spec: InferenceJobSpec, backend: Backend, model: Model | None, settings: Settings) -> DeviceFault | None:
     """Return the first request for devices that a worker of a class could not honour; None where all is as the classes have it."""
-    for name in classes(spec.accelerator, settings):
+    for name in classes(spec, backend, settings):
         of_class = settings.accelerators[name]
         for asked in _asked(spec, model, name, settings):
             if asked.resource == of_class.resource_name:

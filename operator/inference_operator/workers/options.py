@@ -3,16 +3,18 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from inference_operator.api.job import Accelerator, Backend, InferenceJobSpec, Resources
+from inference_operator.accelerators import AcceleratorClass
+from inference_operator.api.job import Backend, InferenceJobSpec, Resources
 from inference_operator.api.quantity import parse_quantity
 from inference_operator.scheduling.estimate import Assumptions, estimate, wanted
 from inference_operator.scheduling.requirements import Tolerance, pod_requirements
 from inference_operator.scheduling.types import Option
-from inference_operator.settings import AcceleratorClass, Settings
+from inference_operator.settings import Settings
 from inference_operator.state.objects import Job, Key, Model, Pod
 from inference_operator.state.resources import PODS
 from inference_operator.state.topology import Terms
 from inference_operator.state.volumes import Access, Claim
+from inference_operator.workers.classes import classes
 from inference_operator.workers.triton import pod_amounts
 from inference_protocol.messages import ModelSource
 
@@ -25,11 +27,6 @@ class Mounts(NamedTuple):
 
     bound: tuple[tuple[str, Terms], ...] = ()
     exclusive: tuple[tuple[Key, Access], ...] = ()
-
-
-def classes(asked: Accelerator, settings: Settings) -> tuple[str, ...]:
-    """Return the accelerator classes that a job may run on."""
-    return tuple(settings.accelerators) if asked is Accelerator.AUTO else (asked.value,)
 
 
 def mounts_of(namespace: str, mounts: Mapping[str, bool], volumes: Mapping[str, Terms], claims: Mapping[str, Claim]) -> Mounts:
@@ -48,7 +45,7 @@ def options(
     """Return the accelerator classes that a job may run on, each with its requirements and estimate."""
     found = []
     items = items_left(job, spec)
-    for name in classes(spec.accelerator, settings):
+    for name in classes(spec, backend, settings):
         accelerator = settings.accelerators[name]
         taken = pod_amounts(worker_resources(spec, model, name, accelerator), with_sidecar=backend is Backend.TRITON)
         expected = estimate(
@@ -62,7 +59,7 @@ def options(
         )
         requirements = pod_requirements(
             tuple(sorted({**taken, PODS: 1}.items())),
-            tuple(sorted({**accelerator.node_selector, **spec.node_selector}.items())),
+            tuple(sorted({**spec.node_selector, **accelerator.node_selector}.items())),
             (
                 *(Tolerance(t.key, t.operator, t.value, t.effect) for t in accelerator.tolerations),
                 *(Tolerance(t.key, t.operator, t.value, t.effect) for t in spec.tolerations),

@@ -4,12 +4,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from inference_operator.accelerators import AcceleratorClass
 from inference_operator.api import names
 from inference_operator.api.job import KIND, Backend, InferenceJobSpec, PodTemplate, Resources
 from inference_operator.api.job_status import Placement
 from inference_operator.api.model import KIND as MODEL_KIND
 from inference_operator.api.schema import API_VERSION
-from inference_operator.settings import AcceleratorClass, Settings
+from inference_operator.settings import Settings
 from inference_operator.state.objects import Job, Model
 from inference_operator.state.parse import placement_text
 from inference_operator.workers import triton
@@ -122,12 +123,12 @@ def pod(
                 "priorityClassName": template.priority_class_name,
                 "runtimeClassName": template.runtime_class_name,
                 "imagePullSecrets": [{"name": name} for name in template.image_pull_secrets],
-                "nodeSelector": {**accelerator.node_selector, **spec.node_selector},
+                "nodeSelector": {**spec.node_selector, **accelerator.node_selector},
                 "affinity": _on_node(placement.node),
                 "tolerations": _tolerations(spec, accelerator),
                 "securityContext": _security(),
                 "initContainers": [triton.sidecar(resources, settings)] if with_triton else [],
-                "containers": [_container(job, config, own, template, mounts, settings)],
+                "containers": [_container(job, config, own, template, mounts, settings, accelerator)],
                 "volumes": [*_volumes(mounts), *(triton.volumes() if with_triton else ())],
             }
         ),
@@ -200,10 +201,11 @@ def _container(
     template: PodTemplate,
     mounts: Mapping[str, bool],
     settings: Settings,
+    accelerator: AcceleratorClass,
 ) -> Manifest:
     return {
         "name": names.CONTAINER,
-        "image": worker_image(settings, Backend(config.backend)),
+        "image": worker_image(settings, accelerator, Backend(config.backend)),
         "imagePullPolicy": settings.image_pull_policy,
         "env": _environment(job, config, template, settings),
         "ports": [{"name": "http", "containerPort": HTTP_PORT}, {"name": "grpc", "containerPort": GRPC_PORT}],
@@ -267,9 +269,11 @@ def _tracing(job: Job, settings: Settings) -> list[Manifest]:
     ]
 
 
-def worker_image(settings: Settings, backend: Backend) -> str:
-    """The image of the worker itself."""
-    return settings.backends.torchscript.image if backend is Backend.TORCHSCRIPT else settings.worker_image
+def worker_image(settings: Settings, accelerator: AcceleratorClass, backend: Backend) -> str:
+    """The image of the worker itself: that of a class is for its execution providers, which PyTorch has no use for."""
+    if backend is Backend.TORCHSCRIPT:
+        return settings.backends.torchscript.image
+    return accelerator.image or settings.worker_image
 
 
 def _volume_mounts(mounts: Mapping[str, bool], *, with_triton: bool) -> list[Manifest]:

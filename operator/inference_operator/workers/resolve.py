@@ -7,8 +7,9 @@ its model is, or what computes it. A warm pool resolves the job that its workers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from inference_operator.accelerators import AUTO
 from inference_operator.api.conditions import Reason
-from inference_operator.api.job import Accelerator, Backend, InferenceJobSpec
+from inference_operator.api.job import Backend, InferenceJobSpec
 from inference_operator.api.model import ModelVersion
 from inference_operator.runtime.memo import by_identity
 from inference_operator.scheduling.estimate import Estimate
@@ -20,6 +21,7 @@ from inference_operator.state.volumes import Access
 from inference_operator.workers import backend as backends
 from inference_operator.workers.backend import BackendChoice
 from inference_operator.workers.claims import claims
+from inference_operator.workers.classes import unsuitable
 from inference_operator.workers.devices import device_fault
 from inference_operator.workers.options import mounts_of, options
 from inference_operator.workers.source import begun_with, model_source, pinned_version, stand_in
@@ -82,6 +84,16 @@ class _Asked:
     version: ModelVersion | None
     settings: Settings
 
+    @property
+    def choice(self) -> BackendChoice:
+        """Its back end, whether this operator has it or not."""
+        return backends.chosen(self.spec.backend, self.format)
+
+    @property
+    def format(self) -> str:
+        """The format of its model's file."""
+        return model_source(self.spec, self.version).format
+
 
 @dataclass(frozen=True, slots=True)
 class _References:
@@ -131,7 +143,7 @@ def _follow(job: Job, spec: InferenceJobSpec, model: Model | None, settings: Set
     if spec.input is None:
         revisions = service_revisions(job, spec, model, source, choice.backend, mounts=mounts, settings=settings)
     else:
-        revisions = task_revisions(spec, source, settings)
+        revisions = task_revisions(spec, source, choice.backend, settings)
     return _References(model, asked.version, source, choice, mounts, revisions)
 
 
@@ -191,24 +203,33 @@ def _digests_contradict(asked: _Asked) -> Refusal | None:
 
 
 def _backend_is_missing(asked: _Asked) -> Refusal | None:
-    kind = model_source(asked.spec, asked.version).format
-    found = backends.fault(backends.chosen(asked.spec.backend, kind), kind, asked.settings.backends)
+    found = backends.fault(asked.choice, asked.format, asked.settings.backends)
     return Refusal(Reason.BACKEND_UNAVAILABLE, found, final=True) if found is not None else None
 
 
 def _accelerator_is_unknown(asked: _Asked) -> Refusal | None:
     wanted, known = asked.spec.accelerator, asked.settings.accelerators
-    if wanted is Accelerator.AUTO or wanted.value in known:
+    if wanted == AUTO or wanted in known:
         return None
     return Refusal(
         Reason.ACCELERATOR_UNKNOWN,
-        f"this cluster's operator knows no accelerator {wanted.value!r}; it has {', '.join(sorted(known))}",
+        f"this cluster's operator knows no accelerator {wanted!r}; it has {', '.join(sorted(known))}, and auto for any of them",
         final=False,
     )
 
 
+def _accelerator_is_unsuitable(asked: _Asked) -> Refusal | None:
+    spec, backend, known = asked.spec, asked.choice.backend, asked.settings.accelerators
+    allowed = sorted(known) if spec.accelerator == AUTO else [spec.accelerator]
+    faults = {name: unsuitable(spec, backend, known[name]) for name in allowed}
+    if not all(faults.values()):
+        return None
+    told = "; ".join(f"accelerator {name}: {fault}" for name, fault in faults.items())
+    return Refusal(Reason.ACCELERATOR_UNSUITABLE, told, final=False)
+
+
 def _device_is_another(asked: _Asked) -> Refusal | None:
-    found = device_fault(asked.spec, asked.model, asked.settings)
+    found = device_fault(asked.spec, asked.choice.backend, asked.model, asked.settings)
     if found is None:
         return None
     # What runs already goes on: an edit that can't be followed must not end it.
@@ -225,5 +246,6 @@ _CHECKS: tuple[_Check, ...] = (
     _digests_contradict,
     _backend_is_missing,
     _accelerator_is_unknown,
+    _accelerator_is_unsuitable,
     _device_is_another,
 )

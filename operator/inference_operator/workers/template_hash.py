@@ -17,7 +17,8 @@ from inference_operator.api.job import Backend, InferenceJobSpec
 from inference_operator.api.job_status import CostTerms, Placement
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Job, Model, Worker
-from inference_operator.workers.options import classes, worker_resources
+from inference_operator.workers.classes import classes
+from inference_operator.workers.options import worker_resources
 from inference_operator.workers.pod import Manifest, worker_pod
 from inference_protocol.messages import ModelSource
 
@@ -95,15 +96,15 @@ def service_revisions(
                 backend=backend,
             )
         )
-        for name in classes(spec.accelerator, settings)
+        for name in classes(spec, backend, settings)
     }
     return Revisions.of(by_class)
 
 
-def task_revisions(spec: InferenceJobSpec, source: ModelSource, settings: Settings) -> Revisions:
+def task_revisions(spec: InferenceJobSpec, source: ModelSource, backend: Backend, settings: Settings) -> Revisions:
     """Return what a batch's attempts should have, which is the same on each class: the hash of its task."""
     revision = task_hash(spec, source)
-    return Revisions(dict.fromkeys(classes(spec.accelerator, settings), revision), revision)
+    return Revisions(dict.fromkeys(classes(spec, backend, settings), revision), revision)
 
 
 def task_hash(spec: InferenceJobSpec, source: ModelSource) -> str:

@@ -17,6 +17,8 @@ Schema = dict[str, Any]
 CRDS = {"InferenceJob": inference_job_crd(), "InferenceModel": inference_model_crd()}
 DIRECTORY = Path(__file__).parents[3] / "crds"
 
+ACCELERATORS = ("auto", "gpu", "cpu", "mig-1g", "a100", "8x", "A100", "mig_1g", "nvidia.com/gpu", "-x", "x-", "a b", "")
+
 every_crd = pytest.mark.parametrize("kind", CRDS)
 # A Pod takes text, whole numbers and fractions: no type of OpenAPI stands for all three.
 QUANTITY = {
@@ -220,6 +222,15 @@ def test_an_object_that_nobody_has_looked_at_is_not_current(kind: str) -> None:
 @every_crd
 def test_a_crd_fits_kubectls_annotation(kind: str) -> None:
     assert len(json.dumps(CRDS[kind])) < 200 * 1024
+
+
+@pytest.mark.parametrize(("kind", "path"), [("InferenceJob", "spec.accelerator"), ("InferenceModel", "spec.warmPool.accelerator")])
+def test_an_accelerator_is_any_dns_label_and_auto_by_default(kind: str, path: str) -> None:
+    schema = resolve(kind, path)
+    taken = {name for name in ACCELERATORS if re.search(schema["pattern"], name)}
+
+    assert (schema["type"], schema["default"], schema["minLength"], schema["maxLength"]) == ("string", "auto", 1, 63)
+    assert taken == {"auto", "gpu", "cpu", "mig-1g", "a100", "8x"} and "enum" not in schema
 
 
 def test_defaults_are_those_that_users_expect() -> None:

@@ -4,7 +4,7 @@ import msgspec
 
 from bench.local.jobs import Manifest, batch_job, inference_job, warm_model
 from bench.local.run import judge
-from inference_operator.settings import AcceleratorClass
+from inference_operator.accelerators import AcceleratorClass
 from inference_operator.state.parse import parse_job, parse_model
 from inference_protocol.messages import CONFIG_VARIABLE, WorkerConfig
 

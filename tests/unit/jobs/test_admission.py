@@ -2,12 +2,13 @@
 
 import pytest
 
+from inference_operator.accelerators import AcceleratorClass
 from inference_operator.api.conditions import Reason
-from inference_operator.api.job import Accelerator, Backend, Input, Output, Resources
+from inference_operator.api.job import Backend, Input, Output, Resources
 from inference_operator.api.job_status import InferenceJobStatus
 from inference_operator.api.model import AcceleratorResources
 from inference_operator.jobs.admission import admit
-from inference_operator.settings import AcceleratorClass, Settings
+from inference_operator.settings import Settings
 from inference_operator.state.objects import Job, Model
 from inference_operator.workers.resolve import Refusal
 from tests.builders import DIGEST, GPU, NOW, OTHER_DIGEST, SETTINGS, a_job, a_model, a_version, observed, resolved_of
@@ -43,7 +44,7 @@ NO_BACKEND = Reason.BACKEND_UNAVAILABLE
 TOO_LATE = Reason.DEADLINE_EXCEEDED
 TORCH = a_version(file_format="torchscript")
 STARTED = InferenceJobStatus(start_time=NOW)
-CPU = Accelerator.CPU
+CPU = "cpu"
 
 FAULTS = {
     "the spec can't be read": (unreadable(a_job()), None, BAD, FOR_GOOD, "Field required"),
@@ -162,7 +163,7 @@ def test_what_may_run_is_not_refused(what: str) -> None:
 
 
 def test_auto_runs_on_whatever_the_operator_has() -> None:
-    assert refused(a_job(accelerator=Accelerator.AUTO), settings=CPU_ONLY) is None
+    assert refused(a_job(accelerator="auto"), settings=CPU_ONLY) is None
 
 
 def test_the_first_fault_decides() -> None:

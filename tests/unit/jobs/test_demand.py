@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inference_operator.accelerators import AcceleratorClass
 from inference_operator.api.conditions import Condition, Truth
-from inference_operator.api.job import Accelerator, Input, Resources, Serve, Toleration
+from inference_operator.api.job import Input, Resources, Serve, Toleration
 from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, InferenceJobStatus, ProgressStatus
 from inference_operator.api.model import AcceleratorResources
 from inference_operator.api.quantity import parse_quantity
-from inference_operator.settings import AcceleratorClass, Settings
+from inference_operator.settings import Settings
 from inference_operator.state.objects import Job, PodPhase
 from inference_operator.state.observed import Observed
 from inference_operator.state.request import job_request
@@ -146,25 +147,25 @@ def options_of(seen: Observed, settings: Settings = SETTINGS) -> dict[str, dict[
 
 def test_auto_may_run_on_every_class_and_gpu_on_gpus_alone() -> None:
     assert set(options_of(observed(a_job()))) == {"cpu", "gpu"}
-    assert set(options_of(observed(a_job(accelerator=Accelerator.CPU)))) == {"cpu"}
+    assert set(options_of(observed(a_job(accelerator="cpu")))) == {"cpu"}
     assert options_of(observed(a_job(gpu=1))) == {"gpu": {"cpu": 500, "memory": 2**30, GPU: 1, "pods": 1}}
 
 
 def test_the_jobs_resources_go_over_its_models_and_those_over_the_classes() -> None:
     of_model = AcceleratorResources(accelerator="cpu", resources=Resources(requests={"cpu": "2", "memory": "1Gi"}))
-    job = a_job(model="m", accelerator=Accelerator.CPU, resources=Resources(requests={"cpu": "3"}))
+    job = a_job(model="m", accelerator="cpu", resources=Resources(requests={"cpu": "3"}))
 
     assert options_of(observed(job, model=a_model(resources=[of_model]))) == {"cpu": {"cpu": 3000, "memory": 2**30, "pods": 1}}
 
 
 def test_tolerations_and_selectors_of_class_and_job_come_together() -> None:
-    settings = Settings(accelerators={"cpu": AcceleratorClass(execution_providers=("C",), node_selector={"a": "1", "b": "1"})})
-    job = a_job(node_selector={"b": "2"}, tolerations=[Toleration(key="k", operator="Exists")])
+    settings = Settings(accelerators={"cpu": AcceleratorClass(execution_providers=("C",), node_selector={"a": "1", "b": "2"})})
+    job = a_job(node_selector={"b": "2", "c": "3"}, tolerations=[Toleration(key="k", operator="Exists")])
 
     asked = wanted(observed(job), settings=settings)
 
     assert asked is not None
-    assert asked.options[0].requirements.node_selector == (("a", "1"), ("b", "2"))
+    assert asked.options[0].requirements.node_selector == (("a", "1"), ("b", "2"), ("c", "3"))
     assert [t.key for t in asked.options[0].requirements.tolerations] == ["k"]
 
 

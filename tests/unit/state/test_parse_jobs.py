@@ -75,7 +75,8 @@ def test_the_missions_manifest_is_read() -> None:
     ("field", "value"),
     [
         ("batchSize", 0),
-        ("accelerator", "tpu"),
+        ("accelerator", "nvidia.com/gpu"),
+        ("accelerator", "gpu\n"),
         ("deadline", "tomorrow"),
         ("deadline", "2026-04-02T12:00:00"),
         ("priority", 1001),

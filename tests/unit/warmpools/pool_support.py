@@ -60,9 +60,9 @@ def a_pooled_model(
     return replace(model, status=replace(model.status, warm_pool=told))
 
 
-def the_pool(model: Model) -> Pool:
+def the_pool(model: Model, settings: Settings = WITH_TRITON) -> Pool:
     """Its pool, which it must have."""
-    found = pool_of(model, WITH_TRITON)
+    found = pool_of(model, settings)
     assert found is not None
     return found
 

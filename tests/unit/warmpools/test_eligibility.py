@@ -6,16 +6,19 @@ from typing import Any
 
 import pytest
 
+from inference_operator.accelerators import AcceleratorClass
 from inference_operator.api.conditions import Reason
 from inference_operator.api.job import Backend, Input, Output, PodTemplate, Resources, Toleration
 from inference_operator.api.model import AcceleratorResources, ModelVersion, Profile, WarmPoolStatus
 from inference_operator.api.schema import rfc3339
 from inference_operator.scheduling.types import ColocatedModel, ModelMemory, Offer
+from inference_operator.settings import Settings
 from inference_operator.state.objects import Key, Model
 from inference_operator.state.request import job_request, pool_request
 from inference_operator.warmpools.eligibility import (
     colocated_model_of,
     offer_of,
+    pool_config,
     pool_for,
     pool_of,
     resolve_pool,
@@ -24,6 +27,7 @@ from inference_operator.warmpools.eligibility import (
 )
 from inference_operator.workers.resolve import Refusal
 from tests.builders import DIGEST, NOW, OTHER_DIGEST, SETTINGS, a_job, a_model, a_profile, a_version, observed, resolved_of
+from tests.unit.accelerators import with_classes
 from tests.unit.scheduling.support import in_seconds, wanted
 from tests.unit.warmpools.pool_support import WITH_TRITON, a_pool_status, a_pooled_model, the_pool
 
@@ -52,6 +56,26 @@ FITS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("why", FITS)
 def test_who_may_run_on_a_warm_worker(why: str) -> None:
     assert takes(the_pool(MODEL), resolved_of(observed(a_job(**{"model": "m", **FITS[why]}), model=MODEL), WITH_TRITON))
+
+
+def test_a_class_is_compared_by_its_name() -> None:
+    """Names come from the API server, each as a string of its own."""
+    settings = with_classes("cpu", "mig-1g")
+    model = a_pooled_model(accelerator="mig-1g")
+    job = a_job(model="m", accelerator=str(b"mig-1g", "ascii"))
+
+    assert takes(the_pool(model, settings), resolved_of(observed(job, model=model), settings))
+
+
+def test_a_warm_worker_never_falls_back_to_the_cpu() -> None:
+    """A job that names the class may come to it, though the pool has any."""
+    of_class = AcceleratorClass(
+        execution_providers=("CUDAExecutionProvider", "CPUExecutionProvider"), resource_name="nvidia.com/gpu"
+    )
+    settings = Settings(accelerators={**with_classes("cpu").accelerators, "x": of_class})
+    pool = the_pool(a_pooled_model(accelerator="auto"), settings)
+
+    assert pool_config(pool.like, "x", number=1, settings=settings).providers == ("CUDAExecutionProvider",)
 
 
 ELSEWHERE = Output(uri="pvc://other/out")

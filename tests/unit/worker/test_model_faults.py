@@ -93,10 +93,10 @@ def test_weights_outside_of_the_model_file_are_named(tmp_path: object) -> None:
 
 
 def test_a_provider_that_this_runtime_lacks_is_an_error_that_lists_what_it_has() -> None:
-    error = refusal(MODEL, ("CUDAExecutionProvider", CPU))
+    error = refusal(MODEL, ("TensorrtExecutionProvider", "CUDAExecutionProvider"))
 
     assert error.reason is WorkerReason.PROVIDER_UNAVAILABLE and error.permanent
-    assert "CUDAExecutionProvider" in error.message and CPU in error.message
+    assert "TensorrtExecutionProvider or CUDAExecutionProvider" in error.message and CPU in error.message
 
 
 @pytest.mark.filterwarnings("ignore:Specified provider")
@@ -105,7 +105,7 @@ def test_a_provider_that_the_runtime_drops_without_a_word_is_an_error(monkeypatc
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: everything)
     monkeypatch.setattr(device, "why_absent", lambda: "")
 
-    error = refusal(MODEL, ("CUDAExecutionProvider", CPU))
+    error = refusal(MODEL, ("CUDAExecutionProvider",))
 
     assert error.reason is WorkerReason.PROVIDER_UNAVAILABLE and "fell back" in error.message
 

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from inference_operator.api.job import (
-    Accelerator,
     Autoscaling,
     AutoscalingMode,
     Backend,
@@ -28,7 +27,8 @@ from inference_operator.api.model import AcceleratorResources
 from inference_operator.settings import Backends, Settings, TorchScriptBackend, TritonBackend
 from inference_operator.state.objects import Job, Model, Worker
 from inference_operator.state.parse import parse_job, parse_model
-from inference_operator.workers.options import classes, worker_resources
+from inference_operator.workers.classes import classes
+from inference_operator.workers.options import worker_resources
 from inference_operator.workers.pod import worker_pod
 from inference_operator.workers.resolve import ResolvedJob
 from inference_operator.workers.template_hash import LEFT_OUT, Revisions, template_hash, template_placement
@@ -46,7 +46,7 @@ OTHER: dict[str, Any] = {
     "model": "pvc://models/third.onnx",
     "model_version": "1",
     "model_digest": DIGEST,
-    "accelerator": Accelerator.CPU,
+    "accelerator": "cpu",
     "deadline": in_seconds(60),
     "deadline_policy": DeadlinePolicy.FIRM,
     "priority": 7,
@@ -89,7 +89,7 @@ def pods(job: Job, model: Model | None = MODEL, settings: Settings = WITH_ALL) -
             settings=settings,
             backend=resolved.backend,
         )
-        for name in classes(spec.accelerator, settings)
+        for name in classes(spec, resolved.backend, settings)
     ]
 
 

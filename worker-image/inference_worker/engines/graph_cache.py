@@ -35,7 +35,7 @@ class GraphCache:
     def get(self) -> bytes | None:
         """The optimised form; None when there is none, or none that can be trusted."""
         try:
-            if not _is_private(self._directory):
+            if not is_private(self._directory):
                 return None
             optimised, digest = self._path.read_bytes(), self._mark.read_text()
         except OSError:
@@ -69,7 +69,7 @@ class GraphCache:
     def _scratch(self) -> Path | None:
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not _is_private(self._directory):
+            if not is_private(self._directory):
                 log.warning("%s can be written by others and is not used as a cache", self._directory)
                 return None
         except OSError as error:
@@ -99,6 +99,7 @@ def _cpu_flags() -> str:
     return platform.processor()
 
 
-def _is_private(directory: Path) -> bool:
+def is_private(directory: Path) -> bool:
+    """Whether this user alone can write there."""
     state = directory.stat()
     return state.st_uid == os.getuid() and not state.st_mode & 0o022

@@ -1,18 +1,15 @@
 """ONNX Runtime as an Engine."""
 
 import contextlib
-import ctypes
-import math
+import logging
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 
-import numpy as np
 import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as faults
 
 from inference_protocol.reasons import WorkerReason
-from inference_worker import datatypes, device
+from inference_worker import device
 from inference_worker.engines import external_data, onnx_faults, shape_faults
 from inference_worker.engines.alignment import aligned
 from inference_worker.engines.device_session import DeviceSession
@@ -30,9 +27,14 @@ from inference_worker.engines.engine import (
 )
 from inference_worker.engines.graph_cache import GraphCache, cache_for
 from inference_worker.engines.mixing import Graph
+from inference_worker.engines.onnx_signature import inputs_and_outputs, optional_inputs
+from inference_worker.engines.onnx_values import from_value, to_value
 from inference_worker.engines.opening import Opening
+from inference_worker.engines.providers import Options, forget_engines, own_options, usable, with_engine_caches
 from inference_worker.errors import WorkerError
-from inference_worker.row_axes import candidates, row_names
+from inference_worker.row_axes import candidates
+
+log = logging.getLogger(__name__)
 
 # Beside ORT_DISABLE_TELEMETRY, which the package sets: nothing about models or data leaves a worker.
 ort.disable_telemetry_events()
@@ -44,6 +46,7 @@ _LOAD_FAULTS = (
     faults.NoSuchFile,
     faults.NotImplemented,
     faults.Fail,
+    faults.EPFail,
     faults.RuntimeException,
     # The runtime's own words are not always text once a byte of the file has changed.
     UnicodeDecodeError,
@@ -51,7 +54,6 @@ _LOAD_FAULTS = (
 _CANCELLED_MARK = "terminate flag"
 _CPU = "CPUExecutionProvider"
 _CUDA = "CUDAExecutionProvider"
-_ONNX_BFLOAT16 = 16
 _RUNTIME = f"ONNX Runtime {ort.__version__}"
 
 
@@ -61,6 +63,7 @@ def open_engine(opening: Opening) -> "OnnxEngine":
         opening.data,
         beside=opening.beside,
         providers=opening.config.providers,
+        options=with_engine_caches(opening.config.providers, opening.config.provider_options, opening.data, opening.beside),
         threads=opening.threads,
         cache=cache_for(opening.data, opening.digest) if not opening.beside else None,
         steady=opening.steady,
@@ -80,35 +83,31 @@ class OnnxEngine:
         data: bytes,
         *,
         providers: tuple[str, ...],
+        options: Mapping[str, Options] = MappingProxyType({}),
         threads: int,
         beside: Mapping[str, bytes] = MappingProxyType({}),
         cache: GraphCache | None = None,
         steady: bool = False,
         device_memory_bytes: int | None = None,
     ) -> None:
-        """`beside` are the files that hold weights, by the names that the model has for them.
+        """`providers` come in order of preference: the first that can be had computes. `options` are theirs, over our own.
 
-        A device gives the session at most `device_memory_bytes`. `steady` says that all runs will have one shape, so that more may
-        be spent on finding the quickest way for it.
+        `beside` are the files that hold weights, by the names that the model has for them. A device gives the session at most
+        `device_memory_bytes`. `steady` says that all runs will have one shape, so that more may be spent on finding the quickest
+        way for it.
         """
         external_data.require_readable(data)
-        promised = providers[0]
         self._beside = beside
-        _require_available(promised)
         self._steady = steady
-        self._providers = [(name, _provider_options(name, steady=steady, limit=device_memory_bytes)) for name in providers]
-        self._session = self._open(data, threads, cache if promised == _CPU else None)
+        own = {name: own_options(name, steady=steady, limit=device_memory_bytes) for name in providers}
+        self._providers = [(name, {**own[name], **options.get(name, {})}) for name in usable(providers)]
+        self._session = self._open_first(data, threads, cache)
         self._beside = {}
-        self.provider = str(self._session.get_providers()[0])
-        if self.provider != promised:
-            raise WorkerError(
-                WorkerReason.PROVIDER_UNAVAILABLE,
-                f"{promised} was asked for, but the runtime fell back to {self.provider}; is the device's driver in the pod?",
-            )
-        inputs, self.outputs = _inputs_and_outputs(self._session)
+        self.provider = self._providers[0][0]
+        inputs, self.outputs = inputs_and_outputs(self._session)
         likely = candidates(inputs, self.outputs)
         required, self.rows = counted(likely[0] if likely else inputs)
-        self.inputs = (*required, *_optional(self._session, required))
+        self.inputs = (*required, *optional_inputs(self._session, required))
         # One row has nobody beside it.
         self.graph = Graph.of(data) if self.rows != 1 else None
         self._all = [spec.name for spec in self.outputs]
@@ -116,6 +115,34 @@ class OnnxEngine:
         kinds = {spec.datatype for spec in (*self.inputs, *self.outputs)}
         self._own_values = "BF16" in kinds
         _require_takable(kinds)
+
+    def _open_first(self, data: bytes, threads: int, cache: GraphCache | None) -> ort.InferenceSession | DeviceSession:
+        """The session on the first provider that can be had, which is the first of `_providers` from then on."""
+        while True:
+            try:
+                return self._open_promised(data, threads, cache)
+            except WorkerError as error:
+                (first, options), *others = self._providers
+                forget_engines(options)
+                if not others:
+                    raise
+                log.warning("%s can't be used (%s); trying %s", first, error.message, others[0][0])
+                self._providers = others
+
+    def _open_promised(self, data: bytes, threads: int, cache: GraphCache | None) -> ort.InferenceSession | DeviceSession:
+        promised = self._providers[0][0]
+        # The runtime would compute on CPUs without a word.
+        if promised == _CUDA and (why := device.why_absent()):
+            raise WorkerError(WorkerReason.PROVIDER_UNAVAILABLE, f"{promised} was asked for, but {why}")
+        session = self._open(data, threads, cache if promised == _CPU else None)
+        if (got := session.get_providers()[0]) != promised:
+            if isinstance(session, DeviceSession):
+                session.close()
+            raise WorkerError(
+                WorkerReason.PROVIDER_UNAVAILABLE,
+                f"{promised} was asked for, but the runtime fell back to {got}; is the device's driver in the pod?",
+            )
+        return session
 
     def _open(self, data: bytes, threads: int, cache: GraphCache | None) -> ort.InferenceSession | DeviceSession:
         providers = self._providers
@@ -193,9 +220,9 @@ class OnnxEngine:
             raise shape_faults.of_run(onnx_faults.plain(error), self.inputs) from error
 
     def _run_values(self, feeds: Tensors, names: list[str], options: ort.RunOptions | None) -> dict[str, Tensor]:
-        values = {name: _to_value(array) for name, array in feeds.items()}
+        values = {name: to_value(array) for name, array in feeds.items()}
         answers = self._session.run_with_ort_values(names, values, options)
-        return {name: _from_value(answer) for name, answer in zip(names, answers, strict=True)}
+        return {name: from_value(answer) for name, answer in zip(names, answers, strict=True)}
 
     @property
     def _device(self) -> DeviceSession | None:
@@ -236,19 +263,6 @@ def _half_is_free() -> bool:
     return memory is not None and memory.free > memory.total / 2
 
 
-def _require_available(promised: str) -> None:
-    available = ort.get_available_providers()
-    if promised not in available:
-        raise WorkerError(
-            WorkerReason.PROVIDER_UNAVAILABLE,
-            f"{promised} is not in this worker's ONNX Runtime ({', '.join(available)}); use an image that has it, "
-            "or configure another execution provider for the accelerator class",
-        )
-    # The runtime would compute on CPUs without a word.
-    if promised == _CUDA and (why := device.why_absent()):
-        raise WorkerError(WorkerReason.PROVIDER_UNAVAILABLE, f"{promised} was asked for, but {why}")
-
-
 def _require_takable(kinds: set[str]) -> None:
     if kinds >= {"BF16", "BYTES"}:
         raise WorkerError(
@@ -256,34 +270,6 @@ def _require_takable(kinds: set[str]) -> None:
             "the model has BF16 tensors and strings, which ONNX Runtime's Python interface can't take together; export one of "
             "them as another type",
         )
-
-
-def _to_value(array: Tensor) -> ort.OrtValue:
-    if array.dtype != datatypes.NUMPY["BF16"]:
-        return ort.OrtValue.ortvalue_from_numpy(array)
-    words = np.ascontiguousarray(array).view(np.uint16)
-    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(words, _ONNX_BFLOAT16)
-
-
-def _from_value(value: ort.OrtValue) -> Tensor:
-    if value.data_type() != "tensor(bfloat16)":
-        array: Tensor = value.numpy()
-        return array
-    shape = tuple(value.shape())
-    count = math.prod(shape)
-    if not count:
-        return np.empty(shape, dtype=datatypes.NUMPY["BF16"])
-    # The runtime gives no array of this type, but says where the words are; they are copied before it frees them.
-    words = np.ctypeslib.as_array(ctypes.cast(value.data_ptr(), ctypes.POINTER(ctypes.c_uint16)), (count,))
-    return words.copy().view(datatypes.NUMPY["BF16"]).reshape(shape)
-
-
-def _provider_options(name: str, *, steady: bool, limit: int | None = None) -> dict[str, str]:
-    if name != _CUDA:
-        return {}
-    # An exhaustive search is a few per cent quicker in the end and four times dearer at each change of shape.
-    options = {"cudnn_conv_algo_search": "EXHAUSTIVE" if steady else "HEURISTIC"}
-    return options if limit is None else {**options, "gpu_mem_limit": str(limit)}
 
 
 def _options(threads: int, *, steady: bool) -> ort.SessionOptions:
@@ -298,30 +284,3 @@ def _options(threads: int, *, steady: bool) -> ort.SessionOptions:
     options.enable_cpu_mem_arena = steady
     options.log_severity_level = 3
     return options
-
-
-def _inputs_and_outputs(session: ort.InferenceSession) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """What the model takes and answers. Raises WorkerError where a name is no text, or a type is unknown."""
-    try:
-        producer = session.get_modelmeta().producer_name
-        inputs = tuple(_spec(node, producer) for node in session.get_inputs())
-        return inputs, tuple(_spec(node, producer) for node in session.get_outputs())
-    except UnicodeDecodeError as error:
-        raise WorkerError(WorkerReason.MODEL_CORRUPT, f"a name in the model is no text ({error}); is the file whole?") from error
-
-
-def _optional(session: ort.InferenceSession, required: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
-    """Inputs whose default the file holds. One that the protocol has no form for keeps its default: nobody needs to give it."""
-    specs = [_spec(node) for node in session.get_overridable_initializers() if node.type in datatypes.ONNX]
-    rows = row_names(required)
-    axes = [next((axis for axis, name in enumerate(spec.names) if name in rows), None) for spec in specs]
-    return tuple(replace(spec, optional=True, batch_axis=axis) for spec, axis in zip(specs, axes, strict=True))
-
-
-def _spec(node: ort.NodeArg, producer: str = "") -> TensorSpec:
-    if node.type not in datatypes.ONNX:
-        raise WorkerError(*onnx_faults.of_type(node.name, node.type, producer))
-    name = datatypes.ONNX[node.type]
-    shape = tuple(d if isinstance(d, int) and d >= 0 else None for d in node.shape)
-    names = tuple(d if isinstance(d, str) else None for d in node.shape)
-    return TensorSpec(node.name, name, datatypes.NUMPY[name], shape, None, names)
