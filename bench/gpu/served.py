@@ -10,7 +10,8 @@ import time
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,6 +153,8 @@ class Heard:
     seconds: float
     rows: int
     deadline_ms: float | None
+    statuses: Mapping[str, int]
+    busy: float
 
     def summary(self) -> dict[str, Any]:
         """For the record."""
@@ -162,6 +165,8 @@ class Heard:
             "imagesPerSecond": round(self.latency.size * self.rows / self.seconds),
             "answered": round(self.latency.size / max(1, self.asked), 5),
             "inTime": round(self.in_time, 5),
+            "statuses": dict(self.statuses),
+            "clientBusy": round(self.busy, 2),
         }
 
     @property
@@ -212,7 +217,8 @@ def _client(
 
 
 def _heard(stream: Stream, clients: list[tuple[subprocess.Popen[bytes], Path]], seconds: float) -> Heard:
-    latency, asked = [], 0
+    latency, asked, busy = [], 0, 0.0
+    statuses: Counter[str] = Counter()
     for process, result in clients:
         if process.wait(seconds + 60):
             raise RuntimeError(f"a client failed with {process.returncode}")
@@ -223,7 +229,9 @@ def _heard(stream: Stream, clients: list[tuple[subprocess.Popen[bytes], Path]], 
         good = counted & (found["status"] == 200)
         latency.append((found["done"] - due)[good] * 1e3)
         asked += int(counted.sum())
-    return Heard(np.concatenate(latency), asked, seconds - _WARM_SECONDS, stream.rows, stream.deadline_ms)
+        busy = max(busy, float(found["busy"]))
+        statuses.update(map(str, found["status"].tolist()))
+    return Heard(np.concatenate(latency), asked, seconds - _WARM_SECONDS, stream.rows, stream.deadline_ms, statuses, busy)
 
 
 def answers(on: Worker, rows: NDArray[np.uint8]) -> NDArray[np.float32] | None:

@@ -26,7 +26,7 @@ from inference_worker.engines.engine import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from inference_worker.batching.execute import Answer
     from inference_worker.batching.ticket import Timing
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _PATIENCE_SECONDS = 20.0
 # Longer than any caller waits: a run that nobody lets go must not seem to have ended by itself.
 _HELD_SECONDS = 60.0
+Places = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
 ROWS = Layout({"x": 0}, {"y": 0})
 ALONE = Layout({"x": 0}, {"y": 0}, "it is told so")
 
@@ -78,7 +79,8 @@ class Formula:
 
     def stage(self, shapes: Shapes, *, wait: bool = True) -> Stage | None:
         captured = self.rows is None or dict(shapes)["x"][0] == self.rows
-        return _ByHand(self, dict(shapes), self._thread) if self._thread is not None and captured else None
+        places = {name: (shape, np.dtype(np.float32)) for name, shape in shapes}
+        return _ByHand(self, places, self._thread) if self._thread is not None and captured else None
 
     def mixes(self, inputs: tuple[TensorSpec, ...]) -> str:
         return ""
@@ -150,12 +152,16 @@ class Scripted(Formula):
 class _ByHand(Stage):
     """The run of a staged engine."""
 
-    def __init__(self, engine: Formula, shapes: dict[str, tuple[int, ...]], thread: ThreadPoolExecutor) -> None:
+    def __init__(self, engine: Formula | None, places: Places, thread: ThreadPoolExecutor | None) -> None:
         self._engine, self._thread = engine, thread
-        self.feeds: Tensors = {name: np.full(shape, np.nan, np.float32) for name, shape in shapes.items()}
+        self.feeds: Tensors = {name: np.full(shape, -1, dtype) for name, (shape, dtype) in places.items()}
         self.seconds = 0.0
 
+    def write(self, name: str, parts: Sequence[Tensor]) -> None:
+        np.concatenate(parts, out=self.feeds[name])
+
     def start(self, cancellation: Cancellation | None = None) -> None:
+        assert self._thread is not None and self._engine is not None
         self._run = self._thread.submit(self._engine.run, self.feeds, (), cancellation)
 
     def answers(self, wanted: tuple[str, ...] = ()) -> dict[str, Tensor]:
@@ -168,6 +174,11 @@ class _ByHand(Stage):
 
     def __exit__(self, *_: object) -> None:
         pass
+
+
+def a_stage(places: Places) -> Stage:
+    """Places to write to, and nothing that computes."""
+    return _ByHand(None, places, None)
 
 
 class Clock:

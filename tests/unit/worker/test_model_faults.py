@@ -115,7 +115,7 @@ def test_a_device_that_was_promised_and_is_absent_is_an_error_with_its_reason(mo
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: everything)
     monkeypatch.setattr(device, "why_absent", lambda: "CUDA_VISIBLE_DEVICES is empty")
 
-    error = refusal(MODEL, ("CUDAExecutionProvider", CPU))
+    error = refusal(MODEL, ("CUDAExecutionProvider",))
 
     assert error.reason is WorkerReason.PROVIDER_UNAVAILABLE and error.permanent
     assert error.message == "CUDAExecutionProvider was asked for, but CUDA_VISIBLE_DEVICES is empty"

@@ -197,7 +197,7 @@ class Pipeline:
                     stage = self._engine.stage(layout.shapes(batch, last - first), wait=not under_way)
                     if stage is not None:
                         stage.__enter__()
-                        layout.write(stage.feeds, [batch], last - first)
+                        layout.write(stage, [batch], last - first)
                         stage.start()
                     yield _Run(first, last, last == read.end, batch, stage)
 

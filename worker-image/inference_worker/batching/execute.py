@@ -116,7 +116,7 @@ class Execution:
         if stage is None:
             return None
         with stage:
-            layout.write(stage.feeds, members, rows)
+            layout.write(stage, members, rows)
             stage.start(cancellation)
             answers = stage.answers(wanted)
         report.runs.append((size, stage.seconds))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from inference_worker.engines.engine import Shapes, Tensor, Tensors, TensorSpec, fixed_axis
+from inference_worker.engines.engine import Shapes, Stage, Tensor, Tensors, TensorSpec, fixed_axis
 
 Bucket = tuple[object, ...]
 """What requests must have in common to share a run: trailing shapes, shared values, outputs wanted."""
@@ -90,16 +90,19 @@ class Layout:
         axes = self._axes(feeds)
         return tuple((name, _sized(array.shape, axes[name], rows)) for name, array in sorted(feeds.items()))
 
-    def write(self, into: Tensors, members: Sequence[Tensors], rows: int) -> None:
+    def write(self, stage: Stage, members: Sequence[Tensors], rows: int) -> None:
         """Write the `rows` of all members into the places of a run, one after another; the last one again where more go in."""
-        for name, place in into.items():
+        for name, place in stage.feeds.items():
             axis = self.inputs[name]
             if axis is None:
                 np.copyto(place, members[0][name])
-                continue
-            np.concatenate([feeds[name] for feeds in members], axis=axis, out=_cut(place, axis, 0, rows))
-            if rows < place.shape[axis]:
-                np.copyto(_cut(place, axis, rows, place.shape[axis]), _cut(place, axis, rows - 1, rows))
+            elif axis == 0:
+                parts = [np.ascontiguousarray(feeds[name]) for feeds in members]
+                stage.write(name, [*parts, *[parts[-1][-1:]] * (place.shape[0] - rows)])
+            else:
+                np.concatenate([feeds[name] for feeds in members], axis=axis, out=_cut(place, axis, 0, rows))
+                if rows < place.shape[axis]:
+                    np.copyto(_cut(place, axis, rows, place.shape[axis]), _cut(place, axis, rows - 1, rows))
 
     def part(self, feeds: Tensors, start: int, end: int) -> Tensors:
         """Rows start..end of feeds."""

@@ -1,7 +1,7 @@
 """What the worker asks of whatever computes. `registry.py` lists the engines there are, and says how another one is added."""
 
 import resource
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -91,11 +91,16 @@ class DeviceRuns:
 class Stage(AbstractContextManager["Stage"], Protocol):
     """One run whose rows are copied in while another one computes: write into `feeds`, `start` it, take its `answers`.
 
-    Used by one thread, within `with`. `seconds` is what it computed, once it has.
+    `write` is for many rows of an input, the first axis of which counts them. Used by one thread, within `with`. `seconds` is what
+    it computed, once it has.
     """
 
     feeds: Mapping[str, Tensor]
     seconds: float
+
+    def write(self, name: str, parts: Sequence[Tensor]) -> None:
+        """Write contiguous arrays into an input's place, one after the other from its beginning."""
+        ...
 
     def start(self, cancellation: Cancellation | None = None) -> None:
         """Let it compute in its turn. Raises what Engine.run does."""

@@ -4,7 +4,7 @@ A caller's rows are copied once, into memory that the device reads by itself. Th
 wait longer than they must, since the device does one run at a time.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -14,7 +14,7 @@ import numpy as np
 
 from inference_worker.engines.captured import Capture, Place
 from inference_worker.engines.engine import Cancellation, Tensor
-from inference_worker.engines.transport import Bytes, Transport
+from inference_worker.engines.transport import HostMemory, Transport
 
 _SETS = 2
 
@@ -30,7 +30,7 @@ class _Set:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self._sizes: dict[str, int] = {}
-        self._host: dict[str, Bytes] = {}
+        self._host: dict[str, HostMemory] = {}
         self._device: dict[str, int] = {}
 
     def fit(self, capture: Capture) -> None:
@@ -47,7 +47,11 @@ class _Set:
 
     def on_host(self, name: str, place: Place) -> Tensor:
         """Page-locked memory of this shape."""
-        return np.ndarray(place.shape, place.dtype, self._host[name])
+        return np.ndarray(place.shape, place.dtype, self._host[name].bytes)
+
+    def write(self, name: str, parts: Sequence[Tensor]) -> None:
+        """Write contiguous arrays there, one after the other."""
+        self._host[name].write(parts)
 
     def on_device(self, name: str) -> int:
         """The address of a tensor's memory of the device."""
@@ -69,6 +73,10 @@ class Stage:
         self.feeds: Mapping[str, Tensor] = {name: buffers.on_host(name, place) for name, place in capture.inputs.items()}
         self.seconds = 0.0
 
+    def write(self, name: str, parts: Sequence[Tensor]) -> None:
+        """See Stage."""
+        self._buffers.write(name, parts)
+
     def start(self, cancellation: Cancellation | None = None) -> None:
         """Copy what was written to the device, and let it compute in its turn. Raises RuntimeError."""
         self._cancellation = cancellation
@@ -88,8 +96,9 @@ class Stage:
         places = self._capture.outputs
         answers = {name: np.empty(places[name].shape, places[name].dtype) for name in wanted or places}
         for name, array in answers.items():
+            # The driver has copied to memory that is not page-locked when this returns.
             self._buffers.transport.download(array, self._buffers.on_device(name))
-        self._buffers.transport.wait()
+        self._buffers.transport.wait(briefly=True)
         return answers
 
     def __enter__(self) -> Self:

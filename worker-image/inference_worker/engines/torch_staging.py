@@ -76,6 +76,11 @@ class TorchStage:
         self.feeds: Mapping[str, Tensor] = {name: buffers.place(name, shape, dtype) for name, shape, dtype in inputs}
         self.seconds = 0.0
 
+    def write(self, name: str, parts: Sequence[Tensor]) -> None:
+        """See Stage."""
+        place = self.feeds[name]
+        np.concatenate(parts, out=place[: sum(len(part) for part in parts)])
+
     def start(self, cancellation: Cancellation | None = None) -> None:
         """See Stage."""
         self._cancellation = cancellation

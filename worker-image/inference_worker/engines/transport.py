@@ -5,8 +5,12 @@ Page-locked memory of the host is copied by the device itself, without a thread 
 another and beside the runs of a session.
 """
 
+import contextlib
 import ctypes
 import functools
+import mmap
+import os
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +23,49 @@ _NO_MEMORY = 2
 _NON_BLOCKING = 1
 _PORTABLE = 1
 
+_NAME = "inference-rows"
+_MOST_PARTS = 512
+"""Parts of one write; the kernel takes 1,024."""
+
 Bytes = npt.NDArray[np.uint8]
+
+
+class HostMemory:
+    """Memory of the host as a file: many rows are written into it by one call, which leaves the interpreter to others meanwhile.
+
+    Copied one by one, each would have to win the interpreter back from the event loop.
+    """
+
+    def __init__(self, size: int) -> None:
+        """Raises MemoryError where there is no room."""
+        self._file = os.memfd_create(_NAME, os.MFD_CLOEXEC)
+        try:
+            os.truncate(self._file, size)
+            self._map = mmap.mmap(self._file, size)
+        except (OSError, ValueError) as error:
+            os.close(self._file)
+            raise MemoryError(f"the host has no room for buffers: {error}") from error
+        self.bytes: Bytes = np.frombuffer(self._map, np.uint8)
+
+    def write(self, parts: Sequence[Tensor]) -> None:
+        """Write contiguous arrays one after the other."""
+        at = 0
+        left = [part.reshape(-1).view(np.uint8).data for part in parts if part.size]
+        while left:
+            taken = os.pwritev(self._file, left[:_MOST_PARTS], at)
+            at += taken
+            while left and taken >= len(left[0]):
+                taken -= len(left.pop(0))
+            if taken:
+                left[0] = left[0][taken:]
+
+    def close(self) -> None:
+        """Free it."""
+        del self.bytes
+        # An array that somebody still holds keeps the memory until it is gone.
+        with contextlib.suppress(BufferError):
+            self._map.close()
+        os.close(self._file)
 
 
 class Transport(Protocol):
@@ -28,7 +74,7 @@ class Transport(Protocol):
     Raises MemoryError where there is no room, RuntimeError for any other fault of the device.
     """
 
-    def host(self, size: int) -> Bytes:
+    def host(self, size: int) -> HostMemory:
         """Memory of the host that the device reaches by itself, of `size` bytes, until it is freed."""
         ...
 
@@ -71,18 +117,22 @@ class CudaTransport:
         self._call("cuInit", 0)
         self._call("cuDeviceGet", ctypes.byref(device), 0)
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), device)
-        self._on_host: list[ctypes.c_void_p] = []
+        self._on_host: list[HostMemory] = []
         self._on_device: list[ctypes.c_uint64] = []
         self._enter()
         self._call("cuStreamCreate", ctypes.byref(self._stream), _NON_BLOCKING)
 
-    def host(self, size: int) -> Bytes:
+    def host(self, size: int) -> HostMemory:
         """See Transport."""
         self._enter()
-        place = ctypes.c_void_p()
-        self._call("cuMemHostAlloc", ctypes.byref(place), ctypes.c_size_t(size), _PORTABLE)
-        self._on_host.append(place)
-        return np.ctypeslib.as_array(ctypes.cast(place, ctypes.POINTER(ctypes.c_uint8)), (size,))
+        memory = HostMemory(size)
+        try:
+            self._call("cuMemHostRegister_v2", _place(memory.bytes), _size(memory.bytes), _PORTABLE)
+        except BaseException:
+            memory.close()
+            raise
+        self._on_host.append(memory)
+        return memory
 
     def device(self, size: int) -> int:
         """See Transport."""
@@ -120,7 +170,9 @@ class CudaTransport:
         """See Transport."""
         self._enter()
         while self._on_host:
-            self._call("cuMemFreeHost", self._on_host.pop())
+            memory = self._on_host.pop()
+            self._call("cuMemHostUnregister", _place(memory.bytes))
+            memory.close()
         while self._on_device:
             self._call("cuMemFree_v2", self._on_device.pop())
 

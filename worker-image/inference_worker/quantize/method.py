@@ -68,7 +68,7 @@ def build(data: bytes, method: Method, calibration: Iterable[dict[str, Tensor]])
 
     Raises QuantizeError: PACKAGE_MISSING, ALREADY_QUANTIZED, NOTHING_TO_QUANTIZE, TOOL_FAILED.
     """
-    onnx, quantization = _packages()
+    onnx, quantization = packages()
     source = onnx.load_model_from_string(data)
     _refuse_quantized(source.graph)
     with tempfile.TemporaryDirectory(prefix="quantize-") as folder:
@@ -94,8 +94,11 @@ def build(data: bytes, method: Method, calibration: Iterable[dict[str, Tensor]])
     return Built(_canonical(made), done, _notes(dict(left), method, _opset(prepared)))
 
 
-def _packages() -> tuple[Any, Any]:
-    """The `onnx` package and the quantiser that needs it; here, so that workers without them start."""
+def packages() -> tuple[Any, Any]:
+    """The `onnx` package and the quantiser that needs it; here, so that workers without them start.
+
+    Raises QuantizeError PACKAGE_MISSING.
+    """
     try:
         return importlib.import_module("onnx"), importlib.import_module("onnxruntime.quantization")
     except ImportError as error:

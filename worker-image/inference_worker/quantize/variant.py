@@ -45,6 +45,7 @@ def quantize(
     Rows are arrays by input name (the empty name stands for a model's only input); `labels` has one class a row. Raises
     WorkerError MODEL_CORRUPT for what is no model, RefusedError when the gate fails, QuantizeError for all else.
     """
+    methods.packages()
     threads = cpu.usable_cpus()
     before = OnnxEngine(data, providers=_PROVIDERS, threads=threads)
     judged = rows.fitted(evaluation, before, purpose="evaluation", advice=_JUDGE_ADVICE, least=least_rows(bounds, labels))

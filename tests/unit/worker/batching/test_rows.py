@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from inference_worker.batching.rows import Layout, layout_of
 from tests.unit.worker.conftest import STEADY
-from tests.unit.worker.scripted_engines import spec
+from tests.unit.worker.scripted_engines import a_stage, spec
 
 
 def numbered(rows: int, axis: int, start: int = 0, width: int = 3) -> np.ndarray:
@@ -40,8 +40,9 @@ def test_what_is_joined_and_taken_apart_is_what_it_was_for_any_axis(
     joined = layout.joined(members)
 
     for size in (total, total + 3):
-        written = {name: np.full(shape, -1, joined[name].dtype) for name, shape in layout.shapes(members[0], size)}
-        layout.write(written, members, total)
+        stage = a_stage({name: (shape, joined[name].dtype) for name, shape in layout.shapes(members[0], size)})
+        layout.write(stage, members, total)
+        written = stage.feeds
         filled = layout.padded(joined, size - total) if size > total else joined
         assert all(np.array_equal(written[name], filled[name]) for name in filled)
     assert layout.rows(joined) == total and joined["rate"] is shared

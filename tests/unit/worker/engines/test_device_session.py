@@ -6,23 +6,26 @@ No device is needed: a session on the CPU takes the same calls, and its buffers 
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnxruntime as ort
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from inference_worker.engines import captured
+from inference_worker.engines import captured, transport
 from inference_worker.engines.device_session import DeviceSession
 from inference_worker.engines.engine import Cancellation, DeviceRuns, RunCancelledError, RunMode, shapes_of
+from inference_worker.engines.transport import HostMemory
 from tests.process import models
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from inference_worker.engines.engine import Stage, Tensor
-    from inference_worker.engines.transport import Bytes
 
 MODEL = models.matmul()
 ROWS = np.arange(32, dtype=np.float32).reshape(8, 4)
@@ -77,8 +80,8 @@ class HostTransport:
         self._held: list[Any] = []
         self.closed = False
 
-    def host(self, size: int) -> Bytes:
-        return np.zeros(size, np.uint8)
+    def host(self, size: int) -> HostMemory:
+        return HostMemory(size)
 
     def device(self, size: int) -> int:
         if size > self._room:
@@ -267,3 +270,23 @@ def test_a_model_that_can_not_be_recorded_gets_sessions_as_far_as_memory_goes(ro
     assert len(opened.opened) - 2 == min(rooms, 3)
     assert session.runs.mode == (RunMode.SESSION_PER_SIZE if rooms else RunMode.ONE_SESSION)
     assert all(np.array_equal(session.run(["y"], {"x": ROWS[:n]})[0], bare(ROWS[:n])) for n in (1, 2, 3, 4, 8))
+
+
+@given(st.lists(st.integers(0, 5), max_size=12))
+def test_many_rows_are_written_one_after_another_whatever_a_write_takes_at_once(counts: list[int]) -> None:
+    parts = [np.full((count, 3), at, np.int16) for at, count in enumerate(counts)]
+    memory = HostMemory(1024)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transport, "_MOST_PARTS", 2)
+        real = os.pwritev
+        # A kernel may take less than it was offered.
+        patch.setattr(
+            os,
+            "pwritev",
+            lambda file, views, at: real(file, [views[0][:7], *views[1:]] if len(views[0]) <= 7 else [views[0][:7]], at),
+        )
+        memory.write(parts)
+    whole = np.concatenate([np.zeros((0, 3), np.int16), *parts])
+
+    assert np.array_equal(memory.bytes[: whole.nbytes].view(np.int16).reshape(-1, 3), whole)
+    memory.close()

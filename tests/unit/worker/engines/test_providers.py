@@ -28,6 +28,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the runtime says that it has."""
     found = [TENSORRT, CUDA, CPU]
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: list(found))
+    monkeypatch.setattr(device, "why_absent", lambda: "")
     return found
 
 
