@@ -1,7 +1,7 @@
 """The worker on a real CUDA device, beside the bare runtime, and beside another checkout where BENCH_OTHER_SOURCE names one.
 
-BENCH_PARTS selects among device, mixed, served, study, memory and torchscript. Needs onnxruntime-gpu, torch with torchvision and
-nvidia-ml-py. Without a CUDA provider it says so and measures nothing.
+BENCH_PARTS selects among device, mixed, served, study, slack, memory and torchscript. Needs onnxruntime-gpu, torch with torchvision
+and nvidia-ml-py. Without a CUDA provider it says so and measures nothing.
 """
 
 import os
@@ -12,13 +12,16 @@ from typing import Any
 
 import onnxruntime as ort
 
-from bench.gpu import bare, device, serving, shortage, study
+from bench.gpu import bare, device, serving, shortage, slack, study
 from bench.gpu.nets import INPUT, OUTPUT, PRECISIONS, SIDE, export
 from bench.gpu.served import Stream, load, worker
 from bench.report import ROOT, Result, Target, at_least, at_most
 from dev.console import say
 
 _FOLDER = ROOT / "build" / "bench" / "nets"
+_HALF_LOAD = 1500.0
+"""Images a second: half of what is held at a latency (docs/measurements.md)."""
+
 _TORCH_SIGNATURE = {
     "inputs": [{"name": INPUT, "datatype": "UINT8", "shape": [-1, SIDE, SIDE, 3]}],
     "outputs": [{"name": OUTPUT, "datatype": "FP32", "shape": [-1, 1000]}],
@@ -112,6 +115,14 @@ def _study(nets: dict[str, Path]) -> tuple[dict[str, Any], list[Target]]:
     ]
 
 
+def _slack(nets: dict[str, Path]) -> tuple[dict[str, Any], list[Target]]:
+    found = slack.measure(nets["fp32"], _HALF_LOAD)
+    return found, [
+        at_most("gpu.slack.p99", "p99 with a batch in the slack over alone", found["p99OverAlone"], 1.05),
+        at_least("gpu.slack.utilisation", "utilisation with a batch in the slack", found["utilisation"], 0.85),
+    ]
+
+
 def _memory(nets: dict[str, Path]) -> tuple[dict[str, Any], list[Target]]:
     found = shortage.measure(nets["fp32"])
     return found, [at_most(f"gpu.shortage.{key}", f"answers {key}", found[key], 0) for key in ("lost", "wrong", "restarts")]
@@ -139,6 +150,7 @@ _PARTS: dict[str, Part] = {
     "mixed": _mixed,
     "served": _served,
     "study": _study,
+    "slack": _slack,
     "memory": _memory,
     "torchscript": _torchscript,
 }

@@ -22,7 +22,7 @@ from inference_worker.warmup import warm_up
 CUDA = "CUDAExecutionProvider"
 P99_MS = 24.0
 _SECONDS = 4.0
-_STEPS = [round(0.4 + 0.05 * i, 2) for i in range(13)]
+_STEPS = [round(0.25 + 0.05 * i, 2) for i in range(12)]
 _ANSWERED = 0.999
 
 

@@ -1,8 +1,8 @@
 """From the queue to runs and their answers. Only `Execution.run` happens in a thread; all else is on the event loop.
 
 It is work-conserving: an idle runner runs what is there, and requests gather while all are busy, for no longer than that. Where an
-engine prepares runs beside others, a full one is prepared at once: nothing could join it any more. A request's state is where it
-is: in the queue, in a run under way, or answered.
+engine prepares runs beside others, the next one is prepared shortly before the device is free, and a full one at once: nothing
+could join it any more. A request's state is where it is: in the queue, in a run under way, or answered.
 """
 
 import asyncio
@@ -22,6 +22,10 @@ from inference_worker.batching.ticket import Batch, Ticket, Timing
 from inference_worker.errors import RequestError
 
 log = logging.getLogger(__name__)
+
+_LEAD_SECONDS = 2e-3
+"""How long before a run is expected to end the next one is prepared: rows take so long to be copied, and a busy event loop to turn
+to it. Earlier, what comes meanwhile would wait for another run; later, the device would (docs/measurements.md)."""
 
 
 class Dispatcher:
@@ -146,7 +150,7 @@ class Dispatcher:
                         self._fail(ticket, told(error))
 
     def _may_start(self) -> bool:
-        """Whether a runner is free for what waits: to compute it, or to prepare a run that nothing could join any more."""
+        """Whether a runner is free for what waits: to compute it, or to prepare it for the device that soon is."""
         if not self.queue.length or not self._runners.idle:
             return False
         if len(self.in_flight) < self._threads:
@@ -154,7 +158,9 @@ class Dispatcher:
         head = self.queue.head()
         if head is None or head.bucket[1:] != self._prepared:
             return False
-        return self.queue.rows_in(head.bucket) >= self._ceilings.limit(head.bucket, self._forecast.max_rows, self._clock())
+        now = self._clock()
+        full = self.queue.rows_in(head.bucket) >= self._ceilings.limit(head.bucket, self._forecast.max_rows, now)
+        return full or self.in_flight.free_in(now) <= _LEAD_SECONDS
 
     def _gather(self, bucket: Bucket, now: float) -> list[Ticket]:
         """The most urgent of a bucket, as many as pay and as all of them have time for."""
@@ -203,6 +209,8 @@ class Dispatcher:
         self.in_flight.add(batch)
         for ticket in tickets:
             ticket.batch = batch
+        if self._prepared is not None and (lead := self.in_flight.free_in(now) - _LEAD_SECONDS) > 0:
+            self._loop.call_later(lead, self._dispatch)
 
     def _finish(self, batch: Batch, bucket: Bucket, result: Report | BaseException) -> None:
         ended = self._clock()

@@ -393,9 +393,13 @@ async def test_busy_seconds_are_a_share_of_all_runners() -> None:
     await asyncio.wait_for(batcher.emptied(), 20)
 
 
+SLOW = dict.fromkeys((1, 2, 4, 8), 10.0)
+"""A device that takes as long for many rows as for one, and longer than any test."""
+
+
 async def test_a_full_run_is_prepared_beside_the_one_that_computes_and_a_smaller_one_still_gathers() -> None:
     engine = Scripted(staged=True, held=True)
-    batcher = a_batcher(engine, profile=FLAT, max_rows=4, warm=((2,),), prepares=True)
+    batcher = a_batcher(engine, profile=SLOW, max_rows=4, warm=((2,),), prepares=True)
     callers = [Caller() for _ in range(8)]
     for value, caller in enumerate(callers[:4]):
         batcher.submit(a_row(value), (), caller)
@@ -432,3 +436,22 @@ async def test_the_fault_of_one_run_costs_the_prepared_one_nothing() -> None:
 
     assert isinstance(await callers[0].answer(), Exception)
     assert [(await caller.answer())["y"][0, 0] for caller in callers[1:]] == [2, 4]
+
+
+async def test_what_waits_is_prepared_shortly_before_the_device_is_free() -> None:
+    clock = Clock()
+    engine = Scripted(staged=True, held=True)
+    batcher = a_batcher(engine, profile=dict.fromkeys((1, 2, 4), 0.05), max_rows=4, warm=((2,),), prepares=True, clock=clock)
+    for value in range(3):
+        batcher.submit(a_row(value), (), Caller())
+    assert (batcher.in_flight, batcher.waiting) == (1, 2)
+
+    clock.now += 0.049
+    # What is looked for comes by the event loop's own clock.
+    while batcher.waiting:
+        await asyncio.sleep(0)
+    assert batcher.in_flight == 3
+
+    engine.let()
+    await asyncio.wait_for(batcher.emptied(), 20)
+    assert engine.firsts == [[0], [1, 2]]
