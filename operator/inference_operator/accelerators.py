@@ -65,6 +65,8 @@ class AcceleratorClass(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
     # The extended resource that a worker asks for; none for plain CPU.
     resource_name: str | None = None
     resource_count: int = 1
+    # What one worker may take of the device's memory, where several share a device; all that is free without it.
+    device_memory: str | None = None
     # The image of its workers; empty for `worker_image`. Workers of TorchScript have an image of their own.
     image: str = ""
     # Requests and limits of a worker container unless the job or its model says otherwise.
@@ -112,6 +114,8 @@ def with_quantities(document: Any) -> Any:
         for part in ("requests", "limits") if isinstance(of_class, dict) else ():
             if isinstance(given := of_class.get(part), dict):
                 of_class[part] = {name: quantity_text(value) for name, value in given.items()}
+        if isinstance(of_class, dict) and of_class.get("deviceMemory") is not None:
+            of_class["deviceMemory"] = quantity_text(of_class["deviceMemory"])
     return document
 
 
@@ -158,11 +162,23 @@ def _device_faults(where: str, of_class: AcceleratorClass) -> Iterator[str]:
     resource, count = of_class.resource_name, of_class.resource_count
     if resource is not None and not _is_qualified(resource, domain=True):
         yield f"{where}.resourceName is {resource!r}; write it as nodes have it, for example nvidia.com/gpu"
+    if (memory := of_class.device_memory) is not None:
+        if resource is None:
+            yield f"{where}.deviceMemory is {memory}, but the class has no device; name its resourceName"
+        yield from _memory_faults(f"{where}.deviceMemory", memory)
     if count != 1:
         yield (
             f"{where}.resourceCount is {count}, and a worker computes on one device; "
             "leave it out, and set replicas of a service or split a batch for more"
         )
+
+
+def _memory_faults(where: str, text: str) -> Iterator[str]:
+    try:
+        if parse_quantity(text) < 1:
+            yield f"{where} is {text}; write what one worker may take, for example 8Gi"
+    except ValueError as error:
+        yield f"{where}: {error}"
 
 
 def _placing_faults(where: str, of_class: AcceleratorClass) -> Iterator[str]:

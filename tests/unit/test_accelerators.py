@@ -61,6 +61,12 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "options that are none": ({"executionProviders": [{"name": "CUDAExecutionProvider", "options": {"a": [1]}}]}, "options"),
     "a resource without a domain": ({**CUDA, "resourceName": "gpu"}, "resourceName is 'gpu'; write it as nodes have it"),
+    "memory of no device": ({"executionProviders": ["CPUExecutionProvider"], "deviceMemory": "8Gi"}, "the class has no device"),
+    "memory that is none": ({**CUDA, "resourceName": "nvidia.com/gpu", "deviceMemory": "0"}, "deviceMemory is 0; write what"),
+    "memory that is no quantity": (
+        {**CUDA, "resourceName": "nvidia.com/gpu", "deviceMemory": "8Gigs"},
+        "accelerators.x.deviceMemory",
+    ),
     "an image with a blank": ({**CUDA, "image": "a b"}, "image is 'a b'"),
     "a label that no node has": ({**CUDA, "nodeSelector": {"gpu product": "A100"}}, "nodeSelector: gpu product=A100"),
     "a value that no label has": ({**CUDA, "nodeSelector": {"gpu": "NVIDIA A100"}}, "nodeSelector: gpu=NVIDIA A100"),

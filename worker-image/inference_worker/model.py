@@ -117,6 +117,7 @@ def load(
             raise WorkerError(WorkerReason.BACKEND_UNREACHABLE, f"while the model was warmed up: {error}") from error
         raise
     after = look()
+    taken = max(0, before.free - after.free) if before is not None and after is not None else 0
     runs = engine.device_runs
     facts = ModelFacts(
         digest=digest,
@@ -128,13 +129,18 @@ def load(
         items_per_second=warm.items_per_second,
         variant=variant,
         backend=config.backend,
-        device_bytes=max(0, before.free - after.free) if before is not None and after is not None else 0,
-        device_free_bytes=after.free if after is not None else 0,
+        device_bytes=taken,
+        device_free_bytes=left_of_device(after.free, taken, config.device_memory_bytes) if after is not None else 0,
         not_batched_because=warm.layout.why[:_WHY_LETTERS],
         device_runs=runs.mode.value if runs is not None else "",
         not_captured_because=runs.because[:_WHY_LETTERS] if runs is not None else "",
     )
     return Loaded(source, engine, warm, facts)
+
+
+def left_of_device(free: int, taken: int, limit: int | None) -> int:
+    """Bytes of a device that are left to other models of this worker: what is free, and no more than its share."""
+    return free if limit is None else max(0, min(free, limit - taken))
 
 
 def _quantized(data: bytes, digest: str, wanted: Quantization, config: WorkerConfig, root: Path) -> tuple[bytes, str]:

@@ -4,6 +4,7 @@ from datetime import datetime
 
 from inference_operator.accelerators import AcceleratorClass
 from inference_operator.api.job import Backend, DeadlinePolicy, InferenceJobSpec, ModelControl, SharedMemory
+from inference_operator.api.quantity import parse_quantity
 from inference_operator.api.schema import rfc3339
 from inference_operator.scheduling.estimate import Estimate
 from inference_operator.settings import Settings
@@ -52,6 +53,7 @@ def worker_config(
             if provider.options
         },
         devices=accelerator.resource_count,
+        device_memory_bytes=int(parse_quantity(accelerator.device_memory)) if accelerator.device_memory is not None else None,
         batch_size=spec.batch_size,
         created=rfc3339(job.created),
         task=batch_task(spec, items_limit),

@@ -8,6 +8,7 @@ import pytest
 
 from inference_worker import device
 from inference_worker.device import DeviceMemory, identity_by, look_by, looker, why_absent_by
+from inference_worker.model import left_of_device
 from tests.process.harness import a_config
 
 
@@ -117,3 +118,8 @@ def test_a_device_that_is_absent_is_absent_for_a_reason_that_says_what_to_do(
     driver: Driver | None, environment: dict[str, str], says: str
 ) -> None:
     assert says in why_absent_by(driver, environment)
+
+
+@pytest.mark.parametrize(("limit", "left"), [(None, 90), (60, 50), (5, 0), (1000, 90)])
+def test_a_worker_offers_no_more_of_a_shared_device_than_its_share(limit: int | None, left: int) -> None:
+    assert left_of_device(90, 10, limit) == left

@@ -163,3 +163,10 @@ def test_a_class_that_changes_rolls_its_services_out(change: str) -> None:
 
 def test_watts_of_a_class_roll_nothing_out() -> None:
     assert revisions(ALL, watts_busy=1.0) == revisions(ALL)
+
+
+def test_a_worker_is_told_its_share_of_a_shared_device() -> None:
+    def told(name: str) -> int | None:
+        return config_of(pod_of(a_job(accelerator=name), accelerator=name, settings=ALL)).device_memory_bytes
+
+    assert told("gpu-shared") == 8 << 30 and told("l4") is None

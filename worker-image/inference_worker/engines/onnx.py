@@ -99,6 +99,8 @@ class OnnxEngine:
         external_data.require_readable(data)
         self._beside = beside
         self._steady = steady
+        # Each session of a model takes a share of its own.
+        self._room = _half_is_free if device_memory_bytes is None else _no_room
         own = {name: own_options(name, steady=steady, limit=device_memory_bytes) for name in providers}
         self._providers = [(name, {**own[name], **options.get(name, {})}) for name in usable(providers)]
         self._session = self._open_first(data, threads, cache)
@@ -150,7 +152,7 @@ class OnnxEngine:
             (first, options), *others = providers
             beside = self._beside
             return DeviceSession(
-                lambda more: self._open_with([(first, {**options, **more}), *others], data, threads, beside), room=_half_is_free
+                lambda more: self._open_with([(first, {**options, **more}), *others], data, threads, beside), room=self._room
             )
         if cache is not None and (optimised := cache.get()) is not None:
             options = _options(threads, steady=self._steady)
@@ -256,6 +258,10 @@ class OnnxEngine:
         if isinstance(self._session, DeviceSession):
             self._session.close()
         del self._session
+
+
+def _no_room() -> bool:
+    return False
 
 
 def _half_is_free() -> bool:
