@@ -52,6 +52,9 @@ FRAME_LIMIT_BYTES = 1 << 20
 """Larger frames than the default 16 KiB, since a tensor of a megabyte should not be sixty-four of them."""
 
 CONNECTION_WINDOW = 16 << 20
+_TURN_BYTES = 1 << 16
+"""After so much, others come first. The loop would read on from a caller that sends as fast as it is read, 32 times, and all that
+time no run would be begun and nobody answered."""
 
 _IDLE_CHATTER = 1000
 """Control frames that a peer may send without any request among them, and resets beyond the streams that it let end."""
@@ -133,6 +136,13 @@ class Http2Protocol(asyncio.Protocol):
         finally:
             self._reading = False
             self._flush_out()
+        if len(data) >= _TURN_BYTES and self._transport is not None:
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        if self._transport is not None:
+            self._transport.resume_reading()
 
     # reading
 
