@@ -159,6 +159,16 @@ def test_any_bytes_are_strings_or_refused(raw: bytes, count: int) -> None:
     assert fed.shape == (count,)
 
 
+@pytest.mark.parametrize("datatype", ["UINT8", "FP16", "FP32"])
+def test_a_tensor_is_a_view_of_its_body_so_that_its_first_copy_is_the_one_to_the_device(datatype: str) -> None:
+    raw = np.arange(600, dtype=np.uint8).astype(datatypes.NUMPY[datatype]).tobytes()
+    body, header = binary(an_input(datatype=datatype, shape=[2, 300]), raw)
+
+    fed = decode(body, spec("x", datatype, None, 300), header=header).feeds["x"]
+
+    assert np.shares_memory(fed, np.frombuffer(body, np.uint8)) and fed.dtype == datatypes.NUMPY[datatype]
+
+
 @pytest.mark.parametrize("datatype", [d for d in datatypes.NUMPY if d != "BYTES"])
 def test_each_datatype_goes_through_the_model_bit_by_bit_from_any_offset(datatype: str) -> None:
     engine = OnnxEngine(models.identity(models.BY_DATATYPE[datatype], ["N", 3]), providers=("CPUExecutionProvider",), threads=1)
