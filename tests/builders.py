@@ -39,6 +39,7 @@ from inference_operator.state.objects import (
 from inference_operator.state.observed import Observed
 from inference_operator.state.request import job_request
 from inference_operator.state.resources import PODS, amounts
+from inference_operator.template_limits import TemplateLimits
 from inference_operator.warmpools.credentials import TaskKey
 from inference_operator.workers.resolve import ResolvedJob, resolve
 from inference_protocol.messages import Latency, ModelFacts, Progress, Telemetry, TerminationReport
@@ -46,7 +47,9 @@ from inference_protocol.reasons import WorkerReason
 
 # Not on a whole second: the API keeps whole seconds, and what is rounded late shows only so.
 NOW = datetime(2026, 4, 2, 12, 0, 0, 654_321, tzinfo=UTC)
-SETTINGS = Settings()
+# Lets jobs add what tests add; what the defaults refuse is tested apart.
+LIMITS = TemplateLimits(labels=("team",), annotations=("note",), priority_classes=("high",), tolerations=("k", "spot", "gpu"))
+SETTINGS = Settings(pod_template=LIMITS)
 TOKENS = TaskKey(b"of the tests")
 DIGEST = "sha256:" + "a" * 64
 OTHER_DIGEST = "sha256:" + "b" * 64

@@ -18,7 +18,7 @@ import yaml
 
 from bench import proc
 from bench.plane.audit import Request, parse
-from bench.plane.objects import Manifest
+from bench.plane.objects import ANNOTATION_WORK, Manifest
 from bench.report import ROOT
 from dev.cluster import ClientLimits, ControlPlane, Layout, api_only_control_plane, start_api_only, stop_api_only
 from dev.cluster.processes import Processes
@@ -163,7 +163,7 @@ def operator(plane: Plane, folder: Path, *, prefix: Sequence[str] = (), **settin
 def start_operator(plane: Plane, folder: Path, *, prefix: Sequence[str] = (), **settings: Any) -> Operator:
     """Start the operator; `prefix` stands before its command."""
     config = folder / "config.yaml"
-    config.write_text(yaml.safe_dump({"httpPort": 18080, **settings}))
+    config.write_text(yaml.safe_dump({"httpPort": 18080, "podTemplate": {"annotations": [ANNOTATION_WORK]}, **settings}))
     log = folder / f"operator-{time.monotonic_ns()}.log"
     environment = {**os.environ, "KUBECONFIG": str(plane.kubeconfig), "INFERENCE_OPERATOR_CONFIG": str(config)}
     with log.open("wb") as out:

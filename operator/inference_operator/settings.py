@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from inference_operator.accelerators import AcceleratorClass, default_classes, fault_of, with_quantities
+from inference_operator.template_limits import TemplateLimits, limits_fault
 
 
 class ConfigurationError(Exception):
@@ -133,6 +134,9 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     backends: Backends = Backends()
     # What each accelerator class means on this cluster, by its name.
     accelerators: dict[str, AcceleratorClass] = msgspec.field(default_factory=default_classes)
+    # What jobs may add to their pods, beside the usual: {environment, labels, annotations, priorityClasses, runtimeClasses,
+    # tolerations}.
+    pod_template: TemplateLimits = TemplateLimits()
     # How latency, energy and switching are weighed.
     cost: CostWeights = CostWeights()
     # Where workers send OpenTelemetry traces: {endpoint, ratio}.
@@ -198,6 +202,6 @@ def load_settings(path: Path | None) -> Settings:
         raise ConfigurationError(f"{path}: {error.strerror}") from error
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise ConfigurationError(f"{path}: {error}") from error
-    if (fault := fault_of(settings.accelerators)) is not None:
+    if (fault := fault_of(settings.accelerators) or limits_fault(settings.pod_template)) is not None:
         raise ConfigurationError(f"{path}: {fault}")
     return settings

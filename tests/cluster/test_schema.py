@@ -201,6 +201,30 @@ JOBS: list[Case] = [
         "should match",
         {"tolerations": [{"key": "k", "effect": "NoExecute"}]},
     ),
+    (
+        "toleration for everything",
+        {"tolerations": [{"operator": "Exists"}]},
+        "name the taint by its key",
+        {"tolerations": tolerations(1)},
+    ),
+    (
+        "variable that the loader obeys",
+        {"template": {"env": [{"name": "LD_PRELOAD"}]}},
+        "is reserved",
+        {"template": {"env": [{"name": "PRELOAD"}]}},
+    ),
+    (
+        "variable that Python obeys",
+        {"template": {"env": [{"name": "PYTHONWARNINGS"}]}},
+        "is reserved",
+        {"template": {"env": [{"name": "APP_PYTHONWARNINGS"}]}},
+    ),
+    (
+        "variable of the worker's own",
+        {"template": {"env": [{"name": "INFERENCE_CACHE_DIRECTORY"}]}},
+        "is reserved",
+        {"template": {"env": [{"name": "APP_CACHE_DIRECTORY"}]}},
+    ),
     ("name of a variable", {"template": {"env": [{"name": "1A"}]}}, "should match", {"template": {"env": [{"name": "A1"}]}}),
     (
         "the same variable twice",

@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -28,7 +29,7 @@ from tests.process import wire
 from tests.process.patched import PATCHES_VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tests.process.tritons import Triton
 
@@ -86,10 +87,28 @@ class Place:
         np.save(path, array)
         return f"pvc://{CLAIM}/{name}"
 
-    def start(self, config: WorkerConfig | str, *, patches: dict[str, Any] | None = None, port: int | None = None) -> Worker:
+    def start(
+        self,
+        config: WorkerConfig | str,
+        *,
+        patches: dict[str, Any] | None = None,
+        port: int | None = None,
+        command: Sequence[str] = (),
+        variables: Mapping[str, str] = MappingProxyType({}),
+    ) -> Worker:
+        """Start a worker; `command` stands for the usual one, and `variables` are added to its environment."""
         config = self._on_asked_backend(config)
         http, grpc = free_ports(2)
-        worker = Worker(self, config, patches or {}, number=len(self.workers), port=port or http, grpc_port=grpc)
+        worker = Worker(
+            self,
+            config,
+            patches or {},
+            number=len(self.workers),
+            port=port or http,
+            grpc_port=grpc,
+            command=command,
+            variables=variables,
+        )
         self.workers.append(worker)
         return worker
 
@@ -132,7 +151,16 @@ class Worker:
     """One process."""
 
     def __init__(
-        self, place: Place, config: WorkerConfig | str, patches: dict[str, Any], *, number: int, port: int, grpc_port: int
+        self,
+        place: Place,
+        config: WorkerConfig | str,
+        patches: dict[str, Any],
+        *,
+        number: int,
+        port: int,
+        grpc_port: int,
+        command: Sequence[str] = (),
+        variables: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.port = port
         self.grpc_port = grpc_port
@@ -147,11 +175,17 @@ class Worker:
             "INFERENCE_TERMINATION_PATH": str(self._report),
             CONFIG_VARIABLE: config if isinstance(config, str) else encode(config).decode(),
             PATCHES_VARIABLE: json.dumps(patches),
+            **variables,
         }
         module = "tests.process.patched" if patches else "inference_worker"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", module], env=environment, stdout=log, stderr=log, cwd=place.root, start_new_session=True
+                command or [sys.executable, "-m", module],
+                env=environment,
+                stdout=log,
+                stderr=log,
+                cwd=place.root,
+                start_new_session=True,
             )
 
     @property

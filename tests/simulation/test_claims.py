@@ -63,7 +63,7 @@ def test_batches_on_one_disk_share_its_node_while_they_run() -> None:
 def rolled_out(mode: str, *, cpu: int = 4) -> World:
     world = with_claim(mode, cpu=cpu)
     world.job("web", batch=False, model="pvc://data/m.onnx", resources={"requests": {"cpu": "3"}})
-    world.change("web", at=20, template={"env": [{"name": "A", "value": "b"}]})
+    world.change("web", at=20, template={"env": [{"name": "APP_A", "value": "b"}]})
     return world.run(until=80)
 
 
@@ -78,7 +78,7 @@ def test_a_roll_out_on_a_disk_with_room_for_both_keeps_answering() -> None:
     world = with_claim("ReadWriteOnce", cpu=8)
     world.job("web", batch=False, model="pvc://data/m.onnx", resources={"requests": {"cpu": "3"}})
     world.watch_answering("web", since=15)
-    world.change("web", at=20, template={"env": [{"name": "A", "value": "b"}]})
+    world.change("web", at=20, template={"env": [{"name": "APP_A", "value": "b"}]})
     world.run(until=80)
 
     assert world.least_answering["web"] == 1
@@ -90,7 +90,7 @@ def test_a_roll_out_ends_where_the_disks_node_has_room_for_fewer_than_are_wanted
     world = with_claim("ReadWriteOnce", cpu=7)
     world.job("web", batch=False, model="pvc://data/m.onnx", replicas=3, resources={"requests": {"cpu": "3"}})
     world.watch_answering("web", since=15)
-    world.change("web", at=20, template={"env": [{"name": "A", "value": "b"}]})
+    world.change("web", at=20, template={"env": [{"name": "APP_A", "value": "b"}]})
     world.run(until=120)
 
     assert (world.created("web"), len(world.answering("web")), len(revisions_of(world, "web"))) == (4, 2, 1)

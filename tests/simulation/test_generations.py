@@ -28,21 +28,23 @@ EDITS: list[dict[str, Any]] = [
     {"suspend": False},
     {"nodeSelector": {"zone": "moon"}},
     {"nodeSelector": {}},
-    {"template": {"env": [{"name": "PLACE", "value": "forbidden"}]}},
-    {"template": {"env": [{"name": "PLACE", "value": "fine"}]}},
+    {"template": {"env": [{"name": "APP_PLACE", "value": "forbidden"}]}},
+    {"template": {"env": [{"name": "APP_PLACE", "value": "fine"}]}},
     {"template": {}},
 ]
 
 
 def forbid(at: At, body: Raw) -> None:
     """A policy of the cluster, in the words of an admission webhook."""
-    if at.plural == "pods" and environment(body) == {"PLACE": "forbidden"}:
-        raise RefusedError(403, "Forbidden", f'admission webhook "policy" denied the request: pod {at.name} has a forbidden PLACE')
+    if at.plural == "pods" and environment(body) == {"APP_PLACE": "forbidden"}:
+        raise RefusedError(
+            403, "Forbidden", f'admission webhook "policy" denied the request: pod {at.name} has a forbidden APP_PLACE'
+        )
 
 
 def environment(pod: Raw) -> dict[str, str]:
     """What the job's template has put into the worker's environment."""
-    return {one["name"]: one["value"] for one in pod["spec"]["containers"][0]["env"] if one["name"] == "PLACE"}
+    return {one["name"]: one["value"] for one in pod["spec"]["containers"][0]["env"] if one["name"] == "APP_PLACE"}
 
 
 def is_made_of(pod: Raw, spec: Raw) -> bool:
@@ -130,7 +132,7 @@ def test_a_cure_of_what_was_refused_is_tried_at_once() -> None:
     world.api.admission.append(forbid)
     watcher = Watcher(world)
     world.api.listeners.append(watcher.take)
-    bad = {"env": [{"name": "PLACE", "value": "forbidden"}]}
+    bad = {"env": [{"name": "APP_PLACE", "value": "forbidden"}]}
     world.job("served", batch=False, accelerator="cpu", modelVersion="1", replicas=1, template=bad)
     world.change("served", at=100.0, template={})
     reasons: list[object] = []

@@ -81,7 +81,7 @@ def least_of(world: World) -> int:
 
 
 def roll_out(world: World, **more: object) -> World:
-    world.change(OURS, at=40, template={"env": [{"name": "A", "value": "b"}]}, **more)
+    world.change(OURS, at=40, template={"env": [{"name": "APP_A", "value": "b"}]}, **more)
     return world.run(until=400)
 
 

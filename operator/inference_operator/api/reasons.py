@@ -99,6 +99,14 @@ class Reason(StrEnum):
         ),
         (ConditionType.ACCEPTED,),
     )
+    TEMPLATE_FORBIDDEN = (
+        "TemplateForbidden",
+        ReasonText(
+            "The job adds something to its pods that this cluster's administrator doesn't allow.",
+            "Leave out what the message names, or have the operator's setting podTemplate allow it.",
+        ),
+        (ConditionType.ACCEPTED,),
+    )
     USABLE = (
         "Usable",
         ReasonText("The InferenceModel's spec can be used; the message names versions that can't.", _NONE),

@@ -6,24 +6,24 @@ from typing import Any
 
 from inference_operator.accelerators import AcceleratorClass
 from inference_operator.api import names
-from inference_operator.api.job import KIND, Backend, InferenceJobSpec, PodTemplate, Resources
+from inference_operator.api.job import KIND, Backend, InferenceJobSpec, Resources
 from inference_operator.api.job_status import Placement
 from inference_operator.api.model import KIND as MODEL_KIND
 from inference_operator.api.schema import API_VERSION
+from inference_operator.api.template import PodTemplate
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Job, Model
 from inference_operator.state.parse import placement_text
 from inference_operator.workers import triton
 from inference_operator.workers.config import worker_config
+from inference_operator.workers.environment import environment
 from inference_protocol.messages import (
-    CONFIG_VARIABLE,
     GRPC_PORT,
     HTTP_PORT,
     STARTED_PATH,
     VOLUME_ROOT,
     ModelSource,
     WorkerConfig,
-    encode,
 )
 
 Manifest = dict[str, Any]
@@ -207,7 +207,7 @@ def _container(
         "name": names.CONTAINER,
         "image": worker_image(settings, accelerator, Backend(config.backend)),
         "imagePullPolicy": settings.image_pull_policy,
-        "env": _environment(job, config, template, settings),
+        "env": environment(job, config, template, settings),
         "ports": [{"name": "http", "containerPort": HTTP_PORT}, {"name": "grpc", "containerPort": GRPC_PORT}],
         "resources": {"requests": resources.requests, "limits": resources.limits},
         **_probes(settings),
@@ -246,27 +246,6 @@ def _probes(settings: Settings) -> Manifest:
             "timeoutSeconds": _PROBE_SECONDS,
         },
     }
-
-
-def _environment(job: Job, config: WorkerConfig, template: PodTemplate, settings: Settings) -> list[Manifest]:
-    return [
-        *_tracing(job, settings),
-        *({"name": e.name, "value": e.value} for e in template.env if e.name != CONFIG_VARIABLE),
-        # The configuration last, so that a user's variable of its name does not win; everything else is the user's to change.
-        {"name": CONFIG_VARIABLE, "value": encode(config).decode()},
-    ]
-
-
-def _tracing(job: Job, settings: Settings) -> list[Manifest]:
-    tracing = settings.tracing
-    if not tracing.endpoint:
-        return []
-    attributes = f"k8s.namespace.name={job.key.namespace},inference.job={job.key.name}"
-    return [
-        {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": tracing.endpoint},
-        {"name": "OTEL_TRACES_SAMPLER_ARG", "value": str(tracing.ratio)},
-        {"name": "OTEL_RESOURCE_ATTRIBUTES", "value": attributes},
-    ]
 
 
 def worker_image(settings: Settings, accelerator: AcceleratorClass, backend: Backend) -> str:

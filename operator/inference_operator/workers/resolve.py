@@ -26,6 +26,7 @@ from inference_operator.workers.devices import device_fault
 from inference_operator.workers.options import mounts_of, options
 from inference_operator.workers.source import begun_with, model_source, pinned_version, stand_in
 from inference_operator.workers.template_hash import Revisions, service_revisions, task_revisions
+from inference_operator.workers.template_rules import template_fault
 from inference_protocol.messages import ModelSource
 from inference_protocol.uris import UriError, is_uri, parse_uri
 
@@ -228,6 +229,11 @@ def _accelerator_is_unsuitable(asked: _Asked) -> Refusal | None:
     return Refusal(Reason.ACCELERATOR_UNSUITABLE, told, final=False)
 
 
+def _template_is_forbidden(asked: _Asked) -> Refusal | None:
+    found = template_fault(asked.spec, asked.settings)
+    return Refusal(Reason.TEMPLATE_FORBIDDEN, found, final=False) if found is not None else None
+
+
 def _device_is_another(asked: _Asked) -> Refusal | None:
     found = device_fault(asked.spec, asked.choice.backend, asked.model, asked.settings)
     if found is None:
@@ -248,4 +254,5 @@ _CHECKS: tuple[_Check, ...] = (
     _accelerator_is_unknown,
     _accelerator_is_unsuitable,
     _device_is_another,
+    _template_is_forbidden,
 )

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from inference_operator.accelerators import AcceleratorClass
 from inference_operator.api.conditions import Condition, Truth
-from inference_operator.api.job import Input, Resources, Serve, Toleration
+from inference_operator.api.job import Input, Resources, Serve
 from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, InferenceJobStatus, ProgressStatus
 from inference_operator.api.model import AcceleratorResources
 from inference_operator.api.quantity import parse_quantity
+from inference_operator.api.template import Toleration
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Job, PodPhase
 from inference_operator.state.observed import Observed
@@ -21,6 +22,7 @@ from inference_operator.workers.creation import create_retry_time
 from inference_operator.workers.options import items_left, worker_resources
 from tests.builders import (
     GPU,
+    LIMITS,
     NOW,
     SETTINGS,
     a_create_failure,
@@ -159,7 +161,8 @@ def test_the_jobs_resources_go_over_its_models_and_those_over_the_classes() -> N
 
 
 def test_tolerations_and_selectors_of_class_and_job_come_together() -> None:
-    settings = Settings(accelerators={"cpu": AcceleratorClass(execution_providers=("C",), node_selector={"a": "1", "b": "2"})})
+    classes = {"cpu": AcceleratorClass(execution_providers=("C",), node_selector={"a": "1", "b": "2"})}
+    settings = Settings(accelerators=classes, pod_template=LIMITS)
     job = a_job(node_selector={"b": "2", "c": "3"}, tolerations=[Toleration(key="k", operator="Exists")])
 
     asked = wanted(observed(job), settings=settings)

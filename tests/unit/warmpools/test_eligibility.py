@@ -8,9 +8,10 @@ import pytest
 
 from inference_operator.accelerators import AcceleratorClass
 from inference_operator.api.conditions import Reason
-from inference_operator.api.job import Backend, Input, Output, PodTemplate, Resources, Toleration
+from inference_operator.api.job import Backend, Input, Output, Resources
 from inference_operator.api.model import AcceleratorResources, ModelVersion, Profile, WarmPoolStatus
 from inference_operator.api.schema import rfc3339
+from inference_operator.api.template import PodTemplate, Toleration
 from inference_operator.scheduling.types import ColocatedModel, ModelMemory, Offer
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Key, Model

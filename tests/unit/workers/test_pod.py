@@ -9,24 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_operator.api import names
-from inference_operator.api.job import (
-    EnvironmentVariable,
-    Input,
-    ModelControl,
-    Output,
-    PodTemplate,
-    Resources,
-    Serve,
-    SharedMemory,
-    Toleration,
-)
+from inference_operator.api.job import Input, ModelControl, Output, Resources, Serve, SharedMemory
 from inference_operator.api.model import ModelVersion, QuantizationMethod, QuantizationSpec
+from inference_operator.api.template import EnvironmentVariable, PodTemplate, Toleration
 from inference_operator.scheduling.types import Decision
 from inference_operator.settings import Settings, Tracing
 from inference_operator.state.objects import Job, Model
 from inference_operator.state.parse_pods import parse_pod
 from inference_operator.workers.actions import CreatePod
-from inference_protocol.messages import CONFIG_VARIABLE, Quantization, WorkerConfig
+from inference_operator.workers.pod import worker_pod
+from inference_operator.workers.template_hash import template_placement
+from inference_protocol.messages import CONFIG_VARIABLE, ModelSource, Quantization, WorkerConfig
 from inference_worker.serve.routes import _HELD_SECONDS
 from tests.builders import DIGEST, GPU, SETTINGS, a_job, a_model, a_version, observed, placed_on
 from tests.unit.scheduling.support import decide, wanted
@@ -73,7 +66,7 @@ JOBS = {
         template=PodTemplate(
             labels={"team": "a"},
             annotations={"note": "b"},
-            env=[EnvironmentVariable(name="X", value="1")],
+            env=[EnvironmentVariable(name="APP_X", value="1")],
             priority_class_name="high",
             runtime_class_name="nvidia",
             image_pull_secrets=["secret"],
@@ -213,12 +206,19 @@ def test_the_jobs_tolerations_and_selectors_are_passed_on() -> None:
 # What users may add, and what they may not change.
 
 
+def built_unchecked(job: Job) -> Manifest:
+    """The pod of a job that no check has seen: the builder must hold without one."""
+    assert job.spec is not None
+    source, placement = ModelSource(name="m", version="1", uri="pvc://d/m"), template_placement("cpu")
+    return worker_pod(job, job.spec, source, Resources(), placement, number=1, revision="r", mounts={}, settings=SETTINGS)
+
+
 @given(
     st.dictionaries(st.sampled_from([names.LABEL_JOB_UID, names.LABEL_ATTEMPT, names.LABEL_MANAGED_BY, "team"]), st.just("theirs"))
 )
 def test_our_labels_go_over_the_users(labels: dict[str, str]) -> None:
     job = a_job(template=PodTemplate(labels=labels))
-    found = pod_of(job)["metadata"]["labels"]
+    found = built_unchecked(job)["metadata"]["labels"]
 
     assert found[names.LABEL_JOB_UID] == job.uid
     assert found[names.LABEL_MANAGED_BY] == names.MANAGED_BY
@@ -230,18 +230,18 @@ def test_users_can_not_tell_the_worker_what_to_do() -> None:
     job = a_job(
         template=PodTemplate(
             annotations={names.ANNOTATION_PLACEMENT: "{}"},
-            env=[EnvironmentVariable(name=CONFIG_VARIABLE, value="{}"), EnvironmentVariable(name="X", value="1")],
+            env=[EnvironmentVariable(name=CONFIG_VARIABLE, value="{}"), EnvironmentVariable(name="APP_X", value="1")],
         )
     )
-    pod = pod_of(job)
+    pod = built_unchecked(job)
 
     assert config_of(pod).uid == job.uid
-    assert {"name": "X", "value": "1"} in container_of(pod)["env"]
-    assert json.loads(pod["metadata"]["annotations"][names.ANNOTATION_PLACEMENT])["node"] == "node-1"
+    assert {"name": "APP_X", "value": "1"} in container_of(pod)["env"]
+    assert json.loads(pod["metadata"]["annotations"][names.ANNOTATION_PLACEMENT])["accelerator"] == "cpu"
 
 
 def test_names_are_unique_among_the_variables() -> None:
-    job = a_job(template=PodTemplate(env=[EnvironmentVariable(name="X"), EnvironmentVariable(name="Y")]))
+    job = a_job(template=PodTemplate(env=[EnvironmentVariable(name="APP_X"), EnvironmentVariable(name="APP_Y")]))
     found = [entry["name"] for entry in container_of(pod_of(job))["env"]]
 
     assert len(found) == len(set(found))

@@ -12,18 +12,16 @@ from inference_operator.api.job import (
     AutoscalingMode,
     Backend,
     DeadlinePolicy,
-    EnvironmentVariable,
     InferenceJobSpec,
     Input,
     ModelControl,
     Output,
-    PodTemplate,
     Resources,
     Serve,
     SharedMemory,
-    Toleration,
 )
 from inference_operator.api.model import AcceleratorResources
+from inference_operator.api.template import EnvironmentVariable, PodTemplate, Toleration
 from inference_operator.settings import Backends, Settings, TorchScriptBackend, TritonBackend
 from inference_operator.state.objects import Job, Model, Worker
 from inference_operator.state.parse import parse_job, parse_model
@@ -63,7 +61,7 @@ OTHER: dict[str, Any] = {
     "resources": Resources(requests={"cpu": "3"}),
     "node_selector": {"disk": "fast"},
     "tolerations": [Toleration(key="spot", operator="Exists")],
-    "template": PodTemplate(env=[EnvironmentVariable(name="A", value="b")]),
+    "template": PodTemplate(env=[EnvironmentVariable(name="APP_A", value="b")]),
 }
 
 
@@ -182,7 +180,7 @@ def read(given: dict[str, Any], *, batch: bool) -> ResolvedJob:
     (version,) = of_model.get("versions", [{}])
     version = {"name": "1", "uri": "pvc://d/m.onnx", **version, "quantization": {**rows, **version.get("quantization", {})}}
     (toleration,), (env,) = of_job.get("tolerations", [{}]), of_job.get("template", {"env": [{}]})["env"]
-    spec = {"model": "m", "tolerations": [{"key": "gpu", **toleration}], "template": {"env": [{"name": "A", **env}]}}
+    spec = {"model": "m", "tolerations": [{"key": "gpu", **toleration}], "template": {"env": [{"name": "APP_A", **env}]}}
     if batch:
         spec["input"] = {"uri": "pvc://d/in.npy"}
     # As from the wire: no string of it is one of the code.

@@ -1,25 +1,32 @@
-"""Graphs as ONNX Runtime has optimised them, kept so that the next start or reload need not do it again.
+"""Graphs as ONNX Runtime has optimised them, kept so that a reload need not do it again.
 
-An optimised graph is good for one CPU, one version of the runtime and one set of options, so all of these are in its key. It is
-read back only from a private directory and only whole: its own digest stands beside it. The model's digest is always checked on
-the original, before this is asked.
+An optimised graph is good for one CPU, one version of the runtime and one set of options, so all of these are in its name. The
+model's digest is always checked on the original, before this is asked, and nothing in an optimised graph shows what it was made of.
+So only the process that wrote a graph reads it back: its mark is made with a key that no other process has. The directory must be
+this pod's own as well, because a file that is written and not marked yet could be replaced.
 """
 
 import contextlib
 import hashlib
+import hmac
 import logging
 import os
 import platform
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
 import onnxruntime as ort
+
+from inference_protocol.messages import VOLUME_ROOT
 
 log = logging.getLogger(__name__)
 
 DIRECTORY_VARIABLE = "INFERENCE_CACHE_DIRECTORY"
 # Smaller graphs are optimised quicker than two files are written.
 _WORTH_BYTES = 1 << 20
+# Of this process, and never written anywhere.
+_KEY = secrets.token_bytes(32)
 
 
 class GraphCache:
@@ -30,18 +37,18 @@ class GraphCache:
         self._directory = directory
         key = hashlib.sha256(f"{digest} {ort.__version__} {platform.machine()} {_cpu_flags()}".encode()).hexdigest()
         self._path = directory / f"{key}.onnx"
-        self._mark = directory / f"{key}.sha256"
+        self._mark = directory / f"{key}.mac"
 
     def get(self) -> bytes | None:
         """The optimised form; None when there is none, or none that can be trusted."""
         try:
             if not is_private(self._directory):
                 return None
-            optimised, digest = self._path.read_bytes(), self._mark.read_text()
+            optimised, mark = self._path.read_bytes(), self._mark.read_bytes()
         except OSError:
             return None
-        if hashlib.sha256(optimised).hexdigest() != digest:
-            log.warning("a cached graph is damaged and will be made again: %s", self._path.name)
+        if not hmac.compare_digest(self._mark_of(optimised), mark):
+            log.warning("a cached graph is damaged, or another process wrote it, and will be made again: %s", self._path.name)
             self.drop()
             return None
         return optimised
@@ -70,7 +77,7 @@ class GraphCache:
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not is_private(self._directory):
-                log.warning("%s can be written by others and is not used as a cache", self._directory)
+                log.warning("%s is on a claim, or others can write to it, and is not used as a cache", self._directory)
                 return None
         except OSError as error:
             log.warning("no cache of optimised graphs: %s", error)
@@ -78,11 +85,14 @@ class GraphCache:
         return self._directory / f".{self._path.stem}-{os.getpid()}.onnx"
 
     def _keep(self, scratch: Path) -> None:
-        digest = hashlib.sha256(scratch.read_bytes()).hexdigest()
-        mark = scratch.with_suffix(".sha256")
-        mark.write_text(digest)
+        mark = scratch.with_suffix(".mac")
+        mark.write_bytes(self._mark_of(scratch.read_bytes()))
         scratch.replace(self._path)
         mark.replace(self._mark)
+
+    def _mark_of(self, optimised: bytes) -> bytes:
+        """What only this process can say of a graph: that it is this model's."""
+        return hmac.digest(_KEY, self._path.stem.encode() + optimised, "sha256")
 
 
 def cache_for(data: bytes, digest: str, directory: str | None = None) -> GraphCache | None:
@@ -100,6 +110,8 @@ def _cpu_flags() -> str:
 
 
 def is_private(directory: Path) -> bool:
-    """Whether this user alone can write there."""
+    """Whether this pod alone can write there. On a claim others can: all workers are of one user, and so may be any pod."""
     state = directory.stat()
+    if directory.resolve().is_relative_to(Path(VOLUME_ROOT).resolve()):
+        return False
     return state.st_uid == os.getuid() and not state.st_mode & 0o022

@@ -138,7 +138,7 @@ def _place(name: str, options: Options, data: bytes, beside: Mapping[str, bytes]
     place = Path(directory or tempfile.gettempdir()) / _ENGINES / key
     with suppress(OSError):
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # An engine is code: who could write here could make the worker run theirs.
+        # An engine is code, which the runtime reads by itself: who could write here could make the worker run theirs.
         if is_private(place) and is_private(place.parent):
             return place
     log.warning("%s can't be kept private or written, so engines are built anew at each start", place)

@@ -1,4 +1,4 @@
-"""Optimised graphs that are kept: used when they are whole and private, made anew when not, and never in the way."""
+"""Optimised graphs that are kept: used by who has written them, made anew by all others, and never in the way."""
 
 from __future__ import annotations
 
@@ -55,14 +55,67 @@ def kept(directory: Path) -> list[str]:
     return sorted(path.suffix for path in directory.iterdir())
 
 
-def test_a_graph_is_kept_and_the_next_start_uses_it(directory: Path, opened: list[bytes]) -> None:
+def test_a_graph_is_kept_and_the_next_load_uses_it(directory: Path, opened: list[bytes]) -> None:
     load(directory)
-    assert kept(directory) == [".onnx", ".sha256"]
+    assert kept(directory) == [".mac", ".onnx"]
     opened.clear()
 
     load(directory)
 
-    assert opened[0] != MODEL and hashlib.sha256(opened[0]).hexdigest() == next(directory.glob("*.sha256")).read_text()
+    assert opened[0] == next(directory.glob("*.onnx")).read_bytes() != MODEL
+
+
+FORGED = models.slow(width=8, steps=1)
+
+
+def forge(directory: Path, graph: bytes = FORGED) -> None:
+    """Put another graph in the place of the one that is kept, with every digest that an attacker can compute."""
+    next(directory.glob("*.onnx")).write_bytes(graph)
+    for mark in [*directory.glob("*.mac"), next(directory.glob("*.onnx")).with_suffix(".sha256")]:
+        mark.write_text(hashlib.sha256(graph).hexdigest())
+
+
+def test_a_graph_that_somebody_has_put_there_is_not_computed_in_the_name_of_a_verified_model(
+    directory: Path, opened: list[bytes]
+) -> None:
+    """Another pod of the same user replaced graph and digest, and the status said Verified of what it had put there."""
+    load(directory)
+    forge(directory)
+    opened.clear()
+
+    load(directory)
+
+    assert opened[0] == MODEL
+
+
+def test_a_graph_of_another_model_with_its_own_mark_is_not_taken_for_this_ones(directory: Path) -> None:
+    load(directory)
+    graph, mark = next(directory.glob("*.onnx")), next(directory.glob("*.mac"))
+    other = GraphCache(directory, "sha256:" + "0" * 64)
+    other._path.write_bytes(graph.read_bytes())
+    other._mark.write_bytes(mark.read_bytes())
+
+    assert other.get() is None
+
+
+def test_what_another_process_has_kept_is_made_again(directory: Path, monkeypatch: pytest.MonkeyPatch, opened: list[bytes]) -> None:
+    load(directory)
+    monkeypatch.setattr(module, "_KEY", bytes(32))
+    opened.clear()
+
+    load(directory)
+
+    assert opened[0] == MODEL
+    assert GraphCache(directory, DIGEST).get() is not None
+
+
+def test_a_directory_on_a_claim_is_not_used(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other pods mount it too, and no mode keeps out who has the same user."""
+    monkeypatch.setattr(module, "VOLUME_ROOT", str(directory.parent))
+
+    load(directory)
+
+    assert kept(directory) == []
 
 
 def test_another_model_has_another_place(directory: Path) -> None:
@@ -87,7 +140,7 @@ def test_another_runtime_or_cpu_makes_its_own(directory: Path, monkeypatch: pyte
 @pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "mark", "no mark", "no graph"])
 def test_a_damaged_graph_is_not_used_and_made_again(directory: Path, opened: list[bytes], damage: str) -> None:
     load(directory)
-    graph, mark = next(directory.glob("*.onnx")), next(directory.glob("*.sha256"))
+    graph, mark = next(directory.glob("*.onnx")), next(directory.glob("*.mac"))
     whole = graph.read_bytes()
     match damage:
         case "flipped":
@@ -112,8 +165,9 @@ def test_a_damaged_graph_is_not_used_and_made_again(directory: Path, opened: lis
 
 def test_a_whole_file_that_is_no_graph_is_dropped_and_the_model_loads(directory: Path) -> None:
     load(directory)
-    next(directory.glob("*.onnx")).write_bytes(b"nonsense")
-    next(directory.glob("*.sha256")).write_text(hashlib.sha256(b"nonsense").hexdigest())
+    with GraphCache(directory, DIGEST).filling() as scratch:
+        assert scratch is not None
+        scratch.write_bytes(b"nonsense")
 
     load(directory)
 

@@ -11,7 +11,7 @@ import pytest
 from inference_protocol.reasons import WorkerReason
 from inference_worker import device
 from inference_worker.device import DeviceKind, kind_by
-from inference_worker.engines import providers
+from inference_worker.engines import graph_cache, providers
 from inference_worker.engines.onnx import OnnxEngine
 from inference_worker.engines.providers import TENSORRT, TENSORRT_RTX, engine_key, usable, with_engine_caches
 from inference_worker.errors import WorkerError
@@ -175,6 +175,14 @@ def test_tensorrt_keeps_its_engines_in_a_private_directory_of_the_model(tmp_path
 
     assert found.items() >= {"trt_fp16_enable": "True", "trt_engine_cache_enable": "True"}.items()
     assert place.is_dir() and place.is_relative_to(tmp_path) and place.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.usefixtures("on_device")
+def test_no_engine_comes_from_a_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine is code: another pod of the same user could leave one there."""
+    monkeypatch.setattr(graph_cache, "VOLUME_ROOT", str(tmp_path))
+
+    assert place_of(tmp_path / "claim") is None
 
 
 @pytest.mark.usefixtures("on_device")

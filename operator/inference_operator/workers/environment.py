@@ -1,0 +1,32 @@
+"""The environment of the worker container: the administrator's, what the job may add, and last its configuration."""
+
+from typing import Any
+
+from inference_operator.api.template import PodTemplate
+from inference_operator.settings import Settings
+from inference_operator.state.objects import Job
+from inference_operator.template_limits import is_environment_allowed
+from inference_protocol.messages import CONFIG_VARIABLE, WorkerConfig, encode
+
+Manifest = dict[str, Any]
+
+
+def environment(job: Job, config: WorkerConfig, template: PodTemplate, settings: Settings) -> list[Manifest]:
+    """Return the variables. What is not allowed is left out, whoever lets such a job come so far."""
+    return [
+        *_tracing(job, settings),
+        *({"name": e.name, "value": e.value} for e in template.env if is_environment_allowed(e.name, settings.pod_template)),
+        {"name": CONFIG_VARIABLE, "value": encode(config).decode()},
+    ]
+
+
+def _tracing(job: Job, settings: Settings) -> list[Manifest]:
+    tracing = settings.tracing
+    if not tracing.endpoint:
+        return []
+    attributes = f"k8s.namespace.name={job.key.namespace},inference.job={job.key.name}"
+    return [
+        {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": tracing.endpoint},
+        {"name": "OTEL_TRACES_SAMPLER_ARG", "value": str(tracing.ratio)},
+        {"name": "OTEL_RESOURCE_ATTRIBUTES", "value": attributes},
+    ]
