@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import aiohttp
-
 from inference_operator.autoscaling.controller import Autoscale
 from inference_operator.controllers.apply import Applier
 from inference_operator.controllers.informer import InformerHandlers
@@ -21,7 +19,7 @@ from inference_operator.controllers.telemetry import Telemetry
 from inference_operator.controllers.waiting_jobs import WaitingJobs
 from inference_operator.controllers.worker_client import WorkerHttpClient
 from inference_operator.errors import PolicyError
-from inference_operator.kube.client import Kube
+from inference_operator.kube.client import ApiSession, Kube
 from inference_operator.kube.connection import Connection
 from inference_operator.kube.events import EventRecorder
 from inference_operator.kube.leaderelection import Lease
@@ -33,6 +31,7 @@ from inference_operator.observability import metrics
 from inference_operator.observability.devices import DeviceCollector
 from inference_operator.observability.health import Health
 from inference_operator.observability.jobs import JobCollector
+from inference_operator.runtime.bounded_http import BoundedHttp
 from inference_operator.runtime.bucket import TokenBucket
 from inference_operator.runtime.clock import Clock, SystemClock
 from inference_operator.runtime.queue import WorkQueue
@@ -85,10 +84,10 @@ def put_together(
     namespace: str,
     identity: str,
     *,
-    api: aiohttp.ClientSession,
-    pods: aiohttp.ClientSession,
+    api: ApiSession,
+    pods: BoundedHttp,
 ) -> Parts:
-    """Make every part. `api` is the session for the API server, `pods` that for workers.
+    """Make every part. `api` is the session for the API server, `pods` what workers and exporters are asked by.
 
     It is longer than others: one line for each part, in the order in which they need each other.
     """
