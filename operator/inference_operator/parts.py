@@ -1,7 +1,7 @@
 """The operator's parts, put together: what each is given. What they do when is the business of `app`."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Rate and burst of the reviews for each kind of caller, in the order of ReviewClients: what one uses up takes nothing from another.
+_REVIEWS = ((20, 40), (10, 20), (10, 20))
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -95,9 +98,9 @@ def put_together(
     queue: WorkQueue[Request] = WorkQueue(clock.monotonic)
     health = Health(clock, silence_seconds=3 * settings.resync_seconds)
     # An allowance each: renewing the Lease must not wait behind a thousand status writes, nor these for whoever asks for metrics.
-    kube, of_lease, of_metrics, of_events = (
+    kube, of_lease, of_metrics, of_events, *of_reviews = (
         Kube(connection, api, TokenBucket(rate, burst, clock.monotonic))
-        for rate, burst in ((settings.requests_per_second, settings.burst), (10, 10), (20, 40), (50, 200))
+        for rate, burst in ((settings.requests_per_second, settings.burst), (10, 10), (20, 40), (50, 200), *_REVIEWS)
     )
     task_key_secret, workers = TaskKeySecret(kube, namespace, settings.task_key_name), WorkerHttpClient(pods)
     pools = Pools(store, settings, clock, task_key_secret)
@@ -128,7 +131,7 @@ def put_together(
         events=events,
         informer=informer,
         resync=Resync(kube, store, informer, health.heard),
-        metrics_api=_metrics_api(of_metrics, store, queue, clock, settings, namespace),
+        metrics_api=_metrics_api(of_metrics, of_reviews, store, queue, clock, settings, namespace),
         keda_scaler=_keda_scaler(store, clock, settings),
     )
 
@@ -140,14 +143,21 @@ def _register_collectors(store: Store, settings: Settings) -> None:
 
 
 def _metrics_api(
-    kube: Kube, store: Store, queue: WorkQueue[Request], clock: Clock, settings: Settings, namespace: str
+    kube: Kube,
+    reviews: Sequence[Kube],
+    store: Store,
+    queue: WorkQueue[Request],
+    clock: Clock,
+    settings: Settings,
+    namespace: str,
 ) -> "CustomMetricsService | None":
     if not settings.custom_metrics.enabled:
         return None
     # Its cryptography takes 19 MB, which only those pay who use it.
+    from inference_operator.autoscaling.metricsapi.budget import ReviewClients
     from inference_operator.autoscaling.metricsapi.service import CustomMetricsService
 
-    return CustomMetricsService(kube, store, queue, clock, settings, namespace)
+    return CustomMetricsService(kube, ReviewClients(*reviews), store, queue, clock, settings, namespace)
 
 
 def _keda_scaler(store: Store, clock: Clock, settings: Settings) -> "KedaScaler | None":
