@@ -10,17 +10,18 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
 
-import aiohttp
 import kopf
 
 from inference_operator.controllers.handlers import register, watch_settings
 from inference_operator.controllers.informer import InformerHandlers
 from inference_operator.errors import OperatorError, RetryableError
+from inference_operator.kube.client import api_session
 from inference_operator.kube.connection import Connection, ConnectionConfigError, connect
 from inference_operator.kube.leaderelection import LeadershipLostError
 from inference_operator.observability import logs, metrics
 from inference_operator.observability.health import Health, serve_health
 from inference_operator.parts import Parts, put_together
+from inference_operator.runtime.bounded_http import BoundedHttp
 from inference_operator.runtime.clock import SystemClock
 from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import ConfigurationError, Settings, load_settings
@@ -46,11 +47,7 @@ class WatchEndedError(Exception):
 
 async def run(settings: Settings, connection: Connection, namespace: str, identity: str, port: int) -> None:
     """Run until told to stop. Raises StoppedError then, and whatever else ends a part."""
-    # Each task on a warm worker has a call that waits for its end, so nothing may bound these but the workers.
-    async with (
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64)) as api,
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as pods,
-    ):
+    async with api_session() as api, BoundedHttp() as pods:
         parts = put_together(settings, connection, namespace, identity, api=api, pods=pods)
         runner = await serve_health(parts.health, port, parts.refresh)
         try:

@@ -5,6 +5,7 @@ OperatorError
 │   └── WorkerUnreachableError  a worker pod did not answer, or not now
 ├── ConflictError      what we knew is out of date: look again, then decide again (409, 412)
 ├── NotFoundError      the object is gone (404)
+├── OverloadedError    so much is asked of the operator that it asks no further: who asked comes again
 ├── ExporterError      a meter did not answer, or nothing that can be read
 ├── PolicyError        a learned policy can't be used
 └── RefusedError       the API server says no for good (400, 403, 422); `reason` and message go into a condition
@@ -33,6 +34,10 @@ class ConflictError(OperatorError):
 
 class NotFoundError(OperatorError):
     """The object is gone."""
+
+
+class OverloadedError(OperatorError):
+    """What the operator does for callers of this kind at one time is used up."""
 
 
 class ExporterError(OperatorError):

@@ -1,13 +1,11 @@
 """The operator's parts, put together: what each is given. What they do when is the business of `app`."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import aiohttp
 
 from inference_operator.autoscaling.controller import Autoscale
 from inference_operator.controllers.apply import Applier
@@ -21,7 +19,7 @@ from inference_operator.controllers.telemetry import Telemetry
 from inference_operator.controllers.waiting_jobs import WaitingJobs
 from inference_operator.controllers.worker_client import WorkerHttpClient
 from inference_operator.errors import PolicyError
-from inference_operator.kube.client import Kube
+from inference_operator.kube.client import ApiSession, Kube
 from inference_operator.kube.connection import Connection
 from inference_operator.kube.events import EventRecorder
 from inference_operator.kube.leaderelection import Lease
@@ -33,6 +31,7 @@ from inference_operator.observability import metrics
 from inference_operator.observability.devices import DeviceCollector
 from inference_operator.observability.health import Health
 from inference_operator.observability.jobs import JobCollector
+from inference_operator.runtime.bounded_http import BoundedHttp
 from inference_operator.runtime.bucket import TokenBucket
 from inference_operator.runtime.clock import Clock, SystemClock
 from inference_operator.runtime.queue import WorkQueue
@@ -50,6 +49,9 @@ if TYPE_CHECKING:
     from inference_operator.shadow.controller import Shadow
 
 log = logging.getLogger(__name__)
+
+# Rate and burst of the reviews for each kind of caller, in the order of ReviewClients: what one uses up takes nothing from another.
+_REVIEWS = ((20, 40), (10, 20), (10, 20))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +87,10 @@ def put_together(
     namespace: str,
     identity: str,
     *,
-    api: aiohttp.ClientSession,
-    pods: aiohttp.ClientSession,
+    api: ApiSession,
+    pods: BoundedHttp,
 ) -> Parts:
-    """Make every part. `api` is the session for the API server, `pods` that for workers.
+    """Make every part. `api` is the session for the API server, `pods` what workers and exporters are asked by.
 
     It is longer than others: one line for each part, in the order in which they need each other.
     """
@@ -96,9 +98,9 @@ def put_together(
     queue: WorkQueue[Request] = WorkQueue(clock.monotonic)
     health = Health(clock, silence_seconds=3 * settings.resync_seconds)
     # An allowance each: renewing the Lease must not wait behind a thousand status writes, nor these for whoever asks for metrics.
-    kube, of_lease, of_metrics, of_events = (
+    kube, of_lease, of_metrics, of_events, *of_reviews = (
         Kube(connection, api, TokenBucket(rate, burst, clock.monotonic))
-        for rate, burst in ((settings.requests_per_second, settings.burst), (10, 10), (20, 40), (50, 200))
+        for rate, burst in ((settings.requests_per_second, settings.burst), (10, 10), (20, 40), (50, 200), *_REVIEWS)
     )
     task_key_secret, workers = TaskKeySecret(kube, namespace, settings.task_key_name), WorkerHttpClient(pods)
     pools = Pools(store, settings, clock, task_key_secret)
@@ -129,7 +131,7 @@ def put_together(
         events=events,
         informer=informer,
         resync=Resync(kube, store, informer, health.heard),
-        metrics_api=_metrics_api(of_metrics, store, queue, clock, settings, namespace),
+        metrics_api=_metrics_api(of_metrics, of_reviews, store, queue, clock, settings, namespace),
         keda_scaler=_keda_scaler(store, clock, settings),
     )
 
@@ -141,14 +143,21 @@ def _register_collectors(store: Store, settings: Settings) -> None:
 
 
 def _metrics_api(
-    kube: Kube, store: Store, queue: WorkQueue[Request], clock: Clock, settings: Settings, namespace: str
+    kube: Kube,
+    reviews: Sequence[Kube],
+    store: Store,
+    queue: WorkQueue[Request],
+    clock: Clock,
+    settings: Settings,
+    namespace: str,
 ) -> "CustomMetricsService | None":
     if not settings.custom_metrics.enabled:
         return None
     # Its cryptography takes 19 MB, which only those pay who use it.
+    from inference_operator.autoscaling.metricsapi.budget import ReviewClients
     from inference_operator.autoscaling.metricsapi.service import CustomMetricsService
 
-    return CustomMetricsService(kube, store, queue, clock, settings, namespace)
+    return CustomMetricsService(kube, ReviewClients(*reviews), store, queue, clock, settings, namespace)
 
 
 def _keda_scaler(store: Store, clock: Clock, settings: Settings) -> "KedaScaler | None":

@@ -141,7 +141,12 @@ class WorkerConfig(_Record, frozen=True):
 # Bounds, because a worker's word ends in a status that has them too: what breaks them is not taken.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
-Digest = Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$")]
+Digest = Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$", max_length=71)]
+# Characters. A worker cuts what it says (`cut`), since one text that is too long makes the whole record be refused.
+MESSAGE_LENGTH = 4000
+PROBLEM_LENGTH = 512
+# A uid of Kubernetes has 36 characters.
+Identifier = Annotated[str, msgspec.Meta(max_length=128)]
 
 
 class Progress(_Record, frozen=True):
@@ -217,6 +222,11 @@ class DeviceReading(_Record, frozen=True):
 SketchCounts = Annotated[dict[Annotated[int, msgspec.Meta(ge=-4096, le=4096)], Count], msgspec.Meta(max_length=2048)]
 
 
+# A warm worker has 64 tasks that wait, and one that runs.
+MOST_TASKS = 128
+MOST_COLOCATED = 1024
+
+
 class TaskOrder(_Record, frozen=True):
     """A task for a warm worker: one attempt of one job. Ordering the same attempt twice is ordering it once.
 
@@ -252,9 +262,9 @@ class TaskState(_Record, frozen=True):
     how long ago that was: who asks may have been away.
     """
 
-    uid: str
-    attempt: int
-    revision: str
+    uid: Identifier
+    attempt: Count
+    revision: Identifier
     state: Literal["Queued", "Running", "Ended"]
     progress: Progress | None = None
     report: "TerminationReport | None" = None
@@ -282,10 +292,10 @@ class Telemetry(_Record, frozen=True):
     requests_total: Count = 0
     failed_total: Count = 0
     busy_seconds: Amount = 0.0
-    tasks: tuple[TaskState, ...] = ()
+    tasks: Annotated[tuple[TaskState, ...], msgspec.Meta(max_length=MOST_TASKS)] = ()
     idle_seconds: Amount | None = None
-    colocated: tuple[Digest, ...] = ()
-    problem: str | None = None
+    colocated: Annotated[tuple[Digest, ...], msgspec.Meta(max_length=MOST_COLOCATED)] = ()
+    problem: Annotated[str, msgspec.Meta(max_length=PROBLEM_LENGTH)] | None = None
     device: DeviceReading | None = None
 
 
@@ -293,12 +303,17 @@ class TerminationReport(_Record, frozen=True):
     """A worker's last words, left where the kubelet copies them into the pod's status."""
 
     outcome: Literal["Succeeded", "Failed", "Drained"]
-    message: str
+    message: Annotated[str, msgspec.Meta(max_length=MESSAGE_LENGTH)]
     reason: WorkerReason | None = None
     model: ModelFacts | None = None
     progress: Progress | None = None
     latency: Latency | None = None
     output: Annotated[str, msgspec.Meta(max_length=4096)] | None = None
+
+
+def cut(text: str, length: int) -> str:
+    """The text, or as much of its beginning as `length` characters have room for."""
+    return text if len(text) <= length else text[: length - 4] + " […]"
 
 
 def encode(record: msgspec.Struct) -> bytes:
@@ -341,11 +356,12 @@ def decode_report(text: str) -> TerminationReport | None:
     """Read a report; None when the text is not one (a container that died before it could speak).
 
     A reason that a newer worker knows and we do not is read as WORKER_FAILED: the message beside it says what it was.
+    Fields that are nested without end raise RecursionError.
     """
     try:
         raw = msgspec.json.decode(text, type=dict[str, object])
         if "reason" in raw and raw["reason"] not in set(WorkerReason):
             raw["reason"] = WorkerReason.INTERNAL
         return msgspec.convert(raw, TerminationReport)
-    except (msgspec.DecodeError, msgspec.ValidationError, TypeError):
+    except (msgspec.DecodeError, msgspec.ValidationError, TypeError, RecursionError):
         return None

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-import aiohttp
 import pytest
 from aiohttp import web
 
@@ -17,6 +16,7 @@ from inference_operator.controllers.scheduling_loop import SchedulingLoop
 from inference_operator.metering.controller import Meters
 from inference_operator.metering.energy import energy_status
 from inference_operator.metering.exporters import Exporters
+from inference_operator.runtime.bounded_http import BoundedHttp
 from inference_operator.settings import Metering
 from inference_operator.state.objects import Key
 from inference_operator.state.request import Request
@@ -55,7 +55,7 @@ class Site:
     """A node with two devices, a worker on one of them, and the exporter's pod as the API server shows it."""
 
     port: int
-    session: aiohttp.ClientSession
+    http: BoundedHttp
     clock: Clock
     exporter: StandIn
     store: Store = field(default_factory=Store)
@@ -64,7 +64,7 @@ class Site:
         metering = Metering(port=self.port, namespaces=())
         fleet = SchedulingLoop(self.store, Pools(self.store, SETTINGS, self.clock, TOKENS), SETTINGS, self.clock, nobody)
         self.informer = InformerHandlers(self.store, fleet, nobody, metering=metering)
-        self.meters = Meters(self.store, Exporters(self.session, self.port), self.clock, metering)
+        self.meters = Meters(self.store, Exporters(self.http, self.port), self.clock, metering)
         self.store.nodes["gpu-1"] = a_node("gpu-1", gpu=2)
         job = a_job(gpu=1)
         pod = a_pod(job, node="gpu-1", accelerator="gpu")
@@ -95,8 +95,8 @@ async def site() -> AsyncIterator[Site]:
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    async with aiohttp.ClientSession() as session:
-        yield Site(runner.addresses[0][1], session, clock, exporter)
+    async with BoundedHttp() as http:
+        yield Site(runner.addresses[0][1], http, clock, exporter)
     await runner.cleanup()
 
 

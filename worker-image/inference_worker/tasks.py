@@ -13,7 +13,16 @@ from dataclasses import dataclass
 
 import msgspec
 
-from inference_protocol.messages import Latency, ModelFacts, TaskOrder, TaskState, TerminationReport, WorkerConfig
+from inference_protocol.messages import (
+    MESSAGE_LENGTH,
+    Latency,
+    ModelFacts,
+    TaskOrder,
+    TaskState,
+    TerminationReport,
+    WorkerConfig,
+    cut,
+)
 from inference_protocol.reasons import WorkerReason
 from inference_protocol.sketch import LatencySketch
 from inference_worker.batch.task import Task
@@ -86,7 +95,7 @@ class Errand:
 
     def end(self, report: TerminationReport) -> None:
         """It is over."""
-        self.report = report
+        self.report = msgspec.structs.replace(report, message=cut(report.message, MESSAGE_LENGTH))
         self._over = time.monotonic()
         self.ended.set()
 

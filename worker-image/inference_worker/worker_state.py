@@ -4,7 +4,16 @@ import asyncio
 import contextlib
 from pathlib import Path
 
-from inference_protocol.messages import DeviceReading, ModelFacts, ModelSource, TaskOrder, Telemetry, WorkerConfig
+from inference_protocol.messages import (
+    PROBLEM_LENGTH,
+    DeviceReading,
+    ModelFacts,
+    ModelSource,
+    TaskOrder,
+    Telemetry,
+    WorkerConfig,
+    cut,
+)
 from inference_protocol.reasons import WorkerReason
 from inference_worker import cpu
 from inference_worker.batch.task import Task
@@ -97,6 +106,7 @@ class WorkerState:
         """What the operator asks for."""
         model, task = self.model, self.task
         metrics = self.metrics[self.config.model.name]
+        problem = model.engine.problem if model is not None else None
         return Telemetry(
             ready=self.ready,
             draining=self.draining,
@@ -111,7 +121,7 @@ class WorkerState:
             tasks=self.tasks.open if self.tasks is not None else (),
             idle_seconds=self.tasks.idle_seconds if self.tasks is not None else None,
             colocated=self.colocated.digests if self.colocated is not None else (),
-            problem=model.engine.problem if model is not None else None,
+            problem=cut(problem, PROBLEM_LENGTH) if problem is not None else None,
             device=self.device,
         )
 

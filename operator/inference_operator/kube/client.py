@@ -15,12 +15,20 @@ from inference_operator.runtime.bucket import TokenBucket
 
 _PAGE = 500
 _TIMEOUT = aiohttp.ClientTimeout(total=30, connect=5)
+_CONNECTIONS = 64
+
+ApiSession = aiohttp.ClientSession
+
+
+def api_session() -> ApiSession:
+    """A session for the API server alone: what it answers is believed. Pods are asked by `runtime/bounded_http.py`."""
+    return ApiSession(connector=aiohttp.TCPConnector(limit=_CONNECTIONS))
 
 
 class Kube:
     """A KubeClient."""
 
-    def __init__(self, connection: Connection, session: aiohttp.ClientSession, bucket: TokenBucket) -> None:
+    def __init__(self, connection: Connection, session: ApiSession, bucket: TokenBucket) -> None:
         self._connection = connection
         self._session = session
         self._bucket = bucket

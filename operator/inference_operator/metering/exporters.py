@@ -8,11 +8,11 @@ is that of the whole, so they are passed over.
 
 from math import isfinite
 
-import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 from yarl import URL
 
 from inference_operator.errors import ExporterError
+from inference_operator.runtime.bounded_http import BoundedHttp, HttpFaultError
 from inference_operator.state.power import Device
 
 _UTILISATION = "DCGM_FI_DEV_GPU_UTIL"
@@ -25,14 +25,14 @@ _LONGEST_BYTES = 1 << 22
 # Of what is parsed: 64 devices, two series of 1 KB each. A line with hundreds of labels takes milliseconds.
 _MOST_LINES = 2048
 _MOST_PARSED = 1 << 17
-_TIMEOUT = aiohttp.ClientTimeout(total=3.0)
+_SECONDS = 3.0
 
 
 class Exporters:
     """An ExporterClient over plain HTTP inside the cluster."""
 
-    def __init__(self, session: aiohttp.ClientSession, port: int) -> None:
-        self._session = session
+    def __init__(self, http: BoundedHttp, port: int) -> None:
+        self._http = http
         self._port = port
 
     async def devices(self, address: str) -> tuple[Device, ...]:
@@ -40,17 +40,12 @@ class Exporters:
         host = f"[{address}]" if ":" in address else address
         try:
             url = URL(f"http://{host}:{self._port}/metrics")
-            async with self._session.get(url, timeout=_TIMEOUT, allow_redirects=False) as response:
-                if response.status != 200:
-                    raise ExporterError(f"{url} answered {response.status}")
-                body = bytearray()
-                async for chunk in response.content.iter_any():
-                    body += chunk
-                    if len(body) > _LONGEST_BYTES:
-                        raise ExporterError(f"{url} answered more than {_LONGEST_BYTES} bytes")
-            return read_devices(body.decode(errors="replace"))
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise ExporterError(f"{address}: {type(error).__name__}: {error}") from error
+            answer = await self._http.get(url, seconds=_SECONDS, most_bytes=_LONGEST_BYTES)
+        except (HttpFaultError, ValueError) as error:
+            raise ExporterError(f"{address}: {error}") from error
+        if answer.status != 200:
+            raise ExporterError(f"{url} answered {answer.status}")
+        return read_devices(answer.body.decode(errors="replace"))
 
 
 def read_devices(text: str) -> tuple[Device, ...]:

@@ -28,11 +28,21 @@ class Workers:
         self.asked: list[tuple[float, str]] = []
         # The problem that it tells, by the number of the question.
         self.words: dict[int, str] = {}
+        # Who takes another time, who never answers, and whose question raises what nobody foresaw.
+        self.slow: dict[str, float] = {}
+        self.dead: set[str] = set()
+        self.faults: set[str] = set()
 
     async def telemetry(self, address: str) -> Record | None:
         self.asked.append((asyncio.get_running_loop().time(), address))
-        await asyncio.sleep(self.seconds)
-        return None if address == self.away else structs.replace(READY, problem=self.words.get(len(self.asked)))
+        await asyncio.sleep(self.slow.get(address, self.seconds))
+        if address in self.faults:
+            raise RuntimeError
+        return (
+            None
+            if address == self.away or address in self.dead
+            else structs.replace(READY, problem=self.words.get(len(self.asked)))
+        )
 
 
 def rounds(workers: Workers, *, seconds: float, count: int = 2) -> tuple[list[Mapping[str, Record | None]], list[Request]]:
@@ -65,10 +75,104 @@ def test_a_slow_worker_does_not_put_the_next_round_off() -> None:
     assert [round(at, 3) for at, address in workers.asked if address == "w1"] == [float(second) for second in range(1, 21)]
 
 
-def test_a_round_that_takes_longer_than_the_pace_is_followed_at_once() -> None:
-    handed, _ = rounds(Workers(1.5), seconds=16.1)
+def test_a_worker_that_takes_longer_than_the_pace_holds_no_round_up() -> None:
+    workers = Workers(0.1)
+    workers.slow["w2"] = 1.5
+    handed, _ = rounds(workers, seconds=20.95)
+
+    assert len(handed) == 20
+    assert all(READY in answers.values() for answers in handed)
+    # Its answers count in the rounds in which they come, and it is not asked again before.
+    assert sum(None not in answers.values() for answers in handed) == 9
+    assert [round(at, 3) for at, address in workers.asked if address == "w2"] == [float(second) for second in range(1, 21, 2)]
+
+
+def test_a_silent_worker_is_asked_ever_more_rarely() -> None:
+    workers = Workers(0.1)
+    workers.away = "w2"
+    rounds(workers, seconds=70.5)
+
+    assert [round(at) for at, address in workers.asked if address == "w2"] == [1, 2, 4, 8, 16, 32, 48, 64]
+    assert [round(at) for at, address in workers.asked if address == "w1"] == list(range(1, 71))
+
+
+def test_a_silent_worker_that_becomes_ready_is_asked_at_once() -> None:
+    store, workers = Store(), Workers(0.1, away="w1")
+    job = a_job(serve=True)
+    pod = replace(a_pod(job, 1, ready=False), address="w1")
+    store.put_job(job)
+    store.put_pod(pod)
+
+    async def live() -> None:
+        telemetry = Telemetry(store, cast("WorkerClient", workers), VirtualClock(), lambda _: None, seconds=1.0)
+        task = asyncio.create_task(telemetry.run())
+        await asyncio.sleep(40.5)
+        workers.away = ""
+        store.put_pod(replace(pod, ready=True))
+        await asyncio.sleep(2)
+        task.cancel()
+
+    run(live())
+    assert [round(at) for at, _ in workers.asked] == [1, 2, 4, 8, 16, 32, 41, 42]
+
+
+def test_silent_workers_of_one_namespace_delay_no_sample_of_another() -> None:
+    """320 that take the whole time-out; the job beside them is told of in each round, and each worker in its own."""
+    store, handed = Store(), list[Mapping[str, Record | None]]()
+    workers = Workers(0.01)
+    silent = a_job("silent", namespace="bad", serve=True, replicas=320)
+    answering = a_job("answering", namespace="good", serve=True, replicas=40)
+    for job in (silent, answering):
+        store.put_job(job)
+        for number in range(1, (job.spec.replicas if job.spec else 0) + 1):
+            store.put_pod(replace(a_pod(job, number), address=f"{job.key.name}-{number}"))
+    workers.slow = {f"silent-{number}": 1.0 for number in range(1, 321)}
+    workers.dead = set(workers.slow)
+    good = {pod.uid for pod in store.pods.values() if pod.key.namespace == "good"}
+
+    async def live() -> None:
+        telemetry = Telemetry(
+            store, cast("WorkerClient", workers), VirtualClock(), lambda _: None, seconds=1.0, after_round=(handed.append,)
+        )
+        task = asyncio.create_task(telemetry.run())
+        await asyncio.sleep(30.5)
+        task.cancel()
+
+    run(live())
+    assert len(handed) >= 28
+    assert all(answers[uid] == READY for answers in handed for uid in good)
+    # In turn, not behind each other: the others are asked at the beat.
+    late = {round(at % 1, 1) for at, address in workers.asked if address.startswith("answering")}
+    assert late <= {0.0, 1.0}
+
+
+def test_a_question_that_fails_by_itself_ends_nothing() -> None:
+    workers = Workers(0.1)
+    workers.faults = {"w1"}
+    handed, _ = rounds(workers, seconds=10.5)
 
     assert len(handed) == 10
+    assert all(READY in answers.values() for answers in handed)
+
+
+def test_a_reconcile_waits_for_no_silent_worker() -> None:
+    store, workers = Store(), Workers(1.0, away="w1")
+    job = a_job(serve=True)
+    pod = replace(a_pod(job, 1), address="w1")
+    store.put_job(job)
+    store.put_pod(pod)
+    took = []
+
+    async def live() -> None:
+        telemetry = Telemetry(store, cast("WorkerClient", workers), VirtualClock(), lambda _: None, seconds=1.0)
+        for _ in range(3):
+            before = asyncio.get_running_loop().time()
+            assert not await telemetry.fill([pod])
+            took.append(round(asyncio.get_running_loop().time() - before, 3))
+            await asyncio.sleep(1)
+
+    run(live())
+    assert took == [0.25, 0.0, 0.0]
 
 
 def test_who_does_not_answer_is_handed_on_as_such() -> None:

@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-import aiohttp
 import pytest
 from aiohttp import web
 
 from inference_operator.controllers import worker_client
 from inference_operator.controllers.worker_client import WorkerHttpClient
 from inference_operator.errors import WorkerUnreachableError
+from inference_operator.runtime.bounded_http import BoundedHttp
 from inference_protocol.messages import TASK_WAIT_PATH, TASKS_PATH, TaskQuery, TaskState, encode
 from tests.unit.warmpools.test_tasks import ORDER
 
@@ -27,8 +27,8 @@ async def asked(handler: Handler, patch: pytest.MonkeyPatch, ask: Callable[[Work
     await site.start()
     patch.setattr(worker_client, "HTTP_PORT", runner.addresses[0][1])
     try:
-        async with aiohttp.ClientSession() as session:
-            return await ask(WorkerHttpClient(session))
+        async with BoundedHttp() as http:
+            return await ask(WorkerHttpClient(http))
     finally:
         await runner.cleanup()
 
@@ -93,8 +93,8 @@ def test_a_worker_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("address", ["", "127.0.0.1", "::1"])
 def test_nobody_there_is_unreachable(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def ask() -> None:
-        async with aiohttp.ClientSession() as session:
-            await WorkerHttpClient(session).order(address, "t", ORDER)
+        async with BoundedHttp() as http:
+            await WorkerHttpClient(http).order(address, "t", ORDER)
 
     monkeypatch.setattr(worker_client, "HTTP_PORT", 1)
     with pytest.raises(WorkerUnreachableError):

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-import aiohttp
 import pytest
 from aiohttp import web
 from hypothesis import given
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from inference_operator.errors import ExporterError
 from inference_operator.metering import exporters
 from inference_operator.metering.exporters import Exporters, read_devices
+from inference_operator.runtime.bounded_http import BoundedHttp
 from inference_operator.state.power import Device
 from tests.exporter_text import BLANK, Gpu, text
 
@@ -125,8 +125,8 @@ async def asked(handler: Handler) -> tuple[Device, ...]:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
-        async with aiohttp.ClientSession() as session:
-            return await Exporters(session, runner.addresses[0][1]).devices("127.0.0.1")
+        async with BoundedHttp() as http:
+            return await Exporters(http, runner.addresses[0][1]).devices("127.0.0.1")
     finally:
         await runner.cleanup()
 
@@ -162,7 +162,7 @@ async def _no_text(_: web.Request) -> web.Response:
 
 @pytest.mark.parametrize("handler", [_refuses, _redirects, _floods, _hangs, _no_text])
 def test_a_broken_exporter_is_one_fault(handler: Handler, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exporters, "_TIMEOUT", aiohttp.ClientTimeout(total=0.3))
+    monkeypatch.setattr(exporters, "_SECONDS", 0.3)
 
     with pytest.raises(ExporterError):
         asyncio.run(asked(handler))
@@ -170,8 +170,8 @@ def test_a_broken_exporter_is_one_fault(handler: Handler, monkeypatch: pytest.Mo
 
 def test_nobody_there_is_one_fault() -> None:
     async def ask() -> None:
-        async with aiohttp.ClientSession() as session:
-            await Exporters(session, 1).devices("127.0.0.1")
+        async with BoundedHttp() as http:
+            await Exporters(http, 1).devices("127.0.0.1")
 
     with pytest.raises(ExporterError):
         asyncio.run(ask())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from itertools import product
 
+import msgspec
 import pytest
 
-from inference_protocol.messages import BatchTask
+from inference_protocol.messages import PROBLEM_LENGTH, BatchTask, Telemetry, encode
 from inference_protocol.reasons import WorkerReason
 from inference_worker.batching.profile import LatencyProfile
 from inference_worker.errors import WorkerError
@@ -81,6 +82,15 @@ async def test_an_engine_that_is_away_or_a_model_that_is_unloaded_makes_a_worker
     await state.repository.load("net")
 
     assert [*seen, state.phase] == [UNAVAILABLE, READY, UNAVAILABLE, READY] and state.loaded
+
+
+async def test_a_worker_cuts_its_problem_to_what_the_operator_takes() -> None:
+    engine = Scripted()
+    state = await a_worker_state(engine, WARM)
+    engine.problem = "é" * 1000
+
+    told_problem = msgspec.json.decode(encode(state.telemetry()), type=Telemetry).problem
+    assert told_problem is not None and len(told_problem) == PROBLEM_LENGTH
 
 
 async def test_a_worker_beyond_help_fails_for_good_with_the_first_reason() -> None:

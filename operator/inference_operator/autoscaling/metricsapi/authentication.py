@@ -7,19 +7,23 @@ TLS handshake has checked that) and has an allowed name: anybody could write the
 import hashlib
 import json
 import ssl
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from multidict import CIMultiDictProxy
 
+from inference_operator.autoscaling.metricsapi.budget import ReviewBudget
 from inference_operator.autoscaling.metricsapi.cache import TimedCache
 from inference_operator.errors import OperatorError
-from inference_operator.kube.ports import KubeClient, Raw
+from inference_operator.kube.ports import Raw
 
 AUTHENTICATED = "system:authenticated"
 CONFIG_PATH = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 _TOKEN_SECONDS = 10.0
+# Tokens that were good, and answers about others, that are remembered.
+_MOST_GOOD, _MOST_OTHERS = 1024, 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,24 +113,43 @@ def trusting(context: ssl.SSLContext, ca: str) -> ssl.SSLContext:
 
 
 class Tokens:
-    """Bearer tokens, by TokenReview."""
+    """Bearer tokens, by TokenReview. Those that were good have a budget and a cache of their own, which junk can't use up."""
 
-    def __init__(self, kube: KubeClient, cache: TimedCache[str, Identity | None]) -> None:
-        self._kube = kube
-        self._cache = cache
+    def __init__(self, known: ReviewBudget, unknown: ReviewBudget, monotonic: Callable[[], float]) -> None:
+        self._known = known
+        self._unknown = unknown
+        # By the token's digest: the token itself is not kept.
+        self._good: TimedCache[str, Identity | None] = TimedCache(monotonic, seconds=_TOKEN_SECONDS)
+        self._others: TimedCache[str, Identity | None] = TimedCache(monotonic, seconds=_TOKEN_SECONDS, most=_MOST_OTHERS)
+        self._were_good: OrderedDict[str, None] = OrderedDict()
 
     async def identity(self, authorization: str) -> Identity | None:
-        """Whose token it is; None for nobody's. Raises OperatorError when that can't be found out."""
+        """Whose token it is; None for nobody's. Raises OperatorError when that can't be found out, OverloadedError not now."""
         kind, _, token = authorization.partition(" ")
-        if kind.lower() != "bearer" or not token.strip():
+        token = token.strip()
+        if kind.lower() != "bearer" or not token:
             return None
-        # The token itself is not kept.
-        key = hashlib.sha256(token.strip().encode()).hexdigest()
-        return await self._cache.get(key, lambda: self._review(token.strip()))
+        key = hashlib.sha256(token.encode()).hexdigest()
+        if key in self._were_good:
+            found = await self._good.get(key, lambda: self._review(self._known, token))
+            if found is None:
+                self._were_good.pop(key, None)
+            return found
+        found = await self._others.get(key, lambda: self._review(self._unknown, token))
+        if found is not None and key not in self._were_good:
+            self._remember(key, found)
+        return found
 
-    async def _review(self, token: str) -> Identity | None:
+    def _remember(self, key: str, identity: Identity) -> None:
+        self._good.keep(key, identity)
+        self._were_good[key] = None
+        while len(self._were_good) > _MOST_GOOD:
+            self._were_good.popitem(last=False)
+
+    @staticmethod
+    async def _review(reviews: ReviewBudget, token: str) -> Identity | None:
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
-        answer = await self._kube.create("/apis/authentication.k8s.io/v1/tokenreviews", body)
+        answer = await reviews.create("/apis/authentication.k8s.io/v1/tokenreviews", body)
         status: Raw = answer.get("status") or {}
         if not status.get("authenticated"):
             return None
@@ -135,8 +158,3 @@ class Tokens:
             raise OperatorError("the API server knows the token, and does not say whose it is")
         extra = {key: tuple(values) for key, values in (user.get("extra") or {}).items()}
         return Identity(user["username"], tuple(user.get("groups") or ()), user.get("uid", ""), extra)
-
-
-def token_cache(monotonic: Callable[[], float]) -> TimedCache[str, Identity | None]:
-    """A cache as Tokens needs it."""
-    return TimedCache(monotonic, seconds=_TOKEN_SECONDS)

@@ -1,10 +1,11 @@
 """Whether somebody may ask: the API server decides, by SubjectAccessReview, and its word holds for ten seconds."""
 
 from inference_operator.autoscaling.metricsapi.authentication import Identity
+from inference_operator.autoscaling.metricsapi.budget import ReviewBudget
 from inference_operator.autoscaling.metricsapi.cache import TimedCache
 from inference_operator.autoscaling.metricsapi.documents import METRICS_GROUP
 from inference_operator.autoscaling.metricsapi.queries import Discovery, MetricRequest
-from inference_operator.kube.ports import KubeClient, Raw
+from inference_operator.kube.ports import Raw
 
 SECONDS = 10.0
 # Always allowed, as by the API server itself: the aggregator's own checks come as a member.
@@ -14,8 +15,8 @@ MASTERS = "system:masters"
 class Access:
     """Asks, and remembers."""
 
-    def __init__(self, kube: KubeClient, cache: TimedCache[str, bool]) -> None:
-        self._kube = kube
+    def __init__(self, reviews: ReviewBudget, cache: TimedCache[str, bool]) -> None:
+        self._reviews = reviews
         self._cache = cache
 
     async def allows(self, identity: Identity, what: Discovery | MetricRequest) -> bool:
@@ -27,7 +28,7 @@ class Access:
 
     async def _ask(self, spec: Raw) -> bool:
         body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
-        answer = await self._kube.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", body)
+        answer = await self._reviews.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", body)
         return bool((answer.get("status") or {}).get("allowed"))
 
 

@@ -25,11 +25,7 @@ class TimedCache(Generic[K, V]):
         now = self._monotonic()
         known = self._kept.get(key)
         if known is None or now - known[0] > self._seconds:
-            future = asyncio.ensure_future(ask())
-            known = self._kept[key] = (now, future)
-            self._kept.move_to_end(key)
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
+            known = self._put(key, asyncio.ensure_future(ask()))
         try:
             # One who asks and leaves must not take the answer from the others.
             return await asyncio.shield(known[1])
@@ -37,3 +33,16 @@ class TimedCache(Generic[K, V]):
             if known[1].done() and self._kept.get(key) is known:
                 del self._kept[key]
             raise
+
+    def keep(self, key: K, value: V) -> None:
+        """Take in an answer that was found otherwise."""
+        future: asyncio.Future[V] = asyncio.get_running_loop().create_future()
+        future.set_result(value)
+        self._put(key, future)
+
+    def _put(self, key: K, future: asyncio.Future[V]) -> tuple[float, asyncio.Future[V]]:
+        known = self._kept[key] = (self._monotonic(), future)
+        self._kept.move_to_end(key)
+        while len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+        return known

@@ -15,13 +15,14 @@ from inference_operator.autoscaling.metricsapi.authentication import FrontProxy,
 from inference_operator.autoscaling.metricsapi.authorization import Access
 from inference_operator.autoscaling.metricsapi.documents import StatusError
 from inference_operator.autoscaling.metricsapi.queries import Discovery, MetricRequest, parse
-from inference_operator.errors import OperatorError
+from inference_operator.errors import OperatorError, OverloadedError
 
 log = logging.getLogger(__name__)
 
 _HEALTH = frozenset({"/healthz", "/livez", "/readyz"})
 # A request that is under way when the trusted CA changes may end.
 _GRACE_SECONDS = 1.0
+_RETRY_AFTER_SECONDS = "1"
 
 
 _CODES = {
@@ -34,10 +35,12 @@ _CODES = {
 class Front:
     """Answers requests that have come through TLS."""
 
-    def __init__(self, metrics: Metrics, tokens: Tokens, access: Access) -> None:
+    def __init__(self, metrics: Metrics, tokens: Tokens, *, proxied: Access, direct: Access) -> None:
+        """`proxied` answers for whom the API server sends, `direct` for whoever comes with a token."""
         self._metrics = metrics
         self._tokens = tokens
-        self._access = access
+        self._proxied = proxied
+        self._direct = direct
         self.front_proxy: FrontProxy | None = None
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -48,6 +51,9 @@ class Front:
             return web.json_response(await self._answer(request))
         except StatusError as error:
             return web.json_response(error.document(), status=error.code)
+        except OverloadedError as error:
+            shed = StatusError(HTTPStatus.TOO_MANY_REQUESTS, str(error))
+            return web.json_response(shed.document(), status=shed.code, headers={"Retry-After": _RETRY_AFTER_SECONDS})
         except OperatorError as error:
             log.warning("a request for metrics could not be checked: %s", error)
             text = "the API server could not be asked who may see this; try again"
@@ -58,7 +64,9 @@ class Front:
             return web.json_response(StatusError(HTTPStatus.INTERNAL_SERVER_ERROR, text).document(), status=500)
 
     async def _answer(self, request: web.Request) -> documents.Document:
-        identity = await self._identity(request)
+        identity, access = self._sent(request), self._proxied
+        if identity is None:
+            identity, access = await self._tokens.identity(request.headers.get("Authorization", "")), self._direct
         if identity is None:
             raise StatusError(HTTPStatus.UNAUTHORIZED, "Unauthorized")
         if request.method != "GET":
@@ -66,7 +74,7 @@ class Front:
         # Split before it is decoded: a name may hold an escaped slash, and must not become two parts by it.
         parts = tuple(unquote(part) for part in request.rel_url.raw_path.strip("/").split("/"))
         what = parse(parts, request.query)
-        if not await self._access.allows(identity, what):
+        if not await access.allows(identity, what):
             raise StatusError(HTTPStatus.FORBIDDEN, f"{identity.name} may not get {request.path}")
         match what:
             case Discovery(version=None):
@@ -83,14 +91,13 @@ class Front:
         except MetricError as error:
             raise StatusError(_CODES[error.fault], str(error)) from error
 
-    async def _identity(self, request: web.Request) -> Identity | None:
+    def _sent(self, request: web.Request) -> Identity | None:
+        """The user in whose name the API server asks; None when somebody else does."""
         transport = request.transport
         certificate = transport.get_extra_info("peercert") if transport is not None else None
-        if self.front_proxy is not None and certificate:
-            proxied = self.front_proxy.identity(certificate, request.headers)
-            if proxied is not None:
-                return proxied
-        return await self._tokens.identity(request.headers.get("Authorization", ""))
+        if self.front_proxy is None or not certificate:
+            return None
+        return self.front_proxy.identity(certificate, request.headers)
 
 
 class Server:

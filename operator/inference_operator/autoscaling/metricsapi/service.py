@@ -7,8 +7,9 @@ from functools import partial
 
 from inference_operator.autoscaling.metrics import Metrics
 from inference_operator.autoscaling.metricsapi import certificates
-from inference_operator.autoscaling.metricsapi.authentication import CONFIG_PATH, FrontProxy, Tokens, parse_front_proxy, token_cache
+from inference_operator.autoscaling.metricsapi.authentication import CONFIG_PATH, FrontProxy, Tokens, parse_front_proxy
 from inference_operator.autoscaling.metricsapi.authorization import SECONDS, Access
+from inference_operator.autoscaling.metricsapi.budget import ReviewBudget, ReviewClients
 from inference_operator.autoscaling.metricsapi.cache import TimedCache
 from inference_operator.autoscaling.metricsapi.certificates import Bundle, Certificates
 from inference_operator.autoscaling.metricsapi.registration import Registration
@@ -26,13 +27,22 @@ log = logging.getLogger(__name__)
 
 # How soon a new certificate or CA is taken up; and how often is looked while something is still missing.
 LOOK_SECONDS, HURRY_SECONDS = 10.0, 1.0
+# Reviews at once. Whom the API server sends it has authorized already; whoever comes directly may be anybody in the cluster.
+_MOST_PROXIED, _MOST_DIRECT = 256, 16
 
 
 class CustomMetricsService:
     """Keeps server, certificate and registration right, for ever."""
 
     def __init__(
-        self, kube: KubeClient, store: Store, queue: WorkQueue[Request], clock: Clock, settings: Settings, namespace: str
+        self,
+        kube: KubeClient,
+        reviews: ReviewClients,
+        store: Store,
+        queue: WorkQueue[Request],
+        clock: Clock,
+        settings: Settings,
+        namespace: str,
     ) -> None:
         mine = settings.custom_metrics
         self._kube, self._store, self._queue, self._clock = kube, store, queue, clock
@@ -40,10 +50,14 @@ class CustomMetricsService:
             kube, namespace=namespace, secret=mine.secret, service=mine.service, makes=mine.issue, owner=mine.owner
         )
         self._registration = Registration(kube, namespace=namespace, service=mine.service, owner=mine.owner)
-        tokens = Tokens(kube, token_cache(clock.monotonic))
-        access = Access(kube, TimedCache(clock.monotonic, seconds=SECONDS))
+        known = ReviewBudget(reviews.known, most=_MOST_DIRECT)
+        tokens = Tokens(known, ReviewBudget(reviews.unknown, most=_MOST_DIRECT), clock.monotonic)
+        proxied, direct = (
+            Access(budget, TimedCache(clock.monotonic, seconds=SECONDS))
+            for budget in (ReviewBudget(reviews.proxied, most=_MOST_PROXIED), known)
+        )
         answers = Metrics(store, clock, round_seconds=settings.telemetry_seconds)
-        self._front = Front(answers, tokens, access)
+        self._front = Front(answers, tokens, proxied=proxied, direct=direct)
         self._port = mine.port
         self._bundle: Bundle | None = None
         store.metrics_api = MetricsApi(MetricsApiState.PENDING)

@@ -75,3 +75,13 @@ async def test_only_so_many_are_kept() -> None:
 
     assert await cache.get(4, times.ask) == 5
     assert await cache.get(0, times.ask) == 6
+
+
+async def test_an_answer_that_was_found_otherwise_holds_as_long() -> None:
+    times = Times()
+    cache: TimedCache[str, int] = TimedCache(times.clock, seconds=10)
+    cache.keep("a", 7)
+
+    assert await cache.get("a", times.ask) == 7
+    times.now = 10.1
+    assert await cache.get("a", times.ask) == 1

@@ -18,6 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from inference_operator.api.job import Serve
 from inference_operator.autoscaling.metricsapi import certificates, service
 from inference_operator.autoscaling.metricsapi.authentication import CONFIG_PATH
+from inference_operator.autoscaling.metricsapi.budget import ReviewClients
 from inference_operator.autoscaling.metricsapi.service import CustomMetricsService
 from inference_operator.runtime.clock import SystemClock
 from inference_operator.runtime.queue import WorkQueue
@@ -53,7 +54,7 @@ def config_map(ca: str, *, allowed: list[str] | None = None) -> Raw:
 class Bench:
     """A running service, and callers of it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, reviews: ReviewClients | None = None) -> None:
         self.folder = folder
         self.kube = FakeKube()
         self.authority = Authority()
@@ -71,7 +72,9 @@ class Bench:
         )
         queue: WorkQueue[Request] = WorkQueue(clock.monotonic)
         settings = Settings(custom_metrics=CustomMetrics(enabled=True, port=0, service="metrics", secret="tls"))
-        self.service = CustomMetricsService(self.kube, self.store, queue, clock, settings, "system")
+        self.service = CustomMetricsService(
+            self.kube, reviews or ReviewClients(self.kube, self.kube, self.kube), self.store, queue, clock, settings, "system"
+        )
 
     @staticmethod
     def _token(spec: Raw) -> Raw:
