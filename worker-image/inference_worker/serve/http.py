@@ -51,6 +51,39 @@ _CONTINUE = _Continue()
 class HttpProtocol(asyncio.Protocol):
     """Parses a connection's bytes into requests and answers them in the same order; refusals wait for their turn too."""
 
+    # Python is slow with more than thirty attributes otherwise.
+    __slots__ = (
+        "_begun",
+        "_body",
+        "_body_bytes",
+        "_budget",
+        "_connections",
+        "_ending",
+        "_handler",
+        "_head_bytes",
+        "_header_bytes",
+        "_headers",
+        "_in_headers",
+        "_later",
+        "_latest",
+        "_left",
+        "_mid_message",
+        "_offered",
+        "_parser",
+        "_path",
+        "_paused",
+        "_queue",
+        "_reserved",
+        "_stall",
+        "_taken",
+        "_transport",
+        "_turn",
+        "_untaken",
+        "_writable",
+        "unread",
+        "used",
+    )
+
     def __init__(self, handler: Handler, connections: Connections) -> None:
         self._handler = handler
         self._connections = connections
@@ -69,6 +102,8 @@ class HttpProtocol(asyncio.Protocol):
         self._begun = self.used = 0.0
         # Bytes of the budget: for answers that are not taken, and for the request that is not whole.
         self.unread = self._reserved = 0
+        # Requests that were begun in this round of the event loop.
+        self._turn = 0
         self._untaken: asyncio.TimerHandle | None = None
         self._left = 0
         self._taken = 0
@@ -140,6 +175,15 @@ class HttpProtocol(asyncio.Protocol):
         if size or self.unread:
             self._connections.left_unread(self, size)
 
+    def _yield(self) -> None:
+        """Go on in the event loop's next round: one packet can ask for thousands of answers, and others wait for theirs."""
+        self._pause()
+        asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn = 0
+        self.flush()
+
     def _pause(self) -> None:
         if not self._paused and self._transport is not None:
             self._paused = True
@@ -149,6 +193,7 @@ class HttpProtocol(asyncio.Protocol):
         """Feed the parser; a request that breaks HTTP or a limit is answered in its turn, and is the last."""
         if self._ending:
             return
+        self._turn = 0
         self._head_bytes += len(data)
         try:
             self._feed(data)
@@ -309,7 +354,10 @@ class HttpProtocol(asyncio.Protocol):
             self._later.append(request)
             return
         self._handle(request)
-        if len(self._queue) >= _PIPELINE_LIMIT:
+        self._turn += 1
+        if self._turn >= _PIPELINE_LIMIT:
+            self._yield()
+        elif len(self._queue) >= _PIPELINE_LIMIT:
             self._pause()
 
     # answering
@@ -348,12 +396,15 @@ class HttpProtocol(asyncio.Protocol):
     def _go_on(self) -> None:
         """Begin what was put off, and read on, as far as the caller has caught up."""
         queue, later = self._queue, self._later
-        if not self._writable or len(queue) - len(later) >= _PIPELINE_LIMIT or self._transport is None:
+        if not self._writable or max(self._turn, len(queue) - len(later)) >= _PIPELINE_LIMIT or self._transport is None:
             return
         self._paused = False
         while later and not self._paused:
             self._handle(later.popleft())
-            if len(queue) - len(later) >= _PIPELINE_LIMIT:
+            self._turn += 1
+            if self._turn >= _PIPELINE_LIMIT:
+                self._yield()
+            elif len(queue) - len(later) >= _PIPELINE_LIMIT:
                 self._paused = True
         if not self._paused and not self._ending and self._transport is not None:
             self._transport.resume_reading()

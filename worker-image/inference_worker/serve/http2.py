@@ -62,14 +62,53 @@ HIGH_WATER_BYTES = 16 << 20
 """While flow control holds more of the answers back, no further request is begun on the connection."""
 
 _OUT_FRAMES = 64
-_OUT_BYTES = 1 << 20
-"""What may wait in the transport, once so many frames are written, until the reading goes on."""
+"""After so many answers at once others have their turn, and the transport says whether it is full."""
 
 Handler = Callable[[Stream], None]
 
 
 class Http2Protocol(asyncio.Protocol):
     """Parses a connection's bytes into frames and keeps its streams."""
+
+    # Python is slow with more than thirty attributes otherwise.
+    __slots__ = (
+        "_block",
+        "_block_at",
+        "_buffer",
+        "_buffered",
+        "_chatter",
+        "_connections",
+        "_deferred",
+        "_deferred_bytes",
+        "_ending",
+        "_frame_bytes",
+        "_greeted",
+        "_handler",
+        "_headers",
+        "_held_back",
+        "_initial_window",
+        "_last",
+        "_out",
+        "_part_since",
+        "_reading",
+        "_receive_window",
+        "_reset_at",
+        "_reset_by_us",
+        "_resets",
+        "_resuming",
+        "_settled",
+        "_stall",
+        "_streams",
+        "_taking",
+        "_transport",
+        "_unsent",
+        "_untaken",
+        "budget",
+        "frame_bytes",
+        "send_window",
+        "unread",
+        "used",
+    )
 
     def __init__(self, handler: Handler, connections: Connections) -> None:
         """`handler` is called with each new stream and gives it a receiver."""
@@ -226,7 +265,7 @@ class Http2Protocol(asyncio.Protocol):
                 self._count_reset()
             position = end
             if len(self._out) >= _OUT_FRAMES:
-                self._send_early()
+                self._yield()
         if position < size or self._buffered:
             if position:
                 self._part_since = None
@@ -241,10 +280,10 @@ class Http2Protocol(asyncio.Protocol):
         elif self._part_since is None:
             self._part_since = self.used
 
-    def _send_early(self) -> None:
-        """Send what has gathered. Where it doesn't leave, no more is read until it does: its answers would gather without bound."""
+    def _yield(self) -> None:
+        """Send what has gathered, and read on in the event loop's next round: one packet can ask for thousands of answers."""
         self._flush_out()
-        if self._taking and self._transport is not None and self._transport.get_write_buffer_size() > _OUT_BYTES:
+        if self._taking and self._transport is not None:
             self._taking = False
             self._transport.pause_reading()
             asyncio.get_running_loop().call_soon(self._take_on)
@@ -414,10 +453,6 @@ class Http2Protocol(asyncio.Protocol):
             self._deferred_bytes += len(body)
             self.budget.hold(len(body))
             return
-        self._hand(stream, body, ended=ended)
-
-    @staticmethod
-    def _hand(stream: Stream, body: bytes, *, ended: bool) -> None:
         receiver = stream.receiver
         if receiver is None or stream.ended_here:
             return
@@ -433,12 +468,13 @@ class Http2Protocol(asyncio.Protocol):
     def _hand_deferred(self) -> None:
         """Give streams what was kept from them, as far as their answers have room."""
         self._resuming = False
-        while self._deferred and self._held_back <= HIGH_WATER_BYTES:
-            stream, body, ended = self._deferred.popleft()
-            self._deferred_bytes -= len(body)
-            self.budget.give(len(body))
-            self._hand(stream, body, ended=ended)
-            if not ended and not stream.ended_here and not stream.held:
+        deferred, self._deferred = self._deferred, deque()
+        self.budget.give(self._deferred_bytes)
+        self._deferred_bytes = 0
+        for stream, body, ended in deferred:
+            # From the first that does not fit on they wait again, in the same order.
+            self._deliver(stream, body, ended=ended)
+            if not self._deferred and not ended and not stream.ended_here and not stream.held:
                 self.refill(stream)
         if self._receive_window < CONNECTION_WINDOW // 2:
             self._refill_connection()
