@@ -27,7 +27,8 @@ from inference_worker.engines.engine import TensorSpec
 from inference_worker.errors import RequestError, WorkerError
 from inference_worker.serve import codec, grpc_codec
 from inference_worker.serve.ask import Ask, Extras, Signature
-from inference_worker.serve.compression import CODINGS, Room, inflate
+from inference_worker.serve.budget import Budget
+from inference_worker.serve.compression import CODINGS, inflate
 from inference_worker.serve.connections import Connections
 from inference_worker.serve.grpc_reflection import REFLECTIONS
 from inference_worker.serve.http import HttpProtocol
@@ -101,11 +102,11 @@ def grpc_contents(data: bytes) -> None:
 
 
 def compressed_body(data: bytes) -> None:
-    """A coding by the first byte, then a body: inflated within its limit or refused, and no room is kept by what is refused."""
-    room, size = Room(1 << 16), 0
+    """A coding by the first byte, then a body: inflated within its limit or refused, and no budget is kept by what is refused."""
+    budget, size = Budget(1 << 16), 0
     with contextlib.suppress(RequestError):
-        size = len(inflate(data[1:], CODINGS[len(data) and data[0] & 1], room, limit=1 << 12))
-    assert room.taken == size <= 1 << 12
+        size = len(inflate(data[1:], CODINGS[len(data) and data[0] & 1], budget, limit=1 << 12))
+    assert budget.taken == size <= 1 << 12
 
 
 def reflection(data: bytes) -> None:
@@ -127,6 +128,15 @@ class _Transport(asyncio.Transport):
 
     def close(self) -> None:
         self.closed = True
+
+    def abort(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def get_write_buffer_size(self) -> int:
+        return 0
 
     def pause_reading(self) -> None:
         pass

@@ -8,7 +8,10 @@ import http.client
 import ipaddress
 import socket
 import ssl
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urljoin, urlsplit
@@ -23,7 +26,15 @@ from inference_worker.errors import WorkerError
 _BLOCK = 1 << 20
 _TIMEOUT_SECONDS = 30.0
 _REDIRECTS = 5
+# A server that sends less in this time is given up: a download that drips would hold a device for days.
+_SLOW_SECONDS = 30.0
+_SLOWEST_BYTES = 256 << 10
+_LOOK_SECONDS = 0.1
 _URL_SAFE = "/%:@!$&'()*+,;=~-._?"
+
+
+class StoppedError(Exception):
+    """The worker was told to stop while it fetched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +80,24 @@ def read_verified(
     missing: WorkerReason,
     mismatch: WorkerReason = WorkerReason.MODEL_DIGEST_MISMATCH,
     root: Path = Path(VOLUME_ROOT),
+    stop: Callable[[], bool] | None = None,
 ) -> tuple[bytes, str]:
-    """The file's bytes and its `sha256:HEX`.
+    """The file's bytes and its `sha256:HEX`. Raises StoppedError once `stop` says so.
 
     Raises WorkerError: `missing` when there is nothing, URI_FORBIDDEN, MODEL_UNREACHABLE when the network fails, and
     `mismatch` when the digest is another.
     """
-    data, actual = _read_any(text, limit=limit, missing=missing, large=missing, root=root)
+    data, actual = _read_any(text, limit=limit, missing=missing, large=missing, root=root, stop=stop)
     _require(text, actual, digest, mismatch)
     return data, actual
 
 
-def _read_any(text: str, *, limit: int, missing: WorkerReason, large: WorkerReason, root: Path) -> tuple[bytes, str]:
+def _read_any(
+    text: str, *, limit: int, missing: WorkerReason, large: WorkerReason, root: Path, stop: Callable[[], bool] | None = None
+) -> tuple[bytes, str]:
     uri = volumes.parse(text)
     if isinstance(uri, HttpUri):
-        data = _download(uri.url, limit=limit, missing=missing, large=large)
+        data = _download(uri.url, stop or _never, limit=limit, missing=missing, large=large)
     else:
         data = _read(volumes.local_path(uri, root=root), text, limit=limit, missing=missing, large=large)
     return data, f"sha256:{hashlib.sha256(data).hexdigest()}"
@@ -111,20 +125,77 @@ def _read(path: Path, text: str, *, limit: int, missing: WorkerReason, large: Wo
         raise WorkerError(missing, f"{text} can't be read: {error.strerror}; the worker runs as a non-root user") from error
 
 
-def _download(url: str, *, limit: int, missing: WorkerReason, large: WorkerReason) -> bytes:
+def _never() -> bool:
+    return False
+
+
+class _Pace:
+    """How a download goes on. `taken` counts its bytes; `fault` says why it was broken off."""
+
+    def __init__(self, stop: Callable[[], bool]) -> None:
+        self.taken = 0
+        self.fault: Exception | None = None
+        self._stop = stop
+        self._done = threading.Event()
+
+    def watch(self, raw: socket.socket, url: str) -> None:
+        """Break the connection off when told to stop, or when too little comes. Ends with `end`."""
+        since, before = time.monotonic(), 0
+        while not self._done.wait(_LOOK_SECONDS):
+            if self._stop():
+                self.fault = StoppedError(url)
+            elif time.monotonic() - since >= _SLOW_SECONDS:
+                if (came := self.taken - before) < _SLOWEST_BYTES:
+                    self.fault = WorkerError(
+                        WorkerReason.MODEL_UNREACHABLE,
+                        f"{url}: {came} bytes came in {_SLOW_SECONDS:g} s, and {_SLOWEST_BYTES} must; use a faster server",
+                    )
+                since, before = time.monotonic(), self.taken
+            if self.fault is not None:
+                with suppress(OSError):
+                    raw.shutdown(socket.SHUT_RDWR)
+                return
+
+    def end(self) -> None:
+        """Nothing is waited for any more."""
+        self._done.set()
+
+
+@contextmanager
+def _paced(raw: socket.socket, url: str, stop: Callable[[], bool]) -> Iterator[_Pace]:
+    """A download over `raw`, broken off where it has to be. Raises why."""
+    pace = _Pace(stop)
+    # In a thread: a read waits for as long as anything comes, and so does that of a head.
+    watching = threading.Thread(target=pace.watch, args=(raw, url), name="watching", daemon=True)
+    watching.start()
+    try:
+        yield pace
+    except (OSError, http.client.HTTPException, WorkerError):
+        if pace.fault is not None:
+            raise pace.fault from None
+        raise
+    finally:
+        pace.end()
+        watching.join()
+    if pace.fault is not None:
+        raise pace.fault
+
+
+def _download(url: str, stop: Callable[[], bool], *, limit: int, missing: WorkerReason, large: WorkerReason) -> bytes:
     for _ in range(_REDIRECTS + 1):
         connection = _connect(url)
         try:
             parts = urlsplit(url)
             # Percent-encoded once more where the author left letters that a request line can't hold.
             target = quote(parts.path or "/", safe=_URL_SAFE) + (f"?{quote(parts.query, safe=_URL_SAFE)}" if parts.query else "")
-            connection.request("GET", target, headers={"Host": parts.netloc, "Accept-Encoding": "identity"})
-            response = connection.getresponse()
-            if response.status in (301, 302, 303, 307, 308) and (location := response.getheader("Location")):
-                # Checked again from the start: a redirect is the usual way to an address that may not be fetched.
-                url = _redirected(url, location)
-                continue
-            return _body(response, url, limit=limit, missing=missing, large=large)
+            with _paced(connection.sock, url, stop) as pace:
+                connection.request("GET", target, headers={"Host": parts.netloc, "Accept-Encoding": "identity"})
+                response = connection.getresponse()
+                if response.status in (301, 302, 303, 307, 308) and (location := response.getheader("Location")):
+                    # Checked again from the start: a redirect is the usual way to an address that may not be fetched.
+                    url = _redirected(url, location)
+                    continue
+                return _body(response, url, pace, limit=limit, missing=missing, large=large)
         except (OSError, http.client.HTTPException) as error:
             raise WorkerError(WorkerReason.MODEL_UNREACHABLE, f"{url}: {error or type(error).__name__}") from error
         finally:
@@ -188,15 +259,19 @@ def _resolve(host: str, port: int, url: str) -> list[str]:
     return addresses
 
 
-def _body(response: http.client.HTTPResponse, url: str, *, limit: int, missing: WorkerReason, large: WorkerReason) -> bytes:
+def _body(
+    response: http.client.HTTPResponse, url: str, pace: _Pace, *, limit: int, missing: WorkerReason, large: WorkerReason
+) -> bytes:
     if response.status in (404, 410):
         raise WorkerError(missing, f"{url} does not exist (HTTP {response.status})")
     if response.status != 200:
         raise WorkerError(WorkerReason.MODEL_UNREACHABLE, f"{url} answered HTTP {response.status} {response.reason}")
     blocks: list[bytes] = []
     size = 0
-    while block := response.read(_BLOCK):
+    # What is there, and not a whole block: so that the pace is seen.
+    while block := response.read1(_BLOCK):
         size += len(block)
+        pace.taken = size
         if size > limit:
             raise WorkerError(large, f"{url} is larger than the limit of {limit} bytes")
         blocks.append(block)

@@ -38,6 +38,12 @@ class FakeTransport(asyncio.Transport):
             self.closed = True
             asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
 
+    def abort(self) -> None:
+        self.close()
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def pause_reading(self) -> None:
         self.paused = True
         self.pauses += 1

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import socket
 import threading
+import time
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +15,9 @@ from inference_protocol.reasons import WorkerReason
 from inference_worker import fetch
 from inference_worker.errors import WorkerError
 from tests.unit.worker.conftest import answering, saying
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 BODY = bytes(range(256)) * 300
 DIGEST = f"sha256:{hashlib.sha256(BODY).hexdigest()}"
@@ -209,3 +215,48 @@ def test_a_path_with_a_space_is_fetched_or_refused_for_good() -> None:
             assert download(port, "/my model.onnx") == BODY
         except WorkerError as error:
             assert error.permanent  # noqa: PT017
+
+
+def test_a_download_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "_SLOW_SECONDS", 0.4)
+
+    with answering(dripping(OK)) as (port, _):
+        error = refusal(port)
+
+    assert error.reason is WorkerReason.MODEL_UNREACHABLE and not error.permanent and "0.4 s" in error.message
+
+
+def test_a_head_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "_SLOW_SECONDS", 0.4)
+
+    with answering(dripping("HTTP/1.1 200 OK", between="A: b\r\n")) as (port, _):
+        error = refusal(port)
+
+    assert error.reason is WorkerReason.MODEL_UNREACHABLE and not error.permanent
+
+
+def test_a_download_that_drips_obeys_a_stop() -> None:
+    stop = threading.Event()
+    threading.Timer(0.2, stop.set).start()
+    started = time.monotonic()
+
+    with answering(dripping(OK)) as (port, _):
+        url = f"http://files.test:{port}/in.npz"
+        with pytest.raises(fetch.StoppedError):
+            fetch.read_verified(url, digest=None, limit=1 << 20, missing=WorkerReason.INPUT_NOT_FOUND, stop=stop.is_set)
+
+    assert time.monotonic() - started < 3
+
+
+def dripping(head: str, *, between: str = "x") -> Callable[[socket.socket, bytes], None]:
+    """Send a head and then a little at a time, until the other side has had enough."""
+
+    def drip(connection: socket.socket, _: bytes) -> None:
+        start = head.replace("\n", "\r\n") + ("\r\n" if between != "x" else "\r\n\r\n")
+        with contextlib.suppress(OSError):
+            connection.sendall(start.encode())
+            for _turn in range(400):
+                connection.sendall(between.encode())
+                time.sleep(0.02)
+
+    return drip

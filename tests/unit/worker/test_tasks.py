@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import socket
+import tempfile
+import threading
+import time
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -519,6 +524,34 @@ def test_an_input_with_a_signed_address_is_still_lines(root: Path) -> None:
         text = a_task(root, models.identity(), input_uri=f"http://files.test:{port}/in.jsonl?signature=x").run()
 
     assert (text or "").count("\n") == 2
+
+
+@pytest.mark.usefixtures("loopback_allowed")
+@pytest.mark.parametrize("body", [LINES, b"no lines"], ids=["good", "bad"])
+def test_nothing_that_was_fetched_is_left_behind(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+
+    with answering(saying(f"HTTP/1.1 200 OK\nContent-Length: {len(body)}", body)) as (port, _), contextlib.suppress(WorkerError):
+        a_task(root, models.identity(), input_uri=f"http://files.test:{port}/in.jsonl").run()
+
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.usefixtures("loopback_allowed")
+def test_a_task_that_is_told_to_stop_while_it_fetches_ends(root: Path) -> None:
+    def hang(connection: socket.socket, _: bytes) -> None:
+        threading.Timer(0.1, task.stop).start()
+        connection.settimeout(10)
+        connection.recv(1)
+
+    with answering(hang) as (port, _):
+        task = a_task(root, models.identity(), input_uri=f"http://files.test:{port}/in.jsonl")
+        started = time.monotonic()
+        assert task.run() is None
+
+    assert not task.finished and time.monotonic() - started < 5
 
 
 @pytest.mark.usefixtures("loopback_allowed")

@@ -2,8 +2,7 @@
 
 import contextlib
 import hashlib
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,8 +18,11 @@ from inference_worker.errors import WorkerError
 _DOWNLOAD_LIMIT_BYTES = 1 << 30
 
 
-def open_input(task: BatchTask, specs: Sequence[TensorSpec], root: Path) -> Items:
-    """The items of a task for a model with inputs `specs`. Raises WorkerError."""
+def open_input(task: BatchTask, specs: Sequence[TensorSpec], root: Path, scratch: Path, stop: Callable[[], bool]) -> Items:
+    """The items of a task for a model with inputs `specs`. What is fetched for it lies in the directory `scratch`.
+
+    Raises WorkerError, and fetch.StoppedError once `stop` says so.
+    """
     if not specs:
         raise invalid("the model has no inputs, so there is nothing to run it over; serve it instead")
     form, missing = task.input_format, task.allow_non_finite
@@ -30,7 +32,7 @@ def open_input(task: BatchTask, specs: Sequence[TensorSpec], root: Path) -> Item
     if uri is None:
         raise invalid("the task names no input")
     if uri.startswith("http"):
-        return open_items(_download(uri, task, root), form, specs, missing=missing)
+        return open_items(_download(uri, task, root, scratch, stop), form, specs, missing=missing)
     path = volumes.open_local(uri, root=root)
     if task.input_digest is not None:
         _verify(path, task.input_digest)
@@ -57,7 +59,7 @@ def _written_path(task: BatchTask) -> Path:
     return Path(urlsplit(task.input_uri or "").path)
 
 
-def _download(uri: str, task: BatchTask, root: Path) -> Path:
+def _download(uri: str, task: BatchTask, root: Path, scratch: Path, stop: Callable[[], bool]) -> Path:
     try:
         data, _ = fetch.read_verified(
             uri,
@@ -66,12 +68,13 @@ def _download(uri: str, task: BatchTask, root: Path) -> Path:
             missing=WorkerReason.INPUT_NOT_FOUND,
             mismatch=WorkerReason.INPUT_INVALID,
             root=root,
+            stop=stop,
         )
     except WorkerError as error:
         if error.reason is WorkerReason.MODEL_UNREACHABLE:
             raise WorkerError(WorkerReason.INPUT_UNREACHABLE, error.message) from error
         raise
-    path = Path(tempfile.mkdtemp()) / (_written_path(task).name or "input")
+    path = scratch / (_written_path(task).name or "input")
     path.write_bytes(data)
     return path
 

@@ -1,6 +1,7 @@
 """One batch task from input to committed output."""
 
 import contextlib
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,7 @@ from inference_protocol.messages import (
 from inference_protocol.reasons import WorkerReason
 from inference_protocol.sketch import LatencySketch
 from inference_protocol.uris import PvcUri
-from inference_worker import metrics, volumes
+from inference_worker import fetch, metrics, volumes
 from inference_worker.batch import encoding, inputs
 from inference_worker.batch.items import Items, invalid, refuse_non_finite
 from inference_worker.batch.manifest import CHUNK_NAME, Header
@@ -83,7 +84,14 @@ class Task:
 
     def run(self) -> str | None:
         """Run to the end, or to `stop`. Returns inline answers when the task names no output. Raises WorkerError."""
-        items = inputs.open_input(self._task, self._specs, self._root)
+        with tempfile.TemporaryDirectory(prefix="task-", ignore_cleanup_errors=True) as scratch:
+            try:
+                items = inputs.open_input(self._task, self._specs, self._root, Path(scratch), self._stop.is_set)
+            except fetch.StoppedError:
+                return None
+            return self._run_over(items)
+
+    def _run_over(self, items: Items) -> str | None:
         if self._task.output_uri is None:
             return self._run_inline(items)
         # Answers take the form of the questions: text for text, arrays for everything else.

@@ -3,11 +3,9 @@
 Sources: RFC 9110, 8.4.1; RFC 1950 to 1952; grpc/grpc (doc/compression.md).
 
 A few bytes can be made to mean gigabytes. So a body's limit counts what it inflates to, inflating stops there, and all inflated
-bodies of a worker share one Room.
+bodies of a worker count in its Budget.
 """
 
-import threading
-import weakref
 import zlib
 from collections.abc import Iterator
 from functools import lru_cache
@@ -15,12 +13,10 @@ from http import HTTPStatus
 
 from inference_worker.errors import RequestError
 from inference_worker.serve.ask import bad
+from inference_worker.serve.budget import Budget
 from inference_worker.serve.http_messages import BODY_LIMIT_BYTES
 
 CODINGS = ("gzip", "deflate")
-INFLATED_LIMIT_BYTES = 4 * BODY_LIMIT_BYTES
-"""What all inflated bodies of a worker may have in memory at a time."""
-
 INLINE_INFLATE_BYTES = 1 << 10
 """So much takes a millisecond at the very worst, when it means a thousand times as much; more is inflated beside the event loop."""
 
@@ -38,64 +34,25 @@ _WORTH = 7 / 8
 _ACCEPT_LIMIT = 256
 
 
-class Room:
-    """The memory that inflated bodies share. Threads may use it at the same time."""
+def inflate(payload: bytes, coding: str, budget: Budget, *, limit: int | None = None) -> bytes:
+    """The plain bytes, which the caller gives back to `budget`; `limit` is BODY_LIMIT_BYTES unless given.
 
-    def __init__(self, limit: int = INFLATED_LIMIT_BYTES) -> None:
-        self._limit = limit
-        self._taken = 0
-        # Reentrant: giving back may happen wherever the collector runs, taking among it.
-        self._lock = threading.RLock()
-
-    @property
-    def taken(self) -> int:
-        """Bytes that are in use."""
-        return self._taken
-
-    def take(self, size: int) -> None:
-        """Use `size` bytes. Raises RequestError(429) when they are not there."""
-        with self._lock:
-            if self._taken + size > self._limit:
-                raise RequestError(
-                    HTTPStatus.TOO_MANY_REQUESTS,
-                    f"requests hold {self._limit} bytes inflated or from shared memory; try again later, or send it plain",
-                    retry_after_seconds=1.0,
-                )
-            self._taken += size
-
-    def give(self, size: int) -> None:
-        """Give `size` bytes back."""
-        with self._lock:
-            self._taken -= size
-
-    def lend(self, owner: object, size: int) -> None:
-        """Give `size` bytes back when `owner`, which has the body, is gone: whatever way a request ends, that comes."""
-        weakref.finalize(owner, self.give, size).atexit = False
-
-
-class Loan:
-    """An owner for those who have no object that goes when the body does."""
-
-
-def inflate(payload: bytes, coding: str, room: Room, *, limit: int | None = None) -> bytes:
-    """The plain bytes, which the caller gives back to `room`; `limit` is BODY_LIMIT_BYTES unless given.
-
-    Raises RequestError: 400 for what is damaged or cut off, 413 for more than `limit`, 429 when there is no room.
+    Raises RequestError: 400 for what is damaged or cut off, 413 for more than `limit`, 429 when there is no budget.
     """
     limit = BODY_LIMIT_BYTES if limit is None else limit
     pieces: list[bytes] = []
     total = 0
     try:
         for piece in _pieces(memoryview(payload), coding):
-            room.take(len(piece))
+            budget.take(len(piece))
             total += len(piece)
             pieces.append(piece)
             _require_within(limit, total)
     except zlib.error as error:
-        room.give(total)
+        budget.give(total)
         raise bad(f"the body is no {coding}: {error}") from error
     except RequestError:
-        room.give(total)
+        budget.give(total)
         raise
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 

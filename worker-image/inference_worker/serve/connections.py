@@ -4,17 +4,27 @@ import asyncio
 import time
 from typing import Protocol
 
+from inference_worker.serve.budget import Budget
 from inference_worker.serve.http_heads import KnownHeads
 
 STALL_SECONDS = 30.0
+SLOWEST_BYTES = 64 << 10
+"""What a caller takes of its answers at least in STALL_SECONDS, while they wait for it."""
+
+CONNECTION_LIMIT = 20_000
+_SPARED_BYTES = 128 << 10
 IDLE_SECONDS = 600.0
 """Longer than the time after which proxies and clients give up a kept connection themselves, so that we seldom race with one."""
 
 
 class Connection(Protocol):
-    """One caller's connection. `used` is when it last brought something (time.monotonic)."""
+    """One caller's connection.
+
+    `used` is when it last brought something (time.monotonic), `unread` how many bytes of answers wait for its caller to take them.
+    """
 
     used: float
+    unread: int
 
     @property
     def idle(self) -> bool:
@@ -30,30 +40,55 @@ class Connection(Protocol):
         ...
 
     def close_when_idle(self) -> None:
-        """Close now if nobody waits for an answer, else with the last answer."""
+        """Close now if nobody waits for an answer, else with the last answer. Break off what can't be closed."""
+        ...
+
+    def end_unread(self) -> None:
+        """End now, since the caller takes no answers."""
         ...
 
 
 class Connections:
     """The set of them. While draining, each is closed after its next answer, and says so to its caller.
 
-    `heads` are request heads that were parsed on any of them.
+    `heads` are request heads that were parsed on any of them, `budget` is what all of them may hold.
     """
 
-    def __init__(self) -> None:
-        self.heads = KnownHeads()
+    def __init__(self, budget: Budget | None = None, *, limit: int = CONNECTION_LIMIT) -> None:
+        """`limit` is how many connections there may be."""
+        self.budget = budget or Budget()
+        self.heads = KnownHeads(self.budget)
         self.open: set[Connection] = set()
+        self._limit = limit
+        self._slow: set[Connection] = set()
         self.draining = False
         self._none = asyncio.Event()
         self._none.set()
 
-    def add(self, connection: Connection) -> None:
-        """A connection is there."""
+    def add(self, connection: Connection) -> bool:
+        """A connection is there; whether it may stay."""
+        if len(self.open) >= self._limit:
+            return False
         self.open.add(connection)
         self._none.clear()
+        return True
+
+    def left_unread(self, connection: Connection, size: int) -> None:
+        """So many bytes of answers wait for a caller. Where all callers leave too many, the one that leaves most is ended."""
+        self.budget.hold(size - connection.unread)
+        connection.unread = size
+        if not size:
+            self._slow.discard(connection)
+            return
+        self._slow.add(connection)
+        if self.budget.exceeded:
+            worst = max(self._slow, key=lambda each: each.unread)
+            if worst.unread > _SPARED_BYTES:
+                worst.end_unread()
 
     def discard(self, connection: Connection) -> None:
         """A connection is gone."""
+        self.left_unread(connection, 0)
         self.open.discard(connection)
         if not self.open:
             self._none.set()

@@ -15,7 +15,7 @@ from inference_worker.engines.engine import Tensor, Tensors
 from inference_worker.model import Model
 from inference_worker.serve import tensors
 from inference_worker.serve.ask import Ask, Extras, Span, bad
-from inference_worker.serve.compression import Room
+from inference_worker.serve.budget import Budget
 from inference_worker.serve.http_messages import BODY_LIMIT_BYTES
 from inference_worker.serve.shared_memory import SharedMemory
 
@@ -50,7 +50,7 @@ def is_large_answer(extras: Extras, answers: Tensors) -> bool:
     )
 
 
-def gathered(ask: Ask, extras: Extras, shared: SharedMemory, room: Room, owner: object) -> Ask:
+def gathered(ask: Ask, extras: Extras, shared: SharedMemory, budget: Budget, owner: object) -> Ask:
     """The request with its inputs from shared memory, which `owner` has until it goes.
 
     Raises RequestError: 400 for what is not there or does not fit, 413 for more than a body may have, 429 when there is no room.
@@ -62,8 +62,8 @@ def gathered(ask: Ask, extras: Extras, shared: SharedMemory, room: Room, owner: 
         return ask
     if total > BODY_LIMIT_BYTES:
         raise bad(f"the inputs in shared memory have {total} bytes, and the limit is {BODY_LIMIT_BYTES}; split the request")
-    room.take(total)
-    room.lend(owner, total)
+    budget.take(total)
+    budget.lend(owner, total)
     feeds = dict(ask.feeds)
     for name, read in extras.reads.items():
         feeds[name] = tensors.from_raw(memoryview(shared.read(read.span)), read.shape, read.spec)

@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 from inference_worker.errors import RequestError, WorkerError
 from inference_worker.serve.ask import bad, load_fault
 from inference_worker.serve.background import Background
-from inference_worker.serve.compression import Room
+from inference_worker.serve.budget import Budget
 from inference_worker.serve.documents import Document
 from inference_worker.serve.grpc_calls import Call, Method
 from inference_worker.serve.grpc_compression import Compression
@@ -34,14 +34,14 @@ class GrpcService:
     """The methods of the protocol's one service, and of those by which gRPC's own tools find and watch it."""
 
     def __init__(
-        self, state: WorkerState, inference: Inference, room: Room | None = None, shared: SharedMemory | None = None
+        self, state: WorkerState, inference: Inference, budget: Budget | None = None, shared: SharedMemory | None = None
     ) -> None:
-        """`room` and `shared` are the worker's own: HTTP has the same."""
+        """`budget` and `shared` are the worker's own: HTTP has the same."""
         self._state = state
-        self._room = room or Room()
+        self._budget = budget or Budget()
         self._background = Background()
         shared = shared or SharedMemory(allowed=state.config.shared_memory)
-        self._inference = GrpcInference(state, inference, self._background, self._room, shared)
+        self._inference = GrpcInference(state, inference, self._background, self._budget, shared)
         health = Health(lambda: state.ready, self._background)
         self._methods: dict[str, Method] = {
             f"/{SERVICE}/ModelInfer": self._infer,
@@ -74,7 +74,7 @@ class GrpcService:
         compression = None
         if coding is not None:
             both = coding in headers.get("grpc-accept-encoding", "")
-            compression = Compression(coding, self._room, self._background, answers=both)
+            compression = Compression(coding, self._budget, self._background, answers=both)
         if (method := self._methods.get(headers[":path"])) is not None:
             return Call(stream, method, arrival, compression)
         if (opened := self._streams.get(headers[":path"])) is not None:

@@ -10,7 +10,7 @@ from http import HTTPStatus
 
 from inference_worker.errors import RequestError
 from inference_worker.serve.ask import bad
-from inference_worker.serve.compression import Loan
+from inference_worker.serve.budget import Loan
 from inference_worker.serve.grpc_compression import Compression
 from inference_worker.serve.grpc_status import CODED_HEADS, HEAD, OK, refusal
 from inference_worker.serve.http2_frames import Code
@@ -28,6 +28,8 @@ class Call:
     # Of the few whose message is compressed; the others should not pay for them.
     _flag = 0
     _loan: Loan | None = None
+    # Of the few whose message comes in pieces: room for it, until it is answered.
+    _reserved: Loan | None = None
 
     def __init__(self, stream: Stream, method: Method, arrival: Arrival, compression: Compression | None = None) -> None:
         self._stream = stream
@@ -70,12 +72,22 @@ class Call:
             end = position + 5 + length
             if end > len(data):
                 self._wanted = end - position
+                self._reserve(self._wanted)
                 break
             if (flag := data[position]) and (flag != 1 or self._compression is None):
                 raise RequestError(HTTPStatus.NOT_IMPLEMENTED, "a compressed message in an encoding that was not announced")
             self._take(flag, data[position + 5 : end])
             position = end
         return position
+
+    def _reserve(self, size: int) -> None:
+        """Take from the budget what the message needs that is not whole. Raises RequestError(429), which is RESOURCE_EXHAUSTED."""
+        budget = self._stream.budget
+        self._reserved = None
+        budget.take(size)
+        # Not the call: it and its stream know each other, and such pairs go late.
+        self._reserved = Loan()
+        budget.lend(self._reserved, size)
 
     def _take(self, flag: int, payload: bytes) -> None:
         if self._message is not None:
@@ -91,7 +103,6 @@ class Call:
             return
         payload, self._message, self._begun = self._message, b"", True
         if self._flag and self._compression is not None:
-            # Not the call: it and its stream know each other, and such pairs go late.
             self._loan = Loan()
             self._compression.inflate(payload, self._loan, self._inflated)
         else:
@@ -107,7 +118,7 @@ class Call:
 
     def abandoned(self) -> None:
         """See Receiver."""
-        self._loan = None
+        self._loan = self._reserved = None
         callback, self.on_abandoned = self.on_abandoned, None
         if callback is not None:
             callback()
@@ -132,7 +143,7 @@ class Call:
 
     def answer(self, payload: bytes) -> None:
         """Send the one answer, and that all went well."""
-        self.on_abandoned = None
+        self.on_abandoned = self._reserved = None
         if self._compression is None:
             self._stream.respond(HEAD, b"\x00" + len(payload).to_bytes(4, "big") + payload, OK)
         else:
@@ -145,7 +156,7 @@ class Call:
 
     def fail(self, error: RequestError) -> None:
         """Send that the call failed: a head that is all there is."""
-        self.on_abandoned = self._loan = None
+        self.on_abandoned = self._loan = self._reserved = None
         self._stream.finish(refusal(error))
 
     def drain(self) -> None:

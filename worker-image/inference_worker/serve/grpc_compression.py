@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from inference_worker.errors import RequestError, unforeseen
 from inference_worker.serve.background import Background
-from inference_worker.serve.compression import INLINE_INFLATE_BYTES, PLAIN_BYTES, Room, deflate, inflate
+from inference_worker.serve.budget import Budget
+from inference_worker.serve.compression import INLINE_INFLATE_BYTES, PLAIN_BYTES, deflate, inflate
 from inference_worker.threads import parsed
 
 log = logging.getLogger(__name__)
@@ -23,11 +24,11 @@ def framed(payload: bytes, flag: bytes = b"\x00") -> bytes:
 class Compression:
     """How one call is compressed. Large messages are dealt with beside the event loop."""
 
-    def __init__(self, coding: str, room: Room, background: Background, *, answers: bool) -> None:
+    def __init__(self, coding: str, budget: Budget, background: Background, *, answers: bool) -> None:
         """`answers` says whether the answers are compressed too."""
         self.coding = coding
         self.answers = answers
-        self._room = room
+        self._budget = budget
         self._background = background
 
     def inflate(self, payload: bytes, owner: object, then: Callable[[bytes | RequestError], None]) -> None:
@@ -36,23 +37,23 @@ class Compression:
             self._background.spawn(self._inflate(payload, owner, then))
             return
         try:
-            plain = inflate(payload, self.coding, self._room)
+            plain = inflate(payload, self.coding, self._budget)
         except RequestError as error:
             then(error)
             return
-        self._room.lend(owner, len(plain))
+        self._budget.lend(owner, len(plain))
         then(plain)
 
     async def _inflate(self, payload: bytes, owner: object, then: Callable[[bytes | RequestError], None]) -> None:
         try:
-            plain = await parsed(lambda: inflate(payload, self.coding, self._room))
+            plain = await parsed(lambda: inflate(payload, self.coding, self._budget))
         except RequestError as error:
             then(error)
         except Exception:
             log.exception("a request failed")
             then(unforeseen())
         else:
-            self._room.lend(owner, len(plain))
+            self._budget.lend(owner, len(plain))
             then(plain)
 
     def deflate(self, payload: bytes, then: Callable[[bytes], None]) -> None:

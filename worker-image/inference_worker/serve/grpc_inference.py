@@ -16,7 +16,7 @@ from inference_worker.model import Model
 from inference_worker.serve import grpc_codec
 from inference_worker.serve.ask import Ask, Extras, bad
 from inference_worker.serve.background import Background
-from inference_worker.serve.compression import Room
+from inference_worker.serve.budget import Budget
 from inference_worker.serve.extras import delivered, gathered, is_large_answer, is_large_request
 from inference_worker.serve.grpc_calls import Reply
 from inference_worker.serve.grpc_documents import asked_model
@@ -35,11 +35,13 @@ _NO_EXTRAS = Extras()
 class GrpcInference:
     """Answers ModelInferRequests from the worker's state."""
 
-    def __init__(self, state: WorkerState, inference: Inference, background: Background, room: Room, shared: SharedMemory) -> None:
+    def __init__(
+        self, state: WorkerState, inference: Inference, background: Background, budget: Budget, shared: SharedMemory
+    ) -> None:
         self._state = state
         self._inference = inference
         self._background = background
-        self._room = room
+        self._budget = budget
         self._shared = shared
 
     def infer(self, payload: bytes, arrival: Arrival, reply: Reply) -> Callable[[], None] | None:
@@ -85,7 +87,7 @@ class GrpcInference:
             if ask.extras is not None:
                 if is_large_request(ask.extras):
                     return self._run_apart(model, request, arrival, reply)
-                ask = gathered(ask, ask.extras, self._shared, self._room, reply)
+                ask = gathered(ask, ask.extras, self._shared, self._budget, reply)
             return self._ask(model, (ask, raw), arrival, reply)
         except Exception as error:  # noqa: BLE001 -- told and logged there
             _refuse(model, error, reply)
@@ -170,7 +172,7 @@ class GrpcInference:
 
     def _decoded(self, request: Any, model: Model, reply: Reply) -> tuple[Ask, bool]:
         ask, raw = grpc_codec.decode(request, model.signature)
-        return (gathered(ask, ask.extras, self._shared, self._room, reply) if ask.extras is not None else ask), raw
+        return (gathered(ask, ask.extras, self._shared, self._budget, reply) if ask.extras is not None else ask), raw
 
 
 def _refuse(model: Model, error: Exception, reply: Reply) -> None:

@@ -90,6 +90,8 @@ class StreamCall(Call):
         return False
 
     def _ask(self, flag: int, payload: bytes) -> None:
+        # Whole: what it takes from now on is bounded by the messages that are under way.
+        self._reserved = None
         slot: list[bytes] = []
         self._slots.append(slot)
         arrival, compression = self._arrival(), self._compression
@@ -153,10 +155,12 @@ class StreamCall(Call):
         if not self._started:
             super().fail(error)
             return
+        self._reserved = None
         self._stream.finish(ending(error))
 
     def abandoned(self) -> None:
         """See Receiver."""
+        self._reserved = None
         cancels, self._cancels = list(self._cancels.values()), {}
         for cancel in cancels:
             cancel()

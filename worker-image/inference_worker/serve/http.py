@@ -16,7 +16,8 @@ from typing import cast
 
 import httptools
 
-from inference_worker.serve.connections import STALL_SECONDS, Connections
+from inference_worker.errors import RequestError
+from inference_worker.serve.connections import SLOWEST_BYTES, STALL_SECONDS, Connections
 from inference_worker.serve.http_heads import Head, without_offer
 from inference_worker.serve.http_messages import (
     BODY_LIMIT_BYTES,
@@ -29,6 +30,7 @@ from inference_worker.serve.http_messages import (
     Response,
     error_body,
     path_of,
+    refusal,
 )
 
 log = logging.getLogger(__name__)
@@ -49,11 +51,47 @@ _CONTINUE = _Continue()
 class HttpProtocol(asyncio.Protocol):
     """Parses a connection's bytes into requests and answers them in the same order; refusals wait for their turn too."""
 
+    # Python is slow with more than thirty attributes otherwise.
+    __slots__ = (
+        "_begun",
+        "_body",
+        "_body_bytes",
+        "_budget",
+        "_connections",
+        "_ending",
+        "_handler",
+        "_head_bytes",
+        "_header_bytes",
+        "_headers",
+        "_in_headers",
+        "_later",
+        "_latest",
+        "_left",
+        "_mid_message",
+        "_offered",
+        "_parser",
+        "_path",
+        "_paused",
+        "_queue",
+        "_reserved",
+        "_stall",
+        "_taken",
+        "_transport",
+        "_turn",
+        "_untaken",
+        "_writable",
+        "unread",
+        "used",
+    )
+
     def __init__(self, handler: Handler, connections: Connections) -> None:
         self._handler = handler
         self._connections = connections
         self._parser = httptools.HttpRequestParser(self)
+        self._budget = connections.budget
         self._queue: deque[Request | Response | _Continue] = deque()
+        # Those of the queue that are not begun while the caller is behind; they are empty unless reading is paused.
+        self._later: deque[Request] = deque()
         self._transport: asyncio.Transport | None = None
         self._stall: asyncio.TimerHandle | None = None
         self._writable = True
@@ -62,6 +100,12 @@ class HttpProtocol(asyncio.Protocol):
         self._ending = False
         self._mid_message = False
         self._begun = self.used = 0.0
+        # Bytes of the budget: for answers that are not taken, and for the request that is not whole.
+        self.unread = self._reserved = 0
+        # Requests that were begun in this round of the event loop.
+        self._turn = 0
+        self._untaken: asyncio.TimerHandle | None = None
+        self._left = 0
         self._taken = 0
         self._latest: Head | None = None
         self._reset()
@@ -83,34 +127,80 @@ class HttpProtocol(asyncio.Protocol):
         """Remember the transport."""
         # uvloop's transports do not derive from asyncio's, so only the type checker can be told.
         self._transport = cast(asyncio.Transport, transport)
-        self._connections.add(self)
         self.used = time.monotonic()
+        if not self._connections.add(self):
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "the worker has all the connections that it may; try again later")
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """The caller is gone: nobody waits for what is queued or running for it."""
-        self._connections.discard(self)
         self._transport = None
+        self._connections.discard(self)
         self._clear_stall()
+        self._clear_untaken()
         self._abandon()
 
     def pause_writing(self) -> None:
-        """The caller reads slower than we answer: no further answer is made until it has caught up."""
+        """The caller reads slower than we answer: nothing further is read or begun until it has caught up."""
         self._writable = False
+        self._pause()
+        if self._transport is not None:
+            self._left = self._transport.get_write_buffer_size()
+            self._untaken = asyncio.get_running_loop().call_later(STALL_SECONDS, self._check_taken)
+        self._count_unread()
 
     def resume_writing(self) -> None:
         """The caller has caught up."""
         self._writable = True
+        self._clear_untaken()
         self.flush()
+
+    def _check_taken(self) -> None:
+        self._untaken = None
+        if self._transport is None:
+            return
+        left = self._transport.get_write_buffer_size()
+        if self._left - left < SLOWEST_BYTES:
+            self.end_unread()
+            return
+        self._left = left
+        self._untaken = asyncio.get_running_loop().call_later(STALL_SECONDS, self._check_taken)
+        self._count_unread()
+
+    def _count_unread(self) -> None:
+        if self._transport is None:
+            return
+        size = sum(item.unsent_bytes for item in self._queue if isinstance(item, Request))
+        if not self._writable:
+            size += self._transport.get_write_buffer_size()
+        if size or self.unread:
+            self._connections.left_unread(self, size)
+
+    def _yield(self) -> None:
+        """Go on in the event loop's next round: one packet can ask for thousands of answers, and others wait for theirs."""
+        self._pause()
+        asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn = 0
+        self.flush()
+
+    def _pause(self) -> None:
+        if not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser; a request that breaks HTTP or a limit is answered in its turn, and is the last."""
         if self._ending:
             return
+        self._turn = 0
         self._head_bytes += len(data)
         try:
             self._feed(data)
             if self._in_headers and self._mid_message and self._head_bytes > HEADER_LIMIT_BYTES:
                 raise HEADERS_TOO_LARGE
+            if self._mid_message and not self._ending:
+                self._reserve()
         except LimitError as limit:
             self._refuse(limit.status, limit.message)
         except httptools.HttpParserError as error:
@@ -122,6 +212,21 @@ class HttpProtocol(asyncio.Protocol):
         if self._mid_message and self._stall is None and not self._ending:
             self._stall = asyncio.get_running_loop().call_later(STALL_SECONDS, self._stalled)
         self.flush()
+
+    def _reserve(self) -> None:
+        """Take from the budget what a request needs that is not whole: all that it announces. Raises LimitError."""
+        wanted = self._head_bytes
+        if not self._in_headers:
+            wanted = self._header_bytes + max(self._body_bytes, int(self._headers.get("content-length", 0)))
+        if wanted > self._reserved:
+            if not self._budget.has(wanted - self._reserved):
+                raise LimitError(HTTPStatus.SERVICE_UNAVAILABLE, self._budget.refusal)
+            self._reserved = wanted
+
+    def _release(self) -> None:
+        if self._reserved:
+            self._budget.give(self._reserved)
+            self._reserved = 0
 
     def _known(self, data: bytes) -> bytes:
         """Take the whole requests at the front of `data` whose heads were parsed before; returns what is left.
@@ -201,6 +306,7 @@ class HttpProtocol(asyncio.Protocol):
         if length is not None and int(length) > BODY_LIMIT_BYTES:
             raise BODY_TOO_LARGE
         if self._headers.get("expect", "").lower() == "100-continue":
+            self._reserve()
             self._queue.append(_CONTINUE)
             self.flush()
 
@@ -232,6 +338,10 @@ class HttpProtocol(asyncio.Protocol):
         )
         # As it came: whoever answers may put another body and other headers in their place.
         self._latest = Head(request.method, request.path, self._headers, keep_alive, request.version, len(body))
+        if self._reserved:
+            # The body stays until it is answered.
+            self._budget.lend(request, self._reserved)
+            self._reserved = 0
         self._take(request)
 
     def _take(self, request: Request) -> None:
@@ -240,10 +350,15 @@ class HttpProtocol(asyncio.Protocol):
         # What a caller sends behind its last request is nobody's.
         self._ending = self._ending or not request.keep_alive
         self._queue.append(request)
+        if self._paused:
+            self._later.append(request)
+            return
         self._handle(request)
-        if len(self._queue) >= _PIPELINE_LIMIT and self._transport is not None and not self._paused:
-            self._paused = True
-            self._transport.pause_reading()
+        self._turn += 1
+        if self._turn >= _PIPELINE_LIMIT:
+            self._yield()
+        elif len(self._queue) >= _PIPELINE_LIMIT:
+            self._pause()
 
     # answering
 
@@ -273,14 +388,33 @@ class HttpProtocol(asyncio.Protocol):
                 case _Continue():
                     queue.popleft()
                     self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        if self._paused and len(queue) < _PIPELINE_LIMIT and self._transport is not None and not self._ending:
-            self._paused = False
+        if len(queue) > 1 or self.unread:
+            self._count_unread()
+        if self._paused:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Begin what was put off, and read on, as far as the caller has caught up."""
+        queue, later = self._queue, self._later
+        if not self._writable or max(self._turn, len(queue) - len(later)) >= _PIPELINE_LIMIT or self._transport is None:
+            return
+        self._paused = False
+        while later and not self._paused:
+            self._handle(later.popleft())
+            self._turn += 1
+            if self._turn >= _PIPELINE_LIMIT:
+                self._yield()
+            elif len(queue) - len(later) >= _PIPELINE_LIMIT:
+                self._paused = True
+        if not self._paused and not self._ending and self._transport is not None:
             self._transport.resume_reading()
 
     def _abandon(self) -> None:
         """Nobody waits for what is queued or running here."""
         requests = [item for item in self._queue if isinstance(item, Request)]
         self._queue.clear()
+        self._later.clear()
+        self._release()
         for request in requests:
             request.connection = None
             callback, request.on_abandoned = request.on_abandoned, None
@@ -311,7 +445,8 @@ class HttpProtocol(asyncio.Protocol):
         self._clear_stall()
         self._mid_message = False
         self._ending = True
-        self._queue.append(Response(status, error_body(message)))
+        self._release()
+        self._queue.append(refusal(RequestError(status, message)))
         self.flush()
 
     @property
@@ -328,7 +463,21 @@ class HttpProtocol(asyncio.Protocol):
     def close_when_idle(self) -> None:
         """Close now if nobody waits for an answer here (half a request is nobody's); else the next answer closes."""
         if not self._queue and self._transport is not None:
+            if self._transport.is_closing():
+                # Its caller does not take the rest.
+                self._transport.abort()
             self._transport.close()
+
+    def end_unread(self) -> None:
+        """See Connection."""
+        self._ending = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _clear_untaken(self) -> None:
+        if self._untaken is not None:
+            self._untaken.cancel()
+            self._untaken = None
 
     def _clear_stall(self) -> None:
         if self._stall is not None:

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import cast
 
-from inference_worker.serve.connections import STALL_SECONDS, Connections
+from inference_worker.serve.connections import SLOWEST_BYTES, STALL_SECONDS, Connections
 from inference_worker.serve.http2_frames import (
     DEFAULT_FRAME_BYTES,
     DEFAULT_WINDOW,
@@ -60,6 +60,12 @@ _IDLE_CHATTER = 1000
 """Control frames that a peer may send without any request among them, and resets beyond the streams that it let end."""
 
 _RESETS_A_SECOND = 100.0
+_SETTINGS_LIMIT = 64
+HIGH_WATER_BYTES = 16 << 20
+"""While flow control holds more of the answers back, no further request is begun on the connection."""
+
+_OUT_FRAMES = 64
+"""After so many answers at once others have their turn, and the transport says whether it is full."""
 
 Handler = Callable[[Stream], None]
 
@@ -67,17 +73,63 @@ Handler = Callable[[Stream], None]
 class Http2Protocol(asyncio.Protocol):
     """Parses a connection's bytes into frames and keeps its streams."""
 
+    # Python is slow with more than thirty attributes otherwise.
+    __slots__ = (
+        "_block",
+        "_block_at",
+        "_buffer",
+        "_buffered",
+        "_chatter",
+        "_connections",
+        "_deferred",
+        "_deferred_bytes",
+        "_ending",
+        "_frame_bytes",
+        "_greeted",
+        "_handler",
+        "_headers",
+        "_held_back",
+        "_initial_window",
+        "_last",
+        "_out",
+        "_part_since",
+        "_reading",
+        "_receive_window",
+        "_reset_at",
+        "_reset_by_us",
+        "_resets",
+        "_resuming",
+        "_settled",
+        "_stall",
+        "_streams",
+        "_taking",
+        "_transport",
+        "_unsent",
+        "_untaken",
+        "budget",
+        "frame_bytes",
+        "send_window",
+        "unread",
+        "used",
+    )
+
     def __init__(self, handler: Handler, connections: Connections) -> None:
         """`handler` is called with each new stream and gives it a receiver."""
         self._handler = handler
         self._connections = connections
+        self.budget = connections.budget
         self._transport: asyncio.Transport | None = None
+        # Whether frames are taken: the connection is there, and its peer takes what it is sent.
+        self._taking = False
         self._buffer = b""
+        self._buffered = 0
+        self._part_since: float | None = None
         self._out: list[bytes] = []
         self._reading = False
         self._greeted = self._settled = False
-        self._headers = HeaderReader()
+        self._headers = HeaderReader(self.budget)
         self._block: tuple[int, int, bytearray] | None = None
+        self._block_at = 0.0
         self._streams: dict[int, Stream] = {}
         self._last = 0
         self._reset_by_us: deque[int] = deque(maxlen=256)
@@ -88,8 +140,15 @@ class Http2Protocol(asyncio.Protocol):
         self._ending = False
         self._stall: asyncio.TimerHandle | None = None
         self.send_window = DEFAULT_WINDOW
-        self.frame_bytes = DEFAULT_FRAME_BYTES
+        self.frame_bytes = self._frame_bytes = DEFAULT_FRAME_BYTES
         self.used = 0.0
+        # Answers: what flow control holds back, what the transport did when it was full, and both.
+        self._held_back = self._unsent = self.unread = 0
+        self._untaken: asyncio.TimerHandle | None = None
+        # What is not given to its stream while too many answers wait, and its size.
+        self._deferred: deque[tuple[Stream, bytes, bool]] = deque()
+        self._deferred_bytes = 0
+        self._resuming = False
 
     # asyncio.Protocol
 
@@ -97,8 +156,12 @@ class Http2Protocol(asyncio.Protocol):
         """Say what we allow."""
         # uvloop's transports do not derive from asyncio's, so only the type checker can be told.
         self._transport = cast(asyncio.Transport, transport)
-        self._connections.add(self)
+        self._taking = True
         self.used = time.monotonic()
+        if not self._connections.add(self):
+            self.write(settings_frame({}))
+            self._end(Code.ENHANCE_YOUR_CALM, "the worker has all the connections that it may")
+            return
         self._stall = asyncio.get_running_loop().call_later(STALL_SECONDS, self._stalled)
         self.write(
             settings_frame(
@@ -114,14 +177,54 @@ class Http2Protocol(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """The caller is gone: nobody waits for what its streams asked."""
-        self._connections.discard(self)
         self._transport = None
+        self._taking = False
         self._clear_stall()
-        streams = list(self._streams.values())
-        self._streams.clear()
-        for stream in streams:
-            stream.ended_here = True
-            self._abandon(stream)
+        self._clear_untaken()
+        self._abandon_all()
+        self._keep(b"")
+        self._headers.forget()
+        self._connections.discard(self)
+
+    def pause_writing(self) -> None:
+        """The peer takes less than it is sent: nothing more is read, and no body sent, until it has caught up."""
+        self._taking = False
+        self.frame_bytes = 0
+        if self._transport is not None:
+            self._transport.pause_reading()
+            self._unsent = self._transport.get_write_buffer_size()
+            self._untaken = asyncio.get_running_loop().call_later(STALL_SECONDS, self._check_taken)
+            self._count_unread()
+
+    def resume_writing(self) -> None:
+        """The peer has caught up."""
+        self._clear_untaken()
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._unsent = 0
+        self._taking, self.frame_bytes = True, self._frame_bytes
+        self._count_unread()
+        self._send_held_back()
+        self._read_on()
+
+    def _check_taken(self) -> None:
+        self._untaken = None
+        if self._transport is None:
+            return
+        left = self._transport.get_write_buffer_size()
+        if self._unsent - left < SLOWEST_BYTES:
+            self.end_unread()
+            return
+        self._unsent = left
+        self._untaken = asyncio.get_running_loop().call_later(STALL_SECONDS, self._check_taken)
+        self._count_unread()
+
+    def _read_on(self) -> None:
+        """Take the frames that came while the peer was behind, and then those that come."""
+        if self._buffer and self._taking:
+            self.data_received(b"")
+        if self._taking and self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
         """Take the frames that are whole; what they cause to be sent goes out together."""
@@ -151,13 +254,13 @@ class Http2Protocol(asyncio.Protocol):
         if not self._greeted:
             if not data.startswith(PREFACE):
                 if PREFACE.startswith(data):
-                    self._buffer = data
+                    self._keep(data)
                     return
                 raise ConnectionFaultError(Code.PROTOCOL_ERROR, "not the preface of HTTP/2")
             self._greeted, position = True, len(PREFACE)
             self._clear_stall()
         size = len(data)
-        while size - position >= FRAME_HEADER_BYTES and self._transport is not None:
+        while size - position >= FRAME_HEADER_BYTES and self._taking:
             word, flags, stream = read_frame_head(data, position)
             if word >> 8 > FRAME_LIMIT_BYTES:
                 raise ConnectionFaultError(Code.FRAME_SIZE_ERROR, "a frame is too large")
@@ -168,8 +271,38 @@ class Http2Protocol(asyncio.Protocol):
                 self._frame(word & 0xFF, flags, stream & LARGEST_WINDOW, data[position + FRAME_HEADER_BYTES : end])
             except StreamFaultError as fault:
                 self._fail_stream(fault.stream, fault.code)
+                # Whoever has us reset streams costs as much as one that resets them itself (CVE-2025-8671).
+                self._count_reset()
             position = end
-        self._buffer = data[position:]
+            if len(self._out) >= _OUT_FRAMES:
+                self._yield()
+        if position < size or self._buffered:
+            if position:
+                self._part_since = None
+            self._keep(data[position:])
+
+    def _keep(self, rest: bytes) -> None:
+        """Keep what is not taken yet: a frame that is not whole, or all that follows while the peer is behind."""
+        self.budget.hold(len(rest) - self._buffered)
+        self._buffer, self._buffered = rest, len(rest)
+        if not rest:
+            self._part_since = None
+        elif self._part_since is None:
+            self._part_since = self.used
+
+    def _yield(self) -> None:
+        """Send what has gathered, and read on in the event loop's next round: one packet can ask for thousands of answers."""
+        self._flush_out()
+        if self._taking and self._transport is not None:
+            self._taking = False
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._take_on)
+
+    def _take_on(self) -> None:
+        # Nothing to do where the transport has said by now that it is full.
+        if self.frame_bytes and self._transport is not None and not self._transport.is_closing():
+            self._taking = True
+            self._read_on()
 
     def _frame(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         if self._block is not None and kind != CONTINUATION:
@@ -218,12 +351,13 @@ class Http2Protocol(asyncio.Protocol):
         if self._receive_window < 0:
             raise ConnectionFaultError(Code.FLOW_CONTROL_ERROR, "more data than the window allows")
         if self._receive_window < CONNECTION_WINDOW // 2:
-            self.write(window_update(0, CONNECTION_WINDOW - self._receive_window))
-            self._receive_window = CONNECTION_WINDOW
+            self._refill_connection()
         stream = self._streams.get(number)
         if stream is None or stream.ended_there:
             self._require_known(number)
             if number in self._reset_by_us:
+                if not size:
+                    self._count_chatter()
                 return
             raise StreamFaultError(number, Code.STREAM_CLOSED)
         body = unpadded(payload, flags)
@@ -241,8 +375,13 @@ class Http2Protocol(asyncio.Protocol):
         if body:
             self._chatter = 0
         self._deliver(stream, body, ended=ended)
-        if not ended and not stream.ended_here and not stream.held:
+        if not ended and not stream.ended_here and not stream.held and not self._deferred:
             self.refill(stream)
+
+    def _refill_connection(self) -> None:
+        if not self._deferred:
+            self.write(window_update(0, CONNECTION_WINDOW - self._receive_window))
+            self._receive_window = CONNECTION_WINDOW
 
     def refill(self, stream: Stream) -> None:
         """See Sender."""
@@ -256,10 +395,12 @@ class Http2Protocol(asyncio.Protocol):
         payload = unpadded(payload, flags)
         if flags & Flag.PRIORITY:
             payload = without_priority(payload, number)
+        if len(payload) > HEADER_LIST_BYTES:
+            raise ConnectionFaultError(Code.ENHANCE_YOUR_CALM, "too many headers")
         if flags & Flag.END_HEADERS:
             self._on_block(number, flags, payload)
         else:
-            self._block = (number, flags, bytearray(payload))
+            self._block, self._block_at = (number, flags, bytearray(payload)), self.used
 
     def _on_continuation(self, flags: int, number: int, payload: bytes) -> None:
         if self._block is None or self._block[0] != number:
@@ -284,6 +425,7 @@ class Http2Protocol(asyncio.Protocol):
             return
         if number <= self._last:
             if number in self._reset_by_us:
+                self._count_chatter()
                 return
             raise ConnectionFaultError(Code.STREAM_CLOSED, "a stream is opened twice")
         self._last = number
@@ -316,6 +458,11 @@ class Http2Protocol(asyncio.Protocol):
         self._deliver(stream, b"", ended=True)
 
     def _deliver(self, stream: Stream, body: bytes, *, ended: bool) -> None:
+        if self._deferred or self._held_back > HIGH_WATER_BYTES:
+            self._deferred.append((stream, body, ended))
+            self._deferred_bytes += len(body)
+            self.budget.hold(len(body))
+            return
         receiver = stream.receiver
         if receiver is None or stream.ended_here:
             return
@@ -328,16 +475,31 @@ class Http2Protocol(asyncio.Protocol):
             log.exception("a request failed")
             stream.reset(Code.INTERNAL_ERROR)
 
+    def _hand_deferred(self) -> None:
+        """Give streams what was kept from them, as far as their answers have room."""
+        self._resuming = False
+        deferred, self._deferred = self._deferred, deque()
+        self.budget.give(self._deferred_bytes)
+        self._deferred_bytes = 0
+        for stream, body, ended in deferred:
+            # From the first that does not fit on they wait again, in the same order.
+            self._deliver(stream, body, ended=ended)
+            if not self._deferred and not ended and not stream.ended_here and not stream.held:
+                self.refill(stream)
+        if self._receive_window < CONNECTION_WINDOW // 2:
+            self._refill_connection()
+
     def _on_window_update(self, number: int, payload: bytes) -> None:
         if len(payload) != 4:
             raise ConnectionFaultError(Code.FRAME_SIZE_ERROR, "a window update has four bytes")
         increment = int.from_bytes(payload, "big") & LARGEST_WINDOW
         if not number:
+            was_open = self.send_window > 0
             self.send_window += increment
             if not increment or self.send_window > LARGEST_WINDOW:
                 raise ConnectionFaultError(Code.FLOW_CONTROL_ERROR if increment else Code.PROTOCOL_ERROR, "a window of no size")
-            for stream in [one for one in self._streams.values() if one.waiting]:
-                stream.flush()
+            if not was_open:
+                self._send_held_back()
             return
         waiting = self._streams.get(number)
         if waiting is None:
@@ -358,6 +520,8 @@ class Http2Protocol(asyncio.Protocol):
     def _on_settings(self, flags: int, payload: bytes) -> None:
         if len(payload) % 6 or (flags & Flag.ACK and payload):
             raise ConnectionFaultError(Code.FRAME_SIZE_ERROR, "settings have six bytes each")
+        if len(payload) > 6 * _SETTINGS_LIMIT:
+            raise ConnectionFaultError(Code.ENHANCE_YOUR_CALM, "too many settings")
         if flags & Flag.ACK:
             return
         self._settled = True
@@ -368,7 +532,9 @@ class Http2Protocol(asyncio.Protocol):
             if key == Setting.INITIAL_WINDOW_SIZE:
                 self._resize_windows(value)
             elif key == Setting.MAX_FRAME_SIZE:
-                self.frame_bytes = value
+                self._frame_bytes = value
+                if self.frame_bytes:
+                    self.frame_bytes = value
 
     def _resize_windows(self, size: int) -> None:
         """Let streams send as much at a time as the peer takes now, those under way among them (RFC 9113, 6.9.2)."""
@@ -386,13 +552,16 @@ class Http2Protocol(asyncio.Protocol):
         stream = self._streams.pop(number, None)
         if stream is None:
             return
-        # Opening streams only to reset them costs the peer nothing and us much (CVE-2023-44487); some a second are no attack.
+        stream.ended_here = True
+        self._abandon(stream)
+        self._count_reset()
+
+    def _count_reset(self) -> None:
+        # Opening streams only to have them reset costs the peer nothing and us much (CVE-2023-44487); some a second are no attack.
         self._resets = max(0.0, self._resets - (self.used - self._reset_at) * _RESETS_A_SECOND) + 1
         self._reset_at = self.used
         if self._resets > _IDLE_CHATTER:
             raise ConnectionFaultError(Code.ENHANCE_YOUR_CALM, "too many streams are opened and reset")
-        stream.ended_here = True
-        self._abandon(stream)
 
     def _on_priority(self, number: int, payload: bytes) -> None:
         if not number:
@@ -433,6 +602,24 @@ class Http2Protocol(asyncio.Protocol):
             if self._transport is not None:
                 self._transport.write(b"".join(out) if len(out) > 1 else out[0])
 
+    def held_back(self, change: int) -> None:
+        """See Sender."""
+        self._held_back += change
+        self._count_unread()
+        if self._deferred and not self._resuming and self._held_back <= HIGH_WATER_BYTES // 2:
+            self._resuming = True
+            asyncio.get_running_loop().call_soon(self._hand_deferred)
+
+    def _count_unread(self) -> None:
+        self._connections.left_unread(self, self._held_back + self._unsent)
+
+    def _send_held_back(self) -> None:
+        """Send what streams hold back, as far as the peer allows."""
+        for stream in [one for one in self._streams.values() if one.waiting]:
+            if self.send_window <= 0 or not self.frame_bytes:
+                return
+            stream.flush()
+
     def finished(self, stream: Stream) -> None:
         """A stream's answer is on its way."""
         self._resets = max(0.0, self._resets - 1)
@@ -458,8 +645,19 @@ class Http2Protocol(asyncio.Protocol):
             stream.ended_here = True
             self._abandon(stream)
 
+    def _abandon_all(self) -> None:
+        streams = list(self._streams.values())
+        self._streams.clear()
+        for stream in streams:
+            stream.ended_here = True
+            self._abandon(stream)
+        self._deferred.clear()
+        self.budget.give(self._deferred_bytes)
+        self._deferred_bytes = 0
+
     @staticmethod
     def _abandon(stream: Stream) -> None:
+        stream.drop()
         receiver, stream.receiver = stream.receiver, None
         if receiver is not None:
             receiver.abandoned()
@@ -477,6 +675,7 @@ class Http2Protocol(asyncio.Protocol):
 
     def close_when_idle(self) -> None:
         """See Connection."""
+        was_closing = self._ending and not self._streams
         if not self._ending:
             self._ending = True
             self.write(goaway(self._last, Code.NO_ERROR))
@@ -484,9 +683,31 @@ class Http2Protocol(asyncio.Protocol):
             if stream.receiver is not None:
                 stream.receiver.drain()
         self._close_if_done()
+        if was_closing and self._transport is not None:
+            # Its peer does not take the rest.
+            self._transport.abort()
+
+    def end_unread(self) -> None:
+        """See Connection."""
+        self._end(Code.ENHANCE_YOUR_CALM, f"answers were not taken within {STALL_SECONDS:.0f} s, or too many of them wait")
+        if self._transport is not None:
+            self._transport.abort()
 
     def end_stalled(self, before: float) -> None:
-        """See Connection: a stream whose message is still not whole is given up."""
+        """See Connection: a stream whose message is still not whole is given up, and one whose answer is not taken."""
+        half = (self._part_since is not None and self._part_since < before) or (self._block is not None and self._block_at < before)
+        if half and self._taking:
+            self._end(Code.ENHANCE_YOUR_CALM, f"a frame or a header block was not whole within {STALL_SECONDS:.0f} s")
+            return
+        blocked = [s for s in self._streams.values() if s.blocked_since is not None and s.blocked_since < before]
+        if blocked and self.send_window <= 0:
+            self.end_unread()
+            return
+        for stream in blocked:
+            self._fail_stream(stream.id, Code.CANCEL)
+        if self._deferred:
+            # Requests that are kept from their streams are not late.
+            return
         stalled = [s for s in self._streams.values() if s.incomplete_since is not None and s.incomplete_since < before]
         for stream in stalled:
             self._fail_stream(stream.id, Code.CANCEL)
@@ -501,17 +722,19 @@ class Http2Protocol(asyncio.Protocol):
         self._ending = True
         self._out.append(goaway(self._last, code, text))
         self._flush_out()
-        streams = list(self._streams.values())
-        self._streams.clear()
-        for stream in streams:
-            stream.ended_here = True
-            self._abandon(stream)
+        self._taking = False
+        self._abandon_all()
         if self._transport is not None:
             self._transport.close()
 
     def _stalled(self) -> None:
         self._stall = None
         self._end(Code.PROTOCOL_ERROR, f"nothing was said within {STALL_SECONDS:.0f} s")
+
+    def _clear_untaken(self) -> None:
+        if self._untaken is not None:
+            self._untaken.cancel()
+            self._untaken = None
 
     def _clear_stall(self) -> None:
         if self._stall is not None:

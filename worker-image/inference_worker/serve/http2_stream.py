@@ -4,6 +4,8 @@ import time
 from collections import deque
 from typing import Protocol
 
+from inference_worker.serve.budget import Budget
+from inference_worker.serve.connections import SLOWEST_BYTES
 from inference_worker.serve.http2_frames import Code, Flag, Kind, frame
 
 STREAM_WINDOW = 4 << 20
@@ -13,10 +15,18 @@ _DATA, _HEADERS = int(Kind.DATA), int(Kind.HEADERS)
 
 
 class Sender(Protocol):
-    """What a stream sends through. `send_window` and `frame_bytes` are what the peer allows the connection."""
+    """What a stream sends through.
 
+    `send_window` and `frame_bytes` are what the peer allows the connection; `frame_bytes` is 0 while it takes nothing.
+    """
+
+    budget: Budget
     send_window: int
     frame_bytes: int
+
+    def held_back(self, change: int) -> None:
+        """Count that flow control holds so many more bytes of answers back than before; fewer where it is negative."""
+        ...
 
     def write(self, data: bytes) -> None:
         """Send bytes."""
@@ -65,8 +75,10 @@ class Stream:
     __slots__ = (
         "_connection",
         "_pending",
+        "_sent",
         "announced",
         "arrived",
+        "blocked_since",
         "ended_here",
         "ended_there",
         "headers",
@@ -96,6 +108,14 @@ class Stream:
         self.held = False
         # What flow control holds back: (bytes, header block) with either empty.
         self._pending: deque[tuple[memoryview, bytes]] = deque()
+        # Since when its peer has taken less of that than it has to (time.monotonic), and how much it has since.
+        self.blocked_since: float | None = None
+        self._sent = 0
+
+    @property
+    def budget(self) -> Budget:
+        """That of the connection."""
+        return self._connection.budget
 
     @property
     def waiting(self) -> bool:
@@ -126,9 +146,19 @@ class Stream:
 
     def write(self, body: bytes) -> None:
         """Send a part of the body, as far as flow control allows; the rest follows when it does."""
-        if not self.ended_here and body:
+        if self.ended_here or not body:
+            return
+        connection, size = self._connection, len(body)
+        if not self._pending and size <= self.send_window and size <= connection.send_window and size <= connection.frame_bytes:
+            self.send_window -= size
+            connection.send_window -= size
+            connection.write(frame(_DATA, 0, self.id, body))
+        else:
             self._pending.append((memoryview(body), b""))
-            self.flush()
+            if self.blocked_since is None:
+                self.blocked_since, self._sent = time.monotonic(), 0
+            connection.held_back(size)
+        self.flush()
 
     def finish(self, trailers: bytes) -> None:
         """Send trailers (or a head that is all there is) behind everything else, and end the stream."""
@@ -147,8 +177,16 @@ class Stream:
         """End the stream with an error."""
         if not self.ended_here:
             self.ended_here = True
-        self._pending.clear()
+        self.drop()
         self._connection.reset(self.id, code)
+
+    def drop(self) -> None:
+        """Let go of what is held back: nobody will take it."""
+        size = sum(len(body) for body, _ in self._pending)
+        self._pending.clear()
+        self.blocked_since = None
+        if size:
+            self._connection.held_back(-size)
 
     def flush(self) -> None:
         """Send what is held back, as far as the windows allow."""
@@ -167,9 +205,14 @@ class Stream:
             self.send_window -= len(part)
             connection.send_window -= len(part)
             connection.write(frame(_DATA, 0, self.id, bytes(part)))
+            connection.held_back(-len(part))
+            self._sent += len(part)
+            if self._sent >= SLOWEST_BYTES:
+                self.blocked_since, self._sent = time.monotonic(), 0
             if len(part) < len(body):
                 pending[0] = (body[room:], b"")
             else:
                 pending.popleft()
+        self.blocked_since = None
         if self.held and self.receiver is not None:
             self.receiver.resume()

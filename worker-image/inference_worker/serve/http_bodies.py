@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 from inference_worker.errors import RequestError, unforeseen
 from inference_worker.serve.background import Background
-from inference_worker.serve.compression import INLINE_INFLATE_BYTES, Room, coding_of, inflate
+from inference_worker.serve.budget import Budget
+from inference_worker.serve.compression import INLINE_INFLATE_BYTES, coding_of, inflate
 from inference_worker.serve.http_messages import Request
 
 log = logging.getLogger(__name__)
@@ -16,8 +17,8 @@ CODING = "content-encoding"
 class Bodies:
     """Inflates bodies, large ones beside the event loop."""
 
-    def __init__(self, room: Room, background: Background) -> None:
-        self._room = room
+    def __init__(self, budget: Budget, background: Background) -> None:
+        self._budget = budget
         self._background = background
 
     def inflate(self, request: Request, go_on: Callable[[], None], refuse: Callable[[RequestError], None]) -> None:
@@ -43,10 +44,10 @@ class Bodies:
             refuse(error)
 
         apart = len(payload) > INLINE_INFLATE_BYTES
-        self._background.make(lambda: inflate(payload, coding, self._room), then, failed, apart=apart)
+        self._background.make(lambda: inflate(payload, coding, self._budget), then, failed, apart=apart)
 
     def _replace(self, request: Request, body: bytes) -> None:
-        self._room.lend(request, len(body))
+        self._budget.lend(request, len(body))
         request.body = body
         # Heads that came before share their headers, so these are copied. What they say of the length is past.
         request.headers = {name: value for name, value in request.headers.items() if name != CODING}

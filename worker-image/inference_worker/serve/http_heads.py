@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 
+from inference_worker.serve.budget import Budget
+
 _HEADS = 512
 _HEAD_BYTES = 4096
+_KEPT_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +34,23 @@ def without_offer(method: bytes, target: bytes, version: str, headers: dict[str,
 class KnownHeads(dict[bytes, Head]):
     """Heads by their bytes, the empty line included. A dictionary, since it is asked for every request."""
 
-    __slots__ = ()
+    __slots__ = ("_budget", "_bytes")
+
+    def __init__(self, budget: Budget) -> None:
+        super().__init__()
+        self._budget = budget
+        self._bytes = 0
 
     def remember(self, data: bytes, head: Head) -> None:
         """Keep what the head of a request means that came as `data`, where that is all of it and nothing else."""
         end = data.find(b"\r\n\r\n") + 4
         plain = head.headers.keys().isdisjoint(("transfer-encoding", "expect", "upgrade"))
         if plain and end + head.length == len(data) and end <= _HEAD_BYTES and data[:1].isalpha():
-            if len(self) >= _HEADS:
+            if len(self) >= _HEADS or self._bytes + end > _KEPT_BYTES:
                 self.clear()
-            self[data[:end]] = head
+                self._budget.give(self._bytes)
+                self._bytes = 0
+            # Twice: as it came, and as names and values.
+            if self._budget.has(2 * end):
+                self._bytes += 2 * end
+                self[data[:end]] = head

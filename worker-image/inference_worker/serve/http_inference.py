@@ -12,8 +12,9 @@ from inference_worker.model import Model
 from inference_worker.serve import codec
 from inference_worker.serve.ask import Ask, Extras, timeout_of_headers
 from inference_worker.serve.background import Background
+from inference_worker.serve.budget import Budget
 from inference_worker.serve.codec import Form
-from inference_worker.serve.compression import PLAIN_BYTES, Room, accepted, deflate
+from inference_worker.serve.compression import PLAIN_BYTES, accepted, deflate
 from inference_worker.serve.extras import delivered, gathered, is_large_answer, is_large_request
 from inference_worker.serve.http_messages import Request, Response, refusal
 from inference_worker.serve.inference import CLIENT_GONE, LARGE_BYTES, Arrival, Inference
@@ -33,11 +34,13 @@ Refuse = Callable[[RequestError], None]
 class HttpInference:
     """Answers inference requests from the worker's state."""
 
-    def __init__(self, state: WorkerState, inference: Inference, background: Background, room: Room, shared: SharedMemory) -> None:
+    def __init__(
+        self, state: WorkerState, inference: Inference, background: Background, budget: Budget, shared: SharedMemory
+    ) -> None:
         self._state = state
         self._inference = inference
         self._background = background
-        self._room = room
+        self._budget = budget
         self._shared = shared
 
     def refusing(self, request: Request, name: str) -> Refuse:
@@ -70,7 +73,7 @@ class HttpInference:
                 if is_large_request(ask.extras):
                     self._background.spawn(self._answer_large(request, model, refuse, (ask, form)))
                     return
-                ask = gathered(ask, ask.extras, self._shared, self._room, request)
+                ask = gathered(ask, ask.extras, self._shared, self._budget, request)
             self._run(request, model, ask, form, refuse)
         except RequestError as error:
             refuse(error)
@@ -94,7 +97,7 @@ class HttpInference:
             ask, form = decoded
             if (extras := ask.extras) is not None:
                 plain = ask
-                ask = await parsed(lambda: gathered(plain, extras, self._shared, self._room, request))
+                ask = await parsed(lambda: gathered(plain, extras, self._shared, self._budget, request))
             if request.abandoned:
                 model.metrics.answered(CLIENT_GONE)
                 return

@@ -61,6 +61,11 @@ class Request(msgspec.Struct, eq=False, weakref=True):
             self.connection.flush()
 
     @property
+    def unsent_bytes(self) -> int:
+        """The bytes of an answer that its caller can't have yet; 0 while there is none."""
+        return len(self.response.body) if self.response is not None else 0
+
+    @property
     def abandoned(self) -> bool:
         """Whether nobody waits for the answer any more."""
         return self.connection is None

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from inference_protocol.messages import GRPC_PORT, HTTP_PORT
 from inference_worker.early import ADDRESS_VARIABLE, ALL_ADDRESSES, BACKLOG, HTTP_PORT_VARIABLE
-from inference_worker.serve.compression import Room
-from inference_worker.serve.connections import Connections
+from inference_worker.serve.budget import Budget
+from inference_worker.serve.connections import CONNECTION_LIMIT, Connections
 from inference_worker.serve.grpc import GrpcService
 from inference_worker.serve.http import HttpProtocol
 from inference_worker.serve.http2 import Http2Protocol
@@ -18,19 +18,21 @@ from inference_worker.serve.shared_memory import SharedMemory
 from inference_worker.worker_state import WorkerState
 
 _SWEEP_SECONDS = 15.0
+CONNECTIONS_VARIABLE = "INFERENCE_CONNECTIONS"
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
     """TCP ports, 0 for any free one, and the address that they are on: all of the pod's unless said otherwise.
 
-    `opened` is the HTTP port where it is open already.
+    `opened` is the HTTP port where it is open already, `connections` how many callers may be connected to both.
     """
 
     http: int = HTTP_PORT
     grpc: int = GRPC_PORT
     address: str = ALL_ADDRESSES
     opened: socket.socket | None = None
+    connections: int = CONNECTION_LIMIT
 
     @staticmethod
     def of(environment: Mapping[str, str], *, opened: socket.socket | None = None) -> "Ports":
@@ -40,6 +42,7 @@ class Ports:
             int(environment.get("INFERENCE_GRPC_PORT", GRPC_PORT)),
             environment.get(ADDRESS_VARIABLE, ALL_ADDRESSES),
             opened,
+            int(environment.get(CONNECTIONS_VARIABLE, CONNECTION_LIMIT)),
         )
 
 
@@ -73,9 +76,10 @@ class Listeners:
 
 async def listen(state: WorkerState, inference: Inference, ports: Ports) -> Listeners:
     """Open both ports."""
-    room, connections = Room(), Connections()
+    budget = Budget()
+    connections = Connections(budget, limit=ports.connections)
     shared = SharedMemory(allowed=state.config.shared_memory)
-    routes, service = Routes(state, inference, room, shared), GrpcService(state, inference, room, shared)
+    routes, service = Routes(state, inference, budget, shared), GrpcService(state, inference, budget, shared)
     loop = asyncio.get_running_loop()
     of_http, of_grpc = lambda: HttpProtocol(routes.handle, connections), lambda: Http2Protocol(service.handle, connections)
     if ports.opened is not None:

@@ -16,7 +16,7 @@ from inference_worker.model import Model
 from inference_worker.serve import documents, orders, shared_memory_routes
 from inference_worker.serve.ask import load_fault, no_version
 from inference_worker.serve.background import Background
-from inference_worker.serve.compression import Room
+from inference_worker.serve.budget import Budget
 from inference_worker.serve.http_bodies import CODING, Bodies
 from inference_worker.serve.http_inference import HttpInference
 from inference_worker.serve.http_messages import Request, Response, error_body, plain_path, refusal
@@ -41,15 +41,15 @@ class Routes:
     """Answers requests from the worker's state. One instance a worker."""
 
     def __init__(
-        self, state: WorkerState, inference: Inference, room: Room | None = None, shared: SharedMemory | None = None
+        self, state: WorkerState, inference: Inference, budget: Budget | None = None, shared: SharedMemory | None = None
     ) -> None:
-        """`room` and `shared` are the worker's own: gRPC has the same."""
-        room = room or Room()
+        """`budget` and `shared` are the worker's own: gRPC has the same."""
+        budget = budget or Budget()
         self._state = state
         self._background = Background()
         self._shared = shared or SharedMemory(allowed=state.config.shared_memory)
-        self._inference = HttpInference(state, inference, self._background, room, self._shared)
-        self._bodies = Bodies(room, self._background)
+        self._inference = HttpInference(state, inference, self._background, budget, self._shared)
+        self._bodies = Bodies(budget, self._background)
         # Every path is known beforehand, so that routing is one look-up.
         self._infer: dict[str, str] = {}
         self._get: dict[str, Callable[[], Response]] = {

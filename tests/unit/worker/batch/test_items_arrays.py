@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inference_protocol.reasons import WorkerReason
-from inference_worker import datatypes
+from inference_worker import cpu, datatypes
 from inference_worker.batch import encoding
 from inference_worker.batch.formats import arrays as arrays_module
 from inference_worker.batch.formats.opening import open_items
@@ -292,6 +292,26 @@ def test_a_small_npz_does_not_take_all_memory(tmp_path: Path, monkeypatch: pytes
     np.savez_compressed(tmp_path / "in.npz", x=np.zeros((8 << 20, 1), np.uint8))
 
     assert "numpy.savez" in refusal(tmp_path / "in.npz", spec("x", "UINT8", 1))
+
+
+def test_an_npz_that_does_not_fit_the_workers_memory_is_refused_with_the_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "usable_memory_bytes", lambda: 8 << 20)
+    np.savez_compressed(tmp_path / "in.npz", x=np.zeros((5 << 20, 1), np.uint8))
+
+    text = refusal(tmp_path / "in.npz", spec("x", "UINT8", 1))
+
+    assert str(8 << 20) in text and "resources.limits.memory" in text
+
+
+def test_an_array_that_claims_more_than_its_member_holds_is_not_made_room_for(tmp_path: Path) -> None:
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": (1 << 30, 1)})
+    with zipfile.ZipFile(tmp_path / "in.npz", "w") as archive:
+        archive.writestr("x.npy", header.getvalue())
+
+    assert str(1 << 30) in refusal(tmp_path / "in.npz", spec("x", "UINT8", 1))
 
 
 def test_a_large_npz_that_is_not_compressed_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from inference_worker.errors import RequestError
 from inference_worker.serve import compression
-from inference_worker.serve.compression import Room, accepted, coding_of, deflate, inflate
+from inference_worker.serve.budget import Budget
+from inference_worker.serve.compression import accepted, coding_of, deflate, inflate
 from tests.unit.worker.conftest import STEADY
 
 MIB = 1 << 20
@@ -34,9 +35,9 @@ FORMS = {
 }
 
 
-def refused(payload: bytes, coding: str = "gzip", room: Room | None = None, *, limit: int = MIB) -> RequestError:
+def refused(payload: bytes, coding: str = "gzip", budget: Budget | None = None, *, limit: int = MIB) -> RequestError:
     with pytest.raises(RequestError) as caught:
-        inflate(payload, coding, room or Room(), limit=limit)
+        inflate(payload, coding, budget or Budget(), limit=limit)
     return caught.value
 
 
@@ -45,10 +46,10 @@ def refused(payload: bytes, coding: str = "gzip", room: Room | None = None, *, l
 @STEADY
 def test_what_any_client_compresses_comes_back(form: str, data: bytes) -> None:
     coding, compress = FORMS[form]
-    room = Room()
+    budget = Budget()
 
-    assert inflate(compress(data), coding, room) == data
-    assert room.taken == len(data)
+    assert inflate(compress(data), coding, budget) == data
+    assert budget.taken == len(data)
 
 
 @pytest.mark.parametrize("size", [0, 1, MIB - 1, MIB, 3 * MIB + 1])
@@ -68,11 +69,11 @@ def test_large_random_numbers_are_not_worth_compressing() -> None:
 @given(st.binary(max_size=200), st.sampled_from(compression.CODINGS))
 @STEADY
 def test_any_bytes_are_inflated_or_refused_and_leave_no_room_taken(payload: bytes, coding: str) -> None:
-    room = Room()
+    budget = Budget()
     left = 0
     with contextlib.suppress(RequestError):
-        left = len(inflate(payload, coding, room))
-    assert room.taken == left
+        left = len(inflate(payload, coding, budget))
+    assert budget.taken == left
 
 
 @given(st.binary(max_size=64), st.integers(1, 40), st.sampled_from(sorted(FORMS)))
@@ -80,18 +81,18 @@ def test_any_bytes_are_inflated_or_refused_and_leave_no_room_taken(payload: byte
 def test_half_a_body_is_refused(data: bytes, lost: int, form: str) -> None:
     coding, compress = FORMS[form]
     whole = compress(data)
-    room = Room()
+    budget = Budget()
 
-    assert refused(whole[: max(0, len(whole) - lost)], coding, room).status is HTTPStatus.BAD_REQUEST
-    assert room.taken == 0
+    assert refused(whole[: max(0, len(whole) - lost)], coding, budget).status is HTTPStatus.BAD_REQUEST
+    assert budget.taken == 0
 
 
 @pytest.mark.parametrize("form", ["gzip", "deflate", "deflate without its frame"])
 def test_a_bomb_is_refused_at_the_limit_and_no_further(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     coding, compress = FORMS[form]
     taken: list[int] = []
-    monkeypatch.setattr(Room, "take", lambda _, size: taken.append(size))
-    monkeypatch.setattr(Room, "give", lambda _, size: taken.append(-size))
+    monkeypatch.setattr(Budget, "take", lambda _, size: taken.append(size))
+    monkeypatch.setattr(Budget, "give", lambda _, size: taken.append(-size))
 
     error = refused(compress(bytes(64 * MIB)), coding, limit=2 * MIB)
 
@@ -108,20 +109,20 @@ def test_thousands_of_empty_members_are_refused() -> None:
 
 
 def test_just_the_limit_is_taken_and_a_byte_more_is_not() -> None:
-    assert len(inflate(gzip.compress(bytes(MIB)), "gzip", Room(), limit=MIB)) == MIB
+    assert len(inflate(gzip.compress(bytes(MIB)), "gzip", Budget(), limit=MIB)) == MIB
     assert refused(gzip.compress(bytes(MIB + 1))).status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
 def test_bodies_beyond_the_common_room_are_told_to_come_back() -> None:
-    room = Room(3 * MIB)
-    inflate(gzip.compress(bytes(2 * MIB)), "gzip", room, limit=2 * MIB)
+    budget = Budget(3 * MIB)
+    inflate(gzip.compress(bytes(2 * MIB)), "gzip", budget, limit=2 * MIB)
 
-    error = refused(gzip.compress(bytes(2 * MIB)), room=room, limit=2 * MIB)
+    error = refused(gzip.compress(bytes(2 * MIB)), budget=budget, limit=2 * MIB)
 
     assert error.status is HTTPStatus.TOO_MANY_REQUESTS and error.retry_after_seconds
-    assert room.taken == 2 * MIB
-    room.give(2 * MIB)
-    inflate(gzip.compress(bytes(2 * MIB)), "gzip", room, limit=2 * MIB)
+    assert budget.taken == 2 * MIB
+    budget.give(2 * MIB)
+    inflate(gzip.compress(bytes(2 * MIB)), "gzip", budget, limit=2 * MIB)
 
 
 @pytest.mark.parametrize(

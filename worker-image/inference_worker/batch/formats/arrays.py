@@ -6,18 +6,23 @@ import math
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
+from inference_worker import cpu
 from inference_worker.batch.formats.texts import kind_of
 from inference_worker.batch.ragged import LARGEST_BESIDE_ZERO
 from inference_worker.engines.engine import Tensor
 
 _NPY_MAGIC = b"\x93NUMPY"
 _ZIP_MAGIC = b"PK"
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 # What a file may grow to, or so many times itself: deflate makes a thousand of one at most, data hardly ever ten.
 _INFLATED_LIMIT_BYTES = 1 << 30
 _INFLATED_TIMES = 20
+_SHARE = 2
+"""Archives may have one in so many bytes of the worker's memory, as text may: the model and its runs need the rest."""
 
 
 def read_npy(path: Path) -> Tensor:
@@ -38,6 +43,7 @@ def read_npz(file: Path | io.BytesIO, *, inflated: int | None = None) -> dict[st
         opened.seek(0)
         with zipfile.ZipFile(opened) as archive:
             _require_bounded(archive, opened.seek(0, io.SEEK_END), inflated)
+            _require_whole(archive)
         opened.seek(0)
         archived = np.load(opened, allow_pickle=False)
         with _pickles_named():
@@ -86,3 +92,30 @@ def _require_bounded(archive: zipfile.ZipFile, size: int, asked: int | None) -> 
     limit = max(_INFLATED_LIMIT_BYTES, _INFLATED_TIMES * size) if asked is None else asked
     if inflated > limit:
         raise ValueError(f"it inflates to {inflated} bytes, more than the limit of {limit}; save it uncompressed with numpy.savez")
+    memory = cpu.usable_memory_bytes()
+    if inflated > memory // _SHARE:
+        whose = f"1/{_SHARE} of this worker's {memory}"
+        cure = "split the input, raise resources.limits.memory, or give it as .npy"
+        raise ValueError(f"it inflates to {inflated} bytes, and may have {whose}; {cure}")
+
+
+def _require_whole(archive: zipfile.ZipFile) -> None:
+    """An array's header must not claim more than its member holds: numpy makes room for what the header says."""
+    for member in archive.infolist():
+        with archive.open(member) as opened:
+            claimed = _claimed_bytes(opened)
+        if claimed > member.file_size:
+            raise ValueError(
+                f"array {member.filename!r} claims {claimed} bytes, but its member holds {member.file_size}; write it again"
+            )
+
+
+def _claimed_bytes(opened: IO[bytes]) -> int:
+    """What an array takes by its header; 0 for what is no array, or none that is read here."""
+    if opened.read(len(_NPY_MAGIC)) != _NPY_MAGIC:
+        return 0
+    version = tuple(opened.read(2))
+    if version not in _HEADERS:
+        return 0
+    shape, _, dtype = _HEADERS[version](opened)
+    return math.prod(shape) * dtype.itemsize if not dtype.hasobject else 0
