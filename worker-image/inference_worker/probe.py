@@ -122,8 +122,9 @@ def _layout(
     trials = _trials(inputs, sample, length)
     while not why and clock() - begun <= _PATIENCE_SECONDS and (trial := next(trials, None)) is not None:
         why = _mixed(engine, layout, trial)
-    if not why and most > 3 * _CROWD and clock() - begun <= _PATIENCE_SECONDS:
-        why = _crowded(engine, layout, (one, other, sample), three, -(-min(most, _MOST_ROWS) // 3))
+    times = min(most, _MOST_ROWS) // 3
+    if not why and times > _CROWD and clock() - begun <= _PATIENCE_SECONDS:
+        why = _crowded(engine, layout, (one, other, sample), three, times)
     return replace(layout, why=why)
 
 
