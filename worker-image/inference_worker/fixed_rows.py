@@ -7,7 +7,8 @@ look alike in the file. Rows are rows where each answer follows its own row: in 
 from inference_worker.batching.rows import Layout, fixed_layout
 from inference_worker.engines.engine import Engine, Tensors
 from inference_worker.likeness import WIDE_ROUNDING, differing
-from inference_worker.probe import NARROW, REFUSALS, WIDER, different, sized
+from inference_worker.probe import REFUSALS, sized
+from inference_worker.trial_rows import NARROW, WIDER, different
 
 
 def layout_of_fixed(engine: Engine, sample: Tensors) -> Layout:

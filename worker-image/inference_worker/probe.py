@@ -15,9 +15,10 @@ import numpy as np
 
 from inference_worker import datatypes
 from inference_worker.batching.rows import Layout, layout_of
-from inference_worker.engines.engine import Engine, Tensor, Tensors, TensorSpec, zeros_of
+from inference_worker.engines.engine import Engine, Tensor, Tensors, TensorSpec
 from inference_worker.likeness import KERNELS, ROUNDING, WIDE_ROUNDING, Tolerance, differing
 from inference_worker.row_axes import candidates
+from inference_worker.trial_rows import NARROW, SIGNED, WIDE, WIDER, Values, different, sample_of, shared_ones
 
 _FLIPS = 1e-3
 """How many whole numbers of a row may change in each of its rows with the number of rows: a net is undecided about few."""
@@ -29,7 +30,10 @@ _LONG_LENGTHS = (4096, 16000)
 """The same where no input has more than one such size: sound and text, of which a second is a usual length."""
 
 _CROWD = 4
-"""How often three rows stand in one run of many."""
+"""How often three rows stand in one run of many, at the least."""
+
+_MOST_ROWS = 256
+"""The most rows of a trial."""
 
 _PATIENCE_SECONDS = 1.0
 """How long is spent on trials beyond the first."""
@@ -47,11 +51,6 @@ class Trial:
     rows: tuple[tuple[Tensors, ...], ...]
     rounding: Tolerance = WIDE_ROUNDING
     required: bool = False
-
-
-def sample_of(inputs: Sequence[TensorSpec], rows: int, length: int = 1) -> dict[str, Tensor]:
-    """Zeros that fit the signature, with `rows` rows; other free sizes are `length`. What may be left out is."""
-    return {spec.name: zeros_of(spec, rows, length) for spec in inputs if not spec.optional}
 
 
 def taken_sample(engine: Engine) -> tuple[dict[str, Tensor], int]:
@@ -74,9 +73,9 @@ def taken_sample(engine: Engine) -> tuple[dict[str, Tensor], int]:
 
 
 def understood(
-    engine: Engine, sample: Tensors, length: int | None = None, *, clock: Callable[[], float] = time.perf_counter
+    engine: Engine, sample: Tensors, length: int | None = None, *, most: int = 0, clock: Callable[[], float] = time.perf_counter
 ) -> Layout:
-    """The layout of a model that takes `sample`, which has one row.
+    """The layout of a model that takes `sample`, which has one row, and `most` rows a run at the most.
 
     With a `length`, `sample` is of zeros whose free sizes have it: every axis that may count rows is tried, and other lengths
     too. Without one it is somebody's first item, whose rows are where the engine's inputs say.
@@ -89,7 +88,7 @@ def understood(
         return layout_of(engine.inputs, dict.fromkeys(spec.name for spec in engine.outputs), _NO_ROWS)
     found: list[Layout] = []
     for inputs in tried:
-        found.append(_layout(engine, inputs, sample, length, clock))
+        found.append(_layout(engine, inputs, sample, length, most, clock))
         if found[-1].joins:
             break
     # The first that joins, else the one that has rows in most of its answers.
@@ -101,7 +100,7 @@ _NO_ROWS = "none of its inputs has a dimension that counts rows"
 
 
 def _layout(
-    engine: Engine, inputs: tuple[TensorSpec, ...], sample: Tensors, length: int | None, clock: Callable[[], float]
+    engine: Engine, inputs: tuple[TensorSpec, ...], sample: Tensors, length: int | None, most: int, clock: Callable[[], float]
 ) -> Layout:
     single = layout_of(inputs, {})
     one, other = (different(sample, inputs, seed, NARROW) for seed in (1, 2))
@@ -123,6 +122,9 @@ def _layout(
     trials = _trials(inputs, sample, length)
     while not why and clock() - begun <= _PATIENCE_SECONDS and (trial := next(trials, None)) is not None:
         why = _mixed(engine, layout, trial)
+    times = min(most, _MOST_ROWS) // 3
+    if not why and times > _CROWD and clock() - begun <= _PATIENCE_SECONDS:
+        why = _crowded(engine, layout, (one, other, sample), three, times)
     return replace(layout, why=why)
 
 
@@ -156,14 +158,21 @@ def _named_axis(spec: TensorSpec, names: set[str | None]) -> int | None:
 
 def _trials(inputs: tuple[TensorSpec, ...], sample: Tensors, length: int | None) -> Iterator[Trial]:
     """What is to be tried beyond the sample itself."""
+    if any(spec.batch_axis is not None and spec.dtype.kind == "i" for spec in inputs):
+        yield _trial(sample, inputs, 8, ((NARROW,), (SIGNED, NARROW), (SIGNED, NARROW)))
+    if (switched := shared_ones(sample, inputs)) is not sample:
+        yield _trial(switched, inputs, 9, ((NARROW,), (WIDE, NARROW), (WIDER, WIDE, NARROW)))
     lengths = (None, None) if length is None else (length + 4, length + 12, length, 2 * length, length + 50)
     for seed, size in enumerate(lengths, start=3):
         base = sample if size is None else sample_of(inputs, 1, size)
         # A vocabulary may be too small for wide values: the row is narrower then, and still another one.
-        versions = ((NARROW,), (_WIDE, NARROW), (WIDER, _WIDE, NARROW))
-        yield Trial(
-            tuple(tuple(different(base, inputs, seed + 10 * place, values) for values in row) for place, row in enumerate(versions))
-        )
+        yield _trial(base, inputs, seed, ((NARROW,), (WIDE, NARROW), (WIDER, WIDE, NARROW)))
+
+
+def _trial(base: Tensors, inputs: Sequence[TensorSpec], seed: int, versions: Sequence[Sequence[Values]]) -> Trial:
+    return Trial(
+        tuple(tuple(different(base, inputs, seed + 10 * place, values) for values in row) for place, row in enumerate(versions))
+    )
 
 
 def _mixed(engine: Engine, layout: Layout, trial: Trial, together: Tensors | None = None) -> str:
@@ -217,12 +226,12 @@ def _counted(answers: Sequence[tuple[Tensors, Tensors]]) -> str | None:
     return None
 
 
-def _crowded(engine: Engine, layout: Layout, three: tuple[Tensors, ...], together: Tensors) -> str:
+def _crowded(engine: Engine, layout: Layout, three: tuple[Tensors, ...], together: Tensors, times: int = _CROWD) -> str:
     """Why three rows must not share a run, by more of them than three: what reaches further shows only then.
 
     Time steps that were taken for rows look four of them back, say. `together` are the answers of the three in one run.
     """
-    rows = three * _CROWD
+    rows = three * times
     try:
         joined = engine.run(layout.joined(rows))
     except REFUSALS:
@@ -237,51 +246,20 @@ def _crowded(engine: Engine, layout: Layout, three: tuple[Tensors, ...], togethe
 def _infected(engine: Engine, layout: Layout, three: tuple[Tensors, ...], together: Tensors) -> str:
     """Why rows must not share a run with one that is not finite: a product with zero is none then, however small its weight.
 
-    `together` are the answers of the three in one run.
+    Nor must such a row, which is past every threshold, depend on those. `together` are the answers of the three in one run.
     """
     row, other, last = three
     real = [name for name, axis in layout.inputs.items() if axis is not None and datatypes.is_real(other[name])]
     for value in (np.nan, np.inf, -np.inf) if real else ():
         ill = {**other, **{name: np.full_like(other[name], value) for name in real}}
         try:
-            beside = engine.run(layout.joined((row, ill, last)))
+            # In one place both times: kernels give what is no number another sign or lane elsewhere.
+            beside, exchanged = (engine.run(layout.joined((first, ill, third))) for first, third in ((row, last), (last, row)))
         except REFUSALS:
             continue
-        for place in (0, 2):
-            healthy, found = (layout.answer(each, place, place + 1) for each in (together, beside))
-            if mixed := differing(healthy, found, ROUNDING):
-                return f"its output {mixed!r} for a row depends on a row beside it that is not finite"
+        for one, answers, place in ((together, beside, 0), (exchanged, beside, 1), (together, beside, 2)):
+            expected, found = (layout.answer(each, place, place + 1) for each in (one, answers))
+            if mixed := differing(expected, found, ROUNDING):
+                who = "a row that is not finite depends on the rows" if place == 1 else "a row depends on a row"
+                return f"its output {mixed!r} for {who} beside it" + ("" if place == 1 else " that is not finite")
     return ""
-
-
-@dataclass(frozen=True, slots=True)
-class Values:
-    """What rows are filled with: real numbers of a normal distribution, from 0 to 1 without a `scale`; whole ones below `top`."""
-
-    scale: float | None
-    top: int
-
-    def drawn(self, random: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Tensor:
-        """An array of them."""
-        if dtype.kind in "biu":
-            return random.integers(0, 2 if dtype.kind == "b" else self.top, shape).astype(dtype)
-        return (random.random(shape) if self.scale is None else random.standard_normal(shape) * self.scale).astype(dtype)
-
-
-# Small values that any embedding or mask takes; then values that most vocabularies have; then wide ones.
-NARROW, _WIDE, WIDER = Values(None, 2), Values(20.0, 16), Values(4000.0, 100)
-
-
-def different(sample: Tensors, inputs: Sequence[TensorSpec], seed: int, values: Values) -> Tensors:
-    """Another row of the same shape. Shared inputs stay as they are."""
-    random = np.random.default_rng(seed)
-    other: dict[str, Tensor] = dict(sample)
-    for spec in inputs:
-        array = sample.get(spec.name)
-        if array is None or spec.batch_axis is None or not array.size:
-            continue
-        if array.dtype.kind == "O":
-            other[spec.name] = np.full(array.shape, ("ab", "c", "d e f")[seed % 3], dtype=object)
-        else:
-            other[spec.name] = values.drawn(random, array.shape, array.dtype)
-    return other

@@ -77,7 +77,7 @@ def warm_up(engine: Engine, batch_size: int, *, cpus: int = 1, clock: Clock = ti
         engine.capture(sample)
         profile = LatencyProfile({rows: min(_timed(engine, sample, clock) for _ in range(_ROUNDS))})
         return _placed(engine, layout, profile, sample, cpus, clock, None)
-    layout = understood(engine, sample, length, clock=clock)
+    layout = understood(engine, sample, length, most=batch_size, clock=clock)
     sizes = (buckets if on_cpu(engine) else device_buckets)(batch_size) if layout.joins else (1,)
     measured, overflow = _measure(engine, layout, sample, sizes, clock)
     return _placed(engine, layout, LatencyProfile(measured), sample, cpus, clock, overflow)

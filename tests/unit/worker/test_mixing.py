@@ -11,6 +11,7 @@ import pytest
 from onnx import NodeProto, helper
 
 from inference_worker.engines.mixing import Graph
+from inference_worker.engines.onnx import OnnxEngine
 from inference_worker.engines.weightless import weightless
 from inference_worker.likeness import ROUNDING, alike
 from inference_worker.warmup import warm_up
@@ -58,6 +59,7 @@ OVER: dict[str, tuple[NodeProto, Weights, tuple[int | None, ...], int]] = {
     "the first for all": (node("Gather", "zero"), {"zero": ints(0)}, (None, 4), 0),
     "halves": (helper.make_node("Split", ["x"], ["y", "z"], axis=0), {}, (None, 4), 0),
     "one more in front": (helper.make_node("Concat", ["c", "x"], ["y"], axis=0), {"c": np.ones((1, 4), np.float32)}, (None, 4), 0),
+    "words that are left out": (node("StringNormalizer", stopwords=["the"]), {}, (None,), 0),
     "a margin": (node("Pad", "pads"), {"pads": ints(1, 0, 0, 0)}, (None, 4), 0),
     "a triangle": (node("Trilu"), {}, (None, 4), 0),
     "a scale of the batch": (helper.make_node("BatchNormalization", ["x", *"sbmv"], ["y", "n", "o"], training_mode=1),
@@ -72,6 +74,7 @@ WITHIN: dict[str, tuple[NodeProto, Weights, tuple[int | None, ...], int]] = {
                     (7, None, 4), 1),
     "the first token": (node("Gather", "zero", axis=1), {"zero": ints(0)}, (None, 4), 0),
     "all of the rows": (node("Slice", "from", "to"), {"from": ints(0, 1), "to": ints(10**9, 3)}, (None, 4), 0),
+    "no words left out": (node("StringNormalizer", case_change_action="NONE"), {}, (None,), 0),
     "a scale within": (node("LayerNormalization", "s"), {"s": np.ones(4, np.float32)}, (None, 4), 0),
     "a margin beside": (node("Pad", "pads"), {"pads": ints(0, 1, 0, 1)}, (None, 4), 0),
 }  # fmt: skip
@@ -106,6 +109,74 @@ def test_rows_are_followed_through_shapes_that_a_graph_computes() -> None:
 
     assert why([*nodes, helper.make_node("Abs", ["f"], ["y"])], weights) == ""
     assert "ReduceSum" in why([*nodes, helper.make_node("ReduceSum", ["f"], ["y"])], weights)
+
+
+ROWS_OF_X = [helper.make_node("Shape", ["x"], ["s"]), helper.make_node("Slice", ["s", "zero", "one"], ["n"])]
+BOUNDS = {"zero": ints(0), "one": ints(1), "all": ints(2**62)}
+
+
+def test_two_towers_that_share_a_run_are_no_cut_through_the_rows() -> None:
+    """A siamese network: both sides in one run, cut apart by the number of rows."""
+    nodes = [
+        *ROWS_OF_X,
+        helper.make_node("Abs", ["x"], ["other"]),
+        helper.make_node("Concat", ["x", "other"], ["both"], axis=0),
+        helper.make_node("Slice", ["both", "zero", "n", "zero"], ["a"]),
+        helper.make_node("Slice", ["both", "n", "all", "zero"], ["b"]),
+        helper.make_node("Sub", ["a", "b"], ["y"]),
+    ]
+
+    assert why(nodes, BOUNDS) == ""
+    shifted = [*nodes[:-1], helper.make_node("Slice", ["both", "one", "all", "zero"], ["y"])]
+    assert "Slice" in why(shifted, BOUNDS)
+
+
+@pytest.mark.parametrize("axis", [1, -1])
+def test_an_old_softmax_of_an_unknown_shape_is_not_taken_for_one_over_the_rows(axis: int) -> None:
+    """A BERT that ONNX Runtime's own tools have optimised: their operators tell no shapes."""
+    unknown = helper.make_node("BiasGelu", ["x", "bias"], ["h"], domain="com.microsoft")
+    data = onnx.load_model_from_string(
+        models.model([unknown, helper.make_node("Softmax", ["h"], ["y"], axis=axis)], [tensor("x", FLOAT, ["N", 4])], [])
+    )
+    data.opset_import[0].version = 11
+    graph = Graph.of(data.SerializeToString())
+
+    assert graph is not None and graph.mixes((spec("x", (None, 4), 0),)) == ""
+
+
+def test_what_a_loop_puts_together_is_known_by_its_steps() -> None:
+    """The largest of all time steps is no largest of all rows."""
+    body = helper.make_graph(
+        [helper.make_node("Gather", ["x", "i"], ["step"], axis=1), helper.make_node("Identity", ["go"], ["on"])],
+        "step",
+        [tensor("i", models.INT64, []), tensor("go", models.BOOL, [])],
+        [tensor("on", models.BOOL, []), tensor("step", FLOAT, ["N"])],
+    )
+    steps = [helper.make_node("Slice", ["s", at, to], [name]) for at, to, name in (("zero", "one", "n"), ("one", "all", "t"))]
+    for count, found in (("t", ""), ("n", "ReduceMax")):
+        nodes = [
+            helper.make_node("Shape", ["x"], ["s"]),
+            *steps,
+            helper.make_node("Loop", [count, "true"], ["all_steps"], body=body),
+            helper.make_node("ReduceMax", ["all_steps"], ["y"], axes=[0]),
+        ]
+        because = why(nodes, {**BOUNDS, "true": np.array(True)})
+        assert found in because and bool(found) == bool(because)
+
+
+def test_places_that_all_callers_share_pick_the_same_rows_for_everybody() -> None:
+    """A graph network's edges, in an input that has no rows: they would hold for the first caller's nodes only."""
+    data = models.model(
+        [helper.make_node("Gather", ["x", "edges"], ["y"], axis=0)],
+        [tensor("x", FLOAT, ["N", 4]), tensor("edges", models.INT64, ["E"])],
+        [tensor("y", FLOAT, ["E", 4])],
+    )
+    graph = Graph.of(data)
+    assert graph is not None
+
+    shared, own = (spec("edges", (3,), None, "INT64"), spec("edges", (None,), 0, "INT64"))
+    assert "Gather" in graph.mixes((spec("x", (None, 4), 0), shared))
+    assert graph.mixes((spec("x", (None, 4), 0), own)) == ""
 
 
 def test_what_is_counted_from_shapes_alone_has_nothing_of_a_caller() -> None:
@@ -182,6 +253,50 @@ def test_what_hides_that_rows_meet_is_tried(case: str) -> None:
         layout = layout_of(HIDDEN[case])
 
     assert not layout.joins and layout.outputs == {"y": 0}
+
+
+def test_a_row_past_a_threshold_that_no_trial_reaches_may_not_read_its_neighbours() -> None:
+    """What is not finite is past each."""
+
+    def scrambled(x: np.ndarray) -> np.ndarray:
+        found: np.ndarray = np.where(x > 1e6, np.ascontiguousarray(x.T).reshape(x.shape), x)
+        return found
+
+    assert "not finite depends" in layout_of(scrambled).why
+
+
+def test_a_place_beyond_the_first_dozen_rows_may_not_matter() -> None:
+    out = (spec("y", (None, 4), 0),)
+    engine = Formula(lambda x: x + (np.arange(len(x)) > 20)[:, None], inputs=ROWS, outputs=out)
+
+    assert not warm_up(engine, 64).layout.joins
+
+
+def test_a_place_counted_from_the_end_may_not_be_a_neighbours() -> None:
+    """Rows laid flat, and a caller's own place in them: -1 is the end of the row before."""
+    nodes = [
+        *ROWS_OF_X,
+        helper.make_node("Squeeze", ["n"], ["rows"]),
+        helper.make_node("Range", ["first", "rows", "step"], ["numbers"]),
+        helper.make_node("Mul", ["numbers", "width"], ["begin"]),
+        helper.make_node("Add", ["begin", "place"], ["flat_place"]),
+        helper.make_node("Reshape", ["x", "flat"], ["all"]),
+        helper.make_node("Gather", ["all", "flat_place"], ["y"]),
+    ]
+    weights = {"zero": ints(0), "one": ints(1), "first": np.array(0), "step": np.array(1), "width": np.array(4), "flat": ints(-1)}
+    inputs = [tensor("x", FLOAT, ["N", 4]), tensor("place", models.INT64, ["N"])]
+    engine = OnnxEngine(
+        models.model(nodes, inputs, [tensor("y", FLOAT, ["N"])], weights), providers=("CPUExecutionProvider",), threads=1
+    )
+
+    assert not warm_up(engine, 4).layout.joins
+
+
+def test_what_a_shared_input_switches_on_is_tried() -> None:
+    inputs = (*ROWS, spec("mode", (), None, "BOOL"))
+    engine = Formula(lambda x, mode: beside(x) if mode else x, inputs=inputs, outputs=(spec("y", (None, 4), 0),))
+
+    assert not warm_up(engine, 4).layout.joins
 
 
 def test_a_whole_number_that_counts_the_rows_is_found() -> None:

@@ -16,9 +16,9 @@ from onnx import TensorProto, helper
 from inference_worker.batching.rows import layout_of
 from inference_worker.engines.engine import TensorSpec
 from inference_worker.errors import RequestError
-from inference_worker.probe import sample_of
 from inference_worker.serve import codec
 from inference_worker.serve.ask import Signature
+from inference_worker.trial_rows import sample_of
 from inference_worker.warmup import warm_up
 from tests.process import models
 from tests.unit.worker.conftest import STEADY

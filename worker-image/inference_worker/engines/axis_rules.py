@@ -3,17 +3,9 @@
 An operator mixes an axis when an answer at one place of it depends on a value at another, or on the place itself.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
 
-from inference_worker.engines.axis_sizes import Shape, Sizes
-from inference_worker.engines.engine import Tensor
-
-if TYPE_CHECKING:
-    from onnx import NodeProto
-
-ROWS = 10007
-"""The number of rows that a graph is looked at with. A prime: each size that has the rows in it is a multiple."""
+from inference_worker.engines.axis_operator import ROWS, Operator, has_rows
 
 _ELEMENTWISE_SOFTMAX_OPSET = 13
 """Before, softmax took its axis and all that follow as one (github.com/onnx/onnx/blob/main/docs/Changelog.md#Softmax-13)."""
@@ -23,60 +15,6 @@ _UNBOUNDED = 2**20
 
 Mixed = Iterable[tuple[int, Iterable[int]]]
 """Places of inputs, each with the axes of it that are mixed; negative axes count from the end."""
-
-
-class Operator:
-    """A node with what is known of its inputs."""
-
-    def __init__(self, node: "NodeProto", sizes: Sizes) -> None:
-        from onnx import helper
-
-        self.node, self._sizes = node, sizes
-        self.at: Mapping[str, Any] = {
-            each.name: helper.get_attribute_value(each) for each in node.attribute if not each.ref_attr_name
-        }
-        self.opset = sizes.opsets.get("", 0)
-
-    def name(self, place: int) -> str:
-        """The name of an input; empty where there is none."""
-        return self.node.input[place] if place < len(self.node.input) else ""
-
-    def shape(self, place: int) -> Shape:
-        """The shape of an input."""
-        return self._sizes.shape(self.name(place))
-
-    def rank(self, place: int = 0) -> int:
-        """The number of axes of an input, 1 where nobody knows."""
-        return len(self.shape(place) or (None,))
-
-    def value(self, place: int) -> Tensor | None:
-        """An input's values, where they are the same in each run."""
-        return self._sizes.values.get(self.name(place))
-
-    def integers(self, place: int, attribute: str) -> list[int] | None:
-        """Whole numbers that were an attribute once and are an input since; None where they are not there or not known."""
-        if attribute in self.at:
-            return list(self.at[attribute])
-        value = self.value(place)
-        return None if value is None else [int(each) for each in value.ravel()]
-
-    def caller(self, place: int) -> bool:
-        """Whether an input has something of a caller's values."""
-        return self.name(place) in self._sizes.callers
-
-    def counts(self, place: int, axis: int) -> bool:
-        """Whether an axis of an input has rows in it."""
-        return has_rows(self.shape(place), axis)
-
-    def answers(self) -> list[Shape]:
-        """The shapes of the outputs."""
-        return [self._sizes.shape(name) for name in self.node.output]
-
-
-def has_rows(shape: Shape, axis: int) -> bool:
-    """Whether an axis is there and has rows in it."""
-    return shape is not None and -len(shape) <= axis < len(shape) and bool(shape[axis]) and (shape[axis] or 1) % ROWS == 0
-
 
 Rule = Callable[[Operator], Mixed]
 
@@ -101,7 +39,7 @@ def _softmax(op: Operator) -> Mixed:
     if op.opset >= _ELEMENTWISE_SOFTMAX_OPSET:
         return [(0, [op.at.get("axis", -1)])]
     axis = op.at.get("axis", 1)
-    return [(0, range(axis % op.rank(), op.rank()))]
+    return [(0, [axis] if op.shape(0) is None else range(axis % op.rank(), op.rank()))]
 
 
 def _normalisation(op: Operator) -> Mixed:
@@ -158,13 +96,13 @@ def _flat(op: Operator) -> Mixed:
 
 
 def _picked(op: Operator) -> Mixed:
-    """Constant places are the same rows for everybody."""
-    return [(0, [op.at.get("axis", 0)])] if op.value(1) is not None else ()
+    """Places that have nothing of the rows are the same rows for everybody."""
+    return [(0, [op.at.get("axis", 0)])] if op.same_for_all(1) else ()
 
 
 def _picked_in_depth(op: Operator) -> Mixed:
-    first, value = op.at.get("batch_dims", 0), op.value(1)
-    return [(0, range(first, first + value.shape[-1]))] if value is not None and value.ndim else ()
+    first, depth = op.at.get("batch_dims", 0), (op.shape(1) or (None,))[-1]
+    return [(0, range(first, first + depth))] if depth is not None and op.same_for_all(1) else ()
 
 
 def _slice(op: Operator) -> Mixed:
@@ -178,7 +116,8 @@ def _slice(op: Operator) -> Mixed:
         [
             axis
             for axis, start, end, step in zip(axes, starts, ends, steps, strict=False)
-            if (start, step) != (0, 1) or end < _UNBOUNDED
+            # Parts of whole runs are what was put side by side.
+            if start % ROWS or step != 1 or (end % ROWS and end < _UNBOUNDED)
         ],
     )
 
@@ -256,7 +195,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("Resize", "Upsample"), _resize),
     "QLinearConv": _window(0, 3),
     "QLinearMatMul": _product(0, 3),
-    "ArrayFeatureExtractor": lambda op: [(0, [-1])] if op.value(1) is not None else (),
+    "ArrayFeatureExtractor": lambda op: [(0, [-1])] if op.same_for_all(1) else (),
     "BatchNormalization": _training,
     "Concat": _concat,
     "DFT": lambda op: [(0, op.integers(2, "axis") or [op.at.get("axis", 1 if op.opset < 20 else -2)])],
@@ -271,6 +210,8 @@ RULES: dict[str, Rule] = {
     "Scan": _scan,
     "Slice": _slice,
     "Split": _split,
+    # A word that is left out moves those behind it.
+    "StringNormalizer": lambda op: [(0, [-1])] if op.at.get("stopwords") else (),
     "TfIdfVectorizer": lambda _: [(0, [-1])],
     "Trilu": lambda _: [(0, (-2, -1))],
 }

@@ -81,8 +81,8 @@ class Sizes:
                 self.types[value.name] = self.types[source]
             elif value.type.tensor_type.HasField("shape"):
                 self.types[value.name] = value.type
-            if node.op_type != "Loop" or place > 1:
-                # A body's state has something of a caller's after the first step at the latest.
+            if node.op_type != "Loop" or place != 1:
+                # A body's state has something of a caller's after the first step at the latest, and a step may be a row's.
                 self.callers.add(value.name)
 
     def _infer(self, node: "NodeProto", inner: "Sequence[GraphProto]") -> None:
@@ -99,14 +99,27 @@ class Sizes:
             for name, source in zip(node.output, node.input[2:carried], strict=False):
                 if source in self.types:
                     self.types[name] = self.types[source]
+            if carried:
+                self._stack(node, inner[0], carried)
             return
         if (value := _value(node, self)) is not None and value.size <= _MOST_VALUES:
             self.values[node.output[0]] = value
         self.types.update(self._inferred(node))
 
+    def _stack(self, node: "NodeProto", body: "GraphProto", carried: int) -> None:
+        """Tell what a loop puts together of its steps, which are on a new first axis."""
+        from onnx import helper
+
+        steps = self.values.get(node.input[0])
+        for name, step in zip(node.output[carried - 2 :], body.output[carried - 1 :], strict=False):
+            if (shape := self.shape(step.name)) is not None:
+                kind = self.types[step.name].tensor_type.elem_type
+                self.types[name] = helper.make_tensor_type_proto(kind, [None if steps is None else int(steps.item()), *shape])
+
     def _inferred(self, node: "NodeProto") -> "dict[str, TypeProto]":
         import onnx
         from onnx import numpy_helper
+        from onnx.checker import ValidationError
         from onnx.shape_inference import InferenceError, infer_node_outputs
 
         version = self.opsets.get(node.domain if node.domain != "ai.onnx" else "", 1)
@@ -116,7 +129,7 @@ class Sizes:
             schema = onnx.defs.get_schema(node.op_type, version, "" if node.domain == "ai.onnx" else node.domain)
             found = infer_node_outputs(schema, node, {name: self.types[name] for name in names}, data,
                                        opset_imports=[onnx.helper.make_opsetid(*each) for each in self.opsets.items()])  # fmt: skip
-        except (InferenceError, onnx.defs.SchemaError, KeyError, RuntimeError, ValueError, TypeError):
+        except (InferenceError, ValidationError, onnx.defs.SchemaError, KeyError, RuntimeError, ValueError, TypeError):
             found = {}
         for name in node.output[:1]:
             if name in self.values and name not in found:

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from inference_worker.engines.axis_rules import ROWS, RULES, Operator, mixed
+from inference_worker.engines.axis_operator import ROWS, Operator
+from inference_worker.engines.axis_rules import RULES, mixed
 from inference_worker.engines.axis_sizes import Sizes
 from inference_worker.engines.engine import TensorSpec
 from inference_worker.engines.weightless import weightless
