@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from inference_protocol.messages import Latency, ModelFacts, TaskOrder, TaskState, TerminationReport, WorkerConfig
+from inference_protocol.messages import Epoch, Latency, ModelFacts, TaskOrder, TaskState, TerminationReport, WorkerConfig
 from inference_protocol.reasons import WorkerReason
 from inference_protocol.sketch import LatencySketch
 from inference_worker.batch.task import Task
@@ -103,6 +103,14 @@ class Tasks:
         self._current: Errand | None = None
         self._closed = False
         self._idle_since = time.monotonic()
+        self._epoch: Epoch = (0, 0)
+
+    def admits(self, epoch: Epoch | None) -> bool:
+        """Whether an operator of this epoch may give orders: none of a later one has. Without an epoch it always may."""
+        if epoch is None:
+            return True
+        self._epoch = max(self._epoch, epoch)
+        return epoch == self._epoch
 
     @property
     def idle_seconds(self) -> float:

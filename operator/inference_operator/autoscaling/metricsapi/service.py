@@ -29,17 +29,24 @@ LOOK_SECONDS, HURRY_SECONDS = 10.0, 1.0
 
 
 class CustomMetricsService:
-    """Keeps server, certificate and registration right, for ever."""
+    """Keeps server, certificate and registration right, for ever. Registers by `leader`, and does all else by `kube`."""
 
     def __init__(
-        self, kube: KubeClient, store: Store, queue: WorkQueue[Request], clock: Clock, settings: Settings, namespace: str
+        self,
+        kube: KubeClient,
+        leader: KubeClient,
+        store: Store,
+        queue: WorkQueue[Request],
+        clock: Clock,
+        settings: Settings,
+        namespace: str,
     ) -> None:
         mine = settings.custom_metrics
         self._kube, self._store, self._queue, self._clock = kube, store, queue, clock
         self._certificates = Certificates(
             kube, namespace=namespace, secret=mine.secret, service=mine.service, makes=mine.issue, owner=mine.owner
         )
-        self._registration = Registration(kube, namespace=namespace, service=mine.service, owner=mine.owner)
+        self._registration = Registration(leader, namespace=namespace, service=mine.service, owner=mine.owner)
         tokens = Tokens(kube, token_cache(clock.monotonic))
         access = Access(kube, TimedCache(clock.monotonic, seconds=SECONDS))
         answers = Metrics(store, clock, round_seconds=settings.telemetry_seconds)

@@ -71,7 +71,7 @@ class Bench:
         )
         queue: WorkQueue[Request] = WorkQueue(clock.monotonic)
         settings = Settings(custom_metrics=CustomMetrics(enabled=True, port=0, service="metrics", secret="tls"))
-        self.service = CustomMetricsService(self.kube, self.store, queue, clock, settings, "system")
+        self.service = CustomMetricsService(self.kube, self.kube, self.store, queue, clock, settings, "system")
 
     @staticmethod
     def _token(spec: Raw) -> Raw:
