@@ -17,3 +17,6 @@ class Clock:
 
     def monotonic(self) -> float:
         return self.seconds
+
+    def boottime(self) -> float:
+        return self.monotonic()

@@ -18,6 +18,7 @@ from inference_operator.app import GC_THRESHOLDS
 from inference_operator.autoscaling.controller import Autoscale
 from inference_operator.controllers.telemetry import Telemetry
 from inference_operator.controllers.worker_client import WorkerHttpClient
+from inference_operator.kube.leaderelection import Leadership
 from inference_operator.runtime.bounded_http import BoundedHttp
 from inference_operator.runtime.clock import SystemClock
 from inference_operator.settings import AutoscalingSettings
@@ -61,7 +62,8 @@ async def _measure(size: int) -> dict[str, Any]:
             store.put_pod(replace(a_pod(job, pod + 1), address=f"127.0.{1 + place // 250}.{1 + place % 250}"))
     autoscale = Autoscale(store, clock, lambda _: None, AutoscalingSettings(), telemetry_seconds=1.0)
     async with BoundedHttp() as http:
-        telemetry = Telemetry(store, WorkerHttpClient(http), clock, lambda _: None, seconds=1.0, after_round=(autoscale.round,))
+        client = WorkerHttpClient(http, Leadership(clock.boottime))
+        telemetry = Telemetry(store, client, clock, lambda _: None, seconds=1.0, after_round=(autoscale.round,))
         while not (store.scaling_metrics and all(m.workers.measured == _PODS_A_JOB for m in store.scaling_metrics.values())):
             await telemetry.round()
         cpu, wall = time.process_time(), time.monotonic()

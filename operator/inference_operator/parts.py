@@ -22,7 +22,7 @@ from inference_operator.errors import PolicyError
 from inference_operator.kube.client import ApiSession, Kube
 from inference_operator.kube.connection import Connection
 from inference_operator.kube.events import EventRecorder
-from inference_operator.kube.leaderelection import Lease
+from inference_operator.kube.leaderelection import Leadership, Lease
 from inference_operator.metering.controller import Meters
 from inference_operator.metering.energy import watts
 from inference_operator.metering.exporters import Exporters
@@ -98,18 +98,22 @@ def put_together(
     queue: WorkQueue[Request] = WorkQueue(clock.monotonic)
     health = Health(clock, silence_seconds=3 * settings.resync_seconds)
     # An allowance each: renewing the Lease must not wait behind a thousand status writes, nor these for whoever asks for metrics.
-    kube, of_lease, of_metrics, of_events, *of_reviews = (
-        Kube(connection, api, TokenBucket(rate, burst, clock.monotonic))
+    of_all, of_lease, of_metrics, of_events, *of_reviews = (
+        TokenBucket(rate, burst, clock.monotonic)
         for rate, burst in ((settings.requests_per_second, settings.burst), (10, 10), (20, 40), (50, 200), *_REVIEWS)
     )
-    task_key_secret, workers = TaskKeySecret(kube, namespace, settings.task_key_name), WorkerHttpClient(pods)
+    leadership = Leadership(clock.boottime)
+    # Standbys list, and see to the key and the certificate; all else is written by the leader alone.
+    standby, leader = Kube(connection, api, of_all), Kube(connection, api, of_all, leadership)
+    task_key_secret = TaskKeySecret(standby, namespace, settings.task_key_name)
+    workers = WorkerHttpClient(pods, leadership)
     pools = Pools(store, settings, clock, task_key_secret)
     scheduling = SchedulingLoop(store, pools, settings, clock, queue.add, shadow(settings))
     autoscale = Autoscale(store, clock, queue.add, settings.autoscaling, telemetry_seconds=settings.telemetry_seconds)
     after_round = (WorkerMeters(store, settings.metering.resource_name).round, autoscale.round)
     telemetry = Telemetry(store, workers, clock, queue.add, seconds=settings.telemetry_seconds, after_round=after_round)
-    events = EventRecorder(of_events, clock, reporter=identity)
-    applier = Applier(kube, store, Tasks(store, workers, clock, task_key_secret, queue.add), events, clock)
+    events = EventRecorder(Kube(connection, api, of_events, leadership), clock, reporter=identity)
+    applier = Applier(leader, store, Tasks(store, workers, clock, task_key_secret, queue.add), events, clock)
     waiting_jobs = WaitingJobs(store, scheduling, queue.add)
     reconcilers: dict[Kind, Reconciler] = {
         Kind.JOB: JobReconciler(store, queue, scheduling, telemetry, applier, waiting_jobs, settings, clock),
@@ -122,7 +126,9 @@ def put_together(
         store=store,
         queue=queue,
         health=health,
-        lease=Lease(of_lease, clock, namespace=namespace, name=settings.lease_name, identity=identity),
+        lease=Lease(
+            Kube(connection, api, of_lease), clock, leadership, namespace=namespace, name=settings.lease_name, identity=identity
+        ),
         task_key_secret=task_key_secret,
         scheduling=scheduling,
         telemetry=telemetry,
@@ -130,8 +136,17 @@ def put_together(
         workers=Workers(queue, reconcilers),
         events=events,
         informer=informer,
-        resync=Resync(kube, store, informer, health.heard),
-        metrics_api=_metrics_api(of_metrics, of_reviews, store, queue, clock, settings, namespace),
+        resync=Resync(standby, store, informer, health.heard),
+        metrics_api=_metrics_api(
+            Kube(connection, api, of_metrics),
+            Kube(connection, api, of_metrics, leadership),
+            [Kube(connection, api, bucket) for bucket in of_reviews],
+            store,
+            queue,
+            clock,
+            settings,
+            namespace,
+        ),
         keda_scaler=_keda_scaler(store, clock, settings),
     )
 
@@ -144,6 +159,7 @@ def _register_collectors(store: Store, settings: Settings) -> None:
 
 def _metrics_api(
     kube: Kube,
+    leader: Kube,
     reviews: Sequence[Kube],
     store: Store,
     queue: WorkQueue[Request],
@@ -157,7 +173,7 @@ def _metrics_api(
     from inference_operator.autoscaling.metricsapi.budget import ReviewClients
     from inference_operator.autoscaling.metricsapi.service import CustomMetricsService
 
-    return CustomMetricsService(kube, ReviewClients(*reviews), store, queue, clock, settings, namespace)
+    return CustomMetricsService(kube, leader, ReviewClients(*reviews), store, queue, clock, settings, namespace)
 
 
 def _keda_scaler(store: Store, clock: Clock, settings: Settings) -> "KedaScaler | None":

@@ -226,10 +226,15 @@ SketchCounts = Annotated[dict[Annotated[int, msgspec.Meta(ge=-4096, le=4096)], C
 MOST_TASKS = 128
 MOST_COLOCATED = 1024
 
+# Of the Lease under which an operator gives an order: the Unix seconds of its creation, and how often it changed hands. An operator
+# that was paused has a lower one than its successor.
+Epoch = tuple[Count, Count]
+
 
 class TaskOrder(_Record, frozen=True):
     """A task for a warm worker: one attempt of one job. Ordering the same attempt twice is ordering it once.
 
+    A worker refuses an `epoch` below the highest that it has seen. Operators from before there were any give none, and are obeyed.
     `memory_bytes`, and `device_bytes` of a device, are what a worker with this model is known to need, for one that has to load it
     beside its own; 0 is unknown.
     """
@@ -245,14 +250,16 @@ class TaskOrder(_Record, frozen=True):
     task: BatchTask
     memory_bytes: Count = 0
     device_bytes: Count = 0
+    epoch: Epoch | None = None
 
 
 class TaskQuery(_Record, frozen=True):
-    """Which task is meant, and how many seconds its end is waited for."""
+    """Which task is meant, and how many seconds its end is waited for. To stop it is an order, with an `epoch` as others have."""
 
     uid: str
     attempt: int
     seconds: Annotated[float, msgspec.Meta(ge=0, le=60)] = 0.0
+    epoch: Epoch | None = None
 
 
 class TaskState(_Record, frozen=True):

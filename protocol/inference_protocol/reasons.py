@@ -199,6 +199,14 @@ class WorkerReason(StrEnum):
             final=True,
         ),
     )
+    INPUT_CHANGED = (
+        "InputChanged",
+        ReasonText(
+            "The input was rewritten after an attempt committed answers to it. They stay, and the two are not mixed.",
+            "Restore the input, set another output.uri, or delete the job and create it anew.",
+            final=True,
+        ),
+    )
     TOO_MANY_ITEMS = (
         "TooManyItems",
         ReasonText(
@@ -217,7 +225,7 @@ class WorkerReason(StrEnum):
     OUTPUT_CONFLICT = (
         "OutputConflict",
         ReasonText(
-            "The output location is the input, holds somebody else's files, or holds those of a later job or attempt.",
+            "The output location is the input, or holds somebody else's files, finished answers, or answers of a later attempt.",
             "Set another output.uri, or empty the location.",
             final=True,
         ),

@@ -12,7 +12,7 @@ from tests.component.operators import QUICK_LEASE, Operator, Ward, until, until_
 from tests.loopback import free_ports
 
 if TYPE_CHECKING:
-    from tests.component.api_server import ApiServer
+    from tests.component.api_server import ApiServer, Call
     from tests.component.kubelet import Kubelet
 
 LEASE = ("leases", "inference-operator", "operator-system")
@@ -75,6 +75,23 @@ async def test_an_operator_whose_lease_was_taken_ends_with_an_error_and_leaves_t
     assert server.get(*LEASE)["spec"]["holderIdentity"] == "thief"
 
 
+async def test_a_leader_that_wakes_up_after_another_took_over_writes_nothing(server: ApiServer, ward: Ward) -> None:
+    # Few writes a second: whenever it is paused, many of its writes wait for their turn.
+    first, second = await _two(server, ward, settings={"requestsPerSecond": 5, "burst": 1})
+    for number in range(20):
+        server.create(a_batch(f"job-{number}"))
+    await until(lambda: len(_of(server, "first")) > 2, "the first writes")
+
+    first.send(signal.SIGSTOP)
+    await second.says("leading as")
+    before = len(_of(server, "first"))
+    first.send(signal.SIGCONT)
+
+    assert await first.ended() == 1
+    assert "the Lease could not be renewed in time" in first.log
+    assert len(_of(server, "first")) == before
+
+
 async def test_an_operator_that_cannot_renew_its_lease_in_time_ends_with_an_error(server: ApiServer, ward: Ward) -> None:
     operator = ward.start(server.url, constants=QUICK_LEASE)
     await operator.says("leading as")
@@ -94,6 +111,11 @@ async def test_a_standby_that_waits_for_long_stays_alive(server: ApiServer, ward
 
     async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/healthz") as answer:
         assert answer.status == 200, await answer.text()
+
+
+def _of(server: ApiServer, who: str) -> list[Call]:
+    """What an operator wrote, the Lease apart."""
+    return [call for call in server.writes() if call.who == who and "/leases" not in call.path]
 
 
 async def _two(

@@ -85,15 +85,23 @@ def test_two_jobs_of_one_name_in_two_namespaces_do_not_meet(space: Space, other_
         assert len(workers(one.kube, "twins")) == 1
 
 
-def test_a_re_created_job_overwrites_its_own_output(space: Space) -> None:
+def test_a_re_created_job_deletes_no_finished_answers(space: Space) -> None:
     kube = space.kube
     kube.apply(a_batch("again"))
     kube.wait("again", "Succeeded")
+    manifest = space.folder / "out" / "again" / "manifest.json"
+    before = manifest.read_bytes()
     kube.run("delete", "ij", "again")
     kube.apply(a_batch("again"))
 
     job = kube.wait("again", "Succeeded")
-    assert job["status"]["latency"]["count"] == 599
+    assert job["status"]["progress"]["completed"] == 599
+    assert manifest.read_bytes() == before
+
+    kube.run("delete", "ij", "again")
+    kube.apply(a_batch("again", input={"uri": "pvc://data/digits/heldout.npz", "allowNonFinite": True}))
+    refused = kube.wait("again", "Stalled")
+    assert reason(refused) == "OutputConflict"
     assert len(answers(space.folder, "again")["label"]) == 599
 
 

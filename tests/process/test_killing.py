@@ -146,3 +146,38 @@ def test_attempts_that_were_replaced_and_other_jobs_write_nothing(place: Place) 
     for ended, word in ((late.ended(), "later attempt"), (other.ended(), "team/job")):
         assert (ended.code, ended.said.reason) == (2, WorkerReason.OUTPUT_CONFLICT) and word in ended.said.message
     assert_whole(place.claim / "out", x)
+
+
+def test_a_job_that_is_created_again_deletes_no_finished_answers(place: Place) -> None:
+    x, config = prepare(place, batch_size=100, created="2026-04-02T12:00:00Z")
+    out = place.claim / "out"
+    assert place.run(config).code == 0
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    again = msgspec.structs.replace(config, uid="uid-2", created="2026-04-02T13:00:00Z")
+
+    same = place.run(again)
+    place.put_array("in.npy", x + 1)
+    other = place.run(msgspec.structs.replace(again, uid="uid-3"))
+
+    assert same.said.outcome == "Succeeded" and same.said.progress is not None and same.said.progress.resumed == ITEMS
+    assert (other.code, other.said.reason) == (2, WorkerReason.OUTPUT_CONFLICT) and "finished answers" in other.said.message
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    assert_whole(out, x)
+
+
+def test_an_input_that_is_rewritten_between_attempts_is_not_mixed_with_the_old_one(place: Place) -> None:
+    x, config = prepare(place)
+    out = place.claim / "out"
+    worker = place.start(config, patches=QUICK_COMMITS)
+    until(lambda: not worker.running or committed(out) >= 1, "a commit")
+    worker.kill()
+    before = {path.name: path.read_bytes() for path in out.glob("chunk-*")}
+    place.put_array("in.npy", x + 1)
+
+    refused = place.run(msgspec.structs.replace(config, attempt=2, batch_size=100))
+
+    assert (refused.code, refused.said.reason) == (2, WorkerReason.INPUT_CHANGED)
+    assert {path.name: path.read_bytes() for path in out.glob("chunk-*")} == before
+    place.put_array("in.npy", x)
+    assert place.run(msgspec.structs.replace(config, attempt=3, batch_size=100)).said.outcome == "Succeeded"
+    assert_whole(out, x)

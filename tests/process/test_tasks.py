@@ -401,3 +401,21 @@ def test_a_corrupt_colocated_model_fails_alone(place: Place) -> None:
     assert failed is not None and (failed.outcome, failed.reason) == ("Failed", WorkerReason.MODEL_CORRUPT)
     assert fine is not None and fine.outcome == "Succeeded"
     assert telemetry(worker).colocated == ()
+
+
+def test_an_operator_that_was_paused_and_succeeded_orders_and_stops_nothing(place: Place) -> None:
+    """Two operators: the second leads, and the first wakes up with the decisions of before."""
+    worker = a_warm_worker(place)
+    first, second = (1_700_000_000, 1), (1_700_000_000, 2)
+    done = an_order(place, "first", epoch=second)
+    assert ask(worker, TASKS_PATH, done).status == 200
+    late = an_order(place, "late", epoch=first)
+
+    assert ask(worker, TASKS_PATH, late).status == 409
+    assert ask(worker, TASK_STOP_PATH, TaskQuery(uid=done.uid, attempt=1, epoch=first)).status == 409
+
+    # Whoever has no epoch is an operator from before there were any.
+    for taken in (msgspec.structs.replace(late, epoch=None), an_order(place, "third", epoch=(1_700_000_001, 0))):
+        assert ask(worker, TASKS_PATH, taken).status == 200
+    ended = end_of(worker, done)
+    assert ended.report is not None and ended.report.outcome == "Succeeded"

@@ -62,6 +62,10 @@ class VirtualClock:
         """See Clock."""
         return asyncio.get_running_loop().time()
 
+    def boottime(self) -> float:
+        """See Clock."""
+        return self.monotonic()
+
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end in virtual time."""

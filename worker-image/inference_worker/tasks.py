@@ -15,6 +15,7 @@ import msgspec
 
 from inference_protocol.messages import (
     MESSAGE_LENGTH,
+    Epoch,
     Latency,
     ModelFacts,
     TaskOrder,
@@ -112,6 +113,14 @@ class Tasks:
         self._current: Errand | None = None
         self._closed = False
         self._idle_since = time.monotonic()
+        self._epoch: Epoch = (0, 0)
+
+    def admits(self, epoch: Epoch | None) -> bool:
+        """Whether an operator of this epoch may give orders: none of a later one has. Without an epoch it always may."""
+        if epoch is None:
+            return True
+        self._epoch = max(self._epoch, epoch)
+        return epoch == self._epoch
 
     @property
     def idle_seconds(self) -> float:

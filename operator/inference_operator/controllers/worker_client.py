@@ -7,6 +7,7 @@ import msgspec
 from yarl import URL
 
 from inference_operator.errors import WorkerUnreachableError
+from inference_operator.kube.leaderelection import Leadership
 from inference_operator.runtime.bounded_http import BoundedHttp, HttpFaultError
 from inference_protocol.messages import (
     HTTP_PORT,
@@ -33,10 +34,11 @@ _LONGEST_STATE_BYTES = 1 << 16
 
 
 class WorkerHttpClient:
-    """A WorkerClient over plain HTTP inside the cluster."""
+    """A WorkerClient over plain HTTP inside the cluster. Orders and stops are the leader's alone, and carry its epoch."""
 
-    def __init__(self, http: BoundedHttp) -> None:
+    def __init__(self, http: BoundedHttp, leadership: Leadership) -> None:
         self._http = http
+        self._leadership = leadership
         self._decoder = msgspec.json.Decoder(Telemetry)
         self._task_decoder = msgspec.json.Decoder(TaskState)
 
@@ -51,7 +53,9 @@ class WorkerHttpClient:
 
     async def order(self, address: str, token: str, order: TaskOrder) -> TaskState:
         """See WorkerClient."""
-        state = await self._post(address, TASKS_PATH, token, order, _ORDER_SECONDS)
+        seconds = min(_ORDER_SECONDS, self._leadership.seconds_left())
+        ours = msgspec.structs.replace(order, epoch=self._leadership.epoch)
+        state = await self._post(address, TASKS_PATH, token, ours, seconds)
         if state is None:
             raise WorkerUnreachableError(f"{address} takes no tasks")
         return state
@@ -62,7 +66,9 @@ class WorkerHttpClient:
 
     async def stop(self, address: str, token: str, query: TaskQuery) -> TaskState | None:
         """See WorkerClient."""
-        return await self._post(address, TASK_STOP_PATH, token, query, _ORDER_SECONDS)
+        seconds = min(_ORDER_SECONDS, self._leadership.seconds_left())
+        ours = msgspec.structs.replace(query, epoch=self._leadership.epoch)
+        return await self._post(address, TASK_STOP_PATH, token, ours, seconds)
 
     async def _post(self, address: str, path: str, token: str, body: TaskOrder | TaskQuery, seconds: float) -> TaskState | None:
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}

@@ -10,6 +10,7 @@ import msgspec
 from inference_operator.api.names import FIELD_MANAGER
 from inference_operator.errors import ConflictError, NotFoundError, RefusedError, RetryableError
 from inference_operator.kube.connection import Connection
+from inference_operator.kube.leaderelection import Leads
 from inference_operator.kube.ports import Raw
 from inference_operator.runtime.bucket import TokenBucket
 
@@ -26,9 +27,10 @@ def api_session() -> ApiSession:
 
 
 class Kube:
-    """A KubeClient."""
+    """A KubeClient. With `leads` it is the leader's: a write raises LeadershipLostError once somebody else may lead."""
 
-    def __init__(self, connection: Connection, session: ApiSession, bucket: TokenBucket) -> None:
+    def __init__(self, connection: Connection, session: ApiSession, bucket: TokenBucket, leads: Leads | None = None) -> None:
+        self._leads = leads
         self._connection = connection
         self._session = session
         self._bucket = bucket
@@ -92,6 +94,8 @@ class Kube:
         headers = {"Accept": "application/json", "Content-Type": kind}
         if token := self._connection.bearer():
             headers["Authorization"] = f"Bearer {token}"
+        # After all that waits: a process that was paused there finds out here.
+        timeout = _TIMEOUT if method == "GET" or self._leads is None else _within(self._leads.seconds_left())
         try:
             async with self._session.request(
                 method,
@@ -100,7 +104,7 @@ class Kube:
                 data=msgspec.json.encode(body) if body is not None else None,
                 headers=headers,
                 ssl=self._connection.tls or False,
-                timeout=_TIMEOUT,
+                timeout=timeout,
             ) as response:
                 data = await response.read()
                 if response.status < 300:
@@ -109,6 +113,11 @@ class Kube:
                 raise _error(response.status, data, response.headers.get("Retry-After"), f"{method} {path}")
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise RetryableError(f"{method} {path}: {error or type(error).__name__}") from error
+
+
+def _within(seconds: float) -> aiohttp.ClientTimeout:
+    """A write that outlives the leadership would arrive beside those of the next leader."""
+    return aiohttp.ClientTimeout(total=min(_TIMEOUT.total or seconds, seconds), connect=_TIMEOUT.connect)
 
 
 def _error(status: int, data: bytes, retry_after: str | None, what: str) -> Exception:

@@ -1,14 +1,17 @@
 """Leader election by a coordination.k8s.io Lease.
 
 The rules are client-go's: a holder renews well before others may take over, and others go by their own monotonic clock, from when
-they last saw the Lease change, so that clocks that disagree can't make two leaders. It is no fencing: two may overlap for a
-moment, which is why every action of ours can be done twice.
+they last saw the Lease change, so that clocks that disagree can't make two leaders. The holder looks at its own time before each
+write, since a process that was paused doesn't know of it. It is no fencing by the API server: a request that was on its way may
+still arrive, which is why every action of ours can be done twice.
 """
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import Any, Protocol
 
 from inference_operator.errors import ConflictError, NotFoundError, OperatorError
 from inference_operator.kube import paths
@@ -22,8 +25,48 @@ RENEW_DEADLINE_SECONDS = 10.0
 RETRY_SECONDS = 2.0
 
 
+Epoch = tuple[int, int]
+
+
 class LeadershipLostError(Exception):
     """Somebody else may lead now; this process must end."""
+
+
+class Leads(Protocol):
+    """What whoever acts for the leader asks before each act."""
+
+    def seconds_left(self) -> float:
+        """How long this process leads without another renewal, above 0. Raises LeadershipLostError."""
+        ...
+
+
+class Leadership:
+    """Whether this process leads: for so long after its last renewal, by a clock in seconds that counts suspends.
+
+    `epoch` orders the leaders: the Unix seconds of the Lease's creation, since a Lease that is made anew counts from 0, and its
+    number of transitions.
+    """
+
+    def __init__(self, boottime: Callable[[], float]) -> None:
+        self._boottime = boottime
+        self._until = 0.0
+        self.epoch: Epoch = (0, 0)
+
+    def extend(self, asked: float, epoch: Epoch) -> None:
+        """Take in a renewal that was `asked` for then: others may count from that instant."""
+        self._until = asked + RENEW_DEADLINE_SECONDS
+        self.epoch = epoch
+
+    def end(self) -> None:
+        """Lead no longer."""
+        self._until = 0.0
+
+    def seconds_left(self) -> float:
+        """See Leads."""
+        left = self._until - self._boottime()
+        if left <= 0:
+            raise LeadershipLostError("the Lease could not be renewed in time")
+        return left
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +84,12 @@ def may_take(sight: Sight, me: str, now: float) -> bool:
 
 
 class Lease:
-    """One Lease. `acquire` waits for it, `hold` keeps it, `release` gives it back."""
+    """One Lease. `acquire` waits for it, `hold` keeps it, `release` gives it back; `leadership` hears of each renewal."""
 
-    def __init__(self, kube: KubeClient, clock: Clock, *, namespace: str, name: str, identity: str) -> None:
+    def __init__(self, kube: KubeClient, clock: Clock, leadership: Leadership, *, namespace: str, name: str, identity: str) -> None:
         self._kube = kube
         self._clock = clock
+        self._leadership = leadership
         self._namespace = namespace
         self._name = name
         self._me = identity
@@ -60,21 +104,19 @@ class Lease:
 
     async def hold(self) -> None:
         """Renew for ever. Raises LeadershipLostError when it can't be renewed in time or another has it."""
-        renewed = self._clock.monotonic()
         while True:
             await asyncio.sleep(RETRY_SECONDS)
             try:
-                async with asyncio.timeout(RENEW_DEADLINE_SECONDS - (self._clock.monotonic() - renewed)):
+                async with asyncio.timeout(self._leadership.seconds_left()):
                     ours = await self._step()
             except TimeoutError:
                 raise LeadershipLostError("the Lease could not be renewed in time") from None
-            if ours:
-                renewed = self._clock.monotonic()
-            elif self._sight.holder != self._me:
+            if not ours and self._sight.holder != self._me:
                 raise LeadershipLostError(f"{self._sight.holder!r} holds the Lease")
 
     async def release(self) -> None:
         """Give the Lease back, so that the next leader need not wait."""
+        self._leadership.end()
         if self._document is None or self._document["spec"].get("holderIdentity") != self._me:
             return
         body = {**self._document, "spec": {**self._document["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}}
@@ -101,7 +143,7 @@ class Lease:
         return await self._write(self._document)
 
     async def _write(self, seen: dict[str, Any] | None) -> bool:
-        stamp = self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        asked, stamp = self._clock.boottime(), self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         old = seen["spec"] if seen is not None else {}
         mine = old.get("holderIdentity") == self._me
         spec = {
@@ -127,4 +169,10 @@ class Lease:
                 log.warning("the Lease can't be written: %s", error)
             return False
         self._sight = Sight(self._me, stamp, self._clock.monotonic())
+        self._leadership.extend(asked, _epoch(self._document))
         return True
+
+
+def _epoch(lease: dict[str, Any]) -> Epoch:
+    created = datetime.fromisoformat(lease["metadata"]["creationTimestamp"])
+    return int(created.timestamp()), lease["spec"].get("leaseTransitions") or 0

@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall time for what users see, monotonic time for waiting."""
+    """Wall time for what users see, monotonic time for waiting, boot time for what expires elsewhere."""
 
     def now(self) -> datetime:
         """The instant, in UTC."""
@@ -14,6 +14,10 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds that never run backwards."""
+        ...
+
+    def boottime(self) -> float:
+        """Like `monotonic`, and counts the time in which the machine was suspended."""
         ...
 
 
@@ -27,3 +31,7 @@ class SystemClock:
     def monotonic(self) -> float:
         """See Clock."""
         return time.monotonic()
+
+    def boottime(self) -> float:
+        """See Clock."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)

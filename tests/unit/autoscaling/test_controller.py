@@ -31,6 +31,9 @@ class Ticking:
     def monotonic(self) -> float:
         return self.seconds
 
+    def boottime(self) -> float:
+        return self.monotonic()
+
     def now(self) -> datetime:
         return NOW
 

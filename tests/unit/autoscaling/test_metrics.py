@@ -25,6 +25,9 @@ class Clock:
     def monotonic(self) -> float:
         return self.seconds
 
+    def boottime(self) -> float:
+        return self.monotonic()
+
     def now(self) -> datetime:
         return datetime(2026, 4, 2, 12, tzinfo=UTC)
 

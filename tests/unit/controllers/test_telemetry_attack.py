@@ -17,6 +17,7 @@ from inference_operator.state.store import Store
 from inference_protocol.messages import Telemetry as Record
 from inference_protocol.messages import encode
 from tests.builders import a_job, a_pod
+from tests.unit.controllers.test_worker_client import leading
 
 SILENT = 320
 READY = Record(ready=True, draining=False)
@@ -26,7 +27,7 @@ class Counting(WorkerHttpClient):
     """Which addresses have been asked to the end, with or without an answer."""
 
     def __init__(self, http: BoundedHttp) -> None:
-        super().__init__(http)
+        super().__init__(http, leading())
         self.over: set[str] = set()
 
     async def telemetry(self, address: str) -> Record | None:

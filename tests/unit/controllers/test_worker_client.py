@@ -5,17 +5,27 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from inference_operator.controllers import worker_client
 from inference_operator.controllers.worker_client import WorkerHttpClient
 from inference_operator.errors import WorkerUnreachableError
+from inference_operator.kube.leaderelection import Leadership, LeadershipLostError
 from inference_operator.runtime.bounded_http import BoundedHttp
 from inference_protocol.messages import TASK_WAIT_PATH, TASKS_PATH, TaskQuery, TaskState, encode
+from tests.clock import Clock
 from tests.unit.warmpools.test_tasks import ORDER
 
 STATE = TaskState(ORDER.uid, 1, "r", "Running")
 QUERY = TaskQuery(uid=ORDER.uid, attempt=1)
+EPOCH = (1_700_000_000, 3)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def leading(clock: Clock | None = None) -> Leadership:
+    made = Leadership((clock or Clock()).boottime)
+    made.extend(0.0, EPOCH)
+    return made
 
 
 async def asked(handler: Handler, patch: pytest.MonkeyPatch, ask: Callable[[WorkerHttpClient], Awaitable[object]]) -> object:
@@ -28,7 +38,7 @@ async def asked(handler: Handler, patch: pytest.MonkeyPatch, ask: Callable[[Work
     patch.setattr(worker_client, "HTTP_PORT", runner.addresses[0][1])
     try:
         async with BoundedHttp() as http:
-            return await ask(WorkerHttpClient(http))
+            return await ask(WorkerHttpClient(http, leading()))
     finally:
         await runner.cleanup()
 
@@ -43,9 +53,40 @@ def says(status: int, body: bytes = b"") -> Handler:
 def test_an_order_carries_the_token_and_is_answered_with_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
     async def answer(request: web.Request) -> web.Response:
         right = (request.path, request.headers["Authorization"]) == (TASKS_PATH, "Bearer secret")
-        return web.Response(body=encode(STATE)) if right and await request.read() == encode(ORDER) else web.Response(status=400)
+        return (
+            web.Response(body=encode(STATE))
+            if right and await request.read() == encode(replace(ORDER, epoch=EPOCH))
+            else web.Response(status=400)
+        )
 
     assert asyncio.run(asked(answer, monkeypatch, lambda w: w.order("127.0.0.1", "secret", ORDER))) == STATE
+
+
+def test_a_stop_carries_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        right = await request.read() == encode(replace(QUERY, epoch=EPOCH))
+        return web.Response(body=encode(STATE)) if right else web.Response(status=400)
+
+    assert asyncio.run(asked(answer, monkeypatch, lambda w: w.stop("127.0.0.1", "secret", QUERY))) == STATE
+
+
+@pytest.mark.parametrize("what", ["order", "stop"])
+def test_an_operator_that_was_suspended_past_its_lease_orders_nothing(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, heard = Clock(), list[str]()
+
+    async def answer(request: web.Request) -> web.Response:
+        heard.append(request.path)
+        return web.Response(body=encode(STATE))
+
+    async def ask(_: WorkerHttpClient) -> None:
+        async with BoundedHttp() as http:
+            client = WorkerHttpClient(http, leading(clock))
+            clock.seconds = 11.0
+            await (client.order("127.0.0.1", "t", ORDER) if what == "order" else client.stop("127.0.0.1", "t", QUERY))
+
+    with pytest.raises(LeadershipLostError):
+        asyncio.run(asked(answer, monkeypatch, ask))
+    assert heard == []
 
 
 def test_a_task_that_is_not_known_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +135,7 @@ def test_a_worker_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch
 def test_nobody_there_is_unreachable(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def ask() -> None:
         async with BoundedHttp() as http:
-            await WorkerHttpClient(http).order(address, "t", ORDER)
+            await WorkerHttpClient(http, leading()).order(address, "t", ORDER)
 
     monkeypatch.setattr(worker_client, "HTTP_PORT", 1)
     with pytest.raises(WorkerUnreachableError):

@@ -25,6 +25,7 @@ def test_what_the_same_bytes_and_rules_would_meet_again_is_permanent() -> None:
         "QuantizationRefused",
         "ProviderUnavailable",
         "InputNotFound",
+        "InputChanged",
         "InputInvalid",
         "TooManyItems",
         "OutputConflict",

@@ -253,6 +253,9 @@ class Still:
     def monotonic(self) -> float:
         return 0.0
 
+    def boottime(self) -> float:
+        return self.monotonic()
+
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.floats(0, 1))
 def test_the_first_to_be_held_back_are_those_below_the_threshold(scores: list[float], threshold: float) -> None:

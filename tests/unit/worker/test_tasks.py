@@ -133,9 +133,8 @@ def test_each_batch_size_gives_every_row_when_sizes_change_in_between(root: Path
     for number, count in enumerate((10, 2, 10)):
         x = some_rows(count, seed=number)
         np.save(volume / "in.npy", x)
-        task = a_task(root, models.matmul(), batch=10, uid=f"uid-{number}", input_uri="pvc://data/in.npy", output_uri=OUT)
-        task.run()
-        assert np.allclose(answers_in(volume / "out")["y"], bare(models.matmul(), x=x)[0], rtol=1e-5)
+        a_task(root, models.matmul(), batch=10, input_uri="pvc://data/in.npy", output_uri=f"{OUT}-{number}").run()
+        assert np.allclose(answers_in(volume / f"out-{number}")["y"], bare(models.matmul(), x=x)[0], rtol=1e-5)
 
 
 TESTS = Path(__file__).resolve().parents[2]
@@ -426,13 +425,15 @@ def test_answers_do_not_go_over_http(root: Path, volume: Path) -> None:
     assert error.reason is WorkerReason.URI_FORBIDDEN and "pvc://" in error.message
 
 
-def test_inline_lines_that_were_edited_are_answered_anew(root: Path, volume: Path) -> None:
+def test_inline_lines_that_were_edited_do_not_replace_finished_answers(root: Path, volume: Path) -> None:
     a_task(root, models.identity(), output_uri=OUT, input_data="[1, 1]\n[2, 2]\n").run()
 
-    a_task(root, models.identity(), attempt=2, output_uri=OUT, input_data="[3, 3]\n[4, 4]\n").run()
+    with pytest.raises(WorkerError) as caught:
+        a_task(root, models.identity(), attempt=2, output_uri=OUT, input_data="[3, 3]\n[4, 4]\n").run()
 
+    assert caught.value.reason is WorkerReason.OUTPUT_CONFLICT
     (chunk,) = (volume / "out").glob("chunk-*")
-    assert [json.loads(line)["y"] for line in chunk.read_text().splitlines()] == [[3, 3], [4, 4]]
+    assert [json.loads(line)["y"] for line in chunk.read_text().splitlines()] == [[1, 1], [2, 2]]
 
 
 def test_a_stopped_task_commits_what_it_has_and_a_later_attempt_goes_on(
@@ -485,8 +486,8 @@ def test_commits_follow_the_clock_and_the_bytes(root: Path, volume: Path, monkey
     assert list(spans(volume / "out")) == [(0, 2), (2, 4), (4, 6), (6, 8), (8, 9)]
 
     monkeypatch.setattr(module, "_COMMIT_SECONDS", 0.0)
-    a_task(root, models.matmul(), batch=4, uid="other", input_uri="pvc://data/in.npy", output_uri=OUT).run()
-    assert list(spans(volume / "out")) == [(0, 4), (4, 8), (8, 9)]
+    a_task(root, models.matmul(), batch=4, input_uri="pvc://data/in.npy", output_uri=f"{OUT}-2").run()
+    assert list(spans(volume / "out-2")) == [(0, 4), (4, 8), (8, 9)]
 
 
 def test_the_task_names_no_input(root: Path) -> None:

@@ -1,6 +1,5 @@
 """What a task is run over: data of the order itself, a file on a volume, or a download; verified before it is read."""
 
-import contextlib
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +10,6 @@ from inference_protocol.reasons import WorkerReason
 from inference_worker import fetch, volumes
 from inference_worker.batch.formats.opening import open_items, open_text
 from inference_worker.batch.items import Items, invalid
-from inference_worker.batch.manifest import summary_digest
 from inference_worker.engines.engine import TensorSpec
 from inference_worker.errors import WorkerError
 
@@ -37,21 +35,6 @@ def open_input(task: BatchTask, specs: Sequence[TensorSpec], root: Path, scratch
     if task.input_digest is not None:
         _verify(path, task.input_digest)
     return open_items(path, form, specs, missing=missing)
-
-
-def identity(task: BatchTask, root: Path) -> str:
-    """What names the input of a task: where it lies, or the digest of the data that the order holds.
-
-    With the digest of the manifest, where it is another job's output: that job may have run again since.
-    """
-    if task.input_data is not None:
-        return f"inline:{hashlib.sha256(task.input_data.encode()).hexdigest()}"
-    uri = task.input_uri or ""
-    if not uri.startswith("http"):
-        with contextlib.suppress(OSError):
-            if (digest := summary_digest(volumes.open_local(uri, root=root))) is not None:
-                return f"{uri} {digest}"
-    return uri
 
 
 def _written_path(task: BatchTask) -> Path:

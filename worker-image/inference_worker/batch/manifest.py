@@ -18,8 +18,8 @@ _HEADER_LIMIT_BYTES = 64 << 10
 class Header(msgspec.Struct, frozen=True, rename="camel"):
     """The manifest's first line: whose answers these are, and to what.
 
-    `input` and `options` identify what was asked; `created` orders jobs of one name. Fields that came later have defaults, so that
-    a manifest from before them is still read.
+    `input` and `options` tell what was asked, `content` what then lay at the input; `created` orders jobs of one name. Fields that
+    came later have defaults, so that a manifest from before them is still read.
     """
 
     job: str
@@ -29,6 +29,16 @@ class Header(msgspec.Struct, frozen=True, rename="camel"):
     total: int
     options: str = ""
     created: str = ""
+    content: str = ""
+
+    def asks_the_same(self, other: "Header") -> bool:
+        """Whether both ask the same question, whatever lies at the input by now."""
+        mine, theirs = ((one.job, one.model_digest, one.input, one.options) for one in (self, other))
+        return mine == theirs
+
+    def has_the_same_input(self, other: "Header") -> bool:
+        """Whether both found the same at the input. A manifest that does not tell is believed."""
+        return self.total == other.total and (self.content == other.content or not self.content or not other.content)
 
 
 class Chunk(msgspec.Struct, frozen=True, rename="camel"):

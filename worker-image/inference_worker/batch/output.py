@@ -3,7 +3,7 @@
 A chunk is committed in two steps: its file is renamed into place, then one line is appended to `manifest.jsonl`. Only lines
 count. A line that a crash tore is cut off; a file without a line is overwritten, a line without its whole file is done again.
 Chunks follow one another without gaps, so a resumed task goes on at the end of the last one. A lock on the manifest keeps a second
-writer out.
+writer out. Answers that are finished are never deleted: who asks the same gets them, and who asks anything else is refused.
 """
 
 import errno
@@ -31,7 +31,7 @@ class StoppedError(Exception):
 
 
 class Output:
-    """An output directory that is open for one attempt. Raises WorkerError OUTPUT_UNWRITABLE or OUTPUT_CONFLICT.
+    """An output directory that is open for one attempt. Raises WorkerError OUTPUT_UNWRITABLE, OUTPUT_CONFLICT or INPUT_CHANGED.
 
     `stop` ends the wait for the lock, which another worker may hold for long.
     """
@@ -42,6 +42,7 @@ class Output:
         self._attempt = attempt
         self._suffix = suffix
         self._stop = stop or threading.Event()
+        self._author = header
         self.chunks: list[Chunk] = []
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -85,8 +86,8 @@ class Output:
         self.chunks.append(chunk)
 
     def finish(self) -> None:
-        """Write the summary that tells readers that all chunks are there."""
-        header = self._header
+        """Write the summary that tells readers that all chunks are there. It names the job that has made them."""
+        header = self._author
         summary = Summary(header.job, header.uid, header.model_digest, header.total, tuple(self.chunks))
         try:
             _write_whole(self._directory / SUMMARY, encode_summary(summary))
@@ -119,7 +120,7 @@ class Output:
                 raise StoppedError
 
     def _recover(self) -> None:
-        """Read what earlier attempts committed; cut off what a crash tore; start anew where the task itself has changed."""
+        """Read what earlier attempts committed; cut off what a crash tore; start anew where that loses nothing finished."""
         raw = os.pread(self._manifest, os.fstat(self._manifest).st_size, 0)
         lines = raw.split(b"\n")
         previous = header_of(lines)
@@ -127,22 +128,51 @@ class Output:
             # Nothing of ours stands here: either the first line was torn at the very start, or the file is somebody else's.
             if len(lines) > 1 or not raw.startswith(_HEADER_START[: len(raw)]):
                 raise _conflict(f"{MANIFEST} in {self._directory.name!r} is not ours")
+            if self._has_summary():
+                raise _conflict(f"{self._directory.name!r} holds finished answers, which its {MANIFEST} does not tell of")
             self._start_anew()
             return
+        self._require_turn(previous)
+        chunks, whole = _chunks_of(lines, self._directory)
+        if previous.asks_the_same(self._header) and previous.has_the_same_input(self._header):
+            self._go_on(previous, chunks, whole)
+        elif self._is_finished(previous, chunks):
+            raise _finished(self._directory, previous, "and this one has another input, model or options")
+        elif chunks and previous.uid == self._header.uid and previous.asks_the_same(self._header):
+            raise _input_changed(self._directory, len(chunks))
+        else:
+            self._start_anew()
+
+    def _require_turn(self, previous: Header) -> None:
+        """Raise WorkerError OUTPUT_CONFLICT where the directory is another job's, or a later one's of this name."""
         if previous.job != self._header.job:
             raise _conflict(f"{self._directory.name!r} holds the answers of job {previous.job}")
         if previous.uid != self._header.uid and previous.created > self._header.created:
             raise _conflict("a later job of this name has written here; this one is obsolete")
-        if previous != self._header:
-            self._start_anew()
+
+    def _go_on(self, previous: Header, chunks: list[Chunk], whole: int) -> None:
+        """Take over the answers to the same question and input: of this job all, of an earlier one finished ones."""
+        if previous.uid != self._header.uid:
+            if (chunks[-1].end if chunks else 0) == previous.total:
+                self.chunks, self._author = chunks, previous
+            elif self._has_summary():
+                raise _finished(self._directory, previous, "but a chunk of them is missing or damaged")
+            else:
+                self._start_anew()
             return
-        self.chunks, whole = _chunks_of(lines, self._directory)
-        os.ftruncate(self._manifest, whole)
-        if self.chunks and self.chunks[-1].attempt > self._attempt:
+        if chunks and chunks[-1].attempt > self._attempt:
             raise _conflict("a later attempt has written here; this one is obsolete")
+        os.ftruncate(self._manifest, whole)
+        self.chunks = chunks
+
+    def _is_finished(self, previous: Header, chunks: list[Chunk]) -> bool:
+        """Whether a reader may count on what is here. A summary that has lost a chunk is still somebody's."""
+        return self._has_summary() or bool(chunks and chunks[-1].end == previous.total)
+
+    def _has_summary(self) -> bool:
+        return os.path.lexists(self._directory / SUMMARY)
 
     def _start_anew(self) -> None:
-        (self._directory / SUMMARY).unlink(missing_ok=True)
         for path in list(self._directory.iterdir()):
             if CHUNK_NAME.fullmatch(path.name):
                 path.unlink()
@@ -205,6 +235,18 @@ def _sync_directory(path: Path) -> None:
 
 def _conflict(what: str) -> WorkerError:
     return WorkerError(WorkerReason.OUTPUT_CONFLICT, f"{what}; choose another output, or empty it")
+
+
+def _finished(directory: Path, previous: Header, why: str) -> WorkerError:
+    return _conflict(f"{directory.name!r} holds the finished answers of job {previous.job} (uid {previous.uid}), {why}")
+
+
+def _input_changed(directory: Path, chunks: int) -> WorkerError:
+    return WorkerError(
+        WorkerReason.INPUT_CHANGED,
+        f"the input has changed since an earlier attempt committed {chunks} chunks in {directory.name!r}, which stay; restore the "
+        "input, or set another output.uri; deleting the job and creating it anew answers the new input from its first item",
+    )
 
 
 def _unwritable(directory: Path, error: OSError) -> WorkerError:

@@ -22,7 +22,7 @@ from inference_protocol.reasons import WorkerReason
 from inference_protocol.sketch import LatencySketch
 from inference_protocol.uris import PvcUri
 from inference_worker import fetch, metrics, volumes
-from inference_worker.batch import encoding, inputs
+from inference_worker.batch import encoding, identity, inputs
 from inference_worker.batch.items import Items, invalid, refuse_non_finite
 from inference_worker.batch.manifest import CHUNK_NAME, Header
 from inference_worker.batch.output import Output, StoppedError
@@ -136,10 +136,11 @@ class Task:
             job=f"{config.namespace}/{config.job}",
             uid=config.uid,
             model_digest=self._digest,
-            input=inputs.identity(task, self._root),
+            input=identity.name_of(task),
             total=len(items),
-            options=f"{task.input_format} {task.input_digest or ''} {task.allow_non_finite}",
+            options=identity.options_of(task, config.model.quantization),
             created=config.created,
+            content=identity.content_of(task, self._root),
         )
 
     def _require_in_time(self, left: int) -> None:

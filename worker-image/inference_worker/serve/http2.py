@@ -239,12 +239,12 @@ class Http2Protocol(asyncio.Protocol):
         finally:
             self._reading = False
             self._flush_out()
-        if len(data) >= _TURN_BYTES and self._transport is not None:
+        if len(data) >= _TURN_BYTES and self._taking and self._transport is not None:
             self._transport.pause_reading()
             asyncio.get_running_loop().call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
-        if self._transport is not None:
+        if self._taking and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     # reading

@@ -22,6 +22,7 @@ def order(state: WorkerState, request: Request) -> Response:
     """Take an order. Raises RequestError."""
     tasks = _allowed(state, request)
     wanted = _decoded(request, TaskOrder)
+    _require_newest(tasks, wanted)
     if tasks.full:
         why = "this worker is stopping" if state.draining else "this worker's queue is full"
         raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, why, retry_after_seconds=1.0)
@@ -39,6 +40,7 @@ def stop(state: WorkerState, request: Request) -> Response:
     """Stop a task. Raises RequestError."""
     tasks = _allowed(state, request)
     asked = _decoded(request, TaskQuery)
+    _require_newest(tasks, asked)
     return _told(tasks.stop((asked.uid, asked.attempt)))
 
 
@@ -53,6 +55,12 @@ def _allowed(state: WorkerState, request: Request) -> Tasks:
     if state.tasks is None:
         raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "the model is still loading", retry_after_seconds=1.0)
     return state.tasks
+
+
+def _require_newest(tasks: Tasks, told: TaskOrder | TaskQuery) -> None:
+    """Raise RequestError where an operator of a later epoch has given orders: whoever asks was paused, and leads no longer."""
+    if not tasks.admits(told.epoch):
+        raise RequestError(HTTPStatus.CONFLICT, "another operator has led since; this one's Lease is lost")
 
 
 def _decoded(request: Request, kind: type[R]) -> R:

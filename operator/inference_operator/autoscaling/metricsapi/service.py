@@ -32,11 +32,12 @@ _MOST_PROXIED, _MOST_DIRECT = 256, 16
 
 
 class CustomMetricsService:
-    """Keeps server, certificate and registration right, for ever."""
+    """Keeps server, certificate and registration right, for ever. Registers by `leader`, and does all else by `kube`."""
 
     def __init__(
         self,
         kube: KubeClient,
+        leader: KubeClient,
         reviews: ReviewClients,
         store: Store,
         queue: WorkQueue[Request],
@@ -49,7 +50,7 @@ class CustomMetricsService:
         self._certificates = Certificates(
             kube, namespace=namespace, secret=mine.secret, service=mine.service, makes=mine.issue, owner=mine.owner
         )
-        self._registration = Registration(kube, namespace=namespace, service=mine.service, owner=mine.owner)
+        self._registration = Registration(leader, namespace=namespace, service=mine.service, owner=mine.owner)
         known = ReviewBudget(reviews.known, most=_MOST_DIRECT)
         tokens = Tokens(known, ReviewBudget(reviews.unknown, most=_MOST_DIRECT), clock.monotonic)
         proxied, direct = (

@@ -72,9 +72,8 @@ class Bench:
         )
         queue: WorkQueue[Request] = WorkQueue(clock.monotonic)
         settings = Settings(custom_metrics=CustomMetrics(enabled=True, port=0, service="metrics", secret="tls"))
-        self.service = CustomMetricsService(
-            self.kube, reviews or ReviewClients(self.kube, self.kube, self.kube), self.store, queue, clock, settings, "system"
-        )
+        reviewing = reviews or ReviewClients(self.kube, self.kube, self.kube)
+        self.service = CustomMetricsService(self.kube, self.kube, reviewing, self.store, queue, clock, settings, "system")
 
     @staticmethod
     def _token(spec: Raw) -> Raw:

@@ -219,14 +219,103 @@ def test_a_finished_task_that_runs_again_changes_nothing(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "change", [{"uid": "uid-2"}, {"model_digest": "sha256:bb"}, {"total": 31}, {"input": "pvc://data/other.npy"}]
+    "change",
+    [
+        {"uid": "uid-2"},
+        {"uid": "uid-2", "content": "sha256:other"},
+        {"model_digest": "sha256:bb"},
+        {"input": "pvc://data/other.npy"},
+        {"options": "csv"},
+    ],
 )
-def test_a_job_that_was_created_again_or_changed_starts_anew(tmp_path: Path, change: dict[str, object]) -> None:
-    go_on(tmp_path)
+def test_unfinished_answers_give_way_to_a_job_that_was_created_again_or_edited(tmp_path: Path, change: dict[str, object]) -> None:
+    go_on(tmp_path, commits=3)
 
     with opened(tmp_path, msgspec.structs.replace(HEADER, **change)) as output:
         assert output.end == 0
         assert {path.name for path in tmp_path.iterdir()} == {MANIFEST}
+
+
+@pytest.mark.parametrize("uid", ["uid-1", "uid-2"])
+@pytest.mark.parametrize(
+    "change", [{"model_digest": "sha256:bb"}, {"input": "pvc://data/other.npy"}, {"content": "sha256:other"}, {"total": 31}]
+)
+@pytest.mark.parametrize("lost", [(), (SUMMARY,)])
+def test_finished_answers_are_never_deleted(tmp_path: Path, uid: str, change: dict[str, object], lost: tuple[str, ...]) -> None:
+    known = msgspec.structs.replace(HEADER, content="sha256:content")
+    go_on(tmp_path, header=known)
+    for name in lost:
+        (tmp_path / name).unlink()
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    message = conflict(tmp_path, msgspec.structs.replace(known, uid=uid, **change), attempt=2)
+
+    assert "finished answers of job team/job (uid uid-1)" in message and "choose another output" in message
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_re_created_job_that_asks_the_same_gets_the_finished_answers(tmp_path: Path) -> None:
+    go_on(tmp_path, attempt=3)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    assert go_on(tmp_path, header=msgspec.structs.replace(HEADER, uid="uid-2")) == TOTAL
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_summary_is_written_for_the_job_that_made_the_answers(tmp_path: Path) -> None:
+    go_on(tmp_path)
+    (tmp_path / SUMMARY).unlink()
+
+    go_on(tmp_path, header=msgspec.structs.replace(HEADER, uid="uid-2"))
+
+    assert json.loads((tmp_path / SUMMARY).read_text())["uid"] == "uid-1"
+
+
+def test_finished_answers_that_lost_a_chunk_are_not_deleted_by_another_job(tmp_path: Path) -> None:
+    go_on(tmp_path)
+    (tmp_path / "chunk-0000000007.jsonl").unlink()
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    assert "missing or damaged" in conflict(tmp_path, msgspec.structs.replace(HEADER, uid="uid-2"))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_finished_answers_without_their_lines_are_not_deleted(tmp_path: Path) -> None:
+    go_on(tmp_path)
+    (tmp_path / MANIFEST).unlink()
+
+    assert "finished answers" in conflict(tmp_path, msgspec.structs.replace(HEADER, job="team/other"))
+    assert read(tmp_path) == TRUTH
+
+
+@pytest.mark.parametrize("change", [{"content": "sha256:other"}, {"total": 31, "content": "sha256:other"}])
+def test_an_input_that_was_rewritten_between_attempts_is_not_resumed(tmp_path: Path, change: dict[str, object]) -> None:
+    known = msgspec.structs.replace(HEADER, content="sha256:content")
+    go_on(tmp_path, commits=2, header=known)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    with pytest.raises(WorkerError) as caught:
+        opened(tmp_path, msgspec.structs.replace(known, **change), attempt=2)
+
+    assert caught.value.reason is WorkerReason.INPUT_CHANGED and caught.value.permanent
+    assert "restore the input" in caught.value.message and "2 chunks" in caught.value.message
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert go_on(tmp_path, attempt=3, header=known) == 14
+
+
+def test_an_input_that_was_rewritten_before_the_first_answer_is_taken(tmp_path: Path) -> None:
+    go_on(tmp_path, commits=0, header=msgspec.structs.replace(HEADER, content="sha256:content"))
+    other = msgspec.structs.replace(HEADER, content="sha256:other")
+
+    go_on(tmp_path, attempt=2, header=other)
+
+    assert read(tmp_path) == TRUTH
+
+
+def test_a_manifest_from_before_inputs_had_a_content_is_resumed(tmp_path: Path) -> None:
+    go_on(tmp_path, commits=2)
+
+    assert go_on(tmp_path, attempt=2, header=msgspec.structs.replace(HEADER, content="sha256:content")) == 14
 
 
 def test_another_jobs_answers_are_left_alone(tmp_path: Path) -> None:

@@ -1,0 +1,213 @@
+"""The leader's own time: what it may still do, and when it finds out that it may not."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from inference_operator.controllers.queue_workers import Workers
+from inference_operator.errors import ConflictError, NotFoundError, RetryableError
+from inference_operator.kube.client import Kube
+from inference_operator.kube.connection import Connection
+from inference_operator.kube.leaderelection import RENEW_DEADLINE_SECONDS, Leadership, LeadershipLostError, Lease
+from inference_operator.runtime.bucket import TokenBucket
+from inference_operator.runtime.queue import WorkQueue
+from inference_operator.state.objects import Key
+from inference_operator.state.request import Kind, Request, job_request
+from tests.clock import Clock
+
+CREATED = "2026-04-02T12:00:00Z"
+CREATED_SECONDS = 1775131200
+
+
+@dataclass
+class Suspended(Clock):
+    """A machine that was suspended: its monotonic clock has not counted that time."""
+
+    asleep: float = 0.0
+
+    def boottime(self) -> float:
+        return self.seconds + self.asleep
+
+
+@dataclass
+class LeaseServer:
+    """An API server with one Lease."""
+
+    lease: dict[str, Any] | None = None
+    version: int = 0
+    created: str = CREATED
+    during_write: Callable[[], None] = field(default=lambda: None)
+
+    async def get(self, path: str) -> dict[str, Any]:
+        if self.lease is None:
+            raise NotFoundError(path)
+        return self.lease
+
+    async def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        return self._keep({**body, "metadata": {**body["metadata"], "creationTimestamp": self.created}})
+
+    async def replace(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        if self.lease is None or body["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
+            raise ConflictError(path)
+        return self._keep(body)
+
+    def _keep(self, body: dict[str, Any]) -> dict[str, Any]:
+        self.version += 1
+        self.lease = {**body, "metadata": {**body["metadata"], "resourceVersion": str(self.version)}}
+        self.during_write()
+        return self.lease
+
+
+def acquired(server: LeaseServer, clock: Clock, me: str = "me") -> Leadership:
+    leadership = Leadership(clock.boottime)
+    lease = Lease(server, clock, leadership, namespace="n", name="l", identity=me)  # type: ignore[arg-type]
+    asyncio.run(lease.acquire())
+    return leadership
+
+
+def test_a_standby_may_not_act() -> None:
+    with pytest.raises(LeadershipLostError):
+        Leadership(Clock().boottime).seconds_left()
+
+
+def test_a_machine_that_was_suspended_knows_that_it_leads_no_longer() -> None:
+    clock = Suspended()
+    leadership = acquired(LeaseServer(), clock)
+    assert leadership.seconds_left() == RENEW_DEADLINE_SECONDS
+
+    clock.asleep = RENEW_DEADLINE_SECONDS
+
+    with pytest.raises(LeadershipLostError):
+        leadership.seconds_left()
+
+
+def test_a_renewal_counts_from_when_it_was_asked_for() -> None:
+    """Others may have seen it right then; its answer may have been on its way for long."""
+    clock = Clock()
+
+    leadership = acquired(LeaseServer(during_write=lambda: setattr(clock, "seconds", 4.0)), clock)
+
+    assert leadership.seconds_left() == RENEW_DEADLINE_SECONDS - 4.0
+
+
+def test_who_gives_the_lease_back_leads_no_longer() -> None:
+    server, clock = LeaseServer(), Clock()
+    leadership = Leadership(clock.boottime)
+    lease = Lease(server, clock, leadership, namespace="n", name="l", identity="me")  # type: ignore[arg-type]
+
+    async def lead_and_release() -> None:
+        await lease.acquire()
+        await lease.release()
+
+    asyncio.run(lead_and_release())
+
+    with pytest.raises(LeadershipLostError):
+        leadership.seconds_left()
+
+
+def test_each_leader_has_a_higher_epoch_than_the_one_before() -> None:
+    server, clock = LeaseServer(), Clock()
+    first = acquired(server, clock).epoch
+    assert server.lease is not None
+    server.lease["spec"]["holderIdentity"] = ""
+    second = acquired(server, clock, "other").epoch
+
+    assert (first, second) == ((CREATED_SECONDS, 0), (CREATED_SECONDS, 1))
+
+
+def test_a_lease_that_is_made_anew_has_a_higher_epoch_although_it_counts_from_nothing() -> None:
+    server, clock = LeaseServer(), Clock()
+    acquired(server, clock)
+    assert server.lease is not None
+    server.lease["spec"]["leaseTransitions"] = 7
+    server.lease["spec"]["holderIdentity"] = ""
+    before = acquired(server, clock).epoch
+    server.lease = None
+    server.created = "2026-04-02T12:00:09Z"
+
+    assert acquired(server, clock, "other").epoch > before
+
+
+WRITES: dict[str, Callable[[Kube], Awaitable[object]]] = {
+    "create": lambda kube: kube.create("/x", {}),
+    "apply": lambda kube: kube.apply("/x", {}),
+    "merge": lambda kube: kube.merge("/x", {}),
+    "replace": lambda kube: kube.replace("/x", {}),
+    "delete": lambda kube: kube.delete("/x", uid="u"),
+}
+
+
+async def asked(ask: Callable[[Kube], Awaitable[object]], leadership: Leadership, heard: list[str], *, hang: bool = False) -> None:
+    """Ask a real server, which notes what it hears."""
+
+    async def answer(request: web.Request) -> web.Response:
+        heard.append(request.method)
+        if hang:
+            await asyncio.Event().wait()
+        return web.json_response({})
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    server = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        async with aiohttp.ClientSession() as session:
+            kube = Kube(Connection(server, None), session, TokenBucket(100, 100, lambda: 0.0), leadership)
+            await ask(kube)
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_leader_that_was_paused_past_its_lease_writes_nothing(write: str) -> None:
+    clock = Suspended()
+    leadership = acquired(LeaseServer(), clock)
+    before: list[str] = []
+    asyncio.run(asked(WRITES[write], leadership, before))
+    clock.asleep = RENEW_DEADLINE_SECONDS
+
+    after: list[str] = []
+    with pytest.raises(LeadershipLostError):
+        asyncio.run(asked(WRITES[write], leadership, after))
+
+    assert (len(before), after) == (1, [])
+
+
+def test_reads_need_no_lease() -> None:
+    heard: list[str] = []
+
+    asyncio.run(asked(lambda kube: kube.get("/x"), Leadership(Clock().boottime), heard))
+
+    assert heard == ["GET"]
+
+
+def test_a_write_is_not_waited_for_beyond_the_lease() -> None:
+    leadership = Leadership(lambda: 0.0)
+    leadership.extend(0.1 - RENEW_DEADLINE_SECONDS, (0, 0))
+
+    with pytest.raises(RetryableError):
+        asyncio.run(asked(WRITES["apply"], leadership, [], hang=True))
+
+
+def test_a_lost_leadership_is_no_fault_of_one_object() -> None:
+    """The queue retries whatever else a look raises, for ever."""
+
+    class Lost:
+        async def reconcile(self, key: Key) -> None:
+            raise LeadershipLostError("lost")
+
+    async def work() -> None:
+        queue: WorkQueue[Request] = WorkQueue(lambda: 0.0)
+        queue.add(job_request(Key("team", "job")))
+        async with asyncio.timeout(1):
+            await Workers(queue, {Kind.JOB: Lost()}).work()
+
+    with pytest.raises(LeadershipLostError):
+        asyncio.run(work())
