@@ -1,5 +1,6 @@
 """Faults that a worker can name.
 
+StoppedError             ends what waits when the worker is told to stop
 WorkerError(reason)      ends the worker; goes to the operator as the condition's reason and message
 RequestError(status)     ends one request; goes to its caller
 """
@@ -7,6 +8,10 @@ RequestError(status)     ends one request; goes to its caller
 from http import HTTPStatus
 
 from inference_protocol.reasons import PERMANENT, WorkerReason
+
+
+class StoppedError(Exception):
+    """The worker was told to stop while it waited: for a lock, or for what it fetches."""
 
 
 class WorkerError(Exception):

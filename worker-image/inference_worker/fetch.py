@@ -21,7 +21,7 @@ from inference_protocol.reasons import WorkerReason
 from inference_protocol.uris import HttpUri, forbidden_address
 from inference_worker import volumes
 from inference_worker.engines import external_data
-from inference_worker.errors import WorkerError
+from inference_worker.errors import StoppedError, WorkerError
 
 _BLOCK = 1 << 20
 _TIMEOUT_SECONDS = 30.0
@@ -31,10 +31,6 @@ _SLOW_SECONDS = 30.0
 _SLOWEST_BYTES = 256 << 10
 _LOOK_SECONDS = 0.1
 _URL_SAFE = "/%:@!$&'()*+,;=~-._?"
-
-
-class StoppedError(Exception):
-    """The worker was told to stop while it fetched."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import pytest
 
 from inference_protocol.reasons import WorkerReason
 from inference_worker import fetch
-from inference_worker.errors import WorkerError
+from inference_worker.errors import StoppedError, WorkerError
 from tests.unit.worker.conftest import answering, saying
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ def test_a_download_that_drips_obeys_a_stop() -> None:
 
     with answering(dripping(OK)) as (port, _):
         url = f"http://files.test:{port}/in.npz"
-        with pytest.raises(fetch.StoppedError):
+        with pytest.raises(StoppedError):
             fetch.read_verified(url, digest=None, limit=1 << 20, missing=WorkerReason.INPUT_NOT_FOUND, stop=stop.is_set)
 
     assert time.monotonic() - started < 3

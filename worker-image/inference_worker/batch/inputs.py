@@ -1,7 +1,9 @@
 """What a task is run over: data of the order itself, a file on a volume, or a download; verified before it is read."""
 
+import contextlib
 import hashlib
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,10 +18,17 @@ from inference_worker.errors import WorkerError
 _DOWNLOAD_LIMIT_BYTES = 1 << 30
 
 
+@contextlib.contextmanager
+def opened(task: BatchTask, specs: Sequence[TensorSpec], root: Path, stop: Callable[[], bool]) -> Iterator[Items]:
+    """As open_input. What was fetched is removed at the end, however that comes."""
+    with tempfile.TemporaryDirectory(prefix="task-", ignore_cleanup_errors=True) as scratch:
+        yield open_input(task, specs, root, Path(scratch), stop)
+
+
 def open_input(task: BatchTask, specs: Sequence[TensorSpec], root: Path, scratch: Path, stop: Callable[[], bool]) -> Items:
     """The items of a task for a model with inputs `specs`. What is fetched for it lies in the directory `scratch`.
 
-    Raises WorkerError, and fetch.StoppedError once `stop` says so.
+    Raises WorkerError, and StoppedError once `stop` says so.
     """
     if not specs:
         raise invalid("the model has no inputs, so there is nothing to run it over; serve it instead")

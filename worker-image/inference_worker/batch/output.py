@@ -20,14 +20,10 @@ import msgspec
 
 from inference_protocol.reasons import WorkerReason
 from inference_worker.batch.manifest import CHUNK_NAME, MANIFEST, SUMMARY, Chunk, Header, Summary, encode_summary, header_of
-from inference_worker.errors import WorkerError
+from inference_worker.errors import StoppedError, WorkerError
 
 _LOCK_WAIT_SECONDS = 20.0
 _HEADER_START = b'{"job":'
-
-
-class StoppedError(Exception):
-    """The worker was told to stop while it waited for the output's lock."""
 
 
 class Output:

@@ -1,7 +1,6 @@
 """One batch task from input to committed output."""
 
 import contextlib
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -21,16 +20,16 @@ from inference_protocol.messages import (
 from inference_protocol.reasons import WorkerReason
 from inference_protocol.sketch import LatencySketch
 from inference_protocol.uris import PvcUri
-from inference_worker import fetch, metrics, volumes
+from inference_worker import metrics, volumes
 from inference_worker.batch import encoding, identity, inputs
 from inference_worker.batch.items import Items, invalid, refuse_non_finite
 from inference_worker.batch.manifest import CHUNK_NAME, Header
-from inference_worker.batch.output import Output, StoppedError
+from inference_worker.batch.output import Output
 from inference_worker.batch.pipeline import Pipeline, Segment, columns
 from inference_worker.batching.rows import Layout, fixed_layout, layout_of, located
 from inference_worker.batching.slack import InSlack, Slack
 from inference_worker.engines.engine import Engine, EngineUnavailableError, Tensor, Tensors, TensorSpec
-from inference_worker.errors import WorkerError
+from inference_worker.errors import StoppedError, WorkerError
 from inference_worker.fixed_rows import dependent_items
 from inference_worker.probe import REFUSALS, understood
 from inference_worker.warmup import Warm
@@ -84,30 +83,24 @@ class Task:
 
     def run(self) -> str | None:
         """Run to the end, or to `stop`. Returns inline answers when the task names no output. Raises WorkerError."""
-        with tempfile.TemporaryDirectory(prefix="task-", ignore_cleanup_errors=True) as scratch:
-            try:
-                items = inputs.open_input(self._task, self._specs, self._root, Path(scratch), self._stop.is_set)
-            except fetch.StoppedError:
-                return None
-            return self._run_over(items)
+        try:
+            with inputs.opened(self._task, self._specs, self._root, self._stop.is_set) as items:
+                return self._run_over(items)
+        except StoppedError:
+            return None
 
     def _run_over(self, items: Items) -> str | None:
         if self._task.output_uri is None:
             return self._run_inline(items)
         # Answers take the form of the questions: text for text, arrays for everything else.
         suffix = ".jsonl" if items.lines else ".npz"
-        try:
-            with Output(
-                self._directory(), self._header(items), attempt=self._config.attempt, suffix=suffix, stop=self._stop
-            ) as output:
-                resumed = output.end
-                self.progress = Progress(total=len(items), completed=resumed, resumed=resumed)
-                self._require_in_time(len(items) - resumed)
-                self._run_from(items, output)
-                if output.end == len(items):
-                    output.finish()
-        except StoppedError:
-            return None
+        with Output(self._directory(), self._header(items), attempt=self._config.attempt, suffix=suffix, stop=self._stop) as output:
+            resumed = output.end
+            self.progress = Progress(total=len(items), completed=resumed, resumed=resumed)
+            self._require_in_time(len(items) - resumed)
+            self._run_from(items, output)
+            if output.end == len(items):
+                output.finish()
         return None
 
     def _directory(self) -> Path:

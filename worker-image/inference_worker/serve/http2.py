@@ -27,7 +27,6 @@ from inference_worker.serve.http2_frames import (
     Code,
     ConnectionFaultError,
     Flag,
-    HeaderReader,
     Kind,
     Setting,
     StreamFaultError,
@@ -40,6 +39,7 @@ from inference_worker.serve.http2_frames import (
     window_update,
     without_priority,
 )
+from inference_worker.serve.http2_headers import HeaderReader
 from inference_worker.serve.http2_stream import STREAM_WINDOW, Stream
 
 log = logging.getLogger(__name__)

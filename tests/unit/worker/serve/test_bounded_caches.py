@@ -5,7 +5,7 @@ from __future__ import annotations
 import hpack
 
 from inference_worker.serve.budget import Budget, limit_of
-from inference_worker.serve.http2_frames import HeaderReader
+from inference_worker.serve.http2_headers import HeaderReader
 from inference_worker.serve.http_heads import Head, KnownHeads
 from inference_worker.serve.http_messages import BODY_LIMIT_BYTES
 
