@@ -202,7 +202,7 @@ class WorkerReason(StrEnum):
     INPUT_CHANGED = (
         "InputChanged",
         ReasonText(
-            "The input was rewritten after an attempt committed answers to it. They stay, and the two are not mixed.",
+            "The input was rewritten after an attempt had committed answers to it.",
             "Restore the input, set another output.uri, or delete the job and create it anew.",
             final=True,
         ),
