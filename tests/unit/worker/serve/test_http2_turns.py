@@ -41,6 +41,12 @@ class Watched(asyncio.Transport):
     def write(self, data: object) -> None:
         pass
 
+    def is_closing(self) -> bool:
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def pause_reading(self) -> None:
         self.read = False
 
