@@ -11,6 +11,7 @@ from inference_protocol.reasons import WorkerReason
 from inference_worker import cpu, device, fetch
 from inference_worker.batching.batcher import Batcher
 from inference_worker.batching.padding import Padding, next_size
+from inference_worker.device import DeviceMemory
 from inference_worker.engines import external_data
 from inference_worker.engines.engine import Engine, EngineUnavailableError, RunMode, on_cpu
 from inference_worker.engines.opening import Opening
@@ -108,26 +109,44 @@ def load(
     engine = open_engine(Opening(data, variant or digest, source, config, threads=cpus, on_hopeless=on_hopeless, beside=beside))
     del data, beside
     loaded = time.perf_counter()
+    warm = _warmed(engine, config.batch_size, cpus)
+    after = look()
+    seconds = (loaded - begun, time.perf_counter() - loaded)
+    return Loaded(source, engine, warm, _facts(config, engine, warm, (digest, variant), seconds, (before, after)))
+
+
+def _warmed(engine: Engine, batch_size: int, cpus: int) -> Warm:
     try:
-        warm = warm_up(engine, config.batch_size, cpus=cpus)
+        return warm_up(engine, batch_size, cpus=cpus)
     except BaseException as error:
         # At once: the next model may need the memory before the collector comes.
         engine.close()
         if isinstance(error, EngineUnavailableError):
             raise WorkerError(WorkerReason.BACKEND_UNREACHABLE, f"while the model was warmed up: {error}") from error
         raise
-    after = look()
+
+
+def _facts(
+    config: WorkerConfig,
+    engine: Engine,
+    warm: Warm,
+    digests: tuple[str, str | None],
+    seconds: tuple[float, float],
+    memory: tuple[DeviceMemory | None, DeviceMemory | None],
+) -> ModelFacts:
+    """What is told of a model: digests of file and variant, seconds of load and warm-up, the device's memory before and after."""
+    before, after = memory
     taken = max(0, before.free - after.free) if before is not None and after is not None else 0
     runs = engine.device_runs
-    facts = ModelFacts(
-        digest=digest,
+    return ModelFacts(
+        digest=digests[0],
         provider=engine.provider,
-        load_seconds=loaded - begun,
-        warmup_seconds=time.perf_counter() - loaded,
+        load_seconds=seconds[0],
+        warmup_seconds=seconds[1],
         batch_size=engine.rows or config.batch_size,
         memory_bytes=engine.memory_bytes,
         items_per_second=warm.items_per_second,
-        variant=variant,
+        variant=digests[1],
         backend=config.backend,
         device_bytes=taken,
         device_free_bytes=left_of_device(after.free, taken, config.device_memory_bytes) if after is not None else 0,
@@ -135,7 +154,6 @@ def load(
         device_runs=runs.mode.value if runs is not None else "",
         not_captured_because=runs.because[:_WHY_LETTERS] if runs is not None else "",
     )
-    return Loaded(source, engine, warm, facts)
 
 
 def left_of_device(free: int, taken: int, limit: int | None) -> int:
