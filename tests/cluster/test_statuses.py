@@ -199,7 +199,9 @@ def test_a_worker_pod_in_a_restricted_namespace_is_admitted_without_a_warning(
     cluster.client.create(
         jobs(space),
         a_batch(
-            input={"uri": "pvc://in/data.npy"}, output={"uri": "pvc://out/parts"}, template={"env": [{"name": "A", "value": "1"}]}
+            input={"uri": "pvc://in/data.npy"},
+            output={"uri": "pvc://out/parts"},
+            template={"env": [{"name": "APP_A", "value": "1"}]},
         ),
     )
     pod = installed.worker(space)
