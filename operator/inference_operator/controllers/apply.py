@@ -16,6 +16,7 @@ from inference_operator.runtime.clock import Clock
 from inference_operator.state.objects import Autoscaler, CreateFailure, Job, Key, Model, Pod
 from inference_operator.state.parse import model_status_document, parse_autoscaler, parse_job, parse_model, status_document
 from inference_operator.state.parse_pods import parse_pod
+from inference_operator.state.raw import owner_of
 from inference_operator.state.request import Request
 from inference_operator.workers.actions import (
     Action,
@@ -44,7 +45,7 @@ class StateCache(Protocol):
 
     create_failures: dict[Request, CreateFailure]
     autoscaler_failures: dict[Request, CreateFailure]
-    services: dict[str, Key]
+    services: dict[Key, str]
     models: dict[Key, Model]
     autoscalers: dict[Key, Autoscaler]
 
@@ -169,9 +170,9 @@ class Applier:
         except RefusedError as error:
             return self._create_failure(request, action, error)
         self._cache.create_failures.pop(request, None)
-        self._cache.services[created["metadata"]["labels"][names.LABEL_JOB_UID]] = Key(
-            request.key.namespace, created["metadata"]["name"]
-        )
+        self._cache.services[Key(request.key.namespace, created["metadata"]["name"])] = created["metadata"]["labels"][
+            names.LABEL_JOB_UID
+        ]
         return None
 
     async def _apply_autoscaler(self, request: Request, action: ApplyAutoscaler) -> CreateFailure | None:
@@ -195,7 +196,7 @@ class Applier:
         except ConflictError:
             name = manifest["metadata"]["name"]
             found = await self._kube.get(f"{path}/{name}")
-            if names.owner_uid(found["metadata"].get("labels", {})) == names.owner_uid(manifest["metadata"]["labels"]):
+            if owner_of(found) == names.owner_uid(manifest["metadata"]["labels"]):
                 return found
             text = f"a {manifest['kind']} {name!r} of somebody else exists; delete it or rename the job"
             raise RefusedError(409, Reason.NAME_TAKEN, text) from None

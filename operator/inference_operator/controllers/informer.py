@@ -10,6 +10,7 @@ from inference_operator.settings import Metering
 from inference_operator.state.objects import Autoscaler, Job, Key, Model, Node, Pod
 from inference_operator.state.parse import parse_autoscaler, parse_claim, parse_job, parse_model, parse_node, parse_volume
 from inference_operator.state.parse_pods import parse_exporter, parse_pod
+from inference_operator.state.raw import owner_of
 from inference_operator.state.request import job_request, pool_request
 from inference_operator.state.store import Store, is_newer
 
@@ -196,15 +197,18 @@ class InformerHandlers:
                 self._wake(pool_request(model))
 
     def service(self, raw: Raw, *, gone: bool) -> None:
-        """A Service of ours."""
-        uid = raw["metadata"].get("labels", {}).get(names.LABEL_JOB_UID)
-        if uid is None:
+        """A Service of ours: a label alone can be written by anybody, and names nobody's Service."""
+        key = _key(raw)
+        before = self._store.services.get(key)
+        after = None if gone else owner_of(raw)
+        if gone and before != raw["metadata"].get("labels", {}).get(names.LABEL_JOB_UID):
+            # What is gone is another one than what is there.
             return
-        if gone:
-            self._store.services.pop(uid, None)
+        if after is not None:
+            self._store.services[key] = after
         else:
-            self._store.services[uid] = _key(raw)
-        if gone and (job := self._store.job_key(uid)) is not None:
+            self._store.services.pop(key, None)
+        if before is not None and after != before and (job := self._store.job_key(before)) is not None:
             self._wake(job_request(job))
 
     def autoscaler(self, raw: Raw, *, gone: bool) -> None:

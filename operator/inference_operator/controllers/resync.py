@@ -94,7 +94,7 @@ class Resync:
         return {key: pod.uid for key, pod in self._store.pods.items() if pod.uid}
 
     def _services(self) -> dict[Key, str]:
-        return {key: uid for uid, key in self._store.services.items()}
+        return dict(self._store.services)
 
     def _models(self) -> dict[Key, str]:
         return {key: model.uid for key, model in self._store.models.items()}

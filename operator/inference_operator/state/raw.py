@@ -68,3 +68,9 @@ def is_ours(meta: RawMeta) -> bool:
     kind = KIND if names.LABEL_JOB_UID in meta.labels else MODEL_KIND
     owned = any(o.controller and o.kind == kind and o.uid == uid for o in meta.owner_references)
     return uid is not None and owned and meta.labels.get(names.LABEL_MANAGED_BY) == names.MANAGED_BY
+
+
+def owner_of(raw: Raw) -> str | None:
+    """The uid of the job or model that an object of ours is of; None for what is not ours, whatever its labels say."""
+    meta = msgspec.convert(raw["metadata"], RawMeta)
+    return names.owner_uid(meta.labels) if is_ours(meta) else None

@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime
 
+from inference_operator.api.names import service_name
 from inference_operator.state.finished import is_finished, reopened
 from inference_operator.state.index import discard
 from inference_operator.state.load import ScalingMetrics
@@ -53,7 +54,8 @@ class Store:
         self.nodes: dict[str, Node] = {}
         self.pods: dict[Key, Pod] = {}
         # Services by their job's uid.
-        self.services: dict[str, Key] = {}
+        # The jobs that our Services are of, by their uids.
+        self.services: dict[Key, str] = {}
         self.readings: dict[str, Reading] = {}
         self.create_failures: dict[Request, CreateFailure] = {}
         self.autoscaler_failures: dict[Request, CreateFailure] = {}
@@ -274,7 +276,7 @@ class Store:
             job=reopened(job),
             model=model,
             pods=pods,
-            has_service=job.uid in self.services,
+            has_service=self.services.get(Key(key.namespace, service_name(key.name))) == job.uid,
             create_failure=self.create_failures.get(job_request(key)),
             autoscaler_failure=self.autoscaler_failures.get(job_request(key)),
             lost=frozenset(pod.uid for pod in seen if self._is_lost(pod)),

@@ -252,17 +252,34 @@ def test_a_node_that_can_not_be_counted_on_wakes_the_jobs_on_it(status: str) -> 
 # Services.
 
 
-def a_raw_service(uid: str = "uid-of-job") -> Raw:
-    return {"metadata": meta("job", labels={names.LABEL_JOB_UID: uid, names.LABEL_MANAGED_BY: names.MANAGED_BY})}
+def a_raw_service(uid: str = "uid-of-job", **changes: Any) -> Raw:
+    labels = {names.LABEL_JOB_UID: uid, names.LABEL_MANAGED_BY: names.MANAGED_BY}
+    owner = {"apiVersion": "inference.myorg/v1", "kind": "InferenceJob", "name": "job", "uid": uid, "controller": True}
+    return {"metadata": {**meta("job", labels=labels), "ownerReferences": [owner], **changes}}
 
 
 def test_a_service_that_is_gone_wakes_its_job() -> None:
     seen = Taken()
     seen.store.put_job(a_job())
     seen.informer.service(a_raw_service(), gone=False)
-    assert (seen.news(), seen.store.services) == ([], {"uid-of-job": KEY})
+    assert (seen.news(), seen.store.services) == ([], {KEY: "uid-of-job"})
     seen.informer.service(a_raw_service(), gone=True)
     assert (seen.news(), seen.store.services) == ([JOB], {})
+
+
+@pytest.mark.parametrize(
+    "changes", [{"ownerReferences": []}, {"namespace": "theirs", "ownerReferences": []}], ids=["label", "namespace"]
+)
+def test_a_service_that_only_has_our_label_does_not_stand_in_for_the_jobs_own(changes: Raw) -> None:
+    """Somebody in another namespace wrote a job's uid on a Service of theirs, and the job never got its own."""
+    seen = Taken()
+    seen.store.put_job(a_job())
+    seen.informer.service(a_raw_service(**changes), gone=False)
+    assert seen.store.services == {}
+
+    seen.informer.service(a_raw_service(), gone=False)
+    seen.informer.service(a_raw_service(**changes, name="other"), gone=True)
+    assert seen.store.services == {KEY: "uid-of-job"}
 
 
 def test_a_service_without_our_label_is_nobodys() -> None:

@@ -24,7 +24,7 @@ class Bench:
         self.store.nodes["node-1"] = a_node("node-1")
         self.store.put_job(JOB)
         self.store.put_pod(POD)
-        self.store.services[JOB.uid] = JOB.key
+        self.store.services[JOB.key] = JOB.uid
         kinds = ("job", "model", "node", "pod", "service", "volume", "claim", "autoscaler")
         informer = Mock(**{kind: self._take(kind) for kind in kinds})
         self.resync = Resync(Mock(list_pages=self._pages), self.store, informer, lambda _: None)

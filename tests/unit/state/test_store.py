@@ -7,6 +7,7 @@ import pytest
 
 from inference_operator.api.conditions import ConditionType, Reason, Truth, UndatedCondition, dated
 from inference_operator.api.job_status import InferenceJobStatus
+from inference_operator.api.names import service_name
 from inference_operator.state.objects import Job, Key, Pod, PodPhase
 from inference_operator.state.request import job_request
 from inference_operator.state.store import Store, is_newer, stale_objects
@@ -166,7 +167,7 @@ def test_a_snapshot_holds_all_that_belongs_to_a_job_and_nothing_else() -> None:
     job, other = a_job(model="m"), a_job("other", model="m")
     store = a_store(job, other, pods=(a_pod(job, model=a_model()), a_pod(other, model=a_model()), somebodys_pod()))
     store.models[a_model().key] = a_model()
-    store.services[job.uid] = KEY
+    store.services[Key(KEY.namespace, service_name(KEY.name))] = job.uid
     store.create_failures[job_request(KEY)] = a_create_failure()
     store.readings[a_pod(job, model=a_model()).uid] = a_reading()
 
