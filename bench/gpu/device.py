@@ -138,7 +138,8 @@ def changing_rows(engine: OnnxEngine, warm: Warm) -> dict[str, Any]:
     # Bursts: mostly a few rows, now and then many, as a queue gives them.
     stream = [int(rows) for rows in np.minimum(random.geometric(0.15, 120), BATCH)]
     feeds = {rows: images(rows) for rows in set(stream)}
-    plain, padded = Execution(engine, warm.layout), Execution(engine, warm.layout, pad=padding(engine, warm))
+    plain = Execution(engine, warm.layout, prepares=warm.prepares)
+    padded = Execution(engine, warm.layout, pad=padding(engine, warm), prepares=warm.prepares)
 
     def timed(execution: Execution) -> float:
         begun = time.perf_counter()
@@ -194,7 +195,7 @@ def short_of_memory(data: bytes) -> dict[str, Any]:
         ceilings, rows = MemoryCeilings(), 2048
         feeds = images(rows)
         bucket = warm.layout.bucket(feeds, ())
-        execution = Execution(engine, warm.layout)
+        execution = Execution(engine, warm.layout, prepares=warm.prepares)
         found: dict[str, Any] = {"freeBytes": _LEFT_BYTES}
         for name in ("", "Again"):
             limit = ceilings.limit(bucket, rows, time.monotonic())

@@ -32,7 +32,7 @@ def mixed(path: Path) -> dict[str, Any]:
     begun = time.perf_counter()
     warm = warm_up(engine, BATCH)
     warmed = time.perf_counter() - begun
-    execution = Execution(engine, warm.layout, pad=padding(engine, warm))
+    execution = Execution(engine, warm.layout, pad=padding(engine, warm), prepares=warm.prepares)
     sizes = [int(rows) for rows in np.random.default_rng(1).integers(1, BATCH + 1, 150)]
     feeds = {rows: {INPUT: images(rows)} for rows in set(sizes)}
 

@@ -64,7 +64,7 @@ class Batcher:
         self._max_rows = max_rows if layout.joins else _ANY
         self._forecast = Forecast(profile, max_rows=self._max_rows, runners=threads, warm=warm)
         self._feedback = Feedback(self._forecast, self.breaker, self.ceilings, self.counts, on_hopeless, warm)
-        self._execution = Execution(engine, layout, pad=pad)
+        self._execution = Execution(engine, layout, pad=pad, prepares=prepares)
         self._dispatcher = Dispatcher(
             self._execution, self._feedback, threads=threads, clock=clock, prepared=warm if prepares else None
         )

@@ -36,11 +36,17 @@ class Report:
 class Execution:
     """A model and what is known of its rows: `joins` says whether requests may share a run. Threads may use it at the same time."""
 
-    def __init__(self, engine: Engine, layout: Layout, *, pad: Callable[[int], int] = lambda rows: rows) -> None:
-        """`pad` says how many rows a run gets that has fewer (the next size that the device was warmed for)."""
+    def __init__(
+        self, engine: Engine, layout: Layout, *, pad: Callable[[int], int] = lambda rows: rows, prepares: bool = False
+    ) -> None:
+        """`pad` says how many rows a run gets that has fewer (the next size that the device was warmed for).
+
+        `prepares` says that the engine has buffers for runs; others are not asked for them.
+        """
         self._engine = engine
         self._layout = layout
         self._pad = pad
+        self._prepares = prepares
         self.joins = layout.joins
 
     def run(
@@ -92,7 +98,8 @@ class Execution:
                 report.overflows.append(1)
                 raise
         total = sum(rows)
-        whole = self._staged(members, total, wanted, cancellation, report) if total <= report.limit else None
+        staged = self._prepares and total <= report.limit
+        whole = self._staged(members, total, wanted, cancellation, report) if staged else None
         if whole is None:
             whole = self._in_parts(layout.joined(members), total, wanted, cancellation, report)
         if len(members) == 1:
