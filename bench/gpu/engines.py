@@ -2,16 +2,15 @@
 
 import io
 import statistics
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from bench.gpu.meter import metered
 from inference_protocol.messages import ModelSignature, TensorSignature
 from inference_worker.engines.engine import Engine, Tensors
 from inference_worker.engines.onnx import OnnxEngine
@@ -82,7 +81,7 @@ def _busy(engine: Engine, feeds: Tensors) -> dict[str, float]:
     """Runs of whole batches, for some seconds."""
     engine.run(feeds)
     runs = 0
-    with _metered() as meter:
+    with metered() as meter:
         begun = time.perf_counter()
         while time.perf_counter() - begun < _SECONDS:
             engine.run(feeds)
@@ -90,42 +89,14 @@ def _busy(engine: Engine, feeds: Tensors) -> dict[str, float]:
         seconds = time.perf_counter() - begun
     return {
         "rowsPerSecond": runs * BATCH / seconds,
-        "watts": meter["joules"] / meter["seconds"],
-        "joulesPerRow": meter["joules"] / (runs * BATCH),
+        "watts": meter.joules / meter.seconds,
+        "joulesPerRow": meter.joules / (runs * BATCH),
         "declaredJoulesPerRow": DECLARED_BUSY_WATTS * seconds / (runs * BATCH),
-        "utilisation": meter["utilisation"],
+        "utilisation": statistics.mean(meter.shares) if meter.shares else 0.0,
     }
 
 
 def _idle() -> float:
-    with _metered() as meter:
+    with metered() as meter:
         time.sleep(_SECONDS)
-    return round(meter["joules"] / meter["seconds"], 1)
-
-
-@contextmanager
-def _metered() -> Iterator[dict[str, float]]:
-    """What the device's counter says was used meanwhile: the one that NVIDIA's exporter passes on, in millijoules since boot."""
-    import pynvml
-
-    pynvml.nvmlInit()
-    device = pynvml.nvmlDeviceGetHandleByIndex(0)
-    meter: dict[str, float] = {}
-    shares: list[float] = []
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.1):
-            shares.append(pynvml.nvmlDeviceGetUtilizationRates(device).gpu)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    before, begun = pynvml.nvmlDeviceGetTotalEnergyConsumption(device), time.perf_counter()
-    try:
-        yield meter
-    finally:
-        meter["seconds"] = time.perf_counter() - begun
-        meter["joules"] = (pynvml.nvmlDeviceGetTotalEnergyConsumption(device) - before) / 1e3
-        done.set()
-        watcher.join()
-        meter["utilisation"] = statistics.mean(shares) if shares else 0.0
+    return round(meter.joules / meter.seconds, 1)
