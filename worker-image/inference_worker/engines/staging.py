@@ -1,22 +1,17 @@
 """Buffers between callers' rows and captured runs: while one run computes, the next one's rows come in and the last one's go out.
 
-A caller's rows are copied once, into memory that the device reads by itself. There are two sets: a third would only let rows
-wait longer than they must, since the device does one run at a time.
+A caller's rows are copied once, into memory that the device reads by itself.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from queue import Empty, SimpleQueue
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 
+from inference_worker.engines.buffer_sets import Borrower, BufferSets
 from inference_worker.engines.captured import Capture, Place
 from inference_worker.engines.engine import Cancellation, Tensor
 from inference_worker.engines.transport import HostMemory, Transport
-
-_SETS = 2
 
 Compute = Callable[[], float]
 """A run on the session's own thread; returns its seconds."""
@@ -58,20 +53,16 @@ class _Set:
         return self._device[name]
 
 
-class Stage:
+class Stage(Borrower[_Set, float]):
     """One run: write into `feeds`, `start`, and take the `answers`. Used by one thread, within `with`; `seconds` it computed."""
 
-    def __init__(self, buffers: _Set, capture: Capture, submit: Submit, give_back: Callable[[_Set], None]) -> None:
+    def __init__(self, buffers: _Set, sets: BufferSets[_Set], capture: Capture, submit: Submit) -> None:
         """Raises MemoryError where there is no room for buffers."""
-        self._buffers = buffers
+        super().__init__(buffers, sets)
         self._capture = capture
         self._submit = submit
-        self._give_back = give_back
-        self._run: Future[float] | None = None
-        self._cancellation: Cancellation | None = None
         buffers.fit(capture)
         self.feeds: Mapping[str, Tensor] = {name: buffers.on_host(name, place) for name, place in capture.inputs.items()}
-        self.seconds = 0.0
 
     def write(self, name: str, parts: Sequence[Tensor]) -> None:
         """See Stage."""
@@ -91,8 +82,7 @@ class Stage:
 
     def answers(self, wanted: tuple[str, ...] = ()) -> dict[str, Tensor]:
         """The outputs `wanted` (empty is all), as Engine.run gives them. Raises what it does."""
-        assert self._run is not None, "it was not started"
-        self.seconds = self._run.result()
+        self.seconds = self._result()
         places = self._capture.outputs
         answers = {name: np.empty(places[name].shape, places[name].dtype) for name in wanted or places}
         for name, array in answers.items():
@@ -101,42 +91,22 @@ class Stage:
         self._buffers.transport.wait(briefly=True)
         return answers
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._run is not None:
-            # Whoever gives up early must not leave a run behind that reads what others write.
-            self._run.exception()
-        self._give_back(self._buffers)
-
 
 class Staging:
     """The sets of buffers of one session."""
 
     def __init__(self, transports: Callable[[], Transport]) -> None:
         """Raises what making a Transport does."""
-        self._free: SimpleQueue[_Set] = SimpleQueue()
-        self._sets = [_Set(transports()) for _ in range(_SETS)]
-        for each in self._sets:
-            self._free.put(each)
+        self._sets = BufferSets(lambda: _Set(transports()))
 
     def stage(self, capture: Capture, submit: Submit, *, wait: bool) -> Stage | None:
         """Buffers for a run, once a set of them is free; None where none is, unless told to wait.
 
         Raises MemoryError where they find no room.
         """
-        try:
-            buffers = self._free.get(block=wait)
-        except Empty:
-            return None
-        try:
-            return Stage(buffers, capture, submit, self._free.put)
-        except BaseException:
-            self._free.put(buffers)
-            raise
+        return self._sets.lend(lambda buffers: Stage(buffers, self._sets, capture, submit), wait=wait)
 
     def close(self) -> None:
         """Free all buffers, none of which is in use."""
-        for each in self._sets:
+        for each in self._sets.all:
             each.transport.close()

@@ -6,19 +6,16 @@ that computes.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from queue import Empty, SimpleQueue
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inference_worker.engines.buffer_sets import Borrower, BufferSets
 from inference_worker.engines.engine import Cancellation, RunCancelledError, Tensor
 
 if TYPE_CHECKING:
     import torch
-
-_SETS = 2
 
 Inputs = Sequence[tuple[str, tuple[int, ...], np.dtype[Any]]]
 """Name, shape and type of each argument, in their order."""
@@ -65,16 +62,13 @@ class _Set:
             self.stream.synchronize()
 
 
-class TorchStage:
+class TorchStage(Borrower[_Set, "dict[str, torch.Tensor]"]):
     """See Stage."""
 
-    def __init__(self, buffers: _Set, inputs: Inputs, staging: "TorchStaging") -> None:
-        self._buffers = buffers
+    def __init__(self, buffers: _Set, sets: BufferSets[_Set], inputs: Inputs, staging: "TorchStaging") -> None:
+        super().__init__(buffers, sets)
         self._staging = staging
-        self._run: Future[dict[str, torch.Tensor]] | None = None
-        self._cancellation: Cancellation | None = None
         self.feeds: Mapping[str, Tensor] = {name: buffers.place(name, shape, dtype) for name, shape, dtype in inputs}
-        self.seconds = 0.0
 
     def write(self, name: str, parts: Sequence[Tensor]) -> None:
         """See Stage."""
@@ -99,18 +93,8 @@ class TorchStage:
 
     def answers(self, wanted: tuple[str, ...] = ()) -> dict[str, Tensor]:
         """See Stage."""
-        assert self._run is not None, "it was not started"
-        results = self._run.result()
+        results = self._result()
         return self._buffers.fetched({name: results[name] for name in wanted or results})
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._run is not None:
-            # Whoever gives up early must not leave a run behind that reads what others write.
-            self._run.exception()
-        self._staging.give_back(self._buffers)
 
 
 class TorchStaging:
@@ -120,22 +104,14 @@ class TorchStaging:
         """`compute` raises what Engine.run does."""
         self.compute = compute
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="device")
-        self._free: SimpleQueue[_Set] = SimpleQueue()
-        for _ in range(_SETS):
-            self._free.put(_Set(device))
+        self._sets = BufferSets(lambda: _Set(device))
         self.submit = self._thread.submit
-        self.give_back = self._free.put
 
     def stage(self, inputs: Inputs, *, wait: bool) -> TorchStage | None:
         """Buffers for a run, once a set of them is free; None where none is, unless told to wait. Raises MemoryError."""
         try:
-            buffers = self._free.get(block=wait)
-        except Empty:
-            return None
-        try:
-            return TorchStage(buffers, inputs, self)
+            return self._sets.lend(lambda buffers: TorchStage(buffers, self._sets, inputs, self), wait=wait)
         except RuntimeError as error:
-            self._free.put(buffers)
             raise MemoryError(f"no room for buffers: {error}") from error
 
     def close(self) -> None:
