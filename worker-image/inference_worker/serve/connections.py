@@ -48,6 +48,54 @@ class Connection(Protocol):
         ...
 
 
+class CallerTimers:
+    """Of a connection: how long its caller may take to send what it has begun, and to take what it is sent.
+
+    `_unsent` is what the transport held of its answers when it was last looked; a connection looks while that is full.
+    """
+
+    __slots__ = ("_stall", "_transport", "_unsent", "_untaken")
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._stall: asyncio.TimerHandle | None = None
+        self._untaken: asyncio.TimerHandle | None = None
+        self._unsent = 0
+
+    def end_unread(self) -> None:
+        """See Connection."""
+        raise NotImplementedError
+
+    def _count_unread(self) -> None:
+        """Say how many bytes of answers wait for the caller."""
+        raise NotImplementedError
+
+    def _watch_taken(self, transport: asyncio.Transport) -> None:
+        """The transport is full: its caller has to take SLOWEST_BYTES in each STALL_SECONDS until it is not."""
+        self._unsent = transport.get_write_buffer_size()
+        self._untaken = asyncio.get_running_loop().call_later(STALL_SECONDS, self._check_taken)
+        self._count_unread()
+
+    def _check_taken(self) -> None:
+        self._untaken = None
+        if self._transport is None:
+            return
+        if self._unsent - self._transport.get_write_buffer_size() < SLOWEST_BYTES:
+            self.end_unread()
+        else:
+            self._watch_taken(self._transport)
+
+    def _clear_untaken(self) -> None:
+        if self._untaken is not None:
+            self._untaken.cancel()
+            self._untaken = None
+
+    def _clear_stall(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+
+
 class Connections:
     """The set of them. While draining, each is closed after its next answer, and says so to its caller.
 

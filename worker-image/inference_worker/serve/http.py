@@ -17,7 +17,7 @@ from typing import cast
 import httptools
 
 from inference_worker.errors import RequestError
-from inference_worker.serve.connections import SLOWEST_BYTES, STALL_SECONDS, Connections
+from inference_worker.serve.connections import STALL_SECONDS, CallerTimers, Connections
 from inference_worker.serve.http_heads import Head, without_offer
 from inference_worker.serve.http_messages import (
     BODY_LIMIT_BYTES,
@@ -48,7 +48,7 @@ class _Continue:
 _CONTINUE = _Continue()
 
 
-class HttpProtocol(asyncio.Protocol):
+class HttpProtocol(CallerTimers, asyncio.Protocol):
     """Parses a connection's bytes into requests and answers them in the same order; refusals wait for their turn too."""
 
     # Python is slow with more than thirty attributes otherwise.
@@ -66,7 +66,6 @@ class HttpProtocol(asyncio.Protocol):
         "_in_headers",
         "_later",
         "_latest",
-        "_left",
         "_mid_message",
         "_offered",
         "_parser",
@@ -74,17 +73,15 @@ class HttpProtocol(asyncio.Protocol):
         "_paused",
         "_queue",
         "_reserved",
-        "_stall",
         "_taken",
-        "_transport",
         "_turn",
-        "_untaken",
         "_writable",
         "unread",
         "used",
     )
 
     def __init__(self, handler: Handler, connections: Connections) -> None:
+        CallerTimers.__init__(self)
         self._handler = handler
         self._connections = connections
         self._parser = httptools.HttpRequestParser(self)
@@ -92,8 +89,6 @@ class HttpProtocol(asyncio.Protocol):
         self._queue: deque[Request | Response | _Continue] = deque()
         # Those of the queue that are not begun while the caller is behind; they are empty unless reading is paused.
         self._later: deque[Request] = deque()
-        self._transport: asyncio.Transport | None = None
-        self._stall: asyncio.TimerHandle | None = None
         self._writable = True
         self._paused = False
         # Nothing is read any more: the last answer is on its way, or in the queue.
@@ -104,8 +99,6 @@ class HttpProtocol(asyncio.Protocol):
         self.unread = self._reserved = 0
         # Requests that were begun in this round of the event loop.
         self._turn = 0
-        self._untaken: asyncio.TimerHandle | None = None
-        self._left = 0
         self._taken = 0
         self._latest: Head | None = None
         self._reset()
@@ -144,27 +137,13 @@ class HttpProtocol(asyncio.Protocol):
         self._writable = False
         self._pause()
         if self._transport is not None:
-            self._left = self._transport.get_write_buffer_size()
-            self._untaken = asyncio.get_running_loop().call_later(STALL_SECONDS, self._check_taken)
-        self._count_unread()
+            self._watch_taken(self._transport)
 
     def resume_writing(self) -> None:
         """The caller has caught up."""
         self._writable = True
         self._clear_untaken()
         self.flush()
-
-    def _check_taken(self) -> None:
-        self._untaken = None
-        if self._transport is None:
-            return
-        left = self._transport.get_write_buffer_size()
-        if self._left - left < SLOWEST_BYTES:
-            self.end_unread()
-            return
-        self._left = left
-        self._untaken = asyncio.get_running_loop().call_later(STALL_SECONDS, self._check_taken)
-        self._count_unread()
 
     def _count_unread(self) -> None:
         if self._transport is None:
@@ -473,16 +452,6 @@ class HttpProtocol(asyncio.Protocol):
         self._ending = True
         if self._transport is not None:
             self._transport.abort()
-
-    def _clear_untaken(self) -> None:
-        if self._untaken is not None:
-            self._untaken.cancel()
-            self._untaken = None
-
-    def _clear_stall(self) -> None:
-        if self._stall is not None:
-            self._stall.cancel()
-            self._stall = None
 
     def _stalled(self) -> None:
         self._stall = None

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import cast
 
-from inference_worker.serve.connections import SLOWEST_BYTES, STALL_SECONDS, Connections
+from inference_worker.serve.connections import STALL_SECONDS, CallerTimers, Connections
 from inference_worker.serve.http2_frames import (
     DEFAULT_FRAME_BYTES,
     DEFAULT_WINDOW,
@@ -70,7 +70,7 @@ _OUT_FRAMES = 64
 Handler = Callable[[Stream], None]
 
 
-class Http2Protocol(asyncio.Protocol):
+class Http2Protocol(CallerTimers, asyncio.Protocol):
     """Parses a connection's bytes into frames and keeps its streams."""
 
     # Python is slow with more than thirty attributes otherwise.
@@ -100,12 +100,8 @@ class Http2Protocol(asyncio.Protocol):
         "_resets",
         "_resuming",
         "_settled",
-        "_stall",
         "_streams",
         "_taking",
-        "_transport",
-        "_unsent",
-        "_untaken",
         "budget",
         "frame_bytes",
         "send_window",
@@ -115,10 +111,10 @@ class Http2Protocol(asyncio.Protocol):
 
     def __init__(self, handler: Handler, connections: Connections) -> None:
         """`handler` is called with each new stream and gives it a receiver."""
+        CallerTimers.__init__(self)
         self._handler = handler
         self._connections = connections
         self.budget = connections.budget
-        self._transport: asyncio.Transport | None = None
         # Whether frames are taken: the connection is there, and its peer takes what it is sent.
         self._taking = False
         self._buffer = b""
@@ -138,13 +134,11 @@ class Http2Protocol(asyncio.Protocol):
         self._receive_window = CONNECTION_WINDOW
         self._initial_window = DEFAULT_WINDOW
         self._ending = False
-        self._stall: asyncio.TimerHandle | None = None
         self.send_window = DEFAULT_WINDOW
         self.frame_bytes = self._frame_bytes = DEFAULT_FRAME_BYTES
         self.used = 0.0
         # Answers: what flow control holds back, what the transport did when it was full, and both.
-        self._held_back = self._unsent = self.unread = 0
-        self._untaken: asyncio.TimerHandle | None = None
+        self._held_back = self.unread = 0
         # What is not given to its stream while too many answers wait, and its size.
         self._deferred: deque[tuple[Stream, bytes, bool]] = deque()
         self._deferred_bytes = 0
@@ -192,9 +186,7 @@ class Http2Protocol(asyncio.Protocol):
         self.frame_bytes = 0
         if self._transport is not None:
             self._transport.pause_reading()
-            self._unsent = self._transport.get_write_buffer_size()
-            self._untaken = asyncio.get_running_loop().call_later(STALL_SECONDS, self._check_taken)
-            self._count_unread()
+            self._watch_taken(self._transport)
 
     def resume_writing(self) -> None:
         """The peer has caught up."""
@@ -206,18 +198,6 @@ class Http2Protocol(asyncio.Protocol):
         self._count_unread()
         self._send_held_back()
         self._read_on()
-
-    def _check_taken(self) -> None:
-        self._untaken = None
-        if self._transport is None:
-            return
-        left = self._transport.get_write_buffer_size()
-        if self._unsent - left < SLOWEST_BYTES:
-            self.end_unread()
-            return
-        self._unsent = left
-        self._untaken = asyncio.get_running_loop().call_later(STALL_SECONDS, self._check_taken)
-        self._count_unread()
 
     def _read_on(self) -> None:
         """Take the frames that came while the peer was behind, and then those that come."""
@@ -730,13 +710,3 @@ class Http2Protocol(asyncio.Protocol):
     def _stalled(self) -> None:
         self._stall = None
         self._end(Code.PROTOCOL_ERROR, f"nothing was said within {STALL_SECONDS:.0f} s")
-
-    def _clear_untaken(self) -> None:
-        if self._untaken is not None:
-            self._untaken.cancel()
-            self._untaken = None
-
-    def _clear_stall(self) -> None:
-        if self._stall is not None:
-            self._stall.cancel()
-            self._stall = None
