@@ -23,9 +23,11 @@ from inference_worker.errors import RequestError
 
 log = logging.getLogger(__name__)
 
-_LEAD_SECONDS = 2e-3
-"""How long before a run is expected to end the next one is prepared: rows take so long to be copied, and a busy event loop to turn
-to it. Earlier, what comes meanwhile would wait for another run; later, the device would (docs/measurements.md)."""
+_LEAD_SECONDS = 1e-3
+"""How long a busy event loop and its threads take to turn to a run that is to be prepared."""
+
+_FOLLOW = 0.1
+"""Weight of what the last run's rows took to the device."""
 
 
 class Dispatcher:
@@ -47,6 +49,8 @@ class Dispatcher:
         self._loop = asyncio.get_running_loop()
         self._threads = threads
         self._prepared = prepared
+        # To the device; it follows what the last runs took.
+        self._seconds_a_row = 0.0
         self._runners: Runners[Report] = Runners(threads + (prepared is not None), self._loop)
         self._progress = asyncio.Event()
         self.on_idle: Callable[[], None] = lambda: None
@@ -160,7 +164,14 @@ class Dispatcher:
             return False
         now = self._clock()
         full = self.queue.rows_in(head.bucket) >= self._ceilings.limit(head.bucket, self._forecast.max_rows, now)
-        return full or self.in_flight.free_in(now) <= _LEAD_SECONDS
+        return full or self.in_flight.free_in(now) <= self._lead(self.queue.rows_in(head.bucket))
+
+    def _lead(self, rows: int) -> float:
+        """How long before a run is expected to end the next one is prepared, of so many rows.
+
+        Earlier, what comes meanwhile would wait for another run; later, the device would (docs/measurements.md).
+        """
+        return _LEAD_SECONDS + rows * self._seconds_a_row
 
     def _gather(self, bucket: Bucket, now: float) -> list[Ticket]:
         """The most urgent of a bucket, as many as pay and as all of them have time for."""
@@ -209,8 +220,9 @@ class Dispatcher:
         self.in_flight.add(batch)
         for ticket in tickets:
             ticket.batch = batch
-        if self._prepared is not None and (lead := self.in_flight.free_in(now) - _LEAD_SECONDS) > 0:
-            self._loop.call_later(lead, self._dispatch)
+        if self._prepared is not None and (left := self.in_flight.free_in(now) - _LEAD_SECONDS) > 0:
+            # Whatever comes until then asks, too.
+            self._loop.call_later(left, self._dispatch)
 
     def _finish(self, batch: Batch, bucket: Bucket, result: Report | BaseException) -> None:
         ended = self._clock()
@@ -222,6 +234,8 @@ class Dispatcher:
             result = Report(0, answers=[fault] * len(batch.tickets))
         try:
             self._feedback.observe(result, bucket, batch.epoch, ended)
+            if result.prepared:
+                self._seconds_a_row += _FOLLOW * (result.prepared / batch.rows - self._seconds_a_row)
         except Exception:
             # What is learned from a run is no reason to keep its answers back.
             log.exception("a run could not be taken into account")
@@ -233,5 +247,7 @@ class Dispatcher:
             self._forecast.observe_wait(ended - ticket.expected, batch.expected)
             if not ticket.over:
                 self._answer(ticket, answer, batch.rows)
+        # They know each other, and the collector should have nothing to do with what each request leaves behind.
+        batch.tickets.clear()
         if not self.queue.length and not len(self.in_flight):
             self.on_idle()
