@@ -495,3 +495,22 @@ async def test_requests_leave_nothing_to_the_collector() -> None:
     finally:
         gc.enable()
     assert left < 400
+
+
+async def test_a_full_run_leaves_its_places_to_more_urgent_requests_until_the_device_is_nearly_free() -> None:
+    """Prepared at once, two runs stood before each urgent request, which had time for one."""
+    clock = Clock()
+    engine = Scripted(staged=True, held=True)
+    batcher = a_batcher(engine, profile=dict.fromkeys((1, 2, 4), 0.05), max_rows=2, warm=((2,),), prepares=True, clock=clock)
+    for value in range(4):
+        batcher.submit(a_row(value), (), Caller(), priority=200)
+    assert (batcher.in_flight, batcher.waiting) == (1, 3)
+
+    batcher.submit(a_row(9), (), Caller(), deadline=clock.now + 10)
+    clock.now += 0.0495
+    while batcher.in_flight < 3:
+        await asyncio.sleep(0)
+
+    engine.let()
+    await asyncio.wait_for(batcher.emptied(), 20)
+    assert engine.firsts[1] == [9, 1]
