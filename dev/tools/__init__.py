@@ -82,6 +82,10 @@ TOOL_SETS: dict[str, ToolSet] = {
     "prometheus-adapter": ToolSet(
         module="prometheus-adapter", programs={"prometheus-adapter": "sigs.k8s.io/prometheus-adapter/cmd/adapter"}
     ),
+    # What makes NetworkPolicies hold on the local cluster, which has no network that knows them.
+    "kube-router": ToolSet(
+        module="kube-router", programs={"kube-router": "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"}
+    ),
     "metrics-server": ToolSet(
         module="metrics-server", programs={"metrics-server": "sigs.k8s.io/metrics-server/cmd/metrics-server"}
     ),
