@@ -86,6 +86,7 @@ TOOL_SETS: dict[str, ToolSet] = {
     "kube-router": ToolSet(
         module="kube-router", programs={"kube-router": "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"}
     ),
+    "kube-score": ToolSet(module="kube-score", programs={"kube-score": "github.com/zegl/kube-score/cmd/kube-score"}),
     "metrics-server": ToolSet(
         module="metrics-server", programs={"metrics-server": "sigs.k8s.io/metrics-server/cmd/metrics-server"}
     ),
