@@ -11,6 +11,9 @@ import msgspec
 from inference_operator.accelerators import AcceleratorClass, default_classes, fault_of, with_quantities
 from inference_operator.template_limits import TemplateLimits, limits_fault
 
+# The kubelet maps so many ids into a pod's user namespace.
+_LARGEST_MAPPED_ID = 65535
+
 
 class ConfigurationError(Exception):
     """The settings file can't be used; the message names the field."""
@@ -235,6 +238,11 @@ def security_fault(security: WorkerSecurity) -> str | None:
     groups = (security.run_as_group, security.fs_group, *security.supplemental_groups)
     if security.run_as_user == 0:
         return "workerSecurity.runAsUser is 0, but workers never run as root: name another user, or null for the image's"
-    if any(one is not None and one < 0 for one in (security.run_as_user, *groups)):
+    ids = [one for one in (security.run_as_user, *groups) if one is not None]
+    if any(one < 0 for one in ids):
         return "workerSecurity: an id is negative: name another, or null for none"
+    if security.user_namespaces and any(one > _LARGEST_MAPPED_ID for one in ids):
+        return (
+            f"workerSecurity: a user namespace has no ids above {_LARGEST_MAPPED_ID}: name smaller ones, or userNamespaces: false"
+        )
     return None

@@ -67,7 +67,7 @@ def test_ids_that_are_left_out_are_the_images(kube: Kubectl, images: dict[str, s
 
 
 def test_user_namespaces_keep_workers_off_nodes_that_have_none(kube: Kubectl, images: dict[str, str], space: Space) -> None:
-    """The local nodes' containerd is too old for them: the job says so, rather than a pod that never starts."""
+    """The local nodes' containerd is too old, and would pass over the wish in silence."""
     _install(kube, images, "worker.userNamespaces=true")
     space.kube.apply(a_batch("apart"))
 

@@ -45,6 +45,7 @@ def test_an_amount_that_no_pod_takes_is_named(tmp_path: Path, cpu: str, memory: 
     [
         ("{runAsUser: 0}", "workerSecurity.runAsUser is 0"),
         ("{fsGroup: -1}", "an id is negative"),
+        ("{runAsUser: 1000650000, userNamespaces: true}", "no ids above 65535"),
         ("{privileged: true}", "privileged"),
         ("null", "workerSecurity"),
     ],

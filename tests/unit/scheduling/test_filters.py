@@ -41,7 +41,7 @@ def test_a_resource_that_a_node_does_not_have_is_short() -> None:
 
 
 def test_a_worker_with_a_user_namespace_goes_where_the_runtime_has_them() -> None:
-    """Elsewhere its containers would never be made, and nobody but the kubelet would say why."""
+    """Elsewhere its pod would fail at its start, or run without one: an old runtime passes over what it doesn't know."""
     requirements = pod_requirements(REQUIREMENTS.amounts, user_namespace=True)
 
     assert filters.unfit(a_node(), requirements) == "node(s) had a container runtime without user namespaces"
