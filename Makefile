@@ -70,7 +70,8 @@ test-network: export INFERENCE_NETWORK = enforced
 test-network: venv ## the chart's NetworkPolicies, enforced on the local cluster (builds the firewall once, two minutes)
 	$(PYTHON) -m pytest -q tests/e2e/test_network_policies.py
 
-check-manifests: venv ## kube-score over the chart and what the operator makes; what stays is explained in tests/cluster/explained.yaml
+check-manifests: export INFERENCE_CHECKS = all
+check-manifests: venv ## kube-score and Trivy over the chart and what the operator makes (builds Trivy once, ten minutes)
 	$(PYTHON) -m pytest -q tests/cluster/test_manifests.py
 
 # A worker of its own for each model; `make test` loads a sample of them in one.

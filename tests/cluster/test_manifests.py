@@ -1,11 +1,13 @@
-"""kube-score over the chart and over what the operator makes, as the API server holds it: each finding is mended or explained."""
+"""kube-score and Trivy over the chart and over what the operator makes, as the API server holds it: each finding is explained."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +21,13 @@ from tests.cluster.operators import ACCOUNT, RELEASE_NAMESPACE, REPOSITORY, SUCC
 from tests.cluster.test_autoscalers import a_service, applied
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.cluster.client import Raw
     from tests.cluster.conftest import Cluster
     from tests.cluster.operators import Installed
 
-EXPLAINED: list[dict[str, str]] = yaml.safe_load((Path(__file__).parent / "explained.yaml").read_text())
+EXPLAINED: dict[str, list[dict[str, str]]] = yaml.safe_load((Path(__file__).parent / "explained.yaml").read_text())
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ def charted(space: str) -> list[Raw]:
     return [one for one in yaml.safe_load_all(done.stdout) if one]
 
 
-def findings(objects: list[Raw]) -> set[Finding]:
+def by_kube_score(objects: list[Raw], _: Path) -> set[Finding]:
     """All that kube-score does not find perfect. Annotations that tell it to pass over something are not obeyed."""
     version = ".".join(KUBERNETES_VERSION.split(".")[:2])
     program = [str(ensure("kube-score") / "kube-score"), "score", "--kubernetes-version", version, "-o", "json"]
@@ -112,24 +116,62 @@ def findings(objects: list[Raw]) -> set[Finding]:
     }
 
 
+def by_trivy(objects: list[Raw], folder: Path) -> set[Finding]:
+    """All that Trivy's own rules find, of any severity; nothing is downloaded."""
+    scanned = folder / "scanned"
+    for number, one in enumerate(objects):
+        file = scanned / one["kind"] / one["metadata"]["name"] / f"{number}.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(yaml.safe_dump(one))
+    offline = ("--skip-check-update", "--skip-version-check", "--cache-dir", str(folder / "cache"))
+    command = [str(ensure("trivy") / "trivy"), "config", "--quiet", *offline, "--format", "json", str(scanned)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return {
+        Finding(found["ID"], str(Path(result["Target"]).parent), found["Message"])
+        for result in json.loads(done.stdout)["Results"]
+        for found in result.get("Misconfigurations", ())
+    }
+
+
+CHECKERS = {"kube-score": by_kube_score, "trivy": by_trivy}
+slow = pytest.mark.skipif(
+    os.environ.get("INFERENCE_CHECKS") != "all", reason="INFERENCE_CHECKS=all builds Trivy (ten minutes, once)"
+)
+each_checker = pytest.mark.parametrize("checker", ["kube-score", pytest.param("trivy", marks=slow)])
+
+
 @pytest.fixture(scope="module")
-def found(made: list[Raw]) -> set[Finding]:
-    return findings([*charted(made[0]["metadata"]["namespace"]), *made])
+def find(made: list[Raw], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], set[Finding]]:
+    """What a checker finds in the chart and in what the operator makes."""
+
+    @cache
+    def all_of(checker: str) -> set[Finding]:
+        return CHECKERS[checker]([*charted(made[0]["metadata"]["namespace"]), *made], tmp_path_factory.mktemp(checker))
+
+    return all_of
 
 
-def test_nothing_is_found_that_is_not_explained(found: set[Finding]) -> None:
-    assert [one for one in found if not any(map(one.explained_by, EXPLAINED))] == []
+@each_checker
+def test_nothing_is_found_that_is_not_explained(find: Callable[[str], set[Finding]], checker: str) -> None:
+    assert [one for one in find(checker) if not any(map(one.explained_by, EXPLAINED[checker]))] == []
 
 
-def test_nothing_is_explained_that_is_not_found(found: set[Finding]) -> None:
-    assert [entry for entry in EXPLAINED if not any(one.explained_by(entry) for one in found)] == []
+@each_checker
+def test_nothing_is_explained_that_is_not_found(find: Callable[[str], set[Finding]], checker: str) -> None:
+    assert [entry for entry in EXPLAINED[checker] if not any(one.explained_by(entry) for one in find(checker))] == []
 
 
-def test_the_check_sees_what_is_open(made: list[Raw]) -> None:
-    """Pods that anybody could reach, or that could write everywhere, are found."""
+@pytest.mark.parametrize(
+    ("checker", "sees"),
+    [
+        ("kube-score", {"container-security-context-readonlyrootfilesystem", "pod-networkpolicy"}),
+        pytest.param("trivy", {"KSV-0001", "KSV-0014"}, marks=slow),
+    ],
+)
+def test_a_checker_sees_what_is_open(made: list[Raw], tmp_path: Path, checker: str, sees: set[str]) -> None:
+    """A worker whose container may gain privileges and write everywhere."""
     worker = next(one for one in made if one["kind"] == "Pod")
     (container,) = worker["spec"]["containers"]
     bare = {**worker, "spec": {**worker["spec"], "containers": [{**container, "securityContext": {}}]}}
 
-    seen = {one.check for one in findings([bare]) if not any(map(one.explained_by, EXPLAINED))}
-    assert {"container-security-context-readonlyrootfilesystem", "pod-networkpolicy"} <= seen
+    assert sees <= {one.check for one in CHECKERS[checker]([bare], tmp_path)}
