@@ -66,6 +66,14 @@ test-others: export INFERENCE_OTHERS = all
 test-others: venv ## KEDA and the Prometheus adapter, real ones, beside the local cluster (builds them once, ten minutes)
 	$(PYTHON) -m pytest -q tests/e2e/test_others.py
 
+test-network: export INFERENCE_NETWORK = enforced
+test-network: venv ## the chart's NetworkPolicies, enforced on the local cluster (builds the firewall once, two minutes)
+	$(PYTHON) -m pytest -q tests/e2e/test_network_policies.py
+
+check-manifests: export INFERENCE_CHECKS = all
+check-manifests: venv ## kube-score and Trivy over the chart and what the operator makes (builds Trivy once, ten minutes)
+	$(PYTHON) -m pytest -q tests/cluster/test_manifests.py
+
 # A worker of its own for each model; `make test` loads a sample of them in one.
 test-conformance: export SAMPLE := $(if $(filter command,$(origin SAMPLE)),$(SAMPLE),0)
 test-conformance: venv ## all of ONNX's conformance models against the bare runtime: make test-conformance SAMPLE=100
@@ -92,7 +100,7 @@ demo: venv images ## the whole story on the local cluster
 bench: venv ## one benchmark: make bench NAME=...
 	$(PYTHON) -m bench $(NAME)
 
-.PHONY: hooks version run image-gpu test-conformance test-large
+.PHONY: hooks version run image-gpu test-conformance test-large test-network check-manifests
 hooks: venv ## have git run the checks of lint at each commit
 	@$(PYTHON) -m dev.lint.hooks install
 

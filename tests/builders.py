@@ -160,6 +160,7 @@ def a_node(
     taints: Sequence[Taint] = (),
     ready: bool = True,
     cordoned: bool = False,
+    user_namespaces: bool = False,
 ) -> Node:
     """A node that takes pods."""
     allocatable = amounts({"cpu": cpu, "memory": memory, PODS: str(pods)} | ({GPU: str(gpu)} if gpu else {}))
@@ -171,6 +172,7 @@ def a_node(
         allocatable=allocatable,
         ready=ready,
         unschedulable=cordoned,
+        user_namespaces=user_namespaces,
     )
 
 

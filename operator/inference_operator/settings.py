@@ -11,6 +11,9 @@ import msgspec
 from inference_operator.accelerators import AcceleratorClass, default_classes, fault_of, with_quantities
 from inference_operator.template_limits import TemplateLimits, limits_fault
 
+# The kubelet maps so many ids into a pod's user namespace.
+_LARGEST_MAPPED_ID = 65535
+
 
 class ConfigurationError(Exception):
     """The settings file can't be used; the message names the field."""
@@ -116,6 +119,25 @@ class Metering(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     resource_name: str = "nvidia.com/gpu"
 
 
+class WorkerSecurity(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Who worker pods run as. All else is Pod Security's level restricted, and no setting weakens it.
+
+    An id that is null is left out of the pod: OpenShift fills in one of the namespace's range, others take the image's.
+    """
+
+    # Distroless's nonroot: any number works, one that volumes can be prepared for is kinder. Never 0.
+    run_as_user: int | None = 65532
+    # The group of their processes.
+    run_as_group: int | None = 65532
+    # The group that volumes are given to, where their kind allows it.
+    fs_group: int | None = 65532
+    # Further groups, for volumes that have an owner of their own.
+    supplemental_groups: tuple[int, ...] = ()
+    # Whether workers run in a user namespace (hostUsers: false): root in one is nobody on the node. Nodes whose container runtime
+    # has none are not used then.
+    user_namespaces: bool = False
+
+
 class PolicySettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """A learned policy that is asked beside each pass and has no say."""
 
@@ -137,6 +159,9 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     # What jobs may add to their pods, beside the usual: {environment, labels, annotations, priorityClasses, runtimeClasses,
     # tolerations}.
     pod_template: TemplateLimits = TemplateLimits()
+    # Who worker pods run as: {runAsUser, runAsGroup, fsGroup, supplementalGroups, userNamespaces}; null leaves an id out. A change
+    # rolls out all services.
+    worker_security: WorkerSecurity = WorkerSecurity()
     # How latency, energy and switching are weighed.
     cost: CostWeights = CostWeights()
     # Where workers send OpenTelemetry traces: {endpoint, ratio}.
@@ -202,6 +227,22 @@ def load_settings(path: Path | None) -> Settings:
         raise ConfigurationError(f"{path}: {error.strerror}") from error
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise ConfigurationError(f"{path}: {error}") from error
-    if (fault := fault_of(settings.accelerators) or limits_fault(settings.pod_template)) is not None:
+    faults = (fault_of(settings.accelerators), limits_fault(settings.pod_template), security_fault(settings.worker_security))
+    if (fault := next(filter(None, faults), None)) is not None:
         raise ConfigurationError(f"{path}: {fault}")
     return settings
+
+
+def security_fault(security: WorkerSecurity) -> str | None:
+    """What is wrong with an id, with its place and the cure; None where all can be used."""
+    groups = (security.run_as_group, security.fs_group, *security.supplemental_groups)
+    if security.run_as_user == 0:
+        return "workerSecurity.runAsUser is 0, but workers never run as root: name another user, or null for the image's"
+    ids = [one for one in (security.run_as_user, *groups) if one is not None]
+    if any(one < 0 for one in ids):
+        return "workerSecurity: an id is negative: name another, or null for none"
+    if security.user_namespaces and any(one > _LARGEST_MAPPED_ID for one in ids):
+        return (
+            f"workerSecurity: a user namespace has no ids above {_LARGEST_MAPPED_ID}: name smaller ones, or userNamespaces: false"
+        )
+    return None

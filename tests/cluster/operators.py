@@ -31,6 +31,14 @@ ACCOUNT = "inference-operator"
 USER = f"system:serviceaccount:{RELEASE_NAMESPACE}:{ACCOUNT}"
 NODE = "node-1"
 _PATIENCE_SECONDS = 30.0
+SETTINGS = {
+    "httpPort": 0,
+    "backoffSeconds": 0.1,
+    "telemetrySeconds": 3600,
+    "workerImage": "localhost/inference-worker:0.1.0",
+    # Nobody runs it here: `auto` takes it for no job.
+    "backends": {"triton": {"image": "nvcr.io/nvidia/tritonserver:25.01-py3"}},
+}
 _FACTS = ModelFacts(
     digest=DIGEST,
     provider="CPUExecutionProvider",
@@ -170,7 +178,7 @@ def _variables(cluster: Cluster, folder: Path, token: str) -> dict[str, str]:
     document["users"][0]["user"] = {"token": token}
     kubeconfig, config = folder / "kubeconfig", folder / "config.yaml"
     kubeconfig.write_text(json.dumps(document))
-    config.write_text(json.dumps({"httpPort": 0, "backoffSeconds": 0.1, "telemetrySeconds": 3600}))
+    config.write_text(json.dumps(SETTINGS))
     return {
         "KUBECONFIG": str(kubeconfig),
         "INFERENCE_OPERATOR_CONFIG": str(config),

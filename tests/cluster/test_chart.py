@@ -9,8 +9,10 @@ import yaml
 
 from dev.tools import bin_folder, ensure
 from examples.demo.cluster import ROOT
+from inference_operator.api import names
 from inference_operator.api.crd import files
-from inference_operator.settings import Metering, Settings
+from inference_operator.settings import Metering, Settings, WorkerSecurity
+from inference_protocol.messages import GRPC_PORT, HTTP_PORT
 
 pytestmark = pytest.mark.cluster
 CHART = ROOT / "charts" / "inference-operator"
@@ -179,6 +181,86 @@ def test_a_learned_policy_is_mounted_only_where_there_is_one() -> None:
     assert volume["configMap"] == {"name": "learned", "optional": True}
 
 
+def policies(*settings: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """The NetworkPolicies by namespace and name."""
+    found = kinds(render("networkPolicy.enabled=true", *settings), "NetworkPolicy")
+    return {(one["metadata"]["namespace"], one["metadata"]["name"]): one["spec"] for one in found}
+
+
+def test_network_policies_are_made_where_the_chart_is_told_to() -> None:
+    """The operator makes none: the right to write them in every namespace would undo those of everybody."""
+    ours, workers = "release-inference-operator", "release-inference-operator-workers"
+    rules = [rule for role in (*kinds(render(), "ClusterRole"), *kinds(render(), "Role")) for rule in role["rules"]]
+
+    assert kinds(render("watchNamespaces={a}"), "NetworkPolicy") == []
+    assert set(policies()) == {("system", ours)}
+    assert set(policies("watchNamespaces={a,b}")) == {("system", ours), ("a", workers), ("b", workers)}
+    assert set(policies("watchNamespaces={a,b}", "networkPolicy.workers.namespaces={b}")) == {("system", ours), ("b", workers)}
+    assert not [rule for rule in rules if "networkpolicies" in rule["resources"]]
+
+
+def test_network_policies_know_workers_and_operator_as_they_are() -> None:
+    """By labels that no job can set, and by the ports that they listen on."""
+    found = policies("watchNamespaces={a}", "kedaScaler.enabled=true")
+    operator, worker = found["system", "release-inference-operator"], found["a", "release-inference-operator-workers"]
+    (deployment,) = kinds(render("kedaScaler.enabled=true"), "Deployment")
+    ports = {port["containerPort"] for port in deployment["spec"]["template"]["spec"]["containers"][0]["ports"]}
+    ours = {names.LABEL_NAME: names.WORKER_NAME, names.LABEL_MANAGED_BY: names.MANAGED_BY}
+    to_workers = next(rule for rule in operator["egress"] if "podSelector" in rule.get("to", [{}])[0])
+
+    assert worker["podSelector"] == {"matchLabels": ours}
+    assert to_workers["to"][0]["podSelector"] == {"matchLabels": ours}
+    assert operator["podSelector"]["matchLabels"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    assert {port["port"] for rule in operator["ingress"] for port in rule["ports"]} == ports
+    assert {port["port"] for rule in worker["ingress"] for port in rule["ports"]} == {HTTP_PORT, GRPC_PORT}
+    assert [port["port"] for port in to_workers["ports"]] == [HTTP_PORT]
+
+
+def test_network_policies_let_nobody_in_by_a_list_that_is_empty() -> None:
+    """A rule without sources would let everybody in."""
+    empty = ("prometheus.from", "keda.from", "workers.from", "dns.to")
+    found = policies("watchNamespaces={a}", "kedaScaler.enabled=true", *(f"networkPolicy.{name}=null" for name in empty))
+    operator, worker = found["system", "release-inference-operator"], found["a", "release-inference-operator-workers"]
+
+    assert [port["port"] for rule in operator["ingress"] for port in rule["ports"]] == [8443]
+    assert [rule["from"] for rule in worker["ingress"]] == [
+        [
+            {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "system"}},
+                "podSelector": operator["podSelector"],
+            }
+        ]
+    ]
+    assert not worker["egress"]
+
+
+def security(*settings: str) -> WorkerSecurity:
+    (config,) = kinds(render(*settings), "ConfigMap")
+    return msgspec.yaml.decode(config["data"]["config.yaml"], type=Settings).worker_security
+
+
+def test_workers_run_as_whom_the_chart_names_or_leaves_out() -> None:
+    """Helm drops values that are null, and group 0 is one."""
+    assert security() == WorkerSecurity()
+    assert security("worker.securityContext=null") == WorkerSecurity(run_as_user=None, run_as_group=None, fs_group=None)
+    assert security("worker.securityContext.runAsUser=null") == WorkerSecurity(run_as_user=None)
+    assert security("worker.securityContext.runAsGroup=0").run_as_group == 0
+    assert security("worker.userNamespaces=true").user_namespaces
+
+
+def test_the_operators_ids_can_be_left_to_the_cluster() -> None:
+    def pod(*settings: str) -> dict[str, Any]:
+        (deployment,) = kinds(render(*settings), "Deployment")
+        spec: dict[str, Any] = deployment["spec"]["template"]["spec"]
+        return spec
+
+    left_out = pod("podSecurityContext.runAsUser=null", "podSecurityContext.runAsGroup=null", "userNamespace=true")
+    assert left_out["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert left_out["hostUsers"] is False
+    assert "hostUsers" not in pod()
+    assert "securityContext" not in pod("podSecurityContext=null")
+
+
 def test_changed_settings_make_new_pods() -> None:
     def checksum(*settings: str) -> str:
         (deployment,) = kinds(render(*settings), "Deployment")
@@ -201,6 +283,9 @@ def test_changed_settings_make_new_pods() -> None:
         ("autoscaling.windowSeconds=1", "windowSeconds"),
         ("metering.port=0", "port"),
         ("kedaScaler.port=80", "port"),
+        ("worker.securityContext.runAsUser=0", "runAsUser"),
+        ("worker.securityContext.privileged=true", "privileged"),
+        ("networkPolicy.workers.from[0].everybody=true", "everybody"),
     ],
 )
 def test_a_bad_value_is_refused_by_name(setting: str, says: str) -> None:

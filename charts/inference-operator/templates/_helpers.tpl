@@ -47,6 +47,23 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
+{{- /* The labels of every worker, which no job can change. */ -}}
+{{- define "inference-operator.workerLabels" -}}
+app.kubernetes.io/name: inference-worker
+app.kubernetes.io/managed-by: inference-operator
+{{- end -}}
+
+{{- /* A selector of these namespaces; of all where there are none. */ -}}
+{{- define "inference-operator.watched" -}}
+{{- if . -}}
+namespaceSelector:
+  matchExpressions:
+    - {key: kubernetes.io/metadata.name, operator: In, values: {{ toJson . }}}
+{{- else -}}
+namespaceSelector: {}
+{{- end -}}
+{{- end -}}
+
 {{- define "inference-operator.customMetrics" -}}
 {{- printf "%s-custom-metrics" (include "inference-operator.fullname" . | trunc 48 | trimSuffix "-") -}}
 {{- end -}}
@@ -55,10 +72,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- printf "%s-keda-scaler" (include "inference-operator.fullname" . | trunc 51 | trimSuffix "-") -}}
 {{- end -}}
 
+{{- /* Helm drops values that are null. The settings need them: an id that is not there has a default. */ -}}
+{{- define "inference-operator.workerSecurity" -}}
+{{- $given := default dict .Values.worker.securityContext -}}
+{{- $security := dict "userNamespaces" .Values.worker.userNamespaces "supplementalGroups" (default list $given.supplementalGroups) -}}
+{{- range $id := list "runAsUser" "runAsGroup" "fsGroup" -}}
+{{- $_ := set $security $id (ternary (get $given $id) nil (hasKey $given $id)) -}}
+{{- end -}}
+{{- toYaml $security -}}
+{{- end -}}
+
 {{- define "inference-operator.settings" -}}
 {{- $settings := dict
   "workerImage" (include "inference-operator.image" (list .Values.worker.image .Chart.AppVersion))
   "imagePullPolicy" .Values.worker.image.pullPolicy
+  "workerSecurity" (include "inference-operator.workerSecurity" . | fromYaml)
   "backends" .Values.backends
   "accelerators" .Values.accelerators
   "cost" .Values.cost
