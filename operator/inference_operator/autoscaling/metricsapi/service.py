@@ -47,9 +47,7 @@ class CustomMetricsService:
     ) -> None:
         mine = settings.custom_metrics
         self._kube, self._store, self._queue, self._clock = kube, store, queue, clock
-        self._certificates = Certificates(
-            kube, namespace=namespace, secret=mine.secret, service=mine.service, makes=mine.issue, owner=mine.owner
-        )
+        self._certificates = Certificates(kube, namespace=namespace, secret=mine.secret, service=mine.service, makes=mine.issue)
         self._registration = Registration(leader, namespace=namespace, service=mine.service, owner=mine.owner)
         known = ReviewBudget(reviews.known, most=_MOST_DIRECT)
         tokens = Tokens(known, ReviewBudget(reviews.unknown, most=_MOST_DIRECT), clock.monotonic)
