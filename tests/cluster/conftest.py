@@ -17,7 +17,7 @@ import pytest
 from dev.cluster import ControlPlane, Layout, api_only_control_plane, start_api_only, stop_api_only
 from dev.tools import kubectl as find_kubectl
 from tests.cluster.client import Client, Raw
-from tests.cluster.operators import Installed, install, writes_of
+from tests.cluster.operators import NODE, Installed, install, make_node, writes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,6 +77,7 @@ def namespace(cluster: Cluster) -> str:
 @pytest.fixture(scope="session")
 def installed(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     """The operator, running as the chart's ServiceAccount and with no right but the chart's."""
+    make_node(cluster.client, NODE)
     made = install(cluster, tmp_path_factory.mktemp("operator"))
     yield made
     made.stop()

@@ -4,7 +4,7 @@ Handlers never call the API and never raise: kopf would neither retry them nor t
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import kopf
@@ -19,10 +19,27 @@ log = logging.getLogger(__name__)
 _Take = Callable[..., None]
 
 
+# The kinds that are watched, by their plurals: group and version.
+WATCHED = {
+    job.PLURAL: (GROUP, VERSION),
+    model.PLURAL: (GROUP, VERSION),
+    "pods": ("", "v1"),
+    "nodes": ("", "v1"),
+    "persistentvolumes": ("", "v1"),
+    "persistentvolumeclaims": ("", "v1"),
+    "services": ("", "v1"),
+    "horizontalpodautoscalers": ("autoscaling", "v2"),
+}
+
+
 def register(
-    registry: kopf.OperatorRegistry, informer: InformerHandlers, connection: Connection, heard: Callable[[str], None]
+    registry: kopf.OperatorRegistry,
+    informer: InformerHandlers,
+    connection: Connection,
+    heard: Callable[[str], None],
+    kinds: Iterable[str] = WATCHED,
 ) -> None:
-    """Register one event handler a kind, and the log-in. `heard` is told each kind that speaks."""
+    """Register one event handler for each of these kinds, and the log-in. `heard` is told each kind that speaks."""
 
     @kopf.on.login(registry=registry)
     async def login(**_: Any) -> kopf.ConnectionInfo:
@@ -36,8 +53,8 @@ def register(
             private_key_path=connection.key_path,
         )
 
-    def listen(take: _Take, kind: str, *where: str) -> None:
-        @kopf.on.event(*where, registry=registry, id=f"take-{kind}")
+    def listen(take: _Take, kind: str) -> None:
+        @kopf.on.event(*WATCHED[kind], kind, registry=registry, id=f"take-{kind}")
         async def on_event(event: Any, **_: Any) -> None:
             heard(kind)
             try:
@@ -45,14 +62,18 @@ def register(
             except Exception:
                 log.exception("a %s could not be taken in", kind)
 
-    listen(informer.job, job.PLURAL, GROUP, VERSION, job.PLURAL)
-    listen(informer.model, model.PLURAL, GROUP, VERSION, model.PLURAL)
-    listen(informer.pod, "pods", "", "v1", "pods")
-    listen(informer.node, "nodes", "", "v1", "nodes")
-    listen(informer.volume, "persistentvolumes", "", "v1", "persistentvolumes")
-    listen(informer.claim, "persistentvolumeclaims", "", "v1", "persistentvolumeclaims")
-    listen(informer.service, "services", "", "v1", "services")
-    listen(informer.autoscaler, "horizontalpodautoscalers", "autoscaling", "v2", "horizontalpodautoscalers")
+    takes: dict[str, _Take] = {
+        job.PLURAL: informer.job,
+        model.PLURAL: informer.model,
+        "pods": informer.pod,
+        "nodes": informer.node,
+        "persistentvolumes": informer.volume,
+        "persistentvolumeclaims": informer.claim,
+        "services": informer.service,
+        "horizontalpodautoscalers": informer.autoscaler,
+    }
+    for kind in kinds:
+        listen(takes[kind], kind)
 
 
 def watch_settings() -> kopf.OperatorSettings:

@@ -15,7 +15,7 @@ from inference_operator.autoscaling.metricsapi.certificates import Bundle, Certi
 from inference_operator.autoscaling.metricsapi.registration import Registration
 from inference_operator.autoscaling.metricsapi.server import Front, Server
 from inference_operator.errors import NotFoundError, OperatorError
-from inference_operator.kube.ports import KubeClient
+from inference_operator.kube.ports import ClaimingClient, KubeClient
 from inference_operator.runtime.clock import Clock
 from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import Settings
@@ -37,7 +37,7 @@ class CustomMetricsService:
     def __init__(
         self,
         kube: KubeClient,
-        leader: KubeClient,
+        leader: ClaimingClient,
         reviews: ReviewClients,
         store: Store,
         queue: WorkQueue[Request],
