@@ -112,7 +112,7 @@ async def _watch(registry: kopf.OperatorRegistry, namespaces: Namespaces, identi
     signals = asyncio.create_task(_take_signals(ready, stop))
     await kopf.operator(
         registry=registry,
-        settings=watch_settings(),
+        settings=watch_settings(patient=namespaces != EVERYWHERE),
         clusterwide=namespaces == EVERYWHERE,
         namespaces=[name for name in namespaces if name is not None],
         ready_flag=ready,

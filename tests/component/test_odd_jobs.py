@@ -11,6 +11,7 @@ import pytest
 from tests.component.kinds import discovery, locate
 from tests.component.objects import DIGEST, LATER, a_batch, a_model, a_node, a_pod, a_server, condition, reason, succeeded
 from tests.component.operators import Operator, Ward, until
+from tests.component.test_refusals import refuse
 
 if TYPE_CHECKING:
     from tests.component.api_server import ApiServer
@@ -109,6 +110,25 @@ async def test_nothing_is_read_outside_of_the_namespaces_that_are_watched(server
     assert {p.namespace for p in reached if p.kind.namespaced} == {"team-a", "team-c", "operator-system"}
     assert {p.kind.plural for p in reached if p.namespace == "operator-system"} == {"leases", "secrets"}
     assert {p.kind.plural for p in reached if not p.kind.namespaced} == {"nodes", "persistentvolumes"}
+
+
+async def test_a_namespace_that_takes_its_rights_back_stops_nobody_else(server: ApiServer, ward: Ward, kubelet: Kubelet) -> None:
+    """Whoever administers a namespace may delete the Role there, and give it back."""
+    _two_teams(server)
+    refused = server.script("GET", "/namespaces/team-b/", refuse(403, "Forbidden"))
+    operator = await ward.lead(server, settings={"namespaces": ["team-a", "team-b"]})
+    server.create(a_batch("ours", namespace="team-a"))
+    server.create(a_batch("theirs", namespace="team-b"))
+
+    await kubelet.play("ours", namespace="team-a")
+    await until(lambda: succeeded(server.get("inferencejobs", "ours", "team-a")), "our success")
+    assert "pods of namespace team-b can't be listed" in operator.log
+    assert "status" not in server.get("inferencejobs", "theirs", "team-b")
+
+    server.scripts.remove(refused)
+    await kubelet.play("theirs", namespace="team-b")
+    await until(lambda: succeeded(server.get("inferencejobs", "theirs", "team-b")), "their success")
+    assert operator.code is None
 
 
 async def test_room_taken_in_other_namespaces_is_counted_where_only_some_are_watched(

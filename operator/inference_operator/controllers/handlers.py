@@ -4,7 +4,8 @@ Handlers never call the API and never raise: kopf would neither retry them nor t
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, repeat
 from typing import Any
 
 import kopf
@@ -18,6 +19,8 @@ log = logging.getLogger(__name__)
 
 _Take = Callable[..., None]
 
+
+_BACKOFFS = (1.0, 2.0, 4.0, 8.0, 8.0, 8.0, 8.0)
 
 # The kinds that are watched, by their plurals: group and version.
 WATCHED = {
@@ -40,18 +43,7 @@ def register(
     kinds: Iterable[str] = WATCHED,
 ) -> None:
     """Register one event handler for each of these kinds, and the log-in. `heard` is told each kind that speaks."""
-
-    @kopf.on.login(registry=registry)
-    async def login(**_: Any) -> kopf.ConnectionInfo:
-        return kopf.ConnectionInfo(
-            server=connection.server,
-            ca_path=connection.ca_path,
-            ca_data=connection.ca_data,
-            insecure=connection.tls is None,
-            token=connection.bearer(),
-            certificate_path=connection.certificate_path,
-            private_key_path=connection.key_path,
-        )
+    _log_in(registry, connection)
 
     def listen(take: _Take, kind: str) -> None:
         @kopf.on.event(*WATCHED[kind], kind, registry=registry, id=f"take-{kind}")
@@ -76,8 +68,30 @@ def register(
         listen(takes[kind], kind)
 
 
-def watch_settings() -> kopf.OperatorSettings:
-    """Kopf's settings: quiet, server-side filtered, and quick to notice a dead stream."""
+def _log_in(registry: kopf.OperatorRegistry, connection: Connection) -> None:
+    @kopf.on.login(registry=registry)
+    async def login(**_: Any) -> kopf.ConnectionInfo:
+        return kopf.ConnectionInfo(
+            server=connection.server,
+            ca_path=connection.ca_path,
+            ca_data=connection.ca_data,
+            insecure=connection.tls is None,
+            token=connection.bearer(),
+            certificate_path=connection.certificate_path,
+            private_key_path=connection.key_path,
+        )
+
+
+class PatientBackoffs:
+    """Seconds between tries, without an end."""
+
+    def __iter__(self) -> Iterator[float]:
+        """Each request begins anew."""
+        return chain(_BACKOFFS, repeat(_BACKOFFS[-1]))
+
+
+def watch_settings(*, patient: bool = False) -> kopf.OperatorSettings:
+    """Kopf's settings: quiet, server-side filtered, and quick to notice a dead stream. `patient` ones try for ever."""
     settings = kopf.OperatorSettings()
     settings.peering.standalone = True
     settings.scanning.disabled = True
@@ -96,6 +110,7 @@ def watch_settings() -> kopf.OperatorSettings:
     settings.networking.enforce_retry_after = True
     # The default waits up to 21 s between tries: after an outage the watches would stay blind that much longer. And when the last
     # try has failed the process ends, and lists everything anew: an API server that starts slowly is no reason for that.
-    settings.networking.error_backoffs = (1, 2, 4, 8, 8, 8, 8)
+    # Rights in one namespace can be taken away by whoever administers it, which must not end the watches of the others.
+    settings.networking.error_backoffs = PatientBackoffs() if patient else _BACKOFFS
     settings.persistence.finalizer = f"{names.DOMAIN}/unused"
     return settings

@@ -10,7 +10,7 @@ from typing import Any
 
 from inference_operator.api import names
 from inference_operator.controllers.informer import InformerHandlers
-from inference_operator.errors import OperatorError
+from inference_operator.errors import OperatorError, RefusedError
 from inference_operator.kube import paths
 from inference_operator.kube.ports import KubeClient
 from inference_operator.kube.scope import Scope
@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 Collection = Callable[[str | None], str]
 
 _ALL = Scope()
+_FORBIDDEN = 403
 _OURS = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}"
 
 
@@ -66,7 +67,7 @@ class Resync:
                 ("inferencejobs", self._jobs, self._informer.job, paths.jobs, ""),
             ):
                 before = known()
-                listed = await self._kind(name, collection, take, selector=selector)
+                listed = await self._kind(name, collection, take, before, selector=selector)
                 tombstones.append((name, take, stale_objects(before, listed)))
         finally:
             for name, take, gone in reversed(tombstones):
@@ -74,18 +75,33 @@ class Resync:
                     log.info("resync: %s %s is gone", name, key)
                     take(_tombstone(key, uid), gone=True)
 
-    async def _kind(self, name: str, collection: Collection, take: Callable[..., None], *, selector: str) -> list[tuple[Key, str]]:
+    async def _kind(
+        self, name: str, collection: Collection, take: Callable[..., None], before: dict[Key, str], *, selector: str
+    ) -> list[tuple[Key, str]]:
+        """What there is; `before` is what was known."""
         listed: list[tuple[Key, str]] = []
         for namespace in self._scope.of(name):
-            async for page in self._kube.list_pages(collection(namespace), selector=selector):
-                for raw in page:
-                    meta: dict[str, Any] = raw["metadata"]
-                    uid = meta.get("labels", {}).get(names.LABEL_JOB_UID, "") if name == "services" else meta["uid"]
-                    listed.append((Key(meta.get("namespace", ""), meta["name"]), uid))
-                    _guarded(take, raw, name)
-                # A page of five hundred objects takes tens of milliseconds; probes and leases must not wait for twenty of them.
-                await asyncio.sleep(0)
+            try:
+                listed += await self._part(name, collection(namespace), take, selector=selector)
+            except RefusedError as error:
+                # Rights in one namespace are its administrator's to take, and the others are served all the same.
+                if namespace is None or error.status != _FORBIDDEN:
+                    raise
+                log.warning("%s of namespace %s can't be listed, and count as they were: %s", name, namespace, error)
+                listed += [(key, uid) for key, uid in before.items() if key.namespace == namespace]
         self._heard(name)
+        return listed
+
+    async def _part(self, name: str, path: str, take: Callable[..., None], *, selector: str) -> list[tuple[Key, str]]:
+        listed: list[tuple[Key, str]] = []
+        async for page in self._kube.list_pages(path, selector=selector):
+            for raw in page:
+                meta: dict[str, Any] = raw["metadata"]
+                uid = meta.get("labels", {}).get(names.LABEL_JOB_UID, "") if name == "services" else meta["uid"]
+                listed.append((Key(meta.get("namespace", ""), meta["name"]), uid))
+                _guarded(take, raw, name)
+            # A page of five hundred objects takes tens of milliseconds; probes and leases must not wait for twenty of them.
+            await asyncio.sleep(0)
         return listed
 
     # Only what was known before the list began can be stale: the rest came after.
