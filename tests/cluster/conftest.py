@@ -78,7 +78,8 @@ def namespace(cluster: Cluster) -> str:
 def installed(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     """The operator, running as the chart's ServiceAccount and with no right but the chart's."""
     make_node(cluster.client, NODE)
-    release = Release(values=("backends.triton.image=localhost/triton:1", "settings.podTemplate.labels={team}"))
+    policy = ("admissionPolicy.images={mirror.example.com/*}", "admissionPolicy.secrets={shown-to-*}")
+    release = Release(values=("backends.triton.image=localhost/triton:1", "settings.podTemplate.labels={team}", *policy))
     made = install(cluster, tmp_path_factory.mktemp("operator"), release)
     yield made
     made.stop()

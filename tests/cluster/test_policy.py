@@ -57,6 +57,10 @@ def with_volume(source: Raw) -> Any:
     return lambda pod: pod["spec"].setdefault("volumes", []).append({"name": "v", **source})
 
 
+def projected(source: Raw) -> Any:
+    return with_volume({"projected": {"sources": [source]}})
+
+
 def of_spec(**fields: Any) -> Any:
     return lambda pod: pod["spec"].update(fields)
 
@@ -104,13 +108,21 @@ BAD_PODS: dict[str, tuple[Any, str]] = {
     "a port of the node": (of_container(ports=[{"containerPort": 80, "hostPort": 80}]), "no namespace or port of the node"),
     "a node by name": (of_spec(nodeName="node-1"), "bound by kube-scheduler"),
     "another scheduler": (of_spec(schedulerName="mine"), "bound by kube-scheduler"),
-    "a path of the node": (with_volume({"hostPath": {"path": "/"}}), "claims and empty directories alone"),
-    "a Secret": (with_volume({"secret": {"secretName": "s"}}), "claims and empty directories alone"),
-    "a ConfigMap": (with_volume({"configMap": {"name": "c"}}), "claims and empty directories alone"),
+    "a path of the node": (with_volume({"hostPath": {"path": "/"}}), "claims, empty directories and projections alone"),
+    "a Secret": (with_volume({"secret": {"secretName": "s"}}), "claims, empty directories and projections alone"),
+    "a ConfigMap": (with_volume({"configMap": {"name": "c"}}), "claims, empty directories and projections alone"),
     "a token by projection": (
-        with_volume({"projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}),
-        "claims and empty directories alone",
+        projected({"serviceAccountToken": {"path": "t"}}),
+        "tokens for the operator's authority alone",
     ),
+    "a token for another audience": (
+        projected({"serviceAccountToken": {"path": "t", "audience": "https://other.example.com"}}),
+        "tokens for the operator's authority alone",
+    ),
+    "a Secret by projection": (projected({"secret": {"name": "s"}}), "only the Secrets of admissionPolicy.secrets"),
+    "a ConfigMap by projection": (projected({"configMap": {"name": "c"}}), "only the Secrets of admissionPolicy.secrets"),
+    "an SELinux type": (of_pod_security(seLinuxOptions={"type": "spc_t"}), "no SELinux context"),
+    "an SELinux type of the container": (of_security(seLinuxOptions={"type": "spc_t"}), "no SELinux context"),
     "the token of its account": (of_spec(automountServiceAccountToken=True), "no token of it"),
     "privilege escalation": (of_security(allowPrivilegeEscalation=True), "unprivileged"),
     "a capability": (of_security(capabilities={"drop": ["ALL"], "add": ["SYS_ADMIN"]}), "unprivileged"),
@@ -181,6 +193,34 @@ def test_every_shape_of_worker_is_let_in(cluster: Cluster, installed: Installed,
     cluster.client.merge(f"{jobs(namespace)}/serves", {"spec": {"suspend": True}})
     path = f"{pods(namespace)}/{made['serves']['metadata']['name']}"
     until(lambda: cluster.client.get(path)["metadata"].get("deletionTimestamp"), "the deletion of its worker")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        projected({"serviceAccountToken": {"path": "t", "audience": "spiffe://cluster.local/ns/a/sa/b/certificates"}}),
+        projected({"downwardAPI": {"items": [{"path": "n", "fieldRef": {"fieldPath": "metadata.name"}}]}}),
+        projected({"secret": {"name": "shown-to-callers"}}),
+        of_pod_security(seLinuxOptions={"level": "s0:c1,c2"}),
+        of_security(runAsUser=1000650000),
+        of_spec(hostUsers=False),
+        of_container(image="mirror.example.com/inference-worker:1"),
+    ],
+    ids=[
+        "a token for the operator",
+        "its own name",
+        "a Secret of the list",
+        "a level",
+        "another user",
+        "user namespaces",
+        "a mirror",
+    ],
+)
+def test_what_the_settings_or_the_cluster_add_is_let_in(account: Client, worker: Raw, change: Any) -> None:
+    pod = copy.deepcopy(worker)
+    change(pod)
+
+    assert tried(account, pods(worker["metadata"]["namespace"]), pod).message == ""
 
 
 @pytest.mark.parametrize(("change", "says"), BAD_PODS.values(), ids=BAD_PODS)
