@@ -175,8 +175,12 @@ def install(cluster: Cluster, folder: Path, release: Release = Release()) -> Ins
             stderr=target,
         )
     made = Installed(process, log, token, cluster.client)
-    until(lambda: "leading as" in made.log or process.poll() is not None, "the operator")
-    assert process.poll() is None, made.log
+    try:
+        until(lambda: "leading as" in made.log or process.poll() is not None, "the operator")
+        assert process.poll() is None, made.log
+    except BaseException:
+        process.kill()
+        raise
     return made
 
 
