@@ -116,7 +116,8 @@ def install(kube: Kubectl, images: Mapping[str, str], *, values: Sequence[Path] 
         *("--set", f"image.tag={operator},worker.image.tag={worker}"),
         *_of_engines(images),
         *(part for setting in settings for part in ("--set", setting)),
-        *("--wait", "--timeout", "120s"),
+        # Operators of earlier checkouts made the Secrets that are the chart's now.
+        *("--take-ownership", "--force-conflicts", "--wait", "--timeout", "120s"),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

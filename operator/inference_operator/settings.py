@@ -168,6 +168,9 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     tracing: Tracing = Tracing()
     # Namespaces to watch; empty is all.
     namespaces: tuple[str, ...] = ()
+    # Whether to read the pods of all namespaces where `namespaces` names some: they take room on the nodes, and meters are among
+    # them.
+    read_all_pods: bool = False
     # How often one job at most is asked to make room for others; after that it keeps its place.
     preemptions_per_job: int = 3
     # Concurrent reconciles. They wait for the API server, so more than the cores is right.
@@ -207,7 +210,8 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     http_port: int = 8080
     # The Lease that elects the leader, in the operator's own namespace.
     lease_name: str = "inference-operator"
-    # The Secret with the key that tasks are handed to warm workers by, in the operator's own namespace; made when it is not there.
+    # The Secret with the key that tasks are handed to warm workers by, in the operator's own namespace. It has to be there; the
+    # operator fills an empty one.
     task_key_name: str = "inference-operator-task-key"
     # DEBUG, INFO, WARNING or ERROR.
     log_level: str = "INFO"

@@ -74,6 +74,98 @@ def test_no_rule_is_wider_than_it_needs_to_be() -> None:
     assert not [rule for rule in rules if {"secrets", "pods/exec", "configmaps"} & set(rule["resources"])]
 
 
+def policy(name: str, *settings: str) -> dict[str, Any]:
+    """The spec of one of the policies on the operator's account."""
+    found = kinds(render(*settings), "ValidatingAdmissionPolicy")
+    spec: dict[str, Any] = next(one for one in found if one["metadata"]["name"] == f"release-inference-operator-{name}")["spec"]
+    return spec
+
+
+def images(*settings: str) -> list[str]:
+    """The images that the policy lets workers have."""
+    variables = {v["name"]: v["expression"] for v in policy("pods", *settings)["variables"]}
+    found: list[str] = yaml.safe_load(variables["images"])
+    return found
+
+
+def test_the_policy_lets_in_each_image_that_the_settings_name_and_no_other() -> None:
+    assert images() == ["localhost/inference-worker:0.1.0"]
+    assert set(images("backends.triton.image=triton:1", "backends.torchscript.image=torch:1", "accelerators.gpu.image=cuda:1")) == {
+        "localhost/inference-worker:0.1.0",
+        "triton:1",
+        "torch:1",
+        "cuda:1",
+    }
+    assert images("settings.workerImage=mine:1", "admissionPolicy.images={mirror/*}") == ["mine:1", "mirror/*"]
+
+
+def test_the_policies_look_at_the_operators_account_alone() -> None:
+    found = kinds(render("serviceAccount.name=strong"), "ValidatingAdmissionPolicy")
+
+    expressions = {c["expression"] for one in found for c in one["spec"]["matchConditions"]}
+    assert expressions == {'request.userInfo.username == "system:serviceaccount:system:strong"'}
+    assert {one["spec"]["failurePolicy"] for one in found} == {"Fail"}
+
+
+def test_the_policies_can_be_left_out_or_tried_without_effect() -> None:
+    assert not [one for one in render("admissionPolicy.enabled=false") if one["kind"].startswith("ValidatingAdmissionPolicy")]
+    bindings = kinds(render("admissionPolicy.validationActions={Audit,Warn}"), "ValidatingAdmissionPolicyBinding")
+    assert {tuple(one["spec"]["validationActions"]) for one in bindings} == {("Audit", "Warn")}
+
+
+def test_the_operators_namespace_gets_workers_only_where_it_is_watched_by_name() -> None:
+    def allows(*settings: str) -> bool:
+        return "'system'" not in policy("pods", *settings)["validations"][0]["expression"]
+
+    assert [allows(), allows("watchNamespaces={team}"), allows("watchNamespaces={team,system}")] == [False, False, True]
+
+
+def test_named_namespaces_have_a_role_each_and_the_cluster_lends_only_nodes_and_volumes() -> None:
+    def rights(*settings: str) -> tuple[dict[str, set[str]], list[str]]:
+        objects = render("customMetrics.enabled=false", *settings)
+        (role,) = (one for one in kinds(objects, "ClusterRole") if one["metadata"]["name"] == "release-inference-operator")
+        wide = {name: set(rule["verbs"]) for rule in role["rules"] for name in rule["resources"]}
+        roles = [
+            one["metadata"]["namespace"] for one in kinds(objects, "Role") if not one["metadata"]["name"].endswith("-election")
+        ]
+        return wide, roles
+
+    named, pods = "watchNamespaces={a,b}", {"list", "watch"}
+    nodes = {"nodes": pods, "persistentvolumes": pods}
+    assert rights(named) == (nodes, ["a", "b"])
+    assert rights(named, "rbac.readAllPods=true") == ({**nodes, "pods": pods}, ["a", "b"])
+    wide, roles = rights()
+    assert ({"pods", "services", "inferencejobs/status"} <= set(wide), roles) == (True, [])
+
+
+def test_the_secrets_are_made_without_data_and_no_rule_lets_the_operator_make_one() -> None:
+    objects = render()
+    secrets = kinds(objects, "Secret")
+    rules = [rule for role in (*kinds(objects, "Role"), *kinds(objects, "ClusterRole")) for rule in role["rules"]]
+    of_secrets = [rule for rule in rules if "secrets" in rule["resources"]]
+    (config,) = kinds(objects, "ConfigMap")
+    settings = msgspec.yaml.decode(config["data"]["config.yaml"], type=Settings)
+
+    assert {one["metadata"]["name"] for one in secrets} == {settings.task_key_name, settings.custom_metrics.secret}
+    assert not any(part in one for one in secrets for part in ("data", "stringData", "type"))
+    assert sorted(name for rule in of_secrets for name in rule["resourceNames"]) == sorted(s["metadata"]["name"] for s in secrets)
+    assert all(set(rule["verbs"]) == {"get", "update"} for rule in of_secrets)
+
+
+def test_the_key_of_workers_stays_as_long_as_their_jobs() -> None:
+    def kept(*settings: str) -> list[str]:
+        secrets = kinds(render(*settings), "Secret")
+        return [s["metadata"]["name"] for s in secrets if s["metadata"].get("annotations") == {"helm.sh/resource-policy": "keep"}]
+
+    assert kept() == ["release-inference-operator-task-key"]
+    assert kept("crds.keep=false") == []
+
+
+def test_where_somebody_else_issues_the_certificate_its_secret_is_not_the_charts() -> None:
+    assert len(kinds(render("customMetrics.certificate=certManager"), "Secret")) == 1
+    assert len(kinds(render("customMetrics.enabled=false"), "Secret")) == 1
+
+
 def test_custom_metrics_are_served_behind_a_service_of_their_own() -> None:
     objects = render()
     (service,) = kinds(objects, "Service")
@@ -286,6 +378,8 @@ def test_changed_settings_make_new_pods() -> None:
         ("worker.securityContext.runAsUser=0", "runAsUser"),
         ("worker.securityContext.privileged=true", "privileged"),
         ("networkPolicy.workers.from[0].everybody=true", "everybody"),
+        ("watchNamespaces={Team}", "watchNamespaces"),
+        ("admissionPolicy.validationActions={Nothing}", "validationActions"),
     ],
 )
 def test_a_bad_value_is_refused_by_name(setting: str, says: str) -> None:

@@ -64,8 +64,44 @@ namespaceSelector: {}
 {{- end -}}
 {{- end -}}
 
+{{- /* What the operator does in each namespace that it watches. */ -}}
+{{- define "inference-operator.namespacedRules" -}}
+# Jobs and models are the users': the operator reads them, writes their status, and deletes a job when its TTL is up.
+- apiGroups: [inference.myorg]
+  resources: [inferencejobs]
+  verbs: [list, watch, delete]
+- apiGroups: [inference.myorg]
+  resources: [inferencemodels]
+  verbs: [list, watch]
+- apiGroups: [inference.myorg]
+  resources: [inferencejobs/status, inferencemodels/status]
+  verbs: [patch]
+# All pods are read, since free capacity is what they leave over.
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get, list, watch, create]
+# Claims say how many nodes or pods may mount them at a time, and whether they wait for an ended pod to go.
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [list, watch]
+# All HPAs are read, since one of somebody else that scales a job is respected.
+- apiGroups: [autoscaling]
+  resources: [horizontalpodautoscalers]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create]
+{{- end -}}
+
 {{- define "inference-operator.customMetrics" -}}
 {{- printf "%s-custom-metrics" (include "inference-operator.fullname" . | trunc 48 | trimSuffix "-") -}}
+{{- end -}}
+
+{{- define "inference-operator.taskKey" -}}
+{{- (include "inference-operator.settings" . | fromYaml).taskKeyName -}}
 {{- end -}}
 
 {{- define "inference-operator.kedaScaler" -}}
@@ -93,6 +129,8 @@ namespaceSelector: {}
   "metering" .Values.metering
   "policy" (dict "path" (ternary "/etc/inference-operator-policy/policy.onnx" "" (ne .Values.policy.configMap "")))
   "namespaces" .Values.watchNamespaces
+  "readAllPods" .Values.rbac.readAllPods
+  "taskKeyName" (printf "%s-task-key" (include "inference-operator.fullname" . | trunc 54 | trimSuffix "-"))
   "logLevel" .Values.logLevel
   "autoscaling" .Values.autoscaling
   "customMetrics" (dict
