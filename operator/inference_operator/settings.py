@@ -10,6 +10,7 @@ import msgspec
 
 from inference_operator.accelerators import AcceleratorClass, default_classes, fault_of, with_quantities
 from inference_operator.template_limits import TemplateLimits, limits_fault
+from inference_protocol.hosts import entry_fault
 
 
 class ConfigurationError(Exception):
@@ -116,6 +117,14 @@ class Metering(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     resource_name: str = "nvidia.com/gpu"
 
 
+class Fetching(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Where workers fetch models and inputs from, and where a job may have its traces sent."""
+
+    # Hosts that the URLs of jobs and models may name, and their redirects lead to: names, *.SUFFIX or addresses. Empty allows every
+    # host. Link-local addresses, loopback and metadata services stay forbidden, whatever stands here.
+    allowed_hosts: tuple[str, ...] = ()
+
+
 class PolicySettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """A learned policy that is asked beside each pass and has no say."""
 
@@ -137,6 +146,8 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     # What jobs may add to their pods, beside the usual: {environment, labels, annotations, priorityClasses, runtimeClasses,
     # tolerations}.
     pod_template: TemplateLimits = TemplateLimits()
+    # Where workers may fetch from over http(s): {allowedHosts}. A change rolls out the services that name a URL.
+    fetch: Fetching = Fetching()
     # How latency, energy and switching are weighed.
     cost: CostWeights = CostWeights()
     # Where workers send OpenTelemetry traces: {endpoint, ratio}.
@@ -202,6 +213,12 @@ def load_settings(path: Path | None) -> Settings:
         raise ConfigurationError(f"{path}: {error.strerror}") from error
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise ConfigurationError(f"{path}: {error}") from error
-    if (fault := fault_of(settings.accelerators) or limits_fault(settings.pod_template)) is not None:
+    hosts = (entry_fault(entry) for entry in settings.fetch.allowed_hosts)
+    found = (
+        fault_of(settings.accelerators),
+        limits_fault(settings.pod_template),
+        *(h and f"fetch.allowedHosts: {h}" for h in hosts),
+    )
+    if (fault := next(filter(None, found), None)) is not None:
         raise ConfigurationError(f"{path}: {fault}")
     return settings
