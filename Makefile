@@ -8,7 +8,7 @@ SYSTEM_PYTHON := python3
 CODE := dev operator protocol worker-image tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help venv cluster cluster-down images crds docs lint test test-engines test-others fuzz mutants demo bench
+.PHONY: help venv cluster cluster-down images crds docs lock lint test test-engines test-others fuzz mutants demo bench
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -34,6 +34,10 @@ crds: venv ## write crds/ from the Python model
 docs: venv ## the reference pages, made from the code
 	$(PYTHON) docs/build.py
 
+# Versions stay, but those of the packages that are named: make lock UPGRADE="aiohttp msgspec".
+lock: venv ## the locked requirements with the hashes of all platforms' files
+	@$(PYTHON) -m dev.lock $(UPGRADE)
+
 lint: venv ## style, types and import directions
 	.venv/bin/ruff check $(CODE)
 	.venv/bin/ruff format --check $(CODE)
@@ -41,6 +45,7 @@ lint: venv ## style, types and import directions
 	.venv/bin/lint-imports
 	$(PYTHON) -m dev.lint.words
 	$(PYTHON) -m dev.lint.sizes
+	$(PYTHON) -m dev.lint.pins
 
 # Cheap before dear: what a pure test can tell should not wait for a cluster. Each part runs whatever became of the one before.
 PURE := tests/unit tests/simulation tests/fuzz tests/mutants
