@@ -25,6 +25,9 @@ cluster-down: ## end the cluster and remove what it made
 images: cluster ## both images, built and brought to the nodes
 	@$(SYSTEM_PYTHON) -m dev.images
 
+sbom: venv ## the bills of materials of both images, in build/sbom: make sbom ARCHIVES="image.tar"
+	@$(PYTHON) -m dev.sbom $(ARCHIVES)
+
 image-gpu: ## the worker's image for NVIDIA GPUs, built and left in the cache (8 GB of disk, ten minutes)
 	@$(SYSTEM_PYTHON) -m dev.images --gpu
 
@@ -97,7 +100,7 @@ demo: venv images ## the whole story on the local cluster
 bench: venv ## one benchmark: make bench NAME=...
 	$(PYTHON) -m bench $(NAME)
 
-.PHONY: hooks version run image-gpu test-conformance test-large
+.PHONY: sbom hooks version run image-gpu test-conformance test-large
 hooks: venv ## have git run the checks of lint at each commit
 	@$(PYTHON) -m dev.lint.hooks install
 
