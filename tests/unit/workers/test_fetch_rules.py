@@ -59,6 +59,14 @@ def test_no_field_of_a_job_names_a_host_that_is_not_allowed(field: str) -> None:
         assert isinstance(looked_at(job, model=model), ResolvedJob)
 
 
+@pytest.mark.parametrize("url", ["HTTPS://other.example/m", " https://other.example/m", "https://OTHER.example./m"])
+def test_no_spelling_of_a_url_passes_the_list_by(url: str) -> None:
+    """The API server's pattern refuses the first two; should it ever not, a worker without the list would fetch anything."""
+    job, model = FIELDS["a model's version"](url)
+
+    assert isinstance(looked_at(job, model=model), Refusal)
+
+
 @pytest.mark.parametrize("field", FIELDS)
 def test_without_a_list_any_host_may_be_named(field: str) -> None:
     job, model = FIELDS[field](OTHER)
