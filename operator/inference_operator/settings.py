@@ -10,6 +10,7 @@ import msgspec
 
 from inference_operator.accelerators import AcceleratorClass, default_classes, fault_of, with_quantities
 from inference_operator.template_limits import TemplateLimits, limits_fault
+from inference_protocol.hosts import entry_fault
 
 # The kubelet maps so many ids into a pod's user namespace.
 _LARGEST_MAPPED_ID = 65535
@@ -138,6 +139,14 @@ class WorkerSecurity(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
     user_namespaces: bool = False
 
 
+class Fetching(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Where workers fetch models and inputs from, and where a job may have its traces sent."""
+
+    # Hosts that the URLs of jobs and models may name, and their redirects lead to: names, *.SUFFIX or addresses. Empty allows every
+    # host. Link-local addresses, loopback and metadata services stay forbidden, whatever stands here.
+    allowed_hosts: tuple[str, ...] = ()
+
+
 class PolicySettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """A learned policy that is asked beside each pass and has no say."""
 
@@ -162,6 +171,8 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     # Who worker pods run as: {runAsUser, runAsGroup, fsGroup, supplementalGroups, userNamespaces}; null leaves an id out. A change
     # rolls out all services.
     worker_security: WorkerSecurity = WorkerSecurity()
+    # Where workers may fetch from over http(s): {allowedHosts}. A change rolls out the services that name a URL.
+    fetch: Fetching = Fetching()
     # How latency, energy and switching are weighed.
     cost: CostWeights = CostWeights()
     # Where workers send OpenTelemetry traces: {endpoint, ratio}.
@@ -231,8 +242,14 @@ def load_settings(path: Path | None) -> Settings:
         raise ConfigurationError(f"{path}: {error.strerror}") from error
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise ConfigurationError(f"{path}: {error}") from error
-    faults = (fault_of(settings.accelerators), limits_fault(settings.pod_template), security_fault(settings.worker_security))
-    if (fault := next(filter(None, faults), None)) is not None:
+    hosts = (entry_fault(entry) for entry in settings.fetch.allowed_hosts)
+    found = (
+        fault_of(settings.accelerators),
+        limits_fault(settings.pod_template),
+        security_fault(settings.worker_security),
+        *(h and f"fetch.allowedHosts: {h}" for h in hosts),
+    )
+    if (fault := next(filter(None, found), None)) is not None:
         raise ConfigurationError(f"{path}: {fault}")
     return settings
 

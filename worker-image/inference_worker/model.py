@@ -98,7 +98,7 @@ def load(
 ) -> Loaded:
     """Fetch, verify, load and warm a model. Raises WorkerError. `on_hopeless` as Opening has it."""
     begun = time.perf_counter()
-    files = fetch.read_model(source.uri, digest=source.digest, limit=config.model_limit_bytes, root=root)
+    files = fetch.read_model(source.uri, digest=source.digest, limit=config.model_limit_bytes, hosts=config.fetch_from, root=root)
     data, beside, digest, variant = files.data, files.beside, files.digest, None
     del files
     if source.quantization is not None:
@@ -169,7 +169,8 @@ def _quantized(data: bytes, digest: str, wanted: Quantization, config: WorkerCon
     from inference_worker.quantize.rows import decode_labels
 
     def read(uri: str) -> bytes:
-        return fetch.read_verified(uri, digest=None, limit=_ROWS_LIMIT_BYTES, missing=WorkerReason.INPUT_NOT_FOUND, root=root)[0]
+        missing, hosts = WorkerReason.INPUT_NOT_FOUND, config.fetch_from
+        return fetch.read_verified(uri, digest=None, limit=_ROWS_LIMIT_BYTES, missing=missing, hosts=hosts, root=root)[0]
 
     calibration = wanted.calibration_uri
     made = variant_for(

@@ -107,6 +107,14 @@ class Reason(StrEnum):
         ),
         (ConditionType.ACCEPTED,),
     )
+    HOST_FORBIDDEN = (
+        "HostForbidden",
+        ReasonText(
+            "The job or its model names a URL on a host that this cluster's administrator doesn't allow.",
+            "Use a host that the message lists, or have the operator's setting fetch.allowedHosts allow this one.",
+        ),
+        (ConditionType.ACCEPTED,),
+    )
     USABLE = (
         "Usable",
         ReasonText("The InferenceModel's spec can be used; the message names versions that can't.", _NONE),
