@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from inference_operator.accelerators import AcceleratorClass, default_classes, fault_of, with_quantities
+from inference_operator.namespace_limits import NamespaceLimits, namespace_fault, with_defaults
 from inference_operator.template_limits import TemplateLimits, limits_fault
 
 
@@ -137,6 +138,9 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     # What jobs may add to their pods, beside the usual: {environment, labels, annotations, priorityClasses, runtimeClasses,
     # tolerations}.
     pod_template: TemplateLimits = TemplateLimits()
+    # Caps of each namespace, and the weight of its fair share: {default, overrides: {NAMESPACE}}, each of {maxPriority, maxDevices,
+    # maxReplicas, maxPreemptionsPerHour, weight}.
+    namespace_limits: NamespaceLimits = NamespaceLimits()
     # How latency, energy and switching are weighed.
     cost: CostWeights = CostWeights()
     # Where workers send OpenTelemetry traces: {endpoint, ratio}.
@@ -197,11 +201,12 @@ def load_settings(path: Path | None) -> Settings:
     if path is None:
         return Settings()
     try:
-        settings = msgspec.convert(with_quantities(msgspec.yaml.decode(path.read_bytes())), Settings)
+        settings = msgspec.convert(with_defaults(with_quantities(msgspec.yaml.decode(path.read_bytes()))), Settings)
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}") from error
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise ConfigurationError(f"{path}: {error}") from error
-    if (fault := fault_of(settings.accelerators) or limits_fault(settings.pod_template)) is not None:
+    fault = fault_of(settings.accelerators) or limits_fault(settings.pod_template)
+    if (fault := fault or namespace_fault(settings.namespace_limits, settings.accelerators)) is not None:
         raise ConfigurationError(f"{path}: {fault}")
     return settings

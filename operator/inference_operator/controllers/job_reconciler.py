@@ -54,6 +54,7 @@ class JobReconciler:
         state = job_state(observed, self._settings, now)
         self._scheduling.want(me, state.request)
         self._scheduling.hold(me, state.running_work)
+        self._scheduling.read(observed.job)
         decided = plan(observed, state, self._scheduling.decision(me), self._settings, now)
         # A time that has passed already was decided with: looking again at once would look for ever.
         if decided.recheck is not None and decided.recheck > now:

@@ -8,17 +8,19 @@ from inference_operator.api.conditions import ConditionType, Reason, Truth, Unda
 from inference_operator.api.job import Serve
 from inference_operator.jobs.bounds import bounded
 from inference_operator.jobs.outcome import ACCEPTED
+from inference_operator.namespace_limits import Limits
 from inference_operator.state.objects import Job
 from tests.builders import NOW, a_job, observed, whole
 from tests.unit.jobs.situation import ended
 from tests.unit.scheduling.support import decide, status_of
 
+NO_LIMITS = Limits()
 READY = UndatedCondition(ConditionType.READY, Truth.TRUE, Reason.SERVING, "all well")
 
 
-def told(job: Job) -> UndatedCondition:
+def told(job: Job, limits: Limits = NO_LIMITS) -> UndatedCondition:
     assert job.spec is not None
-    accepted, ready = bounded((ACCEPTED, READY), job.spec)
+    accepted, ready = bounded((ACCEPTED, READY), job.spec, job.key.namespace, limits)
     assert ready == READY
     return accepted
 
