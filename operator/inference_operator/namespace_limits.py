@@ -45,11 +45,6 @@ class NamespaceLimits(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
         """Whether any namespace has a cap on its workers."""
         return any(one.max_devices or one.max_replicas is not None for one in (self.default, *self.overrides.values()))
 
-    @property
-    def caps_preemptions(self) -> bool:
-        """Whether any namespace has a cap on its preemptions."""
-        return any(one.max_preemptions_per_hour is not None for one in (self.default, *self.overrides.values()))
-
 
 def with_defaults(document: Any) -> Any:
     """The document of all settings, where each override has what it leaves out from the default."""

@@ -20,7 +20,7 @@ def test_without_a_setting_no_namespace_has_a_cap_and_all_weigh_the_same() -> No
     assert limits.of("anybody") == Limits(
         max_priority=1000, max_devices={}, max_replicas=None, max_preemptions_per_hour=None, weight=1
     )
-    assert not limits.caps_workers and not limits.caps_preemptions
+    assert not limits.caps_workers
 
 
 def test_a_namespace_has_its_own_limits_or_the_default(tmp_path: Path) -> None:

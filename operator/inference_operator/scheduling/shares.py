@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from inference_operator.namespace_limits import NamespaceLimits
 from inference_operator.scheduling.requirements import PodRequirements
 from inference_operator.state.objects import Node, Pod
+from inference_operator.state.resources import add
 
 # Parts of the cluster that a worker takes, by resource.
 Parts = tuple[tuple[str, float], ...]
@@ -21,12 +22,12 @@ class Shares:
     def __init__(self, limits: NamespaceLimits, nodes: Iterable[Node], pods: Iterable[Pod], namespaces: Iterable[str]) -> None:
         self._totals: dict[str, int] = {}
         for node in nodes:
-            for resource, amount in node.allocatable.items():
-                self._totals[resource] = self._totals.get(resource, 0) + amount
-        self._parts: dict[str, dict[str, float]] = {name: {} for name in namespaces}
+            add(self._totals, node.allocatable)
+        in_use: dict[str, dict[str, int]] = {name: {} for name in namespaces}
         for pod in pods:
             if pod.worker is not None and not pod.terminal:
-                _add(self._parts.setdefault(pod.key.namespace, {}), self.parts(pod.requests.items()))
+                add(in_use.setdefault(pod.key.namespace, {}), pod.requests)
+        self._parts = {name: dict(self.parts(amounts.items())) for name, amounts in in_use.items()}
         self._weights = {name: limits.of(name).weight for name in self._parts}
         self._shares = {name: max(parts.values(), default=0.0) / self._weights[name] for name, parts in self._parts.items()}
         self._all_weights = sum(self._weights.values())
@@ -72,8 +73,3 @@ class Shares:
             f"namespace {namespace} has {part:.0%} of {resource}; its fair share is {fair:.0%}, "
             f"as {len(self._weights)} namespaces have work, and the one with the least goes first"
         )
-
-
-def _add(parts: dict[str, float], more: Parts) -> None:
-    for resource, part in more:
-        parts[resource] = parts.get(resource, 0.0) + part
