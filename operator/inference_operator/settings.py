@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from inference_operator.accelerators import AcceleratorClass, default_classes, fault_of, with_quantities
+from inference_operator.namespace_limits import NamespaceLimits, namespace_fault, with_defaults
 from inference_operator.template_limits import TemplateLimits, limits_fault
 from inference_protocol.hosts import entry_fault
 
@@ -173,6 +174,9 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     worker_security: WorkerSecurity = WorkerSecurity()
     # Where workers may fetch from over http(s): {allowedHosts}. A change rolls out the services that name a URL.
     fetch: Fetching = Fetching()
+    # Caps of each namespace, and the weight of its fair share: {default, overrides: {NAMESPACE}}, each of {maxPriority, maxDevices,
+    # maxReplicas, maxPreemptionsPerHour, weight}.
+    namespace_limits: NamespaceLimits = NamespaceLimits()
     # How latency, energy and switching are weighed.
     cost: CostWeights = CostWeights()
     # Where workers send OpenTelemetry traces: {endpoint, ratio}.
@@ -237,7 +241,7 @@ def load_settings(path: Path | None) -> Settings:
     if path is None:
         return Settings()
     try:
-        settings = msgspec.convert(with_quantities(msgspec.yaml.decode(path.read_bytes())), Settings)
+        settings = msgspec.convert(with_defaults(with_quantities(msgspec.yaml.decode(path.read_bytes()))), Settings)
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}") from error
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
@@ -247,6 +251,7 @@ def load_settings(path: Path | None) -> Settings:
         fault_of(settings.accelerators),
         limits_fault(settings.pod_template),
         security_fault(settings.worker_security),
+        namespace_fault(settings.namespace_limits, settings.accelerators),
         *(h and f"fetch.allowedHosts: {h}" for h in hosts),
     )
     if (fault := next(filter(None, found), None)) is not None:

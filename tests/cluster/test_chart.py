@@ -353,6 +353,13 @@ def test_the_operators_ids_can_be_left_to_the_cluster() -> None:
     assert "securityContext" not in pod("podSecurityContext=null")
 
 
+def test_limits_of_namespaces_reach_the_operator_as_written() -> None:
+    (config,) = kinds(render("settings.namespaceLimits.overrides.research.maxDevices.gpu=4"), "ConfigMap")
+
+    written = msgspec.convert(yaml.safe_load(config["data"]["config.yaml"]), Settings)
+    assert written.namespace_limits.of("research").max_devices == {"gpu": 4}
+
+
 def test_changed_settings_make_new_pods() -> None:
     def checksum(*settings: str) -> str:
         (deployment,) = kinds(render(*settings), "Deployment")
@@ -380,6 +387,10 @@ def test_changed_settings_make_new_pods() -> None:
         ("networkPolicy.workers.from[0].everybody=true", "everybody"),
         ("watchNamespaces={Team}", "watchNamespaces"),
         ("admissionPolicy.validationActions={Nothing}", "validationActions"),
+        ("settings.namespaceLimits.default.maxPriority=1001", "maxPriority"),
+        ("settings.namespaceLimits.default.maxGpus=1", "maxGpus"),
+        ("settings.namespaceLimits.default.weight=0", "weight"),
+        ("settings.namespaceLimits.overrides.team_a.weight=2", "team_a"),
     ],
 )
 def test_a_bad_value_is_refused_by_name(setting: str, says: str) -> None:

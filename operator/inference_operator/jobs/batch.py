@@ -7,7 +7,14 @@ from typing import NamedTuple
 from inference_operator.api.conditions import AnyReason, ConditionType, Reason, Truth, UndatedCondition
 from inference_operator.api.instants import shift
 from inference_operator.api.job import DeadlinePolicy
-from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, InferenceJobStatus, Phase, Placement
+from inference_operator.api.job_status import (
+    AttemptOutcome,
+    AttemptStatus,
+    InferenceJobStatus,
+    Phase,
+    Placement,
+    PreemptionStatus,
+)
 from inference_operator.api.schema import rfc3339
 from inference_operator.jobs.batch_status import batch_status, with_stopped_attempt
 from inference_operator.jobs.outcome import ACCEPTED, UNFINISHED, Outcome, failed, soonest, stalled, stop_all, waiting
@@ -158,7 +165,8 @@ def _preempted(
     """
     status = batch_status(observed, batch, settings, now)
     deadline = deadline_status(batch.resolved.spec.deadline, estimated=None, completed=None, before=None, now=now)
-    status = replace(status, preemptions=status.preemptions + 1, deadline=deadline)
+    by = PreemptionStatus(time=now.replace(microsecond=0), namespace=preemption.beneficiary.namespace)
+    status = replace(status, preemptions=status.preemptions + 1, last_preemption=by, deadline=deadline)
     status = with_stopped_attempt(observed, attempt, status, Reason.PREEMPTED, preemption.message, settings, now)
     conditions = (*waiting(ConditionType.PLACED, Reason.PREEMPTED, preemption.message), UNFINISHED)
     return Outcome((), conditions, status, Phase.WAITING)
