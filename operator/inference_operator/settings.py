@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from inference_operator.accelerators import AcceleratorClass, default_classes, fault_of, with_quantities
+from inference_operator.signatures import SignatureRule, signatures_fault
 from inference_operator.template_limits import TemplateLimits, limits_fault
 
 
@@ -137,6 +138,9 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     # What jobs may add to their pods, beside the usual: {environment, labels, annotations, priorityClasses, runtimeClasses,
     # tolerations}.
     pod_template: TemplateLimits = TemplateLimits()
+    # Who has to sign which models; of several entries about a model the first counts: [{namespaces, models, required, keys,
+    # certificates, keyless, revoked}]. A change rolls out the services that it is about.
+    model_signatures: tuple[SignatureRule, ...] = ()
     # How latency, energy and switching are weighed.
     cost: CostWeights = CostWeights()
     # Where workers send OpenTelemetry traces: {endpoint, ratio}.
@@ -202,6 +206,7 @@ def load_settings(path: Path | None) -> Settings:
         raise ConfigurationError(f"{path}: {error.strerror}") from error
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise ConfigurationError(f"{path}: {error}") from error
-    if (fault := fault_of(settings.accelerators) or limits_fault(settings.pod_template)) is not None:
+    fault = fault_of(settings.accelerators) or limits_fault(settings.pod_template) or signatures_fault(settings.model_signatures)
+    if fault is not None:
         raise ConfigurationError(f"{path}: {fault}")
     return settings
