@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from cryptography.x509.verification import Criticality, ExtensionPolicy, PolicyBuilder, Store, VerificationError
@@ -27,11 +28,13 @@ def certified(bundle: Bundle, authorities: str, subjects: Sequence[str], now: da
 
 
 def certificate_of(data: bytes) -> x509.Certificate:
-    """Read a certificate (DER). Raises SignatureError."""
+    """Read a certificate (DER), all of it: what is within is read when it is asked for. Raises SignatureError."""
     try:
-        return x509.load_der_x509_certificate(data)
-    except ValueError as error:
+        found = x509.load_der_x509_certificate(data)
+        _ = (found.public_key(), found.extensions, found.not_valid_after_utc)
+    except (ValueError, UnsupportedAlgorithm, x509.DuplicateExtension) as error:
         raise SignatureError("a certificate can't be read") from error
+    return found
 
 
 def chain_of(

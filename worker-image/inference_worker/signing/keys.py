@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
@@ -48,5 +48,5 @@ def key_of_der(data: bytes) -> PublicKeyTypes:
     """Read a public key. Raises SignatureError."""
     try:
         return load_der_public_key(data)
-    except ValueError as error:
+    except (ValueError, UnsupportedAlgorithm) as error:
         raise SignatureError("a public key can't be read") from error

@@ -18,6 +18,7 @@ from inference_worker.signing.trusted_root import Log
 _LEAF, _NODE = b"\0", b"\1"
 _MARK = "\N{EM DASH} "
 _HINT_BYTES = 4
+_MOST_DIGITS = 19
 _MILLISECOND = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -73,14 +74,16 @@ def _signed_root(entry: LogEntry, key: PublicKeyTypes) -> tuple[int, bytes]:
     """The size and the root that the log has signed: a note of lines, an empty one, and signatures."""
     text, parted, signatures = entry.checkpoint.partition("\n\n")
     _, size, root, *_ = (*text.split("\n"), "", "", "")
-    if not parted or not size.isascii() or not size.isdigit() or len(size) > 19:
+    lines = signatures.removesuffix("\n").split("\n")
+    readable = (
+        parted and size.isascii() and size.isdigit() and len(size) <= _MOST_DIGITS and all(x.startswith(_MARK) for x in lines)
+    )
+    if not readable:
         raise SignatureError("its log's checkpoint can't be read")
-    for line in signatures.split("\n"):
+    for line in lines:
         # The log's own id begins its signatures; there may be those of witnesses.
-        signature = unbase64(line.rpartition(" ")[2], "a checkpoint's signature") if line.startswith(_MARK) else b""
-        if signature[:_HINT_BYTES] != entry.log_id[:_HINT_BYTES]:
-            continue
-        if is_signed(key, signature[_HINT_BYTES:], f"{text}\n".encode()):
+        signature = unbase64(line.rpartition(" ")[2], "a checkpoint's signature")
+        if signature[:_HINT_BYTES] == entry.log_id[:_HINT_BYTES] and is_signed(key, signature[_HINT_BYTES:], f"{text}\n".encode()):
             return int(size), unbase64(root, "a checkpoint's root")
     raise SignatureError("its log's checkpoint is not by the log's key")
 
