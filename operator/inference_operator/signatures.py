@@ -17,8 +17,8 @@ from inference_protocol.messages import SIGNER_LENGTH, Identity, Trust
 
 # What the standard tool signs with.
 _CURVES = frozenset({"secp256r1", "secp384r1", "secp521r1"})
-# It travels in a worker's environment, where the kernel takes 128 KiB.
-_LIMIT_BYTES = 64 << 10
+# It travels in a worker's environment beside the rest of its configuration, where the kernel takes 128 KiB.
+_LIMIT_BYTES = 32 << 10
 
 
 class SigningCertificates(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

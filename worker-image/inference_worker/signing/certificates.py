@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from cryptography.x509.verification import Criticality, ExtensionPolicy, PolicyBuilder, Store, VerificationError
@@ -19,6 +18,8 @@ def certified(bundle: Bundle, authorities: str, subjects: Sequence[str], now: da
 
     It has to be valid now: nothing in such a bundle proves that it was signed while it was.
     """
+    if not bundle.chain:
+        raise SignatureError("a signature by a certificate has its chain")
     leaf, *between = (certificate_of(data) for data in bundle.chain)
     roots = x509.load_pem_x509_certificates(authorities.encode()) if authorities else []
     chain_of(leaf, between, roots, now)
@@ -32,7 +33,8 @@ def certificate_of(data: bytes) -> x509.Certificate:
     try:
         found = x509.load_der_x509_certificate(data)
         _ = (found.public_key(), found.extensions, found.not_valid_after_utc)
-    except (ValueError, UnsupportedAlgorithm, x509.DuplicateExtension) as error:
+    # Of several kinds, and not all are ValueErrors.
+    except Exception as error:
         raise SignatureError("a certificate can't be read") from error
     return found
 

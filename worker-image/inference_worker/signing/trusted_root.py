@@ -115,11 +115,16 @@ def parse(text: str) -> TrustedRoot:
 
 def _logs(raw: Iterable[_Log]) -> dict[bytes, Log]:
     return {
-        unbase64(log.log_id.key_id, "a log's id"): Log(
-            key_of_der(unbase64(log.public_key.raw_bytes, "a log's key")), _period(log.public_key.valid_for)
-        )
-        for log in raw
+        log_id: log for each in raw if (log := _log(each)) is not None and (log_id := unbase64(each.log_id.key_id, "a log's id"))
     }
+
+
+def _log(raw: _Log) -> Log | None:
+    """A log; None where its key is of a kind that is not known here: what it says counts for nothing then."""
+    try:
+        return Log(key_of_der(unbase64(raw.public_key.raw_bytes, "a log's key")), _period(raw.public_key.valid_for))
+    except SignatureError:
+        return None
 
 
 def _period(raw: _Period) -> Period:

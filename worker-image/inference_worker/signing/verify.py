@@ -60,6 +60,9 @@ def verified(source: ModelSource, *, root: Path) -> Signed | None:
         _require_named(manifest, source, trust)
     except SignatureError as error:
         raise _refused(place, subject, error) from error
+    except Exception as error:
+        # What nobody foresaw proves nothing either, and would be met again at the next attempt.
+        raise _refused(place, subject, SignatureError(f"it can't be read ({type(error).__name__})")) from error
     return Signed(signer, manifest, place, subject)
 
 

@@ -17,6 +17,7 @@ from inference_worker import fetch, model
 from inference_worker.engines import external_data
 from inference_worker.errors import WorkerError
 from inference_worker.model import Loaded
+from inference_worker.signing import manifest as manifests
 from inference_worker.signing.verify import beside, is_covered
 from tests.process import models
 from tests.process.attacks import Attacker
@@ -226,6 +227,19 @@ def test_a_file_is_read_once_so_that_nothing_can_change_after_it_was_verified(
 
     assert reads == ["model.sig", "model.onnx", "weights.bin"]
     assert loaded.engine.run({"x": np.ones((1, 4), np.float32)})["y"][0, 0] == 2.0
+
+
+def test_a_fault_that_nobody_foresaw_refuses_the_model_for_good(root: Path, volume: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """x509.InvalidVersion is no ValueError: a certificate of version 34 would have been tried again and again."""
+
+    def fails(_: bytes) -> None:
+        raise KeyError("unforeseen")
+
+    owner = KeySigner()
+    put(volume, FILES, owner.sign(NAME, FILES))
+    monkeypatch.setattr(manifests, "parse", fails)
+
+    assert refusal(root, owner.trust).reason is WorkerReason.MODEL_SIGNATURE_REFUSED
 
 
 @pytest.mark.parametrize(
