@@ -8,6 +8,7 @@ import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from cryptography import x509
@@ -119,6 +120,7 @@ def certificate(
     start: datetime,
     end: datetime,
     subject: str | None = None,
+    use: x509.ObjectIdentifier = ExtendedKeyUsageOID.CODE_SIGNING,
 ) -> x509.CertificateBuilder:
     """A builder of an authority's certificate, or of one for signing where it has a subject."""
     own = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -137,7 +139,7 @@ def certificate(
     )
     if subject is None:
         return builder
-    return builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CODE_SIGNING]), critical=False).add_extension(
+    return builder.add_extension(x509.ExtendedKeyUsage([use]), critical=False).add_extension(
         x509.SubjectAlternativeName([x509.RFC822Name(subject)]), critical=False
     )
 
@@ -158,6 +160,7 @@ class CertificateSigner:
     end: datetime = field(default_factory=lambda: datetime.now(UTC) + timedelta(days=1))
     key: ec.EllipticCurvePrivateKey = field(default_factory=new_key)
     root_key: ec.EllipticCurvePrivateKey = field(default_factory=new_key)
+    use: x509.ObjectIdentifier = ExtendedKeyUsageOID.CODE_SIGNING
 
     @cached_property
     def root(self) -> x509.Certificate:
@@ -171,7 +174,9 @@ class CertificateSigner:
         return Trust(required=True, authorities=self.root.public_bytes(Encoding.PEM).decode(), subjects=(SUBJECT,))
 
     def sign(self, subject: str, files: Mapping[str, bytes]) -> bytes:
-        leaf = certificate(self.key, "leaf", self.root, self.root_key, start=self.start, end=self.end, subject=self.subject)
+        leaf = certificate(
+            self.key, "leaf", self.root, self.root_key, start=self.start, end=self.end, subject=self.subject, use=self.use
+        )
         payload = statement(subject, files)
         chain = [{"rawBytes": b64(leaf.sign(self.root_key, hashes.SHA256()).public_bytes(Encoding.DER))}]
         return encoded(bundle(payload, signed(self.key, to_sign(payload)), {"x509CertificateChain": {"certificates": chain}}))
@@ -208,13 +213,24 @@ class Sigstore:
         return encoded(self.document(statement(subject, files), **given))
 
     def document(
-        self, payload: bytes, *, by: str = SUBJECT, issuer: str = ISSUER, at: datetime | None = None, logged: bool = True
+        self,
+        payload: bytes,
+        *,
+        by: str = SUBJECT,
+        issuer: str = ISSUER,
+        at: datetime | None = None,
+        logged: bool = True,
+        signs: bytes | None = None,
+        lies: Mapping[str, Any] = MappingProxyType({}),
     ) -> Document:
-        """A keyless bundle, its key certified for ten minutes and logged at that time."""
+        """A keyless bundle, its key certified for ten minutes and logged at that time.
+
+        `signs` is another payload that the key signs, and `lies` what the log takes down in the place of the truth.
+        """
         at = at or datetime.now(UTC).replace(microsecond=0)
         key = new_key()
         leaf = self._certified(key, by, issuer, at, logged=logged)
-        signature = signed(key, to_sign(payload))
+        signature = signed(key, to_sign(payload if signs is None else signs))
         body = {
             "apiVersion": "0.0.1",
             "kind": "dsse",
@@ -222,6 +238,7 @@ class Sigstore:
                 "envelopeHash": {"algorithm": "sha256", "value": sha256(b"").hex()},
                 "payloadHash": {"algorithm": "sha256", "value": sha256(payload).hex()},
                 "signatures": [{"signature": b64(signature), "verifier": b64(leaf.public_bytes(Encoding.PEM))}],
+                **lies,
             },
         }
         entry = self._entry(json.dumps(body, sort_keys=True, separators=(",", ":")).encode(), int(at.timestamp()))

@@ -9,17 +9,18 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_worker.signing import bundle as bundles
-from inference_worker.signing import log_proofs, trusted_root
+from inference_worker.signing import keyless, log_proofs, trusted_root
 from inference_worker.signing import manifest as manifests
 from inference_worker.signing.certificates import certified
 from inference_worker.signing.keyless import identified
 from inference_worker.signing.keys import signed_by
-from inference_worker.signing.strict import SignatureError
-from tests.signers import CertificateSigner, Document, KeySigner, Sigstore, encoded, sha256, statement
+from inference_worker.signing.strict import SignatureError, unbase64
+from tests.signers import SUBJECT, CertificateSigner, Document, KeySigner, Sigstore, b64, encoded, sha256, statement
 from tests.unit.worker.conftest import STEADY
 
 if TYPE_CHECKING:
@@ -131,6 +132,63 @@ def test_a_bundle_of_one_kind_is_not_taken_for_another() -> None:
             if other != kind:
                 with pytest.raises(SignatureError):
                     verify(encoded(document))
+
+
+def test_a_bundle_has_one_kind_of_signer() -> None:
+    (by_key_, key), (_, chain) = SIGNED["key"], SIGNED["certificate"]
+    both = {**key["verificationMaterial"], **chain["verificationMaterial"]}
+
+    with pytest.raises(SignatureError, match="one of"):
+        by_key_(encoded({**key, "verificationMaterial": both}))
+
+
+def test_a_bundle_that_is_too_long_is_not_read() -> None:
+    verify, document = SIGNED["key"]
+    text = encoded(document)
+
+    assert verify(text.ljust(bundles.LIMIT_BYTES))
+    with pytest.raises(SignatureError, match="more than"):
+        verify(text.ljust(bundles.LIMIT_BYTES + 1))
+
+
+@pytest.mark.parametrize("text", ["QQ", "QR==", "QQ==\n", " QQ==", "QQ==QQ==", "Q-==", "QQ==="])
+def test_base64_has_one_form(text: str) -> None:
+    assert unbase64("QQ==", "it") == b"A"
+    with pytest.raises(SignatureError):
+        unbase64(text, "it")
+
+
+def test_a_certificate_for_servers_signs_no_model() -> None:
+    server = CertificateSigner(use=ExtendedKeyUsageOID.SERVER_AUTH)
+
+    with pytest.raises(SignatureError, match="not for signing code"):
+        certified(bundles.parse(server.sign(NAME, FILES)), server.trust.authorities, (SUBJECT,), NOW)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"signs": b"{}"}, "not by the key of its certificate"),
+        ({"lies": {"payloadHash": {"algorithm": "sha256", "value": "0" * 64}}}, "another payload"),
+        ({"lies": {"signatures": [{"signature": b64(b"1"), "verifier": b64(b"1")}]}}, "another signature"),
+        ({"lies": {"signatures": []}}, "entry can't be read"),
+    ],
+)
+def test_what_the_log_took_down_has_to_be_this_signature(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(SignatureError, match=words):
+        by_log(BY_LOG.sign(NAME, FILES, **given))
+
+
+def test_what_the_log_took_down_has_to_be_this_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two certificates of one key: the log knows one of them."""
+    made = BY_LOG.document(statement(NAME, FILES))
+    other = BY_LOG.document(statement(NAME, FILES))
+    # The keys differ as well, so what the key signs is left out here.
+    monkeypatch.setattr(keyless, "is_signed", lambda *_: True)
+    made["verificationMaterial"]["certificate"] = other["verificationMaterial"]["certificate"]
+
+    with pytest.raises(SignatureError, match="another certificate"):
+        by_log(encoded(made))
 
 
 @pytest.mark.parametrize(

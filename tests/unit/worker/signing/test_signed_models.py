@@ -20,7 +20,7 @@ from inference_worker.model import Loaded
 from inference_worker.signing import manifest as manifests
 from inference_worker.signing.verify import beside, is_covered
 from tests.process import models
-from tests.process.attacks import Attacker
+from tests.process.attacks import COUNT, Attacker
 from tests.signers import ISSUER, SUBJECT, CertificateSigner, KeySigner, Sigstore
 
 if TYPE_CHECKING:
@@ -227,6 +227,22 @@ def test_a_file_is_read_once_so_that_nothing_can_change_after_it_was_verified(
 
     assert reads == ["model.sig", "model.onnx", "weights.bin"]
     assert loaded.engine.run({"x": np.ones((1, 4), np.float32)})["y"][0, 0] == 2.0
+
+
+ATTACKER = Attacker()
+
+
+@pytest.mark.parametrize("kind", ATTACKER.kinds)
+def test_none_of_twenty_attacks_is_loaded(root: Path, volume: Path, kind: str) -> None:
+    """On real workers: tests/process/test_signatures.py."""
+    reasons = []
+    for files in ATTACKER.kinds[kind]():
+        shutil.rmtree(volume / "m", ignore_errors=True)
+        put(volume, files, None)
+        reasons.append(refusal(root, ATTACKER.trust, version="2").reason)
+
+    assert len(reasons) == COUNT
+    assert set(reasons) <= {WorkerReason.MODEL_UNSIGNED, WorkerReason.MODEL_SIGNATURE_REFUSED}
 
 
 def test_a_fault_that_nobody_foresaw_refuses_the_model_for_good(root: Path, volume: Path, monkeypatch: pytest.MonkeyPatch) -> None:
