@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from inference_worker.signing import bundle as bundles
 from inference_worker.signing import keyless, log_proofs, trusted_root
 from inference_worker.signing import manifest as manifests
-from inference_worker.signing.certificates import certified
+from inference_worker.signing.certificates import certified, is_like
 from inference_worker.signing.keyless import identified
 from inference_worker.signing.keys import signed_by
 from inference_worker.signing.strict import SignatureError, unbase64
@@ -203,6 +203,26 @@ def test_a_statement_has_one_subject_with_one_digest(subject: list[Document]) ->
 def test_a_path_that_leads_elsewhere_is_not_read(name: str) -> None:
     with pytest.raises(SignatureError):
         manifests.parse(statement(NAME, {name: b"1"}))
+
+
+def test_a_model_of_one_file_lists_no_others() -> None:
+    assert manifests.parse(statement("net@1.onnx", {".": b"1"})).alone == sha256(b"1").hex()
+    with pytest.raises(SignatureError, match="lists others"):
+        manifests.parse(statement("net@1.onnx", {".": b"1", "b": b"2"}))
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "like"),
+    [
+        ("a@b.c", "a@b.c", True),
+        ("a@b.c", "a@b", False),
+        ("xa@b.c", "a@b.c", False),
+        ("ci/x@v1", "ci/x@*", True),
+        ("ci", "ci/*", False),
+    ],
+)
+def test_a_subject_is_whole_or_a_prefix_with_a_star(name: str, pattern: str, *, like: bool) -> None:
+    assert is_like(name, pattern) is like
 
 
 def test_a_manifest_takes_no_other_name_and_no_other_digest() -> None:
