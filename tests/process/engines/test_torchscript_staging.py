@@ -66,3 +66,13 @@ def test_a_run_whose_callers_left_before_its_turn_is_not_computed() -> None:
         stage.start(cancellation)
         with pytest.raises(RunCancelledError):
             stage.answers()
+
+
+def test_a_run_for_whose_buffers_there_is_no_room_is_computed_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Page-locked memory is bounded by the host, not by the device: the request is answered all the same."""
+    staging = TorchStaging(doubled, device="cpu")
+    monkeypatch.setattr(
+        "inference_worker.engines.torch_staging._Set.place", lambda *_: (_ for _ in ()).throw(RuntimeError("no room"))
+    )
+
+    assert staging.stage([("x", ROWS.shape, ROWS.dtype)], wait=False) is None

@@ -4,6 +4,7 @@ As staging.py has it for ONNX Runtime, by PyTorch's own means: page-locked tenso
 that computes.
 """
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,9 @@ Inputs = Sequence[tuple[str, tuple[int, ...], np.dtype[Any]]]
 """Name, shape and type of each argument, in their order."""
 
 Compute = Callable[["Sequence[torch.Tensor]"], "dict[str, torch.Tensor]"]
+
+
+log = logging.getLogger(__name__)
 
 
 class _Set:
@@ -108,11 +112,12 @@ class TorchStaging:
         self.submit = self._thread.submit
 
     def stage(self, inputs: Inputs, *, wait: bool) -> TorchStage | None:
-        """Buffers for a run, once a set of them is free; None where none is, unless told to wait. Raises MemoryError."""
+        """Buffers for a run, once a set of them is free; None where none is, unless told to wait, and where they find no room."""
         try:
             return self._sets.lend(lambda buffers: TorchStage(buffers, self._sets, inputs, self), wait=wait)
-        except RuntimeError as error:
-            raise MemoryError(f"no room for buffers: {error}") from error
+        except (MemoryError, RuntimeError) as error:
+            log.warning("a run is copied in before it computes: %s", error)
+            return None
 
     def close(self) -> None:
         """Let the thread end."""
