@@ -74,6 +74,30 @@ class KedaScalerSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unk
     port: int = 6000
 
 
+class MutualTls(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Certificates for workers from an authority of the operator's own, so that both know each other. The chart fills this in."""
+
+    # Whether workers get certificates, and answer the operator by mutual TLS alone.
+    enabled: bool = False
+    # Port of the authority, which workers ask for certificates by HTTPS.
+    port: int = 8444
+    # The Service in front of it, in the operator's own namespace.
+    service: str = "inference-operator-authority"
+    # The operator's own namespace and ServiceAccount, of which its name in certificates consists.
+    namespace: str = "inference-operator"
+    # See there.
+    account: str = "inference-operator"
+    # The Secret with the authority's key, in the operator's own namespace; made when it is not there.
+    secret: str = "inference-operator-authority"  # noqa: S105 -- a name
+    # The first part of all names in certificates.
+    trust_domain: str = "cluster.local"
+    # How long a worker's certificate is good. Workers renew it after two thirds of that.
+    certificate_seconds: float = 86_400.0
+    # How long the authority's key signs. The next one is trusted before it signs, and the last one as long as anything signed by it
+    # is good.
+    authority_seconds: float = 31_536_000.0
+
+
 class TritonBackend(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The tritonserver that runs beside workers of `backend: triton`."""
 
@@ -163,6 +187,9 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     custom_metrics: CustomMetrics = CustomMetrics()
     # The scaler for KEDA: {enabled, port}.
     keda_scaler: KedaScalerSettings = KedaScalerSettings()
+    # Mutual TLS between operator and workers: {enabled, port, service, namespace, account, secret, trustDomain,
+    # certificateSeconds, authoritySeconds}.
+    mutual_tls: MutualTls = MutualTls()
     # Failed attempts wait this long, doubling, up to the limit.
     backoff_seconds: float = 2.0
     # The longest of these waits.

@@ -27,6 +27,8 @@ PLURAL = "inferencejobs"
 # Open: which names there are says the operator's settings, not the schema.
 Accelerator = Annotated[str, Field(pattern=NAME_PATTERN, min_length=1, max_length=NAME_LIMIT)]
 
+SecretName = Annotated[str, Field(pattern="^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", min_length=1, max_length=253)]
+
 
 class DeadlinePolicy(StrEnum):
     """What happens to work that is not done by its deadline."""
@@ -118,8 +120,53 @@ class Output:
     uri: Annotated[Location, Field(description="A directory, as pvc://CLAIM/PATH.")]
 
 
+@api_type()
+class ServeTls:
+    """TLS on the ports of a serving job's workers. Without a Secret the operator's own authority signs for its Service's names."""
+
+    secret_name: Annotated[
+        SecretName | None,
+        Field(description="A Secret with tls.crt and tls.key, as cert-manager writes it; a changed one is taken up while running."),
+    ] = None
+
+
+@api_type()
+class ClientCertificates:
+    """Callers who are let in by a certificate."""
+
+    ca_secret_name: Annotated[SecretName, Field(description="A Secret whose ca.crt has signed the callers' certificates.")]
+
+
+@api_type()
+class Jwt:
+    """Callers who are let in by a bearer token, which is checked without asking anybody."""
+
+    issuer: Annotated[str, Field(min_length=1, max_length=512, description="What iss has to be.")]
+    audiences: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=253)]],
+        Field(
+            min_length=1,
+            max_length=8,
+            description="What aud has to name one of.",
+            json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        ),
+    ]
+    jwks_secret_name: Annotated[SecretName, Field(description="A Secret whose jwks.json has the issuer's public keys.")]
+
+
+@api_type(
+    Rule("has(self.clientCertificates) || has(self.jwt)", "set clientCertificates, jwt, or both: either lets a caller in"),
+)
+class Authentication:
+    """Who is let in. Where both ways are set, either is enough."""
+
+    client_certificates: Annotated[ClientCertificates | None, Field(description="By a certificate.")] = None
+    jwt: Annotated[Jwt | None, Field(description="By a bearer token.")] = None
+
+
 @api_type(
     Rule("!has(self.maxReplicas) || self.maxReplicas >= self.minReplicas", "maxReplicas must not be below minReplicas"),
+    Rule("!has(self.authentication) || has(self.tls)", "authentication needs tls: set tls too, {} for the operator's certificate"),
 )
 class Serve:
     """How a serving job is kept up."""
@@ -140,6 +187,10 @@ class Serve:
         SharedMemory,
         Field(description="System lets containers of the worker's pod leave tensors in /dev/shm; None refuses that."),
     ] = SharedMemory.NONE
+    tls: Annotated[ServeTls | None, Field(description="TLS for HTTP and gRPC; without it both are plain.")] = None
+    authentication: Annotated[
+        Authentication | None, Field(description="Who is let in; without it, whoever reaches the workers.")
+    ] = None
 
 
 @api_type(

@@ -74,6 +74,14 @@ class Reason(StrEnum):
         ),
         (ConditionType.ACCEPTED,),
     )
+    TLS_UNAVAILABLE = (
+        "TlsUnavailable",
+        ReasonText(
+            "The job wants TLS by a certificate of the operator's authority, which is turned off in this cluster.",
+            "Name a Secret in serve.tls.secretName, or turn mutualTLS on in the chart.",
+        ),
+        (ConditionType.ACCEPTED,),
+    )
     BACKEND_UNAVAILABLE = (
         "BackendUnavailable",
         ReasonText(

@@ -10,6 +10,7 @@ from inference_operator.scheduling.estimate import Estimate
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Job
 from inference_operator.workers.classes import providers_of
+from inference_operator.workers.identity import serving_tls, worker_identity
 from inference_protocol.messages import (
     TRITON_REPOSITORY,
     BatchTask,
@@ -62,6 +63,8 @@ def worker_config(
         shared_memory=spec.serve is not None and spec.serve.shared_memory is SharedMemory.SYSTEM,
         backend=_BACKENDS[backend],
         triton=TritonServer(settings.backends.triton.platform, TRITON_REPOSITORY) if backend is Backend.TRITON else None,
+        identity=worker_identity(settings.mutual_tls),
+        serving_tls=serving_tls(spec),
     )
 
 

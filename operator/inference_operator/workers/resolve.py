@@ -23,6 +23,7 @@ from inference_operator.workers.backend import BackendChoice
 from inference_operator.workers.claims import claims
 from inference_operator.workers.classes import unsuitable
 from inference_operator.workers.devices import device_fault
+from inference_operator.workers.identity import wants_certificate
 from inference_operator.workers.options import mounts_of, options
 from inference_operator.workers.source import begun_with, model_source, pinned_version, stand_in
 from inference_operator.workers.template_hash import Revisions, service_revisions, task_revisions
@@ -234,6 +235,13 @@ def _template_is_forbidden(asked: _Asked) -> Refusal | None:
     return Refusal(Reason.TEMPLATE_FORBIDDEN, found, final=False) if found is not None else None
 
 
+def _tls_has_no_authority(asked: _Asked) -> Refusal | None:
+    if not wants_certificate(asked.spec) or asked.settings.mutual_tls.enabled:
+        return None
+    text = "serve.tls names no Secret, and this operator signs no certificates; set serve.tls.secretName, or mutualTLS in the chart"
+    return Refusal(Reason.TLS_UNAVAILABLE, text, final=False)
+
+
 def _device_is_another(asked: _Asked) -> Refusal | None:
     found = device_fault(asked.spec, asked.choice.backend, asked.model, asked.settings)
     if found is None:
@@ -255,4 +263,5 @@ _CHECKS: tuple[_Check, ...] = (
     _accelerator_is_unsuitable,
     _device_is_another,
     _template_is_forbidden,
+    _tls_has_no_authority,
 )

@@ -1,7 +1,7 @@
 """The Service in front of a serving job's workers."""
 
 from inference_operator.api import names
-from inference_operator.state.objects import Job
+from inference_operator.state.objects import Job, Key
 from inference_operator.workers.pod import Manifest, owner_reference
 from inference_protocol.messages import GRPC_PORT, HTTP_PORT
 
@@ -25,13 +25,30 @@ def service_manifest(job: Job) -> Manifest:
         "spec": {
             "selector": names.selector(job.uid),
             "ports": [
-                {"name": "http", "port": HTTP_PORT, "targetPort": "http", "appProtocol": "http"},
-                {"name": "grpc", "port": GRPC_PORT, "targetPort": "grpc", "appProtocol": "kubernetes.io/h2c"},
+                {"name": "http", "port": HTTP_PORT, "targetPort": "http", "appProtocol": "https" if is_tls(job) else "http"},
+                {
+                    "name": "grpc",
+                    "port": GRPC_PORT,
+                    "targetPort": "grpc",
+                    "appProtocol": "https" if is_tls(job) else "kubernetes.io/h2c",
+                },
             ],
         },
     }
 
 
+def is_tls(job: Job) -> bool:
+    """Whether callers speak TLS."""
+    return job.spec is not None and job.spec.serve is not None and job.spec.serve.tls is not None
+
+
+def hosts(job: Key) -> tuple[str, ...]:
+    """The names of the job's Service inside the cluster, the shortest last."""
+    name = f"{names.service_name(job.name)}.{job.namespace}"
+    return f"{name}.svc.cluster.local", f"{name}.svc", name
+
+
 def endpoint(job: Job) -> str:
     """Where the job answers, for clients inside the cluster."""
-    return f"http://{names.service_name(job.key.name)}.{job.key.namespace}.svc:{HTTP_PORT}"
+    scheme = "https" if is_tls(job) else "http"
+    return f"{scheme}://{names.service_name(job.key.name)}.{job.key.namespace}.svc:{HTTP_PORT}"
