@@ -51,6 +51,17 @@ class Authority:
             self._key, hashes.SHA256()
         )
 
+    @classmethod
+    def of(cls, certificate: str, key: str) -> Authority:
+        """One that is there already."""
+        found = cls.__new__(cls)
+        found._certificate = x509.load_pem_x509_certificate(certificate.encode())
+        found._name = found._certificate.subject
+        loaded = serialization.load_pem_private_key(key.encode(), password=None)
+        assert isinstance(loaded, ec.EllipticCurvePrivateKey)
+        found._key = loaded
+        return found
+
     @property
     def pem(self) -> str:
         return self._certificate.public_bytes(serialization.Encoding.PEM).decode()

@@ -72,6 +72,12 @@ class KedaScalerSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unk
     enabled: bool = False
     # Port of the gRPC server.
     port: int = 6000
+    # The Service in front of it, in the operator's own namespace: the name that its certificate has.
+    service: str = "inference-operator-keda-scaler"
+    # Whether it speaks TLS, by a certificate of the operator's authority; needs mutualTls.
+    tls: bool = False
+    # A file with the CAs that have signed KEDA's own certificate; empty asks KEDA for none.
+    client_ca_file: str = ""
 
 
 class MutualTls(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -229,6 +235,8 @@ def load_settings(path: Path | None) -> Settings:
         raise ConfigurationError(f"{path}: {error.strerror}") from error
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise ConfigurationError(f"{path}: {error}") from error
+    if settings.keda_scaler.tls and not settings.mutual_tls.enabled:
+        raise ConfigurationError(f"{path}: kedaScaler.tls needs mutualTls.enabled, whose authority signs its certificate")
     if (fault := fault_of(settings.accelerators) or limits_fault(settings.pod_template)) is not None:
         raise ConfigurationError(f"{path}: {fault}")
     return settings
