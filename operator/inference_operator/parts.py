@@ -242,7 +242,7 @@ def _keda_scaler(store: Store, clock: Clock, settings: Settings, authority: "Aut
 
     mine, context = settings.keda_scaler, None
     if authority is not None and mine.tls:
-        context = partial(authority.server_context, mine.client_ca_file)
+        context = partial(authority.server_context, "h2", mine.client_ca_file)
     return KedaScaler(store, clock, settings, context)
 
 

@@ -77,8 +77,8 @@ class Reason(StrEnum):
     TLS_UNAVAILABLE = (
         "TlsUnavailable",
         ReasonText(
-            "The job wants TLS by a certificate of the operator's authority, which is turned off in this cluster.",
-            "Name a Secret in serve.tls.secretName, or turn mutualTLS on in the chart.",
+            "The job wants TLS for its callers, and the operator can ask such workers by mutual TLS alone, which is off.",
+            "Turn mutualTLS on in the chart, or leave serve.tls out.",
         ),
         (ConditionType.ACCEPTED,),
     )

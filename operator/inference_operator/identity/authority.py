@@ -67,16 +67,18 @@ class Authority:
             raise RetryableError("the authority's keys are not read yet")
         return self._of_workers
 
-    def server_context(self, client_ca_file: str = "") -> ssl.SSLContext:
+    def server_context(self, protocol: str, client_ca_file: str = "") -> ssl.SSLContext:
         """Return a context for one of the operator's servers, which always shows its newest certificate.
 
-        With a file it asks for clients' certificates of those CAs. Raises RetryableError, and OSError for a file that is none.
+        `protocol` is what ALPN agrees on. With a file it asks for clients' certificates of those CAs. Raises RetryableError, and
+        OSError for a file that is none.
         """
         if self._own is None:
             raise RetryableError("the authority's keys are not read yet")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         load_chain(context, self._own)
+        context.set_alpn_protocols([protocol])
         if client_ca_file:
             context.load_verify_locations(cafile=client_ca_file)
             context.verify_mode = ssl.CERT_REQUIRED
@@ -111,7 +113,7 @@ class Authority:
 
     async def serve(self) -> None:
         """Answer workers for ever."""
-        server = Server(self.issue, self.server_context(), port=self._port)
+        server = Server(self.issue, self.server_context("http/1.1"), port=self._port)
         log.info("workers get their certificates on port %d", server.port)
         await server.serve()
 

@@ -23,7 +23,7 @@ from inference_operator.workers.backend import BackendChoice
 from inference_operator.workers.claims import claims
 from inference_operator.workers.classes import unsuitable
 from inference_operator.workers.devices import device_fault
-from inference_operator.workers.identity import wants_certificate
+from inference_operator.workers.identity import serving_tls
 from inference_operator.workers.options import mounts_of, options
 from inference_operator.workers.source import begun_with, model_source, pinned_version, stand_in
 from inference_operator.workers.template_hash import Revisions, service_revisions, task_revisions
@@ -235,10 +235,10 @@ def _template_is_forbidden(asked: _Asked) -> Refusal | None:
     return Refusal(Reason.TEMPLATE_FORBIDDEN, found, final=False) if found is not None else None
 
 
-def _tls_has_no_authority(asked: _Asked) -> Refusal | None:
-    if not wants_certificate(asked.spec) or asked.settings.mutual_tls.enabled:
+def _tls_is_for_callers_alone(asked: _Asked) -> Refusal | None:
+    if serving_tls(asked.spec) is None or asked.settings.mutual_tls.enabled:
         return None
-    text = "serve.tls names no Secret, and this operator signs no certificates; set serve.tls.secretName, or mutualTLS in the chart"
+    text = "serve.tls needs mutual TLS between operator and workers: set mutualTLS.enabled in the chart, or leave serve.tls out"
     return Refusal(Reason.TLS_UNAVAILABLE, text, final=False)
 
 
@@ -263,5 +263,5 @@ _CHECKS: tuple[_Check, ...] = (
     _accelerator_is_unsuitable,
     _device_is_another,
     _template_is_forbidden,
-    _tls_has_no_authority,
+    _tls_is_for_callers_alone,
 )

@@ -52,16 +52,17 @@ def test_a_worker_without_mutual_tls_has_no_token_and_no_volume() -> None:
 
 
 def test_single_keys_of_the_secrets_that_a_job_names_come_into_its_pod() -> None:
-    found = {one["secret"]["name"]: [item["key"] for item in one["secret"]["items"]] for one in sources(a_job(serve=KNOWN))}
+    of_secrets = [one["secret"] for one in sources(a_job(serve=KNOWN), settings=MUTUAL) if "secret" in one]
+    found = {one["name"]: [item["key"] for item in one["items"]] for one in of_secrets}
 
     assert found == {"net-tls": ["tls.crt", "tls.key"], "callers": ["ca.crt"], "keys": ["jwks.json"]}
-    (mount,) = [m for m in container_of(pod_of(a_job(serve=KNOWN)))["volumeMounts"] if m["name"] == "identity"]
+    (mount,) = [m for m in container_of(pod_of(a_job(serve=KNOWN), settings=MUTUAL))["volumeMounts"] if m["name"] == "identity"]
     assert mount["readOnly"] is True
 
 
 def test_the_worker_is_told_whom_to_let_in() -> None:
-    assert config_of(pod_of(a_job(serve=EVERYBODY))).serving_tls == ServingTls(own_certificate=True)
-    assert config_of(pod_of(a_job(serve=KNOWN))).serving_tls == ServingTls(
+    assert config_of(pod_of(a_job(serve=EVERYBODY), settings=MUTUAL)).serving_tls == ServingTls(own_certificate=True)
+    assert config_of(pod_of(a_job(serve=KNOWN), settings=MUTUAL)).serving_tls == ServingTls(
         own_certificate=True, client_certificates=True, jwt=JwtRules("https://issuer", ("net",))
     )
     assert config_of(pod_of(a_job(serve=True))).serving_tls is None
@@ -75,8 +76,9 @@ def test_a_service_with_tls_says_so() -> None:
     assert endpoint(job).split("/")[2].split(":")[0] in hosts(job.key)
 
 
-def test_tls_by_the_operators_authority_is_refused_where_there_is_none() -> None:
-    job = a_job(serve=Serve(tls=ServeTls()))
+@pytest.mark.parametrize("tls", [ServeTls(), ServeTls(secret_name="net-tls")])
+def test_tls_for_callers_alone_is_refused_since_the_operator_could_not_ask_such_workers(tls: ServeTls) -> None:
+    job = a_job(serve=Serve(tls=tls))
     assert job.spec is not None
     found = resolve(observed(job), job.spec, SETTINGS)
 
