@@ -45,8 +45,7 @@ from inference_operator.state.store import Store
 from inference_operator.warmpools.controller import Pools
 from inference_operator.warmpools.task_key import TaskKeySecret
 from inference_operator.warmpools.tasks import Tasks
-from inference_operator.workers.identity import audience, operator, wants_certificate
-from inference_operator.workers.service import hosts
+from inference_operator.workers.identity import audience, operator, shown_names
 
 if TYPE_CHECKING:
     from inference_operator.autoscaling.keda.server import KedaScaler
@@ -203,7 +202,7 @@ def _authority(kube: Kube, reviews: Kube, store: Store, settings: Settings, name
     issuer = Issuer(
         reviews,
         store.pods.get,
-        partial(_hosts, store),
+        partial(_shown_names, store),
         Rules(audience(mine), mine.trust_domain, lifetimes),
         now=clock.now,
         monotonic=clock.monotonic,
@@ -227,11 +226,9 @@ def _secured(authority: "Authority", worker: WorkerAddress) -> Secured:
     return Secured(authority.of_workers, ExpectedWorker(worker.namespace, worker.uid).server_name)
 
 
-def _hosts(store: Store, pod: Pod) -> tuple[str, ...]:
-    """The names that a worker may show to callers: those of its job's Service, where the job wants them from the authority."""
+def _shown_names(store: Store, pod: Pod) -> tuple[str, ...]:
     key = store.job_key(pod.worker.job_uid) if pod.worker is not None else None
-    job = store.jobs.get(key) if key is not None else None
-    return hosts(job.key) if job is not None and job.spec is not None and wants_certificate(job.spec) else ()
+    return shown_names(pod, store.jobs.get(key) if key is not None else None)
 
 
 def _keda_scaler(store: Store, clock: Clock, settings: Settings, authority: "Authority | None") -> "KedaScaler | None":

@@ -5,6 +5,7 @@ from typing import Any
 from inference_operator.api import names
 from inference_operator.api.job import Authentication, InferenceJobSpec, Serve
 from inference_operator.settings import MutualTls, Settings
+from inference_operator.state.objects import Job, Key, Pod
 from inference_protocol.messages import (
     CERTIFICATE_FILE,
     CLIENT_CA_FILE,
@@ -61,6 +62,22 @@ def serving_tls(spec: InferenceJobSpec) -> ServingTls | None:
 def wants_certificate(spec: InferenceJobSpec) -> bool:
     """Whether callers are shown a certificate of the operator's authority."""
     return spec.serve is not None and spec.serve.tls is not None and spec.serve.tls.secret_name is None
+
+
+def hosts(job: Key) -> tuple[str, ...]:
+    """Return the names of the job's Service inside the cluster, the shortest last."""
+    name = f"{names.service_name(job.name)}.{job.namespace}"
+    return f"{name}.svc.cluster.local", f"{name}.svc", name
+
+
+def shown_names(pod: Pod, job: Job | None) -> tuple[str, ...]:
+    """Return the hosts' names that a worker may show to callers: those of its job's Service, where the job wants them.
+
+    Anybody who may create pods can write another namespace's job into one: names are for pods of the job's namespace alone.
+    """
+    if job is None or job.spec is None or job.key.namespace != pod.key.namespace or not wants_certificate(job.spec):
+        return ()
+    return hosts(job.key)
 
 
 def volumes(spec: InferenceJobSpec, settings: Settings) -> list[Manifest]:

@@ -1,7 +1,7 @@
 """The Service in front of a serving job's workers."""
 
 from inference_operator.api import names
-from inference_operator.state.objects import Job, Key
+from inference_operator.state.objects import Job
 from inference_operator.workers.pod import Manifest, owner_reference
 from inference_protocol.messages import GRPC_PORT, HTTP_PORT
 
@@ -40,12 +40,6 @@ def service_manifest(job: Job) -> Manifest:
 def is_tls(job: Job) -> bool:
     """Whether callers speak TLS."""
     return job.spec is not None and job.spec.serve is not None and job.spec.serve.tls is not None
-
-
-def hosts(job: Key) -> tuple[str, ...]:
-    """The names of the job's Service inside the cluster, the shortest last."""
-    name = f"{names.service_name(job.name)}.{job.namespace}"
-    return f"{name}.svc.cluster.local", f"{name}.svc", name
 
 
 def endpoint(job: Job) -> str:

@@ -1,5 +1,6 @@
 """What a worker proves itself by, what its callers' ports show, and what of Secrets comes into its pod."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -8,12 +9,13 @@ import pytest
 from inference_operator.api.conditions import Reason
 from inference_operator.api.job import Authentication, ClientCertificates, Jwt, Serve, ServeTls
 from inference_operator.settings import MutualTls
-from inference_operator.state.objects import Job
+from inference_operator.state.objects import Job, Key
+from inference_operator.workers.identity import hosts, shown_names
 from inference_operator.workers.resolve import Refusal, resolve
-from inference_operator.workers.service import endpoint, hosts, service_manifest
+from inference_operator.workers.service import endpoint, service_manifest
 from inference_protocol.messages import JwtRules, ServingTls, WorkerIdentity
 from inference_protocol.spiffe import only_uri, worker_id
-from tests.builders import SETTINGS, a_job, observed
+from tests.builders import SETTINGS, a_job, a_pod, observed
 from tests.unit.workers.test_pod import config_of, container_of, pod_of
 
 MUTUAL = msgspec.structs.replace(SETTINGS, mutual_tls=MutualTls(enabled=True, namespace="ops", trust_domain="example.org"))
@@ -74,6 +76,20 @@ def test_a_service_with_tls_says_so() -> None:
     assert {port["appProtocol"] for port in service_manifest(job)["spec"]["ports"]} == {"https"}
     assert endpoint(job).startswith("https://net")
     assert endpoint(job).split("/")[2].split(":")[0] in hosts(job.key)
+
+
+def test_only_a_worker_of_the_jobs_own_namespace_shows_the_names_of_its_service() -> None:
+    """A pod of another namespace may have the job's uid in its labels: it would be taken for the job's Service by every caller."""
+    job = a_job("net", namespace="team", serve=Serve(tls=ServeTls()))
+    worker = a_pod(job, revision="r")
+    elsewhere = replace(worker, key=Key("attacker", worker.key.name))
+
+    assert shown_names(worker, job) == hosts(job.key)
+    assert "net.team.svc" in shown_names(worker, job)
+    assert shown_names(elsewhere, job) == ()
+    assert shown_names(worker, None) == ()
+    for other in (EVERYBODY, True):
+        assert shown_names(worker, a_job("net", namespace="team", serve=other)) == ()
 
 
 @pytest.mark.parametrize("tls", [ServeTls(), ServeTls(secret_name="net-tls")])
