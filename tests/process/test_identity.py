@@ -214,7 +214,7 @@ async def test_a_worker_does_not_show_its_token_to_whoever_is_not_the_operator(p
 async def test_certificates_and_keys_of_seconds_are_renewed_without_a_lost_request(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A certificate lives for 3 s, and an authority's key signs for some 13: all are replaced several times under load."""
+    """A certificate lives for 3 s, and an authority's key signs for some 7: all are replaced several times under load."""
     quick = {"inference_worker.serve.certificates:_PAUSE_SECONDS": 0.1}
     async with a_world(place, SECONDS) as world:
         worker = world.start(tmp_path / "1", patches=quick)

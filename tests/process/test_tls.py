@@ -9,6 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+import grpc
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -17,11 +18,12 @@ from jwt.algorithms import ECAlgorithm
 from inference_protocol.messages import LIVE_PATH, READY_PATH, JwtRules, ServingTls
 from tests.authority import Authority
 from tests.process import models, wire, wire2
-from tests.process.harness import a_config, until
+from tests.process.harness import QUICK_DRAIN, a_config, until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.authority import Signed
     from tests.process.harness import Place, Worker
 
 NAME = "net-serve.team.svc"
@@ -243,3 +245,81 @@ def test_handshakes_that_do_not_go_on_keep_nobody_out(place: Place, tmp_path: Pa
         assert each.recv(1) == b""
         each.close()
     assert time.monotonic() - begun < 5.0
+
+
+def test_grpcs_own_client_is_let_in_by_its_token_and_by_its_certificate(place: Place, tmp_path: Path, ca: Authority) -> None:
+    key, callers = ec.generate_private_key(ec.SECP256R1()), Authority("callers")
+    for name, text in (("jwt/jwks.json", keys_of(("1", key))), ("clients/ca.crt", callers.pem)):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text)
+    worker = started(place, tmp_path, ServingTls(own_certificate=True, client_certificates=True, jwt=RULES), ca)
+
+    def code(bearer: str | None, shown: Signed | None = None) -> grpc.StatusCode:
+        pair = (shown.key.encode(), shown.chain.encode()) if shown is not None else (None, None)
+        credentials = grpc.ssl_channel_credentials(ca.pem.encode(), *pair)
+        where, options = f"127.0.0.1:{worker.grpc_port}", [("grpc.ssl_target_name_override", NAME)]
+        with grpc.secure_channel(where, credentials, options) as channel:
+            live = channel.unary_unary(f"{wire2.SERVICE}ServerLive")
+            try:
+                live(b"", timeout=20, metadata=[("authorization", f"Bearer {bearer}")] if bearer is not None else [])
+            except grpc.RpcError as error:
+                found: grpc.StatusCode = error.code()
+                return found
+        return grpc.StatusCode.OK
+
+    assert code(token(key)) is grpc.StatusCode.OK
+    assert code(None, callers.client()) is grpc.StatusCode.OK
+    assert code(None) is grpc.StatusCode.UNAUTHENTICATED
+    assert code("junk") is grpc.StatusCode.UNAUTHENTICATED
+    assert code(token(key), Authority().client()) is grpc.StatusCode.UNAVAILABLE, "a certificate of nobody's ends the handshake"
+
+
+def test_a_worker_that_is_told_to_stop_answers_all_that_it_has_taken_by_tls(place: Place, tmp_path: Path, ca: Authority) -> None:
+    worker = started(place, tmp_path, ServingTls(own_certificate=True), ca, patches={**QUICK_DRAIN, **QUICK})
+    answered, lost = [0], [0]
+
+    def keep_asking() -> None:
+        """As a client does it: a connection that is closed after its answer was told so before."""
+        connection = Tls(worker.port, context_of(ca))
+        while True:
+            try:
+                reply = connection.post(INFER, BODY)
+            except (OSError, ssl.SSLError):
+                lost[0] += 1
+                return
+            answered[0] += reply.status == 200
+            if reply.headers.get("connection") == "close":
+                return
+
+    threads = [threading.Thread(target=keep_asking) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.5)
+    worker.stop()
+    for thread in threads:
+        thread.join()
+
+    assert worker.ended().said.outcome == "Drained"
+    assert lost == [0]
+    assert answered[0] > 100
+
+
+def test_a_caller_by_tls_that_takes_no_answers_is_ended(place: Place, tmp_path: Path, ca: Authority) -> None:
+    quick = {"inference_worker.serve.connections:STALL_SECONDS": 1.0}
+    worker = started(place, tmp_path, ServingTls(own_certificate=True), ca, patches=quick)
+    small = socket.socket()
+    small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    small.connect(("127.0.0.1", worker.port))
+    connection = context_of(ca).wrap_socket(small, server_hostname=NAME)
+    connection.settimeout(20)
+    ask, begun = wire.request("GET", "/metrics") * 64, time.monotonic()
+
+    def keep_asking() -> None:
+        """Until all buffers in between are full, and then until it is ended."""
+        while time.monotonic() - begun < 30:
+            connection.sendall(ask)
+
+    with pytest.raises(OSError):
+        keep_asking()
+    assert time.monotonic() - begun < 25
+    assert wire.get(worker.health_port, LIVE_PATH).status == 200

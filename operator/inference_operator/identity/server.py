@@ -16,9 +16,13 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from inference_operator.identity.issuer import IssueError
+from inference_operator.observability import metrics
 from inference_protocol.messages import CERTIFICATES_PATH, CertificateRequest, IssuedCertificate, encode
 
 log = logging.getLogger(__name__)
+# aiohttp would log what it can't parse, a token among it, as often as anybody sends it.
+_unheard = logging.getLogger(f"{__name__}.malformed")
+_unheard.disabled = True
 
 _LONGEST_BODY_BYTES = 8192
 _LONGEST_HEADER_BYTES = 16_384
@@ -40,6 +44,7 @@ class _Handler(RequestHandler):
         super().__init__(
             manager,
             loop=loop,
+            logger=_unheard,
             keepalive_timeout=_CONNECTION_SECONDS,
             lingering_time=0.0,
             max_line_size=1024,
@@ -114,6 +119,7 @@ class Server:
             issued = await self._issue(request.remote or "", token.strip(), asked.request)
         except IssueError as error:
             log.info("no certificate for %s: %s", request.remote, error)
+            metrics.certificates_total.labels("refused" if error.retry_after_seconds is None else "later").inc()
             after = {"Retry-After": str(error.retry_after_seconds)} if error.retry_after_seconds is not None else {}
             return web.Response(status=error.status, text=str(error), headers=after)
         except (msgspec.DecodeError, RecursionError):
@@ -122,5 +128,7 @@ class Server:
             raise
         except Exception:
             log.exception("a certificate could not be made")
+            metrics.certificates_total.labels("failed").inc()
             return web.Response(status=HTTPStatus.INTERNAL_SERVER_ERROR, text="the operator failed on this; its log says why")
+        metrics.certificates_total.labels("issued").inc()
         return web.Response(body=encode(issued), content_type="application/json")

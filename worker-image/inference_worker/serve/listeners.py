@@ -30,7 +30,7 @@ from inference_worker.serve.inference import Inference
 from inference_worker.serve.operator_calls import OperatorCalls
 from inference_worker.serve.routes import Routes
 from inference_worker.serve.shared_memory import SharedMemory
-from inference_worker.serve.tls import Caller, TlsPort
+from inference_worker.serve.tls import TLS_CONNECTION_BYTES, Caller, TlsPort
 from inference_worker.worker_state import WorkerState
 
 log = logging.getLogger(__name__)
@@ -163,7 +163,7 @@ class Listeners:
 async def listen(state: WorkerState, inference: Inference, ports: Ports) -> Listeners:
     """Open the ports: that of health, those of callers, and that of the operator where the worker has an identity."""
     budget, inside = Budget(), _Inside()
-    connections = Connections(budget, limit=ports.connections)
+    connections = Connections(budget, limit=_most_connections(state, ports, budget))
     shared = SharedMemory(allowed=state.config.shared_memory)
     routes, service = Routes(state, inference, budget, shared), GrpcService(state, inference, budget, shared)
     await _open_health(state, ports, inside)
@@ -195,6 +195,13 @@ def _frontends_for(state: WorkerState) -> int:
         return 0
     on_device = state.config.task is None and computes_on_device(state.config)
     return frontends_of(os.environ, on_device=on_device, cpus=cpu.usable_cpus())
+
+
+def _most_connections(state: WorkerState, ports: Ports, budget: Budget) -> int:
+    """How many callers may be connected: by TLS as many as take the memory that bodies may, since each takes some for good."""
+    if state.config.serving_tls is None:
+        return ports.connections
+    return min(ports.connections, budget.limit // TLS_CONNECTION_BYTES)
 
 
 async def _open_health(state: WorkerState, ports: Ports, inside: _Inside) -> None:

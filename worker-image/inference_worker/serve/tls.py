@@ -19,6 +19,9 @@ HANDSHAKE_SECONDS = 5.0
 HANDSHAKES = 512
 """Handshakes under way. Whoever comes next takes the place of the oldest: that is one that its caller doesn't go on with."""
 
+TLS_CONNECTION_BYTES = 44 << 10
+"""What an idle connection takes of the worker's memory (docs/measurements.md); one without TLS takes a twentieth of that."""
+
 _SHUTDOWN_SECONDS = 2.0
 _PAUSE_SECONDS = 0.05
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
