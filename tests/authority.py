@@ -16,6 +16,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+_SIGNS = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
+
 @dataclass(frozen=True)
 class Signed:
     """A certificate and its key."""
@@ -47,8 +60,11 @@ class Authority:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         builder = self._begun(self._name, self._key.public_key(), 3600.0)
-        self._certificate = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True).sign(
-            self._key, hashes.SHA256()
+        self._certificate = (
+            builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
+            .add_extension(_SIGNS, critical=True)
+            .sign(self._key, hashes.SHA256())
         )
 
     @classmethod
@@ -87,6 +103,7 @@ class Authority:
         builder = self._begun(x509.Name([]), key.public_key(), seconds).add_extension(
             x509.BasicConstraints(ca=False, path_length=None), critical=True
         )
+        builder = builder.add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
         if found:
             builder = builder.add_extension(x509.SubjectAlternativeName(found), critical=True)
         leaf = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False).sign(self._key, hashes.SHA256())

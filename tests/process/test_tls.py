@@ -44,6 +44,8 @@ class Tls(wire.Wire):
 
 def context_of(ca: Authority, *protocols: str, client: Path | None = None) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=ca.pem)
+    # As newer Pythons check by default.
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
     if protocols:
         context.set_alpn_protocols(list(protocols))
     if client is not None:
@@ -219,6 +221,27 @@ def test_a_certificate_without_its_key_spoils_nothing(place: Place, tmp_path: Pa
     until(lambda: "the one before stays" in worker.log, "a word of it")
     with Tls(worker.port, context_of(ca)) as connection:
         assert connection.post(INFER, BODY).status == 200
+
+
+def test_keys_of_tokens_that_can_not_be_read_spoil_nothing(place: Place, tmp_path: Path, ca: Authority) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    keys = tmp_path / "jwt" / "jwks.json"
+    keys.parent.mkdir()
+    keys.write_text(keys_of(("1", key)))
+    worker = started(place, tmp_path, ServingTls(own_certificate=True, jwt=RULES), ca, patches=QUICK)
+    keys.write_text('{"keys": []}')
+    until(lambda: "no JWK set" in worker.log, "a word of it")
+
+    renewed = ca.server(NAME).put(tmp_path / "tls")
+    until(lambda: shown(worker, ca) == ssl.PEM_cert_to_DER_cert(renewed.chain), "the new certificate")
+    with Tls(worker.port, context_of(ca)) as connection:
+        assert connection.post(INFER, BODY, {"Authorization": f"Bearer {token(key)}"}).status == 200
+
+
+def shown(worker: Worker, ca: Authority) -> bytes | None:
+    with Tls(worker.port, context_of(ca)) as connection:
+        found: bytes | None = connection.socket.getpeercert(binary_form=True)  # type: ignore[attr-defined]
+        return found
 
 
 def test_a_worker_is_not_ready_before_it_has_a_certificate(place: Place, tmp_path: Path, ca: Authority) -> None:

@@ -66,7 +66,8 @@ def ask(told: WorkerIdentity, root: Path, *, trust: str = "") -> Issued:
 def _answer(told: WorkerIdentity, trust: str, token: str, request: str) -> bytes:
     """What the authority answers; it is known by its name and by its SPIFFE ID before it sees the token."""
     context = ssl.create_default_context(cadata=trust)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
     place = urlsplit(told.issuer)
     connection = http.client.HTTPSConnection(place.hostname or "", place.port, timeout=_TIMEOUT_SECONDS, context=context)
     try:

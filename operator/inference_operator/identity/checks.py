@@ -42,6 +42,7 @@ def worker_context(own: Pair, trust: str, domain: str) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
     context.load_verify_locations(cadata=trust)
     load_chain(context, own)
     context.sslobject_class = OfWorker

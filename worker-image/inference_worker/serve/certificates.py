@@ -86,23 +86,25 @@ class Certificates:
         return ask(self._config.identity, self._root, trust=self._issued.trust if self._issued is not None else "")
 
     def _bring_up_to_date(self) -> None:
-        """Give each port what there is now. One that can't be used is said, and the port goes on with what it had."""
+        """Give each port what there is now. What can't be used is said, and the port goes on with what it had."""
         if self._ports.control is not None and self._issued is not None:
-            issued = self._issued
-            self._give(self._ports.control, Material(issued.chain, issued.key, issued.trust))
+            self._give(self._ports.control, Material(self._issued.chain, self._issued.key, self._issued.trust))
         if self._config.serving_tls is None:
             return
-        try:
-            material = self._for_callers()
-            self._read_keys()
-        except (OSError, ValueError) as error:
-            log.warning("the files of callers' ports can't be used: %s", error)
-            return
-        if material is not None:
-            for port in self._ports.callers:
-                self._give(port, material)
+        # Apart: keys of tokens that can't be read must not keep an old certificate in its place.
+        for work in (self._show_callers, self._read_keys):
+            try:
+                work()
+            except (OSError, ValueError) as error:
+                log.warning("the files of callers' ports can't be used: %s", error)
         told = all(port in self._shown for port in self._ports.callers)
         self._ready(told and (self._ports.tokens is None or self._ports.tokens.ready))
+
+    def _show_callers(self) -> None:
+        """Raises OSError and ValueError."""
+        if (material := self._for_callers()) is not None:
+            for port in self._ports.callers:
+                self._give(port, material)
 
     def _give(self, port: TlsPort, material: Material) -> None:
         if self._shown.get(port) == material:
