@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
+import aiohttp
 import grpc
 
 from inference_operator.api import names
 from inference_operator.autoscaling.keda import messages
 from tests import authority
-from tests.component.objects import a_batch, a_model, a_node, a_server
+from tests.component.objects import a_batch, a_model, a_node, a_server, succeeded
 from tests.component.operators import Operator, Ward, until
+from tests.component.warm_node import CLAIM, WarmNode, all_ready
 from tests.loopback import free_ports
+from tests.process import models
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.component.api_server import ApiServer
+    from tests.component.api_server import ApiServer, Call, Carry
+    from tests.component.kinds import Raw
 
 SCALER_NAME = "inference-operator-keda-scaler.operator-system.svc"
 
@@ -47,6 +53,42 @@ async def test_all_replicas_have_one_authority_and_workers_are_told_of_it(server
         for volume in pod["spec"]["volumes"]
         for source in volume.get("projected", {}).get("sources", ())
     )
+
+
+async def test_a_batch_runs_on_a_warm_worker_that_is_asked_and_ordered_by_mutual_tls_alone(
+    server: ApiServer, ward: Ward, tmp_path: Path
+) -> None:
+    node = WarmNode(server, tmp_path / "node")
+    given = models.slow(width=8, steps=1)
+    (node.claim / "model.onnx").write_bytes(given)
+    version = {"name": "1", "uri": f"pvc://{CLAIM}/model.onnx", "digest": f"sha256:{hashlib.sha256(given).hexdigest()}"}
+    model = a_model()
+    model["spec"] = {"versions": [version], "warmPool": {"min": 1, "max": 1, "batchSize": 8, "claims": [CLAIM]}}
+    server.script_when(lambda call: call.path.endswith("/tokenreviews"), reviewed)
+    for one in (a_node(), model):
+        server.create(one)
+    ward.start(server.url, settings={**settings(), "telemetrySeconds": 0.1})
+    try:
+        await all_ready(node, 1)
+        rows = node.put_rows("rows", 64, 8)
+        server.create(a_batch("job", batchSize=8, input={"uri": rows}, output={"uri": f"pvc://{CLAIM}/out/job"}))
+
+        await until(lambda: succeeded(server.get("inferencejobs", "job")), "the batch")
+        assert server.get("inferencejobs", "job")["status"]["placement"]["pod"] == node.workers[0].pod
+        for path in ("telemetry", "tasks"):
+            async with aiohttp.ClientSession() as session, session.get(f"http://{node.workers[0].address}:8000/{path}") as answer:
+                assert answer.status == 404
+    finally:
+        await node.end()
+
+
+async def reviewed(call: Call, _: Carry) -> Raw:
+    """The API server's word for a token of a pod, which it believes as it is."""
+    claims = json.loads(base64.urlsafe_b64decode(call.body["spec"]["token"].split(".")[1] + "=="))
+    bound, where = claims["kubernetes.io"], "authentication.kubernetes.io/pod-"
+    extra = {f"{where}name": [bound["pod"]["name"]], f"{where}uid": [bound["pod"]["uid"]]}
+    user = {"username": f"system:serviceaccount:{bound['namespace']}:default", "extra": extra}
+    return {**call.body, "status": {"authenticated": True, "audiences": call.body["spec"]["audiences"], "user": user}}
 
 
 async def ask(operator: Operator, root: str, pair: authority.Signed | None = None, *, plain: bool = False) -> bool:
