@@ -47,10 +47,13 @@ class AuthoritySecret:
         log.info("the authority's keys have changed; %d are trusted", wanted.trust.count(_END))
         try:
             if secret is None:
-                metadata: Raw = {"name": self._name, "namespace": self._namespace}
-                await self._kube.create(self._collection, _document(wanted, metadata))
+                labels = {names.LABEL_MANAGED_BY: names.MANAGED_BY}
+                metadata = {"name": self._name, "namespace": self._namespace, "labels": labels}
+                body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": _data(wanted)}
+                await self._kube.create(self._collection, body)
             else:
-                await self._kube.replace(path, _document(wanted, secret["metadata"]))
+                # What else it has belongs to whoever has made it.
+                await self._kube.replace(path, {**secret, "data": _data(wanted)})
         except ConflictError:
             found = self._read(await self._kube.get(path))
             if found is None:
@@ -77,7 +80,7 @@ class AuthoritySecret:
         return RetryableError(f"secret {self._name} has no authority's key, or a damaged one; delete it, and then the worker pods")
 
 
-def _document(ring: Keyring, metadata: Raw) -> Raw:
+def _data(ring: Keyring) -> dict[str, str]:
     following = ring.following or Pair("", "")
     texts = {
         **dict(zip(_SIGNING, (ring.signing.certificate, ring.signing.key), strict=True)),
@@ -85,6 +88,4 @@ def _document(ring: Keyring, metadata: Raw) -> Raw:
         _RETIRED: "".join(ring.retired),
         _TRUST: ring.trust,
     }
-    labels = {**(metadata.get("labels") or {}), names.LABEL_MANAGED_BY: names.MANAGED_BY}
-    data = {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": {**metadata, "labels": labels}, "data": data}
+    return {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()}

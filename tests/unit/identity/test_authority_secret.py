@@ -30,10 +30,12 @@ async def test_all_replicas_have_one_keyring_through_all_its_changes() -> None:
 
 async def test_an_empty_secret_of_the_chart_is_filled() -> None:
     kube = FakeKube()
-    kube.put(PATH, {"metadata": {"name": "authority"}})
+    labels = {"app.kubernetes.io/managed-by": "Helm"}
+    kube.put(PATH, {"metadata": {"name": "authority", "labels": labels}})
     ring = await secret_of(kube).current(NOW)
 
     assert kube.did("replace") == [PATH]
+    assert kube.objects[PATH]["metadata"]["labels"] == labels
     assert await secret_of(kube).current(NOW) == ring
 
 
