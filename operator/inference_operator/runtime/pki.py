@@ -38,22 +38,11 @@ def new_authority(name: str, validity: Validity) -> Pair:
     """Return a CA that signs itself, and signs no other CA."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _name(name)
-    usage = x509.KeyUsage(
-        digital_signature=False,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=True,
-        crl_sign=True,
-        encipher_only=False,
-        decipher_only=False,
-    )
     certificate = (
         _builder(subject, subject, validity)
         .public_key(key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
@@ -84,6 +73,7 @@ def sign(
         .public_key(key)
         .add_extension(x509.SubjectAlternativeName(names), critical=not subject)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
         .sign(ca_key, hashes.SHA256())
@@ -117,6 +107,21 @@ def key_pem(key: ec.EllipticCurvePrivateKey) -> str:
     """Return a key as text, not encrypted."""
     form = serialization.PrivateFormat.PKCS8
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    """A CA's key signs certificates, any other what belongs to a handshake; neither does both."""
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
 
 
 def _builder(subject: x509.Name, issuer: x509.Name, validity: Validity) -> x509.CertificateBuilder:

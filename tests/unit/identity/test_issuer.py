@@ -94,6 +94,7 @@ async def test_a_worker_gets_a_days_certificate_for_its_own_name_and_that_of_its
         f"spiffe://example.org/ns/team/sa/default/pod/{WORKER.uid}"
     ]
     assert names.get_values_for_type(x509.DNSName) == list(HOSTS)
+    assert found.extensions.get_extension_for_class(x509.KeyUsage).value.digital_signature, "as an X.509-SVID has to"
     assert found.not_valid_after_utc == NOW + timedelta(days=1)
     assert found.public_key() == key.public_key()
     found.verify_directly_issued_by(x509.load_pem_x509_certificate(RING.signing.certificate.encode()))
