@@ -4,8 +4,9 @@ import msgspec
 import pytest
 
 from inference_protocol.messages import ServingTls
+from inference_worker.frontends.supervisor import FRONTENDS_VARIABLE
 from inference_worker.serve.budget import Budget
-from inference_worker.serve.listeners import Ports, _most_connections
+from inference_worker.serve.listeners import Ports, _frontends_for, _most_connections
 from inference_worker.serve.tls import TLS_CONNECTION_BYTES
 from tests.unit.worker.states import an_unloaded_worker_state
 
@@ -22,3 +23,13 @@ def test_idle_callers_by_tls_can_not_take_more_memory_than_bodies_may(mebibytes:
 
 def test_callers_without_tls_are_as_many_as_ever() -> None:
     assert _most_connections(an_unloaded_worker_state(), Ports(), Budget(128 << 20)) == 20_000
+
+
+def test_callers_by_tls_are_served_by_the_process_that_has_the_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frontend would be handed a connection, and speak plain HTTP on it."""
+    monkeypatch.setenv(FRONTENDS_VARIABLE, "2")
+    state = an_unloaded_worker_state()
+    assert _frontends_for(state) == 2
+
+    state.config = msgspec.structs.replace(state.config, serving_tls=ServingTls(own_certificate=True))
+    assert _frontends_for(state) == 0
