@@ -5,6 +5,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
+from itertools import islice
 
 import jwt
 from jwt import PyJWK, PyJWKSet
@@ -18,6 +19,7 @@ from inference_worker.serve.http_messages import Request, Response, error_body
 _LONGEST_TOKEN = 8192
 _LONGEST_KEYS_BYTES = 64 << 10
 _MOST_KEYS = 64
+_MOST_TRIED = 4
 _LEEWAY_SECONDS = 30
 # A good token is not checked again for so long; a key that was taken back counts at once.
 _KEPT_SECONDS = 60.0
@@ -75,8 +77,11 @@ class Tokens:
 
     def _expiry(self, token: str) -> float:
         """When a good token expires. Raises PyJWTError, ValueError and TypeError for others."""
-        named = jwt.get_unverified_header(token).get("kid")
-        keys = [key for key in self._keys if named is None or key.key_id in (None, named)]
+        header = jwt.get_unverified_header(token)
+        named, algorithm = header.get("kid"), header.get("alg")
+        fitting = (key for key in self._keys if key.algorithm_name == algorithm and (named is None or key.key_id in (None, named)))
+        # Each costs a signature's check, whoever has sent the token.
+        keys = list(islice(fitting, _MOST_TRIED))
         if not keys:
             raise ValueError("no known key has signed it")
         last: jwt.PyJWTError | None = None
