@@ -20,7 +20,7 @@ HANDSHAKES = 512
 """Handshakes under way. Whoever comes next takes the place of the oldest: that is one that its caller doesn't go on with."""
 
 TLS_CONNECTION_BYTES = 44 << 10
-"""What an idle connection takes of the worker's memory (docs/measurements.md); one without TLS takes a twentieth of that."""
+"""What an idle connection takes of the worker's memory (docs/measurements.md); one without TLS takes a thirtieth of that."""
 
 _SHUTDOWN_SECONDS = 2.0
 _PAUSE_SECONDS = 0.05
