@@ -76,8 +76,35 @@ class ModelSignature(_Record, frozen=True):
     outputs: tuple[TensorSignature, ...]
 
 
+class Identity(_Record, frozen=True):
+    """For whom a certificate of Sigstore is, and the OIDC issuer that says so. A subject that ends in * is a prefix."""
+
+    subject: str
+    issuer: str
+
+
+class Trust(_Record, frozen=True):
+    """Who may have signed a model, as the operator's settings say. Unless `required`, a model without a signature is taken too.
+
+    `keys` are PEM by the names that a status shows. Certificates of `authorities` (PEM) have one of `subjects`. Keyless signatures
+    have one of `identities`, and `root` is Sigstore's trusted root (JSON). `revoked` are NAME@VERSION.
+    """
+
+    required: bool
+    keys: dict[str, str] = {}
+    authorities: str = ""
+    subjects: tuple[str, ...] = ()
+    root: str = ""
+    identities: tuple[Identity, ...] = ()
+    revoked: tuple[str, ...] = ()
+
+
 class ModelSource(_Record, frozen=True):
-    """Where a model comes from and what it must hash to (`digest` as `sha256:HEX`)."""
+    """Where a model comes from and what it must hash to (`digest` as `sha256:HEX`).
+
+    `trust` travels with it, so that whatever loads the model knows who must have signed it; None where nobody has to. The signature
+    is at `signature_uri`, or else beside the model's file as `model.sig`.
+    """
 
     name: str
     version: str
@@ -86,6 +113,8 @@ class ModelSource(_Record, frozen=True):
     format: str = "onnx"
     quantization: Quantization | None = None
     signature: ModelSignature | None = None
+    signature_uri: str | None = None
+    trust: Trust | None = None
 
 
 class TritonServer(_Record, frozen=True):
@@ -189,6 +218,10 @@ class WorkerConfig(_Record, frozen=True):
     triton: TritonServer | None = None
     # How much of its device's memory one session of ONNX Runtime may take; all of it, where nothing is said.
     device_memory_bytes: int | None = None
+    # Hosts that may be fetched from (`hosts.host_fault`); empty is every host.
+    fetch_from: tuple[str, ...] = ()
+    # Whether the job itself says where its traces go: then they go nowhere that could not be fetched from.
+    guarded_traces: bool = False
     # Without one, telemetry and tasks are asked in plain HTTP.
     identity: WorkerIdentity | None = None
     # Without it, callers' ports are plain.
@@ -202,6 +235,9 @@ Digest = Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$", max_length
 # Characters. A worker cuts what it says (`cut`), since one text that is too long makes the whole record be refused.
 MESSAGE_LENGTH = 4000
 PROBLEM_LENGTH = 512
+SIGNER_LENGTH = 512
+# The last second of the year 9999, the last that an instant can name.
+MOST_SECONDS = 253_402_300_799
 # A uid of Kubernetes has 36 characters.
 Identifier = Annotated[str, msgspec.Meta(max_length=128)]
 
@@ -224,6 +260,14 @@ class Latency(_Record, frozen=True):
     count: Count
 
 
+class Signer(_Record, frozen=True):
+    """Who signed a model: a key by its name, or the subject of a certificate. `verified` is when, in Unix seconds."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=SIGNER_LENGTH)]
+    method: Literal["Key", "Certificate", "Keyless"]
+    verified: Annotated[int, msgspec.Meta(ge=0, le=MOST_SECONDS)]
+
+
 class ModelFacts(_Record, frozen=True):
     """What the worker found out about its model. Throughput is items per second at `batch_size`.
 
@@ -231,7 +275,7 @@ class ModelFacts(_Record, frozen=True):
     `device_bytes` is what loading and warming it took of its device's memory, `device_free_bytes` what the device then had left;
     both are 0 where it runs on CPUs, or where no driver tells. `not_batched_because` says why requests do not share a run; it is
     empty where they do. `device_runs` says how a device that minds changing numbers of rows is spared them, and
-    `not_captured_because` why not by captured runs; both are empty elsewhere.
+    `not_captured_because` why not by captured runs; both are empty elsewhere. `signer` is None where no signature was asked for.
     """
 
     digest: Digest
@@ -248,6 +292,7 @@ class ModelFacts(_Record, frozen=True):
     not_batched_because: Annotated[str, msgspec.Meta(max_length=512)] = ""
     device_runs: Literal["", "Captured", "SessionPerSize", "OneSession"] = ""
     not_captured_because: Annotated[str, msgspec.Meta(max_length=512)] = ""
+    signer: Signer | None = None
 
     @property
     def start_seconds(self) -> float:
@@ -293,7 +338,7 @@ class TaskOrder(_Record, frozen=True):
 
     A worker refuses an `epoch` below the highest that it has seen. Operators from before there were any give none, and are obeyed.
     `memory_bytes`, and `device_bytes` of a device, are what a worker with this model is known to need, for one that has to load it
-    beside its own; 0 is unknown.
+    beside its own; 0 is unknown. `fetch_from` is as in WorkerConfig.
     """
 
     namespace: str
@@ -308,6 +353,7 @@ class TaskOrder(_Record, frozen=True):
     memory_bytes: Count = 0
     device_bytes: Count = 0
     epoch: Epoch | None = None
+    fetch_from: tuple[str, ...] = ()
 
 
 class TaskQuery(_Record, frozen=True):

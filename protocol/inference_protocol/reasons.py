@@ -35,7 +35,7 @@ class WorkerReason(StrEnum):
         "ModelNotFound",
         ReasonText(
             "The model's file doesn't exist, or can't be read.",
-            "Correct the model's URI, or put a file there that user 65532 may read.",
+            "Correct the model's URI, or put a file there that the worker's user (65532 by default) may read.",
             final=True,
         ),
     )
@@ -60,6 +60,22 @@ class WorkerReason(StrEnum):
         ReasonText(
             "The model's file has another digest than the one that the job or the InferenceModel pins.",
             "Restore the file, or update the digest if the change is meant.",
+            final=True,
+        ),
+    )
+    MODEL_UNSIGNED = (
+        "ModelUnsigned",
+        ReasonText(
+            "The administrator requires a signature of the model, and there is none where it should be.",
+            "Sign the model's directory and put model.sig beside the file, or name its place in signatureUri.",
+            final=True,
+        ),
+    )
+    MODEL_SIGNATURE_REFUSED = (
+        "ModelSignatureRefused",
+        ReasonText(
+            "The model's signature isn't by a trusted signer, or isn't of these files, this name and this version.",
+            "Have a trusted signer sign these files as NAME@VERSION, or restore the files that were signed.",
             final=True,
         ),
     )
@@ -180,7 +196,7 @@ class WorkerReason(StrEnum):
         "InputNotFound",
         ReasonText(
             "The job's input, or a file of rows for quantization, doesn't exist, is too large, or can't be read.",
-            "Correct the URI, or put a file there that user 65532 may read.",
+            "Correct the URI, or put a file there that the worker's user (65532 by default) may read.",
             final=True,
         ),
     )
@@ -219,7 +235,7 @@ class WorkerReason(StrEnum):
         "OutputUnwritable",
         ReasonText(
             "The worker can't write the output: no space is left, access is denied, or another worker still writes there.",
-            "Enlarge or empty the volume, and let user 65532 write to it.",
+            "Enlarge or empty the volume, and let the worker's user (65532 by default) write to it.",
         ),
     )
     OUTPUT_CONFLICT = (

@@ -48,7 +48,7 @@ _COLLECTED_OBJECTS = 10_000
 
 async def serve(state: WorkerState, stop: asyncio.Event, ports: Ports) -> TerminationReport:
     """Serve from the first moment (probes tell the truth), load the model, then run the task or wait for the end."""
-    tracer = Tracer()
+    tracer = Tracer(guarded=state.config.fetch_from if state.config.guarded_traces else None)
     listeners = await listen(state, Inference(tracer), ports)
     try:
         await listeners.settle()

@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from inference_operator.accelerators import AUTO, NAME_LIMIT, NAME_PATTERN
+from inference_operator.api.callers import Authentication, ServeTls
 from inference_operator.api.schema import (
     Digest,
     Instant,
@@ -26,8 +27,6 @@ PLURAL = "inferencejobs"
 
 # Open: which names there are says the operator's settings, not the schema.
 Accelerator = Annotated[str, Field(pattern=NAME_PATTERN, min_length=1, max_length=NAME_LIMIT)]
-
-SecretName = Annotated[str, Field(pattern="^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", min_length=1, max_length=253)]
 
 
 class DeadlinePolicy(StrEnum):
@@ -118,50 +117,6 @@ class Output:
     """Where a batch job writes: a directory that gets numbered chunks and two manifests."""
 
     uri: Annotated[Location, Field(description="A directory, as pvc://CLAIM/PATH.")]
-
-
-@api_type()
-class ServeTls:
-    """TLS on the ports of a serving job's workers. Without a Secret the operator's own authority signs for its Service's names."""
-
-    secret_name: Annotated[
-        SecretName | None,
-        Field(description="A Secret with tls.crt and tls.key, as cert-manager writes it; a changed one is taken up while running."),
-    ] = None
-
-
-@api_type()
-class ClientCertificates:
-    """Callers who are let in by a certificate."""
-
-    ca_secret_name: Annotated[SecretName, Field(description="A Secret whose ca.crt has signed the callers' certificates.")]
-
-
-@api_type()
-class Jwt:
-    """Callers who are let in by a bearer token, which is checked without asking anybody."""
-
-    issuer: Annotated[str, Field(min_length=1, max_length=512, description="What iss has to be.")]
-    audiences: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=253)]],
-        Field(
-            min_length=1,
-            max_length=8,
-            description="What aud has to name one of.",
-            json_schema_extra={"x-kubernetes-list-type": "atomic"},
-        ),
-    ]
-    jwks_secret_name: Annotated[SecretName, Field(description="A Secret whose jwks.json has the issuer's public keys.")]
-
-
-@api_type(
-    Rule("has(self.clientCertificates) || has(self.jwt)", "set clientCertificates, jwt, or both: either lets a caller in"),
-)
-class Authentication:
-    """Who is let in. Where both ways are set, either is enough."""
-
-    client_certificates: Annotated[ClientCertificates | None, Field(description="By a certificate.")] = None
-    jwt: Annotated[Jwt | None, Field(description="By a bearer token.")] = None
 
 
 @api_type(
@@ -266,7 +221,12 @@ class InferenceJobSpec:
     deadline_policy: Annotated[
         DeadlinePolicy, Field(description="Soft finishes late and says by how much; Firm stops and frees the device.")
     ] = DeadlinePolicy.SOFT
-    priority: Annotated[int, Field(ge=0, le=1000, description="Higher goes first; equals go by deadline.")] = 0
+    priority: Annotated[
+        int,
+        Field(
+            ge=0, le=1000, description="Higher goes first; equals share fairly between namespaces, and go by deadline inside one."
+        ),
+    ] = 0
     batch_size: Annotated[int, Field(ge=1, le=65536, description="The largest batch that is given to the model.")] = 1
     backend: Annotated[Backend, Field(description="What computes; auto goes by the model's format.")] = Backend.AUTO
     input: Annotated[Input | None, Field(description="What to run over; makes this a batch job.")] = None

@@ -1,4 +1,7 @@
-"""The status of an InferenceJob: what the operator writes, and users read."""
+"""The status of an InferenceJob: what the operator writes, and users read.
+
+All types of the status in one module, longer than others: a reader finds them in one place.
+"""
 
 from enum import StrEnum
 from typing import Annotated
@@ -146,6 +149,23 @@ class DeviceRuns(StrEnum):
     ONE_SESSION = "OneSession"
 
 
+class SigningMethod(StrEnum):
+    """What a signature rests on."""
+
+    KEY = "Key"
+    CERTIFICATE = "Certificate"
+    KEYLESS = "Keyless"
+
+
+@api_type()
+class SignatureStatus:
+    """Who signed the model that ran."""
+
+    signer: Annotated[str, Field(max_length=512, description="The key's name in the settings, or for whom the certificate is.")]
+    method: Annotated[SigningMethod, Field(description="What the signature rests on.")]
+    verified_time: Annotated[Instant, Field(description="When a worker first verified it of this file.")]
+
+
 @api_type()
 class ModelStatus:
     """Which model really ran."""
@@ -154,6 +174,7 @@ class ModelStatus:
     version: Annotated[ShortText | None, Field(description="Its version.")] = None
     digest: Annotated[Digest | None, Field(description="sha256 of the file that was loaded.")] = None
     verified: Annotated[bool, Field(description="True when a digest was asked for and the loaded file has it.")] = False
+    signature: Annotated[SignatureStatus | None, Field(description="Who signed it; absent where no signature is asked for.")] = None
     variant_digest: Annotated[Digest | None, Field(description="sha256 of the INT8 variant that ran in its place.")] = None
     backend: Annotated[Backend | None, Field(description="What computes it.")] = None
     backend_reason: Annotated[ShortText | None, Field(description="Why that back end.")] = None
@@ -194,6 +215,14 @@ class AttemptStatus:
     reason: Annotated[str | None, Field(max_length=128, description="Why it ended so.")] = None
     message: Annotated[Message | None, Field(description="The worker's own words.")] = None
     end_time: Annotated[Instant | None, Field(description="When it ended.")] = None
+
+
+@api_type()
+class PreemptionStatus:
+    """A preemption: when, and for the work of which namespace."""
+
+    time: Annotated[Instant, Field(description="When it was decided.")]
+    namespace: Annotated[ShortText, Field(description="The namespace of the job that needed the place.")]
 
 
 @api_type()
@@ -267,6 +296,7 @@ class InferenceJobStatus:
         int, Field(ge=0, description="Attempts, or workers of a service, that failed by their own fault; each counts once.")
     ] = 0
     preemptions: Annotated[int, Field(ge=0, description="How often it made room for more urgent work.")] = 0
+    last_preemption: Annotated[PreemptionStatus | None, Field(description="The last time that it made room.")] = None
     last_attempt: Annotated[AttemptStatus | None, Field(description="The newest attempt of a batch.")] = None
     output: Annotated[OutputStatus | None, Field(description="Where the answers are.")] = None
     start_time: Annotated[Instant | None, Field(description="When the first worker was placed.")] = None

@@ -1,15 +1,18 @@
 """One job from view to deed: gather, decide, apply."""
 
+from datetime import datetime
+
 from inference_operator.controllers.apply import Applier
 from inference_operator.controllers.scheduling_loop import SchedulingLoop
 from inference_operator.controllers.telemetry import Telemetry
 from inference_operator.controllers.waiting_jobs import WaitingJobs
 from inference_operator.jobs.plan import plan
-from inference_operator.jobs.state import job_state
+from inference_operator.jobs.state import JobState, job_state
 from inference_operator.runtime.clock import Clock
 from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Key
+from inference_operator.state.observed import Observed
 from inference_operator.state.request import Request, job_request, pool_request
 from inference_operator.state.store import Store
 from inference_operator.warmpools.controller import makes_pods
@@ -51,9 +54,7 @@ class JobReconciler:
         if await self._telemetry.fill(observed.pods):
             observed = self._store.observe(key) or observed
         now = self._clock.now()
-        state = job_state(observed, self._settings, now)
-        self._scheduling.want(me, state.request)
-        self._scheduling.hold(me, state.running_work)
+        state = self._judge(me, observed, now)
         decided = plan(observed, state, self._scheduling.decision(me), self._settings, now)
         # A time that has passed already was decided with: looking again at once would look for ever.
         if decided.recheck is not None and decided.recheck > now:
@@ -79,3 +80,11 @@ class JobReconciler:
         self._queue.add(me)
         if model is not None:
             self._waiting_jobs.wake_after_write(model)
+
+    def _judge(self, me: Request, observed: Observed, now: datetime) -> JobState:
+        """Return how a job stands; the scheduling loop hears what it wants, what it holds, and for whom it made room."""
+        state = job_state(observed, self._settings, now)
+        self._scheduling.want(me, state.request)
+        self._scheduling.hold(me, state.running_work)
+        self._scheduling.read(observed.job)
+        return state

@@ -3,7 +3,8 @@
 from typing import Any
 
 from inference_operator.api import names
-from inference_operator.api.job import Authentication, InferenceJobSpec, Serve
+from inference_operator.api.callers import Authentication
+from inference_operator.api.job import InferenceJobSpec, Serve
 from inference_operator.settings import MutualTls, Settings
 from inference_operator.state.objects import Job, Key, Pod
 from inference_protocol.messages import (
@@ -25,8 +26,8 @@ Manifest = dict[str, Any]
 _VOLUME = "identity"
 # The kubelet renews it at 80 % of this; the worker reads it once a day.
 _TOKEN_SECONDS = 3600
-# Readable by the worker's group, which the pod's fsGroup makes the files' own.
-_MODE = 0o440
+# Readable by whoever the worker runs as: not every pod has an fsGroup, and no other pod sees the volume.
+_MODE = 0o444
 
 
 def audience(settings: MutualTls) -> str:

@@ -105,11 +105,13 @@ def test_every_condition_type_is_reached() -> None:
 
 # Given by no code, as far as this table and a search can tell: words of the list that users will never see.
 UNUSED: set[Reason] = set()
-# In test_admission.py and workers/test_classes.py (they need other settings), as the reason of an attempt, which is no condition, and of models.
+# In test_admission.py, test_bounds.py and workers/test_classes.py (they need other settings), as the reason of an attempt, which is no condition, and of models.
 OF_MODELS = {Reason.USABLE, Reason.USED_BY_JOBS, Reason.NOT_USED}
 ELSEWHERE = {
     Reason.ACCELERATOR_UNKNOWN,
     Reason.ACCELERATOR_UNSUITABLE,
+    Reason.HOST_FORBIDDEN,
+    Reason.PRIORITY_LIMITED,
     Reason.TEMPLATE_FORBIDDEN,
     Reason.TLS_UNAVAILABLE,
     Reason.WORKER_LOST,

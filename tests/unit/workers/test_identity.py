@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from inference_operator.api.callers import Authentication, ClientCertificates, Jwt, ServeTls
 from inference_operator.api.conditions import Reason
-from inference_operator.api.job import Authentication, ClientCertificates, Jwt, Serve, ServeTls
+from inference_operator.api.job import Serve
 from inference_operator.settings import MutualTls
 from inference_operator.state.objects import Job, Key
 from inference_operator.workers.identity import hosts, shown_names
