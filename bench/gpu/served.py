@@ -75,6 +75,7 @@ def worker(
             "INFERENCE_VOLUME_ROOT": str(folder / "volumes"),
             "INFERENCE_HTTP_PORT": str(ports[0]),
             "INFERENCE_GRPC_PORT": str(ports[1]),
+            "INFERENCE_HEALTH_PORT": "0",
             "INFERENCE_TERMINATION_PATH": str(folder / "report"),
             "INFERENCE_WORKER_CONFIG": json.dumps(config),
             **variables,

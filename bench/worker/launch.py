@@ -42,6 +42,7 @@ def start_ours(plan: Plan) -> Iterator[Started]:
         "INFERENCE_VOLUME_ROOT": str(plan.folder / "volumes"),
         "INFERENCE_HTTP_PORT": str(plan.http_port),
         "INFERENCE_GRPC_PORT": str(plan.grpc_port),
+        "INFERENCE_HEALTH_PORT": "0",
         "INFERENCE_TERMINATION_PATH": str(plan.folder / "report"),
         "INFERENCE_WORKER_CONFIG": json.dumps(config),
     }

@@ -64,6 +64,10 @@ async def _live(parts: Parts, group: asyncio.TaskGroup, settings: Settings, conn
     group.create_task(_until_stopped(stop))
     await _until_done("the first list", parts.resync.once)
     await _until_done("the key for warm workers", parts.task_key_secret.open)
+    if parts.authority is not None:
+        await _until_done("the authority's keys", parts.authority.open)
+        group.create_task(parts.authority.run())
+        group.create_task(parts.authority.serve())
     # After the first lists, so that the two do not share a core; kopf lists again, so nothing falls in between.
     for namespaces, kinds in parts.scope.parted(WATCHED).items():
         registry = kopf.OperatorRegistry()

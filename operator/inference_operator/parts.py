@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from inference_operator.kube.client import ApiSession, Kube
 from inference_operator.kube.connection import Connection
 from inference_operator.kube.events import EventRecorder
 from inference_operator.kube.leaderelection import Leadership, Lease
+from inference_operator.kube.ports import WorkerAddress
 from inference_operator.kube.scope import Scope
 from inference_operator.metering.controller import Meters
 from inference_operator.metering.energy import watts
@@ -32,27 +34,32 @@ from inference_operator.observability import metrics
 from inference_operator.observability.devices import DeviceCollector
 from inference_operator.observability.health import Health
 from inference_operator.observability.jobs import JobCollector
-from inference_operator.runtime.bounded_http import BoundedHttp
+from inference_operator.runtime.bounded_http import BoundedHttp, Secured
 from inference_operator.runtime.bucket import TokenBucket
 from inference_operator.runtime.clock import Clock, SystemClock
 from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import Settings
 from inference_operator.state.load import ScalingMetrics
+from inference_operator.state.objects import Pod
 from inference_operator.state.request import Kind, Request
 from inference_operator.state.store import Store
 from inference_operator.warmpools.controller import Pools
 from inference_operator.warmpools.task_key import TaskKeySecret
 from inference_operator.warmpools.tasks import Tasks
+from inference_operator.workers.identity import audience, operator, shown_names
 
 if TYPE_CHECKING:
     from inference_operator.autoscaling.keda.server import KedaScaler
     from inference_operator.autoscaling.metricsapi.service import CustomMetricsService
+    from inference_operator.identity.authority import Authority
     from inference_operator.shadow.controller import Shadow
 
 log = logging.getLogger(__name__)
 
 # Rate and burst of the reviews for each kind of caller, in the order of ReviewClients: what one uses up takes nothing from another.
 _REVIEWS = ((20, 40), (10, 20), (10, 20))
+# Of those for workers' certificates: a thousand workers that start at once have theirs in a minute.
+_WORKER_REVIEWS = (20, 100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,7 @@ class Parts:
     health: Health
     lease: Lease
     task_key_secret: TaskKeySecret
+    authority: "Authority | None"
     scheduling: SchedulingLoop
     telemetry: Telemetry
     meters: Meters
@@ -108,14 +116,17 @@ def put_together(
     # Standbys list, and see to the key and the certificate; all else is written by the leader alone.
     standby, leader = Kube(connection, api, of_all), Kube(connection, api, of_all, leadership)
     task_key_secret = TaskKeySecret(standby, namespace, settings.task_key_name)
-    workers = WorkerHttpClient(pods, leadership)
+    of_workers = TokenBucket(*_WORKER_REVIEWS, clock.monotonic)
+    authority = _authority(standby, Kube(connection, api, of_workers), store, settings, namespace, clock)
+    workers = WorkerHttpClient(pods, leadership, partial(_secured, authority) if authority is not None else None)
     pools = Pools(store, settings, clock, task_key_secret)
     scheduling = SchedulingLoop(store, pools, settings, clock, queue.add, shadow(settings))
     autoscale = Autoscale(store, clock, queue.add, settings.autoscaling, telemetry_seconds=settings.telemetry_seconds)
     after_round = (WorkerMeters(store, settings.metering.resource_name).round, autoscale.round)
     telemetry = Telemetry(store, workers, clock, queue.add, seconds=settings.telemetry_seconds, after_round=after_round)
     events = EventRecorder(Kube(connection, api, of_events, leadership), clock, reporter=identity)
-    applier = Applier(leader, store, Tasks(store, workers, clock, task_key_secret, queue.add), events, clock)
+    trust = (lambda: authority.trust) if authority is not None else None
+    applier = Applier(leader, store, Tasks(store, workers, clock, task_key_secret, queue.add), events, clock, trust)
     waiting_jobs = WaitingJobs(store, scheduling, queue.add)
     reconcilers: dict[Kind, Reconciler] = {
         Kind.JOB: JobReconciler(store, queue, scheduling, telemetry, applier, waiting_jobs, settings, clock),
@@ -133,6 +144,7 @@ def put_together(
             Kube(connection, api, of_lease), clock, leadership, namespace=namespace, name=settings.lease_name, identity=identity
         ),
         task_key_secret=task_key_secret,
+        authority=authority,
         scheduling=scheduling,
         telemetry=telemetry,
         meters=Meters(store, Exporters(pods, settings.metering.port), clock, settings.metering),
@@ -151,7 +163,7 @@ def put_together(
             settings,
             namespace,
         ),
-        keda_scaler=_keda_scaler(store, clock, settings),
+        keda_scaler=_keda_scaler(store, clock, settings, authority),
     )
 
 
@@ -180,13 +192,59 @@ def _metrics_api(
     return CustomMetricsService(kube, leader, ReviewClients(*reviews), store, queue, clock, settings, namespace)
 
 
-def _keda_scaler(store: Store, clock: Clock, settings: Settings) -> "KedaScaler | None":
+def _authority(kube: Kube, reviews: Kube, store: Store, settings: Settings, namespace: str, clock: Clock) -> "Authority | None":
+    mine = settings.mutual_tls
+    if not mine.enabled:
+        return None
+    # Its cryptography takes 19 MB, which only those pay who use it.
+    from inference_operator.identity.authority import Authority
+    from inference_operator.identity.authority_secret import AuthoritySecret
+    from inference_operator.identity.issuer import Issuer, Rules
+    from inference_operator.identity.keyring import Lifetimes
+
+    lifetimes = Lifetimes(timedelta(seconds=mine.certificate_seconds), timedelta(seconds=mine.authority_seconds))
+    issuer = Issuer(
+        reviews,
+        store.pods.get,
+        partial(_shown_names, store),
+        Rules(audience(mine), mine.trust_domain, lifetimes),
+        now=clock.now,
+        monotonic=clock.monotonic,
+    )
+    own = tuple(f"{name}.{namespace}.svc" for name in (mine.service, *filter(None, (settings.keda_scaler.service,))))
+    return Authority(
+        AuthoritySecret(kube, namespace=namespace, name=mine.secret, lifetimes=lifetimes),
+        issuer,
+        clock,
+        lifetimes,
+        domain=mine.trust_domain,
+        uri=operator(mine),
+        hosts=own,
+        port=mine.port,
+    )
+
+
+def _secured(authority: "Authority", worker: WorkerAddress) -> Secured:
+    from inference_operator.identity.checks import ExpectedWorker
+
+    return Secured(authority.of_workers, ExpectedWorker(worker.namespace, worker.uid).server_name)
+
+
+def _shown_names(store: Store, pod: Pod) -> tuple[str, ...]:
+    key = store.job_key(pod.worker.job_uid) if pod.worker is not None else None
+    return shown_names(pod, store.jobs.get(key) if key is not None else None)
+
+
+def _keda_scaler(store: Store, clock: Clock, settings: Settings, authority: "Authority | None") -> "KedaScaler | None":
     if not settings.keda_scaler.enabled:
         return None
     # Its gRPC takes 6 MB.
     from inference_operator.autoscaling.keda.server import KedaScaler
 
-    return KedaScaler(store, clock, settings)
+    mine, context = settings.keda_scaler, None
+    if authority is not None and mine.tls:
+        context = partial(authority.server_context, "h2", mine.client_ca_file)
+    return KedaScaler(store, clock, settings, context)
 
 
 def shadow(settings: Settings) -> "Shadow | None":

@@ -1,6 +1,7 @@
 """The operator's settings: frozen, typed, from one YAML file that the chart writes.
 
 Every field has a default that works on a cluster with NVIDIA's device plugin.
+The module is longer than others: every setting is found here.
 """
 
 from pathlib import Path
@@ -78,6 +79,36 @@ class KedaScalerSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unk
     enabled: bool = False
     # Port of the gRPC server.
     port: int = 6000
+    # The Service in front of it, in the operator's own namespace: the name that its certificate has.
+    service: str = "inference-operator-keda-scaler"
+    # Whether it speaks TLS, by a certificate of the operator's authority; needs mutualTls.
+    tls: bool = False
+    # A file with the CAs that have signed KEDA's own certificate; empty asks KEDA for none.
+    client_ca_file: str = ""
+
+
+class MutualTls(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Certificates for workers from an authority of the operator's own, so that both know each other. The chart fills this in."""
+
+    # Whether workers get certificates, and answer the operator by mutual TLS alone.
+    enabled: bool = False
+    # Port of the authority, which workers ask for certificates by HTTPS.
+    port: int = 8444
+    # The Service in front of it, in the operator's own namespace.
+    service: str = "inference-operator-authority"
+    # The operator's own namespace and ServiceAccount, of which its name in certificates consists.
+    namespace: str = "inference-operator"
+    # See there.
+    account: str = "inference-operator"
+    # The Secret with the authority's key, in the operator's own namespace; made when it is not there.
+    secret: str = "inference-operator-authority"  # noqa: S105 -- a name
+    # The first part of all names in certificates.
+    trust_domain: str = "cluster.local"
+    # How long a worker's certificate is good. Workers renew it after two thirds of that.
+    certificate_seconds: float = 86_400.0
+    # How long the authority's key signs. The next one is trusted before it signs, and the last one as long as anything signed by it
+    # is good.
+    authority_seconds: float = 31_536_000.0
 
 
 class TritonBackend(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -210,6 +241,9 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     custom_metrics: CustomMetrics = CustomMetrics()
     # The scaler for KEDA: {enabled, port}.
     keda_scaler: KedaScalerSettings = KedaScalerSettings()
+    # Mutual TLS between operator and workers: {enabled, port, service, namespace, account, secret, trustDomain,
+    # certificateSeconds, authoritySeconds}.
+    mutual_tls: MutualTls = MutualTls()
     # Failed attempts wait this long, doubling, up to the limit.
     backoff_seconds: float = 2.0
     # The longest of these waits.
@@ -250,6 +284,8 @@ def load_settings(path: Path | None) -> Settings:
         raise ConfigurationError(f"{path}: {error.strerror}") from error
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise ConfigurationError(f"{path}: {error}") from error
+    if settings.keda_scaler.tls and not settings.mutual_tls.enabled:
+        raise ConfigurationError(f"{path}: kedaScaler.tls needs mutualTls.enabled, whose authority signs its certificate")
     hosts = (entry_fault(entry) for entry in settings.fetch.allowed_hosts)
     found = (
         fault_of(settings.accelerators),

@@ -12,17 +12,28 @@ from inference_protocol.reasons import WorkerReason
 CONFIG_VARIABLE = "INFERENCE_WORKER_CONFIG"
 HTTP_PORT = 8000
 GRPC_PORT = 8001
+# Plain HTTP for the kubelet's probes, which have no certificate; nothing else is answered there.
+HEALTH_PORT = 8002
+# The operator's own, by mutual TLS: telemetry and tasks. Workers without an identity answer both on HTTP_PORT.
+CONTROL_PORT = 8003
 # Loopback of the pod only: callers go through the worker.
 TRITON_PORT = 8010
 TRITON_REPOSITORY = "/mnt/triton"
 TELEMETRY_PATH = "/telemetry"
-# Held until the model is loaded: what the startup probe asks.
-STARTED_PATH = "/v2/health/started"
+# What probes ask on HEALTH_PORT; the last is held until the model is loaded.
+LIVE_PATH, READY_PATH, STARTED_PATH = "/livez", "/readyz", "/startedz"
 # A warm worker is handed tasks here: POST a TaskOrder, or a TaskQuery to wait for one or to stop it; the answer is a TaskState.
 TASKS_PATH = "/tasks"
 TASK_WAIT_PATH = "/tasks/wait"
 TASK_STOP_PATH = "/tasks/stop"
 VOLUME_ROOT = "/mnt/volumes"
+# Where a worker finds what it proves itself by, and what its callers are told and asked; files of one projected volume.
+IDENTITY_ROOT = "/var/run/inference"
+TOKEN_FILE, TRUST_FILE = "identity/token", "identity/trust.pem"
+CERTIFICATE_FILE, KEY_FILE = "tls/tls.crt", "tls/tls.key"
+CLIENT_CA_FILE, JWKS_FILE = "clients/ca.crt", "jwt/jwks.json"
+# A worker POSTs a CertificateRequest here, with its token as bearer; the answer is an IssuedCertificate.
+CERTIFICATES_PATH = "/v1/certificates"
 # The kubelet cuts a termination message at 4096 bytes; the report has to stay whole.
 TERMINATION_LIMIT_BYTES = 4000
 # What a job without an output location may return through its status.
@@ -133,6 +144,48 @@ class BatchTask(_Record, frozen=True):
     deadline: str = ""
 
 
+class WorkerIdentity(_Record, frozen=True):
+    """Whom a worker asks for its certificate, and who may ask the worker.
+
+    `issuer` is the https URL of the operator's authority, `operator` the SPIFFE ID that the operator's own certificate has.
+    """
+
+    issuer: str
+    operator: str
+
+
+class JwtRules(_Record, frozen=True):
+    """Which tokens of callers are good: those of this issuer for one of these audiences, signed by a key of JWKS_FILE."""
+
+    issuer: str
+    audiences: tuple[str, ...]
+
+
+class ServingTls(_Record, frozen=True):
+    """How callers' ports speak TLS, and whom they admit.
+
+    The certificate is that of CERTIFICATE_FILE where `own_certificate` is set, else the worker's identity. With
+    `client_certificates` a certificate of CLIENT_CA_FILE admits, with `jwt` such a token; either does where both are set.
+    """
+
+    own_certificate: bool = False
+    client_certificates: bool = False
+    jwt: JwtRules | None = None
+
+
+class CertificateRequest(_Record, frozen=True):
+    """What a worker asks the operator's authority: a PKCS #10 request in PEM. Only its public key counts."""
+
+    request: Annotated[str, msgspec.Meta(max_length=4096)]
+
+
+class IssuedCertificate(_Record, frozen=True):
+    """A certificate with what stands between it and a trusted CA, and all the CAs that are trusted now. PEM."""
+
+    chain: Annotated[str, msgspec.Meta(max_length=16384)]
+    trust: Annotated[str, msgspec.Meta(max_length=32768)]
+
+
 class WorkerConfig(_Record, frozen=True):
     """All that a worker is told.
 
@@ -169,6 +222,10 @@ class WorkerConfig(_Record, frozen=True):
     fetch_from: tuple[str, ...] = ()
     # Whether the job itself says where its traces go: then they go nowhere that could not be fetched from.
     guarded_traces: bool = False
+    # Without one, telemetry and tasks are asked in plain HTTP.
+    identity: WorkerIdentity | None = None
+    # Without it, callers' ports are plain.
+    serving_tls: ServingTls | None = None
 
 
 # Bounds, because a worker's word ends in a status that has them too: what breaks them is not taken.

@@ -398,3 +398,35 @@ def test_a_bad_value_is_refused_by_name(setting: str, says: str) -> None:
 
     assert done.returncode != 0
     assert says in done.stderr
+
+
+def test_mutual_tls_is_off_unless_asked_for_and_brings_its_rights_along() -> None:
+    assert not [one for one in render() if one["metadata"]["name"].endswith("-authority")]
+
+    objects = render("mutualTLS.enabled=true", "customMetrics.enabled=false")
+    (service,) = kinds(objects, "Service")
+    (config,) = kinds(objects, "ConfigMap")
+    told = yaml.safe_load(config["data"]["config.yaml"])["mutualTls"]
+    rules = [rule for kind in ("Role", "ClusterRole") for role in kinds(objects, kind) for rule in role["rules"]]
+
+    assert service["metadata"]["name"] == told["service"] == told["secret"]
+    assert [(port["port"], port["targetPort"]) for port in service["spec"]["ports"]] == [(told["port"], "authority")]
+    # Made empty, and kept: an upgrade must not take the keys away, nor an uninstall while workers run.
+    (secret,) = [one for one in kinds(objects, "Secret") if one["metadata"]["name"] == told["secret"]]
+    assert "data" not in secret
+    assert secret["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    assert {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]} in rules
+    assert {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [told["secret"]], "verbs": ["get", "update"]} in rules
+
+
+def test_the_scaler_for_keda_speaks_tls_where_it_is_told_to() -> None:
+    asked = ("mutualTLS.enabled=true", "kedaScaler.enabled=true", "kedaScaler.tls=true", "kedaScaler.clientCASecret=keda")
+    objects = render(*asked)
+    (deployment,) = kinds(objects, "Deployment")
+    (config,) = kinds(objects, "ConfigMap")
+    told = yaml.safe_load(config["data"]["config.yaml"])["kedaScaler"]
+    pod = deployment["spec"]["template"]["spec"]
+    (mount,) = [one for one in pod["containers"][0]["volumeMounts"] if one["name"] == "keda-client-ca"]
+
+    assert told["clientCaFile"] == f"{mount['mountPath']}/ca.crt"
+    assert "keda" in [volume.get("secret", {}).get("secretName") for volume in pod["volumes"]]

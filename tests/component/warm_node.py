@@ -6,6 +6,7 @@ The worker is started with the configuration that the operator wrote into its po
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import signal
@@ -20,7 +21,16 @@ import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
 from inference_operator.api import names
-from inference_protocol.messages import CONFIG_VARIABLE, HTTP_PORT, TELEMETRY_PATH, Telemetry, WorkerConfig, encode
+from inference_protocol.messages import (
+    CONFIG_VARIABLE,
+    HTTP_PORT,
+    TELEMETRY_PATH,
+    TOKEN_FILE,
+    TRUST_FILE,
+    Telemetry,
+    WorkerConfig,
+    encode,
+)
 from tests import loopback
 from tests.component.kubelet import node_of, now
 from tests.component.operators import until
@@ -36,6 +46,12 @@ if TYPE_CHECKING:
 
 CLAIM = "data"
 _POLL_SECONDS = 0.02
+# In the place of the cluster's DNS.
+_NAMES = """
+import socket
+real = socket.getaddrinfo
+socket.getaddrinfo = lambda host, *more, **named: real("127.0.0.1" if str(host).endswith(".svc") else host, *more, **named)
+"""
 
 
 @dataclass
@@ -141,11 +157,31 @@ class WarmNode:
             CONFIG_VARIABLE: config,
             PATCHES_VARIABLE: json.dumps(QUICK_COMMITS | QUICK_DRAIN),
         }
+        if told.identity is not None:
+            environment |= self._identity(pod)
         with log.open("wb") as target:
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.process.patched"], env=environment, stdout=target, stderr=target, cwd=self.folder
             )
         return Warm(name, address, process, log)
+
+    def _identity(self, pod: Raw) -> dict[str, str]:
+        """What the kubelet mounts for a worker of mutual TLS; names of Services lead to loopback, where the operator is."""
+        root = self.folder / f"{pod['metadata']['name']}-identity"
+        (root / "identity").mkdir(parents=True)
+        (root / TRUST_FILE).write_text(pod["metadata"]["annotations"][names.ANNOTATION_TRUST])
+        (token,) = [
+            source["serviceAccountToken"]
+            for volume in pod["spec"]["volumes"]
+            for source in volume.get("projected", {}).get("sources", ())
+            if "serviceAccountToken" in source
+        ]
+        bound = {"namespace": pod["metadata"]["namespace"], "pod": {key: pod["metadata"][key] for key in ("name", "uid")}}
+        claims = json.dumps({"aud": [token["audience"]], "kubernetes.io": bound}).encode()
+        (root / TOKEN_FILE).write_text(f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.c2ln")
+        (root / "sitecustomize.py").write_text(_NAMES)
+        path = os.pathsep.join([str(root), *(str(REPOSITORY / part) for part in ("protocol", "worker-image", ""))])
+        return {"INFERENCE_IDENTITY_ROOT": str(root), "PYTHONPATH": path}
 
     async def _live(self, worker: Warm, pod: Raw) -> None:
         """The pod follows its process, from bound to ended; a pod that is deleted has its process told to stop."""

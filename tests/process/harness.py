@@ -164,6 +164,7 @@ class Worker:
     ) -> None:
         self.port = port
         self.grpc_port = grpc_port
+        self.health_port, self.control_port = free_ports(2)
         self._report = place.root / f"report-{number}"
         self._log = place.root / f"log-{number}"
         environment = {
@@ -172,6 +173,8 @@ class Worker:
             "INFERENCE_VOLUME_ROOT": str(place.volumes),
             "INFERENCE_HTTP_PORT": str(self.port),
             "INFERENCE_GRPC_PORT": str(self.grpc_port),
+            "INFERENCE_HEALTH_PORT": str(self.health_port),
+            "INFERENCE_CONTROL_PORT": str(self.control_port),
             "INFERENCE_TERMINATION_PATH": str(self._report),
             CONFIG_VARIABLE: config if isinstance(config, str) else encode(config).decode(),
             PATCHES_VARIABLE: json.dumps(patches),

@@ -16,6 +16,7 @@ from onnx import helper
 from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
+from inference_protocol.messages import STARTED_PATH
 from inference_worker.datatypes import HALVES, NUMPY, is_real
 from tests.process import models
 from tests.process.harness import Worker, a_config, until
@@ -52,9 +53,9 @@ def test_a_startup_probe_that_is_asked_before_the_worker_has_begun_is_answered_o
     """Each refusal on the way would be an event `Unhealthy`, though nothing is wrong."""
     started = shared_place.start(a_config(shared_place.put("started.onnx", models.two_outputs())))
     # The kernel takes the connection from the moment on that the port is open: long before Python has imported the runtime.
-    until(lambda: not started.running or listens(started.port), "an open port")
+    until(lambda: not started.running or listens(started.health_port), "an open port")
 
-    assert get(started.port, "/v2/health/started").status == 200
+    assert get(started.health_port, STARTED_PATH).status == 200
     assert get(started.port, "/v2/health/ready").status == 200
 
 

@@ -10,6 +10,7 @@ import msgspec
 from inference_operator.api import names
 from inference_operator.api.schema import rfc3339
 from inference_operator.errors import WorkerUnreachableError
+from inference_operator.kube.ports import WorkerAddress
 from inference_operator.state.parse import parse_node
 from inference_operator.state.parse_pods import parse_pod
 from inference_operator.state.resources import shortage, subtract
@@ -245,17 +246,17 @@ class SimulatedCluster:
         proxies = [{"name": "istio-proxy", "state": {"running": {}}}] if self._script(raw).proxy else []
         return [*proxies, {"name": names.CONTAINER, "state": state}]
 
-    async def telemetry(self, address: str) -> Telemetry | None:
+    async def telemetry(self, worker: WorkerAddress) -> Telemetry | None:
         """See WorkerClient. A worker's address is its pod's uid."""
         await asyncio.sleep(0.001)
-        raw = next((raw for raw in self._api.all("pods").values() if raw["metadata"]["uid"] == address), None)
-        since = self._ready_at.get(address)
+        raw = next((raw for raw in self._api.all("pods").values() if raw["metadata"]["uid"] == worker.address), None)
+        since = self._ready_at.get(worker.address)
         if raw is None or since is None or raw["status"]["phase"] != "Running":
             return None
         script = self._script(raw)
         done, before = self._done(raw), self._committed.get(whose(raw), 0)
         task = config_of(raw).task is not None
-        warm = self._warm.get(address)
+        warm = self._warm.get(worker.address)
         if warm is not None:
             facts, colocated = self._facts(raw), tuple(warm.colocated)
             return Telemetry(True, False, facts, tasks=warm.open, idle_seconds=warm.idle_seconds, colocated=colocated)
@@ -266,19 +267,19 @@ class SimulatedCluster:
             progress=Progress(total=script.items, completed=done, resumed=before) if task else None,
         )
 
-    async def order(self, address: str, token: str, order: TaskOrder) -> TaskState:
+    async def order(self, worker: WorkerAddress, token: str, order: TaskOrder) -> TaskState:
         """See WorkerClient."""
-        return self._reached(address, token).order(order)
+        return self._reached(worker.address, token).order(order)
 
-    async def wait(self, address: str, token: str, query: TaskQuery) -> TaskState | None:
+    async def wait(self, worker: WorkerAddress, token: str, query: TaskQuery) -> TaskState | None:
         """See WorkerClient."""
         await asyncio.sleep(0.001)
-        return await self._reached(address, token).wait(query)
+        return await self._reached(worker.address, token).wait(query)
 
-    async def stop(self, address: str, token: str, query: TaskQuery) -> TaskState | None:
+    async def stop(self, worker: WorkerAddress, token: str, query: TaskQuery) -> TaskState | None:
         """See WorkerClient."""
         await asyncio.sleep(0.001)
-        return self._reached(address, token).stop(query)
+        return self._reached(worker.address, token).stop(query)
 
     def _reached(self, address: str, token: str) -> WarmWorker:
         raw = next((raw for raw in self._api.all("pods").values() if raw["metadata"]["uid"] == address), None)

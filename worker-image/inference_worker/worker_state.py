@@ -50,6 +50,8 @@ class WorkerState:
         self._device = meter_for(config)
         self.failed = asyncio.Event()
         self.first_loaded = asyncio.Event()
+        # False while callers' ports wait for a certificate: nobody could speak with them.
+        self._certified = True
         self._machine = PhaseMachine()
         self._fault: WorkerError | None = None
         self._collectors = (ModelCollector(self.metrics.values()), DeviceCollector(lambda: self.device))
@@ -71,7 +73,11 @@ class WorkerState:
     @property
     def ready(self) -> bool:
         """Whether callers should come."""
-        return self.phase is WorkerPhase.READY
+        return self.phase is WorkerPhase.READY and self._certified
+
+    def set_certified(self, certified: bool) -> None:  # noqa: FBT001 -- its one argument is what the name asks
+        """Whether callers' ports have all that they show and ask for."""
+        self._certified = certified
 
     @property
     def loaded(self) -> bool:

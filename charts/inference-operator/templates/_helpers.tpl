@@ -108,6 +108,10 @@ namespaceSelector: {}
 {{- printf "%s-keda-scaler" (include "inference-operator.fullname" . | trunc 51 | trimSuffix "-") -}}
 {{- end -}}
 
+{{- define "inference-operator.authority" -}}
+{{- printf "%s-authority" (include "inference-operator.fullname" . | trunc 53 | trimSuffix "-") -}}
+{{- end -}}
+
 {{- /* Helm drops values that are null. The settings need them: an id that is not there has a default. */ -}}
 {{- define "inference-operator.workerSecurity" -}}
 {{- $given := default dict .Values.worker.securityContext -}}
@@ -141,7 +145,22 @@ namespaceSelector: {}
     "issue" (eq .Values.customMetrics.certificate "selfSigned")
     "owner" (ternary (include "inference-operator.customMetrics" .) "" .Values.rbac.create)
   )
-  "kedaScaler" .Values.kedaScaler
+  "kedaScaler" (dict
+    "enabled" .Values.kedaScaler.enabled
+    "port" .Values.kedaScaler.port
+    "service" (include "inference-operator.kedaScaler" .)
+    "tls" .Values.kedaScaler.tls
+    "clientCaFile" (ternary "/etc/inference-operator-keda/ca.crt" "" (ne .Values.kedaScaler.clientCASecret ""))
+  )
+  "mutualTls" (dict
+    "enabled" .Values.mutualTLS.enabled
+    "port" .Values.mutualTLS.port
+    "service" (include "inference-operator.authority" .)
+    "namespace" .Release.Namespace
+    "account" (include "inference-operator.serviceAccountName" .)
+    "secret" (include "inference-operator.authority" .)
+    "trustDomain" .Values.mutualTLS.trustDomain
+  )
 -}}
 {{- mergeOverwrite $settings .Values.settings | toYaml -}}
 {{- end -}}

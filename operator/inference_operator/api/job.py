@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from inference_operator.accelerators import AUTO, NAME_LIMIT, NAME_PATTERN
+from inference_operator.api.callers import Authentication, ServeTls
 from inference_operator.api.schema import (
     Digest,
     Instant,
@@ -120,6 +121,7 @@ class Output:
 
 @api_type(
     Rule("!has(self.maxReplicas) || self.maxReplicas >= self.minReplicas", "maxReplicas must not be below minReplicas"),
+    Rule("!has(self.authentication) || has(self.tls)", "authentication needs tls: set tls too, {} for the operator's certificate"),
 )
 class Serve:
     """How a serving job is kept up."""
@@ -140,6 +142,10 @@ class Serve:
         SharedMemory,
         Field(description="System lets containers of the worker's pod leave tensors in /dev/shm; None refuses that."),
     ] = SharedMemory.NONE
+    tls: Annotated[ServeTls | None, Field(description="TLS for HTTP and gRPC; without it both are plain.")] = None
+    authentication: Annotated[
+        Authentication | None, Field(description="Who is let in; without it, whoever reaches the workers.")
+    ] = None
 
 
 @api_type(

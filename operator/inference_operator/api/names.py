@@ -18,6 +18,8 @@ LABEL_REVISION = f"{DOMAIN}/revision"
 LABEL_ACCELERATOR = f"{DOMAIN}/accelerator"
 ANNOTATION_AUTOSCALER = f"{DOMAIN}/autoscaler-revision"
 ANNOTATION_PLACEMENT = f"{DOMAIN}/placement"
+# The CAs, in PEM, by which a worker knows the operator until it has a certificate of its own.
+ANNOTATION_TRUST = f"{DOMAIN}/trust"
 
 MANAGED_BY = "inference-operator"
 WORKER_NAME = "inference-worker"

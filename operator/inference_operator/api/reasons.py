@@ -82,6 +82,14 @@ class Reason(StrEnum):
         ),
         (ConditionType.ACCEPTED,),
     )
+    TLS_UNAVAILABLE = (
+        "TlsUnavailable",
+        ReasonText(
+            "The job wants TLS for its callers, and the operator can ask such workers by mutual TLS alone, which is off.",
+            "Turn mutualTLS on in the chart, or leave serve.tls out.",
+        ),
+        (ConditionType.ACCEPTED,),
+    )
     BACKEND_UNAVAILABLE = (
         "BackendUnavailable",
         ReasonText(

@@ -1,6 +1,7 @@
 """Carry out a plan's actions in order. What the API server answers goes into the store at once, so that the next look sees it."""
 
 import logging
+from collections.abc import Callable
 from typing import Protocol
 
 from inference_operator.api import job as job_api
@@ -85,7 +86,17 @@ class TaskClient(Protocol):
 class Applier:
     """Executes actions for one job at a time. Raises RetryableError and ConflictError for the queue to handle."""
 
-    def __init__(self, kube: KubeClient, cache: StateCache, task_client: TaskClient, events: EventRecorder, clock: Clock) -> None:
+    def __init__(
+        self,
+        kube: KubeClient,
+        cache: StateCache,
+        task_client: TaskClient,
+        events: EventRecorder,
+        clock: Clock,
+        trust: Callable[[], str] | None = None,
+    ) -> None:
+        """`trust` says which CAs a new worker knows the operator by; None where it needs none."""
+        self._trust = trust
         self._task_client = task_client
         self._kube = kube
         self._cache = cache
@@ -152,7 +163,7 @@ class Applier:
         # Assumed before the call: a scheduling pass meanwhile must see the place as taken.
         self._cache.put_pod(action.assumed)
         try:
-            created = await self._create_or_adopt(paths.pods(request.key.namespace), action.manifest)
+            created = await self._create_or_adopt(paths.pods(request.key.namespace), self._trusting(action.manifest))
         except BaseException as error:
             self._cache.drop_pod(action.assumed.key, "")
             if isinstance(error, RefusedError):
@@ -163,6 +174,13 @@ class Applier:
         placed = action.assumed.worker.placement if action.assumed.worker is not None else None
         log.info("%s: pod %s on %s", request, action.assumed.key.name, placed.node if placed is not None else "?")
         return None
+
+    def _trusting(self, pod: Raw) -> Raw:
+        """The pod with what its worker trusts. That changes by itself, so no plan and no hash of templates knows it."""
+        if self._trust is None:
+            return pod
+        annotations = {**pod["metadata"]["annotations"], names.ANNOTATION_TRUST: self._trust()}
+        return {**pod, "metadata": {**pod["metadata"], "annotations": annotations}}
 
     async def _create_service(self, request: Request, action: CreateService) -> CreateFailure | None:
         try:

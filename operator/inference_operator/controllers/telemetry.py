@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from inference_operator.kube.ports import WorkerClient
+from inference_operator.kube.ports import WorkerAddress, WorkerClient
 from inference_operator.metering.usage import busy_share
 from inference_operator.runtime.clock import Clock
 from inference_operator.runtime.fair_gate import FairGate
@@ -136,7 +136,7 @@ class Telemetry:
         assert pod.address is not None
         try:
             async with self._gate.enter(pod.key.namespace):
-                answer = await self._workers.telemetry(pod.address)
+                answer = await self._workers.telemetry(WorkerAddress(pod.address, pod.key.namespace, pod.uid))
             if answer is not None:
                 return self._keep(pod, answer)
         except Exception:

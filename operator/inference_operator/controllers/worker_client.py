@@ -1,15 +1,18 @@
 """Asking worker pods how they stand, and handing tasks to warm ones."""
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TypeVar
 
 import msgspec
 from yarl import URL
 
-from inference_operator.errors import WorkerUnreachableError
+from inference_operator.errors import RetryableError, WorkerUnreachableError
 from inference_operator.kube.leaderelection import Leadership
-from inference_operator.runtime.bounded_http import BoundedHttp, HttpFaultError
+from inference_operator.kube.ports import WorkerAddress
+from inference_operator.runtime.bounded_http import BoundedHttp, HttpFaultError, Secured
 from inference_protocol.messages import (
+    CONTROL_PORT,
     HTTP_PORT,
     TASK_STOP_PATH,
     TASK_WAIT_PATH,
@@ -34,58 +37,70 @@ _LONGEST_STATE_BYTES = 1 << 16
 
 
 class WorkerHttpClient:
-    """A WorkerClient over plain HTTP inside the cluster. Orders and stops are the leader's alone, and carry its epoch."""
+    """A WorkerClient. Orders and stops are the leader's alone, and carry its epoch."""
 
-    def __init__(self, http: BoundedHttp, leadership: Leadership) -> None:
+    def __init__(self, http: BoundedHttp, leadership: Leadership, tls: Callable[[WorkerAddress], Secured] | None = None) -> None:
+        """`tls` says how a worker is asked by mutual TLS; without it all go by plain HTTP."""
+        self._tls = tls
         self._http = http
         self._leadership = leadership
         self._decoder = msgspec.json.Decoder(Telemetry)
         self._task_decoder = msgspec.json.Decoder(TaskState)
 
-    async def telemetry(self, address: str) -> Telemetry | None:
+    async def telemetry(self, worker: WorkerAddress) -> Telemetry | None:
         """See WorkerClient."""
         try:
-            url = _url(address, TELEMETRY_PATH, HTTP_PORT)
-            answer = await self._http.get(url, seconds=_TELEMETRY_SECONDS, most_bytes=_LONGEST_TELEMETRY_BYTES)
+            url, secured = self._way(worker, TELEMETRY_PATH)
+            answer = await self._http.get(url, seconds=_TELEMETRY_SECONDS, most_bytes=_LONGEST_TELEMETRY_BYTES, secured=secured)
             return _decoded(self._decoder, answer.body) if answer.status == 200 else None
-        except (HttpFaultError, ValueError):
+        except (HttpFaultError, RetryableError, ValueError):
             return None
 
-    async def order(self, address: str, token: str, order: TaskOrder) -> TaskState:
+    async def order(self, worker: WorkerAddress, token: str, order: TaskOrder) -> TaskState:
         """See WorkerClient."""
         seconds = min(_ORDER_SECONDS, self._leadership.seconds_left())
         ours = msgspec.structs.replace(order, epoch=self._leadership.epoch)
-        state = await self._post(address, TASKS_PATH, token, ours, seconds)
+        state = await self._post(worker, TASKS_PATH, token, ours, seconds)
         if state is None:
-            raise WorkerUnreachableError(f"{address} takes no tasks")
+            raise WorkerUnreachableError(f"{worker.address} takes no tasks")
         return state
 
-    async def wait(self, address: str, token: str, query: TaskQuery) -> TaskState | None:
+    async def wait(self, worker: WorkerAddress, token: str, query: TaskQuery) -> TaskState | None:
         """See WorkerClient."""
-        return await self._post(address, TASK_WAIT_PATH, token, query, query.seconds + _ORDER_SECONDS)
+        return await self._post(worker, TASK_WAIT_PATH, token, query, query.seconds + _ORDER_SECONDS)
 
-    async def stop(self, address: str, token: str, query: TaskQuery) -> TaskState | None:
+    async def stop(self, worker: WorkerAddress, token: str, query: TaskQuery) -> TaskState | None:
         """See WorkerClient."""
         seconds = min(_ORDER_SECONDS, self._leadership.seconds_left())
         ours = msgspec.structs.replace(query, epoch=self._leadership.epoch)
-        return await self._post(address, TASK_STOP_PATH, token, ours, seconds)
+        return await self._post(worker, TASK_STOP_PATH, token, ours, seconds)
 
-    async def _post(self, address: str, path: str, token: str, body: TaskOrder | TaskQuery, seconds: float) -> TaskState | None:
+    def _way(self, worker: WorkerAddress, path: str) -> tuple[URL, Secured | None]:
+        """How a worker is asked. Raises RetryableError while the operator has no certificate itself."""
+        if self._tls is None:
+            return _url("http", worker.address, path, HTTP_PORT), None
+        return _url("https", worker.address, path, CONTROL_PORT), self._tls(worker)
+
+    async def _post(
+        self, worker: WorkerAddress, path: str, token: str, body: TaskOrder | TaskQuery, seconds: float
+    ) -> TaskState | None:
+        where = f"{worker.address}{path}"
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         try:
+            url, secured = self._way(worker, path)
             answer = await self._http.post(
-                _url(address, path, HTTP_PORT), encode(body), headers=headers, seconds=seconds, most_bytes=_LONGEST_STATE_BYTES
+                url, encode(body), headers=headers, seconds=seconds, most_bytes=_LONGEST_STATE_BYTES, secured=secured
             )
             if answer.status == 404:
                 return None
             if answer.status != 200:
                 words = answer.body[:200].decode(errors="replace")
-                raise WorkerUnreachableError(f"{address}{path} answered {answer.status}: {words}")
+                raise WorkerUnreachableError(f"{where} answered {answer.status}: {words}")
             return _decoded(self._task_decoder, answer.body)
         except HttpFaultError as error:
-            raise WorkerUnreachableError(f"{address}{path}: {error}") from error
+            raise WorkerUnreachableError(f"{where}: {error}") from error
         except ValueError as error:
-            raise WorkerUnreachableError(f"{address}{path}: {type(error).__name__}: {error}") from error
+            raise WorkerUnreachableError(f"{where}: {type(error).__name__}: {error}") from error
 
 
 def _decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
@@ -99,6 +114,6 @@ def _decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
 
 # Each worker is asked every second, and reading an address is a tenth of what a question costs.
 @lru_cache(maxsize=8192)
-def _url(address: str, path: str, port: int) -> URL:
+def _url(scheme: str, address: str, path: str, port: int) -> URL:
     host = f"[{address}]" if ":" in address else address
-    return URL(f"http://{host}:{port}{path}")
+    return URL(f"{scheme}://{host}:{port}{path}")

@@ -1,7 +1,7 @@
 """The operator's view of the outside: small protocols, so that tests can stand in for the world."""
 
 from collections.abc import AsyncIterator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from inference_operator.state.power import Device
 from inference_protocol.messages import TaskOrder, TaskQuery, TaskState, Telemetry
@@ -41,6 +41,14 @@ class KubeClient(Protocol):
         ...
 
 
+class WorkerAddress(NamedTuple):
+    """Where a worker pod is, and which pod is meant: addresses are used again, and names too."""
+
+    address: str
+    namespace: str
+    uid: str
+
+
 class ClaimingClient(KubeClient, Protocol):
     """A KubeClient that also makes objects whose names are all that it has a right to."""
 
@@ -52,19 +60,19 @@ class ClaimingClient(KubeClient, Protocol):
 class WorkerClient(Protocol):
     """What the operator asks of a worker pod."""
 
-    async def telemetry(self, address: str) -> Telemetry | None:
+    async def telemetry(self, worker: WorkerAddress) -> Telemetry | None:
         """How the worker stands; None when it can't be reached."""
         ...
 
-    async def order(self, address: str, token: str, order: TaskOrder) -> TaskState:
+    async def order(self, worker: WorkerAddress, token: str, order: TaskOrder) -> TaskState:
         """Hand a task over, or hear how it stands. Raises WorkerUnreachableError."""
         ...
 
-    async def wait(self, address: str, token: str, query: TaskQuery) -> TaskState | None:
+    async def wait(self, worker: WorkerAddress, token: str, query: TaskQuery) -> TaskState | None:
         """Wait for a task's end, or the query's seconds; None for a task that is not known there. Raises WorkerUnreachableError."""
         ...
 
-    async def stop(self, address: str, token: str, query: TaskQuery) -> TaskState | None:
+    async def stop(self, worker: WorkerAddress, token: str, query: TaskQuery) -> TaskState | None:
         """Have a task end; None for one that is not known there. Raises WorkerUnreachableError."""
         ...
 

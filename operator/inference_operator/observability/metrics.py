@@ -27,6 +27,12 @@ policy_seconds = Histogram("inference_policy_seconds", "One look of a learned po
 exporter_errors_total = Counter(
     "inference_operator_exporter_errors_total", "Questions to devices' meters without an answer.", registry=REGISTRY
 )
+certificates_total = Counter(
+    "inference_operator_certificates_total",
+    "Certificates that workers asked the authority for: issued, refused for good, told to come again, or failed by a bug.",
+    ("outcome",),
+    registry=REGISTRY,
+)
 leaked_workers = Gauge(
     "inference_operator_leaked_workers",
     "Workers that hold a place though nobody wants them.",

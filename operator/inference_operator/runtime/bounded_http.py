@@ -4,6 +4,7 @@ Nothing is inflated, no redirect is followed, no cookie is kept, and reading end
 operator that talks to pods goes through here: `make lint` forbids other sessions of aiohttp.
 """
 
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -34,6 +35,14 @@ class HttpAnswer:
     body: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """How a request goes by TLS: a context, and the server name that its handshake carries and its connection is kept by."""
+
+    context: ssl.SSLContext
+    server_name: str
+
+
 class BoundedHttp:
     """One session for everybody who asks pods. Use it as a context, which closes the connections."""
 
@@ -58,13 +67,22 @@ class BoundedHttp:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self._session.close()
 
-    async def get(self, url: URL, *, seconds: float, most_bytes: int) -> HttpAnswer:
+    async def get(self, url: URL, *, seconds: float, most_bytes: int, secured: Secured | None = None) -> HttpAnswer:
         """Ask. `seconds` count from the call to the last byte of the answer. Raises HttpFaultError."""
-        return await self._ask("GET", url, seconds, most_bytes)
+        return await self._ask("GET", url, seconds, most_bytes, secured)
 
-    async def post(self, url: URL, body: bytes, *, headers: Mapping[str, str], seconds: float, most_bytes: int) -> HttpAnswer:
+    async def post(
+        self,
+        url: URL,
+        body: bytes,
+        *,
+        headers: Mapping[str, str],
+        seconds: float,
+        most_bytes: int,
+        secured: Secured | None = None,
+    ) -> HttpAnswer:
         """Hand over `body`; the rest is as for `get`. Raises HttpFaultError."""
-        return await self._ask("POST", url, seconds, most_bytes, body, headers)
+        return await self._ask("POST", url, seconds, most_bytes, secured, body, headers)
 
     async def _ask(
         self,
@@ -72,13 +90,21 @@ class BoundedHttp:
         url: URL,
         seconds: float,
         most_bytes: int,
+        secured: Secured | None,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> HttpAnswer:
         timeout = aiohttp.ClientTimeout(total=seconds)
         try:
             async with self._session.request(
-                method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False
+                method,
+                url,
+                data=body,
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,
+                ssl=secured.context if secured is not None else True,
+                server_hostname=secured.server_name if secured is not None else None,
             ) as response:
                 try:
                     return HttpAnswer(response.status, await _read(response, most_bytes))

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 
 from inference_operator.errors import WorkerUnreachableError
-from inference_operator.kube.ports import WorkerClient
+from inference_operator.kube.ports import WorkerAddress, WorkerClient
 from inference_operator.runtime.clock import Clock
 from inference_operator.state.objects import Key, TaskId
 from inference_operator.state.request import Kind, Request, job_request
@@ -36,7 +36,7 @@ class Tasks:
 
     async def start(self, job: Key, warm_worker: Key, address: str, order: TaskOrder) -> None:
         """Order a task, and follow it. Raises WorkerUnreachableError."""
-        state = await self._workers.order(address, self._tokens.token(warm_worker), order)
+        state = await self._workers.order(self._at(warm_worker, address), self._tokens.token(warm_worker), order)
         self._heard(job, state)
         if state.report is None:
             self._have_followed(job, warm_worker, address, (order.uid, order.attempt))
@@ -44,7 +44,9 @@ class Tasks:
     async def stop(self, owner: Request, warm_worker: Key, address: str, uid: str, attempt: int) -> None:
         """Have a task end early; its end is heard as any other, if its job still is there. Raises WorkerUnreachableError."""
         job = owner.key
-        state = await self._workers.stop(address, self._tokens.token(warm_worker), TaskQuery(uid=uid, attempt=attempt))
+        state = await self._workers.stop(
+            self._at(warm_worker, address), self._tokens.token(warm_worker), TaskQuery(uid=uid, attempt=attempt)
+        )
         if owner.kind is not Kind.JOB or self._store.job_key(uid) != job:
             self._store.task_index.forget_orphan(warm_worker, (uid, attempt))
             return
@@ -52,6 +54,11 @@ class Tasks:
         self._heard(job, state or TaskState(uid, attempt, "", "Ended", report=_UNKNOWN))
         if state is not None and state.report is None:
             self._have_followed(job, warm_worker, address, (uid, attempt))
+
+    def _at(self, warm_worker: Key, address: str) -> WorkerAddress:
+        """The worker that has this name now: should it be another than the one at this address, that one is not spoken with."""
+        pod = self._store.pods.get(warm_worker)
+        return WorkerAddress(address, warm_worker.namespace, pod.uid if pod is not None else "")
 
     def _have_followed(self, job: Key, warm_worker: Key, address: str, id_: TaskId) -> None:
         before, follower = self._followers.get(id_, ("", None))
@@ -81,7 +88,7 @@ class Tasks:
                 # Nobody waits for it any more; its worker's pool has it stopped.
                 return
             try:
-                state = await self._workers.wait(address, token, query)
+                state = await self._workers.wait(self._at(warm_worker, address), token, query)
             except WorkerUnreachableError:
                 # The pod tells, soon, whether its worker is gone for good.
                 await asyncio.sleep(_PAUSE_SECONDS)

@@ -12,6 +12,7 @@ from inference_operator.settings import Settings
 from inference_operator.state.objects import Job
 from inference_operator.workers.classes import providers_of
 from inference_operator.workers.fetch_rules import fetch_from, traces_to
+from inference_operator.workers.identity import serving_tls, worker_identity
 from inference_protocol.messages import (
     TRITON_REPOSITORY,
     BatchTask,
@@ -68,6 +69,8 @@ def worker_config(
         fetch_from=fetch_from(source, task, traces=traces, settings=settings),
         guarded_traces=traces,
         triton=TritonServer(settings.backends.triton.platform, TRITON_REPOSITORY) if backend is Backend.TRITON else None,
+        identity=worker_identity(settings.mutual_tls),
+        serving_tls=serving_tls(spec),
     )
 
 

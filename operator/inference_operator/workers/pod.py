@@ -14,13 +14,16 @@ from inference_operator.api.template import PodTemplate
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Job, Model
 from inference_operator.state.parse import placement_text
-from inference_operator.workers import triton
+from inference_operator.workers import identity, triton
 from inference_operator.workers.config import worker_config
 from inference_operator.workers.environment import environment
 from inference_operator.workers.security import container_security, host_users, pod_security
 from inference_protocol.messages import (
     GRPC_PORT,
+    HEALTH_PORT,
     HTTP_PORT,
+    LIVE_PATH,
+    READY_PATH,
     STARTED_PATH,
     VOLUME_ROOT,
     ModelSource,
@@ -31,6 +34,7 @@ Manifest = dict[str, Any]
 
 _PROBE_SECONDS = 5
 _STARTUP_SECONDS = 300
+_PORTS = (("http", HTTP_PORT), ("grpc", GRPC_PORT), ("health", HEALTH_PORT))
 
 
 def worker_pod(
@@ -128,8 +132,8 @@ def pod(
                 "securityContext": pod_security(settings),
                 **host_users(settings.worker_security),
                 "initContainers": [triton.sidecar(resources, settings)] if with_triton else [],
-                "containers": [_container(job, config, own, template, mounts, settings, accelerator)],
-                "volumes": [*_volumes(mounts), *(triton.volumes() if with_triton else ())],
+                "containers": [_container(job, spec, config, own, template, mounts, settings, accelerator)],
+                "volumes": [*_volumes(mounts), *(triton.volumes() if with_triton else ()), *identity.volumes(spec, settings)],
             }
         ),
     }
@@ -185,6 +189,7 @@ def _tolerations(spec: InferenceJobSpec, accelerator: AcceleratorClass) -> list[
 
 def _container(
     job: Job,
+    spec: InferenceJobSpec,
     config: WorkerConfig,
     resources: Resources,
     template: PodTemplate,
@@ -197,11 +202,14 @@ def _container(
         "image": worker_image(settings, accelerator, Backend(config.backend)),
         "imagePullPolicy": settings.image_pull_policy,
         "env": environment(job, config, template, settings),
-        "ports": [{"name": "http", "containerPort": HTTP_PORT}, {"name": "grpc", "containerPort": GRPC_PORT}],
+        "ports": [{"name": name, "containerPort": number} for name, number in _PORTS],
         "resources": {"requests": resources.requests, "limits": resources.limits},
         **_probes(settings),
         "securityContext": container_security(),
-        "volumeMounts": _volume_mounts(mounts, with_triton=config.triton is not None),
+        "volumeMounts": [
+            *_volume_mounts(mounts, with_triton=config.triton is not None),
+            *identity.mounts(spec, settings),
+        ],
     }
 
 
@@ -209,7 +217,7 @@ def _probes(settings: Settings) -> Manifest:
     return {
         "startupProbe": {
             # One question, which is answered when the model is loaded. Each "not yet" would be a warning event, and a pause.
-            "httpGet": {"path": STARTED_PATH, "port": "http"},
+            "httpGet": {"path": STARTED_PATH, "port": "health"},
             # The worker listens a tenth of a second after its start: an earlier probe only makes a warning event.
             "initialDelaySeconds": 1,
             "periodSeconds": 1,
@@ -218,14 +226,14 @@ def _probes(settings: Settings) -> Manifest:
             "failureThreshold": max(1, math.ceil(settings.load_timeout_seconds / _STARTUP_SECONDS)),
         },
         "readinessProbe": {
-            "httpGet": {"path": "/v2/health/ready", "port": "http"},
+            "httpGet": {"path": READY_PATH, "port": "health"},
             "periodSeconds": 1,
             # The first "not ready" counts. A worker that has more to do than its CPU can is slow to say anything, and still serves.
             "failureThreshold": 1,
             "timeoutSeconds": _PROBE_SECONDS,
         },
         "livenessProbe": {
-            "httpGet": {"path": "/v2/health/live", "port": "http"},
+            "httpGet": {"path": LIVE_PATH, "port": "health"},
             "periodSeconds": 10,
             "failureThreshold": 6,
             "timeoutSeconds": _PROBE_SECONDS,

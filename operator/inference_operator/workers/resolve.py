@@ -24,6 +24,7 @@ from inference_operator.workers.claims import claims
 from inference_operator.workers.classes import unsuitable
 from inference_operator.workers.devices import device_fault
 from inference_operator.workers.fetch_rules import fetch_fault
+from inference_operator.workers.identity import serving_tls
 from inference_operator.workers.options import mounts_of, options
 from inference_operator.workers.source import begun_with, model_source, pinned_version, stand_in, trusted_source
 from inference_operator.workers.template_hash import Revisions, service_revisions, task_revisions
@@ -242,6 +243,13 @@ def _host_is_forbidden(asked: _Asked) -> Refusal | None:
     return Refusal(Reason.HOST_FORBIDDEN, found, final=False) if found is not None else None
 
 
+def _tls_is_for_callers_alone(asked: _Asked) -> Refusal | None:
+    if serving_tls(asked.spec) is None or asked.settings.mutual_tls.enabled:
+        return None
+    text = "serve.tls needs mutual TLS between operator and workers: set mutualTLS.enabled in the chart, or leave serve.tls out"
+    return Refusal(Reason.TLS_UNAVAILABLE, text, final=False)
+
+
 def _device_is_another(asked: _Asked) -> Refusal | None:
     found = device_fault(asked.spec, asked.choice.backend, asked.model, asked.settings)
     if found is None:
@@ -264,4 +272,5 @@ _CHECKS: tuple[_Check, ...] = (
     _device_is_another,
     _template_is_forbidden,
     _host_is_forbidden,
+    _tls_is_for_callers_alone,
 )

@@ -25,13 +25,24 @@ def service_manifest(job: Job) -> Manifest:
         "spec": {
             "selector": names.selector(job.uid),
             "ports": [
-                {"name": "http", "port": HTTP_PORT, "targetPort": "http", "appProtocol": "http"},
-                {"name": "grpc", "port": GRPC_PORT, "targetPort": "grpc", "appProtocol": "kubernetes.io/h2c"},
+                {"name": "http", "port": HTTP_PORT, "targetPort": "http", "appProtocol": "https" if is_tls(job) else "http"},
+                {
+                    "name": "grpc",
+                    "port": GRPC_PORT,
+                    "targetPort": "grpc",
+                    "appProtocol": "https" if is_tls(job) else "kubernetes.io/h2c",
+                },
             ],
         },
     }
 
 
+def is_tls(job: Job) -> bool:
+    """Whether callers speak TLS."""
+    return job.spec is not None and job.spec.serve is not None and job.spec.serve.tls is not None
+
+
 def endpoint(job: Job) -> str:
     """Where the job answers, for clients inside the cluster."""
-    return f"http://{names.service_name(job.key.name)}.{job.key.namespace}.svc:{HTTP_PORT}"
+    scheme = "https" if is_tls(job) else "http"
+    return f"{scheme}://{names.service_name(job.key.name)}.{job.key.namespace}.svc:{HTTP_PORT}"

@@ -11,6 +11,7 @@ from aiohttp import web
 from inference_operator.controllers import worker_client
 from inference_operator.controllers.telemetry import Telemetry
 from inference_operator.controllers.worker_client import WorkerHttpClient
+from inference_operator.kube.ports import WorkerAddress
 from inference_operator.runtime.bounded_http import BoundedHttp
 from inference_operator.runtime.clock import SystemClock
 from inference_operator.state.store import Store
@@ -30,9 +31,9 @@ class Counting(WorkerHttpClient):
         super().__init__(http, leading())
         self.over: set[str] = set()
 
-    async def telemetry(self, address: str) -> Record | None:
-        answer = await super().telemetry(address)
-        self.over.add(address)
+    async def telemetry(self, worker: WorkerAddress) -> Record | None:
+        answer = await super().telemetry(worker)
+        self.over.add(worker.address)
         return answer
 
 

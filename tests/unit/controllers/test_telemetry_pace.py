@@ -8,7 +8,7 @@ from typing import cast
 from msgspec import structs
 
 from inference_operator.controllers.telemetry import Telemetry
-from inference_operator.kube.ports import WorkerClient
+from inference_operator.kube.ports import WorkerAddress, WorkerClient
 from inference_operator.state.objects import Key
 from inference_operator.state.request import Request, job_request
 from inference_operator.state.store import Store
@@ -33,14 +33,14 @@ class Workers:
         self.dead: set[str] = set()
         self.faults: set[str] = set()
 
-    async def telemetry(self, address: str) -> Record | None:
-        self.asked.append((asyncio.get_running_loop().time(), address))
-        await asyncio.sleep(self.slow.get(address, self.seconds))
-        if address in self.faults:
+    async def telemetry(self, worker: WorkerAddress) -> Record | None:
+        self.asked.append((asyncio.get_running_loop().time(), worker.address))
+        await asyncio.sleep(self.slow.get(worker.address, self.seconds))
+        if worker.address in self.faults:
             raise RuntimeError
         return (
             None
-            if address == self.away or address in self.dead
+            if worker.address == self.away or worker.address in self.dead
             else structs.replace(READY, problem=self.words.get(len(self.asked)))
         )
 
@@ -199,9 +199,9 @@ def test_what_keeps_a_worker_from_computing_wakes_its_job_when_it_begins_and_whe
 class Counting(Workers):
     """Its workers compute half of the time."""
 
-    async def telemetry(self, address: str) -> Record | None:
-        self.asked.append((asyncio.get_running_loop().time(), address))
-        return None if address == self.away else structs.replace(READY, busy_seconds=0.5 * asyncio.get_running_loop().time())
+    async def telemetry(self, worker: WorkerAddress) -> Record | None:
+        self.asked.append((asyncio.get_running_loop().time(), worker.address))
+        return None if worker.address == self.away else structs.replace(READY, busy_seconds=0.5 * asyncio.get_running_loop().time())
 
 
 def test_nodes_are_as_busy_as_the_workers_that_answer() -> None:

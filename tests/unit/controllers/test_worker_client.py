@@ -11,12 +11,14 @@ from inference_operator.controllers import worker_client
 from inference_operator.controllers.worker_client import WorkerHttpClient
 from inference_operator.errors import WorkerUnreachableError
 from inference_operator.kube.leaderelection import Leadership, LeadershipLostError
+from inference_operator.kube.ports import WorkerAddress
 from inference_operator.runtime.bounded_http import BoundedHttp
 from inference_protocol.messages import TASK_WAIT_PATH, TASKS_PATH, TaskQuery, TaskState, encode
 from tests.clock import Clock
 from tests.unit.warmpools.test_tasks import ORDER
 
 STATE = TaskState(ORDER.uid, 1, "r", "Running")
+HERE = WorkerAddress("127.0.0.1", "team", "uid-1")
 QUERY = TaskQuery(uid=ORDER.uid, attempt=1)
 EPOCH = (1_700_000_000, 3)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -59,7 +61,7 @@ def test_an_order_carries_the_token_and_is_answered_with_the_state(monkeypatch: 
             else web.Response(status=400)
         )
 
-    assert asyncio.run(asked(answer, monkeypatch, lambda w: w.order("127.0.0.1", "secret", ORDER))) == STATE
+    assert asyncio.run(asked(answer, monkeypatch, lambda w: w.order(HERE, "secret", ORDER))) == STATE
 
 
 def test_a_stop_carries_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +69,7 @@ def test_a_stop_carries_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
         right = await request.read() == encode(replace(QUERY, epoch=EPOCH))
         return web.Response(body=encode(STATE)) if right else web.Response(status=400)
 
-    assert asyncio.run(asked(answer, monkeypatch, lambda w: w.stop("127.0.0.1", "secret", QUERY))) == STATE
+    assert asyncio.run(asked(answer, monkeypatch, lambda w: w.stop(HERE, "secret", QUERY))) == STATE
 
 
 @pytest.mark.parametrize("what", ["order", "stop"])
@@ -82,7 +84,7 @@ def test_an_operator_that_was_suspended_past_its_lease_orders_nothing(what: str,
         async with BoundedHttp() as http:
             client = WorkerHttpClient(http, leading(clock))
             clock.seconds = 11.0
-            await (client.order("127.0.0.1", "t", ORDER) if what == "order" else client.stop("127.0.0.1", "t", QUERY))
+            await (client.order(HERE, "t", ORDER) if what == "order" else client.stop(HERE, "t", QUERY))
 
     with pytest.raises(LeadershipLostError):
         asyncio.run(asked(answer, monkeypatch, ask))
@@ -90,8 +92,8 @@ def test_an_operator_that_was_suspended_past_its_lease_orders_nothing(what: str,
 
 
 def test_a_task_that_is_not_known_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert asyncio.run(asked(says(404), monkeypatch, lambda w: w.wait("127.0.0.1", "t", QUERY))) is None
-    assert asyncio.run(asked(says(404), monkeypatch, lambda w: w.stop("127.0.0.1", "t", QUERY))) is None
+    assert asyncio.run(asked(says(404), monkeypatch, lambda w: w.wait(HERE, "t", QUERY))) is None
+    assert asyncio.run(asked(says(404), monkeypatch, lambda w: w.stop(HERE, "t", QUERY))) is None
 
 
 BAD = {
@@ -107,9 +109,9 @@ BAD = {
 def test_what_is_no_answer_is_unreachable_and_says_why(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     handler, words = BAD[how]
     for ask in (
-        lambda w: w.order("127.0.0.1", "t", ORDER),
-        lambda w: w.wait("127.0.0.1", "t", QUERY),
-        lambda w: w.stop("127.0.0.1", "t", QUERY),
+        lambda w: w.order(HERE, "t", ORDER),
+        lambda w: w.wait(HERE, "t", QUERY),
+        lambda w: w.stop(HERE, "t", QUERY),
     ):
         with pytest.raises(WorkerUnreachableError, match=words):
             asyncio.run(asked(handler, monkeypatch, ask))
@@ -117,7 +119,7 @@ def test_what_is_no_answer_is_unreachable_and_says_why(how: str, monkeypatch: py
 
 def test_a_worker_that_takes_no_tasks_is_unreachable_for_orders(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(WorkerUnreachableError, match="takes no tasks"):
-        asyncio.run(asked(says(404), monkeypatch, lambda w: w.order("127.0.0.1", "t", ORDER)))
+        asyncio.run(asked(says(404), monkeypatch, lambda w: w.order(HERE, "t", ORDER)))
 
 
 def test_a_worker_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,14 +130,14 @@ def test_a_worker_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(worker_client, "_ORDER_SECONDS", 0.05)
     with pytest.raises(WorkerUnreachableError, match="TimeoutError"):
-        asyncio.run(asked(never, monkeypatch, lambda w: w.wait("127.0.0.1", "t", QUERY)))
+        asyncio.run(asked(never, monkeypatch, lambda w: w.wait(HERE, "t", QUERY)))
 
 
 @pytest.mark.parametrize("address", ["", "127.0.0.1", "::1"])
 def test_nobody_there_is_unreachable(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def ask() -> None:
         async with BoundedHttp() as http:
-            await WorkerHttpClient(http, leading()).order(address, "t", ORDER)
+            await WorkerHttpClient(http, leading()).order(HERE._replace(address=address), "t", ORDER)
 
     monkeypatch.setattr(worker_client, "HTTP_PORT", 1)
     with pytest.raises(WorkerUnreachableError):

@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[3]
 ELSEWHERE = {"torch", "triton_python_backend_utils", "pynvml"}
 DISTRIBUTIONS = {
     "google": "protobuf",
+    "jwt": "pyjwt",
     "prometheus_client": "prometheus-client",
     "ml_dtypes": "ml-dtypes",
     "opentelemetry": "opentelemetry-sdk",

@@ -113,6 +113,7 @@ ELSEWHERE = {
     Reason.HOST_FORBIDDEN,
     Reason.PRIORITY_LIMITED,
     Reason.TEMPLATE_FORBIDDEN,
+    Reason.TLS_UNAVAILABLE,
     Reason.WORKER_LOST,
     *OF_MODELS,
 }

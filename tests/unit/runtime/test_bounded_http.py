@@ -20,7 +20,7 @@ from inference_operator.errors import ExporterError, WorkerUnreachableError
 from inference_operator.metering.exporters import Exporters
 from inference_operator.runtime.bounded_http import BoundedHttp, HttpFaultError
 from inference_protocol.messages import TaskQuery
-from tests.unit.controllers.test_worker_client import leading
+from tests.unit.controllers.test_worker_client import HERE, leading
 from tests.unit.warmpools.test_tasks import ORDER
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -43,19 +43,19 @@ async def serving(handler: Handler) -> AsyncIterator[int]:
 
 
 async def _telemetry(http: BoundedHttp, port: int) -> object:
-    assert await WorkerHttpClient(http, leading()).telemetry("127.0.0.1") is None
+    assert await WorkerHttpClient(http, leading()).telemetry(HERE) is None
     return None
 
 
 async def _order(http: BoundedHttp, port: int) -> object:
     with pytest.raises(WorkerUnreachableError):
-        await WorkerHttpClient(http, leading()).order("127.0.0.1", "secret", ORDER)
+        await WorkerHttpClient(http, leading()).order(HERE, "secret", ORDER)
     return None
 
 
 async def _wait(http: BoundedHttp, port: int) -> object:
     with pytest.raises(WorkerUnreachableError):
-        await WorkerHttpClient(http, leading()).wait("127.0.0.1", "secret", QUERY)
+        await WorkerHttpClient(http, leading()).wait(HERE, "secret", QUERY)
     return None
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from inference_operator.errors import WorkerUnreachableError
+from inference_operator.kube.ports import WorkerAddress
 from inference_operator.state.objects import Reading
 from inference_operator.state.request import Request, job_request, pool_request
 from inference_operator.warmpools.eligibility import task_order as order_of
@@ -36,22 +37,22 @@ class Worker:
     stopped: Decision = RUNS
     calls: list[str] = field(default_factory=list)
 
-    async def telemetry(self, address: str) -> Telemetry | None:
+    async def telemetry(self, worker: WorkerAddress) -> Telemetry | None:
         raise NotImplementedError
 
-    async def order(self, address: str, token: str, order: TaskOrder) -> TaskState:
-        found = self._given("order", address, token, self.ordered)
+    async def order(self, worker: WorkerAddress, token: str, order: TaskOrder) -> TaskState:
+        found = self._given("order", worker.address, token, self.ordered)
         assert found is not None
         return found
 
-    async def wait(self, address: str, token: str, query: TaskQuery) -> TaskState | None:
+    async def wait(self, worker: WorkerAddress, token: str, query: TaskQuery) -> TaskState | None:
         await asyncio.sleep(1)
         if not self.waits:
             await asyncio.Event().wait()
-        return self._given("wait", address, token, self.waits.pop(0))
+        return self._given("wait", worker.address, token, self.waits.pop(0))
 
-    async def stop(self, address: str, token: str, query: TaskQuery) -> TaskState | None:
-        return self._given("stop", address, token, self.stopped)
+    async def stop(self, worker: WorkerAddress, token: str, query: TaskQuery) -> TaskState | None:
+        return self._given("stop", worker.address, token, self.stopped)
 
     def _given(self, verb: str, address: str, token: str, answer: Decision) -> TaskState | None:
         assert token == TOKENS.token(HOST.key)

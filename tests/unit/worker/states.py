@@ -12,6 +12,7 @@ import msgspec
 from inference_protocol.messages import ModelFacts
 from inference_worker.engines.onnx import OnnxEngine
 from inference_worker.model import Loaded
+from inference_worker.serve.health import Health
 from inference_worker.serve.http_messages import Request, Response
 from inference_worker.serve.inference import Inference
 from inference_worker.serve.routes import Routes
@@ -68,7 +69,7 @@ def routes_of(state: WorkerState, tracer: Tracer | None = None) -> Routes:
 class Asking:
     """One request and its caller, in the place of a connection."""
 
-    def __init__(self, routes: Routes, path: str, body: bytes = b"", *, method: str = "GET", **headers: str) -> None:
+    def __init__(self, routes: Routes | Health, path: str, body: bytes = b"", *, method: str = "GET", **headers: str) -> None:
         self._answered = asyncio.Event()
         self.request = Request(method, path, headers, body, keep_alive=True, arrived=time.monotonic(), connection=self)
         routes.handle(self.request)
@@ -93,7 +94,7 @@ class Asking:
             callback()
 
 
-async def ask(routes: Routes, path: str, body: bytes = b"", *, method: str = "GET", **headers: str) -> Response:
+async def ask(routes: Routes | Health, path: str, body: bytes = b"", *, method: str = "GET", **headers: str) -> Response:
     return await Asking(routes, path, body, method=method, **headers).reply()
 
 

@@ -20,7 +20,7 @@ from inference_operator.workers.actions import CreatePod
 from inference_operator.workers.pod import worker_pod
 from inference_operator.workers.template_hash import template_placement
 from inference_protocol.messages import CONFIG_VARIABLE, ModelSource, Quantization, WorkerConfig
-from inference_worker.serve.routes import _HELD_SECONDS
+from inference_worker.serve.health import _HELD_SECONDS
 from tests.builders import DIGEST, GPU, SETTINGS, a_job, a_model, a_version, observed, placed_on
 from tests.unit.scheduling.support import decide, wanted
 
@@ -372,7 +372,7 @@ def test_a_worker_is_asked_once_whether_it_has_started_and_may_take_hours_to_loa
     """Asked each second, it would have to say "not yet" each second, and each of these is an event of type Warning."""
     probe = container_of(pod_of(a_job(serve=True)))["startupProbe"]
 
-    assert probe["httpGet"] == {"path": "/v2/health/started", "port": "http"}
+    assert probe["httpGet"] == {"path": "/startedz", "port": "health"}
     assert probe["timeoutSeconds"] > _HELD_SECONDS, "the worker answers first"
     assert probe["timeoutSeconds"] * probe["failureThreshold"] == 4 * 3600
 

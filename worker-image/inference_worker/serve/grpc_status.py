@@ -10,6 +10,7 @@ from inference_worker.serve.http2_frames import block, literal
 
 _CODES = {
     HTTPStatus.BAD_REQUEST: 3,
+    HTTPStatus.UNAUTHORIZED: 16,
     HTTPStatus.FORBIDDEN: 7,
     HTTPStatus.NOT_FOUND: 5,
     HTTPStatus.CONFLICT: 6,

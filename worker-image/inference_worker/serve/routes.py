@@ -1,21 +1,18 @@
-"""The worker's HTTP face: Open Inference Protocol v2, telemetry for the operator, metrics for Prometheus."""
+"""The worker's HTTP face: Open Inference Protocol v2, metrics for Prometheus, and without TLS the operator's calls."""
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from http import HTTPStatus
 
 import orjson
 from prometheus_client import exposition
 
-from inference_protocol.messages import STARTED_PATH, TASK_STOP_PATH, TASK_WAIT_PATH, TASKS_PATH, TELEMETRY_PATH, encode
 from inference_worker import metrics
-from inference_worker.errors import RequestError, WorkerError
+from inference_worker.errors import WorkerError
 from inference_worker.model import Model
-from inference_worker.serve import documents, orders, shared_memory_routes
+from inference_worker.serve import documents, shared_memory_routes
 from inference_worker.serve.ask import load_fault, no_version
 from inference_worker.serve.background import Background
 from inference_worker.serve.budget import Budget
@@ -24,19 +21,17 @@ from inference_worker.serve.http_inference import HttpInference
 from inference_worker.serve.http_messages import Payload, Request, Response, error_body, plain_path, refusal
 from inference_worker.serve.inference import Inference
 from inference_worker.serve.model_config import configuration
+from inference_worker.serve.operator_calls import OperatorCalls, refusing
 from inference_worker.serve.shared_memory import SharedMemory
 from inference_worker.worker_state import WorkerState
 
 _OK = Response(HTTPStatus.OK)
 _MODEL = re.compile("/v2/(?:models/|repository/models/)(?P<name>[^/]+)(?:/(?P<verb>load|unload)$|/|$)")
 _VERSION = re.compile("/v2/models/(?P<name>[^/]+)/versions/(?P<version>[^/]+)")
-_NOT_STARTED = Response(HTTPStatus.SERVICE_UNAVAILABLE)
 # Probes read the status alone; KServe's client reads the documents of the protocol.
 _LIVE = Response(HTTPStatus.OK, b'{"live":true}')
 _READY = Response(HTTPStatus.OK, b'{"ready":true}')
 _NOT_READY = Response(HTTPStatus.SERVICE_UNAVAILABLE, b'{"ready":false}')
-# Shorter than the probe waits, so that it hears a "not yet".
-_HELD_SECONDS = 290.0
 
 
 class Routes:
@@ -59,18 +54,14 @@ class Routes:
             "/v2/models": lambda: _json(documents.models(state.repository)),
             "/v2/health/live": self._live,
             "/v2/health/ready": lambda: _READY if state.ready else _NOT_READY,
-            TELEMETRY_PATH: lambda: Response(HTTPStatus.OK, encode(state.telemetry())),
             "/metrics": _metrics,
         }
-        self._held: dict[str, Callable[[Request], None]] = {
-            STARTED_PATH: lambda request: self._background.spawn(self._started(request))
-        }
-        self._post: dict[str, Callable[[Request], None]] = {
-            "/v2/repository/index": self._index,
-            TASKS_PATH: lambda request: self._told(request, lambda: orders.order(state, request)),
-            TASK_STOP_PATH: lambda request: self._told(request, lambda: orders.stop(state, request)),
-            TASK_WAIT_PATH: lambda request: self._background.spawn(self._wait(request)),
-        }
+        self._post: dict[str, Callable[[Request], None]] = {"/v2/repository/index": self._index}
+        if state.config.identity is None:
+            # With one, the operator has a port of its own.
+            calls = OperatorCalls(state, self._background)
+            self._get |= calls.get
+            self._post |= calls.post
         for name, entry in state.repository.entries.items():
             self._add_model(name, entry.source.version)
 
@@ -103,8 +94,6 @@ class Routes:
                 post(request)
             else:
                 request.reply(_error(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.path} wants POST"))
-        elif (held := self._held.get(request.path)) is not None:
-            held(request)
         elif (get := self._get.get(request.path)) is None:
             self._elsewhere(request)
         elif request.method in ("GET", "HEAD"):
@@ -125,7 +114,8 @@ class Routes:
 
     def _regions(self, request: Request, asked: re.Match[str]) -> None:
         def answer() -> None:
-            self._told(request, lambda: shared_memory_routes.answer(self._shared, request, asked))
+            with refusing(request):
+                request.reply(shared_memory_routes.answer(self._shared, request, asked))
 
         if CODING in request.headers:
             self._bodies.inflate(request, answer, lambda error: request.reply(refusal(error)))
@@ -146,12 +136,6 @@ class Routes:
         return f"{begin} {asked['name'][:200]!r}: this worker serves {', '.join(known)}"
 
     # models
-
-    async def _started(self, request: Request) -> None:
-        """Answer a startup probe when the model is loaded: one question, no refusals, and no pause until the next."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._state.first_loaded.wait(), _HELD_SECONDS)
-        request.reply(_OK if self._state.loaded else _NOT_STARTED)
 
     def _ready(self, name: str) -> Response:
         ready = self._state.repository.get(name) is not None and self._state.stuck is None and not self._state.draining
@@ -194,30 +178,11 @@ class Routes:
             failed = f"failed to {'load' if load else 'unload'} {name!r}"
             request.reply(_error(HTTPStatus.BAD_REQUEST, f"{failed}: {error.reason}: {error.message}"))
 
-    # tasks
-
-    def _told(self, request: Request, work: Callable[[], Response]) -> None:
-        with _refusing(request):
-            request.reply(work())
-
-    async def _wait(self, request: Request) -> None:
-        with _refusing(request):
-            request.reply(await orders.wait(self._state, request))
-
     def _live(self) -> Response:
         stuck = self._state.stuck
         if stuck is None:
             return _LIVE
         return Response(HTTPStatus.SERVICE_UNAVAILABLE, orjson.dumps({"live": False, "error": stuck}))
-
-
-@contextmanager
-def _refusing(request: Request) -> Iterator[None]:
-    """Answer with the refusal that comes out of it."""
-    try:
-        yield
-    except RequestError as error:
-        request.reply(refusal(error))
 
 
 def _parameters_fault(body: Payload) -> str | None:

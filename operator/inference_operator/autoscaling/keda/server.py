@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+import ssl
 from asyncio import BaseTransport
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -166,7 +167,9 @@ class _Server(Server):
 class KedaScaler:
     """The whole of it, as the composition root sees it. Every replica serves, from its own looks at the workers."""
 
-    def __init__(self, store: Store, clock: Clock, settings: Settings) -> None:
+    def __init__(self, store: Store, clock: Clock, settings: Settings, context: Callable[[], ssl.SSLContext] | None = None) -> None:
+        """`context` gives what it speaks TLS by; without it all is plain text."""
+        self._context = context
         answers = Metrics(store, clock, round_seconds=settings.telemetry_seconds)
         self._service = ExternalScaler(Scaler(store, answers), seconds=settings.telemetry_seconds)
         self.port = settings.keda_scaler.port
@@ -176,7 +179,7 @@ class KedaScaler:
         listening = socket.create_server(("0.0.0.0", self.port))  # noqa: S104 -- KEDA comes from outside the pod
         self.port = listening.getsockname()[1]
         server = _Server(self._service)
-        await server.start(sock=listening)
+        await server.start(sock=listening, ssl=self._context() if self._context is not None else None)
         log.info("KEDA's scaler listens on port %d", self.port)
         try:
             await asyncio.Event().wait()

@@ -1,0 +1,134 @@
+"""What a worker proves itself by, what its callers' ports show, and what of Secrets comes into its pod."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from inference_operator.api.callers import Authentication, ClientCertificates, Jwt, ServeTls
+from inference_operator.api.conditions import Reason
+from inference_operator.api.job import Serve
+from inference_operator.settings import MutualTls
+from inference_operator.state.objects import Job, Key
+from inference_operator.workers.identity import hosts, shown_names
+from inference_operator.workers.resolve import Refusal, resolve
+from inference_operator.workers.service import endpoint, service_manifest
+from inference_protocol.messages import JwtRules, ServingTls, WorkerIdentity
+from inference_protocol.spiffe import only_uri, worker_id
+from tests.builders import SETTINGS, a_job, a_pod, observed
+from tests.unit.workers.test_pod import config_of, container_of, pod_of
+
+MUTUAL = msgspec.structs.replace(SETTINGS, mutual_tls=MutualTls(enabled=True, namespace="ops", trust_domain="example.org"))
+EVERYBODY = Serve(tls=ServeTls(secret_name="net-tls"))
+KNOWN = Serve(
+    tls=ServeTls(secret_name="net-tls"),
+    authentication=Authentication(
+        client_certificates=ClientCertificates(ca_secret_name="callers"),
+        jwt=Jwt(issuer="https://issuer", audiences=["net"], jwks_secret_name="keys"),
+    ),
+)
+
+
+def sources(job: Job, **changes: Any) -> list[dict[str, Any]]:
+    volumes = {volume["name"]: volume for volume in pod_of(job, **changes)["spec"]["volumes"]}
+    found: list[dict[str, Any]] = volumes["identity"]["projected"]["sources"] if "identity" in volumes else []
+    return found
+
+
+@pytest.mark.parametrize("job", [a_job(), a_job(serve=True)], ids=["batch", "service"])
+def test_a_worker_is_given_a_token_for_the_operators_authority_alone(job: Job) -> None:
+    token, trust = sources(job, settings=MUTUAL)
+
+    assert token["serviceAccountToken"]["audience"] == "spiffe://example.org/ns/ops/sa/inference-operator/certificates"
+    assert token["serviceAccountToken"]["expirationSeconds"] <= 3600
+    assert trust["downwardAPI"]["items"][0]["fieldRef"]["fieldPath"] == "metadata.annotations['inference.myorg/trust']"
+    assert pod_of(job, settings=MUTUAL)["spec"]["automountServiceAccountToken"] is False
+    assert config_of(pod_of(job, settings=MUTUAL)).identity == WorkerIdentity(
+        "https://inference-operator-authority.ops.svc:8444", "spiffe://example.org/ns/ops/sa/inference-operator"
+    )
+
+
+def test_a_worker_without_mutual_tls_has_no_token_and_no_volume() -> None:
+    assert sources(a_job(serve=True)) == []
+    assert config_of(pod_of(a_job(serve=True))).identity is None
+
+
+def test_single_keys_of_the_secrets_that_a_job_names_come_into_its_pod() -> None:
+    of_secrets = [one["secret"] for one in sources(a_job(serve=KNOWN), settings=MUTUAL) if "secret" in one]
+    found = {one["name"]: [item["key"] for item in one["items"]] for one in of_secrets}
+
+    assert found == {"net-tls": ["tls.crt", "tls.key"], "callers": ["ca.crt"], "keys": ["jwks.json"]}
+    (mount,) = [m for m in container_of(pod_of(a_job(serve=KNOWN), settings=MUTUAL))["volumeMounts"] if m["name"] == "identity"]
+    assert mount["readOnly"] is True
+
+
+def test_the_worker_is_told_whom_to_let_in() -> None:
+    assert config_of(pod_of(a_job(serve=EVERYBODY), settings=MUTUAL)).serving_tls == ServingTls(own_certificate=True)
+    assert config_of(pod_of(a_job(serve=KNOWN), settings=MUTUAL)).serving_tls == ServingTls(
+        own_certificate=True, client_certificates=True, jwt=JwtRules("https://issuer", ("net",))
+    )
+    assert config_of(pod_of(a_job(serve=True))).serving_tls is None
+
+
+def test_a_service_with_tls_says_so() -> None:
+    job = a_job("net", namespace="team", serve=EVERYBODY)
+
+    assert {port["appProtocol"] for port in service_manifest(job)["spec"]["ports"]} == {"https"}
+    assert endpoint(job).startswith("https://net")
+    assert endpoint(job).split("/")[2].split(":")[0] in hosts(job.key)
+
+
+def test_only_a_worker_of_the_jobs_own_namespace_shows_the_names_of_its_service() -> None:
+    """A pod of another namespace may have the job's uid in its labels: it would be taken for the job's Service by every caller."""
+    job = a_job("net", namespace="team", serve=Serve(tls=ServeTls()))
+    worker = a_pod(job, revision="r")
+    elsewhere = replace(worker, key=Key("attacker", worker.key.name))
+
+    assert shown_names(worker, job) == hosts(job.key)
+    assert "net.team.svc" in shown_names(worker, job)
+    assert shown_names(elsewhere, job) == ()
+    assert shown_names(worker, None) == ()
+    for other in (EVERYBODY, True):
+        assert shown_names(worker, a_job("net", namespace="team", serve=other)) == ()
+
+
+@pytest.mark.parametrize("tls", [ServeTls(), ServeTls(secret_name="net-tls")])
+def test_tls_for_callers_alone_is_refused_since_the_operator_could_not_ask_such_workers(tls: ServeTls) -> None:
+    job = a_job(serve=Serve(tls=tls))
+    assert job.spec is not None
+    found = resolve(observed(job), job.spec, SETTINGS)
+
+    assert isinstance(found, Refusal)
+    assert (found.reason, found.final) == (Reason.TLS_UNAVAILABLE, False)
+    assert not isinstance(resolve(observed(job), job.spec, MUTUAL), Refusal)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "spiffe://d/ns/a/sa/b/pod/",
+        "spiffe://d/ns/a/b/sa/c/pod/u",
+        "spiffe://d/ns/a/sa/b/pod/u/more",
+        "spiffe://d/ns/a/sa/b",
+        "https://d/ns/a/sa/b/pod/u",
+        "spiffe://d/ns/a/sa/b/pod/u\n",
+    ],
+)
+def test_what_names_no_worker_is_none(uri: str) -> None:
+    assert worker_id(uri) is None
+
+
+def test_a_workers_name_is_read_as_it_is_written() -> None:
+    named = worker_id("spiffe://example.org/ns/team/sa/default/pod/0b6f-1")
+
+    assert named is not None
+    assert (named.namespace, named.uid) == ("team", "0b6f-1")
+    assert str(named) == "spiffe://example.org/ns/team/sa/default/pod/0b6f-1"
+
+
+def test_a_certificate_with_several_uris_names_nobody() -> None:
+    assert only_uri({"subjectAltName": (("URI", "spiffe://a"), ("DNS", "b"))}) == "spiffe://a"
+    assert only_uri({"subjectAltName": (("URI", "spiffe://a"), ("URI", "spiffe://b"))}) is None
+    assert only_uri({}) is None
+    assert only_uri(None) is None
