@@ -65,10 +65,12 @@ class Task:
         self._digest = digest
         self._root = root
         self._stop = threading.Event()
-        self._engine = InSlack(engine, slack, self._stop.is_set) if slack is not None else engine
+        self._background = InSlack(engine, slack, self._stop.is_set) if slack is not None else None
+        self._engine = self._background or engine
         self.sketch = LatencySketch()
         self.progress: Progress | None = None
-        self.compute_seconds = 0.0
+        self._timed_seconds = 0.0
+        self._timed_runs = 0
         self._axes: dict[str, int] = {}
         specs = located(engine.inputs, warm.layout) if warm is not None else engine.inputs
         # Where no input has an axis of rows, an item is all that a request would hold.
@@ -76,6 +78,16 @@ class Task:
         self._specs = tuple(_listed(spec) for spec in specs) if self._whole else specs
         model = config.model
         self._items = metrics.items_total.labels(config.namespace, counted_for or config.job, model.name, model.version)
+
+    @property
+    def runs(self) -> int:
+        """Runs of the model so far."""
+        return self._background.ran if self._background is not None else self._timed_runs
+
+    @property
+    def compute_seconds(self) -> float:
+        """What they took of the device. To wait behind requests takes nothing of it, and says nothing of the model's pace."""
+        return self._background.computed_seconds if self._background is not None else self._timed_seconds
 
     def stop(self) -> None:
         """Ask `run` to commit what it has and return."""
@@ -206,7 +218,8 @@ class Task:
                 _require_rows(segment, self._axes)
                 for count, seconds in segment.timings:
                     self.sketch.record(seconds, weight=count)
-                    self.compute_seconds += seconds
+                    self._timed_seconds += seconds
+                    self._timed_runs += 1
                 yield segment
         except ValueError as error:
             raise invalid(f"the model refused the batch that starts at item {pipeline.first}: {error}") from error
