@@ -110,7 +110,9 @@ class Operator:
         self._events = EventRecorder(self.kube, clock, reporter="simulation")
         applier = Applier(self.kube, self.store, tasks, self._events, clock)
         waiting_jobs = WaitingJobs(self.store, self.scheduling, self.queue.add)
-        jobs = JobReconciler(self.store, self.queue, self.scheduling, self._telemetry, applier, waiting_jobs, settings, clock)
+        jobs = JobReconciler(
+            self.store, self.queue, self.scheduling, self._telemetry, applier, waiting_jobs, settings, tokens, clock
+        )
         of_pools = PoolReconciler(self.queue, self.scheduling, pools, applier, waiting_jobs, clock)
         self._workers = Workers(self.queue, {Kind.JOB: jobs, Kind.POOL: of_pools})
         self._informer = InformerHandlers(self.store, self.scheduling, self.queue.add, metering=settings.metering)

@@ -13,6 +13,7 @@ from inference_operator.state.objects import Key
 from inference_operator.state.request import Request, job_request, pool_request
 from inference_operator.state.store import Store
 from inference_operator.warmpools.controller import makes_pods
+from inference_operator.warmpools.credentials import Tokens
 
 
 class JobReconciler:
@@ -27,6 +28,7 @@ class JobReconciler:
         applier: Applier,
         waiting_jobs: WaitingJobs,
         settings: Settings,
+        tokens: Tokens,
         clock: Clock,
     ) -> None:
         self._store = store
@@ -36,6 +38,7 @@ class JobReconciler:
         self._applier = applier
         self._waiting_jobs = waiting_jobs
         self._settings = settings
+        self._tokens = tokens
         self._clock = clock
 
     async def reconcile(self, key: Key) -> None:
@@ -45,6 +48,7 @@ class JobReconciler:
         if observed is None:
             self._scheduling.want(me, None)
             self._scheduling.hold(me, None)
+            self._scheduling.lend(me, None)
             # It may have had a warm worker's time, which is free now.
             self._scheduling.touch()
             return
@@ -54,7 +58,8 @@ class JobReconciler:
         state = job_state(observed, self._settings, now)
         self._scheduling.want(me, state.request)
         self._scheduling.hold(me, state.running_work)
-        decided = plan(observed, state, self._scheduling.decision(me), self._settings, now)
+        self._scheduling.lend(me, state.lender)
+        decided = plan(observed, state, self._scheduling.decision(me), self._settings, self._tokens, now)
         # A time that has passed already was decided with: looking again at once would look for ever.
         if decided.recheck is not None and decided.recheck > now:
             self._queue.add_after(me, (decided.recheck - now).total_seconds())
@@ -75,6 +80,8 @@ class JobReconciler:
             if hosted and model is not None:
                 # A warm worker that has lost its last task is idle from now on.
                 self._queue.add(pool_request(model.key))
+            if observed.lent_by is not None:
+                self._queue.add(job_request(observed.lent_by.service))
         # What was done changes what is wanted; a second look costs no write when nothing is left to say.
         self._queue.add(me)
         if model is not None:

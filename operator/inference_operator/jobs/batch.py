@@ -9,6 +9,7 @@ from inference_operator.api.instants import shift
 from inference_operator.api.job import DeadlinePolicy
 from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, InferenceJobStatus, Phase, Placement
 from inference_operator.api.schema import rfc3339
+from inference_operator.jobs.background import LOOK_SECONDS, given_back
 from inference_operator.jobs.batch_status import batch_status, with_stopped_attempt
 from inference_operator.jobs.outcome import ACCEPTED, UNFINISHED, Outcome, failed, soonest, stalled, stop_all, waiting
 from inference_operator.jobs.state import BatchState
@@ -39,6 +40,8 @@ def plan_batch(observed: Observed, batch: BatchState, decision: Decision | None,
     if tried.newest is not None and tried.ending is None:
         if decision is not None and decision.preemption is not None:
             return _preempted(observed, batch, tried.newest, decision.preemption, settings, now)
+        if (back := given_back(observed, batch, tried.newest, now)) is not None:
+            return _preempted(observed, batch, tried.newest, back, settings, now)
         return _under_way(observed, batch, tried.newest, settings, now)
     return _next_attempt(observed, batch, decision, settings, now)
 
@@ -104,7 +107,8 @@ def _under_way(observed: Observed, batch: BatchState, attempt: Attempt, settings
     status = batch_status(observed, batch, settings, now)
     begin = (*_begin(batch.resolved, attempt), *_probed(observed, attempt, now))
     firm_end = spec.deadline if spec.deadline_policy is DeadlinePolicy.FIRM else None
-    watch = soonest(now, firm_end, deadline_look(spec.deadline, now))
+    look = shift(now, LOOK_SECONDS) if observed.lent_by is not None else None
+    watch = soonest(now, firm_end, deadline_look(spec.deadline, now), look)
     if attempt.running:
         text = f"attempt {attempt.number} runs on {attempt.pod.node}{out_of_reach(observed)}"
         return Outcome(begin, _moving(status, Reason.RUNNING, text), status, Phase.RUNNING, watch)
@@ -133,8 +137,11 @@ def _begin(resolved: ResolvedJob, attempt: Attempt) -> tuple[Action, ...]:
     task = attempt.hosted
     if task is None or task.state is not None or task.pod.address is None:
         return ()
-    placed = attempt.placement.decision_time if attempt.placement is not None else None
-    return (StartTask(task.pod.key, task.pod.address, task_order(resolved, attempt.number, attempt.accelerator, placed)),)
+    place = attempt.placement
+    placed = place.decision_time if place is not None else None
+    share = place.slack.share if place is not None and place.slack is not None else 1.0
+    order = task_order(resolved, attempt.number, attempt.accelerator, placed, share=share)
+    return (StartTask(task.pod.key, task.pod.address, order),)
 
 
 def _probed(observed: Observed, attempt: Attempt, now: datetime) -> tuple[Action, ...]:

@@ -55,6 +55,11 @@ class Replicas:
         return max(0, self.wanted - len(self.current))
 
     @property
+    def whole(self) -> bool:
+        """Whether all workers that are wanted answer, and none of another revision is left."""
+        return len(self.ready) >= self.wanted > 0 and not self.stale
+
+    @property
     def complete(self) -> bool:
         """Whether there are as many workers, of any revision, as there should be."""
         full = self.wanted if self.most is None else min(self.wanted, self.most)

@@ -50,9 +50,10 @@ def _settle(unit: SchedulingUnit) -> bool:
 def _put(unit: SchedulingUnit, candidate: Candidate, timeline: Timeline) -> None:
     unit.timeline, unit.candidate = timeline, candidate
     timeline.units.append(unit)
-    timeline.free = inf if unit.holds else timeline.free + candidate.seconds
+    is_taken = unit.holds or timeline.slack_worker is not None
+    timeline.free = inf if is_taken else timeline.free + candidate.seconds
     candidate.timelines.moved(timeline)
-    if not unit.holds:
+    if not is_taken:
         candidate.timelines.planned(unit, candidate.seconds)
 
 
@@ -88,7 +89,7 @@ def _date(timeline: Timeline) -> None:
     for unit in timeline.units:
         assert unit.candidate is not None
         unit.start = time
-        time += inf if unit.holds else unit.candidate.seconds
+        time += inf if unit.holds or timeline.slack_worker is not None else unit.candidate.seconds
         if running_work is not None and running_work.preempted_for is unit:
             time += running_work.returning
 

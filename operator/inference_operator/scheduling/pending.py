@@ -14,20 +14,22 @@ from inference_operator.scheduling import filters
 from inference_operator.scheduling.ahead import done_behind_all
 from inference_operator.scheduling.node_capacity import NodeCapacity
 from inference_operator.scheduling.requirements import PodRequirements
+from inference_operator.scheduling.slack import Slack
 from inference_operator.scheduling.timeline import SchedulingUnit
 from inference_operator.scheduling.types import PendingReason, PlacementRequest, WarmWorker
 from inference_operator.state.objects import Key
 
 # A class that is asked for, and whether it would be in time.
 _Asked = tuple[str, PodRequirements, bool]
+_SERVICES_TOLD = 2
 _HAS_ROOM = "node(s) had room reserved for work that goes first"
 
 
 class PendingReasons:
     """The pending reasons of one pass, over the node capacity as it leaves it."""
 
-    def __init__(self, capacity: NodeCapacity, warm_workers: Sequence[WarmWorker], now: datetime) -> None:
-        self._capacity, self._warm_workers, self._now = capacity, warm_workers, now
+    def __init__(self, capacity: NodeCapacity, warm_workers: Sequence[WarmWorker], slack: Slack, now: datetime) -> None:
+        self._capacity, self._warm_workers, self._slack, self._now = capacity, warm_workers, slack, now
         self._pending: dict[tuple[_Asked, ...] | Key, PendingReason] = {}
         self._rejections: dict[PodRequirements, str] = {}
 
@@ -46,7 +48,8 @@ class PendingReasons:
             behind = done_behind_all(unit)
             possible = shift(self._now, behind) if behind < inf else None
         takes = unit.candidate.seconds if unit.candidate is not None else 0.0
-        return PendingReason(shared.reason, shared.message, False, possible, position, start_by, self._now, unit.start, takes)
+        message = "; ".join((shared.message, *self._slack.passed_over(request)[:_SERVICES_TOLD]))
+        return PendingReason(shared.reason, message, False, possible, position, start_by, self._now, unit.start, takes)
 
     def _for_node(self, request: PlacementRequest, left: float) -> PendingReason:
         asked = tuple(

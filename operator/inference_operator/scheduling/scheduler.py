@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from math import inf
 
+from inference_operator.api.job_status import SlackPlacement
 from inference_operator.scheduling import cost, explanation
 from inference_operator.scheduling.ahead import schedule_ahead
 from inference_operator.scheduling.node_capacity import NodeCapacity
@@ -22,7 +23,9 @@ from inference_operator.scheduling.pending import PendingReasons
 from inference_operator.scheduling.requirements import PodRequirements
 from inference_operator.scheduling.room import Room
 from inference_operator.scheduling.schedule import Schedule
-from inference_operator.scheduling.timeline import Candidate, RunningUnit, SchedulingUnit, Timelines
+from inference_operator.scheduling.slack import Slack, in_slack, weight
+from inference_operator.scheduling.slack_types import SlackWorker
+from inference_operator.scheduling.timeline import Candidate, SchedulingUnit, Timelines, unit_of
 from inference_operator.scheduling.types import (
     Assignment,
     ColocatedModel,
@@ -30,7 +33,6 @@ from inference_operator.scheduling.types import (
     Fleet,
     Option,
     PlacementRequest,
-    RunningWork,
     WarmWorker,
 )
 from inference_operator.scheduling.warm_workers import WarmTimelines, has_model, warm_timelines, warmed
@@ -43,9 +45,6 @@ _NOW_SECONDS = 1e-3
 # A warm worker is given its next tasks before it has done the last, so that it never waits for us; this much ahead, and so many.
 _AHEAD_SECONDS = 0.25
 _AHEAD_TASKS = 16
-# Work that takes longer than expected is reckoned to take this much of its time so far again, and never less than the second.
-_OVERDUE = 0.05
-_OVERDUE_SECONDS = 0.01
 
 
 def schedule(fleet: Fleet, weights: CostWeights, now: datetime) -> Schedule:
@@ -97,10 +96,11 @@ class _Pass:
         running = sorted(fleet.running, key=lambda running_work: running_work.key)
         bands = _bands(fleet)
         self._running_units = [
-            (running_work, self._hold(running_work, bands[False, -running_work.priority])) for running_work in running
+            (running_work, unit_of(running_work, bands[False, -running_work.priority], now)) for running_work in running
         ]
         self._room = Room(self._capacity, self._running_units)
-        self._waiting = PendingReasons(self._capacity, fleet.warm_workers, now)
+        self._slack = Slack(fleet.slack, weights)
+        self._waiting = PendingReasons(self._capacity, fleet.warm_workers, self._slack, now)
         self._wanted = sum([request.workers for request in fleet.requests])
         self._timelines: dict[PodRequirements, Timelines] = {}
         self._warm = warm_timelines(fleet.warm_workers)
@@ -139,6 +139,7 @@ class _Pass:
         candidates = (
             self._warm_candidates(request, delay_weight) if request.pool is not None or request.colocated is not None else []
         )
+        candidates += self._slack.candidates(request, left, delay_weight)
         # Without a deadline a job waits for the pool; with one it may have a worker of its own to be in time.
         if request.pool is None or timed:
             for number, option in enumerate(request.options):
@@ -154,30 +155,13 @@ class _Pass:
             timelines, estimate.cautious_seconds, cost.total_cost(option, self._weights, delay_weight), estimate.measured, number
         )
 
-    def _hold(self, running_work: RunningWork, band: int) -> RunningUnit:
-        """Running work as the plan sees it."""
-        overdue = max(_OVERDUE * (self._now - running_work.begun).total_seconds(), _OVERDUE_SECONDS)
-        remaining = max((running_work.end - self._now).total_seconds(), overdue)
-        slack = inf if running_work.deadline is None else (running_work.deadline - self._now).total_seconds() - remaining
-        # Leaving and coming back must not take longer than what is left.
-        movable = running_work.movable and remaining > running_work.leaving_seconds + running_work.resuming_seconds
-        return RunningUnit(
-            running_work.key,
-            remaining,
-            slack,
-            band,
-            movable=movable,
-            leaving=running_work.leaving_seconds,
-            resuming=running_work.resuming_seconds,
-        )
-
     def _plan(self) -> None:
         self._room.reserve(((rank, a.request, a.left) for rank, a in enumerate(self._asked) if not a.late), self._timelines)
         units = [unit for asked in self._asked for unit in asked.units]
         schedule_ahead(units, self._all_timelines())
 
     def _all_timelines(self) -> tuple[Timelines, ...]:
-        return (*self._timelines.values(), *[warm.timelines for warm in self._warm])
+        return (*self._timelines.values(), *[warm.timelines for warm in self._warm], *self._slack.timelines)
 
     def _warm_candidates(self, request: PlacementRequest, delay_weight: float) -> list[Candidate]:
         found = []
@@ -228,7 +212,7 @@ class _Pass:
             if running_unit.preempted_for is not None:
                 reason = explanation.preemption(running_work, running_unit.preempted_for.key)
                 found[running_work.key] = Decision(running_work.uid, running_work.revision, preemption=reason)
-        return Schedule(found, self._chosen, self._capacity, self._weights, self._now)
+        return Schedule(found, self._chosen, self._capacity, self._slack.services, self._weights, self._now)
 
     def forget(self) -> None:
         """Undo the references in circles: ten thousand units would stay until the collector comes, which is rare."""
@@ -251,6 +235,8 @@ class _Pass:
             return None
         if unit.timeline.warm_worker is not None:
             return self._hand_over(request, unit, unit.timeline.warm_worker)
+        if unit.timeline.slack_worker is not None:
+            return self._lend(request, unit, unit.timeline.slack_worker)
         if unit.start > _NOW_SECONDS:
             return None
         beside = (*request.beside, *[one.node for one in given]) if request.holds else ()
@@ -259,7 +245,7 @@ class _Pass:
             return assignment
         # Other workers have taken what the timeline promised. Another class may have room, and be in time too.
         for candidate in sorted(unit.candidates, key=lambda c: c.cost):
-            if not candidate.timelines.warm and (not candidate.sure or candidate.seconds <= unit.due):
+            if not candidate.timelines.shared and (not candidate.sure or candidate.seconds <= unit.due):
                 assignment = self._take(request, rank, unit, candidate, beside)
                 if assignment is not None:
                     return assignment
@@ -292,6 +278,14 @@ class _Pass:
         there = warmed(option) if has_model(warm_worker, request) else option
         self._note(explanation.Chosen(request, there, None, unit.delay_weight))
         return Assignment(option.accelerator, warm_worker.node, warm_worker.pod)
+
+    def _lend(self, request: PlacementRequest, unit: SchedulingUnit, worker: SlackWorker) -> Assignment:
+        """A service's worker that has no other batch."""
+        assert unit.candidate is not None
+        option, service = in_slack(request.options[unit.candidate.number], worker.share), worker.service.name
+        counts = weight(unit.delay_weight, unit.due, worker.share)
+        self._note(explanation.Chosen(request, option, None, counts, service))
+        return Assignment(option.accelerator, worker.node, worker.pod, SlackPlacement(service=service, share=worker.share))
 
     def _note(self, chosen: explanation.Chosen) -> None:
         self._chosen.setdefault(chosen.request.key, []).append(chosen)

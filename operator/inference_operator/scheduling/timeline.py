@@ -8,11 +8,16 @@ seconds from now, in floats, for ten thousand units are planned in every pass.
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from math import inf
 
-from inference_operator.scheduling.types import WarmWorker
+from inference_operator.scheduling.slack_types import SlackWorker
+from inference_operator.scheduling.types import RunningWork, WarmWorker
 from inference_operator.state.request import Request
 
+# Work that takes longer than expected is reckoned to take this much of its time so far again, and never less than the second.
+_OVERDUE = 0.05
+_OVERDUE_SECONDS = 0.01
 # How many of the longest planned works, or of the running work, are looked at, for one in whose place the new one is on time.
 _TRIES = 4
 
@@ -50,6 +55,8 @@ class Timeline:
     version: int = 0
     # The warm worker whose time this is, for a timeline that is one.
     warm_worker: WarmWorker | None = None
+    # The service's worker in whose slack one batch may run; nothing is planned behind that.
+    slack_worker: SlackWorker | None = None
     # When the place will be there, for one that is kept for work which needs the room of several running work.
     opens: float = 0.0
 
@@ -65,8 +72,8 @@ class Timelines:
         self._by_free: list[tuple[float, int, int]] = []
         for timeline in timelines:
             self.add(timeline)
-        # Whether these are warm workers.
-        self.warm = any(timeline.warm_worker is not None for timeline in self.timelines)
+        # Whether these are workers that are there already, for whoever may have them.
+        self.shared = any(t.warm_worker is not None or t.slack_worker is not None for t in self.timelines)
         self._openings = openings
         # The timeline that was opened last, as long as nobody is on it: it is in no order yet.
         self._opened: Timeline | None = None
@@ -204,3 +211,21 @@ class SchedulingUnit:
     start: float = inf
     # The rank, which `schedule_ahead` sets.
     number: int = 0
+
+
+def unit_of(running_work: RunningWork, band: int, now: datetime) -> RunningUnit:
+    """Return running work as the plan sees it."""
+    overdue = max(_OVERDUE * (now - running_work.begun).total_seconds(), _OVERDUE_SECONDS)
+    remaining = max((running_work.end - now).total_seconds(), overdue)
+    slack = inf if running_work.deadline is None else (running_work.deadline - now).total_seconds() - remaining
+    # Leaving and coming back must not take longer than what is left.
+    movable = running_work.movable and remaining > running_work.leaving_seconds + running_work.resuming_seconds
+    return RunningUnit(
+        running_work.key,
+        remaining,
+        slack,
+        band,
+        movable=movable,
+        leaving=running_work.leaving_seconds,
+        resuming=running_work.resuming_seconds,
+    )

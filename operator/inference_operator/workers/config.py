@@ -19,6 +19,9 @@ from inference_protocol.messages import (
 )
 from inference_protocol.messages import Backend as BackendName
 
+# So much of a service's latency target may a background run use up: more of it would look like load to whoever scales by latency.
+_OF_THE_TARGET = 0.5
+
 _BACKENDS: dict[Backend, BackendName] = {
     Backend.ONNX: "onnx",
     Backend.TORCHSCRIPT: "torchscript",
@@ -36,8 +39,10 @@ def worker_config(
     settings: Settings,
     backend: Backend = Backend.ONNX,
     items_limit: int | None = None,
+    task_token_digest: str = "",
 ) -> WorkerConfig:
-    """Return what the worker is told."""
+    """Return what the worker is told. `task_token_digest` is of the token by which a service's worker is handed batches."""
+    lends = spec.serve is not None and spec.serve.slack is not None
     providers = providers_of(accelerator, spec.accelerator, backend)
     return WorkerConfig(
         namespace=job.key.namespace,
@@ -60,17 +65,29 @@ def worker_config(
         drain_seconds=max(1.0, settings.termination_grace_seconds - 5.0),
         model_control="explicit" if spec.serve is not None and spec.serve.model_control is ModelControl.EXPLICIT else "none",
         shared_memory=spec.serve is not None and spec.serve.shared_memory is SharedMemory.SYSTEM,
+        task_token_digest=task_token_digest if lends else "",
+        latency_target_seconds=_background_target(spec) if lends else None,
         backend=_BACKENDS[backend],
         triton=TritonServer(settings.backends.triton.platform, TRITON_REPOSITORY) if backend is Backend.TRITON else None,
     )
 
 
-def items_limit(spec: InferenceJobSpec, expected: Estimate | None, placed: datetime, *, warm: bool = False) -> int | None:
-    """How many items a batch answers by its deadline from a place, warm or not, that it got then; None where it may run late."""
+def _background_target(spec: InferenceJobSpec) -> float | None:
+    target = spec.serve.latency_target_milliseconds if spec.serve is not None else None
+    return _OF_THE_TARGET * target / 1e3 if target is not None else None
+
+
+def items_limit(
+    spec: InferenceJobSpec, expected: Estimate | None, placed: datetime, *, warm: bool = False, share: float = 1.0
+) -> int | None:
+    """How many items a batch answers by its deadline from a place that it got then; None where it may run late.
+
+    `warm` places have the model, and `share` is what the batch has of their time.
+    """
     firm = spec.input is not None and spec.deadline_policy is DeadlinePolicy.FIRM
     if not firm or spec.deadline is None or expected is None:
         return None
-    return expected.items_within((spec.deadline - placed).total_seconds(), warm=warm)
+    return expected.items_within((spec.deadline - placed).total_seconds() * share, warm=warm)
 
 
 def batch_task(spec: InferenceJobSpec, items_limit: int | None = None) -> BatchTask | None:
