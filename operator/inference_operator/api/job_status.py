@@ -316,11 +316,11 @@ class InferenceJobStatus:
     ] = None
     selector: Annotated[str | None, Field(max_length=1024, description="Selects the workers, for the scale subresource.")] = None
     background_tasks: Annotated[
-        list[BackgroundTask],
+        list[BackgroundTask] | None,
         Field(
             max_length=16,
-            description="Batches that run in the slack of a service now: the first sixteen, by worker.",
+            description="Batches that run in the slack of a service now: the first sixteen, by worker. Absent without any.",
             json_schema_extra={"x-kubernetes-list-type": "atomic"},
         ),
-    ] = Field(default_factory=list)
+    ] = None
     endpoint: Annotated[str | None, Field(max_length=512, description="Where a serving job answers, inside the cluster.")] = None

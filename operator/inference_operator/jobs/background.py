@@ -24,11 +24,11 @@ _STARVED_SECONDS = 60.0
 LOOK_SECONDS = 5.0
 
 
-def background_tasks(observed: Observed, now: datetime) -> list[BackgroundTask]:
-    """Return what the status of a service says of the batches on its workers, and what they cost it."""
-    told = {(one.job, one.pod): one for one in observed.job.status.background_tasks}
+def background_tasks(observed: Observed, now: datetime) -> list[BackgroundTask] | None:
+    """Return what the status of a service says of the batches on its workers, and what they cost it; None without any."""
+    told = {(one.job, one.pod): one for one in observed.job.status.background_tasks or ()}
     work = sorted(observed.background, key=lambda one: one.pod)[:_MOST]
-    return [_told(one, told.get((one.job.name, one.pod.name)), now) for one in work]
+    return [_told(one, told.get((one.job.name, one.pod.name)), now) for one in work] or None
 
 
 def _told(work: BackgroundWork, before: BackgroundTask | None, now: datetime) -> BackgroundTask:

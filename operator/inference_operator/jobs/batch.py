@@ -278,4 +278,6 @@ def _doubt(observed: Observed, pending: PendingReason) -> str:
 def _placed(status: InferenceJobStatus) -> UndatedCondition:
     where = status.placement
     text = f"{where.accelerator} on node {where.node}" if where is not None else "placed"
+    if where is not None and where.slack is not None:
+        text += f", in the slack of service {where.slack.service}"
     return UndatedCondition(ConditionType.PLACED, Truth.TRUE, Reason.PLACED, text)

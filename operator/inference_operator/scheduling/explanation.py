@@ -63,7 +63,7 @@ def _slack_alternatives(
     passed = {service.service: why for service, why in slack.passed_over(of_model, request.slack)}
     for service in of_model[:_SLACK_ALTERNATIVES]:
         if (why := passed.get(service.service)) is not None:
-            accelerator = service.workers[0].accelerator if service.workers else chosen.option.accelerator
+            accelerator = min((one.accelerator for one in service.workers), default=chosen.option.accelerator)
             yield Alternative(accelerator=accelerator, reason=why[:_REASON_LIMIT])
             continue
         for worker, option in _slack_options(service, request):
@@ -72,10 +72,11 @@ def _slack_alternatives(
 
 
 def _slack_options(service: ServiceSlack, request: PlacementRequest) -> Iterator[tuple[SlackWorker, Option]]:
-    """One worker of each class, with what the request would be there."""
+    """The best worker of each class, with what the request would be there."""
     for option in request.options:
-        worker = next((one for one in service.workers if one.accelerator == option.accelerator), None)
-        if worker is not None:
+        of_class = [one for one in service.workers if one.accelerator == option.accelerator]
+        if of_class:
+            worker = max(of_class, key=lambda one: (one.share, one.pod))
             yield worker, slack.in_slack(option, worker.share)
 
 

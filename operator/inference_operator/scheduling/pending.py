@@ -40,6 +40,8 @@ class PendingReasons:
             unit.timeline.warm_worker.pool if unit.timeline is not None and unit.timeline.warm_worker is not None else request.pool
         )
         shared = self._for_node(request, left) if pool is None else self._for_warm_worker(pool)
+        if words := self._slack.passed_over(request)[:_SERVICES_TOLD]:
+            shared = shared._replace(message="; ".join((shared.message, *words)))
         if shared.reason is Reason.NO_NODE_FITS:
             return shared
         start_by = possible = None
@@ -48,8 +50,7 @@ class PendingReasons:
             behind = done_behind_all(unit)
             possible = shift(self._now, behind) if behind < inf else None
         takes = unit.candidate.seconds if unit.candidate is not None else 0.0
-        message = "; ".join((shared.message, *self._slack.passed_over(request)[:_SERVICES_TOLD]))
-        return PendingReason(shared.reason, message, False, possible, position, start_by, self._now, unit.start, takes)
+        return PendingReason(shared.reason, shared.message, False, possible, position, start_by, self._now, unit.start, takes)
 
     def _for_node(self, request: PlacementRequest, left: float) -> PendingReason:
         asked = tuple(
