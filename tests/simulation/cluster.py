@@ -67,6 +67,10 @@ class Script:
         """The share of a worker's time that requests take then, and their latency in seconds."""
         return next(((busy, latency) for since, busy, latency in reversed(self.requests) if since <= time), (0.0, 0.0))
 
+    def left_at(self, time: float) -> float:
+        """The share of a worker's time that a task gets then."""
+        return _OF_THE_REST * (1 - self.load_at(time)[0]) if self.requests else 1.0
+
     def outcome(self, attempt: int) -> str:
         """How an attempt ends."""
         return self.outcomes[min(attempt, len(self.outcomes)) - 1]
@@ -164,7 +168,7 @@ class SimulatedCluster:
                 self._ledger,
                 lambda job: self._scripts.get(job, Script()),
                 self._trace.say,
-                lambda: _OF_THE_REST * (1 - self._script(raw).load_at(self._clock.monotonic())[0]),
+                lambda: self._script(raw).left_at(self._clock.monotonic()),
             )
         elif config_of(raw).task is not None:
             self._ledger.begin(whose(raw), raw["metadata"]["name"])

@@ -6,17 +6,23 @@ that would be late takes the place of the longest planned unit that is longer th
 is late, and the longer one frees more. What is on time no other way may preempt running work (`preemption.py`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
 from inference_operator.scheduling.preemption import preempt
 from inference_operator.scheduling.timeline import Candidate, SchedulingUnit, Timeline, Timelines
 
 
-def schedule_ahead(units: Sequence[SchedulingUnit], timelines: Iterable[Timelines]) -> None:
-    """Plan works, given in the order of their rank."""
+def schedule_ahead(
+    units: Sequence[SchedulingUnit],
+    timelines: Iterable[Timelines],
+    lent: Callable[[SchedulingUnit], Sequence[Candidate]] | None = None,
+) -> None:
+    """Plan works, given in the order of their rank. `lent` says what more places there are for one when its turn has come."""
     for number, unit in enumerate(units):
         unit.number = number
+        if lent is not None and (more := lent(unit)):
+            unit.candidates = [*unit.candidates, *more]
         # Who finds nothing has still displaced nobody, and may yet profit from what others leave.
         _ = _settle(unit) or _displace(unit) or preempt(unit)
     left = [unit for unit in units if unit.timeline is None and unit.candidates]

@@ -139,7 +139,6 @@ class _Pass:
         candidates = (
             self._warm_candidates(request, delay_weight) if request.pool is not None or request.colocated is not None else []
         )
-        candidates += self._slack.candidates(request, left, delay_weight)
         # Without a deadline a job waits for the pool; with one it may have a worker of its own to be in time.
         if request.pool is None or timed:
             for number, option in enumerate(request.options):
@@ -158,7 +157,12 @@ class _Pass:
     def _plan(self) -> None:
         self._room.reserve(((rank, a.request, a.left) for rank, a in enumerate(self._asked) if not a.late), self._timelines)
         units = [unit for asked in self._asked for unit in asked.units]
-        schedule_ahead(units, self._all_timelines())
+        owners = [asked.request for asked in self._asked for _ in asked.units] if self._slack.timelines else []
+        schedule_ahead(
+            units,
+            self._all_timelines(),
+            (lambda unit: self._slack.candidates(owners[unit.number], unit.due, unit.delay_weight)) if owners else None,
+        )
 
     def _all_timelines(self) -> tuple[Timelines, ...]:
         return (*self._timelines.values(), *[warm.timelines for warm in self._warm], *self._slack.timelines)

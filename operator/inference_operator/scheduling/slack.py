@@ -4,7 +4,7 @@ A batch in slack runs behind every request, so it has no device of its own: what
 reckoned with a cautious share of the time that requests leave, and with nothing where that is too little to count on.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -65,21 +65,27 @@ def passed_over(services: Iterable[ServiceSlack], task: SlackTask) -> Iterator[t
 
 @dataclass(frozen=True, slots=True)
 class _Alike:
-    """Workers of one service and class that have the same share to give. Each takes one batch at a time."""
+    """Workers of one class with the same share to give, of services that no batch can tell apart. Each takes one batch."""
 
     service: ServiceSlack
     accelerator: str
     share: float
     timelines: Timelines
 
+    @property
+    def open(self) -> bool:
+        """Whether one of them is still free in this pass."""
+        first = self.timelines.earliest()
+        return first is not None and first.free != inf
+
 
 class Slack:
     """The slack of all services in one pass."""
 
-    def __init__(self, services: Sequence[ServiceSlack], weights: CostWeights) -> None:
+    def __init__(self, services: Iterable[ServiceSlack], weights: CostWeights) -> None:
         self.services = tuple(sorted(services, key=lambda one: one.service))
         self._weights = weights
-        self._alike = list(_alike(self.services))
+        self._alike = _alike(self.services)
         self._passed: dict[SlackTask, tuple[str, ...]] = {}
         self._takers: dict[SlackTask, tuple[_Alike, ...]] = {}
 
@@ -89,21 +95,26 @@ class Slack:
         return tuple(alike.timelines for alike in self._alike)
 
     def candidates(self, request: PlacementRequest, left: float, delay_weight: float) -> list[Candidate]:
-        """Return the ways to do a request's work in slack. `left` is the seconds to its deadline, endless without one.
+        """Return the ways to do a request's work in what slack is still free. `left` is the seconds to its deadline, if it has one.
 
-        What has a deadline is put there by measurements alone: an assumption that is wrong would make it late.
+        What has a deadline is put there by measurements alone: an assumption that is wrong would make it late. Asked by rank, and
+        only for as long as there is any: ten thousand that wait make a pass no longer.
         """
         task = request.slack
-        if task is None or not self._alike:
+        if task is None:
             return []
         found = []
         for alike in self._takers_of(task):
+            if not alike.open:
+                continue
             for number, option in enumerate(request.options):
-                if option.accelerator == alike.accelerator and (option.estimate.measured or left == inf):
+                is_sure = option.estimate.measured
+                if option.accelerator != alike.accelerator or (left != inf and not is_sure):
+                    continue
+                if not is_sure or option.estimate.work_seconds / alike.share <= left:
                     there = in_slack(option, alike.share)
                     spent = total_cost(there, self._weights, weight(delay_weight, left, alike.share))
-                    estimate = there.estimate
-                    found.append(Candidate(alike.timelines, estimate.cautious_seconds, spent, estimate.measured, number))
+                    found.append(Candidate(alike.timelines, there.estimate.cautious_seconds, spent, is_sure, number))
         return found
 
     def passed_over(self, request: PlacementRequest) -> tuple[str, ...]:
@@ -117,7 +128,6 @@ class Slack:
         return found
 
     def _takers_of(self, task: SlackTask) -> tuple[_Alike, ...]:
-        """Looked up once for all alike."""
         found = self._takers.get(task)
         if found is None:
             mine = (a for a in self._alike if serves(a.service, task) and refusal(a.service, task) is None)
@@ -125,10 +135,21 @@ class Slack:
         return found
 
 
-def _alike(services: Iterable[ServiceSlack]) -> Iterator[_Alike]:
+def _alike(services: Iterable[ServiceSlack]) -> tuple[_Alike, ...]:
+    found: dict[object, tuple[ServiceSlack, list[SlackWorker]]] = {}
     for service in services:
-        found: dict[tuple[str, float], list[SlackWorker]] = {}
+        what = (
+            service.service.namespace,
+            service.source,
+            service.backend,
+            service.batch_size,
+            service.mounts,
+            service.closed,
+        )
         for worker in sorted(service.workers, key=lambda one: one.pod):
-            found.setdefault((worker.accelerator, worker.share), []).append(worker)
-        for (accelerator, share), workers in found.items():
-            yield _Alike(service, accelerator, share, Timelines([Timeline(slack_worker=worker) for worker in workers]))
+            key = (*what, worker.accelerator, worker.share)
+            found.setdefault(key, (service, []))[1].append(worker)
+    return tuple(
+        _Alike(service, workers[0].accelerator, workers[0].share, Timelines([Timeline(slack_worker=one) for one in workers]))
+        for service, workers in found.values()
+    )

@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from math import inf
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from inference_operator.api.job import Backend
 from inference_operator.api.job_status import SlackPlacement
 from inference_operator.scheduling.estimate import Estimate
 from inference_operator.scheduling.scheduler import schedule
+from inference_operator.scheduling.slack import Slack
 from inference_operator.scheduling.slack_types import ServiceSlack, SlackTask, SlackWorker
 from inference_operator.scheduling.types import Decision, Fleet, PlacementRequest
 from inference_operator.settings import CostWeights
@@ -143,6 +145,25 @@ def test_a_class_that_the_batch_does_not_allow_is_no_place() -> None:
 
 def test_a_service_asks_for_no_slack() -> None:
     assert slack_of(only(a_batch(task=None), a_service(a_worker()), nodes=())) is None
+
+
+def test_once_all_slack_is_given_nobody_else_is_asked_about_it() -> None:
+    """Ten thousand that wait must not make a pass longer than it is without."""
+    slack = Slack([a_service(a_worker("web-1"), a_worker("web-2"))], WEIGHTS)
+    assert len(slack.candidates(a_batch(), inf, 1.0)) == 1
+    (timelines,) = slack.timelines
+    for timeline in timelines.timelines:
+        timeline.free = inf
+        timelines.moved(timeline)
+
+    assert slack.candidates(a_batch(), inf, 1.0) == []
+
+
+def test_workers_that_no_batch_can_tell_apart_are_one_way_to_go() -> None:
+    many = [a_service(a_worker(f"{name}-1", service=name), name=name) for name in ("a", "b", "c")]
+
+    assert len(Slack(many, WEIGHTS).timelines) == 1
+    assert len(Slack([*many, a_service(a_worker("d-1", share=0.5), name="d")], WEIGHTS).timelines) == 2
 
 
 shares = st.sampled_from([0.1, 0.15, 0.3, 0.5])
