@@ -137,11 +137,8 @@ def _begin(resolved: ResolvedJob, attempt: Attempt) -> tuple[Action, ...]:
     task = attempt.hosted
     if task is None or task.state is not None or task.pod.address is None:
         return ()
-    place = attempt.placement
-    placed = place.decision_time if place is not None else None
-    share = place.slack.share if place is not None and place.slack is not None else 1.0
-    order = task_order(resolved, attempt.number, attempt.accelerator, placed, share=share)
-    return (StartTask(task.pod.key, task.pod.address, order),)
+    placed = attempt.placement.decision_time if attempt.placement is not None else None
+    return (StartTask(task.pod.key, task.pod.address, task_order(resolved, attempt.number, attempt.accelerator, placed)),)
 
 
 def _probed(observed: Observed, attempt: Attempt, now: datetime) -> tuple[Action, ...]:

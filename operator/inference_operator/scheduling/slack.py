@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import inf
 
+from inference_operator.accelerators import AUTO
 from inference_operator.scheduling.cost import total_cost
 from inference_operator.scheduling.estimate import Estimate
 from inference_operator.scheduling.slack_types import ServiceSlack, SlackTask, SlackWorker
@@ -27,6 +28,11 @@ def refusal(service: ServiceSlack, task: SlackTask) -> str | None:
         return task.barred
     if service.backend is not task.backend:
         return f"it computes with {service.backend.value}, and the batch with {task.backend.value}"
+    if AUTO not in (task.accelerator, service.accelerator) and task.accelerator != service.accelerator:
+        return f"its workers are on {service.accelerator}, and the batch asks for {task.accelerator}"
+    if service.accelerator == AUTO != task.accelerator:
+        # What may fall back to the CPU does not do for what was promised a device.
+        return f"its accelerator is auto, and the batch asks for {task.accelerator} by name"
     if task.batch_size > service.batch_size:
         return f"its workers are warmed for batchSize {service.batch_size}, and the batch has {task.batch_size}"
     mounts = dict(service.mounts)
@@ -147,7 +153,7 @@ def _alike(services: Iterable[ServiceSlack]) -> tuple[_Alike, ...]:
             service.closed,
         )
         for worker in sorted(service.workers, key=lambda one: one.pod):
-            key = (*what, worker.accelerator, worker.share)
+            key = (*what, service.accelerator, worker.accelerator, worker.share)
             found.setdefault(key, (service, []))[1].append(worker)
     return tuple(
         _Alike(service, workers[0].accelerator, workers[0].share, Timelines([Timeline(slack_worker=one) for one in workers]))

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from inference_operator.accelerators import AUTO
 from inference_operator.api.job import Backend
 from inference_operator.state.objects import Key
 from inference_protocol.messages import ModelSource
@@ -11,7 +12,7 @@ from inference_protocol.messages import ModelSource
 class SlackTask:
     """What a batch asks of a service's worker: that it has the model, and the claims, with whether the batch writes to them.
 
-    `barred` says why this batch runs in no slack at all; empty where it may.
+    `accelerator` is the class that its spec names, or auto. `barred` says why it runs in no slack at all; empty where it may.
     """
 
     namespace: str
@@ -19,6 +20,7 @@ class SlackTask:
     backend: Backend
     batch_size: int
     claims: tuple[tuple[str, bool], ...]
+    accelerator: str = AUTO
     barred: str = ""
 
 
@@ -42,5 +44,6 @@ class ServiceSlack:
     backend: Backend
     batch_size: int
     mounts: tuple[tuple[str, bool], ...]
+    accelerator: str = AUTO
     workers: tuple[SlackWorker, ...] = ()
     closed: str = ""

@@ -140,16 +140,11 @@ def _memory(profile: Profile | None) -> ModelMemory:
     return ModelMemory(profile.memory_bytes, profile.device_bytes) if profile is not None else ModelMemory(0)
 
 
-def task_order(
-    job: ResolvedJob, attempt: int, accelerator: str, placed: datetime | None = None, *, share: float = 1.0
-) -> TaskOrder:
-    """Return what a warm worker of a class is told of an attempt that was placed then; None where nobody remembers when.
-
-    `share` is what the attempt has of its time.
-    """
+def task_order(job: ResolvedJob, attempt: int, accelerator: str, placed: datetime | None = None) -> TaskOrder:
+    """Return what a warm worker of a class is told of an attempt that was placed then; None where nobody remembers when."""
     spec, source = job.spec, job.source
     expected = job.estimate_on(accelerator)
-    task = batch_task(spec, items_limit(spec, expected, placed, warm=True, share=share) if placed is not None else None)
+    task = batch_task(spec, items_limit(spec, expected, placed, warm=True) if placed is not None else None)
     assert task is not None, "only batches are handed over"
     subject = wanted(source, job.backend)
     memory = _memory(find_profile(job.model, subject, accelerator=accelerator, batch_size=spec.batch_size))

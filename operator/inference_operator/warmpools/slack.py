@@ -57,6 +57,7 @@ def lender(resolved: ResolvedJob, ready: tuple[Pod, ...], *, is_whole: bool) -> 
         backend=resolved.backend,
         batch_size=resolved.spec.batch_size,
         mounts=tuple(sorted(resolved.claims.items())),
+        accelerator=resolved.spec.accelerator,
         workers=workers,
         closed="" if is_whole else "not all of its workers answer, or it rolls out",
     )
@@ -126,6 +127,7 @@ def slack_task(resolved: ResolvedJob, failed: int, settings: Settings) -> SlackT
         backend=resolved.backend,
         batch_size=spec.batch_size,
         claims=tuple(sorted(resolved.claims.items())),
+        accelerator=spec.accelerator,
         barred=_barred(resolved, job.status, failed, settings),
     )
 

@@ -77,17 +77,12 @@ def _background_target(spec: InferenceJobSpec) -> float | None:
     return _OF_THE_TARGET * target / 1e3 if target is not None else None
 
 
-def items_limit(
-    spec: InferenceJobSpec, expected: Estimate | None, placed: datetime, *, warm: bool = False, share: float = 1.0
-) -> int | None:
-    """How many items a batch answers by its deadline from a place that it got then; None where it may run late.
-
-    `warm` places have the model, and `share` is what the batch has of their time.
-    """
+def items_limit(spec: InferenceJobSpec, expected: Estimate | None, placed: datetime, *, warm: bool = False) -> int | None:
+    """How many items a batch answers by its deadline from a place, warm or not, that it got then; None where it may run late."""
     firm = spec.input is not None and spec.deadline_policy is DeadlinePolicy.FIRM
     if not firm or spec.deadline is None or expected is None:
         return None
-    return expected.items_within((spec.deadline - placed).total_seconds() * share, warm=warm)
+    return expected.items_within((spec.deadline - placed).total_seconds(), warm=warm)
 
 
 def batch_task(spec: InferenceJobSpec, items_limit: int | None = None) -> BatchTask | None:

@@ -35,7 +35,7 @@ def a_worker(name: str = "web-1", *, service: str = "web", accelerator: str = "g
 
 
 def a_service(*workers: SlackWorker, name: str = "web", namespace: str = "default", **changes: Any) -> ServiceSlack:
-    lent = ServiceSlack(Key(namespace, name), SOURCE, Backend.ONNX, 8, (("data", True), ("models", False)), workers)
+    lent = ServiceSlack(Key(namespace, name), SOURCE, Backend.ONNX, 8, (("data", True), ("models", False)), workers=workers)
     return replace(lent, **changes)
 
 
@@ -109,6 +109,12 @@ REFUSED: dict[str, tuple[SlackTask, dict[str, Any], str]] = {
     "a claim that is only read": (replace(TASK, claims=(("models", True),)), {}, "its workers don't mount models for the batch"),
     "batch size": (replace(TASK, batch_size=9), {}, "its workers are warmed for batchSize 8, and the batch has 9"),
     "back end": (replace(TASK, backend=Backend.TRITON), {}, "it computes with onnx, and the batch with triton"),
+    "another class": (replace(TASK, accelerator="l4"), {"accelerator": "gpu"}, "its workers are on gpu, and the batch asks for l4"),
+    "a class that is not promised": (
+        replace(TASK, accelerator="gpu"),
+        {},
+        "its accelerator is auto, and the batch asks for gpu by name",
+    ),
     "barred": (replace(TASK, barred="an attempt of the batch has failed"), {}, "an attempt of the batch has failed"),
     "closed": (TASK, {"closed": "its load is not known yet", "workers": ()}, "its load is not known yet"),
     "taken": (TASK, {"workers": ()}, "each of its workers has a batch already"),
