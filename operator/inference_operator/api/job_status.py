@@ -1,4 +1,7 @@
-"""The status of an InferenceJob: what the operator writes, and users read."""
+"""The status of an InferenceJob: what the operator writes, and users read.
+
+All types of the status in one module, longer than others: a reader finds them in one place.
+"""
 
 from enum import StrEnum
 from typing import Annotated

@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -22,13 +22,14 @@ from inference_protocol.sketch import LatencySketch
 from inference_protocol.uris import PvcUri
 from inference_worker import metrics, volumes
 from inference_worker.batch import encoding, identity, inputs
+from inference_worker.batch.item_rows import require_rows, with_rows
 from inference_worker.batch.items import Items, invalid, refuse_non_finite
 from inference_worker.batch.manifest import CHUNK_NAME, Header
 from inference_worker.batch.output import Output
 from inference_worker.batch.pipeline import Pipeline, Segment, columns
 from inference_worker.batching.rows import Layout, fixed_layout, layout_of, located
 from inference_worker.batching.slack import InSlack, Slack
-from inference_worker.engines.engine import Engine, EngineUnavailableError, Tensor, Tensors, TensorSpec
+from inference_worker.engines.engine import Engine, EngineUnavailableError, Tensors, TensorSpec
 from inference_worker.errors import StoppedError, WorkerError
 from inference_worker.fixed_rows import dependent_items
 from inference_worker.probe import REFUSALS, understood
@@ -214,8 +215,8 @@ class Task:
         pipeline = Pipeline(self._engine, layout, items, size=size, check=check, whole=self._whole)
         try:
             for run in pipeline.segments(start, self._stop.is_set):
-                segment = _with_rows(run, alone) if alone else run
-                _require_rows(segment, self._axes)
+                segment = with_rows(run, alone) if alone else run
+                require_rows(segment, self._axes)
                 for count, seconds in segment.timings:
                     self.sketch.record(seconds, weight=count)
                     self._timed_seconds += seconds
@@ -284,28 +285,3 @@ def _nothing(feeds: Tensors, first: int) -> None:
 def _listed(spec: TensorSpec) -> TensorSpec:
     """An input with an axis of items in front."""
     return replace(spec, shape=(None, *spec.shape), batch_axis=0, names=(None, *spec.names))
-
-
-def _with_rows(segment: Segment, axes: Mapping[str, int | None]) -> Segment:
-    """The segment, whose batches are of one item each, with a row in the outputs that have none, or lose it where it is alone."""
-    answers: list[Tensors] = [{name: _as_row(array, axes[name]) for name, array in batch.items()} for batch in segment.answers]
-    return replace(segment, answers=answers)
-
-
-def _as_row(array: Tensor, axis: int | None) -> Tensor:
-    if axis is not None and array.shape[axis : axis + 1] == (1,):
-        return array
-    return np.expand_dims(array, min(axis or 0, array.ndim))
-
-
-def _require_rows(segment: Segment, axes: dict[str, int]) -> None:
-    """Raise WorkerError INPUT_INVALID unless every output has a row for each item."""
-    for batch, (count, _) in zip(segment.answers, segment.timings, strict=True):
-        for name, array in batch.items():
-            axis = axes.get(name, 0)
-            if array.shape[axis : axis + 1] != (count,):
-                raise WorkerError(
-                    WorkerReason.INPUT_INVALID,
-                    f"output {name!r} has shape {list(array.shape)} for {count} items: it has no row per item, so this model can't "
-                    "be run over a list of items; serve it instead",
-                )
