@@ -10,6 +10,7 @@ from inference_operator.runtime.clock import Clock
 from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Key
+from inference_operator.state.observed import Observed
 from inference_operator.state.request import Request, job_request, pool_request
 from inference_operator.state.store import Store
 from inference_operator.warmpools.controller import makes_pods
@@ -65,24 +66,28 @@ class JobReconciler:
             self._queue.add_after(me, (decided.recheck - now).total_seconds())
         if not decided.actions:
             return
-        model = observed.model
         try:
             await self._applier.apply(me, decided.actions)
         finally:
-            latest = self._store.jobs.get(key)
-            if latest is not None and latest.generation != observed.job.generation:
-                # The spec has changed meanwhile: a refusal was of the one before.
-                self._store.forget_refusals(me)
-            hosted = observed.hosted is not None
-            # A place was taken, or assumed and given back: whoever waited beside it has to be decided about anew.
-            if makes_pods(decided) or hosted:
-                self._scheduling.touch()
-            if hosted and model is not None:
-                # A warm worker that has lost its last task is idle from now on.
-                self._queue.add(pool_request(model.key))
-            if observed.lent_by is not None:
-                self._queue.add(job_request(observed.lent_by.service))
+            self._wake_others(observed, makes_pods=makes_pods(decided))
         # What was done changes what is wanted; a second look costs no write when nothing is left to say.
         self._queue.add(me)
-        if model is not None:
-            self._waiting_jobs.wake_after_write(model)
+        if observed.model is not None:
+            self._waiting_jobs.wake_after_write(observed.model)
+
+    def _wake_others(self, observed: Observed, *, makes_pods: bool) -> None:
+        """Have whoever is concerned by what was done about a job look again."""
+        latest = self._store.jobs.get(observed.job.key)
+        if latest is not None and latest.generation != observed.job.generation:
+            # The spec has changed meanwhile: a refusal was of the one before.
+            self._store.forget_refusals(job_request(observed.job.key))
+        hosted = observed.hosted is not None
+        # A place was taken, or assumed and given back: whoever waited beside it has to be decided about anew.
+        if makes_pods or hosted:
+            self._scheduling.touch()
+        if hosted and observed.model is not None:
+            # A warm worker that has lost its last task is idle from now on.
+            self._queue.add(pool_request(observed.model.key))
+        if observed.lent_by is not None:
+            # The service tells whom it lends its workers.
+            self._queue.add(job_request(observed.lent_by.service))

@@ -27,7 +27,8 @@ LOOK_SECONDS = 5.0
 def background_tasks(observed: Observed, now: datetime) -> list[BackgroundTask] | None:
     """Return what the status of a service says of the batches on its workers, and what they cost it; None without any."""
     told = {(one.job, one.pod): one for one in observed.job.status.background_tasks or ()}
-    work = sorted(observed.background, key=lambda one: one.pod)[:_MOST]
+    live = {pod.key for pod in observed.live}
+    work = sorted((one for one in observed.background if one.pod in live), key=lambda one: one.pod)[:_MOST]
     return [_told(one, told.get((one.job.name, one.pod.name)), now) for one in work] or None
 
 

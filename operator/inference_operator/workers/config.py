@@ -42,7 +42,6 @@ def worker_config(
     task_token_digest: str = "",
 ) -> WorkerConfig:
     """Return what the worker is told. `task_token_digest` is of the token by which a service's worker is handed batches."""
-    lends = spec.serve is not None and spec.serve.slack is not None
     providers = providers_of(accelerator, spec.accelerator, backend)
     return WorkerConfig(
         namespace=job.key.namespace,
@@ -65,15 +64,19 @@ def worker_config(
         drain_seconds=max(1.0, settings.termination_grace_seconds - 5.0),
         model_control="explicit" if spec.serve is not None and spec.serve.model_control is ModelControl.EXPLICIT else "none",
         shared_memory=spec.serve is not None and spec.serve.shared_memory is SharedMemory.SYSTEM,
-        task_token_digest=task_token_digest if lends else "",
-        latency_target_seconds=_background_target(spec) if lends else None,
+        task_token_digest=task_token_digest if _lends(spec) else "",
+        latency_target_seconds=_background_target(spec),
         backend=_BACKENDS[backend],
         triton=TritonServer(settings.backends.triton.platform, TRITON_REPOSITORY) if backend is Backend.TRITON else None,
     )
 
 
+def _lends(spec: InferenceJobSpec) -> bool:
+    return spec.serve is not None and spec.serve.slack is not None
+
+
 def _background_target(spec: InferenceJobSpec) -> float | None:
-    target = spec.serve.latency_target_milliseconds if spec.serve is not None else None
+    target = spec.serve.latency_target_milliseconds if spec.serve is not None and _lends(spec) else None
     return _OF_THE_TARGET * target / 1e3 if target is not None else None
 
 

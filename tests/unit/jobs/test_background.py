@@ -241,9 +241,22 @@ def test_a_share_is_written_when_it_has_moved_and_not_all_the_time(seconds: floa
     )
     before = replace(SERVICE, status=replace(SERVICE.status, background_tasks=[told]))
     work = BackgroundWork(BATCH.key._replace(name="batch"), WORKER.key, NOW - timedelta(seconds=100), 50, seconds)
-    seen = replace(observed(before), background=(work,))
+    seen = observed(before, WORKER, background=(work,))
 
     assert (background_tasks(seen, NOW) != [told]) == written
+
+
+@pytest.mark.parametrize("spec", [{"suspend": True}, {"serve": Serve(until=whole(NOW), latency_target_milliseconds=50)}], ids=str)
+def test_a_service_that_is_over_lends_nothing(spec: dict[str, Any]) -> None:
+    store = a_world(task=running())
+    told = status_of(decide(at(store, SERVICE))).background_tasks
+    assert told is not None and SERVICE.spec is not None
+    over = replace(
+        SERVICE, spec=replace(SERVICE.spec, **spec), status=replace(SERVICE.status, background_tasks=told), resource_version="2"
+    )
+    store.put_job(over)
+
+    assert status_of(decide(at(store, over))).background_tasks is None
 
 
 def test_a_task_that_nobody_waits_for_is_stopped_on_a_services_worker() -> None:

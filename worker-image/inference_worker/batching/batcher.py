@@ -72,8 +72,8 @@ class Batcher:
         )
         self._queue, self._in_flight = self._dispatcher.queue, self._dispatcher.in_flight
         self._target = target_seconds
-        most = max(0.0, target_seconds - profile.seconds(1))
-        self.slack = Slack(lambda: bool(self._queue.length or len(self._in_flight)), clock, most=most)
+        spare = max(0.0, target_seconds - profile.seconds(1))
+        self.slack = Slack(lambda: bool(self._queue.length or len(self._in_flight)), clock, most=spare)
         self._dispatcher.on_idle = self.slack.freed
         self._admission = Admission(engine, layout, self._forecast, self.breaker, self._queue, self._in_flight, self.counts)
 
