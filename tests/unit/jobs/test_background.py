@@ -16,7 +16,7 @@ from inference_operator.state.objects import Job, Pod, PodPhase, PodProblem, Rea
 from inference_operator.state.observed import BackgroundWork, Observed
 from inference_operator.state.request import job_request
 from inference_operator.state.store import Store
-from inference_operator.workers.actions import CreatePod, EmitEvent, StartTask, StopTask
+from inference_operator.workers.actions import CreatePod, DeletePod, EmitEvent, StartTask, StopTask
 from inference_protocol.messages import Progress, TaskState, Telemetry
 from inference_protocol.reasons import WorkerReason
 from tests.builders import (
@@ -257,6 +257,14 @@ def test_a_service_that_is_over_lends_nothing(spec: dict[str, Any]) -> None:
     store.put_job(over)
 
     assert status_of(decide(at(store, over))).background_tasks is None
+
+
+def test_of_two_workers_the_one_without_a_batch_goes() -> None:
+    first, second = (a_pod(SERVICE, number, model=MODEL) for number in (1, 2))
+    work = BackgroundWork(BATCH.key, second.key, NOW)
+    for background, gone in (((), second), ((work,), first)):
+        done = decide(observed(SERVICE, first, second, model=MODEL, background=background))
+        assert [action.key for action in done.actions if isinstance(action, DeletePod)] == [gone.key]
 
 
 def test_a_task_that_nobody_waits_for_is_stopped_on_a_services_worker() -> None:
