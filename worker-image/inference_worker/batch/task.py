@@ -66,7 +66,7 @@ class Task:
         self._digest = digest
         self._root = root
         self._stop = threading.Event()
-        self._background = InSlack(engine, slack, self._stop.is_set) if slack is not None else None
+        self._background = InSlack(engine, slack, self._stop.is_set, self._expected) if slack is not None else None
         self._engine = self._background or engine
         self.sketch = LatencySketch()
         self.progress: Progress | None = None
@@ -79,6 +79,13 @@ class Task:
         self._specs = tuple(_listed(spec) for spec in specs) if self._whole else specs
         model = config.model
         self._items = metrics.items_total.labels(config.namespace, counted_for or config.job, model.name, model.version)
+
+    def _expected(self, feeds: Tensors) -> float:
+        """Seconds that a run should take, as the warm-up has measured runs of so many rows; 0 where it has not."""
+        warm = self._warm
+        with contextlib.suppress(KeyError, IndexError, ValueError):
+            return warm.profile.seconds(warm.layout.rows(feeds)) if warm is not None else 0.0
+        return 0.0
 
     @property
     def runs(self) -> int:

@@ -80,9 +80,19 @@ class InSlack:
 
     device_runs = None
 
-    def __init__(self, engine: Engine, slack: Slack, stopped: Callable[[], bool]) -> None:
-        """Once `stopped`, whoever waits runs at once, and then sees by itself that it is to end."""
+    def __init__(
+        self,
+        engine: Engine,
+        slack: Slack,
+        stopped: Callable[[], bool],
+        expected: Callable[[Tensors], float] = lambda _: 0.0,
+    ) -> None:
+        """Once `stopped`, whoever waits runs at once, and then sees by itself that it is to end.
+
+        `expected` is how many seconds a run of such feeds should take that was not made yet; 0 where nobody knows.
+        """
         self._engine = engine
+        self._expected = expected
         self._slack = slack
         self._stopped = stopped
         self._seconds: dict[Shapes, float] = {}
@@ -113,17 +123,17 @@ class InSlack:
         return self._engine.mixes(inputs)
 
     def run(self, feeds: Tensors, wanted: tuple[str, ...] = (), cancellation: Cancellation | None = None) -> dict[str, Tensor]:
-        """See Engine. What a run of these shapes takes is not known before the first."""
+        """See Engine."""
         shapes = shapes_of(feeds)
-        self._slack.wait(self._seconds.get(shapes, 0.0), self._stopped)
+        known = self._seconds.get(shapes)
+        self._slack.wait(self._expected(feeds) if known is None else known, self._stopped)
         begun = time.perf_counter()
         answers = self._engine.run(feeds, wanted, cancellation)
         taken = time.perf_counter() - begun
         self.ran += 1
         self.computed_seconds += taken
         if shapes in self._seconds or len(self._seconds) < _SHAPES:
-            known = self._seconds.get(shapes, taken)
-            self._seconds[shapes] = known + _FOLLOW * (taken - known)
+            self._seconds[shapes] = taken if known is None else known + _FOLLOW * (taken - known)
         return answers
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from unittest.mock import Mock
 
 import pytest
 
@@ -88,6 +89,21 @@ def test_waiting_behind_requests_is_no_use_of_the_device() -> None:
 
     assert behind.ran == 1
     assert behind.computed_seconds < (time.perf_counter() - begun) / 2
+
+
+def test_the_first_run_of_its_kind_waits_for_as_long_a_spare_as_it_should_take() -> None:
+    slack = Slack(never, most=0.1)
+    for seconds, ran in ((0.05, 1), (0.2, 0)):
+        engine, stop, expected = Scripted(), threading.Event(), Mock(return_value=seconds)
+        behind = InSlack(engine, slack, stop.is_set, expected)
+        running = threading.Thread(target=behind.run, args=(a_row(1),))
+        running.start()
+        running.join(0.3)
+        assert len(engine.firsts) == ran
+
+        stop.set()
+        running.join(_PATIENCE_SECONDS)
+        assert not running.is_alive()
 
 
 def test_deadlines_are_forgotten_in_time() -> None:
