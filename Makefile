@@ -8,7 +8,7 @@ SYSTEM_PYTHON := python3
 CODE := dev operator protocol worker-image tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help venv cluster cluster-down images crds docs lint test test-engines test-others fuzz mutants demo bench
+.PHONY: help venv cluster cluster-down images crds docs lock lint test test-engines test-others fuzz mutants demo bench
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -25,6 +25,9 @@ cluster-down: ## end the cluster and remove what it made
 images: cluster ## both images, built and brought to the nodes
 	@$(SYSTEM_PYTHON) -m dev.images
 
+sbom: venv ## the bills of materials of both images, in build/sbom: make sbom ARCHIVES="image.tar"
+	@$(PYTHON) -m dev.sbom $(ARCHIVES)
+
 image-gpu: ## the worker's image for NVIDIA GPUs, built and left in the cache (8 GB of disk, ten minutes)
 	@$(SYSTEM_PYTHON) -m dev.images --gpu
 
@@ -34,6 +37,10 @@ crds: venv ## write crds/ from the Python model
 docs: venv ## the reference pages, made from the code
 	$(PYTHON) docs/build.py
 
+# Versions stay, but those of the packages that are named: make lock UPGRADE="aiohttp msgspec".
+lock: venv ## the locked requirements with the hashes of all platforms' files
+	@$(PYTHON) -m dev.lock $(UPGRADE)
+
 lint: venv ## style, types and import directions
 	.venv/bin/ruff check $(CODE)
 	.venv/bin/ruff format --check $(CODE)
@@ -41,6 +48,7 @@ lint: venv ## style, types and import directions
 	.venv/bin/lint-imports
 	$(PYTHON) -m dev.lint.words
 	$(PYTHON) -m dev.lint.sizes
+	$(PYTHON) -m dev.lint.pins
 
 # Cheap before dear: what a pure test can tell should not wait for a cluster. Each part runs whatever became of the one before.
 PURE := tests/unit tests/simulation tests/fuzz tests/mutants
@@ -65,6 +73,14 @@ test-engines: venv ## all of what holds for every back end (fetches PyTorch, 5 G
 test-others: export INFERENCE_OTHERS = all
 test-others: venv ## KEDA and the Prometheus adapter, real ones, beside the local cluster (builds them once, ten minutes)
 	$(PYTHON) -m pytest -q tests/e2e/test_others.py
+
+test-network: export INFERENCE_NETWORK = enforced
+test-network: venv ## the chart's NetworkPolicies, enforced on the local cluster (builds the firewall once, two minutes)
+	$(PYTHON) -m pytest -q tests/e2e/test_network_policies.py
+
+check-manifests: export INFERENCE_CHECKS = all
+check-manifests: venv ## kube-score and Trivy over the chart and what the operator makes (builds Trivy once, ten minutes)
+	$(PYTHON) -m pytest -q tests/cluster/test_manifests.py
 
 # A worker of its own for each model; `make test` loads a sample of them in one.
 test-conformance: export SAMPLE := $(if $(filter command,$(origin SAMPLE)),$(SAMPLE),0)
@@ -92,7 +108,7 @@ demo: venv images ## the whole story on the local cluster
 bench: venv ## one benchmark: make bench NAME=...
 	$(PYTHON) -m bench $(NAME)
 
-.PHONY: hooks version run image-gpu test-conformance test-large
+.PHONY: sbom hooks version run image-gpu test-conformance test-large test-network check-manifests
 hooks: venv ## have git run the checks of lint at each commit
 	@$(PYTHON) -m dev.lint.hooks install
 

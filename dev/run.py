@@ -99,7 +99,7 @@ def release(where: Target, namespace: str, name: str) -> Release:
     return Release(namespace, name, status["version"], account, found["replicas"], selector)
 
 
-def settings(config_map: str, *, port: int, worker_image: str) -> Raw:
+def settings(config_map: str, *, port: int) -> Raw:
     """The operator's settings out of the release's ConfigMap, changed where outside of a pod something else holds."""
     found: Raw = yaml.safe_load(yaml.safe_load(config_map)["data"]["config.yaml"])
     found["httpPort"] = port
@@ -108,8 +108,6 @@ def settings(config_map: str, *, port: int, worker_image: str) -> Raw:
         found[served] = {**found[served], "port": 0}
     # It would be mounted into the pod.
     found["policy"] = {"path": ""}
-    if worker_image:
-        found["workerImage"] = worker_image
     return found
 
 
@@ -169,14 +167,16 @@ def rollback(found: Release) -> str:
 
 
 @contextmanager
-def replaced(where: Target, found: Release) -> Iterator[None]:
+def replaced(where: Target, found: Release, *, worker_image: str) -> Iterator[None]:
     """This checkout's chart without an operator, and afterwards what was there before, whatever happens."""
     of_release = (found.name, "-n", found.namespace)
     try:
         # The values that the release was given stay; those of the chart are this checkout's.
         # Whoever has scaled the operator by kubectl owns the number since; for now, and then for good, it is the chart's.
         values = ("--reset-then-reuse-values", "--set", "replicaCount=0", "--force-conflicts")
-        where.helm("upgrade", *of_release, *values, "--timeout", "60s", str(CHART))
+        # The chart's admission policies let in workers of its own image alone.
+        image = ("--set", f"settings.workerImage={worker_image}") if worker_image else ()
+        where.helm("upgrade", *of_release, *values, *image, "--timeout", "60s", str(CHART))
         # It gives its Lease back, so that ours need not wait for it to expire.
         where.kubectl("wait", "pod", "-n", found.namespace, "-l", found.selector, "--for=delete", "--timeout=60s")
         yield
@@ -189,11 +189,11 @@ def run(where: Target, found: Release, *, debug: bool, port: int, worker_image: 
     """Run the operator in the place of the deployed one; its exit code."""
     has_debugpy = importlib.util.find_spec("debugpy") is not None
     cluster = json.loads(where.kubectl("config", "view", "--minify", "--flatten", "--raw", "-o", "json"))
-    with tempfile.TemporaryDirectory(prefix="inference-operator-") as name, replaced(where, found):
+    with tempfile.TemporaryDirectory(prefix="inference-operator-") as name, replaced(where, found, worker_image=worker_image):
         config_map = where.kubectl("get", "configmap", found.name, "-n", found.namespace, "-o", "yaml")
         token = where.kubectl("create", "token", found.account, "-n", found.namespace, f"--duration={_TOKEN_DURATION}").strip()
         config, access = Path(name) / "config.yaml", Path(name) / "kubeconfig"
-        config.write_text(yaml.safe_dump(settings(config_map, port=port, worker_image=worker_image)))
+        config.write_text(yaml.safe_dump(settings(config_map, port=port)))
         access.write_text(json.dumps(kubeconfig(cluster, token)))
         variables = environment(os.environ, kubeconfig_path=access, config=config, namespace=found.namespace)
         say(f"health    http://127.0.0.1:{port}/readyz, /healthz, /metrics")

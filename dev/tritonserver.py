@@ -73,7 +73,8 @@ def ensure_tritonserver() -> Tritonserver:
             shutil.rmtree(folder, ignore_errors=True)
             say("fetching tritonserver")
             with heartbeat("fetching tritonserver"):
-                run_uv("pip", "install", "--quiet", "--no-deps", "--target", str(packages), "--requirement", str(REQUIREMENTS))
+                strict = ("--no-deps", "--require-hashes", "--only-binary", ":all:")
+                run_uv("pip", "install", "--quiet", *strict, "--target", str(packages), "--requirement", str(REQUIREMENTS))
             server = packages / "pytriton" / "tritonserver"
             shutil.copytree(server / "backends", backends)
             version = f"{sys.version_info.major}.{sys.version_info.minor}"

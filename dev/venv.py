@@ -1,4 +1,4 @@
-"""`python3 -m dev.venv`: the environment locked in dev/requirements.txt, linked as .venv.
+"""`python3 -m dev.venv`: the environment locked in dev/requirements.txt, linked as .venv. `make lock` writes the locks.
 
 With INFERENCE_ENGINES=all it has PyTorch too (dev/requirements-torchscript.txt, 5 GB).
 
@@ -19,13 +19,16 @@ from dev.packages import ensure_packages
 from dev.pip_config import uv_environment
 
 _HERE = Path(__file__).resolve().parent
+_UV = _HERE / "requirements-uv.txt"
+# Wheels alone: building from source would run what no hash covers.
+_STRICT = ("--require-hashes", "--only-binary", ":all:")
 _LINK = _HERE.parent / ".venv"
 
 
 def ensure_venv() -> Path:
     """Return the environment, built when missing; .venv points to it afterwards."""
     locks = (_HERE / "requirements.txt", *((_HERE / "requirements-torchscript.txt",) if all_engines() else ()))
-    folder = cache_root() / "venv" / digest([*(lock.read_bytes() for lock in locks), sys.version.encode()])
+    folder = cache_root() / "venv" / digest([*(lock.read_bytes() for lock in (_UV, *locks)), sys.version.encode()])
     # Scripts contain their environment's path: it is built in place, and a mark says it is whole.
     mark = folder / "complete"
     with locked("venv"):
@@ -49,10 +52,9 @@ def _build(folder: Path, locks: tuple[Path, ...]) -> None:
     python = str(folder / "bin" / "python")
     with heartbeat("the development environment"):
         _run(sys.executable, "-m", "venv", str(folder))
-        _run(python, "-m", "pip", "install", "--quiet", "uv")
-        _run(python, "-m", "uv", "pip", "install", "--quiet", "--python", python, "-r", str(locks[0]))
-        for lock in locks[1:]:
-            _run(python, "-m", "uv", "pip", "install", "--quiet", "--no-deps", "--python", python, "-r", str(lock))
+        _run(python, "-m", "pip", "install", "--quiet", *_STRICT, "-r", str(_UV))
+        for lock in locks:
+            _run(python, "-m", "uv", "pip", "install", "--quiet", "--no-deps", *_STRICT, "--python", python, "-r", str(lock))
 
 
 def _link(folder: Path) -> None:

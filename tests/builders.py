@@ -160,6 +160,7 @@ def a_node(
     taints: Sequence[Taint] = (),
     ready: bool = True,
     cordoned: bool = False,
+    user_namespaces: bool = False,
 ) -> Node:
     """A node that takes pods."""
     allocatable = amounts({"cpu": cpu, "memory": memory, PODS: str(pods)} | ({GPU: str(gpu)} if gpu else {}))
@@ -171,6 +172,7 @@ def a_node(
         allocatable=allocatable,
         ready=ready,
         unschedulable=cordoned,
+        user_namespaces=user_namespaces,
     )
 
 
@@ -423,10 +425,11 @@ def a_request(
     priority: int = 0,
     firm: bool = False,
     created_ago: float = 10.0,
+    namespace: str = "default",
 ) -> PlacementRequest:
     """Workers that a job wants, by default one on one core for 30 seconds."""
     return PlacementRequest(
-        key=job_request(Key("default", name)),
+        key=job_request(Key(namespace, name)),
         uid=f"uid-of-{name}",
         revision="r",
         workers=workers,
@@ -450,10 +453,11 @@ def a_running_work(
     movable: bool = True,
     leaving: float = 1.0,
     resuming: float = 2.0,
+    namespace: str = "default",
 ) -> RunningWork:
     """A batch at its place, by default on one core and for a hundred seconds more; `a_tenants_pod` is what it holds there."""
     return RunningWork(
-        key=job_request(Key("default", name)),
+        key=job_request(Key(namespace, name)),
         uid=f"uid-of-{name}",
         revision="r",
         node=node,
@@ -478,6 +482,21 @@ def a_tenants_pod(running_work: RunningWork) -> Pod:
         requests=dict(running_work.requirements.amounts),
         phase=PodPhase.RUNNING,
         deleting=False,
+    )
+
+
+def a_worker(name: str = "w", *, namespace: str = "default", node: str = "node-1", option: Option | None = None) -> Pod:
+    """A worker that runs, as far as capacity, caps and shares go."""
+    option = option or an_option()
+    return Pod(
+        key=Key(namespace, name),
+        uid=f"uid-of-{name}",
+        resource_version="1",
+        node=node,
+        requests=dict(option.requirements.amounts),
+        phase=PodPhase.RUNNING,
+        deleting=False,
+        worker=Worker(f"uid-of-job-of-{name}", 1, "r", option.accelerator, None),
     )
 
 

@@ -1,7 +1,7 @@
 """The worker on a real CUDA device, beside the bare runtime, and beside another checkout where BENCH_OTHER_SOURCE names one.
 
-BENCH_PARTS selects among device, mixed, served, study, slack, memory and torchscript. Needs onnxruntime-gpu, torch with torchvision
-and nvidia-ml-py. Without a CUDA provider it says so and measures nothing.
+BENCH_PARTS selects among device, mixed, served, study, slack, memory, torchscript and pair (of two devices). Needs onnxruntime-gpu,
+torch with torchvision and nvidia-ml-py. Without a CUDA provider it says so and measures nothing.
 """
 
 import os
@@ -12,7 +12,7 @@ from typing import Any
 
 import onnxruntime as ort
 
-from bench.gpu import bare, device, serving, shortage, slack, study
+from bench.gpu import bare, device, pair, serving, shortage, slack, study
 from bench.gpu.nets import INPUT, OUTPUT, PRECISIONS, SIDE, export
 from bench.gpu.served import Stream, load, worker
 from bench.report import ROOT, Result, Target, at_least, at_most
@@ -21,6 +21,9 @@ from dev.console import say
 _FOLDER = ROOT / "build" / "bench" / "nets"
 _HALF_LOAD = 1500.0
 """Images a second: half of what is held at a latency (docs/measurements.md)."""
+
+_MOST = 9000.0
+"""Images a second that no device answers."""
 
 _TORCH_SIGNATURE = {
     "inputs": [{"name": INPUT, "datatype": "UINT8", "shape": [-1, SIDE, SIDE, 3]}],
@@ -145,6 +148,13 @@ def _torchscript(nets: dict[str, Path]) -> tuple[dict[str, Any], list[Target]]:
     return found, [at_least("gpu.torchscript", "images/s over HTTP over the bare loop's", share, 0.8)]
 
 
+def _pair(nets: dict[str, Path]) -> tuple[dict[str, Any], list[Target]]:
+    if len(_card().splitlines()) < 2:
+        return {"why": "this machine has one device"}, []
+    found = pair.measure(nets["fp32"], _MOST)
+    return found, [at_least("gpu.pair", "images/s of two devices over one", found["overOne"], 1.9)]
+
+
 _PARTS: dict[str, Part] = {
     "device": _device,
     "mixed": _mixed,
@@ -153,4 +163,5 @@ _PARTS: dict[str, Part] = {
     "slack": _slack,
     "memory": _memory,
     "torchscript": _torchscript,
+    "pair": _pair,
 }

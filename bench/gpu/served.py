@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -45,8 +46,13 @@ class Worker:
 
 
 @contextmanager
-def worker(path: Path, /, *, source: Path = ROOT, batch: int = BATCH, **more: Any) -> Iterator[Worker]:
-    """Start one, of this checkout or another `source`. Raises RuntimeError with its last words."""
+def worker(
+    path: Path, /, *, source: Path = ROOT, batch: int = BATCH, variables: Mapping[str, str] = MappingProxyType({}), **more: Any
+) -> Iterator[Worker]:
+    """Start one, of this checkout or another `source`; `variables` are added to its environment.
+
+    Raises RuntimeError with its last words.
+    """
     with tempfile.TemporaryDirectory(prefix="inference-bench-") as name:
         folder = Path(name)
         (folder / "volumes").mkdir()
@@ -63,7 +69,7 @@ def worker(path: Path, /, *, source: Path = ROOT, batch: int = BATCH, **more: An
             **more,
         }
         ours = [str(source / part) for part in ("protocol", "worker-image")]
-        variables = {
+        environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([*ours, os.environ.get("PYTHONPATH", "")]),
             "INFERENCE_VOLUME_ROOT": str(folder / "volumes"),
@@ -71,11 +77,12 @@ def worker(path: Path, /, *, source: Path = ROOT, batch: int = BATCH, **more: An
             "INFERENCE_GRPC_PORT": str(ports[1]),
             "INFERENCE_TERMINATION_PATH": str(folder / "report"),
             "INFERENCE_WORKER_CONFIG": json.dumps(config),
+            **variables,
         }
         log = folder / "log"
         begun = time.monotonic()
         with log.open("wb") as out:
-            process = subprocess.Popen([sys.executable, "-m", "inference_worker"], env=variables, stdout=out, stderr=out)
+            process = subprocess.Popen([sys.executable, "-m", "inference_worker"], env=environment, stdout=out, stderr=out)
         try:
             _wait(process, ports[0], log)
             yield Worker(*ports, round(time.monotonic() - begun, 2))

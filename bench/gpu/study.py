@@ -10,7 +10,7 @@ from bench.gpu.served import Heard, Stream, Worker, load
 _SECONDS = 5.0
 _IDLE_SECONDS = 2.0
 _ON_TARGET = 0.99
-_STEPS = [round(0.3 + 0.05 * i, 2) for i in range(15)]
+_STEPS = [round(0.3 + 0.05 * i, 2) for i in range(17)]
 
 
 @dataclass(frozen=True, slots=True)

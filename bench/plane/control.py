@@ -21,12 +21,15 @@ from bench.plane.audit import Request, parse
 from bench.plane.objects import ANNOTATION_WORK, Manifest
 from bench.report import ROOT
 from dev.cluster import ClientLimits, ControlPlane, Layout, api_only_control_plane, start_api_only, stop_api_only
+from dev.cluster.api import api_as
 from dev.cluster.processes import Processes
 from dev.console import DevError
 from inference_operator.api.crd import inference_job_crd, inference_model_crd
+from inference_operator.settings import Settings
 
 _MEMORY = Path("/dev/shm")
 _MEMORY_BYTES = 2 << 30
+_TASK_KEY = {"metadata": {"name": Settings().task_key_name}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,10 @@ def control_plane(
             one_priority_level=True,
         )
         try:
-            yield Plane(control, start_api_only(control, [inference_job_crd(), inference_model_crd(), *crds]))
+            kubeconfig = start_api_only(control, [inference_job_crd(), inference_model_crd(), *crds])
+            # As the chart makes it; its data is the operator's.
+            api_as(control, "admin").create("/api/v1/namespaces/default/secrets", _TASK_KEY)
+            yield Plane(control, kubeconfig)
         finally:
             stop_api_only(control)
 

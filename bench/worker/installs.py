@@ -45,7 +45,7 @@ def packages(requirements: Path) -> Path:
     return folder
 
 
-_UV_INSTALL = (sys.executable, "-m", "uv", "pip", "install", "--quiet", "--no-deps")
+_UV_INSTALL = (sys.executable, "-m", "uv", "pip", "install", "--quiet", "--no-deps", "--require-hashes")
 
 
 def _folder(name: str, requirements: Path) -> Path:

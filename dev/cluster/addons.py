@@ -6,6 +6,16 @@ from dev.cluster.layout import CONTROL_ADDRESS, DNS_PORT, DNS_SERVICE_ADDRESS
 STORAGE_CLASS = "shared"
 PROVISIONER = "inference.myorg/dev-shared"
 _READ = ["list", "watch"]
+_DNS_RULES: list[Json] = [
+    {"apiGroups": [""], "resources": ["services", "pods", "namespaces"], "verbs": _READ},
+    {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": _READ},
+]
+_FIREWALL_RULES: list[Json] = [
+    {"apiGroups": [""], "resources": ["services", "endpoints", "pods", "namespaces"], "verbs": _READ},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", *_READ]},
+    {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": _READ},
+    {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": _READ},
+]
 
 
 def apply_addons(api: Api) -> None:
@@ -21,8 +31,10 @@ def _objects() -> list[tuple[str, Json]]:
     slices = "/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices/kube-dns"
     return [
         (storage, _storage_class()),
-        (f"{rbac}/clusterroles/dev-coredns", _dns_role()),
-        (f"{rbac}/clusterrolebindings/dev-coredns", _dns_binding()),
+        (f"{rbac}/clusterroles/dev-coredns", _role("dev-coredns", _DNS_RULES)),
+        (f"{rbac}/clusterrolebindings/dev-coredns", _binding("dev-coredns")),
+        (f"{rbac}/clusterroles/dev-kube-router", _role("dev-kube-router", _FIREWALL_RULES)),
+        (f"{rbac}/clusterrolebindings/dev-kube-router", _binding("dev-kube-router")),
         (system, _dns_service()),
         (slices, _dns_endpoint()),
     ]
@@ -40,26 +52,18 @@ def _storage_class() -> Json:
     }
 
 
-def _dns_role() -> Json:
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": "dev-coredns"},
-        "rules": [
-            {"apiGroups": [""], "resources": ["services", "pods", "namespaces"], "verbs": _READ},
-            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": _READ},
-        ],
-    }
+def _role(name: str, rules: list[Json]) -> Json:
+    return {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
 
 
-def _dns_binding() -> Json:
+def _binding(name: str) -> Json:
     group = "rbac.authorization.k8s.io"
     return {
         "apiVersion": f"{group}/v1",
         "kind": "ClusterRoleBinding",
-        "metadata": {"name": "dev-coredns"},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "dev-coredns"},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": "dev-coredns"}],
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": name}],
     }
 
 

@@ -12,6 +12,7 @@ from dev.cluster.cgroups import existing_cgroups, remove_cgroup
 from dev.cluster.layout import NODES, Layout
 from dev.cluster.network import leftovers, remove_network
 from dev.cluster.nodes import kill_containers
+from dev.cluster.policies import left_sets, remove_rules
 from dev.console import DevError
 from dev.tools import bin_folder
 
@@ -35,6 +36,8 @@ def clean_nodes(layout: Layout) -> None:
         remove_cgroup(node.cgroup)
     _remove_log_links(layout)
     _remove_empty_folders()
+    if has_run(layout):
+        remove_rules()
     proxy = bin_folder("kubernetes") / "kube-proxy"
     remove_network(proxy if has_run(layout) and proxy.exists() else None)
 
@@ -59,6 +62,7 @@ def left_behind(layout: Layout, *, with_chains: bool) -> list[str]:
     state = [str(layout.state)] if layout.state.exists() else []
     return [
         *leftovers(with_chains=with_chains),
+        *(left_sets() if with_chains else ()),
         *cgroups,
         *map(str, mounts_below(layout.state)),
         *state,

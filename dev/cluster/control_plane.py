@@ -90,7 +90,7 @@ def _write_configuration(plane: ControlPlane) -> None:
     config = plane.layout.config
     config.mkdir(parents=True, exist_ok=True)
     write_if_changed(config / "audit-policy.json", json.dumps(_AUDIT_POLICY))
-    for identity in ("controller-manager", "scheduler", "proxy", "coredns"):
+    for identity in ("controller-manager", "scheduler", "proxy", "coredns", "kube-router"):
         write_kubeconfig(plane, identity=identity, target=config / f"{identity}.kubeconfig")
     write_kubeconfig(plane, identity="admin", target=plane.layout.kubeconfig)
 

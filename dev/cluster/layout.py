@@ -96,6 +96,8 @@ class Options:
     node_monitor_grace_period: str = "50s"
     # The longest that the kubelet waits before it starts a crashed container again; the upstream default.
     max_container_restart_period: str = "300s"
+    # Whether NetworkPolicies hold for pods of the first node: on or off.
+    network_policies: str = "off"
 
 
 @dataclass(frozen=True, slots=True)

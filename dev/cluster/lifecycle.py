@@ -33,6 +33,8 @@ from dev.cluster.nodes import (
     node_is_ready,
     start_kubelet,
 )
+from dev.cluster.policies import NAME as POLICIES
+from dev.cluster.policies import are_enforced, follow_options
 from dev.cluster.services import service_names, start_services
 from dev.console import DevError, say
 from dev.packages import ensure_packages
@@ -65,7 +67,7 @@ def down(layout: Layout) -> None:
         processes = processes_of(layout)
         plane = full_control_plane(layout, Options())
         # Nothing of the state survives, so nobody needs time to put it in order.
-        processes.stop(*service_names(), kill=True)
+        processes.stop(POLICIES, *service_names(), kill=True)
         for node in NODES:
             kill_node(layout, node)
         processes.stop(*control_plane_names(plane), kill=True)
@@ -152,7 +154,7 @@ def _process_names(plane: ControlPlane) -> list[str]:
     """Return every process that has to run."""
     names = list(control_plane_names(plane))
     if plane.has_nodes:
-        names += service_names()
+        names += [*service_names(), *([POLICIES] if are_enforced(plane) else ())]
         for node in NODES:
             names += [containerd_name(node), kubelet_name(node)]
     return names
@@ -189,6 +191,7 @@ def _start(plane: ControlPlane) -> None:
     apply_addons(api)
     start_services(plane)
     await_nodes(plane, api, starts)
+    follow_options(plane)
     _say_since(start, "nodes Ready")
     for name in _process_names(plane):
         processes_of(plane.layout).require(name)

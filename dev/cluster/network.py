@@ -50,7 +50,7 @@ def remove_network(kube_proxy: Path | None) -> None:
     _try("iptables", "-w", "-X", _FENCE)
     if kube_proxy is not None and _kube_chains():
         _try(str(kube_proxy), "--cleanup")
-        _drop_kube_chains()
+        drop_chains()
     for device in _own_devices():
         _try("ip", "link", "delete", device)
 
@@ -71,22 +71,22 @@ def _ensure_fence() -> None:
     _run("iptables", "-w", "-A", _FENCE, "-d", POD_RANGE, "!", "-i", own, "-j", "REJECT")
 
 
-def _kube_chains() -> list[tuple[str, str, str]]:
-    """Return (program, table, chain) of every chain that kube-proxy or a kubelet made."""
+def _kube_chains(prefixes: tuple[str, ...] = ("KUBE-",)) -> list[tuple[str, str, str]]:
+    """Return (program, table, chain) of every chain that a part of Kubernetes made."""
     found = []
     for program in _FIREWALLS:
         for table in ("filter", "nat", "mangle"):
             names = (line.split()[1] for line in _rules(program, table) if line.startswith("-N "))
-            found += [(program, table, name) for name in names if name.startswith("KUBE-")]
+            found += [(program, table, name) for name in names if name.startswith(prefixes)]
     return found
 
 
-def _drop_kube_chains() -> None:
-    """Remove what `kube-proxy --cleanup` leaves: jumps from built-in chains, then the chains."""
-    chains = _kube_chains()
+def drop_chains(prefixes: tuple[str, ...] = ("KUBE-",)) -> None:
+    """Remove chains, such as `kube-proxy --cleanup` leaves: first the jumps from built-in ones."""
+    chains = _kube_chains(prefixes)
     for program, table in sorted({(program, table) for program, table, _ in chains}):
         for line in _rules(program, table):
-            if line.startswith("-A ") and " -j KUBE-" in line:
+            if line.startswith("-A ") and any(f" -j {prefix}" in line for prefix in prefixes):
                 _try(program, "-w", "-t", table, "-D", *shlex.split(line)[1:])
     for action in ("-F", "-X"):
         for program, table, chain in chains:

@@ -97,6 +97,7 @@ def _identities(plane: ControlPlane) -> list[Identity]:
         Identity("scheduler", "system:kube-scheduler"),
         Identity("proxy", "system:kube-proxy"),
         Identity("coredns", "dev-coredns"),
+        Identity("kube-router", "dev-kube-router"),
     ]
     if plane.has_nodes:
         identities += [_kubelet_identity(node) for node in NODES]

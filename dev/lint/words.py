@@ -166,6 +166,7 @@ ALLOWED = (
     Allowed("^evict", "tests/cluster/test_rbac.py", "the API's subresource pods/eviction", '"pods", "eviction"'),
     Allowed("^evict", "tests/unit/workers/*", "what the kubelet does to a pod", "PodProblem|troubled|its (node|worker)"),
     Allowed("^Evicted$", "*", "the reason that the kubelet gives", '"Evicted"'),
+    Allowed("^HOST$", "operator/*/warmpools/model_status.py", "a host of the network", "HOST_FORBIDDEN"),
     Allowed("^lane$", "docs/*", "the example model", r"lane-|/lane\b|lane net|\(lane\)|^\| lane"),
     Allowed("^cells$", "bench/*table.py", "cells of a table"),
     Allowed("^stranger", "dev/cluster/*", "processes and chains of somebody else on the developer's machine"),

@@ -104,17 +104,20 @@ def load(name: str, *, deadline_in: float | None = None, namespace: str | None =
 def install(kube: Kubectl, images: Mapping[str, str], *, values: Sequence[Path] = (), settings: Sequence[str] = ()) -> None:
     """Install or upgrade the chart with these images, and wait for the operator."""
     ensure("helm")
+    strict = {"pod-security.kubernetes.io/enforce": "restricted"}
+    kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM, "labels": strict}}, server_side=True)
     operator, worker = (images[name].rsplit(":", 1)[1] for name in ("operator", "worker"))
     files = [str(path) for path in (ROOT / "examples" / "local-values.yaml", *values)]
     command = [
         str(bin_folder("helm") / "helm"),
         *("upgrade", "--install", RELEASE, str(ROOT / "charts" / "inference-operator")),
-        *("--kubeconfig", str(kube.kubeconfig), "-n", SYSTEM, "--create-namespace"),
+        *("--kubeconfig", str(kube.kubeconfig), "-n", SYSTEM),
         *(part for path in files for part in ("-f", path)),
         *("--set", f"image.tag={operator},worker.image.tag={worker}"),
         *_of_engines(images),
         *(part for setting in settings for part in ("--set", setting)),
-        *("--wait", "--timeout", "120s"),
+        # Operators of earlier checkouts made the Secrets that are the chart's now.
+        *("--take-ownership", "--force-conflicts", "--wait", "--timeout", "120s"),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -12,14 +12,14 @@ from typing import Any, cast
 
 import kopf
 
-from inference_operator.controllers.handlers import register, watch_settings
-from inference_operator.controllers.informer import InformerHandlers
+from inference_operator.controllers.handlers import WATCHED, register, watch_settings
 from inference_operator.errors import OperatorError, RetryableError
 from inference_operator.kube.client import api_session
 from inference_operator.kube.connection import Connection, ConnectionConfigError, connect
 from inference_operator.kube.leaderelection import LeadershipLostError
+from inference_operator.kube.scope import EVERYWHERE, Namespaces
 from inference_operator.observability import logs, metrics
-from inference_operator.observability.health import Health, serve_health
+from inference_operator.observability.health import serve_health
 from inference_operator.parts import Parts, put_together
 from inference_operator.runtime.bounded_http import BoundedHttp
 from inference_operator.runtime.clock import SystemClock
@@ -65,7 +65,10 @@ async def _live(parts: Parts, group: asyncio.TaskGroup, settings: Settings, conn
     await _until_done("the first list", parts.resync.once)
     await _until_done("the key for warm workers", parts.task_key_secret.open)
     # After the first lists, so that the two do not share a core; kopf lists again, so nothing falls in between.
-    group.create_task(_watch(parts.informer, connection, parts.health, identity, stop))
+    for namespaces, kinds in parts.scope.parted(WATCHED).items():
+        registry = kopf.OperatorRegistry()
+        register(registry, parts.informer, connection, parts.health.heard, kinds)
+        group.create_task(_watch(registry, namespaces, identity, stop))
     parts.health.synced = True
     store = parts.store
     log.info("synced: %d jobs, %d models, %d nodes, %d pods", len(store.jobs), len(store.models), len(store.nodes), len(store.pods))
@@ -103,17 +106,15 @@ async def _until_done(what: str, do: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(2)
 
 
-async def _watch(informer: InformerHandlers, connection: Connection, health: Health, identity: str, stop: asyncio.Event) -> None:
-    registry = kopf.OperatorRegistry()
-    register(registry, informer, connection, health.heard)
+async def _watch(registry: kopf.OperatorRegistry, namespaces: Namespaces, identity: str, stop: asyncio.Event) -> None:
     ready = asyncio.Event()
     # kopf takes the signals for itself when it starts; once it is ready they are ours again.
     signals = asyncio.create_task(_take_signals(ready, stop))
     await kopf.operator(
         registry=registry,
-        settings=watch_settings(),
-        # Everywhere, whatever namespaces are served: free capacity is what all pods of the cluster leave over.
-        clusterwide=True,
+        settings=watch_settings(patient=namespaces != EVERYWHERE),
+        clusterwide=namespaces == EVERYWHERE,
+        namespaces=[name for name in namespaces if name is not None],
         ready_flag=ready,
         standalone=True,
         # Left to itself kopf asks for the user's name, which a container's user does not have.

@@ -23,6 +23,7 @@ from inference_operator.kube.client import ApiSession, Kube
 from inference_operator.kube.connection import Connection
 from inference_operator.kube.events import EventRecorder
 from inference_operator.kube.leaderelection import Leadership, Lease
+from inference_operator.kube.scope import Scope
 from inference_operator.metering.controller import Meters
 from inference_operator.metering.energy import watts
 from inference_operator.metering.exporters import Exporters
@@ -70,6 +71,7 @@ class Parts:
     workers: Workers
     events: EventRecorder
     informer: InformerHandlers
+    scope: Scope
     resync: Resync
     metrics_api: "CustomMetricsService | None"
     keda_scaler: "KedaScaler | None"
@@ -119,7 +121,8 @@ def put_together(
         Kind.JOB: JobReconciler(store, queue, scheduling, telemetry, applier, waiting_jobs, settings, task_key_secret, clock),
         Kind.POOL: PoolReconciler(queue, scheduling, pools, applier, waiting_jobs, clock),
     }
-    informer = InformerHandlers(store, scheduling, queue.add, settings.namespaces, settings.metering)
+    informer = InformerHandlers(store, scheduling, queue.add, settings.metering)
+    scope = Scope(settings.namespaces, all_pods=settings.read_all_pods)
     _register_collectors(store, settings)
     return Parts(
         clock=clock,
@@ -136,7 +139,8 @@ def put_together(
         workers=Workers(queue, reconcilers),
         events=events,
         informer=informer,
-        resync=Resync(standby, store, informer, health.heard),
+        scope=scope,
+        resync=Resync(standby, store, informer, health.heard, scope),
         metrics_api=_metrics_api(
             Kube(connection, api, of_metrics),
             Kube(connection, api, of_metrics, leadership),

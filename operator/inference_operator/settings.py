@@ -9,7 +9,12 @@ from typing import Literal
 import msgspec
 
 from inference_operator.accelerators import AcceleratorClass, default_classes, fault_of, with_quantities
+from inference_operator.namespace_limits import NamespaceLimits, namespace_fault, with_defaults
 from inference_operator.template_limits import TemplateLimits, limits_fault
+from inference_protocol.hosts import entry_fault
+
+# The kubelet maps so many ids into a pod's user namespace.
+_LARGEST_MAPPED_ID = 65535
 
 
 class ConfigurationError(Exception):
@@ -116,6 +121,33 @@ class Metering(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     resource_name: str = "nvidia.com/gpu"
 
 
+class WorkerSecurity(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Who worker pods run as. All else is Pod Security's level restricted, and no setting weakens it.
+
+    An id that is null is left out of the pod: OpenShift fills in one of the namespace's range, others take the image's.
+    """
+
+    # Distroless's nonroot: any number works, one that volumes can be prepared for is kinder. Never 0.
+    run_as_user: int | None = 65532
+    # The group of their processes.
+    run_as_group: int | None = 65532
+    # The group that volumes are given to, where their kind allows it.
+    fs_group: int | None = 65532
+    # Further groups, for volumes that have an owner of their own.
+    supplemental_groups: tuple[int, ...] = ()
+    # Whether workers run in a user namespace (hostUsers: false): root in one is nobody on the node. Nodes whose container runtime
+    # has none are not used then.
+    user_namespaces: bool = False
+
+
+class Fetching(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Where workers fetch models and inputs from, and where a job may have its traces sent."""
+
+    # Hosts that the URLs of jobs and models may name, and their redirects lead to: names, *.SUFFIX or addresses. Empty allows every
+    # host. Link-local addresses, loopback and metadata services stay forbidden, whatever stands here.
+    allowed_hosts: tuple[str, ...] = ()
+
+
 class PolicySettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """A learned policy that is asked beside each pass and has no say."""
 
@@ -137,12 +169,23 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     # What jobs may add to their pods, beside the usual: {environment, labels, annotations, priorityClasses, runtimeClasses,
     # tolerations}.
     pod_template: TemplateLimits = TemplateLimits()
+    # Who worker pods run as: {runAsUser, runAsGroup, fsGroup, supplementalGroups, userNamespaces}; null leaves an id out. A change
+    # rolls out all services.
+    worker_security: WorkerSecurity = WorkerSecurity()
+    # Where workers may fetch from over http(s): {allowedHosts}. A change rolls out the services that name a URL.
+    fetch: Fetching = Fetching()
+    # Caps of each namespace, and the weight of its fair share: {default, overrides: {NAMESPACE}}, each of {maxPriority, maxDevices,
+    # maxReplicas, maxPreemptionsPerHour, weight}.
+    namespace_limits: NamespaceLimits = NamespaceLimits()
     # How latency, energy and switching are weighed.
     cost: CostWeights = CostWeights()
     # Where workers send OpenTelemetry traces: {endpoint, ratio}.
     tracing: Tracing = Tracing()
     # Namespaces to watch; empty is all.
     namespaces: tuple[str, ...] = ()
+    # Whether to read the pods of all namespaces where `namespaces` names some: they take room on the nodes, and meters are among
+    # them.
+    read_all_pods: bool = False
     # How often one job at most is asked to make room for others; after that it keeps its place.
     preemptions_per_job: int = 3
     # Concurrent reconciles. They wait for the API server, so more than the cores is right.
@@ -182,7 +225,8 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     http_port: int = 8080
     # The Lease that elects the leader, in the operator's own namespace.
     lease_name: str = "inference-operator"
-    # The Secret with the key that tasks are handed to warm workers by, in the operator's own namespace; made when it is not there.
+    # The Secret with the key that tasks are handed to warm workers by, in the operator's own namespace. It has to be there; the
+    # operator fills an empty one.
     task_key_name: str = "inference-operator-task-key"
     # DEBUG, INFO, WARNING or ERROR.
     log_level: str = "INFO"
@@ -197,11 +241,34 @@ def load_settings(path: Path | None) -> Settings:
     if path is None:
         return Settings()
     try:
-        settings = msgspec.convert(with_quantities(msgspec.yaml.decode(path.read_bytes())), Settings)
+        settings = msgspec.convert(with_defaults(with_quantities(msgspec.yaml.decode(path.read_bytes()))), Settings)
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}") from error
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise ConfigurationError(f"{path}: {error}") from error
-    if (fault := fault_of(settings.accelerators) or limits_fault(settings.pod_template)) is not None:
+    hosts = (entry_fault(entry) for entry in settings.fetch.allowed_hosts)
+    found = (
+        fault_of(settings.accelerators),
+        limits_fault(settings.pod_template),
+        security_fault(settings.worker_security),
+        namespace_fault(settings.namespace_limits, settings.accelerators),
+        *(h and f"fetch.allowedHosts: {h}" for h in hosts),
+    )
+    if (fault := next(filter(None, found), None)) is not None:
         raise ConfigurationError(f"{path}: {fault}")
     return settings
+
+
+def security_fault(security: WorkerSecurity) -> str | None:
+    """What is wrong with an id, with its place and the cure; None where all can be used."""
+    groups = (security.run_as_group, security.fs_group, *security.supplemental_groups)
+    if security.run_as_user == 0:
+        return "workerSecurity.runAsUser is 0, but workers never run as root: name another user, or null for the image's"
+    ids = [one for one in (security.run_as_user, *groups) if one is not None]
+    if any(one < 0 for one in ids):
+        return "workerSecurity: an id is negative: name another, or null for none"
+    if security.user_namespaces and any(one > _LARGEST_MAPPED_ID for one in ids):
+        return (
+            f"workerSecurity: a user namespace has no ids above {_LARGEST_MAPPED_ID}: name smaller ones, or userNamespaces: false"
+        )
+    return None

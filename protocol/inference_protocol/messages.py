@@ -138,6 +138,10 @@ class WorkerConfig(_Record, frozen=True):
     triton: TritonServer | None = None
     # How much of its device's memory one session of ONNX Runtime may take; all of it, where nothing is said.
     device_memory_bytes: int | None = None
+    # Hosts that may be fetched from (`hosts.host_fault`); empty is every host.
+    fetch_from: tuple[str, ...] = ()
+    # Whether the job itself says where its traces go: then they go nowhere that could not be fetched from.
+    guarded_traces: bool = False
 
 
 # Bounds, because a worker's word ends in a status that has them too: what breaks them is not taken.
@@ -238,7 +242,7 @@ class TaskOrder(_Record, frozen=True):
 
     A worker refuses an `epoch` below the highest that it has seen. Operators from before there were any give none, and are obeyed.
     `memory_bytes`, and `device_bytes` of a device, are what a worker with this model is known to need, for one that has to load it
-    beside its own; 0 is unknown.
+    beside its own; 0 is unknown. `fetch_from` is as in WorkerConfig.
     """
 
     namespace: str
@@ -253,6 +257,7 @@ class TaskOrder(_Record, frozen=True):
     memory_bytes: Count = 0
     device_bytes: Count = 0
     epoch: Epoch | None = None
+    fetch_from: tuple[str, ...] = ()
 
 
 class TaskQuery(_Record, frozen=True):

@@ -35,7 +35,7 @@ class WorkerReason(StrEnum):
         "ModelNotFound",
         ReasonText(
             "The model's file doesn't exist, or can't be read.",
-            "Correct the model's URI, or put a file there that user 65532 may read.",
+            "Correct the model's URI, or put a file there that the worker's user (65532 by default) may read.",
             final=True,
         ),
     )
@@ -180,7 +180,7 @@ class WorkerReason(StrEnum):
         "InputNotFound",
         ReasonText(
             "The job's input, or a file of rows for quantization, doesn't exist, is too large, or can't be read.",
-            "Correct the URI, or put a file there that user 65532 may read.",
+            "Correct the URI, or put a file there that the worker's user (65532 by default) may read.",
             final=True,
         ),
     )
@@ -219,7 +219,7 @@ class WorkerReason(StrEnum):
         "OutputUnwritable",
         ReasonText(
             "The worker can't write the output: no space is left, access is denied, or another worker still writes there.",
-            "Enlarge or empty the volume, and let user 65532 write to it.",
+            "Enlarge or empty the volume, and let the worker's user (65532 by default) write to it.",
         ),
     )
     OUTPUT_CONFLICT = (

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 
 RELATIVE_ACCURACY = 0.01
 _GAMMA = (1 + RELATIVE_ACCURACY) / (1 - RELATIVE_ACCURACY)
-_LOG_GAMMA = math.log(_GAMMA)
+LOG_GAMMA = math.log(_GAMMA)
 # One microsecond to one hour: everything outside is clamped, which bounds a sketch to about 1,100 buckets.
-_LOWEST_SECONDS = 1e-6
-_HIGHEST_SECONDS = 3600.0
-_LOWEST, _HIGHEST = (math.ceil(math.log(seconds) / _LOG_GAMMA) for seconds in (_LOWEST_SECONDS, _HIGHEST_SECONDS))
+LOWEST_SECONDS = 1e-6
+HIGHEST_SECONDS = 3600.0
+_LOWEST, _HIGHEST = (math.ceil(math.log(seconds) / LOG_GAMMA) for seconds in (LOWEST_SECONDS, HIGHEST_SECONDS))
 
 
 class LatencySketch:
@@ -28,8 +28,8 @@ class LatencySketch:
 
     def record(self, seconds: float, *, weight: int = 1) -> None:
         """Add `weight` observations of one duration."""
-        clamped = min(max(seconds, _LOWEST_SECONDS), _HIGHEST_SECONDS)
-        index = math.ceil(math.log(clamped) / _LOG_GAMMA)
+        clamped = min(max(seconds, LOWEST_SECONDS), HIGHEST_SECONDS)
+        index = math.ceil(math.log(clamped) / LOG_GAMMA)
         self.counts[index] = self.counts.get(index, 0) + weight
         self.total += weight
 

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 # Metadata services outside the link-local range, by cloud: Alibaba, Azure, Oracle, Google, AWS.
 _METADATA = frozenset({"100.100.100.200", "168.63.129.16", "192.0.0.192", "fd20:ce::254", "fd00:ec2::254", "fd00:ec2::23"})
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 SCHEMES = ("pvc", "https", "http", "file")
 
 
@@ -114,14 +115,19 @@ def forbidden_address(address: ipaddress.IPv4Address | ipaddress.IPv6Address) ->
 
     Link-local holds the cloud's metadata service (169.254.169.254, fe80::/10), which hands out the node's credentials.
     """
-    mapped = getattr(address, "ipv4_mapped", None)
-    if mapped is not None:
-        return forbidden_address(mapped)
-    inside = getattr(address, "sixtofour", None)
-    if inside is not None:
+    if (inside := _embedded(address)) is not None:
         return forbidden_address(inside)
     if address.is_link_local or str(address) in _METADATA:
         return f"{address} is link-local (the node's metadata service lives there) and is never fetched"
     if address.is_loopback or address.is_unspecified or address.is_multicast or address.is_reserved:
         return f"{address} is not an address that a worker may fetch from"
     return None
+
+
+def _embedded(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """The IPv4 address that packets to an IPv6 one end at: mapped, 6to4, Teredo, or by the gateway of NAT64 (RFC 6052)."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return None
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo is not None else None)

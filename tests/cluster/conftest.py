@@ -17,7 +17,7 @@ import pytest
 from dev.cluster import ControlPlane, Layout, api_only_control_plane, start_api_only, stop_api_only
 from dev.tools import kubectl as find_kubectl
 from tests.cluster.client import Client, Raw
-from tests.cluster.operators import Installed, install, writes_of
+from tests.cluster.operators import NODE, Installed, Release, install, make_node, writes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,7 +77,10 @@ def namespace(cluster: Cluster) -> str:
 @pytest.fixture(scope="session")
 def installed(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     """The operator, running as the chart's ServiceAccount and with no right but the chart's."""
-    made = install(cluster, tmp_path_factory.mktemp("operator"))
+    make_node(cluster.client, NODE)
+    policy = ("admissionPolicy.images={mirror.example.com/*}", "admissionPolicy.secrets={shown-to-*}")
+    release = Release(values=("backends.triton.image=localhost/triton:1", "settings.podTemplate.labels={team}", *policy))
+    made = install(cluster, tmp_path_factory.mktemp("operator"), release)
     yield made
     made.stop()
     # Whatever the tests have done to them: no job is written again and again.

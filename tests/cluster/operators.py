@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from dev.tools import ensure
 from inference_protocol.messages import Latency, ModelFacts, Progress, TerminationReport, encode_report
 from inference_protocol.reasons import WorkerReason
@@ -136,45 +138,72 @@ class Installed:
 _CONTAINER = {"image": "worker", "imageID": "", "ready": True, "restartCount": 0}
 
 
-def install(cluster: Cluster, folder: Path) -> Installed:
-    """Apply the chart's RBAC and nothing else of it, make a node, and start the operator with the account's token."""
-    cluster.client.create("/api/v1/namespaces", {"metadata": {"name": RELEASE_NAMESPACE}})
-    cluster.kubectl("apply", "-f", "-", stdin=render("rbac.yaml", "serviceaccount.yaml", "custom-metrics-rbac.yaml"))
-    make_node(cluster.client, NODE)
-    path = f"/api/v1/namespaces/{RELEASE_NAMESPACE}/serviceaccounts/{ACCOUNT}/token"
+RIGHTS = ("rbac.yaml", "serviceaccount.yaml", "custom-metrics-rbac.yaml", "secrets.yaml", "admission-policies.yaml")
+"""The templates that say what the operator may do."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """One of the chart's, by its namespace and values; `account` is the name of all that it makes."""
+
+    namespace: str = RELEASE_NAMESPACE
+    account: str = ACCOUNT
+    values: tuple[str, ...] = ()
+    # Nobody runs it here: `auto` takes it for no job.
+    triton: str = "nvcr.io/nvidia/tritonserver:25.01-py3"
+
+    def render(self, *templates: str) -> str:
+        """Templates of the chart, as `helm install` would make them."""
+        helm = ensure("helm") / "helm"
+        shown = [part for name in templates for part in ("-s", f"templates/{name}")]
+        values = [part for value in self.values for part in ("--set", value)]
+        command = [str(helm), "template", self.account, "charts/inference-operator", "--namespace", self.namespace, *shown]
+        command += ["--set", f"fullnameOverride={self.account}", "--set", f"backends.triton.image={self.triton}", *values]
+        return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+
+
+def install(cluster: Cluster, folder: Path, release: Release = Release()) -> Installed:
+    """Apply what the chart has of rights, policies and Secrets, and start the operator with the account's token."""
+    cluster.client.create("/api/v1/namespaces", {"metadata": {"name": release.namespace}})
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=release.render(*RIGHTS))
+    path = f"/api/v1/namespaces/{release.namespace}/serviceaccounts/{release.account}/token"
     token = cluster.client.create(path, {"spec": {"expirationSeconds": 7200}})["status"]["token"]
     log = folder / "operator.log"
     with log.open("wb") as target:
         process = subprocess.Popen(
             [sys.executable, "-m", "inference_operator"],
-            env={**environment(), **_variables(cluster, folder, token)},
+            env={**environment(), **_variables(cluster, folder, token, release)},
             stdout=target,
             stderr=target,
         )
     made = Installed(process, log, token, cluster.client)
-    until(lambda: "leading as" in made.log or process.poll() is not None, "the operator")
-    assert process.poll() is None, made.log
+    try:
+        until(lambda: "leading as" in made.log or process.poll() is not None, "the operator")
+        assert process.poll() is None, made.log
+    except BaseException:
+        process.kill()
+        raise
     return made
 
 
 def render(*templates: str) -> str:
     """Templates of the chart, as `helm install inference-operator` would make them."""
-    helm = ensure("helm") / "helm"
-    shown = [part for name in templates for part in ("-s", f"templates/{name}")]
-    command = [str(helm), "template", ACCOUNT, "charts/inference-operator", "--namespace", RELEASE_NAMESPACE, *shown]
-    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    return Release().render(*templates)
 
 
-def _variables(cluster: Cluster, folder: Path, token: str) -> dict[str, str]:
+def _variables(cluster: Cluster, folder: Path, token: str, release: Release) -> dict[str, str]:
     document = json.loads(cluster.kubeconfig.read_text())
     document["users"][0]["user"] = {"token": token}
     kubeconfig, config = folder / "kubeconfig", folder / "config.yaml"
     kubeconfig.write_text(json.dumps(document))
-    config.write_text(json.dumps({"httpPort": 0, "backoffSeconds": 0.1, "telemetrySeconds": 3600}))
+    settings = yaml.safe_load(yaml.safe_load(release.render("configmap.yaml"))["data"]["config.yaml"])
+    # Nothing comes through the aggregator to where this runs.
+    quick = {"httpPort": 0, "backoffSeconds": 0.1, "telemetrySeconds": 3600, "customMetrics": {"enabled": False}}
+    config.write_text(json.dumps(settings | quick))
     return {
         "KUBECONFIG": str(kubeconfig),
         "INFERENCE_OPERATOR_CONFIG": str(config),
-        "POD_NAMESPACE": RELEASE_NAMESPACE,
+        "POD_NAMESPACE": release.namespace,
     }
 
 

@@ -9,8 +9,10 @@ import yaml
 
 from dev.tools import bin_folder, ensure
 from examples.demo.cluster import ROOT
+from inference_operator.api import names
 from inference_operator.api.crd import files
-from inference_operator.settings import Metering, Settings
+from inference_operator.settings import Metering, Settings, WorkerSecurity
+from inference_protocol.messages import GRPC_PORT, HTTP_PORT
 
 pytestmark = pytest.mark.cluster
 CHART = ROOT / "charts" / "inference-operator"
@@ -70,6 +72,98 @@ def test_no_rule_is_wider_than_it_needs_to_be() -> None:
 
     assert not [rule for rule in rules if "*" in (*rule["apiGroups"], *rule["resources"], *rule["verbs"])]
     assert not [rule for rule in rules if {"secrets", "pods/exec", "configmaps"} & set(rule["resources"])]
+
+
+def policy(name: str, *settings: str) -> dict[str, Any]:
+    """The spec of one of the policies on the operator's account."""
+    found = kinds(render(*settings), "ValidatingAdmissionPolicy")
+    spec: dict[str, Any] = next(one for one in found if one["metadata"]["name"] == f"release-inference-operator-{name}")["spec"]
+    return spec
+
+
+def images(*settings: str) -> list[str]:
+    """The images that the policy lets workers have."""
+    variables = {v["name"]: v["expression"] for v in policy("pods", *settings)["variables"]}
+    found: list[str] = yaml.safe_load(variables["images"])
+    return found
+
+
+def test_the_policy_lets_in_each_image_that_the_settings_name_and_no_other() -> None:
+    assert images() == ["localhost/inference-worker:0.1.0"]
+    assert set(images("backends.triton.image=triton:1", "backends.torchscript.image=torch:1", "accelerators.gpu.image=cuda:1")) == {
+        "localhost/inference-worker:0.1.0",
+        "triton:1",
+        "torch:1",
+        "cuda:1",
+    }
+    assert images("settings.workerImage=mine:1", "admissionPolicy.images={mirror/*}") == ["mine:1", "mirror/*"]
+
+
+def test_the_policies_look_at_the_operators_account_alone() -> None:
+    found = kinds(render("serviceAccount.name=strong"), "ValidatingAdmissionPolicy")
+
+    expressions = {c["expression"] for one in found for c in one["spec"]["matchConditions"]}
+    assert expressions == {'request.userInfo.username == "system:serviceaccount:system:strong"'}
+    assert {one["spec"]["failurePolicy"] for one in found} == {"Fail"}
+
+
+def test_the_policies_can_be_left_out_or_tried_without_effect() -> None:
+    assert not [one for one in render("admissionPolicy.enabled=false") if one["kind"].startswith("ValidatingAdmissionPolicy")]
+    bindings = kinds(render("admissionPolicy.validationActions={Audit,Warn}"), "ValidatingAdmissionPolicyBinding")
+    assert {tuple(one["spec"]["validationActions"]) for one in bindings} == {("Audit", "Warn")}
+
+
+def test_the_operators_namespace_gets_workers_only_where_it_is_watched_by_name() -> None:
+    def allows(*settings: str) -> bool:
+        return "'system'" not in policy("pods", *settings)["validations"][0]["expression"]
+
+    assert [allows(), allows("watchNamespaces={team}"), allows("watchNamespaces={team,system}")] == [False, False, True]
+
+
+def test_named_namespaces_have_a_role_each_and_the_cluster_lends_only_nodes_and_volumes() -> None:
+    def rights(*settings: str) -> tuple[dict[str, set[str]], list[str]]:
+        objects = render("customMetrics.enabled=false", *settings)
+        (role,) = (one for one in kinds(objects, "ClusterRole") if one["metadata"]["name"] == "release-inference-operator")
+        wide = {name: set(rule["verbs"]) for rule in role["rules"] for name in rule["resources"]}
+        roles = [
+            one["metadata"]["namespace"] for one in kinds(objects, "Role") if not one["metadata"]["name"].endswith("-election")
+        ]
+        return wide, roles
+
+    named, pods = "watchNamespaces={a,b}", {"list", "watch"}
+    nodes = {"nodes": pods, "persistentvolumes": pods}
+    assert rights(named) == (nodes, ["a", "b"])
+    assert rights(named, "rbac.readAllPods=true") == ({**nodes, "pods": pods}, ["a", "b"])
+    wide, roles = rights()
+    assert ({"pods", "services", "inferencejobs/status"} <= set(wide), roles) == (True, [])
+
+
+def test_the_secrets_are_made_without_data_and_no_rule_lets_the_operator_make_one() -> None:
+    objects = render()
+    secrets = kinds(objects, "Secret")
+    rules = [rule for role in (*kinds(objects, "Role"), *kinds(objects, "ClusterRole")) for rule in role["rules"]]
+    of_secrets = [rule for rule in rules if "secrets" in rule["resources"]]
+    (config,) = kinds(objects, "ConfigMap")
+    settings = msgspec.yaml.decode(config["data"]["config.yaml"], type=Settings)
+
+    assert {one["metadata"]["name"] for one in secrets} == {settings.task_key_name, settings.custom_metrics.secret}
+    assert not any(part in one for one in secrets for part in ("data", "stringData", "type"))
+    assert sorted(name for rule in of_secrets for name in rule["resourceNames"]) == sorted(s["metadata"]["name"] for s in secrets)
+    assert all(set(rule["verbs"]) == {"get", "update"} for rule in of_secrets)
+
+
+def test_the_key_of_workers_stays_as_long_as_their_jobs() -> None:
+    def kept(*settings: str) -> list[str]:
+        secrets = kinds(render(*settings), "Secret")
+        return [s["metadata"]["name"] for s in secrets if s["metadata"].get("annotations") == {"helm.sh/resource-policy": "keep"}]
+
+    assert kept() == ["release-inference-operator-task-key"]
+    assert kept("crds.keep=false") == []
+
+
+def test_where_somebody_else_issues_the_certificate_its_secret_is_not_the_charts() -> None:
+    assert len(kinds(render("customMetrics.certificate=certManager"), "Secret")) == 1
+    assert len(kinds(render("customMetrics.enabled=false"), "Secret")) == 1
 
 
 def test_custom_metrics_are_served_behind_a_service_of_their_own() -> None:
@@ -179,6 +273,93 @@ def test_a_learned_policy_is_mounted_only_where_there_is_one() -> None:
     assert volume["configMap"] == {"name": "learned", "optional": True}
 
 
+def policies(*settings: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """The NetworkPolicies by namespace and name."""
+    found = kinds(render("networkPolicy.enabled=true", *settings), "NetworkPolicy")
+    return {(one["metadata"]["namespace"], one["metadata"]["name"]): one["spec"] for one in found}
+
+
+def test_network_policies_are_made_where_the_chart_is_told_to() -> None:
+    """The operator makes none: the right to write them in every namespace would undo those of everybody."""
+    ours, workers = "release-inference-operator", "release-inference-operator-workers"
+    rules = [rule for role in (*kinds(render(), "ClusterRole"), *kinds(render(), "Role")) for rule in role["rules"]]
+
+    assert kinds(render("watchNamespaces={a}"), "NetworkPolicy") == []
+    assert set(policies()) == {("system", ours)}
+    assert set(policies("watchNamespaces={a,b}")) == {("system", ours), ("a", workers), ("b", workers)}
+    assert set(policies("watchNamespaces={a,b}", "networkPolicy.workers.namespaces={b}")) == {("system", ours), ("b", workers)}
+    assert not [rule for rule in rules if "networkpolicies" in rule["resources"]]
+
+
+def test_network_policies_know_workers_and_operator_as_they_are() -> None:
+    """By labels that no job can set, and by the ports that they listen on."""
+    found = policies("watchNamespaces={a}", "kedaScaler.enabled=true")
+    operator, worker = found["system", "release-inference-operator"], found["a", "release-inference-operator-workers"]
+    (deployment,) = kinds(render("kedaScaler.enabled=true"), "Deployment")
+    ports = {port["containerPort"] for port in deployment["spec"]["template"]["spec"]["containers"][0]["ports"]}
+    ours = {names.LABEL_NAME: names.WORKER_NAME, names.LABEL_MANAGED_BY: names.MANAGED_BY}
+    to_workers = next(rule for rule in operator["egress"] if "podSelector" in rule.get("to", [{}])[0])
+
+    assert worker["podSelector"] == {"matchLabels": ours}
+    assert to_workers["to"][0]["podSelector"] == {"matchLabels": ours}
+    assert operator["podSelector"]["matchLabels"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    assert {port["port"] for rule in operator["ingress"] for port in rule["ports"]} == ports
+    assert {port["port"] for rule in worker["ingress"] for port in rule["ports"]} == {HTTP_PORT, GRPC_PORT}
+    assert [port["port"] for port in to_workers["ports"]] == [HTTP_PORT]
+
+
+def test_network_policies_let_nobody_in_by_a_list_that_is_empty() -> None:
+    """A rule without sources would let everybody in."""
+    empty = ("prometheus.from", "keda.from", "workers.from", "dns.to")
+    found = policies("watchNamespaces={a}", "kedaScaler.enabled=true", *(f"networkPolicy.{name}=null" for name in empty))
+    operator, worker = found["system", "release-inference-operator"], found["a", "release-inference-operator-workers"]
+
+    assert [port["port"] for rule in operator["ingress"] for port in rule["ports"]] == [8443]
+    assert [rule["from"] for rule in worker["ingress"]] == [
+        [
+            {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "system"}},
+                "podSelector": operator["podSelector"],
+            }
+        ]
+    ]
+    assert not worker["egress"]
+
+
+def security(*settings: str) -> WorkerSecurity:
+    (config,) = kinds(render(*settings), "ConfigMap")
+    return msgspec.yaml.decode(config["data"]["config.yaml"], type=Settings).worker_security
+
+
+def test_workers_run_as_whom_the_chart_names_or_leaves_out() -> None:
+    """Helm drops values that are null, and group 0 is one."""
+    assert security() == WorkerSecurity()
+    assert security("worker.securityContext=null") == WorkerSecurity(run_as_user=None, run_as_group=None, fs_group=None)
+    assert security("worker.securityContext.runAsUser=null") == WorkerSecurity(run_as_user=None)
+    assert security("worker.securityContext.runAsGroup=0").run_as_group == 0
+    assert security("worker.userNamespaces=true").user_namespaces
+
+
+def test_the_operators_ids_can_be_left_to_the_cluster() -> None:
+    def pod(*settings: str) -> dict[str, Any]:
+        (deployment,) = kinds(render(*settings), "Deployment")
+        spec: dict[str, Any] = deployment["spec"]["template"]["spec"]
+        return spec
+
+    left_out = pod("podSecurityContext.runAsUser=null", "podSecurityContext.runAsGroup=null", "userNamespace=true")
+    assert left_out["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert left_out["hostUsers"] is False
+    assert "hostUsers" not in pod()
+    assert "securityContext" not in pod("podSecurityContext=null")
+
+
+def test_limits_of_namespaces_reach_the_operator_as_written() -> None:
+    (config,) = kinds(render("settings.namespaceLimits.overrides.research.maxDevices.gpu=4"), "ConfigMap")
+
+    written = msgspec.convert(yaml.safe_load(config["data"]["config.yaml"]), Settings)
+    assert written.namespace_limits.of("research").max_devices == {"gpu": 4}
+
+
 def test_changed_settings_make_new_pods() -> None:
     def checksum(*settings: str) -> str:
         (deployment,) = kinds(render(*settings), "Deployment")
@@ -201,6 +382,15 @@ def test_changed_settings_make_new_pods() -> None:
         ("autoscaling.windowSeconds=1", "windowSeconds"),
         ("metering.port=0", "port"),
         ("kedaScaler.port=80", "port"),
+        ("worker.securityContext.runAsUser=0", "runAsUser"),
+        ("worker.securityContext.privileged=true", "privileged"),
+        ("networkPolicy.workers.from[0].everybody=true", "everybody"),
+        ("watchNamespaces={Team}", "watchNamespaces"),
+        ("admissionPolicy.validationActions={Nothing}", "validationActions"),
+        ("settings.namespaceLimits.default.maxPriority=1001", "maxPriority"),
+        ("settings.namespaceLimits.default.maxGpus=1", "maxGpus"),
+        ("settings.namespaceLimits.default.weight=0", "weight"),
+        ("settings.namespaceLimits.overrides.team_a.weight=2", "team_a"),
     ],
 )
 def test_a_bad_value_is_refused_by_name(setting: str, says: str) -> None:

@@ -9,18 +9,33 @@ import pytest
 import yaml
 
 from tests.cluster.client import JSON, MERGE, Client, jobs, models, pods
+from tests.cluster.conftest import make_namespace
 from tests.cluster.objects import a_batch, a_job, a_model
-from tests.cluster.operators import ACCOUNT, FAILURE, NODE, RELEASE_NAMESPACE, SUCCESS, USER, Installed, render, until
+from tests.cluster.operators import (
+    ACCOUNT,
+    FAILURE,
+    NODE,
+    RELEASE_NAMESPACE,
+    SUCCESS,
+    USER,
+    Installed,
+    Release,
+    install,
+    render,
+    until,
+)
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.cluster.client import Raw
     from tests.cluster.conftest import Cluster
 
 INFERENCE = "inference.myorg"
 CORE = ""
 NEEDED = [
-    *((verb, INFERENCE, "inferencejobs", "") for verb in ("get", "list", "watch", "delete")),
-    *((verb, INFERENCE, "inferencemodels", "") for verb in ("get", "list", "watch")),
+    *((verb, INFERENCE, "inferencejobs", "") for verb in ("list", "watch", "delete")),
+    *((verb, INFERENCE, "inferencemodels", "") for verb in ("list", "watch")),
     ("patch", INFERENCE, "inferencejobs", "status"),
     ("patch", INFERENCE, "inferencemodels", "status"),
     *((verb, CORE, "pods", "") for verb in ("get", "list", "watch", "create", "delete")),
@@ -32,10 +47,9 @@ NEEDED = [
     *((verb, "autoscaling", "horizontalpodautoscalers", "") for verb in ("get", "list", "watch", "create", "patch", "delete")),
     ("create", "authentication.k8s.io", "tokenreviews", ""),
     ("create", "authorization.k8s.io", "subjectaccessreviews", ""),
-    ("create", "apiregistration.k8s.io", "apiservices", ""),
 ]
 FORBIDDEN = [
-    *((verb, CORE, "secrets", "") for verb in ("get", "list", "watch", "create")),
+    *((verb, CORE, "secrets", "") for verb in ("get", "list", "watch", "create", "update", "patch", "delete")),
     *((verb, CORE, "configmaps", "") for verb in ("get", "list", "create")),
     ("create", CORE, "pods", "exec"),
     ("create", CORE, "pods", "attach"),
@@ -46,12 +60,12 @@ FORBIDDEN = [
     ("create", CORE, "pods", "binding"),
     *((verb, CORE, "pods", "") for verb in ("update", "patch", "deletecollection")),
     ("patch", CORE, "pods", "status"),
-    *((verb, INFERENCE, "inferencejobs", "") for verb in ("create", "update", "patch", "deletecollection")),
+    *((verb, INFERENCE, "inferencejobs", "") for verb in ("get", "create", "update", "patch", "deletecollection")),
     ("update", INFERENCE, "inferencejobs", "scale"),
-    *((verb, INFERENCE, "inferencemodels", "") for verb in ("create", "update", "patch", "delete")),
-    *((verb, CORE, "nodes", "") for verb in ("create", "update", "patch", "delete")),
+    *((verb, INFERENCE, "inferencemodels", "") for verb in ("get", "create", "update", "patch", "delete")),
+    *((verb, CORE, "nodes", "") for verb in ("get", "create", "update", "patch", "delete")),
     ("update", CORE, "nodes", "status"),
-    *((verb, CORE, "persistentvolumes", "") for verb in ("create", "update", "patch", "delete")),
+    *((verb, CORE, "persistentvolumes", "") for verb in ("get", "create", "update", "patch", "delete")),
     *((verb, CORE, "namespaces", "") for verb in ("create", "delete", "patch")),
     *((verb, CORE, "serviceaccounts", "") for verb in ("create", "impersonate")),
     ("create", CORE, "serviceaccounts", "token"),
@@ -61,7 +75,7 @@ FORBIDDEN = [
     ("patch", "apiextensions.k8s.io", "customresourcedefinitions", ""),
     ("create", "coordination.k8s.io", "leases", ""),
     ("update", "autoscaling", "horizontalpodautoscalers", ""),
-    *((verb, "apiregistration.k8s.io", "apiservices", "") for verb in ("get", "list", "update", "delete")),
+    *((verb, "apiregistration.k8s.io", "apiservices", "") for verb in ("get", "list", "create", "patch", "update", "delete")),
 ]
 
 
@@ -93,18 +107,50 @@ def test_secrets_roles_and_apis_are_reached_by_their_names_alone(cluster: Cluste
     def may(verb: str, group: str, resource: str, name: str, where: str = RELEASE_NAMESPACE) -> bool:
         return _may(cluster, where, USER, verb, group, resource, name=name)
 
+    for secret in (mine, f"{ACCOUNT}-task-key"):
+        for verb in ("get", "update"):
+            assert may(verb, CORE, "secrets", secret)
+            assert not may(verb, CORE, "secrets", secret, namespace)
+        assert not may("delete", CORE, "secrets", secret)
     for verb in ("get", "update"):
-        assert may(verb, CORE, "secrets", mine)
         assert not may(verb, CORE, "secrets", "another")
-        assert not may(verb, CORE, "secrets", mine, namespace)
     assert not may("list", CORE, "secrets", "")
-    for verb in ("get", "update", "delete"):
+    assert not may("create", CORE, "secrets", "")
+    for verb in ("get", "create", "patch", "update", "delete"):
         assert may(verb, api, "apiservices", "v1beta1.custom.metrics.k8s.io", "")
         assert not may(verb, api, "apiservices", "v1beta1.metrics.k8s.io", "")
     assert may("get", "rbac.authorization.k8s.io", "clusterroles", mine, "")
     assert not may("get", "rbac.authorization.k8s.io", "clusterroles", "cluster-admin", "")
     assert may("get", CORE, "configmaps", "extension-apiserver-authentication", "kube-system")
     assert not may("get", CORE, "configmaps", "another", "kube-system")
+
+
+def test_with_namespaces_named_the_operator_gets_along_without_rights_elsewhere(
+    cluster: Cluster, installed: Installed, namespace: str, tmp_path: Path
+) -> None:
+    other = make_namespace(cluster.client)
+    release = Release("narrow-system", "narrow", (f"watchNamespaces={{{namespace}}}",))
+    narrow = install(cluster, tmp_path, release)
+    user = "system:serviceaccount:narrow-system:narrow"
+    watched = {"pods", "services", "persistentvolumeclaims", "horizontalpodautoscalers", "inferencejobs", "inferencemodels"}
+
+    def requests() -> list[Raw]:
+        return [e for e in cluster.audited() if e["user"]["username"] == user and "objectRef" in e]
+
+    def watches() -> set[str]:
+        return {e["objectRef"]["resource"] for e in requests() if e["verb"] == "watch"}
+
+    try:
+        until(lambda: watches() >= watched | {"nodes", "persistentvolumes"}, "the watches")
+    finally:
+        narrow.stop()
+    assert [(e["verb"], e["requestURI"]) for e in requests() if _decision(e) == "forbid"] == []
+    for verb, group, resource, sub in NEEDED:
+        if resource in ("nodes", "persistentvolumes") or "reviews" in resource:
+            assert _may(cluster, other, user, verb, group, resource, sub)
+        else:
+            assert _may(cluster, namespace, user, verb, group, resource, sub)
+            assert not _may(cluster, other, user, verb, group, resource, sub)
 
 
 def test_a_write_to_a_spec_is_really_refused(cluster: Cluster, installed: Installed, namespace: str) -> None:

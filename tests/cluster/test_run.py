@@ -14,7 +14,7 @@ pytestmark = pytest.mark.cluster
 
 def test_the_charts_settings_fit_an_operator_outside_of_the_cluster(tmp_path: Path) -> None:
     file = tmp_path / "settings.json"
-    file.write_text(json.dumps(settings(render("configmap.yaml"), port=9090, worker_image="")))
+    file.write_text(json.dumps(settings(render("configmap.yaml"), port=9090)))
 
     loaded = load_settings(file)
 

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 Name = tuple[str, str]
 # A tenth of the real server's: streams on quiet kinds get their bookmarks while a test still runs.
 _BOOKMARK_SECONDS = 1.0
+_TASK_KEY: Raw = {
+    "apiVersion": "v1",
+    "kind": "Secret",
+    "metadata": {"name": "inference-operator-task-key", "namespace": "operator-system"},
+}
 _EXPIRED = "The provided continue parameter is too old to display a consistent list result."
 
 
@@ -127,6 +132,8 @@ class ApiServer:
         self._pages: dict[str, list[Raw]] = {}
         self._runner: web.AppRunner | None = None
         (self._port,) = free_ports(1)
+        # As the chart makes it: empty, for the operator to fill.
+        self.create(_TASK_KEY)
 
     @property
     def url(self) -> str:
@@ -167,7 +174,7 @@ class ApiServer:
         return [c for c in self.journal if c.method in method.split("|") and not c.is_watch and pattern.search(c.path)]
 
     def writes(self) -> list[Call]:
-        """Every write but those to Leases, to the Secret that an operator makes once in its life, and of events (see `events`)."""
+        """Every write but those to Leases, to the Secret that an operator fills once in its life, and of events (see `events`)."""
         return [c for c in self.journal if c.is_write and not any(part in c.path for part in ("/leases", "/secrets", "/events"))]
 
     def writes_about_models(self) -> list[Call]:

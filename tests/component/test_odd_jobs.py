@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.component.kinds import discovery, locate
 from tests.component.objects import DIGEST, LATER, a_batch, a_model, a_node, a_pod, a_server, condition, reason, succeeded
 from tests.component.operators import Operator, Ward, until
+from tests.component.test_refusals import refuse
 
 if TYPE_CHECKING:
     from tests.component.api_server import ApiServer
@@ -93,12 +96,47 @@ async def test_jobs_of_other_namespaces_are_left_alone_where_only_some_are_watch
     assert "status" not in server.get("inferencejobs", "theirs", "team-b")
 
 
+async def test_nothing_is_read_outside_of_the_namespaces_that_are_watched(server: ApiServer, ward: Ward, kubelet: Kubelet) -> None:
+    """A Role in each of them is all that the chart gives the operator then."""
+    _two_teams(server)
+    operator = await ward.lead(server, settings={"namespaces": ["team-a", "team-c"]})
+    server.create(a_batch("ours", namespace="team-a"))
+    await kubelet.play("ours", namespace="team-a")
+    await until(lambda: succeeded(server.get("inferencejobs", "ours", "team-a")), "our success")
+    operator.send(signal.SIGTERM)
+    assert await operator.ended() == 0
+
+    reached = {place for c in server.journal if discovery(c.path, set()) is None and (place := locate(c.path)) is not None}
+    assert {p.namespace for p in reached if p.kind.namespaced} == {"team-a", "team-c", "operator-system"}
+    assert {p.kind.plural for p in reached if p.namespace == "operator-system"} == {"leases", "secrets"}
+    assert {p.kind.plural for p in reached if not p.kind.namespaced} == {"nodes", "persistentvolumes"}
+
+
+async def test_a_namespace_that_takes_its_rights_back_stops_nobody_else(server: ApiServer, ward: Ward, kubelet: Kubelet) -> None:
+    """Whoever administers a namespace may delete the Role there, and give it back."""
+    _two_teams(server)
+    refused = server.script("GET", "/namespaces/team-b/", refuse(403, "Forbidden"))
+    operator = await ward.lead(server, settings={"namespaces": ["team-a", "team-b"]})
+    server.create(a_batch("ours", namespace="team-a"))
+    server.create(a_batch("theirs", namespace="team-b"))
+
+    await kubelet.play("ours", namespace="team-a")
+    await until(lambda: succeeded(server.get("inferencejobs", "ours", "team-a")), "our success")
+    assert "pods of namespace team-b can't be listed" in operator.log
+    assert "status" not in server.get("inferencejobs", "theirs", "team-b")
+
+    server.scripts.remove(refused)
+    await kubelet.play("theirs", namespace="team-b")
+    await until(lambda: succeeded(server.get("inferencejobs", "theirs", "team-b")), "their success")
+    assert operator.code is None
+
+
 async def test_room_taken_in_other_namespaces_is_counted_where_only_some_are_watched(
     server: ApiServer, ward: Ward, kubelet: Kubelet
 ) -> None:
     _two_teams(server, cpu="1")
     server.create(a_pod("theirs", cpu="1", namespace="team-b"))
-    await ward.lead(server, settings={"namespaces": ["team-a"]})
+    await ward.lead(server, settings={"namespaces": ["team-a"], "readAllPods": True})
     server.create(a_batch("ours", namespace="team-a"))
 
     await until(lambda: reason(server.get("inferencejobs", "ours", "team-a")), "an answer")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.fuzz.targets import TARGETS
 
-ATHERIS = "atheris==3.0.0"
 ROOT = Path(__file__).resolve().parents[2]
+REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 
 
 def main() -> int:
@@ -20,10 +20,8 @@ def main() -> int:
     extra = folder / "atheris"
     if not extra.exists():
         extra.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run(
-            [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--target", str(extra), ATHERIS],
-            check=True,
-        )
+        strict = ("--require-hashes", "--requirement", str(REQUIREMENTS))
+        subprocess.run([sys.executable, "-m", "uv", "pip", "install", "--quiet", *strict, "--target", str(extra)], check=True)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(ROOT), str(extra)])}
     broken = 0
     for target in TARGETS:

@@ -25,7 +25,7 @@ from inference_worker.batch.formats.opening import open_items
 from inference_worker.datatypes import NUMPY
 from inference_worker.engines.engine import TensorSpec
 from inference_worker.errors import RequestError, WorkerError
-from inference_worker.serve import codec, grpc_codec
+from inference_worker.serve import codec, grpc_codec, grpc_raw
 from inference_worker.serve.ask import Ask, Extras, Signature
 from inference_worker.serve.budget import Budget
 from inference_worker.serve.compression import CODINGS, inflate
@@ -35,7 +35,7 @@ from inference_worker.serve.http import HttpProtocol
 from inference_worker.serve.http2 import Http2Protocol
 from inference_worker.serve.http2_frames import PREFACE, block, frame, settings_frame
 from inference_worker.serve.http2_stream import Stream
-from inference_worker.serve.http_messages import Request, Response
+from inference_worker.serve.http_messages import Payload, Request, Response
 from inference_worker.serve.inference import Arrival
 from inference_worker.serve.messages import ModelInferRequest
 
@@ -90,14 +90,14 @@ def binary_body(data: bytes) -> None:
 def grpc_contents(data: bytes) -> None:
     """A ModelInferRequest, or what calls itself one."""
     try:
-        request = ModelInferRequest.FromString(data)
+        request = grpc_raw.parse(data)
     except Exception:  # noqa: BLE001 -- the library's business
         return
     for signature in (SIGNATURE, ONE):
         with contextlib.suppress(RequestError):
-            ask, raw = grpc_codec.decode(request, signature)
+            ask, form = grpc_codec.decode(request, signature)
             checked(ask, signature)
-            body = grpc_codec.encode(ask, {"y": np.ones((2,), np.float32)}, raw=raw, model="m", version="1")
+            body = grpc_codec.encode(ask, form, {"y": np.ones((2,), np.float32)}, model="m", version="1")
             assert body
 
 
@@ -188,7 +188,7 @@ class _Echo:
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
 
-    def data(self, chunk: bytes) -> None:
+    def data(self, chunk: Payload) -> None:
         pass
 
     def end(self) -> None:

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import signal
+import sys
 
 DIE_BEFORE_SYNC = "die before sync"
 PATCHES_VARIABLE = "PATCHES"
@@ -31,7 +32,10 @@ def die_before_sync(number: int) -> None:
 
 
 def main() -> int:
+    """The worker; with arguments, one of its frontends."""
     from inference_worker import __main__ as worker
+    from inference_worker.frontends import __main__ as frontend
+    from inference_worker.frontends import supervisor
 
     patches = json.loads(os.environ[PATCHES_VARIABLE])
     if number := patches.pop(DIE_BEFORE_SYNC, 0):
@@ -42,6 +46,10 @@ def main() -> int:
         if not hasattr(owner, attribute):
             raise AttributeError(f"{target} is gone: bring the tests up to date")
         setattr(owner, attribute, value)
+    if sys.argv[1:]:
+        frontend.main(sys.argv[1:])
+        return 0
+    supervisor.MODULE = "tests.process.patched"
     return worker.main()
 
 

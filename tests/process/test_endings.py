@@ -181,7 +181,7 @@ def test_a_port_that_is_taken_is_reported(place: Place) -> None:
     with socket.create_server(("0.0.0.0", 0)) as taken:
         ended = place.start(a_config(place.put("m.onnx", MODEL)), port=taken.getsockname()[1]).ended()
 
-    assert ended.code == 1 and ended.said.outcome == "Failed" and "address already in use" in ended.said.message
+    assert ended.code == 1 and ended.said.outcome == "Failed" and "address already in use" in ended.said.message.lower()
 
 
 def test_a_file_name_that_is_no_utf_8_does_not_cost_the_report(place: Place) -> None:

@@ -22,6 +22,7 @@ from inference_worker.serve.connections import Connections
 from inference_worker.serve.http2 import Http2Protocol
 from inference_worker.serve.http2_frames import block
 from inference_worker.serve.http2_stream import Stream
+from inference_worker.serve.http_messages import Payload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +38,7 @@ class Page:
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
 
-    def data(self, chunk: bytes) -> None:
+    def data(self, chunk: Payload) -> None:
         pass
 
     def end(self) -> None:

@@ -126,7 +126,11 @@ class SimulatedApi:
 
     async def replace(self, path: str, body: Raw) -> Raw:
         """See KubeClient."""
-        raise NotImplementedError
+        await self._delay()
+        at = locate(path)
+        if body["metadata"]["resourceVersion"] != self._found(at)["metadata"]["resourceVersion"]:
+            raise ConflictError(f"{at} has changed")
+        return self._told("replace", at, self.put(at, body))
 
     async def delete(self, path: str, *, uid: str) -> None:
         """See KubeClient."""

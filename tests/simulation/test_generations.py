@@ -107,7 +107,8 @@ def a_world_of_edits(seed: int) -> tuple[World, Watcher]:
     watcher = Watcher(world)
     world.api.listeners.append(watcher.take)
     for name, batch in JOBS.items():
-        world.job(name, batch=batch, accelerator="cpu", modelVersion="1", **({} if batch else {"replicas": 2}))
+        replicas: dict[str, Any] = {} if batch else {"replicas": 2}
+        world.job(name, batch=batch, accelerator="cpu", modelVersion="1", **replicas)
     for _ in range(18):
         world.change(dice.choice(list(JOBS)), at=dice.uniform(2.0, 150.0), **dice.choice(EDITS))
     return world, watcher

@@ -231,6 +231,7 @@ class World:
         pool: Raw | None = None,
         digest: str = DIGEST,
         memory: str | None = None,
+        namespace: str = "default",
     ) -> None:
         """A model whose speed is known: thirty items take so many seconds, and loading three. It takes 100 MB."""
         profiles = [
@@ -247,7 +248,7 @@ class World:
             spec = {**spec, "resources": [{"accelerator": "cpu", "resources": resources}]}
         raw = {"metadata": {"name": name}, "spec": spec, "status": {"observedGeneration": 0, "profiles": profiles}}
         self.trace.model(name, raw["status"])
-        self.at(0.0, lambda: self.api.put(At("inferencemodels", "default", name), raw))
+        self.at(0.0, lambda: self.api.put(At("inferencemodels", namespace, name), raw))
 
     def job(
         self,
@@ -257,6 +258,7 @@ class World:
         deadline_at: float | None = None,
         batch: bool = True,
         items: int | None = 30,
+        namespace: str = "default",
         **spec: Any,
     ) -> None:
         """A job that comes at a time: a batch unless it serves. With `items` None it does not say how many it has."""
@@ -270,7 +272,7 @@ class World:
 
         def come() -> None:
             self.trace.say(name, "comes")
-            self.api.put(At("inferencejobs", "default", name), raw)
+            self.api.put(At("inferencejobs", namespace, name), raw)
 
         self.at(at, come)
 
@@ -331,9 +333,9 @@ class World:
 
     # What comes of it.
 
-    def status(self, name: str) -> Raw:
+    def status(self, name: str, namespace: str = "default") -> Raw:
         """A job's status."""
-        found: Raw = self.api.objects[At("inferencejobs", "default", name)]["status"]
+        found: Raw = self.api.objects[At("inferencejobs", namespace, name)]["status"]
         return found
 
     def model_status(self, name: str = "m") -> Raw:

@@ -38,3 +38,29 @@ def test_a_count_of_devices_that_contradicts_the_class_is_refused(tmp_path: Path
 def test_an_amount_that_no_pod_takes_is_named(tmp_path: Path, cpu: str, memory: str, where: str) -> None:
     with pytest.raises(ConfigurationError, match=f"accelerators.cpu.{where}: "):
         load_settings(written(tmp_path, cpu, memory))
+
+
+@pytest.mark.parametrize(
+    ("security", "says"),
+    [
+        ("{runAsUser: 0}", "workerSecurity.runAsUser is 0"),
+        ("{fsGroup: -1}", "an id is negative"),
+        ("{runAsUser: 1000650000, userNamespaces: true}", "no ids above 65535"),
+        ("{privileged: true}", "privileged"),
+        ("null", "workerSecurity"),
+    ],
+)
+def test_settings_that_would_weaken_worker_pods_are_refused(tmp_path: Path, security: str, says: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(f"workerSecurity: {security}")
+
+    with pytest.raises(ConfigurationError, match=says):
+        load_settings(file)
+
+
+def test_an_id_that_is_null_is_left_to_the_cluster(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("workerSecurity: {runAsUser: null, runAsGroup: null, fsGroup: null}")
+    security = load_settings(file).worker_security
+
+    assert (security.run_as_user, security.run_as_group, security.fs_group) == (None, None, None)

@@ -43,13 +43,15 @@ _EXIT_RETRY, _EXIT_PERMANENT = 1, 2
 _LINGER_SECONDS = 2.0
 _REFUSAL_SECONDS = 2.0
 _SWITCH_SECONDS = 100e-6
+_COLLECTED_OBJECTS = 10_000
 
 
 async def serve(state: WorkerState, stop: asyncio.Event, ports: Ports) -> TerminationReport:
     """Serve from the first moment (probes tell the truth), load the model, then run the task or wait for the end."""
-    tracer = Tracer()
+    tracer = Tracer(guarded=state.config.fetch_from if state.config.guarded_traces else None)
     listeners = await listen(state, Inference(tracer), ports)
     try:
+        await listeners.settle()
         model = await state.repository.load(state.config.model.name)
         facts = model.facts
         log.info("ready: %s on %s after %.2f s", model.name, model.engine.provider, facts.start_seconds)
@@ -61,6 +63,8 @@ async def serve(state: WorkerState, stop: asyncio.Event, ports: Ports) -> Termin
         # What is there now stays: the collector need not walk through it again and again while requests come and go.
         gc.collect()
         gc.freeze()
+        # And requests leave no cycles behind: to look for them every 700 objects would cost a tenth of the event loop's time.
+        gc.set_threshold(_COLLECTED_OBJECTS)
         if state.config.task is not None:
             return await _run_task(state, stop)
         if state.config.task_token_digest:
@@ -68,7 +72,7 @@ async def serve(state: WorkerState, stop: asyncio.Event, ports: Ports) -> Termin
         await _until_stopped(state, stop)
         return await _drain(state, listeners)
     finally:
-        listeners.close()
+        listeners.end()
         tracer.close()
 
 

@@ -5,32 +5,31 @@ The bytes that were hashed are the bytes that are used: nothing can be swapped i
 
 import hashlib
 import http.client
-import ipaddress
 import socket
-import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import quote, urljoin, urlsplit
 
 from inference_protocol.messages import VOLUME_ROOT
 from inference_protocol.reasons import WorkerReason
-from inference_protocol.uris import HttpUri, forbidden_address
-from inference_worker import volumes
+from inference_protocol.uris import HttpUri, UriError, parse_uri
+from inference_worker import outbound, volumes
 from inference_worker.engines import external_data
 from inference_worker.errors import StoppedError, WorkerError
 
 _BLOCK = 1 << 20
-_TIMEOUT_SECONDS = 30.0
 _REDIRECTS = 5
 # A server that sends less in this time is given up: a download that drips would hold a device for days.
 _SLOW_SECONDS = 30.0
 _SLOWEST_BYTES = 256 << 10
 _LOOK_SECONDS = 0.1
 _URL_SAFE = "/%:@!$&'()*+,;=~-._?"
+_NOWHERE = "workers fetch over http(s) only, and from no address of the node or its metadata service"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +41,13 @@ class ModelFiles:
     digest: str
 
 
-def read_model(text: str, *, digest: str | None, limit: int, root: Path = Path(VOLUME_ROOT)) -> ModelFiles:
+def read_model(text: str, *, digest: str | None, limit: int, hosts: Sequence[str], root: Path = Path(VOLUME_ROOT)) -> ModelFiles:
     """A model with the files that its weights are in, `limit` bytes at most in all; raises WorkerError as read_verified does.
 
     The digest of one file is its own. That of several is the digest of what `sha256sum` prints for them, ordered by name.
     """
     large = WorkerReason.MODEL_TOO_LARGE
-    data, own = _read_any(text, limit=limit, missing=WorkerReason.MODEL_NOT_FOUND, large=large, root=root)
+    data, own = _read_any(text, limit=limit, missing=WorkerReason.MODEL_NOT_FOUND, large=large, root=root, hosts=hosts)
     names = external_data.files_of(data)
     if not names:
         _require(text, own, digest, WorkerReason.MODEL_DIGEST_MISMATCH)
@@ -59,7 +58,8 @@ def read_model(text: str, *, digest: str | None, limit: int, root: Path = Path(V
     left = limit - len(data)
     for each in names:
         place = f"{folder}/{quote(each)}"
-        beside[each], digests[each] = _read_any(place, limit=left, missing=WorkerReason.MODEL_DATA_MISSING, large=large, root=root)
+        missing = WorkerReason.MODEL_DATA_MISSING
+        beside[each], digests[each] = _read_any(place, limit=left, missing=missing, large=large, root=root, hosts=hosts)
         left -= len(beside[each])
     lines = "".join(f"{digests[each].removeprefix('sha256:')}  {each}\n" for each in sorted(digests))
     whole = f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}"
@@ -74,37 +74,46 @@ def read_verified(
     digest: str | None,
     limit: int,
     missing: WorkerReason,
+    hosts: Sequence[str],
     mismatch: WorkerReason = WorkerReason.MODEL_DIGEST_MISMATCH,
     root: Path = Path(VOLUME_ROOT),
     stop: Callable[[], bool] | None = None,
 ) -> tuple[bytes, str]:
-    """The file's bytes and its `sha256:HEX`. Raises StoppedError once `stop` says so.
+    """The file's bytes and its `sha256:HEX`, from `hosts` where it is a URL. Raises StoppedError once `stop` says so.
 
     Raises WorkerError: `missing` when there is nothing, URI_FORBIDDEN, MODEL_UNREACHABLE when the network fails, and
     `mismatch` when the digest is another.
     """
-    data, actual = _read_any(text, limit=limit, missing=missing, large=missing, root=root, stop=stop)
+    data, actual = _read_any(text, limit=limit, missing=missing, large=missing, root=root, hosts=hosts, stop=stop)
     _require(text, actual, digest, mismatch)
     return data, actual
 
 
 def _read_any(
-    text: str, *, limit: int, missing: WorkerReason, large: WorkerReason, root: Path, stop: Callable[[], bool] | None = None
+    text: str,
+    *,
+    limit: int,
+    missing: WorkerReason,
+    large: WorkerReason,
+    root: Path,
+    hosts: Sequence[str],
+    stop: Callable[[], bool] | None = None,
 ) -> tuple[bytes, str]:
     uri = volumes.parse(text)
     if isinstance(uri, HttpUri):
-        data = _download(uri.url, stop or _never, limit=limit, missing=missing, large=large)
+        data = _download(uri.url, stop or _never, hosts, limit=limit, missing=missing, large=large)
     else:
         data = _read(volumes.local_path(uri, root=root), text, limit=limit, missing=missing, large=large)
     return data, f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 def _require(text: str, actual: str, digest: str | None, mismatch: WorkerReason, hint: str = "") -> None:
-    if digest is not None and actual != digest:
-        raise WorkerError(
-            mismatch,
-            f"{text} has {actual}{hint}, but {digest} was asked for; restore the file, or update the digest if the change is meant",
-        )
+    if digest is None or actual == digest:
+        return
+    # What a server gave may be none of the author's business: its digest would tell whether it is a file that they have elsewhere.
+    has = f"has {actual}{hint}" if not isinstance(volumes.parse(text), HttpUri) else "has another digest"
+    cure = "restore the file, or update the digest if the change is meant"
+    raise WorkerError(mismatch, f"{text} {has}, but {digest} was asked for; {cure}")
 
 
 def _read(path: Path, text: str, *, limit: int, missing: WorkerReason, large: WorkerReason) -> bytes:
@@ -177,82 +186,63 @@ def _paced(raw: socket.socket, url: str, stop: Callable[[], bool]) -> Iterator[_
         raise pace.fault
 
 
-def _download(url: str, stop: Callable[[], bool], *, limit: int, missing: WorkerReason, large: WorkerReason) -> bytes:
+def _download(
+    text: str, stop: Callable[[], bool], hosts: Sequence[str], *, limit: int, missing: WorkerReason, large: WorkerReason
+) -> bytes:
+    url, told = text, text
     for _ in range(_REDIRECTS + 1):
-        connection = _connect(url)
+        # Checked from the start at each hop: a redirect is the usual way to an address that may not be fetched.
+        connection = _connect(url, _target(url, told), hosts, told)
         try:
             parts = urlsplit(url)
             # Percent-encoded once more where the author left letters that a request line can't hold.
             target = quote(parts.path or "/", safe=_URL_SAFE) + (f"?{quote(parts.query, safe=_URL_SAFE)}" if parts.query else "")
-            with _paced(connection.sock, url, stop) as pace:
+            with _paced(connection.sock, told, stop) as pace:
                 connection.request("GET", target, headers={"Host": parts.netloc, "Accept-Encoding": "identity"})
                 response = connection.getresponse()
                 if response.status in (301, 302, 303, 307, 308) and (location := response.getheader("Location")):
-                    # Checked again from the start: a redirect is the usual way to an address that may not be fetched.
-                    url = _redirected(url, location)
+                    url, place = _redirected(url, location)
+                    told = f"{text} (redirected to {place})"
                     continue
-                return _body(response, url, pace, limit=limit, missing=missing, large=large)
-        except (OSError, http.client.HTTPException) as error:
-            raise WorkerError(WorkerReason.MODEL_UNREACHABLE, f"{url}: {error or type(error).__name__}") from error
+                return _body(response, told, pace, limit=limit, missing=missing, large=large)
+        except http.client.HTTPException as error:
+            # Not its text: that is what the server said, whoever it belongs to.
+            raise WorkerError(WorkerReason.MODEL_UNREACHABLE, f"{told} gave no HTTP answer: {type(error).__name__}") from error
+        except OSError as error:
+            raise WorkerError(WorkerReason.MODEL_UNREACHABLE, f"{told}: {error or type(error).__name__}") from error
         finally:
             connection.close()
-    raise WorkerError(WorkerReason.MODEL_UNREACHABLE, f"{url}: more than {_REDIRECTS} redirects")
+    raise WorkerError(WorkerReason.MODEL_UNREACHABLE, f"{text}: more than {_REDIRECTS} redirects")
 
 
-def _redirected(url: str, location: str) -> str:
-    try:
-        return urljoin(url, location)
-    except ValueError as error:
-        raise WorkerError(WorkerReason.URI_FORBIDDEN, f"{url}: a redirect to {location!r} is not followed: {error}") from error
-
-
-def _connect(url: str) -> http.client.HTTPConnection:
-    """A connection to an address that was checked, and not to what a second lookup might give."""
-    uri = volumes.parse(url)
-    if not isinstance(uri, HttpUri):
-        raise WorkerError(WorkerReason.URI_FORBIDDEN, f"a redirect to {url!r} is not followed")
+def _connect(url: str, uri: HttpUri, hosts: Sequence[str], told: str) -> http.client.HTTPConnection:
     parts = urlsplit(url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    connection = http.client.HTTPConnection(uri.host, port, timeout=_TIMEOUT_SECONDS)
-    fault: OSError | None = None
-    for address in _resolve(uri.host, port, url):
-        try:
-            raw = _open(address, port)
-            if parts.scheme == "https":
-                raw = ssl.create_default_context().wrap_socket(raw, server_hostname=uri.host)
-        except OSError as error:
-            fault = error
-            continue
-        connection.sock = raw
-        return connection
-    raise WorkerError(WorkerReason.MODEL_UNREACHABLE, f"{url}: {fault}; is the server up and the network open?") from fault
+    tls = parts.scheme == "https"
+    port = parts.port or (443 if tls else 80)
+    connection = http.client.HTTPConnection(uri.host, port)
+    connection.sock = outbound.connected(uri.host, port, allowed=hosts, told=told, tls=tls)
+    return connection
 
 
-def _open(address: str, port: int) -> socket.socket:
-    # By hand, because socket.create_connection would look the name up once more.
-    raw = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
-    raw.settimeout(_TIMEOUT_SECONDS)
+def _target(url: str, told: str) -> HttpUri:
+    """Where a hop goes. A redirect's URL is not told: it may hold another's credentials."""
     try:
-        raw.connect((address, port))
-    except OSError:
-        raw.close()
-        raise
-    return raw
+        uri = parse_uri(url)
+    except UriError as error:
+        raise WorkerError(WorkerReason.URI_FORBIDDEN, str(error) if told == url else f"{told}: {_NOWHERE}") from error
+    if not isinstance(uri, HttpUri):
+        raise WorkerError(WorkerReason.URI_FORBIDDEN, f"{told}: {_NOWHERE}")
+    return uri
 
 
-def _resolve(host: str, port: int, url: str) -> list[str]:
-    """Every address of the host. One that may not be fetched from forbids them all: it is no accident."""
+def _redirected(url: str, location: str) -> tuple[str, str]:
+    """Where a redirect leads, and what it is called in messages."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except socket.gaierror as error:
-        raise WorkerError(WorkerReason.MODEL_UNREACHABLE, f"{url}: host {host!r} is unknown: {error.strerror}") from error
-    except UnicodeError as error:
-        raise WorkerError(WorkerReason.URI_FORBIDDEN, f"{url}: {host!r} is no host name: {error}") from error
-    addresses = [str(info[4][0]).split("%")[0] for info in found]
-    for address in addresses:
-        if why := forbidden_address(ipaddress.ip_address(address)):
-            raise WorkerError(WorkerReason.URI_FORBIDDEN, f"{url}: {why}")
-    return addresses
+        to = urljoin(url, location)
+        parts = urlsplit(to)
+        return to, f"{parts.scheme}://{parts.hostname or ''}"
+    except ValueError:
+        return location, "what is no URL"
 
 
 def _body(
@@ -261,7 +251,7 @@ def _body(
     if response.status in (404, 410):
         raise WorkerError(missing, f"{url} does not exist (HTTP {response.status})")
     if response.status != 200:
-        raise WorkerError(WorkerReason.MODEL_UNREACHABLE, f"{url} answered HTTP {response.status} {response.reason}")
+        raise WorkerError(WorkerReason.MODEL_UNREACHABLE, f"{url} answered HTTP {_status(response.status)}")
     blocks: list[bytes] = []
     size = 0
     # What is there, and not a whole block: so that the pace is seen.
@@ -277,3 +267,11 @@ def _body(
             WorkerReason.MODEL_UNREACHABLE, f"{url}: the connection ended {response.length} bytes before the file did"
         )
     return b"".join(blocks)
+
+
+def _status(number: int) -> str:
+    """The status in the standard's words: a server may have put anything there."""
+    try:
+        return f"{number} {HTTPStatus(number).phrase}"
+    except ValueError:
+        return str(number)

@@ -14,15 +14,16 @@ from inference_worker.batching.padding import Padding, next_size
 from inference_worker.batching.queue import NEVER
 from inference_worker.device import DeviceMemory
 from inference_worker.engines import external_data
-from inference_worker.engines.engine import Engine, EngineUnavailableError, RunMode, on_cpu
+from inference_worker.engines.engine import Engine, EngineUnavailableError, on_cpu
 from inference_worker.engines.opening import Opening
 from inference_worker.engines.registry import open_engine
 from inference_worker.errors import WorkerError
 from inference_worker.metrics import ModelMetrics
+from inference_worker.serve import grpc_codec
 from inference_worker.serve.ask import Signature
 from inference_worker.serve.codec import Decoder
 from inference_worker.threads import in_thread
-from inference_worker.warmup import Warm, warm_up
+from inference_worker.warmup import Warm, fills_up, warm_up
 
 _ROWS_LIMIT_BYTES = 1 << 30
 _WHY_LETTERS = 400
@@ -52,6 +53,7 @@ class Model:
         self.facts = loaded.facts
         self.signature = Signature(loaded.engine.inputs, loaded.engine.outputs)
         self.decoder = Decoder(self.signature)
+        self.grpc_decoder = grpc_codec.Decoder(self.signature)
         self.metrics = metrics
         sizes = sorted(warm.profile.measured)
         self.max_rows = min(config.batch_size, sizes[-1]) if warm.overflow is not None and sizes else config.batch_size
@@ -88,8 +90,7 @@ def padding(engine: Engine, warm: Warm) -> Callable[[int], int]:
     """How many rows a run gets of so many: on a device other than a CPU one that it was warmed for."""
     if on_cpu(engine) or not warm.layout.joins:
         return lambda rows: rows
-    runs = engine.device_runs
-    if runs is not None and runs.mode is not RunMode.ONE_SESSION:
+    if fills_up(engine):
         return partial(next_size, sorted(warm.profile.measured))
     return Padding(warm.profile, warm.switch_seconds)
 
@@ -99,7 +100,7 @@ def load(
 ) -> Loaded:
     """Fetch, verify, load and warm a model. Raises WorkerError. `on_hopeless` as Opening has it."""
     begun = time.perf_counter()
-    files = fetch.read_model(source.uri, digest=source.digest, limit=config.model_limit_bytes, root=root)
+    files = fetch.read_model(source.uri, digest=source.digest, limit=config.model_limit_bytes, hosts=config.fetch_from, root=root)
     data, beside, digest, variant = files.data, files.beside, files.digest, None
     del files
     if source.quantization is not None:
@@ -170,7 +171,8 @@ def _quantized(data: bytes, digest: str, wanted: Quantization, config: WorkerCon
     from inference_worker.quantize.rows import decode_labels
 
     def read(uri: str) -> bytes:
-        return fetch.read_verified(uri, digest=None, limit=_ROWS_LIMIT_BYTES, missing=WorkerReason.INPUT_NOT_FOUND, root=root)[0]
+        missing, hosts = WorkerReason.INPUT_NOT_FOUND, config.fetch_from
+        return fetch.read_verified(uri, digest=None, limit=_ROWS_LIMIT_BYTES, missing=missing, hosts=hosts, root=root)[0]
 
     calibration = wanted.calibration_uri
     made = variant_for(

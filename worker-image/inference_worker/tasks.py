@@ -265,6 +265,7 @@ def config_of(config: WorkerConfig, order: TaskOrder) -> WorkerConfig:
         model=order.model,
         batch_size=order.batch_size,
         task=order.task,
+        fetch_from=order.fetch_from,
     )
 
 

@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from inference_worker.batching.ticket import Timing
     from inference_worker.errors import RequestError
@@ -62,14 +62,16 @@ class Span:
 class Tracer:
     """Decides which requests are traced. Without an endpoint it says no at the price of one comparison."""
 
-    def __init__(self, environment: Mapping[str, str] | None = None, *, exporter: Any = None) -> None:
-        """`exporter` stands for the one that the environment names (tests)."""
+    def __init__(
+        self, environment: Mapping[str, str] | None = None, *, exporter: Any = None, guarded: Sequence[str] | None = None
+    ) -> None:
+        """`exporter` stands for the one that the environment names (tests). `guarded` is there where a job named it: the hosts."""
         environment = os.environ if environment is None else environment
         self._tracer: Any = None
         self._provider: Any = None
         self._ratio = _ratio(environment)
         if exporter is not None or any(environment.get(name) for name in ENDPOINTS):
-            self._start(exporter)
+            self._start(exporter, guarded)
 
     def request(self, traceparent: str | None, model: str, version: str) -> Span | None:
         """A span for a request that is to be traced; None for all others."""
@@ -90,7 +92,7 @@ class Tracer:
         if self._provider is not None:
             self._provider.shutdown()
 
-    def _start(self, exporter: Any) -> None:
+    def _start(self, exporter: Any, guarded: Sequence[str] | None) -> None:
         try:
             from opentelemetry.sdk.resources import Resource
             from opentelemetry.sdk.trace import TracerProvider, sampling
@@ -99,7 +101,7 @@ class Tracer:
             if exporter is None:
                 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-                exporter = OTLPSpanExporter()
+                exporter = OTLPSpanExporter(session=_session(guarded))
         except ImportError as error:
             log.warning("traces are asked for, but OpenTelemetry is not installed: %s", error)
             return
@@ -107,6 +109,15 @@ class Tracer:
         self._provider = TracerProvider(sampler=sampling.ALWAYS_ON, resource=resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("inference_worker")
+
+
+def _session(guarded: Sequence[str] | None) -> Any:
+    """What posts the traces; None for the exporter's own, which goes wherever the administrator says."""
+    if guarded is None:
+        return None
+    from inference_worker.guarded_session import guarded_session
+
+    return guarded_session(guarded)
 
 
 def _ratio(environment: Mapping[str, str]) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 from inference_protocol.reasons import WorkerReason
 from inference_worker.batching.profile import LatencyProfile
 from inference_worker.batching.rows import Bucket, Layout, layout_of
-from inference_worker.engines.engine import Engine, Tensor, Tensors, on_cpu, shapes_of
+from inference_worker.engines.engine import Engine, RunMode, Tensor, Tensors, on_cpu, shapes_of
 from inference_worker.errors import WorkerError
 from inference_worker.fixed_rows import layout_of_fixed
 from inference_worker.probe import taken_sample, understood
@@ -80,7 +80,13 @@ def warm_up(engine: Engine, batch_size: int, *, cpus: int = 1, clock: Clock = ti
     layout = understood(engine, sample, length, most=batch_size, clock=clock)
     sizes = (buckets if on_cpu(engine) else device_buckets)(batch_size) if layout.joins else (1,)
     measured, overflow = _measure(engine, layout, sample, sizes, clock)
-    return _placed(engine, layout, LatencyProfile(measured), sample, cpus, clock, overflow)
+    return _placed(engine, layout, LatencyProfile(measured, steps=fills_up(engine)), sample, cpus, clock, overflow)
+
+
+def fills_up(engine: Engine) -> bool:
+    """Whether a run gets the next of the warmed sizes, since each has a capture or a session of its own."""
+    runs = engine.device_runs
+    return runs is not None and runs.mode is not RunMode.ONE_SESSION
 
 
 def buckets(batch_size: int) -> tuple[int, ...]:

@@ -47,24 +47,90 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
+{{- /* The labels of every worker, which no job can change. */ -}}
+{{- define "inference-operator.workerLabels" -}}
+app.kubernetes.io/name: inference-worker
+app.kubernetes.io/managed-by: inference-operator
+{{- end -}}
+
+{{- /* A selector of these namespaces; of all where there are none. */ -}}
+{{- define "inference-operator.watched" -}}
+{{- if . -}}
+namespaceSelector:
+  matchExpressions:
+    - {key: kubernetes.io/metadata.name, operator: In, values: {{ toJson . }}}
+{{- else -}}
+namespaceSelector: {}
+{{- end -}}
+{{- end -}}
+
+{{- /* What the operator does in each namespace that it watches. */ -}}
+{{- define "inference-operator.namespacedRules" -}}
+# Jobs and models are the users': the operator reads them, writes their status, and deletes a job when its TTL is up.
+- apiGroups: [inference.myorg]
+  resources: [inferencejobs]
+  verbs: [list, watch, delete]
+- apiGroups: [inference.myorg]
+  resources: [inferencemodels]
+  verbs: [list, watch]
+- apiGroups: [inference.myorg]
+  resources: [inferencejobs/status, inferencemodels/status]
+  verbs: [patch]
+# All pods are read, since free capacity is what they leave over.
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get, list, watch, create]
+# Claims say how many nodes or pods may mount them at a time, and whether they wait for an ended pod to go.
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [list, watch]
+# All HPAs are read, since one of somebody else that scales a job is respected.
+- apiGroups: [autoscaling]
+  resources: [horizontalpodautoscalers]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create]
+{{- end -}}
+
 {{- define "inference-operator.customMetrics" -}}
 {{- printf "%s-custom-metrics" (include "inference-operator.fullname" . | trunc 48 | trimSuffix "-") -}}
+{{- end -}}
+
+{{- define "inference-operator.taskKey" -}}
+{{- (include "inference-operator.settings" . | fromYaml).taskKeyName -}}
 {{- end -}}
 
 {{- define "inference-operator.kedaScaler" -}}
 {{- printf "%s-keda-scaler" (include "inference-operator.fullname" . | trunc 51 | trimSuffix "-") -}}
 {{- end -}}
 
+{{- /* Helm drops values that are null. The settings need them: an id that is not there has a default. */ -}}
+{{- define "inference-operator.workerSecurity" -}}
+{{- $given := default dict .Values.worker.securityContext -}}
+{{- $security := dict "userNamespaces" .Values.worker.userNamespaces "supplementalGroups" (default list $given.supplementalGroups) -}}
+{{- range $id := list "runAsUser" "runAsGroup" "fsGroup" -}}
+{{- $_ := set $security $id (ternary (get $given $id) nil (hasKey $given $id)) -}}
+{{- end -}}
+{{- toYaml $security -}}
+{{- end -}}
+
 {{- define "inference-operator.settings" -}}
 {{- $settings := dict
   "workerImage" (include "inference-operator.image" (list .Values.worker.image .Chart.AppVersion))
   "imagePullPolicy" .Values.worker.image.pullPolicy
+  "workerSecurity" (include "inference-operator.workerSecurity" . | fromYaml)
   "backends" .Values.backends
   "accelerators" .Values.accelerators
   "cost" .Values.cost
   "metering" .Values.metering
   "policy" (dict "path" (ternary "/etc/inference-operator-policy/policy.onnx" "" (ne .Values.policy.configMap "")))
   "namespaces" .Values.watchNamespaces
+  "readAllPods" .Values.rbac.readAllPods
+  "taskKeyName" (printf "%s-task-key" (include "inference-operator.fullname" . | trunc 54 | trimSuffix "-"))
   "logLevel" .Values.logLevel
   "autoscaling" .Values.autoscaling
   "customMetrics" (dict

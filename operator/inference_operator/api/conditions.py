@@ -90,11 +90,16 @@ def is_true(conditions: Iterable[Condition], kind: ConditionType) -> bool:
 
 
 def calm(condition: Condition, before: Sequence[Condition]) -> Condition:
-    """Keep the words of what waits for a place while spec, status and reason stand: the nodes that they count always change."""
+    """Keep the words of what waits for a place while spec, status and reason stand: the nodes that they count always change.
+
+    Who was told that namespaces share the room is not told otherwise for each moment in which the others have nothing to do.
+    """
     old = next((c for c in before if c.type == condition.type), None)
-    if old is None or condition.reason not in NO_PLACE or (old.status, old.reason) != (condition.status, condition.reason):
+    if old is None or condition.reason not in NO_PLACE or old.status != condition.status:
+        return condition
+    if old.reason != condition.reason and (old.reason, condition.reason) != (Reason.FAIR_SHARE, Reason.NO_FREE_CAPACITY):
         return condition
     if old.observed_generation != condition.observed_generation:
         # Words about an earlier spec would stand as an answer to this one.
         return condition
-    return replace(condition, message=old.message)
+    return replace(condition, reason=old.reason, message=old.message)

@@ -244,7 +244,12 @@ class InferenceJobSpec:
     deadline_policy: Annotated[
         DeadlinePolicy, Field(description="Soft finishes late and says by how much; Firm stops and frees the device.")
     ] = DeadlinePolicy.SOFT
-    priority: Annotated[int, Field(ge=0, le=1000, description="Higher goes first; equals go by deadline.")] = 0
+    priority: Annotated[
+        int,
+        Field(
+            ge=0, le=1000, description="Higher goes first; equals share fairly between namespaces, and go by deadline inside one."
+        ),
+    ] = 0
     batch_size: Annotated[int, Field(ge=1, le=65536, description="The largest batch that is given to the model.")] = 1
     backend: Annotated[Backend, Field(description="What computes; auto goes by the model's format.")] = Backend.AUTO
     input: Annotated[Input | None, Field(description="What to run over; makes this a batch job.")] = None

@@ -213,6 +213,14 @@ class AttemptStatus:
 
 
 @api_type()
+class PreemptionStatus:
+    """A preemption: when, and for the work of which namespace."""
+
+    time: Annotated[Instant, Field(description="When it was decided.")]
+    namespace: Annotated[ShortText, Field(description="The namespace of the job that needed the place.")]
+
+
+@api_type()
 class OutputStatus:
     """Where the answers are."""
 
@@ -297,6 +305,7 @@ class InferenceJobStatus:
         int, Field(ge=0, description="Attempts, or workers of a service, that failed by their own fault; each counts once.")
     ] = 0
     preemptions: Annotated[int, Field(ge=0, description="How often it made room for more urgent work.")] = 0
+    last_preemption: Annotated[PreemptionStatus | None, Field(description="The last time that it made room.")] = None
     last_attempt: Annotated[AttemptStatus | None, Field(description="The newest attempt of a batch.")] = None
     output: Annotated[OutputStatus | None, Field(description="Where the answers are.")] = None
     start_time: Annotated[Instant | None, Field(description="When the first worker was placed.")] = None

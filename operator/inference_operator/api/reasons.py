@@ -41,6 +41,14 @@ class Reason(StrEnum):
         ),
         (ConditionType.ACCEPTED,),
     )
+    PRIORITY_LIMITED = (
+        "PriorityLimited",
+        ReasonText(
+            "The job asks for a higher priority than its namespace may have, and has the highest that it may.",
+            "Lower priority, or have the operator's setting namespaceLimits raised.",
+        ),
+        (ConditionType.ACCEPTED,),
+    )
     INVALID_SPEC = (
         "InvalidSpec",
         ReasonText(
@@ -107,6 +115,14 @@ class Reason(StrEnum):
         ),
         (ConditionType.ACCEPTED,),
     )
+    HOST_FORBIDDEN = (
+        "HostForbidden",
+        ReasonText(
+            "The job or its model names a URL on a host that this cluster's administrator doesn't allow.",
+            "Use a host that the message lists, or have the operator's setting fetch.allowedHosts allow this one.",
+        ),
+        (ConditionType.ACCEPTED,),
+    )
     USABLE = (
         "Usable",
         ReasonText("The InferenceModel's spec can be used; the message names versions that can't.", _NONE),
@@ -142,6 +158,22 @@ class Reason(StrEnum):
     NO_FREE_CAPACITY = (
         "NoFreeCapacity",
         ReasonText("No node that fits has room now, or no warm worker is free.", "Wait for room, raise priority, or add a node."),
+        (ConditionType.PLACED,),
+    )
+    FAIR_SHARE = (
+        "FairShare",
+        ReasonText(
+            "No node that fits has room now, and namespaces of the same priority share what comes free.",
+            "Wait for room, end work of the namespace, or have its weight raised in namespaceLimits.",
+        ),
+        (ConditionType.PLACED,),
+    )
+    NAMESPACE_CAPPED = (
+        "NamespaceCapped",
+        ReasonText(
+            "The namespace has as many workers or devices as the administrator allows it.",
+            "Wait for one of them to end, end one, or have the operator's setting namespaceLimits raised.",
+        ),
         (ConditionType.PLACED,),
     )
     NO_NODE_FITS = (
@@ -354,4 +386,4 @@ class Reason(StrEnum):
 AnyReason = Reason | WorkerReason
 
 # Reasons for which a worker waits until there is room for it.
-NO_PLACE = frozenset({Reason.NO_FREE_CAPACITY, Reason.NO_NODE_FITS})
+NO_PLACE = frozenset({Reason.NO_FREE_CAPACITY, Reason.FAIR_SHARE, Reason.NAMESPACE_CAPPED, Reason.NO_NODE_FITS})

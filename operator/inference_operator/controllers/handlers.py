@@ -4,7 +4,8 @@ Handlers never call the API and never raise: kopf would neither retry them nor t
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, repeat
 from typing import Any
 
 import kopf
@@ -19,11 +20,55 @@ log = logging.getLogger(__name__)
 _Take = Callable[..., None]
 
 
-def register(
-    registry: kopf.OperatorRegistry, informer: InformerHandlers, connection: Connection, heard: Callable[[str], None]
-) -> None:
-    """Register one event handler a kind, and the log-in. `heard` is told each kind that speaks."""
+_BACKOFFS = (1.0, 2.0, 4.0, 8.0, 8.0, 8.0, 8.0)
 
+# The kinds that are watched, by their plurals: group and version.
+WATCHED = {
+    job.PLURAL: (GROUP, VERSION),
+    model.PLURAL: (GROUP, VERSION),
+    "pods": ("", "v1"),
+    "nodes": ("", "v1"),
+    "persistentvolumes": ("", "v1"),
+    "persistentvolumeclaims": ("", "v1"),
+    "services": ("", "v1"),
+    "horizontalpodautoscalers": ("autoscaling", "v2"),
+}
+
+
+def register(
+    registry: kopf.OperatorRegistry,
+    informer: InformerHandlers,
+    connection: Connection,
+    heard: Callable[[str], None],
+    kinds: Iterable[str] = WATCHED,
+) -> None:
+    """Register one event handler for each of these kinds, and the log-in. `heard` is told each kind that speaks."""
+    _log_in(registry, connection)
+
+    def listen(take: _Take, kind: str) -> None:
+        @kopf.on.event(*WATCHED[kind], kind, registry=registry, id=f"take-{kind}")
+        async def on_event(event: Any, **_: Any) -> None:
+            heard(kind)
+            try:
+                take(event["object"], gone=event["type"] == "DELETED")
+            except Exception:
+                log.exception("a %s could not be taken in", kind)
+
+    takes: dict[str, _Take] = {
+        job.PLURAL: informer.job,
+        model.PLURAL: informer.model,
+        "pods": informer.pod,
+        "nodes": informer.node,
+        "persistentvolumes": informer.volume,
+        "persistentvolumeclaims": informer.claim,
+        "services": informer.service,
+        "horizontalpodautoscalers": informer.autoscaler,
+    }
+    for kind in kinds:
+        listen(takes[kind], kind)
+
+
+def _log_in(registry: kopf.OperatorRegistry, connection: Connection) -> None:
     @kopf.on.login(registry=registry)
     async def login(**_: Any) -> kopf.ConnectionInfo:
         return kopf.ConnectionInfo(
@@ -36,27 +81,17 @@ def register(
             private_key_path=connection.key_path,
         )
 
-    def listen(take: _Take, kind: str, *where: str) -> None:
-        @kopf.on.event(*where, registry=registry, id=f"take-{kind}")
-        async def on_event(event: Any, **_: Any) -> None:
-            heard(kind)
-            try:
-                take(event["object"], gone=event["type"] == "DELETED")
-            except Exception:
-                log.exception("a %s could not be taken in", kind)
 
-    listen(informer.job, job.PLURAL, GROUP, VERSION, job.PLURAL)
-    listen(informer.model, model.PLURAL, GROUP, VERSION, model.PLURAL)
-    listen(informer.pod, "pods", "", "v1", "pods")
-    listen(informer.node, "nodes", "", "v1", "nodes")
-    listen(informer.volume, "persistentvolumes", "", "v1", "persistentvolumes")
-    listen(informer.claim, "persistentvolumeclaims", "", "v1", "persistentvolumeclaims")
-    listen(informer.service, "services", "", "v1", "services")
-    listen(informer.autoscaler, "horizontalpodautoscalers", "autoscaling", "v2", "horizontalpodautoscalers")
+class PatientBackoffs:
+    """Seconds between tries, without an end."""
+
+    def __iter__(self) -> Iterator[float]:
+        """Each request begins anew."""
+        return chain(_BACKOFFS, repeat(_BACKOFFS[-1]))
 
 
-def watch_settings() -> kopf.OperatorSettings:
-    """Kopf's settings: quiet, server-side filtered, and quick to notice a dead stream."""
+def watch_settings(*, patient: bool = False) -> kopf.OperatorSettings:
+    """Kopf's settings: quiet, server-side filtered, and quick to notice a dead stream. `patient` ones try for ever."""
     settings = kopf.OperatorSettings()
     settings.peering.standalone = True
     settings.scanning.disabled = True
@@ -75,6 +110,7 @@ def watch_settings() -> kopf.OperatorSettings:
     settings.networking.enforce_retry_after = True
     # The default waits up to 21 s between tries: after an outage the watches would stay blind that much longer. And when the last
     # try has failed the process ends, and lists everything anew: an API server that starts slowly is no reason for that.
-    settings.networking.error_backoffs = (1, 2, 4, 8, 8, 8, 8)
+    # Rights in one namespace can be taken away by whoever administers it, which must not end the watches of the others.
+    settings.networking.error_backoffs = PatientBackoffs() if patient else _BACKOFFS
     settings.persistence.finalizer = f"{names.DOMAIN}/unused"
     return settings

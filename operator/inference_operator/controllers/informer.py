@@ -21,30 +21,16 @@ _METERING = Metering()
 class InformerHandlers:
     """One method a kind: `gone` says that the object was deleted."""
 
-    def __init__(
-        self,
-        store: Store,
-        scheduling: SchedulingLoop,
-        wake: Wake,
-        namespaces: tuple[str, ...] = (),
-        metering: Metering = _METERING,
-    ) -> None:
+    def __init__(self, store: Store, scheduling: SchedulingLoop, wake: Wake, metering: Metering = _METERING) -> None:
         self._store = store
         self._scheduling = scheduling
         self._wake = wake
         self._waiting_jobs = WaitingJobs(store, scheduling, wake)
-        # Namespaces whose jobs and models are ours to serve; none means all.
-        self._namespaces = frozenset(namespaces)
         self._metering = metering
-
-    def _is_served(self, key: Key) -> bool:
-        return not self._namespaces or key.namespace in self._namespaces
 
     def job(self, raw: Raw, *, gone: bool) -> None:
         """An InferenceJob."""
         key = _key(raw)
-        if not self._is_served(key):
-            return
         if gone:
             self._store.drop_job(key, raw["metadata"]["uid"])
             self._wake(job_request(key))
@@ -65,8 +51,6 @@ class InformerHandlers:
     def model(self, raw: Raw, *, gone: bool) -> None:
         """An InferenceModel concerns the jobs that name it, and its pool; what is merely told of it, those that wait."""
         key = _key(raw)
-        if not self._is_served(key):
-            return
         before = self._store.models.get(key)
         model = None if gone else parse_model(raw)
         if model is None:

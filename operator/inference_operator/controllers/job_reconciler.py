@@ -1,11 +1,13 @@
 """One job from view to deed: gather, decide, apply."""
 
+from datetime import datetime
+
 from inference_operator.controllers.apply import Applier
 from inference_operator.controllers.scheduling_loop import SchedulingLoop
 from inference_operator.controllers.telemetry import Telemetry
 from inference_operator.controllers.waiting_jobs import WaitingJobs
 from inference_operator.jobs.plan import plan
-from inference_operator.jobs.state import job_state
+from inference_operator.jobs.state import JobState, job_state
 from inference_operator.runtime.clock import Clock
 from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import Settings
@@ -56,10 +58,7 @@ class JobReconciler:
         if await self._telemetry.fill(observed.pods):
             observed = self._store.observe(key) or observed
         now = self._clock.now()
-        state = job_state(observed, self._settings, now)
-        self._scheduling.want(me, state.request)
-        self._scheduling.hold(me, state.running_work)
-        self._scheduling.lend(me, state.lender)
+        state = self._judge(me, observed, now)
         decided = plan(observed, state, self._scheduling.decision(me), self._settings, self._tokens, now)
         # A time that has passed already was decided with: looking again at once would look for ever.
         if decided.recheck is not None and decided.recheck > now:
@@ -74,6 +73,15 @@ class JobReconciler:
         self._queue.add(me)
         if observed.model is not None:
             self._waiting_jobs.wake_after_write(observed.model)
+
+    def _judge(self, me: Request, observed: Observed, now: datetime) -> JobState:
+        """Return how a job stands; the scheduling loop hears what it wants, holds and lends, and for whom it made room."""
+        state = job_state(observed, self._settings, now)
+        self._scheduling.want(me, state.request)
+        self._scheduling.hold(me, state.running_work)
+        self._scheduling.lend(me, state.lender)
+        self._scheduling.read(observed.job)
+        return state
 
     def _wake_others(self, observed: Observed, *, makes_pods: bool) -> None:
         """Have whoever is concerned by what was done about a job look again."""

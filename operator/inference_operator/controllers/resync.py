@@ -10,22 +10,31 @@ from typing import Any
 
 from inference_operator.api import names
 from inference_operator.controllers.informer import InformerHandlers
-from inference_operator.errors import OperatorError
+from inference_operator.errors import OperatorError, RefusedError
 from inference_operator.kube import paths
 from inference_operator.kube.ports import KubeClient
+from inference_operator.kube.scope import Scope
 from inference_operator.state.objects import Key
 from inference_operator.state.store import Store, stale_objects
 
 log = logging.getLogger(__name__)
 
+# The path of a kind's objects in one namespace, or in all.
+Collection = Callable[[str | None], str]
+
+_ALL = Scope()
+_FORBIDDEN = 403
 _OURS = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}"
 
 
 class Resync:
     """Lists, takes in, and buries stale objects."""
 
-    def __init__(self, kube: KubeClient, store: Store, informer: InformerHandlers, heard: Callable[[str], None]) -> None:
+    def __init__(
+        self, kube: KubeClient, store: Store, informer: InformerHandlers, heard: Callable[[str], None], scope: Scope = _ALL
+    ) -> None:
         self._kube = kube
+        self._scope = scope
         self._store = store
         self._informer = informer
         self._heard = heard
@@ -47,18 +56,18 @@ class Resync:
         """
         tombstones: list[tuple[str, Callable[..., None], list[tuple[Key, str]]]] = []
         try:
-            for name, known, take, path, selector in (
-                ("nodes", self._nodes, self._informer.node, paths.nodes(), ""),
-                ("persistentvolumes", self._volumes, self._informer.volume, paths.volumes(), ""),
-                ("persistentvolumeclaims", self._claims, self._informer.claim, paths.claims(), ""),
-                ("pods", self._pods, self._informer.pod, paths.pods(None), ""),
-                ("services", self._services, self._informer.service, paths.services(None), _OURS),
-                ("horizontalpodautoscalers", self._autoscalers, self._informer.autoscaler, paths.autoscalers(None), ""),
-                ("inferencemodels", self._models, self._informer.model, paths.models(None), ""),
-                ("inferencejobs", self._jobs, self._informer.job, paths.jobs(None), ""),
+            for name, known, take, collection, selector in (
+                ("nodes", self._nodes, self._informer.node, paths.nodes, ""),
+                ("persistentvolumes", self._volumes, self._informer.volume, paths.volumes, ""),
+                ("persistentvolumeclaims", self._claims, self._informer.claim, paths.claims, ""),
+                ("pods", self._pods, self._informer.pod, paths.pods, ""),
+                ("services", self._services, self._informer.service, paths.services, _OURS),
+                ("horizontalpodautoscalers", self._autoscalers, self._informer.autoscaler, paths.autoscalers, ""),
+                ("inferencemodels", self._models, self._informer.model, paths.models, ""),
+                ("inferencejobs", self._jobs, self._informer.job, paths.jobs, ""),
             ):
                 before = known()
-                listed = await self._kind(name, path, take, selector=selector)
+                listed = await self._kind(name, collection, take, before, selector=selector)
                 tombstones.append((name, take, stale_objects(before, listed)))
         finally:
             for name, take, gone in reversed(tombstones):
@@ -66,7 +75,24 @@ class Resync:
                     log.info("resync: %s %s is gone", name, key)
                     take(_tombstone(key, uid), gone=True)
 
-    async def _kind(self, name: str, path: str, take: Callable[..., None], *, selector: str) -> list[tuple[Key, str]]:
+    async def _kind(
+        self, name: str, collection: Collection, take: Callable[..., None], before: dict[Key, str], *, selector: str
+    ) -> list[tuple[Key, str]]:
+        """What there is; `before` is what was known."""
+        listed: list[tuple[Key, str]] = []
+        for namespace in self._scope.of(name):
+            try:
+                listed += await self._part(name, collection(namespace), take, selector=selector)
+            except RefusedError as error:
+                # Rights in one namespace are its administrator's to take, and the others are served all the same.
+                if namespace is None or error.status != _FORBIDDEN:
+                    raise
+                log.warning("%s of namespace %s can't be listed, and count as they were: %s", name, namespace, error)
+                listed += [(key, uid) for key, uid in before.items() if key.namespace == namespace]
+        self._heard(name)
+        return listed
+
+    async def _part(self, name: str, path: str, take: Callable[..., None], *, selector: str) -> list[tuple[Key, str]]:
         listed: list[tuple[Key, str]] = []
         async for page in self._kube.list_pages(path, selector=selector):
             for raw in page:
@@ -76,7 +102,6 @@ class Resync:
                 _guarded(take, raw, name)
             # A page of five hundred objects takes tens of milliseconds; probes and leases must not wait for twenty of them.
             await asyncio.sleep(0)
-        self._heard(name)
         return listed
 
     # Only what was known before the list began can be stale: the rest came after.

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Protocol
 
+from inference_operator.api.conditions import Reason
+from inference_operator.controllers.preemptions import Preemptions
 from inference_operator.metering.usage import usage
 from inference_operator.observability import metrics
 from inference_operator.runtime.clock import Clock
@@ -15,7 +17,7 @@ from inference_operator.scheduling.scheduler import schedule
 from inference_operator.scheduling.slack_types import ServiceSlack
 from inference_operator.scheduling.types import Decision, Fleet, PlacementRequest, PoolDemand, RunningWork
 from inference_operator.settings import Settings
-from inference_operator.state.objects import Key
+from inference_operator.state.objects import Job, Key
 from inference_operator.state.request import Kind, Request, pool_request
 from inference_operator.state.store import Store
 from inference_operator.warmpools.controller import Look, Pools
@@ -59,6 +61,7 @@ class SchedulingLoop:
         self._running: dict[Request, RunningWork] = {}
         # Services that lend their slack.
         self._lenders: dict[Request, Lender] = {}
+        self._preemptions = Preemptions()
         # By the pool's model.
         self._demands: dict[Key, PoolDemand] = {}
         self._decisions: dict[Request, Decision] = {}
@@ -93,6 +96,10 @@ class SchedulingLoop:
         else:
             self._lenders[owner] = lender
         self.touch()
+
+    def read(self, job: Job) -> None:
+        """Read what a job's status says of preemptions."""
+        self._preemptions.read(job)
 
     def touch(self) -> None:
         """Capacity has changed."""
@@ -131,6 +138,7 @@ class SchedulingLoop:
 
     def decide(self) -> None:
         """Run one pass."""
+        now = self._clock.now()
         looks = self._ask_pools()
         blocked = [
             owner.key
@@ -145,10 +153,10 @@ class SchedulingLoop:
             self._pools.warm_workers(looks, blocked),
             self._lent(),
             usage(self._store.unmanaged_usage, self._store.busy, self._settings.metering.resource_name),
+            self._preemptions.by_namespace(now),
         )
-        now = self._clock.now()
         with metrics.scheduling_seconds.time(), paused():
-            self._schedule = decided = schedule(fleet, self._settings.cost, now)
+            self._schedule = decided = schedule(fleet, self._settings.cost, now, self._settings.namespace_limits)
         if self._watcher is not None:
             self._watcher.watch(fleet, decided, now)
         metrics.placement_requests.set(len(fleet.requests))
@@ -207,12 +215,16 @@ def _demands(requests: Iterable[PlacementRequest]) -> dict[Key, PoolDemand]:
 
 
 def _news(decision: Decision) -> object:
-    """What of a decision is worth waking a job for. Counts in an pending reason's words change with every pod and are not."""
+    """What of a decision is worth waking a job for. Counts in a pending reason's words change with every pod and are not.
+
+    Nor is it whether other namespaces wait too: ten thousand jobs would be woken by each small job of another namespace.
+    """
     pending = decision.pending
+    reason = pending.reason if pending is not None and pending.reason is not Reason.FAIR_SHARE else Reason.NO_FREE_CAPACITY
     return (
         decision.uid,
         decision.revision,
         decision.assignments,
         decision.preemption,
-        None if pending is None else (pending.reason, pending.final, pending.start_by is None),
+        None if pending is None else (reason, pending.final, pending.start_by is None),
     )

@@ -7,7 +7,14 @@ from typing import NamedTuple
 from inference_operator.api.conditions import AnyReason, ConditionType, Reason, Truth, UndatedCondition
 from inference_operator.api.instants import shift
 from inference_operator.api.job import DeadlinePolicy
-from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, InferenceJobStatus, Phase, Placement
+from inference_operator.api.job_status import (
+    AttemptOutcome,
+    AttemptStatus,
+    InferenceJobStatus,
+    Phase,
+    Placement,
+    PreemptionStatus,
+)
 from inference_operator.api.schema import rfc3339
 from inference_operator.jobs.background import LOOK_SECONDS, given_back
 from inference_operator.jobs.batch_status import batch_status, with_stopped_attempt
@@ -105,7 +112,7 @@ def _under_way(observed: Observed, batch: BatchState, attempt: Attempt, settings
     """The newest attempt lives: it starts, runs, or can't start."""
     spec = batch.resolved.spec
     status = batch_status(observed, batch, settings, now)
-    begin = (*_begin(batch.resolved, attempt), *_probed(observed, attempt, now))
+    begin = (*_begin(batch.resolved, attempt, settings), *_probed(observed, attempt, now))
     firm_end = spec.deadline if spec.deadline_policy is DeadlinePolicy.FIRM else None
     look = shift(now, LOOK_SECONDS) if observed.lent_by is not None else None
     watch = soonest(now, firm_end, deadline_look(spec.deadline, now), look)
@@ -132,13 +139,14 @@ def _moving(status: InferenceJobStatus, reason: Reason, text: str) -> tuple[Unda
     )
 
 
-def _begin(resolved: ResolvedJob, attempt: Attempt) -> tuple[Action, ...]:
+def _begin(resolved: ResolvedJob, attempt: Attempt, settings: Settings) -> tuple[Action, ...]:
     """The order to a warm worker that has not said yet how the attempt stands: it may never have heard of it."""
     task = attempt.hosted
     if task is None or task.state is not None or task.pod.address is None:
         return ()
     placed = attempt.placement.decision_time if attempt.placement is not None else None
-    return (StartTask(task.pod.key, task.pod.address, task_order(resolved, attempt.number, attempt.accelerator, placed)),)
+    order = task_order(resolved, attempt.number, attempt.accelerator, placed, settings=settings)
+    return (StartTask(task.pod.key, task.pod.address, order),)
 
 
 def _probed(observed: Observed, attempt: Attempt, now: datetime) -> tuple[Action, ...]:
@@ -161,7 +169,8 @@ def _preempted(
     """
     status = batch_status(observed, batch, settings, now)
     deadline = deadline_status(batch.resolved.spec.deadline, estimated=None, completed=None, before=None, now=now)
-    status = replace(status, preemptions=status.preemptions + 1, deadline=deadline)
+    by = PreemptionStatus(time=now.replace(microsecond=0), namespace=preemption.beneficiary.namespace)
+    status = replace(status, preemptions=status.preemptions + 1, last_preemption=by, deadline=deadline)
     status = with_stopped_attempt(observed, attempt, status, Reason.PREEMPTED, preemption.message, settings, now)
     conditions = (*waiting(ConditionType.PLACED, Reason.PREEMPTED, preemption.message), UNFINISHED)
     return Outcome((), conditions, status, Phase.WAITING)

@@ -1,24 +1,32 @@
-"""Says when spec.replicas asks for what can't be: beyond the bounds of a service, or of a batch, which runs one worker."""
+"""Says when a job asks for more than it gets: replicas beyond its bounds, or a priority above that of its namespace."""
 
 from dataclasses import replace
 
 from inference_operator.api.conditions import Condition, ConditionType, Reason, Truth, UndatedCondition
 from inference_operator.api.job import InferenceJobSpec, Serve
 from inference_operator.jobs.outcome import ACCEPTED
+from inference_operator.namespace_limits import Limits
+
+# What Accepted has as its reason where it is True, and nothing of the model is in the way.
+_ACCEPTED = (Reason.ACCEPTED, Reason.REPLICAS_LIMITED, Reason.PRIORITY_LIMITED)
 
 
-def bounded(conditions: tuple[UndatedCondition, ...], spec: InferenceJobSpec) -> tuple[UndatedCondition, ...]:
-    """Return the conditions of a valid job; Accepted tells where its number of workers is not the one that was asked for."""
-    why = _why_not_all(spec)
-    if why is None:
+def bounded(
+    conditions: tuple[UndatedCondition, ...], spec: InferenceJobSpec, namespace: str, limits: Limits
+) -> tuple[UndatedCondition, ...]:
+    """Return the conditions of a valid job; Accepted tells where its workers or its priority are not what was asked for."""
+    found = [(Reason.REPLICAS_LIMITED, _why_not_all(spec)), (Reason.PRIORITY_LIMITED, _why_not_so_urgent(spec, namespace, limits))]
+    reasons = [(reason, why) for reason, why in found if why is not None]
+    if not reasons:
         return conditions
-    told = UndatedCondition(ConditionType.ACCEPTED, Truth.TRUE, Reason.REPLICAS_LIMITED, f"{ACCEPTED.message}; {why}")
+    text = "; ".join((ACCEPTED.message, *[why for _, why in reasons]))
+    told = UndatedCondition(ConditionType.ACCEPTED, Truth.TRUE, reasons[0][0], text)
     return tuple(told if condition == ACCEPTED else condition for condition in conditions)
 
 
 def bounded_after_the_end(condition: Condition, spec: InferenceJobSpec) -> Condition:
     """Return a condition of a job that has ended; Accepted tells that a number of workers which is asked for comes to nothing."""
-    if condition.type != ConditionType.ACCEPTED or condition.reason not in (Reason.ACCEPTED, Reason.REPLICAS_LIMITED):
+    if condition.type != ConditionType.ACCEPTED or condition.reason not in _ACCEPTED:
         return condition
     if _why_not_all(spec) is None:
         return replace(condition, reason=Reason.ACCEPTED.value, message=ACCEPTED.message)
@@ -26,6 +34,15 @@ def bounded_after_the_end(condition: Condition, spec: InferenceJobSpec) -> Condi
         f"{ACCEPTED.message}; replicas is {spec.replicas}, but the job has ended and has no workers; create it anew to run it again"
     )
     return replace(condition, reason=Reason.REPLICAS_LIMITED.value, message=text)
+
+
+def _why_not_so_urgent(spec: InferenceJobSpec, namespace: str, limits: Limits) -> str | None:
+    if spec.priority <= limits.max_priority:
+        return None
+    return (
+        f"priority is {spec.priority}, but jobs of namespace {namespace} have {limits.max_priority} at most, and so has this one; "
+        f"set priority to {limits.max_priority}, or ask the administrator to raise maxPriority in namespaceLimits"
+    )
 
 
 def _why_not_all(spec: InferenceJobSpec) -> str | None:

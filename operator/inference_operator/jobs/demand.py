@@ -32,6 +32,7 @@ def batch_request(
         return None
     return _request(
         resolved,
+        settings,
         1,
         pool=pool_for(resolved, settings),
         # Whatever an attempt failed of, company does not make the next one better.
@@ -51,7 +52,7 @@ def service_request(
         return None
     # A service that was ready once has met its deadline or missed it; workers that it wants later are neither late nor refused.
     was_ready = observed.job.status.ready_time is not None
-    return _request(resolved, ours.missing, was_ready=was_ready, holds=True, beside=nodes_of(ours.current))
+    return _request(resolved, settings, ours.missing, was_ready=was_ready, holds=True, beside=nodes_of(ours.current))
 
 
 def _held_up(observed: Observed, resolved: ResolvedJob, settings: Settings, now: datetime) -> bool:
@@ -60,6 +61,7 @@ def _held_up(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
 
 def _request(
     resolved: ResolvedJob,
+    settings: Settings,
     count: int,
     *,
     was_ready: bool = False,
@@ -77,7 +79,7 @@ def _request(
         workers=count,
         options=resolved.options,
         created=job.created,
-        priority=spec.priority,
+        priority=priority(resolved, settings),
         deadline=None if was_ready else spec.deadline,
         firm=spec.deadline_policy is DeadlinePolicy.FIRM and not was_ready,
         holds=holds,
@@ -86,6 +88,11 @@ def _request(
         slack=slack,
         beside=beside,
     )
+
+
+def priority(resolved: ResolvedJob, settings: Settings) -> int:
+    """Return the priority that a job has: its own, or the highest that its namespace may have."""
+    return min(resolved.spec.priority, settings.namespace_limits.of(resolved.job.key.namespace).max_priority)
 
 
 def _wants_attempt(observed: Observed, resolved: ResolvedJob, tried: Attempts, settings: Settings, now: datetime) -> bool:
@@ -126,7 +133,7 @@ def running_work(
         requirements=option.requirements,
         begun=begun,
         end=shift(now, leaving) if leaves else end,
-        priority=spec.priority,
+        priority=priority(resolved, settings),
         deadline=spec.deadline,
         # Answers in place are kept nowhere but in the worker: leaving would do the work twice.
         movable=attempt.running

@@ -114,7 +114,9 @@ def _autoscaled(outcome: Outcome, observed: Observed, settings: Settings, now: d
     over = outcome.phase in (Phase.FAILED, Phase.SUCCEEDED)
     decided = decide_hpa(observed, observed.job.spec, settings, now, over=over, no_place=no_place)
     more = (decided.condition,) if decided.condition is not None else ()
-    conditions = bounded((*outcome.conditions, *more), observed.job.spec)
+    namespace = observed.job.key.namespace
+    limits = settings.namespace_limits.of(namespace)
+    conditions = bounded((*outcome.conditions, *more), observed.job.spec, namespace, limits)
     return replace(outcome, actions=(*outcome.actions, *decided.actions), conditions=conditions)
 
 

@@ -19,8 +19,8 @@ from inference_operator.api.schema import rfc3339
 from inference_operator.jobs.background import background_tasks, stop_orphaned
 from inference_operator.jobs.latency import latency_end, latency_of
 from inference_operator.jobs.outcome import ACCEPTED, Outcome, delete_lost, ended, failed, soonest, stop_all, stopped
-from inference_operator.jobs.quota import has_room_without
 from inference_operator.jobs.replicas import Replicas
+from inference_operator.jobs.roll_out import lacks_room
 from inference_operator.jobs.state import ServiceState
 from inference_operator.jobs.status import (
     deadline_look,
@@ -45,8 +45,6 @@ from inference_operator.workers.service import endpoint, service_manifest
 from inference_protocol.messages import ModelFacts
 from inference_protocol.reasons import WorkerReason
 
-# So often in a row a quota refuses a worker before another makes room while one is missing.
-_REFUSALS = 3
 # So much of a worker's words goes into a condition.
 _TOLD = 1000
 
@@ -106,7 +104,7 @@ def _actions(
             made = create_worker(resolved, given, why, number=number, settings=settings, now=now, digest_of=tokens.digest)
             actions.append(made)
     actions.extend(DeletePod(pod.key, pod.uid, "not wanted any more") for pod in state.superfluous)
-    if state.may_make_room and (who := _lacks_room(observed, state, decision, settings, now)) is not None:
+    if state.may_make_room and (who := lacks_room(observed, service, decision, settings, now)) is not None:
         # A roll-out needs room beside the old workers; where there is none, one of them makes room.
         oldest = state.stale[0]
         actions.append(DeletePod(oldest.key, oldest.uid, f"makes room for its successor: {who} has room for both"))
@@ -121,22 +119,6 @@ def _actions(
         actions.append(DeletePod(newest.key, newest.uid, cause))
     # At the end, since a worker that does not answer ends the plan.
     return (*actions, *_learned(observed, service, now), *stop_orphaned(observed))
-
-
-def _lacks_room(observed: Observed, state: Replicas, decision: Decision | None, settings: Settings, now: datetime) -> str | None:
-    """Who has no room for another worker now, and would have by an old worker's end: what fits nowhere gains nothing by it."""
-    pending = decision.pending if decision is not None and not decision.assignments else None
-    if pending is not None and pending.reason is Reason.NO_FREE_CAPACITY:
-        return "no node"
-    failure = observed.create_failure
-    if failure is None or failure.reason is not Reason.QUOTA_EXCEEDED or not is_held_up(failure, settings, now):
-        return None
-    if not state.complete and failure.count < _REFUSALS:
-        # A quota is counted again some time after a worker has left: its successor may be refused for that alone.
-        return None
-    # One that answers stays, unless the only one can be replaced.
-    leaving = state.stale[: max(1, len(state.serving) - 1)]
-    return "no quota" if has_room_without(failure.message, leaving) else None
 
 
 def _learned(observed: Observed, service: ServiceState, now: datetime) -> tuple[Action, ...]:

@@ -1,6 +1,7 @@
 """The API server over aiohttp: server-side apply, one rate limit, and the one border where HTTP turns into our errors."""
 
 import json
+import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -61,6 +62,12 @@ class Kube:
     async def apply(self, path: str, body: Raw) -> Raw:
         """See KubeClient."""
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        return await self._request("PATCH", path, body=body, query=query, kind="application/apply-patch+yaml")
+
+    async def claim(self, path: str, body: Raw) -> Raw:
+        """See ClaimingClient. A POST names the object in its body alone, so RBAC can't bind it to a name; an apply it can."""
+        # A manager of its own: what another replica or release has applied is not taken for ours to change.
+        query = {"fieldManager": f"{FIELD_MANAGER}-{uuid.uuid4().hex[:12]}", "force": "false"}
         return await self._request("PATCH", path, body=body, query=query, kind="application/apply-patch+yaml")
 
     async def merge(self, path: str, body: Raw) -> Raw:

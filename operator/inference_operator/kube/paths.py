@@ -26,19 +26,19 @@ def services(namespace: str | None) -> str:
     return namespaced(namespace, "services", core=True)
 
 
-def nodes() -> str:
-    """Nodes."""
+def nodes(_: str | None = None) -> str:
+    """Nodes, which are in no namespace."""
     return "/api/v1/nodes"
 
 
-def volumes() -> str:
-    """PersistentVolumes."""
+def volumes(_: str | None = None) -> str:
+    """PersistentVolumes, which are in no namespace."""
     return "/api/v1/persistentvolumes"
 
 
-def claims() -> str:
-    """PersistentVolumeClaims of all namespaces."""
-    return namespaced(None, "persistentvolumeclaims", core=True)
+def claims(namespace: str | None) -> str:
+    """PersistentVolumeClaims."""
+    return namespaced(namespace, "persistentvolumeclaims", core=True)
 
 
 def jobs(namespace: str | None) -> str:

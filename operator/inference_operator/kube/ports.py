@@ -41,6 +41,14 @@ class KubeClient(Protocol):
         ...
 
 
+class ClaimingClient(KubeClient, Protocol):
+    """A KubeClient that also makes objects whose names are all that it has a right to."""
+
+    async def claim(self, path: str, body: Raw) -> Raw:
+        """Create one object by its name. An object that says otherwise is somebody else's: ConflictError."""
+        ...
+
+
 class WorkerClient(Protocol):
     """What the operator asks of a worker pod."""
 

@@ -1,7 +1,7 @@
 """Schedule ahead: which of the known work can be on time together, and what starts now.
 
-Units are put on timelines in the order of their rank, earliest deadline first, where they are on time at the least cost. A unit
-that would be late takes the place of the longest planned unit that is longer than itself: Moore's rule for one machine (Moore 1968,
+Units are put on timelines in the order of their turns, where they are on time at the least cost. A unit that would be late takes
+the place of the longest planned unit of its own namespace that is longer than itself: Moore's rule for one machine (Moore 1968,
 "An n job, one machine sequencing algorithm for minimizing the number of late jobs"), used timeline by timeline. Either way one job
 is late, and the longer one frees more. What is on time no other way may preempt running work (`preemption.py`).
 """
@@ -9,6 +9,7 @@ is late, and the longer one frees more. What is on time no other way may preempt
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
+from inference_operator.scheduling.caps import is_planned_out
 from inference_operator.scheduling.preemption import preempt
 from inference_operator.scheduling.timeline import Candidate, SchedulingUnit, Timeline, Timelines
 
@@ -39,6 +40,8 @@ def _settle(unit: SchedulingUnit) -> bool:
     best: tuple[float, float] | None = None
     place: tuple[Candidate, Timeline] | None = None
     for candidate in unit.candidates:
+        if candidate.caps and is_planned_out(candidate.caps):
+            continue
         timeline = candidate.timelines.earliest()
         if timeline is None or timeline.free == inf:
             continue
@@ -55,6 +58,10 @@ def _settle(unit: SchedulingUnit) -> bool:
 
 def _put(unit: SchedulingUnit, candidate: Candidate, timeline: Timeline) -> None:
     unit.timeline, unit.candidate = timeline, candidate
+    if timeline.free == 0:
+        # What starts later counts once it starts: it may be large, and must not keep from starting what has room now.
+        for cap in candidate.caps:
+            cap.planned += 1
     timeline.units.append(unit)
     is_taken = unit.holds or timeline.slack_worker is not None
     timeline.free = inf if is_taken else timeline.free + candidate.seconds
@@ -69,7 +76,7 @@ def _displace(unit: SchedulingUnit) -> bool:
         return False
     best: tuple[float, Candidate, SchedulingUnit] | None = None
     for candidate in unit.candidates:
-        other = candidate.timelines.longest(unit.band, candidate.seconds, unit.due)
+        other = candidate.timelines.longest(unit.namespace, unit.band, candidate.seconds, unit.due)
         if other is not None and other.candidate is not None:
             gain = other.candidate.seconds - candidate.seconds
             if best is None or gain > best[0]:
@@ -81,6 +88,9 @@ def _displace(unit: SchedulingUnit) -> bool:
     assert timeline is not None and given_up is not None
     timeline.units.remove(other)
     timeline.free -= given_up.seconds
+    if timeline.free == 0:
+        for cap in given_up.caps:
+            cap.planned -= 1
     other.timeline = other.candidate = None
     _put(unit, candidate, timeline)
     _settle(other)

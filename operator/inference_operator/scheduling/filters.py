@@ -22,6 +22,8 @@ def unfit(node: Node, requirements: PodRequirements) -> str | None:
     for taint in node.taints:
         if taint.effect in ("NoSchedule", "NoExecute") and not any(tolerates(t, taint) for t in requirements.tolerations):
             return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
+    if requirements.user_namespace and not node.user_namespaces:
+        return "node(s) had a container runtime without user namespaces"
     for claim, terms in requirements.volumes:
         if not reaches(terms, node.name, node.labels):
             return f"node(s) had volume node affinity conflict (claim {claim}: {described(terms)})"

@@ -12,15 +12,17 @@ from inference_operator.api.conditions import Reason
 from inference_operator.api.instants import shift
 from inference_operator.scheduling import filters
 from inference_operator.scheduling.ahead import done_behind_all
+from inference_operator.scheduling.caps import Caps, in_the_way
 from inference_operator.scheduling.node_capacity import NodeCapacity
 from inference_operator.scheduling.requirements import PodRequirements
+from inference_operator.scheduling.shares import Shares
 from inference_operator.scheduling.slack import Slack
 from inference_operator.scheduling.timeline import SchedulingUnit
 from inference_operator.scheduling.types import PendingReason, PlacementRequest, WarmWorker
 from inference_operator.state.objects import Key
 
-# A class that is asked for, and whether it would be in time.
-_Asked = tuple[str, PodRequirements, bool]
+# A class that is asked for, the cap that holds it back if any does, and whether it would be in time.
+_Asked = tuple[str, PodRequirements, str, bool]
 _SERVICES_TOLD = 2
 _HAS_ROOM = "node(s) had room reserved for work that goes first"
 
@@ -28,13 +30,18 @@ _HAS_ROOM = "node(s) had room reserved for work that goes first"
 class PendingReasons:
     """The pending reasons of one pass, over the node capacity as it leaves it."""
 
-    def __init__(self, capacity: NodeCapacity, warm_workers: Sequence[WarmWorker], slack: Slack, now: datetime) -> None:
-        self._capacity, self._warm_workers, self._slack, self._now = capacity, warm_workers, slack, now
+    def __init__(self, capacity: NodeCapacity, caps: Caps, warm_workers: Sequence[WarmWorker], slack: Slack, now: datetime) -> None:
+        self._capacity, self._caps, self._warm_workers, self._slack, self._now = capacity, caps, warm_workers, slack, now
         self._pending: dict[tuple[_Asked, ...] | Key, PendingReason] = {}
         self._rejections: dict[PodRequirements, str] = {}
 
-    def pending(self, request: PlacementRequest, unit: SchedulingUnit, left: float, position: int) -> PendingReason:
-        """Why `unit`, a request's first that does not start, waits. `left` is the seconds to its deadline."""
+    def pending(
+        self, request: PlacementRequest, unit: SchedulingUnit, left: float, position: int, shares: Shares | None
+    ) -> PendingReason:
+        """Why `unit`, a request's first that does not start, waits. `left` is the seconds to its deadline.
+
+        `shares` are given where work of other namespaces waits in the same band.
+        """
         # Work that is to be a co-located model waits for its warm worker, as a pool's own does.
         pool = (
             unit.timeline.warm_worker.pool if unit.timeline is not None and unit.timeline.warm_worker is not None else request.pool
@@ -42,19 +49,34 @@ class PendingReasons:
         shared = self._for_node(request, left) if pool is None else self._for_warm_worker(pool)
         if words := self._slack.passed_over(request)[:_SERVICES_TOLD]:
             shared = shared._replace(message="; ".join((shared.message, *words)))
-        if shared.reason is Reason.NO_NODE_FITS:
+        if shared.reason in (Reason.NO_NODE_FITS, Reason.NAMESPACE_CAPPED):
             return shared
+        if pool is None:
+            self._await(request)
         start_by = possible = None
         if unit.timeline is None and left != inf:
             start_by = shift(self._now, left - min(o.estimate.total_seconds for o in request.options))
             behind = done_behind_all(unit)
             possible = shift(self._now, behind) if behind < inf else None
         takes = unit.candidate.seconds if unit.candidate is not None else 0.0
-        return PendingReason(shared.reason, shared.message, False, possible, position, start_by, self._now, unit.start, takes)
+        reason, message = shared.reason, shared.message
+        if shares is not None and pool is None:
+            reason, message = Reason.FAIR_SHARE, f"{message}; {shares.words(unit.namespace)}"
+        if unit.over_budget and unit.timeline is None:
+            message = f"{message}; it preempts nothing, as {unit.budget}"
+        return PendingReason(reason, message, False, possible, position, start_by, self._now, unit.start, takes)
 
     def _for_node(self, request: PlacementRequest, left: float) -> PendingReason:
         asked = tuple(
-            [(o.accelerator, o.requirements, not o.estimate.measured or o.estimate.total_seconds <= left) for o in request.options]
+            [
+                (
+                    o.accelerator,
+                    o.requirements,
+                    self._capped(request.key.namespace, o.accelerator),
+                    not o.estimate.measured or o.estimate.total_seconds <= left,
+                )
+                for o in request.options
+            ]
         )
         found = self._pending.get(asked)
         if found is None:
@@ -71,16 +93,34 @@ class PendingReasons:
         """Why none of the asked has room: for good, or just now."""
         words = []
         fits = claimed = False
-        for accelerator, requirements, timely in asked:
+        capped = True
+        for accelerator, requirements, cap, timely in asked:
             fits = fits or bool(self._capacity.fit(requirements))
             claimed = claimed or self._capacity.claimed(requirements)
-            words.append(f"{accelerator}: {self._rejected(requirements) if timely else 'would finish after the deadline'}")
+            capped = capped and bool(cap)
+            why_not = cap or (self._rejected(requirements) if timely else "would finish after the deadline")
+            words.append(f"{accelerator}: {why_not}")
         text = "; ".join(words)
         if not fits and not claimed:
             text = f"no node fits, even when empty; {text}; lower the request, change nodeSelector or tolerations, or add a node"
             return PendingReason(Reason.NO_NODE_FITS, text)
+        if capped:
+            cure = "wait for one to end, end one, or ask the administrator to raise the cap in namespaceLimits"
+            return PendingReason(Reason.NAMESPACE_CAPPED, f"the namespace has as many workers as it may have; {text}; {cure}")
         cure = "wait for room, use a claim with access mode ReadWriteMany" if claimed else "wait for room"
         return PendingReason(Reason.NO_FREE_CAPACITY, f"no node has room now; {text}; {cure}, or add a node")
+
+    def _await(self, request: PlacementRequest) -> None:
+        """Count a request among those that wait for room under their namespace's caps."""
+        open_ = (self._caps.of(request.key.namespace, option.accelerator) for option in request.options)
+        for cap in {cap for caps in open_ if caps and in_the_way(caps) is None for cap in caps}:
+            cap.awaited += 1
+
+    def _capped(self, namespace: str, accelerator: str) -> str:
+        """The cap that lets no worker of a class start; empty where none is in the way."""
+        caps = self._caps.of(namespace, accelerator)
+        cap = in_the_way(caps) if caps else None
+        return str(cap) if cap is not None else ""
 
     def _rejected(self, requirements: PodRequirements) -> str:
         """How many nodes can't take such a pod, by reason."""

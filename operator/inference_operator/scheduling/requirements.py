@@ -33,6 +33,8 @@ class PodRequirements:
     volumes: tuple[tuple[str, Terms], ...] = ()
     # Claims that not all may mount at a time.
     claims: tuple[tuple[Key, Access], ...] = ()
+    # Whether it runs in a user namespace of its own.
+    user_namespace: bool = False
     # The same without those claims, where there are any: as long as nobody uses them, the same nodes fit.
     unclaimed: "PodRequirements | None" = field(default=None, repr=False)
     # The amounts by name.
@@ -51,11 +53,15 @@ def pod_requirements(
     tolerations: tuple[Tolerance, ...] = (),
     volumes: tuple[tuple[str, Terms], ...] = (),
     claims: tuple[tuple[Key, Access], ...] = (),
+    *,
+    user_namespace: bool = False,
 ) -> PodRequirements:
     """Return the one object for these requirements, as long as anyone has it."""
-    what = (amounts, node_selector, tolerations, volumes, claims)
+    what = (amounts, node_selector, tolerations, volumes, claims, user_namespace)
     found = _interned.get(what)
     if found is None:
-        unclaimed = pod_requirements(amounts, node_selector, tolerations, volumes) if claims else None
+        unclaimed = (
+            pod_requirements(amounts, node_selector, tolerations, volumes, user_namespace=user_namespace) if claims else None
+        )
         found = _interned[what] = PodRequirements(*what, unclaimed)
     return found

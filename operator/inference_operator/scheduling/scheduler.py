@@ -1,9 +1,10 @@
 """Decide fleet-wide which placement requests get which places now, and which running work makes room for them.
 
-Earliest deadline first inside priority bands, among the work that can still be on time. Late work comes after all of it, so that it
-never makes anything else late. Work that can't be on time is shed before it touches a device. `timeline` schedules all known work
-ahead and says what starts now and on which class: the cheapest of those that meet the deadline, where a second that is early counts
-for little. `node_capacity` gives what starts now a node, beside the room that `backfill` keeps for large work.
+Priority bands first; inside a band namespaces by fair share, and the work of each by deadline, as far as it can be on time
+(`ranking`). Late work comes after all of it, so that it never makes anything else late. Work that can't be on time is shed before
+it touches a device, and what a namespace's cap holds back is not planned (`caps`). `timeline` schedules all known work ahead and
+says what starts now and on which class: the cheapest of those that meet the deadline, where a second that is early counts for
+little. `node_capacity` gives what starts now a node, beside the room that `backfill` keeps for large work.
 
 Pure and deterministic: one snapshot, one schedule. All requests with the same requirements share one look at the nodes, and
 explanations are made when a worker is created, so that a job that waits costs next to nothing.
@@ -11,21 +12,25 @@ explanations are made when a worker is created, so that a job that waits costs n
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from math import inf
 
 from inference_operator.api.job_status import SlackPlacement
+from inference_operator.namespace_limits import NamespaceLimits
 from inference_operator.scheduling import cost, explanation
 from inference_operator.scheduling.ahead import schedule_ahead
+from inference_operator.scheduling.caps import Cap, Caps, in_the_way
 from inference_operator.scheduling.node_capacity import NodeCapacity
 from inference_operator.scheduling.pending import PendingReasons
+from inference_operator.scheduling.ranking import Asked, bands_of, in_turn, late_by, namespaces_of, seconds_left
 from inference_operator.scheduling.requirements import PodRequirements
 from inference_operator.scheduling.room import Room
+from inference_operator.scheduling.running import running_unit
 from inference_operator.scheduling.schedule import Schedule
+from inference_operator.scheduling.shares import Shares
 from inference_operator.scheduling.slack import Slack, in_slack, weight
 from inference_operator.scheduling.slack_types import SlackWorker
-from inference_operator.scheduling.timeline import Candidate, SchedulingUnit, Timelines, unit_of
+from inference_operator.scheduling.timeline import Candidate, SchedulingUnit, Timelines
 from inference_operator.scheduling.types import (
     Assignment,
     ColocatedModel,
@@ -45,62 +50,36 @@ _NOW_SECONDS = 1e-3
 # A warm worker is given its next tasks before it has done the last, so that it never waits for us; this much ahead, and so many.
 _AHEAD_SECONDS = 0.25
 _AHEAD_TASKS = 16
+_NO_LIMITS = NamespaceLimits()
 
 
-def schedule(fleet: Fleet, weights: CostWeights, now: datetime) -> Schedule:
+def schedule(fleet: Fleet, weights: CostWeights, now: datetime, limits: NamespaceLimits = _NO_LIMITS) -> Schedule:
     """Decide every placement request, and which running work has to make room."""
-    run = _Pass(fleet, weights, now)
+    run = _Pass(fleet, weights, now, limits)
     found = run.schedule()
     run.forget()
     return found
 
 
-def is_late(request: PlacementRequest, now: datetime) -> bool:
-    """Whether no place could be in time any more. Mere assumptions don't make work late: only measurements and the clock do."""
-    return _late(request, _left(request, now))
-
-
-def _left(request: PlacementRequest, now: datetime) -> float:
-    """Seconds until the deadline; endless without one."""
-    return inf if request.deadline is None else (request.deadline - now).total_seconds()
-
-
-def _late(request: PlacementRequest, left: float) -> bool:
-    return left <= 0 or left < request.least_seconds
-
-
-@dataclass(slots=True)
-class _Asked:
-    """A request in one pass: the seconds to its deadline, endless for one that is late already, and its part of the plan."""
-
-    request: PlacementRequest
-    late: bool
-    left: float
-    band: int
-    units: Sequence[SchedulingUnit] = ()
-
-
-def _bands(fleet: Fleet) -> dict[tuple[bool, int], int]:
-    """Bands of (late, priority downwards), numbered in their order: they are compared often."""
-    priorities = {request.priority for request in fleet.requests} | {running_work.priority for running_work in fleet.running}
-    return {band: number for number, band in enumerate(sorted((late, -p) for late in (False, True) for p in priorities))}
-
-
 class _Pass:
     """One pass over the fleet: the node capacity that is used up, and the plan of what starts when."""
 
-    def __init__(self, fleet: Fleet, weights: CostWeights, now: datetime) -> None:
+    def __init__(self, fleet: Fleet, weights: CostWeights, now: datetime, limits: NamespaceLimits) -> None:
         self._capacity = NodeCapacity(fleet.nodes, fleet.pods, fleet.usage)
         self._weights = weights
         self._now = now
         running = sorted(fleet.running, key=lambda running_work: running_work.key)
-        bands = _bands(fleet)
+        bands, namespaces = bands_of(fleet), namespaces_of(fleet)
+        self._caps = Caps(limits, fleet.nodes, fleet.pods, fleet.preemptions)
+        # A namespace alone shares with nobody.
+        self._shares = Shares(limits, fleet.nodes, fleet.pods, namespaces) if len(namespaces) > 1 else None
         self._running_units = [
-            (running_work, unit_of(running_work, bands[False, -running_work.priority], now)) for running_work in running
+            (running_work, running_unit(running_work, bands[False, -running_work.priority], self._shares, now))
+            for running_work in running
         ]
         self._room = Room(self._capacity, self._running_units)
         self._slack = Slack(fleet.slack, weights)
-        self._waiting = PendingReasons(self._capacity, fleet.warm_workers, self._slack, now)
+        self._waiting = PendingReasons(self._capacity, self._caps, fleet.warm_workers, self._slack, now)
         self._wanted = sum([request.workers for request in fleet.requests])
         self._timelines: dict[PodRequirements, Timelines] = {}
         self._warm = warm_timelines(fleet.warm_workers)
@@ -111,21 +90,22 @@ class _Pass:
         # What explanations are made of, should anybody ask for them.
         self._chosen: dict[Request, list[explanation.Chosen]] = {}
         self._asked = self._ranked(fleet.requests, bands)
+        self._turns = in_turn(self._asked, self._shares, self._capacity.fit)
         self._plan()
 
     # the plan
 
-    def _ranked(self, requests: Iterable[PlacementRequest], bands: Mapping[tuple[bool, int], int]) -> list[_Asked]:
-        """By rank: on time before late, high priority before low, early deadlines before late ones, old before new.
+    def _ranked(self, requests: Iterable[PlacementRequest], bands: Mapping[tuple[bool, int], int]) -> list[Asked]:
+        """On time before late, high priority before low, early deadlines before late ones, old before new.
 
         All that the plan wants to know of a request is read here, in the order in which requests lie in memory: by rank they
         lie all over it, and ten thousand of them are more than a cache holds.
         """
-        found: list[tuple[float, datetime, Request, _Asked]] = []
+        found: list[tuple[float, datetime, Request, Asked]] = []
         for request in requests:
-            left = _left(request, self._now)
-            late = _late(request, left)
-            asked = _Asked(request, late, inf if late else left, bands[late, -request.priority])
+            left = seconds_left(request, self._now)
+            late = late_by(request, left)
+            asked = Asked(request, late, inf if late else left, bands[late, -request.priority])
             if not (request.firm and late):
                 asked.units = self._units(request, asked.left, asked.band)
             found.append((left, request.created, request.key, asked))
@@ -134,7 +114,7 @@ class _Pass:
         return sorted([one[3] for one in found], key=lambda asked: asked.band)
 
     def _units(self, request: PlacementRequest, left: float, band: int) -> list[SchedulingUnit]:
-        timed = left != inf
+        timed, namespace = left != inf, request.key.key.namespace
         delay_weight = self._weights.early if timed else 1.0
         candidates = (
             self._warm_candidates(request, delay_weight) if request.pool is not None or request.colocated is not None else []
@@ -142,24 +122,33 @@ class _Pass:
         # Without a deadline a job waits for the pool; with one it may have a worker of its own to be in time.
         if request.pool is None or timed:
             for number, option in enumerate(request.options):
+                caps = self._caps.of(namespace, option.accelerator)
+                if caps and in_the_way(caps) is not None:
+                    continue
                 timelines = self._timelines.get(option.requirements)
                 if timelines is None:
                     timelines = self._timelines[option.requirements] = self._room.timelines(option.requirements, self._wanted)
-                candidates.append(self._candidate(timelines, option, number, delay_weight))
-        return [SchedulingUnit(request.key, left, band, candidates, request.holds, delay_weight) for _ in range(request.workers)]
+                candidates.append(self._candidate(timelines, option, number, delay_weight, caps))
+        budget = self._caps.budget(namespace)
+        return [
+            SchedulingUnit(request.key, left, band, candidates, request.holds, delay_weight, namespace=namespace, budget=budget)
+            for _ in range(request.workers)
+        ]
 
-    def _candidate(self, timelines: Timelines, option: Option, number: int, delay_weight: float) -> Candidate:
-        estimate = option.estimate
-        return Candidate(
-            timelines, estimate.cautious_seconds, cost.total_cost(option, self._weights, delay_weight), estimate.measured, number
-        )
+    def _candidate(
+        self, timelines: Timelines, option: Option, number: int, delay_weight: float, caps: tuple[Cap, ...] = ()
+    ) -> Candidate:
+        estimate, total = option.estimate, cost.total_cost(option, self._weights, delay_weight)
+        return Candidate(timelines, estimate.cautious_seconds, total, estimate.measured, number, caps)
 
     def _plan(self) -> None:
-        self._room.reserve(((rank, a.request, a.left) for rank, a in enumerate(self._asked) if not a.late), self._timelines)
-        units = [unit for asked in self._asked for unit in asked.units]
-        owners = [asked.request for asked in self._asked for _ in asked.units] if self._slack.timelines else []
+        # What a cap holds back needs no room.
+        in_order = sorted(self._asked, key=lambda asked: asked.rank) if self._shares is not None else self._asked
+        free = (asked for asked in in_order if not asked.late and not self._caps.hold_back(asked.request))
+        self._room.reserve(((asked.rank, asked.request, asked.left) for asked in free), self._timelines)
+        owners = [turn.asked.request for turn in self._turns] if self._slack.timelines else []
         schedule_ahead(
-            units,
+            [turn.unit for turn in self._turns],
             self._all_timelines(),
             (lambda unit: self._slack.candidates(owners[unit.number], unit.due, unit.delay_weight)) if owners else None,
         )
@@ -193,28 +182,29 @@ class _Pass:
 
     def schedule(self) -> Schedule:
         """A decision for each request, and for each running work that is to leave."""
+        self._assign_in_turn()
         found: dict[Request, Decision] = {}
-        waiting: list[tuple[float, int, _Asked, tuple[Assignment, ...], SchedulingUnit]] = []
-        for rank, asked in enumerate(self._asked):
+        waiting: list[tuple[float, int, Asked, SchedulingUnit]] = []
+        for asked in self._asked:
             request = asked.request
             if request.firm and asked.late:
                 found[request.key] = Decision(request.uid, request.revision, pending=explanation.infeasible(request, self._now))
-                continue
-            given, left = self._assign_all(asked, rank)
-            if left is None:
-                found[request.key] = Decision(request.uid, request.revision, given)
+            elif asked.waiting is None:
+                found[request.key] = Decision(request.uid, request.revision, asked.given)
             else:
-                waiting.append((left.start, rank, asked, given, left))
+                waiting.append((asked.waiting.start, asked.rank, asked, asked.waiting))
         waiting.sort()
         position = 1
-        for _, _, asked, given, unit in waiting:
+        competing = Counter([band for band, _ in {(asked.band, unit.namespace) for _, _, asked, unit in waiting}])
+        for _, _, asked, unit in waiting:
             request = asked.request
-            pending = self._waiting.pending(request, unit, asked.left, position)
+            shares = self._shares if competing[asked.band] > 1 else None
+            pending = self._waiting.pending(request, unit, asked.left, position, shares)
             position += pending.position is not None
-            found[request.key] = Decision(request.uid, request.revision, given, pending)
-        for running_work, running_unit in self._running_units:
-            if running_unit.preempted_for is not None:
-                reason = explanation.preemption(running_work, running_unit.preempted_for.key)
+            found[request.key] = Decision(request.uid, request.revision, asked.given, pending)
+        for running_work, leaving in self._running_units:
+            if leaving.preempted_for is not None:
+                reason = explanation.preemption(running_work, leaving.preempted_for.key)
                 found[running_work.key] = Decision(running_work.uid, running_work.revision, preemption=reason)
         return Schedule(found, self._chosen, self._capacity, self._slack.services, self._weights, self._now)
 
@@ -223,15 +213,16 @@ class _Pass:
         for timelines in self._all_timelines():
             timelines.forget()
 
-    def _assign_all(self, asked: _Asked, rank: int) -> tuple[tuple[Assignment, ...], SchedulingUnit | None]:
-        """Places for as many of the request's workers as start now, and the first that does not."""
-        given: tuple[Assignment, ...] = ()
-        for unit in asked.units:
-            assignment = self._assign(asked.request, rank, unit, given)
+    def _assign_in_turn(self) -> None:
+        """Places for what starts now; of each request until the first worker that does not."""
+        for asked, unit in self._turns:
+            if asked.waiting is not None:
+                continue
+            assignment = self._assign(asked.request, asked.rank, unit, asked.given)
             if assignment is None:
-                return given, unit
-            given = (*given, assignment)
-        return given, None
+                asked.waiting = unit
+            else:
+                asked.given = (*asked.given, assignment)
 
     def _assign(self, request: PlacementRequest, rank: int, unit: SchedulingUnit, given: Sequence[Assignment]) -> Assignment | None:
         """A node for what starts now, taken off the node capacity; None when it starts later, or the room is gone after all."""
@@ -259,11 +250,13 @@ class _Pass:
         self, request: PlacementRequest, rank: int, unit: SchedulingUnit, candidate: Candidate, beside: Sequence[str]
     ) -> Assignment | None:
         option = request.options[candidate.number]
-        if option.requirements in self._room.exhausted:
+        if option.requirements in self._room.exhausted or (candidate.caps and in_the_way(candidate.caps) is not None):
             return None
         node_info = self._room.take(option.requirements, inf if request.holds else candidate.seconds, rank, beside)
         if node_info is None:
             return None
+        for cap in candidate.caps:
+            cap.used += 1
         self._note(explanation.Chosen(request, option, node_info, unit.delay_weight))
         return Assignment(option.accelerator, node_info.node.name)
 

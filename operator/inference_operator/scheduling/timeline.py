@@ -8,16 +8,13 @@ seconds from now, in floats, for ten thousand units are planned in every pass.
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from math import inf
 
+from inference_operator.scheduling.caps import Cap, PreemptionBudget
 from inference_operator.scheduling.slack_types import SlackWorker
-from inference_operator.scheduling.types import RunningWork, WarmWorker
+from inference_operator.scheduling.types import WarmWorker
 from inference_operator.state.request import Request
 
-# Work that takes longer than expected is reckoned to take this much of its time so far again, and never less than the second.
-_OVERDUE = 0.05
-_OVERDUE_SECONDS = 0.01
 # How many of the longest planned works, or of the running work, are looked at, for one in whose place the new one is on time.
 _TRIES = 4
 
@@ -37,6 +34,9 @@ class RunningUnit:
     leaving: float = 0.0
     resuming: float = 0.0
     preempted_for: "SchedulingUnit | None" = None
+    namespace: str = ""
+    # What its namespace has of the cluster (see `Shares`).
+    share: float = 0.0
 
     @property
     def returning(self) -> float:
@@ -78,7 +78,7 @@ class Timelines:
         # The timeline that was opened last, as long as nobody is on it: it is in no order yet.
         self._opened: Timeline | None = None
         # What was planned since the last look stands aside: mostly nobody has to be displaced, and the order is not asked for.
-        self._by_length: list[tuple[float, int, SchedulingUnit]] = []
+        self._by_length: dict[str, list[tuple[float, int, SchedulingUnit]]] = {}
         self._planned: list[tuple[float, int, SchedulingUnit]] = []
         # Low priority first, then the most slack.
         movable = [
@@ -141,12 +141,12 @@ class Timelines:
         """Index a work that may be displaced."""
         self._planned.append((-seconds, unit.number, unit))
 
-    def longest(self, band: int, seconds: float, due: float) -> "SchedulingUnit | None":
-        """The longest planned work of a band that is longer than `seconds`, and whose place in time is early enough."""
+    def longest(self, namespace: str, band: int, seconds: float, due: float) -> "SchedulingUnit | None":
+        """The longest planned work of a namespace in a band, longer than `seconds`, whose place in time is early enough."""
         for planned in self._planned:
-            heapq.heappush(self._by_length, planned)
+            heapq.heappush(self._by_length.setdefault(planned[2].namespace, []), planned)
         self._planned.clear()
-        heap = self._by_length
+        heap = self._by_length.get(namespace, [])
         seen: list[tuple[float, int, SchedulingUnit]] = []
         found = None
         while heap and len(seen) < _TRIES and -heap[0][0] > seconds:
@@ -190,6 +190,8 @@ class Candidate:
     cost: float
     sure: bool = True
     number: int = 0
+    # The caps of the namespace that a worker made this way counts against.
+    caps: tuple[Cap, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -211,21 +213,10 @@ class SchedulingUnit:
     start: float = inf
     # The rank, which `schedule_ahead` sets.
     number: int = 0
-
-
-def unit_of(running_work: RunningWork, band: int, now: datetime) -> RunningUnit:
-    """Return running work as the plan sees it."""
-    overdue = max(_OVERDUE * (now - running_work.begun).total_seconds(), _OVERDUE_SECONDS)
-    remaining = max((running_work.end - now).total_seconds(), overdue)
-    slack = inf if running_work.deadline is None else (running_work.deadline - now).total_seconds() - remaining
-    # Leaving and coming back must not take longer than what is left.
-    movable = running_work.movable and remaining > running_work.leaving_seconds + running_work.resuming_seconds
-    return RunningUnit(
-        running_work.key,
-        remaining,
-        slack,
-        band,
-        movable=movable,
-        leaving=running_work.leaving_seconds,
-        resuming=running_work.resuming_seconds,
-    )
+    namespace: str = ""
+    # What its namespace would have of the cluster with it (see `Shares`).
+    share: float = 0.0
+    # How often its namespace may still preempt work of others; None for no bound.
+    budget: PreemptionBudget | None = None
+    # Whether that alone kept it from preempting.
+    over_budget: bool = False

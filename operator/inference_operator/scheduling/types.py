@@ -183,6 +183,8 @@ class Fleet:
     slack: tuple[ServiceSlack, ...] = ()
     # By node, where there is anything to say.
     usage: Mapping[str, Usage] = field(default_factory=dict)
+    # How often each namespace's work has preempted that of others in the last hour.
+    preemptions: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

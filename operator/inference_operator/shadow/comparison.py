@@ -11,7 +11,7 @@ from heapq import nsmallest
 
 from inference_operator.scheduling import cost
 from inference_operator.scheduling.node_capacity import NodeCapacity
-from inference_operator.scheduling.scheduler import is_late
+from inference_operator.scheduling.ranking import is_late
 from inference_operator.scheduling.types import Decision, Fleet, Option, PlacementRequest
 from inference_operator.shadow.features import Scene, WaitingJob
 from inference_operator.state.request import Request

@@ -32,8 +32,18 @@ class _NodeSpec(RawStruct, frozen=True):
     taints: list[dict[str, Any]] = msgspec.field(default_factory=list)
 
 
+class _HandlerFeatures(RawStruct, frozen=True):
+    user_namespaces: bool = False
+
+
+class _RuntimeHandler(RawStruct, frozen=True):
+    name: str = ""
+    features: _HandlerFeatures | None = None
+
+
 class _NodeStatus(RawStruct, frozen=True):
     allocatable: dict[str, str] = msgspec.field(default_factory=dict)
+    runtime_handlers: list[_RuntimeHandler] = msgspec.field(default_factory=list)
     conditions: list[RawCondition] = msgspec.field(default_factory=list)
 
 
@@ -227,6 +237,7 @@ def parse_node(raw: Raw) -> Node:
         ready=any(c.type == "Ready" and c.status == "True" for c in node.status.conditions),
         unschedulable=node.spec.unschedulable,
         reachable=all(c.status != "Unknown" for c in node.status.conditions if c.type == "Ready"),
+        user_namespaces=any(h.features.user_namespaces for h in node.status.runtime_handlers if not h.name and h.features),
     )
 
 

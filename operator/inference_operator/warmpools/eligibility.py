@@ -19,6 +19,7 @@ from inference_operator.state.objects import Job, Key, Model
 from inference_operator.state.observed import Observed
 from inference_operator.workers.classes import classes
 from inference_operator.workers.config import batch_task, items_limit, worker_config
+from inference_operator.workers.fetch_rules import fetch_from
 from inference_operator.workers.options import worker_resources
 from inference_operator.workers.pod import pool_pod
 from inference_operator.workers.resolve import Refusal, ResolvedJob, resolve
@@ -140,7 +141,9 @@ def _memory(profile: Profile | None) -> ModelMemory:
     return ModelMemory(profile.memory_bytes, profile.device_bytes) if profile is not None else ModelMemory(0)
 
 
-def task_order(job: ResolvedJob, attempt: int, accelerator: str, placed: datetime | None = None) -> TaskOrder:
+def task_order(
+    job: ResolvedJob, attempt: int, accelerator: str, placed: datetime | None = None, *, settings: Settings
+) -> TaskOrder:
     """Return what a warm worker of a class is told of an attempt that was placed then; None where nobody remembers when."""
     spec, source = job.spec, job.source
     expected = job.estimate_on(accelerator)
@@ -160,6 +163,7 @@ def task_order(job: ResolvedJob, attempt: int, accelerator: str, placed: datetim
         task=task,
         memory_bytes=memory.process,
         device_bytes=memory.device,
+        fetch_from=fetch_from(source, task, traces=False, settings=settings),
     )
 
 

@@ -19,6 +19,7 @@ from inference_operator.settings import Settings
 from inference_operator.state.objects import Model
 from inference_operator.workers import backend as backends
 from inference_operator.workers.actions import Action, Plan, WriteModelStatus
+from inference_operator.workers.fetch_rules import is_url, url_fault
 from inference_operator.workers.source import default_version
 from inference_protocol.uris import UriError, parse_uri
 
@@ -140,6 +141,8 @@ def _fault(version: ModelVersion, settings: Settings) -> _Fault | None:
             parse_uri(uri)
         except UriError as error:
             return _Fault(Reason.INVALID_SPEC, str(error))
+    if is_url(version.uri) and (forbidden := url_fault(version.uri, settings)) is not None:
+        return _Fault(Reason.HOST_FORBIDDEN, forbidden)
     chosen = backends.chosen(Backend.AUTO, version.format)
     missing = backends.fault(chosen, version.format, settings.backends)
     return _Fault(Reason.BACKEND_UNAVAILABLE, missing) if missing is not None else None

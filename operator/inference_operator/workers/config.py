@@ -6,10 +6,12 @@ from inference_operator.accelerators import AcceleratorClass
 from inference_operator.api.job import Backend, DeadlinePolicy, InferenceJobSpec, ModelControl, SharedMemory
 from inference_operator.api.quantity import parse_quantity
 from inference_operator.api.schema import rfc3339
+from inference_operator.api.template import PodTemplate
 from inference_operator.scheduling.estimate import Estimate
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Job
 from inference_operator.workers.classes import providers_of
+from inference_operator.workers.fetch_rules import fetch_from, traces_to
 from inference_protocol.messages import (
     TRITON_REPOSITORY,
     BatchTask,
@@ -43,6 +45,8 @@ def worker_config(
 ) -> WorkerConfig:
     """Return what the worker is told. `task_token_digest` is of the token by which a service's worker is handed batches."""
     providers = providers_of(accelerator, spec.accelerator, backend)
+    task = batch_task(spec, items_limit)
+    traces = any(traces_to(spec.template or PodTemplate()))
     return WorkerConfig(
         namespace=job.key.namespace,
         job=job.key.name,
@@ -60,13 +64,15 @@ def worker_config(
         device_memory_bytes=int(parse_quantity(accelerator.device_memory)) if accelerator.device_memory is not None else None,
         batch_size=spec.batch_size,
         created=rfc3339(job.created),
-        task=batch_task(spec, items_limit),
+        task=task,
         drain_seconds=max(1.0, settings.termination_grace_seconds - 5.0),
         model_control="explicit" if spec.serve is not None and spec.serve.model_control is ModelControl.EXPLICIT else "none",
         shared_memory=spec.serve is not None and spec.serve.shared_memory is SharedMemory.SYSTEM,
         task_token_digest=task_token_digest if _lends(spec) else "",
         latency_target_seconds=_background_target(spec),
         backend=_BACKENDS[backend],
+        fetch_from=fetch_from(source, task, traces=traces, settings=settings),
+        guarded_traces=traces,
         triton=TritonServer(settings.backends.triton.platform, TRITON_REPOSITORY) if backend is Backend.TRITON else None,
     )
 

@@ -66,6 +66,7 @@ def options(
             ),
             mounts.bound,
             mounts.exclusive,
+            user_namespace=settings.worker_security.user_namespaces,
         )
         found.append(Option(name, requirements, expected, accelerator.watts_busy))
     return tuple(found)

@@ -17,6 +17,7 @@ from inference_operator.state.parse import placement_text
 from inference_operator.workers import triton
 from inference_operator.workers.config import worker_config
 from inference_operator.workers.environment import environment
+from inference_operator.workers.security import container_security, host_users, pod_security
 from inference_protocol.messages import (
     GRPC_PORT,
     HTTP_PORT,
@@ -30,8 +31,6 @@ Manifest = dict[str, Any]
 
 _PROBE_SECONDS = 5
 _STARTUP_SECONDS = 300
-# Distroless's nonroot: any number works, one that volumes can be prepared for is kinder.
-USER = 65532
 
 
 def worker_pod(
@@ -135,7 +134,8 @@ def pod(
                 "nodeSelector": {**spec.node_selector, **accelerator.node_selector},
                 "affinity": _on_node(placement.node),
                 "tolerations": _tolerations(spec, accelerator),
-                "securityContext": _security(),
+                "securityContext": pod_security(settings),
+                **host_users(settings.worker_security),
                 "initContainers": [triton.sidecar(resources, settings)] if with_triton else [],
                 "containers": [_container(job, config, own, template, mounts, settings, accelerator)],
                 "volumes": [*_volumes(mounts), *(triton.volumes() if with_triton else ())],
@@ -192,17 +192,6 @@ def _tolerations(spec: InferenceJobSpec, accelerator: AcceleratorClass) -> list[
     return [*of_class, *of_job]
 
 
-def _security() -> Manifest:
-    return {
-        "runAsNonRoot": True,
-        "runAsUser": USER,
-        "runAsGroup": USER,
-        "fsGroup": USER,
-        "fsGroupChangePolicy": "OnRootMismatch",
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-
-
 def _container(
     job: Job,
     config: WorkerConfig,
@@ -220,11 +209,7 @@ def _container(
         "ports": [{"name": "http", "containerPort": HTTP_PORT}, {"name": "grpc", "containerPort": GRPC_PORT}],
         "resources": {"requests": resources.requests, "limits": resources.limits},
         **_probes(settings),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": container_security(),
         "volumeMounts": _volume_mounts(mounts, with_triton=config.triton is not None),
     }
 

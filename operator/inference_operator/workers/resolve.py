@@ -23,6 +23,7 @@ from inference_operator.workers.backend import BackendChoice
 from inference_operator.workers.claims import claims
 from inference_operator.workers.classes import unsuitable
 from inference_operator.workers.devices import device_fault
+from inference_operator.workers.fetch_rules import fetch_fault
 from inference_operator.workers.options import mounts_of, options
 from inference_operator.workers.source import begun_with, model_source, pinned_version, stand_in
 from inference_operator.workers.template_hash import Revisions, service_revisions, task_revisions
@@ -234,6 +235,11 @@ def _template_is_forbidden(asked: _Asked) -> Refusal | None:
     return Refusal(Reason.TEMPLATE_FORBIDDEN, found, final=False) if found is not None else None
 
 
+def _host_is_forbidden(asked: _Asked) -> Refusal | None:
+    found = fetch_fault(asked.spec, model_source(asked.spec, asked.version), asked.settings)
+    return Refusal(Reason.HOST_FORBIDDEN, found, final=False) if found is not None else None
+
+
 def _device_is_another(asked: _Asked) -> Refusal | None:
     found = device_fault(asked.spec, asked.choice.backend, asked.model, asked.settings)
     if found is None:
@@ -255,4 +261,5 @@ _CHECKS: tuple[_Check, ...] = (
     _accelerator_is_unsuitable,
     _device_is_another,
     _template_is_forbidden,
+    _host_is_forbidden,
 )

@@ -5,6 +5,7 @@ from typing import Any
 from inference_operator.api.job import Resources
 from inference_operator.settings import Settings
 from inference_operator.state.resources import amounts
+from inference_operator.workers.security import container_security
 from inference_protocol.messages import TRITON_PORT, TRITON_REPOSITORY
 
 Manifest = dict[str, Any]
@@ -26,11 +27,7 @@ def sidecar(resources: Resources, settings: Settings) -> Manifest:
         "restartPolicy": "Always",
         "command": ["tritonserver", *arguments()],
         "resources": {"requests": resources.requests, "limits": resources.limits},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": container_security(),
         "volumeMounts": [
             {"name": _VOLUME, "mountPath": TRITON_REPOSITORY},
             {"name": "tmp", "mountPath": "/tmp", "subPath": CONTAINER},  # noqa: S108

@@ -31,7 +31,7 @@ PATCHES = {
     "inference_worker.serve.http:STALL_SECONDS": STALL_SECONDS,
     "inference_worker.serve.http2:STALL_SECONDS": STALL_SECONDS,
     "inference_worker.serve.connections:STALL_SECONDS": STALL_SECONDS,
-    "inference_worker.serve.listeners:_SWEEP_SECONDS": STALL_SECONDS / 4,
+    "inference_worker.serve.connections:_SWEEP_SECONDS": STALL_SECONDS / 4,
     **QUICK_DRAIN,
 }
 ROOMY = 60 * MIB

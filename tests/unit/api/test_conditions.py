@@ -87,3 +87,18 @@ def test_absence_is_not_true() -> None:
     assert not is_true(present, ConditionType.STALLED)
     assert find(present, ConditionType.STALLED) is None
     assert isinstance(find(present, ConditionType.READY), Condition)
+
+
+def waits_for(reason: Reason, generation: int = 1) -> Condition:
+    told = UndatedCondition(ConditionType.PLACED, Truth.FALSE, reason, f"words of {reason}")
+    return dated([told], before=(), generation=generation, now=NOW)[0]
+
+
+def test_a_job_is_told_once_that_namespaces_share_however_often_the_others_come_and_go() -> None:
+    """A small job of another namespace, again and again, would have ten thousand waiting jobs written each time."""
+    full, shares = waits_for(Reason.NO_FREE_CAPACITY), waits_for(Reason.FAIR_SHARE)
+
+    assert calm(shares, [full]) == shares
+    assert calm(full, [shares]) == shares
+    assert calm(waits_for(Reason.NO_FREE_CAPACITY, 2), [shares]) == waits_for(Reason.NO_FREE_CAPACITY, 2)
+    assert calm(waits_for(Reason.NAMESPACE_CAPPED), [shares]) == waits_for(Reason.NAMESPACE_CAPPED)

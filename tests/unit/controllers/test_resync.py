@@ -1,13 +1,16 @@
 """A complete list of all kinds: what it lacks is dropped, owners before what they own, and after every list."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
 from inference_operator.controllers.resync import Resync
-from inference_operator.errors import RetryableError
+from inference_operator.errors import RefusedError, RetryableError
+from inference_operator.kube.scope import Scope
+from inference_operator.state.objects import Key
 from inference_operator.state.store import Store
 from tests.builders import a_job, a_node, a_pod
 
@@ -26,8 +29,8 @@ class Bench:
         self.store.put_pod(POD)
         self.store.services[JOB.key] = JOB.uid
         kinds = ("job", "model", "node", "pod", "service", "volume", "claim", "autoscaler")
-        informer = Mock(**{kind: self._take(kind) for kind in kinds})
-        self.resync = Resync(Mock(list_pages=self._pages), self.store, informer, lambda _: None)
+        self.informer = Mock(**{kind: self._take(kind) for kind in kinds})
+        self.resync = Resync(Mock(list_pages=self._pages), self.store, self.informer, lambda _: None)
         self._fails = fails
 
     async def _pages(self, path: str, *, selector: str = "") -> AsyncIterator[list[dict[str, Any]]]:
@@ -60,3 +63,30 @@ async def test_where_a_list_fails_the_stale_object_of_those_before_it_go_all_the
         await bench.resync.once()
 
     assert bench.done[-2:] == [f"drop pod {POD.key.name}", "drop node node-1"]
+
+
+async def test_a_namespace_that_can_not_be_listed_keeps_what_is_known_of_it_and_the_others_are_listed() -> None:
+    bench = Bench()
+    bench.store.put_job(replace(JOB, key=Key("elsewhere", "gone"), uid="uid-gone"))
+    asked: list[str] = []
+
+    async def pages(path: str, *, selector: str = "") -> AsyncIterator[list[dict[str, Any]]]:
+        asked.append(path)
+        if f"/namespaces/{JOB.key.namespace}/" in path:
+            raise RefusedError(403, "Forbidden", "no Role")
+        yield []
+
+    scope = Scope((JOB.key.namespace, "elsewhere"))
+    await Resync(Mock(list_pages=pages), bench.store, bench.informer, lambda _: None, scope).once()
+
+    assert [done for done in bench.done if " job " in done or " pod " in done] == ["drop job gone"]
+    assert "/apis/inference.myorg/v1/namespaces/elsewhere/inferencejobs" in asked
+
+
+async def test_without_rights_in_the_cluster_the_list_has_failed() -> None:
+    async def pages(path: str, *, selector: str = "") -> AsyncIterator[list[dict[str, Any]]]:
+        raise RefusedError(403, "Forbidden", path)
+        yield []
+
+    with pytest.raises(RefusedError):
+        await Resync(Mock(list_pages=pages), Store(), Mock(), lambda _: None, Scope(("team",))).once()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from inference_operator.api.conditions import Reason
 from inference_operator.api.job import Backend
 from inference_operator.controllers.scheduling_loop import SchedulingLoop
 from inference_operator.scheduling.estimate import Estimate
@@ -310,3 +311,30 @@ def test_work_that_waits_has_the_slack_of_a_service_once_its_load_has_fallen() -
         assert decision is not None and not decision.assignments
 
     with_loop(fleet, main())
+
+
+# Namespaces.
+
+
+def test_a_job_of_another_namespace_that_comes_and_goes_wakes_nobody_who_waits() -> None:
+    """Ten thousand waiting jobs would be looked at for each small job of another namespace."""
+    fleet = Fleet()
+    holder = somebodys_pod("holder", cpu="1")
+    fleet.store.pods[holder.key] = holder
+    other = replace(a_fresh_request("other"), key=job_request(Key("elsewhere", "other")))
+
+    async def main() -> None:
+        fleet.want(a_fresh_request())
+        await asyncio.sleep(1)
+        fleet.wakes.clear()
+        for _ in range(3):
+            fleet.want(other)
+            await asyncio.sleep(1)
+            fleet.loop.want(other.key, None)
+            await asyncio.sleep(1)
+
+    with_loop(fleet, main())
+
+    assert {name for _, name in fleet.wakes} == {"other"}
+    found = fleet.decision(a_fresh_request())
+    assert found is not None and found.pending is not None and found.pending.reason is Reason.NO_FREE_CAPACITY

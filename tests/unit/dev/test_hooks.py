@@ -120,6 +120,14 @@ def test_a_hook_that_would_be_downloaded_is_refused(repository: Path) -> None:
 def test_this_checkout_has_hooks_for_all_that_lint_checks() -> None:
     entries = [hook["entry"] for stage in STAGES for hook in hooks.hooks(hooks.ROOT, stage)]
 
-    for tool in ("ruff check", "ruff format --check", "mypy", "lint-imports", "dev.lint.words", "dev.lint.subject"):
+    for tool in (
+        "ruff check",
+        "ruff format --check",
+        "mypy",
+        "lint-imports",
+        "dev.lint.words",
+        "dev.lint.pins",
+        "dev.lint.subject",
+    ):
         assert any(tool in entry for entry in entries), tool
     assert yaml.safe_load((hooks.ROOT / CONFIG).read_text())["default_install_hook_types"] == list(STAGES)

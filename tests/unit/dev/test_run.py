@@ -71,7 +71,7 @@ def test_a_cluster_without_release_is_left_alone(where: Target, tools: ClusterTo
 
 
 def test_the_settings_are_those_of_the_release_and_fit_a_process_outside(tools: ClusterTools, tmp_path: Path) -> None:
-    found = settings(config_map(tools), port=9090, worker_image="")
+    found = settings(config_map(tools), port=9090)
 
     file = tmp_path / "settings.json"
     file.write_text(json.dumps(found))
@@ -85,14 +85,21 @@ def test_what_is_served_stays_on_or_off(tmp_path: Path) -> None:
     on = {"customMetrics": {"enabled": True, "port": 8443, "service": "s"}, "kedaScaler": {"enabled": True, "port": 6000}}
     tools = cluster_tools.make(tmp_path / "tools", settings=on)
 
-    found = settings(config_map(tools), port=1, worker_image="")
+    found = settings(config_map(tools), port=1)
 
     assert found["customMetrics"] == {"enabled": True, "port": 0, "service": "s"}
     assert found["kedaScaler"] == {"enabled": True, "port": 0}
 
 
-def test_workers_may_have_another_image(tools: ClusterTools) -> None:
-    assert settings(config_map(tools), port=1, worker_image="worker:2")["workerImage"] == "worker:2"
+def test_another_image_of_workers_is_let_in_by_the_charts_policies_too(
+    where: Target, tools: ClusterTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So it is a value of the release meanwhile: settings and policies are made of it."""
+    monkeypatch.setattr(run, "command", lambda **_: ["true"])
+
+    run.run(where, RELEASE, debug=False, port=8080, worker_image="worker:2")
+
+    assert any("helm upgrade" in line and "--set settings.workerImage=worker:2" in line for line in tools.journal)
 
 
 def test_the_operator_has_its_accounts_token_and_nobody_elses() -> None:

@@ -37,6 +37,16 @@ def unplaced_batches() -> dict[str, Situation]:
         "no node fits": Situation(
             observed(a_job()), opens("NoNodeFits", placed=False), "InProgress", "Waiting", scheduler=full(Reason.NO_NODE_FITS)
         ),
+        "no room, and namespaces share": Situation(
+            observed(a_job()), opens("FairShare", placed=False), "InProgress", "Waiting", scheduler=full(Reason.FAIR_SHARE)
+        ),
+        "the namespace's cap is reached": Situation(
+            observed(a_job()),
+            opens("NamespaceCapped", placed=False),
+            "InProgress",
+            "Waiting",
+            scheduler=full(Reason.NAMESPACE_CAPPED),
+        ),
         "no room and a deadline": Situation(
             observed(a_job(deadline_in=60)),
             opens("NoFreeCapacity", placed=False),

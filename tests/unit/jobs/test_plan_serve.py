@@ -4,11 +4,13 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from inference_operator.api.conditions import Reason
 from inference_operator.api.job import DeadlinePolicy, Serve
 from inference_operator.api.job_status import InferenceJobStatus, LatencyStatus, ModelStatus
+from inference_operator.namespace_limits import Limits, NamespaceLimits
 from inference_operator.state.objects import PodPhase
 from inference_operator.state.observed import Observed
 from inference_operator.workers.actions import CreatePod, CreateService, DeletePod, EmitEvent, WriteModelStatus
@@ -16,6 +18,7 @@ from tests.builders import (
     DIGEST,
     NOW,
     OTHER_DIGEST,
+    SETTINGS,
     a_create_failure,
     a_fact,
     a_job,
@@ -375,3 +378,22 @@ def test_an_edit_of_the_deadline_changes_no_slack_of_a_service_that_was_ready() 
 
     assert ready.deadline is not None and ready.deadline.outlook == "Met"
     assert status_of(decide(seen), seen).deadline == ready.deadline
+
+
+def test_a_roll_out_under_a_cap_of_the_namespace_does_not_wait_for_ever() -> None:
+    """The cap has no room for a successor beside the old workers, as a full node has none."""
+    seen = observed(TWO, a_pod(TWO, 1, revision="old"), a_pod(TWO, 2, revision="old"))
+    capped, fair = full(Reason.NAMESPACE_CAPPED), full(Reason.FAIR_SHARE)
+
+    for scheduler, who in ((capped, "no cap of its namespace"), (fair, "no node")):
+        (gone,) = [a for a in decide(seen, scheduler).actions if isinstance(a, DeletePod)]
+        assert gone.why == f"makes room for its successor: {who} has room for both"
+
+
+def test_an_old_worker_of_a_class_that_is_not_capped_makes_no_room_in_vain() -> None:
+    two = a_job(serve=True, replicas=2, accelerator="gpu", status=LOOKED)
+    seen = observed(two, *[a_pod(two, number, revision="old", accelerator="cpu") for number in (1, 2)])
+    of_all = msgspec.structs.replace(SETTINGS, namespace_limits=NamespaceLimits(default=Limits(max_replicas=2)))
+
+    assert not [a for a in decide(seen, full(Reason.NAMESPACE_CAPPED)).actions if isinstance(a, DeletePod)]
+    assert [a for a in decide(seen, full(Reason.NAMESPACE_CAPPED), settings=of_all).actions if isinstance(a, DeletePod)]

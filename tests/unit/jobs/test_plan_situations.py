@@ -105,9 +105,17 @@ def test_every_condition_type_is_reached() -> None:
 
 # Given by no code, as far as this table and a search can tell: words of the list that users will never see.
 UNUSED: set[Reason] = set()
-# In test_admission.py and workers/test_classes.py (they need other settings), as the reason of an attempt, which is no condition, and of models.
+# In test_admission.py, test_bounds.py and workers/test_classes.py (they need other settings), as the reason of an attempt, which is no condition, and of models.
 OF_MODELS = {Reason.USABLE, Reason.USED_BY_JOBS, Reason.NOT_USED}
-ELSEWHERE = {Reason.ACCELERATOR_UNKNOWN, Reason.ACCELERATOR_UNSUITABLE, Reason.TEMPLATE_FORBIDDEN, Reason.WORKER_LOST, *OF_MODELS}
+ELSEWHERE = {
+    Reason.ACCELERATOR_UNKNOWN,
+    Reason.ACCELERATOR_UNSUITABLE,
+    Reason.HOST_FORBIDDEN,
+    Reason.PRIORITY_LIMITED,
+    Reason.TEMPLATE_FORBIDDEN,
+    Reason.WORKER_LOST,
+    *OF_MODELS,
+}
 
 
 def test_every_reason_is_reached_or_known_to_be_unused() -> None:

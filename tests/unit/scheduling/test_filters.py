@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_operator.scheduling import cost, filters
-from inference_operator.scheduling.requirements import Tolerance
+from inference_operator.scheduling.requirements import Tolerance, pod_requirements
 from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Node, Taint
 from tests.builders import NOW, a_node, an_option
@@ -38,6 +38,14 @@ def test_a_resource_that_a_node_does_not_have_is_short() -> None:
     reason = filters.unfit(a_node(), an_option(gpu=1).requirements)
 
     assert reason == "Insufficient nvidia.com/gpu (1 requested, 0 allocatable)"
+
+
+def test_a_worker_with_a_user_namespace_goes_where_the_runtime_has_them() -> None:
+    """Elsewhere its pod would fail at its start, or run without one: an old runtime passes over what it doesn't know."""
+    requirements = pod_requirements(REQUIREMENTS.amounts, user_namespace=True)
+
+    assert filters.unfit(a_node(), requirements) == "node(s) had a container runtime without user namespaces"
+    assert filters.unfit(a_node(user_namespaces=True), requirements) is None
 
 
 @pytest.mark.parametrize(

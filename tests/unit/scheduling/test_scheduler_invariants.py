@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from inference_operator.scheduling import cost, filters, node_capacity
 from inference_operator.scheduling.estimate import Estimate
 from inference_operator.scheduling.node_capacity import free_amounts
-from inference_operator.scheduling.scheduler import is_late, schedule
+from inference_operator.scheduling.ranking import is_late
+from inference_operator.scheduling.scheduler import schedule
 from inference_operator.scheduling.types import Decision, Fleet, Option, PendingReason, PlacementRequest
 from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Key, PodPhase, Taint

@@ -14,7 +14,8 @@ from inference_operator.api.instants import shift
 from inference_operator.scheduling import filters
 from inference_operator.scheduling.estimate import Estimate
 from inference_operator.scheduling.node_capacity import free_amounts
-from inference_operator.scheduling.scheduler import is_late, schedule
+from inference_operator.scheduling.ranking import is_late
+from inference_operator.scheduling.scheduler import schedule
 from inference_operator.scheduling.types import Decision, Fleet, Option, PlacementRequest, RunningWork
 from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Key, Node

@@ -8,8 +8,9 @@ import pytest
 
 from inference_operator.api.conditions import Reason
 from inference_operator.scheduling.node_capacity import free_amounts
+from inference_operator.scheduling.ranking import is_late
 from inference_operator.scheduling.requirements import pod_requirements
-from inference_operator.scheduling.scheduler import is_late, schedule
+from inference_operator.scheduling.scheduler import schedule
 from inference_operator.scheduling.types import Decision, Fleet, PlacementRequest, Usage, WarmWorker
 from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Key, Node, Pod, PodPhase, Taint

@@ -232,3 +232,19 @@ def test_a_node_that_has_not_spoken_yet_is_not_ready() -> None:
     node = parse_node({"metadata": meta("n"), "spec": {}, "status": {}})
 
     assert not node.ready and not node.unschedulable and node.allocatable == {}
+
+
+@pytest.mark.parametrize(
+    ("handlers", "has"),
+    [
+        ([], False),
+        ([{"name": "", "features": {"userNamespaces": True}}], True),
+        ([{"features": {"userNamespaces": True}}], True),
+        ([{"name": ""}, {"name": "other", "features": {"userNamespaces": True}}], False),
+        ([{"name": "", "features": {"recursiveReadOnlyMounts": True}}], False),
+    ],
+)
+def test_a_node_has_user_namespaces_where_its_default_runtime_says_so(handlers: list[Raw], *, has: bool) -> None:
+    node = parse_node({"metadata": meta("n"), "spec": {}, "status": {"runtimeHandlers": handlers}})
+
+    assert node.user_namespaces is has

@@ -219,7 +219,7 @@ def test_a_pools_request_is_no_jobs() -> None:
 def test_an_order_says_what_the_jobs_own_pod_would_have_been_told() -> None:
     job = a_job("j", model="m", items=10, batch_size=8)
     resolved = resolved_of(observed(job, model=MODEL))
-    told = task_order(resolved, attempt=3, accelerator="cpu")
+    told = task_order(resolved, attempt=3, accelerator="cpu", settings=SETTINGS)
 
     assert (told.namespace, told.job, told.uid, told.attempt) == ("default", "j", job.uid, 3)
     assert told.revision == resolved.revisions.combined
@@ -232,7 +232,7 @@ def test_an_order_says_how_many_items_a_firm_deadline_allows(policy: str, placed
     model = replace(MODEL, status=replace(MODEL.status, profiles=[a_profile(items_per_second=10.0)]))
     resolved = resolved_of(observed(a_job("j", model="m", items=10, deadline_in=60, firm=policy == "Firm"), model=model))
 
-    task = task_order(resolved, attempt=1, accelerator="cpu", placed=placed).task
+    task = task_order(resolved, attempt=1, accelerator="cpu", placed=placed, settings=SETTINGS).task
     assert (task.items_limit, task.deadline) == (limit, rfc3339(in_seconds(60)) if limit is not None else "")
 
 
@@ -287,7 +287,7 @@ def test_a_batch_whose_device_memory_was_measured_may_be_a_colocated_model_there
     colocated = colocated_model_of(resolved_of(seen), SETTINGS)
 
     assert colocated is not None and colocated.memory == (("gpu", ModelMemory(200_000_000, 500_000_000)),)
-    told = task_order(resolved_of(seen), 1, "gpu")
+    told = task_order(resolved_of(seen), 1, "gpu", settings=SETTINGS)
     assert (told.memory_bytes, told.device_bytes) == (200_000_000, 500_000_000)
 
 

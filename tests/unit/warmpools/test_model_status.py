@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_operator.api.model import InferenceModelStatus, WarmPoolStatus
-from inference_operator.settings import Backends, Settings, TorchScriptBackend
+from inference_operator.settings import Backends, Fetching, Settings, TorchScriptBackend
 from inference_operator.state.objects import Model
 from inference_operator.state.parse import model_status_document
 from inference_operator.warmpools.model_status import COUNT_SECONDS, is_count_due, model_status, with_model_status
@@ -71,6 +71,14 @@ def test_a_spec_that_can_not_be_used_says_why_and_is_failed_to_kstatus(model: Mo
     assert conditions(status) == {"Ready": ("False", reason), "Stalled": ("True", reason), "InUse": ("False", "NotUsed")}
     assert words in message(status, "Ready")
     assert verdict(model, status) == "Failed"
+
+
+def test_a_version_on_a_host_that_is_not_allowed_says_so() -> None:
+    listing = msgspec.structs.replace(SETTINGS, fetch=Fetching(("models.example",)))
+    status = told(a_model("m", a_version(uri="https://other.example/m.onnx")), settings=listing)
+
+    assert conditions(status)["Ready"] == ("False", "HostForbidden")
+    assert "this cluster allows models.example" in message(status, "Ready")
 
 
 def test_a_version_that_is_not_the_default_spoils_no_other() -> None:

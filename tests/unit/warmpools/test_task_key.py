@@ -19,8 +19,8 @@ SECRET = At("secrets", "system", "key")
 def opened(*, replicas: int = 1, data: dict[str, Any] | None = None) -> list[TaskKeySecret]:
     async def main() -> list[TaskKeySecret]:
         api = SimulatedApi()
-        if data is not None:
-            api.put(SECRET, {"metadata": {"name": "key"}, "data": data})
+        # As the chart makes it: without data, which is the operator's.
+        api.put(SECRET, {"metadata": {"name": "key"}, **({"data": data} if data is not None else {})})
         task_keys = [TaskKeySecret(api, "system", "key") for _ in range(replicas)]
         await asyncio.gather(*(task_key_secret.open() for task_key_secret in task_keys))
         return task_keys
@@ -49,10 +49,24 @@ def test_tokens_differ_by_pod_and_their_digests_do_not_tell_them() -> None:
     assert len({task_key_secret.token(pod) for pod in pods} | {task_key_secret.digest(pod) for pod in pods}) == 6
 
 
-@pytest.mark.parametrize("data", [{}, {"task-key": ""}, {"other": "eA=="}, {"task-key": "not base64!"}])
+@pytest.mark.parametrize("data", [{"task-key": ""}, {"other": "eA=="}, {"task-key": "not base64!"}])
 def test_a_damaged_secret_says_what_to_do(data: dict[str, Any]) -> None:
-    with pytest.raises(RetryableError, match="delete it"):
+    with pytest.raises(RetryableError, match="take its data away"):
         opened(data=data)
+
+
+def test_a_key_that_was_taken_away_is_made_anew() -> None:
+    assert opened(data={})[0].token(POD)
+
+
+def test_a_secret_that_is_missing_is_left_to_the_chart() -> None:
+    async def main() -> None:
+        api = SimulatedApi()
+        with pytest.raises(RetryableError, match="no Secret key; an upgrade of the release makes it"):
+            await TaskKeySecret(api, "system", "key").open()
+        assert not api.requests
+
+    run(main())
 
 
 def test_before_it_is_open_there_are_no_tokens() -> None:

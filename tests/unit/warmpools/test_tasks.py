@@ -13,7 +13,7 @@ from inference_operator.state.request import Request, job_request, pool_request
 from inference_operator.warmpools.eligibility import task_order as order_of
 from inference_operator.warmpools.tasks import Tasks
 from inference_protocol.messages import TaskOrder, TaskQuery, TaskState, Telemetry
-from tests.builders import NOW, TOKENS, a_report, observed, resolved_of
+from tests.builders import NOW, SETTINGS, TOKENS, a_report, observed, resolved_of
 from tests.simulation.virtual_time import VirtualClock, run
 from tests.unit.warmpools.pool_support import a_hosted_job, a_pooled_model, a_store, a_task, a_worker
 
@@ -22,7 +22,7 @@ HOST = a_worker(MODEL)
 JOB = a_hosted_job(MODEL, HOST)
 RUNS = a_task(JOB, MODEL)
 ENDED = a_task(JOB, MODEL, report=a_report())
-ORDER = order_of(resolved_of(observed(JOB, model=MODEL)), 1, "cpu")
+ORDER = order_of(resolved_of(observed(JOB, model=MODEL)), 1, "cpu", settings=SETTINGS)
 UNREACHABLE = WorkerUnreachableError("no answer")
 Decision = TaskState | WorkerUnreachableError | None
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 
 from inference_protocol.uris import forbidden_address
-from inference_worker import fetch
+from inference_worker import outbound
 from tests.unit.worker.states import MADE
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def root(volume: Path) -> Path:
 @pytest.fixture
 def loopback_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loopback is refused by policy, and tests have no other network: let 127.0.0.1 alone through."""
-    monkeypatch.setattr(fetch, "forbidden_address", lambda a: None if str(a) == "127.0.0.1" else forbidden_address(a))
+    monkeypatch.setattr(outbound, "forbidden_address", lambda a: None if str(a) == "127.0.0.1" else forbidden_address(a))
     lookup = socket.getaddrinfo
     monkeypatch.setattr(socket, "getaddrinfo", lambda host, *a, **k: lookup("127.0.0.1" if host == "files.test" else host, *a, **k))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from inference_protocol.reasons import WorkerReason
-from inference_worker import fetch
+from inference_worker import fetch, outbound
 from inference_worker.errors import StoppedError, WorkerError
 from tests.unit.worker.conftest import answering, saying
 
@@ -26,9 +26,11 @@ OK = f"HTTP/1.1 200 OK\nContent-Length: {len(BODY)}"
 pytestmark = pytest.mark.usefixtures("loopback_allowed")
 
 
-def download(port: int, path: str = "/m.onnx", *, digest: str | None = None, limit: int = 1 << 20) -> bytes:
+def download(
+    port: int, path: str = "/m.onnx", *, digest: str | None = None, limit: int = 1 << 20, hosts: tuple[str, ...] = ()
+) -> bytes:
     url = f"http://files.test:{port}{path}"
-    return fetch.read_verified(url, digest=digest, limit=limit, missing=WorkerReason.MODEL_NOT_FOUND)[0]
+    return fetch.read_verified(url, digest=digest, limit=limit, missing=WorkerReason.MODEL_NOT_FOUND, hosts=hosts)[0]
 
 
 def refusal(port: int, path: str = "/m.onnx", **given: object) -> WorkerError:
@@ -171,7 +173,7 @@ def test_what_is_no_http_may_be_tried_again(answer: bytes) -> None:
 
 
 def test_a_server_that_falls_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(outbound, "_TIMEOUT_SECONDS", 0.2)
     over = threading.Event()
 
     def stall(connection: socket.socket, _: bytes) -> None:
@@ -195,7 +197,7 @@ def test_nobody_listening_may_be_tried_again() -> None:
 
 
 def test_another_address_is_tried_when_the_first_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "forbidden_address", lambda _: None)
+    monkeypatch.setattr(outbound, "forbidden_address", lambda _: None)
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in ("127.0.0.2", "127.0.0.1")]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
 
@@ -243,7 +245,7 @@ def test_a_download_that_drips_obeys_a_stop() -> None:
     with answering(dripping(OK)) as (port, _):
         url = f"http://files.test:{port}/in.npz"
         with pytest.raises(StoppedError):
-            fetch.read_verified(url, digest=None, limit=1 << 20, missing=WorkerReason.INPUT_NOT_FOUND, stop=stop.is_set)
+            fetch.read_verified(url, digest=None, limit=1 << 20, missing=WorkerReason.INPUT_NOT_FOUND, hosts=(), stop=stop.is_set)
 
     assert time.monotonic() - started < 3
 

@@ -235,7 +235,7 @@ def test_weights_in_a_second_file_are_loaded_under_one_digest(tmp_path: Path) ->
     uri = in_volume(tmp_path, "external")
     digest = as_sha256sum_prints(MODELS, "external.onnx", "external.onnx.data")
 
-    files = fetch.read_model(uri, digest=digest, limit=1 << 30, root=tmp_path)
+    files = fetch.read_model(uri, digest=digest, limit=1 << 30, hosts=(), root=tmp_path)
     engine = OnnxEngine(files.data, providers=CPU, threads=1, beside=files.beside)
 
     asked, answered = np.load(MODELS / "external.in.npz"), np.load(MODELS / "external.out.npz")
@@ -250,7 +250,7 @@ def test_a_changed_byte_in_either_file_is_noticed(tmp_path: Path) -> None:
     data.write_bytes(data.read_bytes()[:-1] + b"\1")
 
     with pytest.raises(WorkerError, match=r"sha256sum external\.onnx external\.onnx\.data") as caught:
-        fetch.read_model(uri, digest=digest, limit=1 << 30, root=tmp_path)
+        fetch.read_model(uri, digest=digest, limit=1 << 30, hosts=(), root=tmp_path)
 
     assert caught.value.reason is R.MODEL_DIGEST_MISMATCH
 
@@ -262,7 +262,7 @@ def test_the_second_file_has_its_own_faults(tmp_path: Path, what: str) -> None:
         (tmp_path / "data" / "m" / "external.onnx.data").unlink()
 
     with pytest.raises(WorkerError, match=r"external\.onnx\.data") as caught:
-        fetch.read_model(uri, digest=None, limit=500_000, root=tmp_path)
+        fetch.read_model(uri, digest=None, limit=500_000, hosts=(), root=tmp_path)
 
     assert caught.value.reason is (R.MODEL_DATA_MISSING if what == "missing" else R.MODEL_TOO_LARGE)
 
@@ -273,7 +273,7 @@ def test_weights_are_read_from_the_models_own_directory_only(tmp_path: Path, loc
     (tmp_path / "data" / "m.onnx").write_bytes(outside(location))
 
     with pytest.raises(WorkerError) as caught:
-        fetch.read_model("pvc://data/m.onnx", digest=None, limit=1 << 20, root=tmp_path)
+        fetch.read_model("pvc://data/m.onnx", digest=None, limit=1 << 20, hosts=(), root=tmp_path)
 
     assert caught.value.reason is R.URI_FORBIDDEN
 
@@ -285,7 +285,7 @@ def test_a_link_beside_the_model_does_not_lead_out_of_its_volume(tmp_path: Path)
     (tmp_path / "data" / "w.bin").symlink_to(tmp_path / "secret")
 
     with pytest.raises(WorkerError) as caught:
-        fetch.read_model("pvc://data/m.onnx", digest=None, limit=1 << 20, root=tmp_path)
+        fetch.read_model("pvc://data/m.onnx", digest=None, limit=1 << 20, hosts=(), root=tmp_path)
 
     assert caught.value.reason is R.URI_FORBIDDEN
 
@@ -295,7 +295,7 @@ def test_a_model_in_one_file_has_that_files_digest(tmp_path: Path) -> None:
     data = made(IDENTITY)
     (tmp_path / "data" / "m.onnx").write_bytes(data)
 
-    assert fetch.read_model("pvc://data/m.onnx", digest=None, limit=1 << 20, root=tmp_path) == fetch.ModelFiles(
+    assert fetch.read_model("pvc://data/m.onnx", digest=None, limit=1 << 20, hosts=(), root=tmp_path) == fetch.ModelFiles(
         data, {}, f"sha256:{hashlib.sha256(data).hexdigest()}"
     )
 

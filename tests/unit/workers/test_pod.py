@@ -13,7 +13,7 @@ from inference_operator.api.job import Input, ModelControl, Output, Resources, S
 from inference_operator.api.model import ModelVersion, QuantizationMethod, QuantizationSpec
 from inference_operator.api.template import EnvironmentVariable, PodTemplate, Toleration
 from inference_operator.scheduling.types import Decision
-from inference_operator.settings import Settings, Tracing
+from inference_operator.settings import Settings, Tracing, WorkerSecurity
 from inference_operator.state.objects import Job, Model
 from inference_operator.state.parse_pods import parse_pod
 from inference_operator.workers.actions import CreatePod
@@ -114,6 +114,30 @@ def violations(pod: Manifest) -> list[str]:
 @pytest.mark.parametrize("accelerator", ["cpu", "gpu"])
 def test_a_worker_keeps_to_the_restricted_standard(name: str, accelerator: str) -> None:
     assert violations(pod_of(JOBS[name], accelerator=accelerator)) == []
+
+
+def secured(**security: Any) -> Settings:
+    return msgspec.structs.replace(SETTINGS, worker_security=WorkerSecurity(**security))
+
+
+def test_no_id_is_named_where_the_cluster_gives_each_namespace_its_own() -> None:
+    """OpenShift refuses a pod that names a user outside its namespace's range, and fills in what is left out."""
+    pod = pod_of(a_job(), settings=secured(run_as_user=None, run_as_group=None, fs_group=None))
+
+    assert pod["spec"]["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert violations(pod) == []
+
+
+def test_a_worker_runs_as_whom_the_settings_name_and_stays_restricted() -> None:
+    pod = pod_of(a_job(), settings=secured(run_as_user=1000650000, run_as_group=0, supplemental_groups=(5,)))
+
+    assert pod["spec"]["securityContext"].items() >= {"runAsUser": 1000650000, "runAsGroup": 0, "supplementalGroups": [5]}.items()
+    assert violations(pod) == []
+
+
+def test_a_worker_has_a_user_namespace_where_the_settings_ask_for_one() -> None:
+    assert pod_of(a_job(), settings=secured(user_namespaces=True))["spec"]["hostUsers"] is False
+    assert "hostUsers" not in pod_of(a_job())["spec"]
 
 
 @every_job

@@ -19,14 +19,18 @@ _DOWNLOAD_LIMIT_BYTES = 1 << 30
 
 
 @contextlib.contextmanager
-def opened(task: BatchTask, specs: Sequence[TensorSpec], root: Path, stop: Callable[[], bool]) -> Iterator[Items]:
+def opened(
+    task: BatchTask, specs: Sequence[TensorSpec], root: Path, stop: Callable[[], bool], hosts: Sequence[str]
+) -> Iterator[Items]:
     """As open_input. What was fetched is removed at the end, however that comes."""
     with tempfile.TemporaryDirectory(prefix="task-", ignore_cleanup_errors=True) as scratch:
-        yield open_input(task, specs, root, Path(scratch), stop)
+        yield open_input(task, specs, root, Path(scratch), stop, hosts)
 
 
-def open_input(task: BatchTask, specs: Sequence[TensorSpec], root: Path, scratch: Path, stop: Callable[[], bool]) -> Items:
-    """The items of a task for a model with inputs `specs`. What is fetched for it lies in the directory `scratch`.
+def open_input(
+    task: BatchTask, specs: Sequence[TensorSpec], root: Path, scratch: Path, stop: Callable[[], bool], hosts: Sequence[str]
+) -> Items:
+    """The items of a task for a model with inputs `specs`. What is fetched for it, from `hosts`, lies in the directory `scratch`.
 
     Raises WorkerError, and StoppedError once `stop` says so.
     """
@@ -39,7 +43,7 @@ def open_input(task: BatchTask, specs: Sequence[TensorSpec], root: Path, scratch
     if uri is None:
         raise invalid("the task names no input")
     if uri.startswith("http"):
-        return open_items(_download(uri, task, root, scratch, stop), form, specs, missing=missing)
+        return open_items(_download(uri, task, root, scratch, stop, hosts), form, specs, missing=missing)
     path = volumes.open_local(uri, root=root)
     if task.input_digest is not None:
         _verify(path, task.input_digest)
@@ -51,13 +55,14 @@ def _written_path(task: BatchTask) -> Path:
     return Path(urlsplit(task.input_uri or "").path)
 
 
-def _download(uri: str, task: BatchTask, root: Path, scratch: Path, stop: Callable[[], bool]) -> Path:
+def _download(uri: str, task: BatchTask, root: Path, scratch: Path, stop: Callable[[], bool], hosts: Sequence[str]) -> Path:
     try:
         data, _ = fetch.read_verified(
             uri,
             digest=task.input_digest,
             limit=_DOWNLOAD_LIMIT_BYTES,
             missing=WorkerReason.INPUT_NOT_FOUND,
+            hosts=hosts,
             mismatch=WorkerReason.INPUT_INVALID,
             root=root,
             stop=stop,

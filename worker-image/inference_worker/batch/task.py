@@ -104,7 +104,7 @@ class Task:
     def run(self) -> str | None:
         """Run to the end, or to `stop`. Returns inline answers when the task names no output. Raises WorkerError."""
         try:
-            with inputs.opened(self._task, self._specs, self._root, self._stop.is_set) as items:
+            with inputs.opened(self._task, self._specs, self._root, self._stop.is_set, self._config.fetch_from) as items:
                 return self._run_over(items)
         except StoppedError:
             return None

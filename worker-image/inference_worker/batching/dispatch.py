@@ -1,8 +1,9 @@
 """From the queue to runs and their answers. Only `Execution.run` happens in a thread; all else is on the event loop.
 
 It is work-conserving: an idle runner runs what is there, and requests gather while all are busy, for no longer than that. Where an
-engine prepares runs beside others, the next one is prepared shortly before the device is free, and a full one at once: nothing
-could join it any more. A request's state is where it is: in the queue, in a run under way, or answered.
+engine prepares runs beside others, the next one is prepared shortly before the device is free. A full one is at once where nothing
+could join it any more; where some requests are more urgent than others, one that comes may still take a place in it. A request's
+state is where it is: in the queue, in a run under way, or answered.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from inference_worker.batching.admission import going_away
 from inference_worker.batching.execute import Answer, Execution, Report
 from inference_worker.batching.feedback import Feedback
 from inference_worker.batching.in_flight import InFlight
-from inference_worker.batching.queue import NEVER, DeadlineQueue, QueueEntry
+from inference_worker.batching.queue import DEFAULT_PRIORITY, NEVER, DeadlineQueue, QueueEntry
 from inference_worker.batching.replies import hand_over, told
 from inference_worker.batching.rows import Bucket
 from inference_worker.batching.runners import Runners
@@ -23,9 +24,15 @@ from inference_worker.errors import RequestError
 
 log = logging.getLogger(__name__)
 
-_LEAD_SECONDS = 2e-3
-"""How long before a run is expected to end the next one is prepared: rows take so long to be copied, and a busy event loop to turn
-to it. Earlier, what comes meanwhile would wait for another run; later, the device would (docs/measurements.md)."""
+_LEAD_SECONDS = 1e-3
+"""How long a busy event loop and its threads take to turn to a run that is to be prepared."""
+
+_UNORDERED_SECONDS = 1.0
+"""After so long without a deadline or a priority, requests are taken to be served in the order in which they come."""
+
+_LOOK_SECONDS = 2e-4
+_FOLLOW = 0.1
+"""Weight of what the last run's rows took to the device."""
 
 
 class Dispatcher:
@@ -47,6 +54,12 @@ class Dispatcher:
         self._loop = asyncio.get_running_loop()
         self._threads = threads
         self._prepared = prepared
+        # To the device; it follows what the last runs took.
+        self._seconds_a_row = 0.0
+        # When the last request came that has a place of its own in the order.
+        self._ordered_at = -_UNORDERED_SECONDS
+        self._look: asyncio.TimerHandle | None = None
+        self._look_at = 0.0
         self._runners: Runners[Report] = Runners(threads + (prepared is not None), self._loop)
         self._progress = asyncio.Event()
         self.on_idle: Callable[[], None] = lambda: None
@@ -58,6 +71,8 @@ class Dispatcher:
 
     def add(self, ticket: Ticket, now: float) -> None:
         """Run a request, at once where a runner is idle, else in its turn."""
+        if ticket.deadline < NEVER or ticket.priority != DEFAULT_PRIORITY:
+            self._ordered_at = now
         order = self.queue.order(ticket.priority, ticket.deadline, now)
         ticket.place = QueueEntry(ticket, ticket.rows, ticket.bucket, order)
         self.queue.add(ticket.place)
@@ -159,8 +174,34 @@ class Dispatcher:
         if head is None or head.bucket[1:] != self._prepared:
             return False
         now = self._clock()
-        full = self.queue.rows_in(head.bucket) >= self._ceilings.limit(head.bucket, self._forecast.max_rows, now)
-        return full or self.in_flight.free_in(now) <= _LEAD_SECONDS
+        limit = self._ceilings.limit(head.bucket, self._forecast.max_rows, now)
+        rows = self.queue.rows_in(head.bucket)
+        if rows >= limit and now - self._ordered_at > _UNORDERED_SECONDS:
+            return True
+        left = self.in_flight.free_in(now) - self._lead(min(rows, limit))
+        if left > 0:
+            self._look_again(now + left)
+        return left <= 0
+
+    def _look_again(self, at: float) -> None:
+        """Look for what can be started then; the more comes, the sooner that is."""
+        if self._look is not None and self._look_at <= at + _LOOK_SECONDS:
+            return
+        if self._look is not None:
+            self._look.cancel()
+        self._look_at = at
+        self._look = self._loop.call_later(max(0.0, at - self._clock()), self._looked)
+
+    def _looked(self) -> None:
+        self._look = None
+        self._dispatch()
+
+    def _lead(self, rows: int) -> float:
+        """How long before a run is expected to end the next one is prepared, of so many rows.
+
+        Earlier, what comes meanwhile would wait for another run; later, the device would (docs/measurements.md).
+        """
+        return _LEAD_SECONDS + rows * self._seconds_a_row
 
     def _gather(self, bucket: Bucket, now: float) -> list[Ticket]:
         """The most urgent of a bucket, as many as pay and as all of them have time for."""
@@ -209,8 +250,6 @@ class Dispatcher:
         self.in_flight.add(batch)
         for ticket in tickets:
             ticket.batch = batch
-        if self._prepared is not None and (lead := self.in_flight.free_in(now) - _LEAD_SECONDS) > 0:
-            self._loop.call_later(lead, self._dispatch)
 
     def _finish(self, batch: Batch, bucket: Bucket, result: Report | BaseException) -> None:
         ended = self._clock()
@@ -222,6 +261,8 @@ class Dispatcher:
             result = Report(0, answers=[fault] * len(batch.tickets))
         try:
             self._feedback.observe(result, bucket, batch.epoch, ended)
+            if result.prepared:
+                self._seconds_a_row += _FOLLOW * (result.prepared / batch.rows - self._seconds_a_row)
         except Exception:
             # What is learned from a run is no reason to keep its answers back.
             log.exception("a run could not be taken into account")
@@ -233,5 +274,7 @@ class Dispatcher:
             self._forecast.observe_wait(ended - ticket.expected, batch.expected)
             if not ticket.over:
                 self._answer(ticket, answer, batch.rows)
+        # They know each other, and the collector should have nothing to do with what each request leaves behind.
+        batch.tickets.clear()
         if not self.queue.length and not len(self.in_flight):
             self.on_idle()

@@ -17,14 +17,16 @@ Answer = Tensors | Exception
 class Report:
     """What came of a batch. `answers` stand in the order of the members.
 
-    `runs` are (rows, seconds) of runs that went well, `overflows` the rows of those that found no memory. `limit` is the most rows
-    that are tried: what did not fit once is not tried again in the same batch.
+    `prepared` is the seconds that its rows took to a device, 0 where that was part of the run. `runs` are (rows, seconds) of runs
+    that went well, `overflows` the rows of those that found no memory. `limit` is the most rows that are tried: what did not fit
+    once is not tried again in the same batch.
     """
 
     limit: int
     answers: list[Answer] = field(default_factory=list)
     runs: list[tuple[int, float]] = field(default_factory=list)
     overflows: list[int] = field(default_factory=list)
+    prepared: float = 0.0
 
     @property
     def fault(self) -> Exception | None:
@@ -123,8 +125,10 @@ class Execution:
         if stage is None:
             return None
         with stage:
+            begun = time.perf_counter()
             layout.write(stage, members, rows)
             stage.start(cancellation)
+            report.prepared = time.perf_counter() - begun
             answers = stage.answers(wanted)
         report.runs.append((size, stage.seconds))
         return layout.answer(answers, 0, rows)

@@ -38,17 +38,23 @@ class Error:
 
 
 class LatencyProfile:
-    """Seconds of a run by rows, linear between the sizes that were measured. One writer."""
+    """Seconds of a run by rows, linear between the sizes that were measured. One writer.
 
-    __slots__ = ("_seconds", "_sizes")
+    With `steps`, a run of a number between two sizes is filled up to the larger, and takes as long.
+    """
 
-    def __init__(self, measured: Mapping[int, float]) -> None:
+    __slots__ = ("_per_row", "_seconds", "_sizes", "_steps")
+
+    def __init__(self, measured: Mapping[int, float], *, steps: bool = False) -> None:
+        self._steps = steps
         self._sizes = sorted(measured)
         self._seconds = {size: measured[size] for size in self._sizes}
+        # Every request asks, and a run changes it.
+        self._per_row: dict[int, float] = {}
 
     def scaled(self, factor: float) -> "LatencyProfile":
         """The same curve for requests that take `factor` times as long."""
-        return LatencyProfile({size: seconds * factor for size, seconds in self._seconds.items()})
+        return LatencyProfile({size: seconds * factor for size, seconds in self._seconds.items()}, steps=self._steps)
 
     @property
     def measured(self) -> dict[int, float]:
@@ -63,8 +69,8 @@ class LatencyProfile:
         at = bisect_left(sizes, rows)
         if at < len(sizes) and sizes[at] == rows:
             return self._seconds[rows]
-        if at == 0:
-            return self._seconds[sizes[0]]
+        if at == 0 or (self._steps and at < len(sizes)):
+            return self._seconds[sizes[at]]
         low = sizes[at - 1]
         if at == len(sizes):
             return self._seconds[low] * rows / low
@@ -89,11 +95,15 @@ class LatencyProfile:
 
     def per_row(self, limit: int) -> float:
         """Seconds per row when there is always enough to do."""
-        best = self.best(limit)
-        return self.seconds(best) / best
+        known = self._per_row.get(limit)
+        if known is None:
+            best = self.best(limit)
+            known = self._per_row[limit] = self.seconds(best) / best
+        return known
 
     def observe(self, rows: int, seconds: float) -> None:
         """Take a run into account."""
+        self._per_row.clear()
         if rows not in self._seconds:
             if len(self._sizes) >= 64:
                 return

@@ -1,5 +1,7 @@
 """Work of the event loop that its starter does not wait for."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TypeVar

@@ -30,6 +30,7 @@ from inference_worker.serve.ask import (
     scheduling,
     span_of,
 )
+from inference_worker.serve.http_messages import Payload
 from inference_worker.serve.pieces import as_json
 
 HEADER = "Inference-Header-Content-Length"
@@ -75,12 +76,12 @@ class Decoder:
         self._signature = signature
         self._plans: dict[bytes, _Plan] = {}
 
-    def decode(self, body: bytes, header_length: str | None) -> tuple[Ask, Form]:
+    def decode(self, body: Payload, header_length: str | None) -> tuple[Ask, Form]:
         """A request. Raises RequestError(400)."""
         if header_length is None:
             return decode(body, None, self._signature)
         size = _json_size(header_length, len(body))
-        head = body[:size]
+        head = bytes(body[:size])
         plan = self._plans.get(head)
         if plan is None:
             ask, form = decode(body, header_length, self._signature)
@@ -93,7 +94,7 @@ class Decoder:
         ask = plan.ask
         return Ask(ask.id, feeds, ask.outputs, ask.timeout_seconds, ask.priority), plan.form
 
-    def _remember(self, head: bytes, body: bytes, ask: Ask, form: Form) -> None:
+    def _remember(self, head: bytes, body: Payload, ask: Ask, form: Form) -> None:
         if ask.id or ask.extras is not None or len(head) > _PLAN_BYTES:
             return
         if len(self._plans) >= _PLANS:
@@ -113,11 +114,10 @@ class Decoder:
         )
 
 
-_PLANS = 256
-_PLAN_BYTES = 4096
+_PLANS, _PLAN_BYTES = 256, 4096
 
 
-def decode(body: bytes, header_length: str | None, signature: Signature) -> tuple[Ask, Form]:
+def decode(body: Payload, header_length: str | None, signature: Signature) -> tuple[Ask, Form]:
     """Parse and check a request against the model's signature. Raises RequestError(400)."""
     view = memoryview(body)
     size = _json_size(header_length, len(body))
@@ -140,9 +140,9 @@ def decode(body: bytes, header_length: str | None, signature: Signature) -> tupl
     return Ask(identity_of(document.get("id")), feeds, names, timeout, priority, extras), form
 
 
-def _missing_header(body: bytes, header_length: str | None) -> str:
+def _missing_header(body: Payload, header_length: str | None) -> str:
     """The cure for a body whose tensors follow the JSON without a word of where they begin."""
-    if header_length is not None or b"binary_data_size" not in body:
+    if header_length is not None or b"binary_data_size" not in bytes(body):
         return ""
     return f"; where binary tensors follow the JSON, the header {HEADER} must give the length of the JSON"
 

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from inference_worker.errors import RequestError
 from inference_worker.serve.ask import bad
 from inference_worker.serve.budget import Budget
-from inference_worker.serve.http_messages import BODY_LIMIT_BYTES
+from inference_worker.serve.http_messages import BODY_LIMIT_BYTES, Payload
 
 CODINGS = ("gzip", "deflate")
 INLINE_INFLATE_BYTES = 1 << 10
@@ -34,7 +34,7 @@ _WORTH = 7 / 8
 _ACCEPT_LIMIT = 256
 
 
-def inflate(payload: bytes, coding: str, budget: Budget, *, limit: int | None = None) -> bytes:
+def inflate(payload: Payload, coding: str, budget: Budget, *, limit: int | None = None) -> bytes:
     """The plain bytes, which the caller gives back to `budget`; `limit` is BODY_LIMIT_BYTES unless given.
 
     Raises RequestError: 400 for what is damaged or cut off, 413 for more than `limit`, 429 when there is no budget.

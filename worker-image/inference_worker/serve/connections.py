@@ -11,6 +11,7 @@ STALL_SECONDS = 30.0
 SLOWEST_BYTES = 64 << 10
 """What a caller takes of its answers at least in STALL_SECONDS, while they wait for it."""
 
+_SWEEP_SECONDS = 15.0
 CONNECTION_LIMIT = 20_000
 _SPARED_BYTES = 128 << 10
 IDLE_SECONDS = 600.0
@@ -156,6 +157,12 @@ class Connections:
         except TimeoutError:
             return len(self.open)
         return 0
+
+    async def keep_swept(self) -> None:
+        """Sweep again and again."""
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            self.sweep()
 
     def sweep(self) -> None:
         """Close what has been silent for IDLE_SECONDS, and end what has come in halves for STALL_SECONDS."""

@@ -1,5 +1,7 @@
 """The worker's gRPC face: the Open Inference Protocol v2 and Triton's extensions of it."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
@@ -24,6 +26,7 @@ from inference_worker.serve.grpc_status import refusal
 from inference_worker.serve.grpc_streams import StreamCall, WatchCall
 from inference_worker.serve.http2_frames import block
 from inference_worker.serve.http2_stream import Stream
+from inference_worker.serve.http_messages import Payload
 from inference_worker.serve.inference import Arrival, Inference
 from inference_worker.serve.messages import SERVICE, message
 from inference_worker.serve.shared_memory import SharedMemory
@@ -81,7 +84,7 @@ class GrpcService:
             return opened(stream, arrival, compression)
         raise RequestError(HTTPStatus.NOT_IMPLEMENTED, f"there is no method {headers[':path'][:200]}")
 
-    def _infer(self, call: Call, payload: bytes) -> None:
+    def _infer(self, call: Call, payload: Payload) -> None:
         def reply(answer: bytes | RequestError) -> None:
             if isinstance(answer, RequestError):
                 call.fail(answer)
@@ -94,9 +97,9 @@ class GrpcService:
     def _small(name: str, work: Callable[[Any], Document]) -> Method:
         request_type, response_type = message(f"{name}Request"), message(f"{name}Response")
 
-        def method(call: Call, payload: bytes) -> None:
+        def method(call: Call, payload: Payload) -> None:
             try:
-                document = work(request_type.FromString(payload))
+                document = work(request_type.FromString(bytes(payload)))
                 # HTTP's documents may say more than the protocol's messages have fields for.
                 response = json_format.ParseDict(document, response_type(), ignore_unknown_fields=True)
                 call.answer(response.SerializeToString())
@@ -110,9 +113,10 @@ class GrpcService:
     def _changing(self, verb: str) -> Method:
         request_type, response_type = (message(f"RepositoryModel{verb}{way}") for way in ("Request", "Response"))
 
-        def method(call: Call, payload: bytes) -> None:
+        def method(call: Call, payload: Payload) -> None:
             try:
-                self._change(call, request_type.FromString(payload), load=verb == "Load", done=response_type().SerializeToString())
+                request = request_type.FromString(bytes(payload))
+                self._change(call, request, load=verb == "Load", done=response_type().SerializeToString())
             except DecodeError as error:
                 call.fail(bad(f"the message is no RepositoryModel{verb}Request: {error}"))
             except RequestError as error:

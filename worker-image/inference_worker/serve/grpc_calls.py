@@ -15,11 +15,11 @@ from inference_worker.serve.grpc_compression import Compression
 from inference_worker.serve.grpc_status import CODED_HEADS, HEAD, OK, refusal
 from inference_worker.serve.http2_frames import Code
 from inference_worker.serve.http2_stream import Stream
-from inference_worker.serve.http_messages import BODY_LIMIT_BYTES
+from inference_worker.serve.http_messages import BODY_LIMIT_BYTES, Payload
 from inference_worker.serve.inference import Arrival
 
 Reply = Callable[[bytes | RequestError], None]
-Method = Callable[["Call", bytes], None]
+Method = Callable[["Call", Payload], None]
 
 
 class Call:
@@ -35,18 +35,17 @@ class Call:
         self._stream = stream
         self._method = method
         self._compression = compression
-        self._buffer = b""
-        self._chunks: list[bytes] = []
+        self._chunks: list[Payload] = []
         self._size = 0
         self._wanted = 0
         self._begun = False
-        self._message: bytes | None = None
+        self._message: Payload | None = None
         self.arrival = arrival
         # From the first moment: a head whose message never comes is given up too.
         stream.incomplete_since = stream.arrived
         self.on_abandoned: Callable[[], None] | None = None
 
-    def data(self, chunk: bytes) -> None:
+    def data(self, chunk: Payload) -> None:
         """See Receiver."""
         self._chunks.append(chunk)
         self._size += len(chunk)
@@ -62,7 +61,7 @@ class Call:
         self._chunks, self._size = ([rest], len(rest)) if rest else ([], 0)
         self._stream.incomplete_since = self._stream.arrived if rest or self._lacking else None
 
-    def _messages(self, data: bytes) -> int:
+    def _messages(self, data: Payload) -> int:
         position = 0
         self._wanted = 0
         while len(data) - position >= 5 and not self._stream.ended_here:
@@ -89,7 +88,7 @@ class Call:
         self._reserved = Loan()
         budget.lend(self._reserved, size)
 
-    def _take(self, flag: int, payload: bytes) -> None:
+    def _take(self, flag: int, payload: Payload) -> None:
         if self._message is not None:
             raise bad("a second message in a call that takes one")
         self._message = payload
@@ -108,7 +107,7 @@ class Call:
         else:
             self._method(self, payload)
 
-    def _inflated(self, payload: bytes | RequestError) -> None:
+    def _inflated(self, payload: Payload | RequestError) -> None:
         if self.gone:
             return
         if isinstance(payload, RequestError):

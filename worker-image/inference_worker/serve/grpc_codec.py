@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from inference_worker.serve.ask import (
     scheduling,
     span_of,
 )
+from inference_worker.serve.grpc_raw import HEAD_BYTES, InferRequest, with_raw
 from inference_worker.serve.messages import ModelInferResponse
 from inference_worker.serve.pieces import pieces
 
@@ -42,12 +44,61 @@ _CONTENTS = {
 }
 
 
-def decode(request: Any, signature: Signature) -> tuple[Ask, bool]:
-    """Check a ModelInferRequest against the model's signature; also says whether answers go raw.
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How answers go out: `raw`, unless typed contents came, since most clients, Triton's among them, read nothing else.
 
-    They do unless typed contents came: most clients, Triton's among them, read nothing else. Raises RequestError(400).
+    `heads` remembers what the answers to a request that comes again say beside their tensors, by the tensors' shapes.
     """
-    raw = request.raw_input_contents
+
+    raw: bool
+    heads: dict[tuple[object, ...], bytes] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a head asks for: (spec, shape) of each of its raw tensors, in their order."""
+
+    parts: tuple[tuple[TensorSpec, tuple[int, ...]], ...]
+    ask: Ask
+    form: Form
+
+
+class Decoder:
+    """Checks requests against a model's signature, and remembers what heads meant that had only raw tensors behind them."""
+
+    def __init__(self, signature: Signature) -> None:
+        self._signature = signature
+        self._plans: dict[bytes, _Plan] = {}
+
+    def decode(self, asked: InferRequest) -> tuple[Ask, Form]:
+        """A request. Raises RequestError(400)."""
+        plan = self._plans.get(asked.head) if asked.head is not None else None
+        if plan is None or len(asked.raw) != len(plan.parts):
+            ask, form = decode(asked, self._signature)
+            return ask, self._remember(asked, ask, form)
+        raw, known = asked.raw, plan.ask
+        feeds = {spec.name: tensors.from_raw(raw[at], shape, spec) for at, (spec, shape) in enumerate(plan.parts)}
+        return Ask("", feeds, known.outputs, known.timeout_seconds, known.priority), plan.form
+
+    def _remember(self, asked: InferRequest, ask: Ask, form: Form) -> Form:
+        head, inputs = asked.head, asked.message.inputs
+        if head is None or ask.id or ask.extras is not None or len(head) > HEAD_BYTES or len(asked.raw) != len(inputs):
+            return form
+        if len(self._plans) >= _PLANS:
+            self._plans.clear()
+        kept = Form(form.raw, heads={})
+        parts = tuple((self._signature.inputs[entry.name], ask.feeds[entry.name].shape) for entry in inputs)
+        self._plans[head] = _Plan(parts, Ask("", {}, ask.outputs, ask.timeout_seconds, ask.priority), kept)
+        return kept
+
+
+_PLANS = 256
+
+
+def decode(asked: InferRequest, signature: Signature) -> tuple[Ask, Form]:
+    """Check a ModelInferRequest against the model's signature. Raises RequestError(400)."""
+    request, raw = asked.message, asked.raw
     inputs = request.inputs
     reads: dict[str, Read] = {}
     if len(raw) != len(inputs):
@@ -69,7 +120,7 @@ def decode(request: Any, signature: Signature) -> tuple[Ask, bool]:
     outputs, extras = _outputs(request.outputs, signature, reads) if request.outputs or reads else ((), None)
     timeout, priority = scheduling(parameters(request.parameters)) if request.parameters else (None, None)
     # Triton's client reads raw answers only, also to a request that has no tensor.
-    return Ask(request.id, feeds, outputs, timeout, priority, extras), bool(raw) or bool(reads) or not feeds
+    return Ask(request.id, feeds, outputs, timeout, priority, extras), Form(bool(raw) or bool(reads) or not feeds)
 
 
 def _apart(inputs: Any, signature: Signature) -> tuple[list[Any], dict[str, Read]]:
@@ -113,8 +164,28 @@ def parameters(entries: Any) -> dict[str, object]:
     return found
 
 
-def encode(ask: Ask, answers: Tensors, *, raw: bool, model: str, version: str, placed: Mapping[str, Span] | None = None) -> bytes:
+def encode(ask: Ask, form: Form, answers: Tensors, *, model: str, version: str, placed: Mapping[str, Span] | None = None) -> bytes:
     """A serialised ModelInferResponse. What is `placed` went elsewhere."""
+    if form.heads is None or not form.raw or placed:
+        return _encoded(ask, answers, raw=form.raw, model=model, version=version, placed=placed)
+    shapes = tuple((array.shape, array.dtype) for array in answers.values())
+    head = form.heads.get(shapes)
+    if head is None:
+        head = _head(answers, model=model, version=version)
+        if len(form.heads) < _PLANS:
+            form.heads[shapes] = head
+    return with_raw(head, [tensors.to_raw(array, datatypes.name_of(array)) for array in answers.values()])
+
+
+def _head(answers: Tensors, *, model: str, version: str) -> bytes:
+    response = ModelInferResponse(model_name=model, model_version=version)
+    for name, array in answers.items():
+        response.outputs.add(name=name, datatype=datatypes.name_of(array), shape=array.shape)
+    serialised: bytes = response.SerializeToString()
+    return serialised
+
+
+def _encoded(ask: Ask, answers: Tensors, *, raw: bool, model: str, version: str, placed: Mapping[str, Span] | None = None) -> bytes:
     response = ModelInferResponse(model_name=model, model_version=version, id=ask.id)
     kinds = {name: datatypes.name_of(array) for name, array in answers.items()}
     raw = raw or not datatypes.HALVES.isdisjoint(kinds.values())

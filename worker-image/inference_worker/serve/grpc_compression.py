@@ -4,6 +4,8 @@ It is answered in the same coding where its caller accepts that. Callers that do
 accept: grpcio accepts all codings in every call.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable
 
@@ -11,6 +13,7 @@ from inference_worker.errors import RequestError, unforeseen
 from inference_worker.serve.background import Background
 from inference_worker.serve.budget import Budget
 from inference_worker.serve.compression import INLINE_INFLATE_BYTES, PLAIN_BYTES, deflate, inflate
+from inference_worker.serve.http_messages import Payload
 from inference_worker.threads import parsed
 
 log = logging.getLogger(__name__)
@@ -31,7 +34,7 @@ class Compression:
         self._budget = budget
         self._background = background
 
-    def inflate(self, payload: bytes, owner: object, then: Callable[[bytes | RequestError], None]) -> None:
+    def inflate(self, payload: Payload, owner: object, then: Callable[[bytes | RequestError], None]) -> None:
         """Tell `then` the plain message, now or later. `owner` lives as long as that is needed."""
         if len(payload) > INLINE_INFLATE_BYTES:
             self._background.spawn(self._inflate(payload, owner, then))
@@ -44,7 +47,7 @@ class Compression:
         self._budget.lend(owner, len(plain))
         then(plain)
 
-    async def _inflate(self, payload: bytes, owner: object, then: Callable[[bytes | RequestError], None]) -> None:
+    async def _inflate(self, payload: Payload, owner: object, then: Callable[[bytes | RequestError], None]) -> None:
         try:
             plain = await parsed(lambda: inflate(payload, self.coding, self._budget))
         except RequestError as error:

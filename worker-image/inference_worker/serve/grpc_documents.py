@@ -1,5 +1,7 @@
 """What the small calls of gRPC answer with: the worker's documents, and the regions of shared memory."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any

@@ -14,6 +14,7 @@ from inference_worker.serve.ask import bad
 from inference_worker.serve.background import Background
 from inference_worker.serve.grpc_calls import Call, Method
 from inference_worker.serve.grpc_streams import WatchCall
+from inference_worker.serve.http_messages import Payload
 from inference_worker.serve.message_tables import Table
 from inference_worker.serve.messages import SERVICE as INFERENCE_SERVICE
 
@@ -62,7 +63,7 @@ class Health:
             return _UNKNOWN
         return _SERVING if self._serving() else _NOT_SERVING
 
-    def _check(self, call: Call, payload: bytes) -> None:
+    def _check(self, call: Call, payload: Payload) -> None:
         service = _asked(call, payload)
         if service is None:
             return
@@ -72,11 +73,11 @@ class Health:
         else:
             call.answer(_Response(status=status).SerializeToString())
 
-    def _list(self, call: Call, _: bytes) -> None:
+    def _list(self, call: Call, _: Payload) -> None:
         statuses = {service: _Response(status=self._status(service)) for service in _SERVICES}
         call.answer(_ListResponse(statuses=statuses).SerializeToString())
 
-    def watch(self, call: WatchCall, payload: bytes) -> None:
+    def watch(self, call: WatchCall, payload: Payload) -> None:
         """Tell how a service stands, now and whenever that changes, for as long as the caller listens."""
         service = _asked(call, payload)
         if service is None:
@@ -106,9 +107,9 @@ class Health:
                     self._tell(call)
 
 
-def _asked(call: Call, payload: bytes) -> str | None:
+def _asked(call: Call, payload: Payload) -> str | None:
     try:
-        service: str = _Request.FromString(payload).service
+        service: str = _Request.FromString(bytes(payload)).service
     except DecodeError as error:
         call.fail(bad(f"the message is no HealthCheckRequest: {error}"))
         return None

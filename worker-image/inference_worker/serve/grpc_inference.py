@@ -1,11 +1,12 @@
 """Inference over gRPC: a message to the model, and the answer to its caller."""
 
+from __future__ import annotations
+
 import logging
 import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -13,15 +14,18 @@ from inference_worker.batching.ticket import Timing
 from inference_worker.engines.engine import Tensors
 from inference_worker.errors import RequestError, unforeseen
 from inference_worker.model import Model
-from inference_worker.serve import grpc_codec
+from inference_worker.serve import grpc_codec, grpc_raw
 from inference_worker.serve.ask import Ask, Extras, bad
 from inference_worker.serve.background import Background
 from inference_worker.serve.budget import Budget
 from inference_worker.serve.extras import delivered, gathered, is_large_answer, is_large_request
 from inference_worker.serve.grpc_calls import Reply
+from inference_worker.serve.grpc_codec import Form
 from inference_worker.serve.grpc_documents import asked_model
+from inference_worker.serve.grpc_raw import InferRequest
+from inference_worker.serve.http_messages import Payload
 from inference_worker.serve.inference import CLIENT_GONE, LARGE_BYTES, Arrival, Inference
-from inference_worker.serve.messages import ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
+from inference_worker.serve.messages import ModelInferResponse, ModelStreamInferResponse
 from inference_worker.serve.pieces import is_large
 from inference_worker.serve.shared_memory import SharedMemory
 from inference_worker.threads import parsed
@@ -44,57 +48,58 @@ class GrpcInference:
         self._budget = budget
         self._shared = shared
 
-    def infer(self, payload: bytes, arrival: Arrival, reply: Reply) -> Callable[[], None] | None:
+    def infer(self, payload: Payload, arrival: Arrival, reply: Reply) -> Callable[[], None] | None:
         """Run one ModelInferRequest and tell `reply`, now or later. Returns what to call when the caller leaves."""
         arrival.whole = time.monotonic()
         request = self._parsed(payload, reply)
         return None if request is None else self._infer(request, arrival, reply)
 
-    def infer_on_stream(self, payload: bytes, arrival: Arrival, reply: Reply) -> Callable[[], None] | None:
+    def infer_on_stream(self, payload: Payload, arrival: Arrival, reply: Reply) -> Callable[[], None] | None:
         """As `infer`, for one of the many requests of a stream: `reply` is told a ModelStreamInferResponse, also of a refusal."""
         arrival.whole = time.monotonic()
         request = self._parsed(payload, reply)
         if request is None:
             return None
         # Not the request: its tensors would wait with it.
-        whose = {"id": request.id, "model_name": request.model_name, "model_version": request.model_version}
+        message = request.message
+        whose = {"id": message.id, "model_name": message.model_name, "model_version": message.model_version}
         return self._infer(request, arrival, lambda answer: reply(_stream_message(answer, whose)))
 
-    def _parsed(self, payload: bytes, reply: Reply) -> Any:
+    def _parsed(self, payload: Payload, reply: Reply) -> InferRequest | None:
         try:
-            return ModelInferRequest.FromString(payload)
+            return grpc_raw.parse(payload)
         except DecodeError as error:
             # For which model it was can't be read: it is counted with the worker's own.
             self._state.metrics[self._state.config.model.name].answered(HTTPStatus.BAD_REQUEST)
             reply(bad(f"the message is no ModelInferRequest: {error}"))
             return None
 
-    def _infer(self, request: Any, arrival: Arrival, reply: Reply) -> Callable[[], None] | None:
+    def _infer(self, request: InferRequest, arrival: Arrival, reply: Reply) -> Callable[[], None] | None:
         try:
-            model = asked_model(self._state, request.model_name, request.model_version)
+            model = asked_model(self._state, request.message.model_name, request.message.model_version)
         except RequestError as error:
-            if (metrics := self._state.metrics.get(request.model_name)) is not None:
+            if (metrics := self._state.metrics.get(request.message.model_name)) is not None:
                 metrics.answered(error.status)
             reply(error)
             return None
         return self._run(model, request, arrival, reply)
 
-    def _run(self, model: Model, request: Any, arrival: Arrival, reply: Reply) -> Callable[[], None] | None:
-        if model.signature.has_texts and request.ByteSize() > LARGE_BYTES:
+    def _run(self, model: Model, request: InferRequest, arrival: Arrival, reply: Reply) -> Callable[[], None] | None:
+        if model.signature.has_texts and request.size > LARGE_BYTES:
             return self._run_apart(model, request, arrival, reply)
         try:
-            ask, raw = grpc_codec.decode(request, model.signature)
+            ask, form = model.grpc_decoder.decode(request)
             if ask.extras is not None:
                 if is_large_request(ask.extras):
                     return self._run_apart(model, request, arrival, reply)
                 ask = gathered(ask, ask.extras, self._shared, self._budget, reply)
-            return self._ask(model, (ask, raw), arrival, reply)
+            return self._ask(model, (ask, form), arrival, reply)
         except Exception as error:  # noqa: BLE001 -- told and logged there
             _refuse(model, error, reply)
         return None
 
-    def _ask(self, model: Model, asked: tuple[Ask, bool], arrival: Arrival, reply: Reply) -> Callable[[], None] | None:
-        ask, raw = asked
+    def _ask(self, model: Model, asked: tuple[Ask, Form], arrival: Arrival, reply: Reply) -> Callable[[], None] | None:
+        ask, form = asked
         count = model.metrics.answered
         delivering = False
 
@@ -103,12 +108,12 @@ class GrpcInference:
             if isinstance(answers, RequestError):
                 _refuse(model, answers, reply)
                 return
-            if ask.extras is not None or is_large(answers, lambda _: raw):
+            if ask.extras is not None or is_large(answers, lambda _: form.raw):
                 delivering = True
                 self._deliver(model, asked, answers, timing, arrival.whole, reply)
                 return
             try:
-                body = grpc_codec.encode(ask, answers, raw=raw, model=model.name, version=model.version)
+                body = grpc_codec.encode(ask, form, answers, model=model.name, version=model.version)
             except Exception as error:  # noqa: BLE001 -- told and logged there
                 _refuse(model, error, reply)
                 return
@@ -128,24 +133,24 @@ class GrpcInference:
 
         return abandoned
 
-    def _deliver(self, model: Model, asked: tuple[Ask, bool], answers: Tensors, timing: Timing, whole: float, reply: Reply) -> None:
+    def _deliver(self, model: Model, asked: tuple[Ask, Form], answers: Tensors, timing: Timing, whole: float, reply: Reply) -> None:
         """Answer one that asks for much, or for more than tensors; in a thread where that takes long."""
-        ask, raw = asked
+        ask, form = asked
         extras = ask.extras or _NO_EXTRAS
 
         def write() -> bytes:
             made = delivered(extras, answers, self._shared, model)
-            return grpc_codec.encode(ask, made.answers, raw=raw, model=model.name, version=model.version, placed=made.placed)
+            return grpc_codec.encode(ask, form, made.answers, model=model.name, version=model.version, placed=made.placed)
 
         def send(body: bytes) -> None:
             model.metrics.ran(timing, time.monotonic() - whole)
             model.metrics.answered(200)
             reply(body)
 
-        apart = is_large(answers, lambda _: raw) or is_large_answer(extras, answers)
+        apart = is_large(answers, lambda _: form.raw) or is_large_answer(extras, answers)
         self._background.make(write, send, lambda error: _refuse(model, error, reply), apart=apart)
 
-    def _run_apart(self, model: Model, request: Any, arrival: Arrival, reply: Reply) -> Callable[[], None]:
+    def _run_apart(self, model: Model, request: InferRequest, arrival: Arrival, reply: Reply) -> Callable[[], None]:
         """As `_run`, with the message taken apart in a thread, since so much of it would hold up everybody else."""
         left = False
         cancel: Callable[[], None] | None = None
@@ -170,9 +175,9 @@ class GrpcInference:
         self._background.spawn(run())
         return abandoned
 
-    def _decoded(self, request: Any, model: Model, reply: Reply) -> tuple[Ask, bool]:
-        ask, raw = grpc_codec.decode(request, model.signature)
-        return (gathered(ask, ask.extras, self._shared, self._budget, reply) if ask.extras is not None else ask), raw
+    def _decoded(self, request: InferRequest, model: Model, reply: Reply) -> tuple[Ask, Form]:
+        ask, form = model.grpc_decoder.decode(request)
+        return (gathered(ask, ask.extras, self._shared, self._budget, reply) if ask.extras is not None else ask), form
 
 
 def _refuse(model: Model, error: Exception, reply: Reply) -> None:

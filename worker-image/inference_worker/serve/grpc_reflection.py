@@ -13,6 +13,7 @@ from inference_worker.errors import RequestError
 from inference_worker.serve import grpc_health
 from inference_worker.serve.ask import bad
 from inference_worker.serve.grpc_calls import Reply
+from inference_worker.serve.http_messages import Payload
 from inference_worker.serve.inference import Arrival
 from inference_worker.serve.message_tables import POOL, Table
 from inference_worker.serve.messages import SERVICE as INFERENCE_SERVICE
@@ -52,13 +53,13 @@ class Reflection:
         self._request, self._response = (self._table.message(f"ServerReflection{way}") for way in ("Request", "Response"))
         self.path = f"/{_PACKAGES[version]}.ServerReflection/ServerReflectionInfo"
 
-    def answer(self, payload: bytes, _: Arrival, reply: Reply) -> Callable[[], None] | None:
+    def answer(self, payload: Payload, _: Arrival, reply: Reply) -> Callable[[], None] | None:
         """Answer one message of the stream."""
         if len(payload) > _LIMIT_BYTES:
             reply(RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a message of reflection has at most {_LIMIT_BYTES} bytes"))
             return None
         try:
-            request = self._request.FromString(payload)
+            request = self._request.FromString(bytes(payload))
         except DecodeError as error:
             reply(bad(f"the message is no ServerReflectionRequest: {error}"))
             return None

@@ -1,5 +1,7 @@
 """gRPC's calls of several messages: those that are told many, and those that take and give one after another."""
 
+from __future__ import annotations
+
 import time
 from collections import deque
 from collections.abc import Callable
@@ -11,12 +13,13 @@ from inference_worker.serve.grpc_calls import Call, Reply
 from inference_worker.serve.grpc_compression import Compression, framed
 from inference_worker.serve.grpc_status import LEAVING, OK, ending
 from inference_worker.serve.http2_stream import Stream
+from inference_worker.serve.http_messages import Payload
 from inference_worker.serve.inference import Arrival
 
 _BACKLOG = 64
 """Messages of one stream that are under way at a time."""
 
-Answerer = Callable[[bytes, Arrival, Reply], Callable[[], None] | None]
+Answerer = Callable[[Payload, Arrival, Reply], Callable[[], None] | None]
 """Answer one message of a stream and tell the reply, now or later; returns what to call when the caller leaves."""
 
 
@@ -24,7 +27,11 @@ class WatchCall(Call):
     """A call that takes one message and is told many. `on_abandoned` is called at its end, whichever that is."""
 
     def __init__(
-        self, watch: Callable[["WatchCall", bytes], None], stream: Stream, arrival: Arrival, compression: Compression | None = None
+        self,
+        watch: Callable[[WatchCall, Payload], None],
+        stream: Stream,
+        arrival: Arrival,
+        compression: Compression | None = None,
     ) -> None:
         super().__init__(stream, lambda _, payload: watch(self, payload), arrival, compression)
         self._started = False
@@ -73,11 +80,11 @@ class StreamCall(Call):
         # A stream may be silent for as long as it likes.
         stream.incomplete_since = None
         # As they came: what is inflated in advance would be bounded by nothing.
-        self._held: deque[tuple[int, bytes]] = deque()
+        self._held: deque[tuple[int, Payload]] = deque()
         self._ended = self._started = self._sending = False
         self._trailers = OK
 
-    def _take(self, flag: int, payload: bytes) -> None:
+    def _take(self, flag: int, payload: Payload) -> None:
         if len(self._slots) >= _BACKLOG or self._held or self._stream.waiting:
             # Read later: its sender is kept waiting by its window, not refused. So is one that does not read its answers.
             self._held.append((flag, payload))
@@ -89,7 +96,7 @@ class StreamCall(Call):
     def _lacking(self) -> bool:
         return False
 
-    def _ask(self, flag: int, payload: bytes) -> None:
+    def _ask(self, flag: int, payload: Payload) -> None:
         # Whole: what it takes from now on is bounded by the messages that are under way.
         self._reserved = None
         slot: list[bytes] = []
@@ -114,7 +121,7 @@ class StreamCall(Call):
             else:
                 compression.deflate(message, send)
 
-        def ask(plain: bytes | RequestError) -> None:
+        def ask(plain: Payload | RequestError) -> None:
             if self.gone:
                 return
             if isinstance(plain, RequestError):
@@ -194,5 +201,5 @@ class StreamCall(Call):
             self._stream.finish(self._trailers)
 
 
-def _no_single_message(call: Call, payload: bytes) -> None:
+def _no_single_message(call: Call, payload: Payload) -> None:
     raise AssertionError(f"a stream has no single message ({call}, {len(payload)} bytes)")

@@ -7,6 +7,7 @@ from typing import Protocol
 from inference_worker.serve.budget import Budget
 from inference_worker.serve.connections import SLOWEST_BYTES
 from inference_worker.serve.http2_frames import Code, Flag, Kind, frame
+from inference_worker.serve.http_messages import Payload
 
 STREAM_WINDOW = 4 << 20
 
@@ -48,7 +49,7 @@ class Sender(Protocol):
 class Receiver(Protocol):
     """What a stream's bytes go to."""
 
-    def data(self, chunk: bytes) -> None:
+    def data(self, chunk: Payload) -> None:
         """More of the body."""
         ...
 
@@ -191,6 +192,7 @@ class Stream:
     def flush(self) -> None:
         """Send what is held back, as far as the windows allow."""
         connection, pending = self._connection, self._pending
+        waited = bool(pending)
         while pending:
             body, trailers = pending[0]
             if trailers:
@@ -214,5 +216,5 @@ class Stream:
             else:
                 pending.popleft()
         self.blocked_since = None
-        if self.held and self.receiver is not None:
+        if waited and self.receiver is not None:
             self.receiver.resume()

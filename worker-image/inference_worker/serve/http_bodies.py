@@ -1,5 +1,7 @@
 """Request bodies that come compressed: inflated here, before anything reads them."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable
 

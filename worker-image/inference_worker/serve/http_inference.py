@@ -1,5 +1,7 @@
 """Inference over HTTP: a request's body to the model, and the answer to its caller."""
 
+from __future__ import annotations
+
 import logging
 import time
 from collections.abc import Callable

@@ -16,6 +16,10 @@ BODY_LIMIT_BYTES = 64 << 20
 HEADER_LIMIT_BYTES = 64 << 10
 
 
+Payload = bytes | memoryview
+"""What a caller sends: bytes, or a read-only view of them where they lie in shared memory."""
+
+
 class Response(msgspec.Struct, frozen=True):
     """One answer. The body is sent as it is."""
 
@@ -42,7 +46,7 @@ class Request(msgspec.Struct, eq=False, weakref=True):
     method: str
     path: str
     headers: dict[str, str]
-    body: bytes
+    body: Payload
     keep_alive: bool
     version: str = "1.1"
     arrived: float = 0.0

@@ -1,5 +1,7 @@
 """A checked request on its way through a model, for both protocols: deadline, queue, answer, and what is counted and traced."""
 
+from __future__ import annotations
+
 import logging
 import time
 from collections.abc import Callable, Mapping

@@ -1,12 +1,18 @@
 """The ports that the worker listens on, and how they are left in peace."""
 
 import asyncio
+import logging
+import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from inference_protocol.messages import GRPC_PORT, HTTP_PORT
+from inference_worker import cpu
+from inference_worker.device import computes_on_device
 from inference_worker.early import ADDRESS_VARIABLE, ALL_ADDRESSES, BACKLOG, HTTP_PORT_VARIABLE
+from inference_worker.frontends.handover import Kind
+from inference_worker.frontends.supervisor import Frontends, Limits, frontends_of
 from inference_worker.serve.budget import Budget
 from inference_worker.serve.connections import CONNECTION_LIMIT, Connections
 from inference_worker.serve.grpc import GrpcService
@@ -17,7 +23,9 @@ from inference_worker.serve.routes import Routes
 from inference_worker.serve.shared_memory import SharedMemory
 from inference_worker.worker_state import WorkerState
 
-_SWEEP_SECONDS = 15.0
+log = logging.getLogger(__name__)
+
+_START_SECONDS = 10.0
 CONNECTIONS_VARIABLE = "INFERENCE_CONNECTIONS"
 
 
@@ -45,33 +53,70 @@ class Ports:
             int(environment.get(CONNECTIONS_VARIABLE, CONNECTION_LIMIT)),
         )
 
+    def sockets(self) -> tuple[socket.socket, socket.socket]:
+        """The listening sockets, of HTTP and of gRPC. Raises OSError where a port is taken."""
+        http = self.opened or socket.create_server((self.address, self.http), backlog=BACKLOG)
+        return http, socket.create_server((self.address, self.grpc), backlog=BACKLOG)
+
 
 class Listeners:
-    """Both listeners and all their connections."""
+    """Both listening sockets, and all connections: this process's own, and those of its frontends where it has some."""
 
-    def __init__(self, servers: list[asyncio.Server], connections: Connections) -> None:
+    def __init__(
+        self,
+        sockets: Mapping[Kind, socket.socket],
+        servers: list[asyncio.Server],
+        connections: Connections,
+        frontends: Frontends | None,
+    ) -> None:
+        self._sockets = sockets
         self._servers = servers
         self._connections = connections
-        self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
+        self._frontends = frontends
+        self._sweeping = asyncio.get_running_loop().create_task(connections.keep_swept())
 
     def announce_end(self) -> None:
         """Go on answering, but let callers know that they should go elsewhere for the next request."""
         self._connections.announce_end()
+        if self._frontends is not None:
+            self._frontends.announce_end()
 
     async def drained(self, seconds: float) -> int:
         """Wait for callers to have their answers; how many did not get them in time."""
-        return await self._connections.drained(seconds)
+        if self._frontends is None:
+            return await self._connections.drained(seconds)
+        return sum(await asyncio.gather(self._connections.drained(seconds), self._frontends.drained(seconds)))
 
     def close(self) -> None:
         """Take no new connections."""
         self._sweeping.cancel()
+        self._close_servers()
+        if self._frontends is not None:
+            self._frontends.close()
+        for each in self._sockets.values():
+            each.close()
+
+    def end(self) -> None:
+        """End what serves connections elsewhere."""
+        self.close()
+        if self._frontends is not None:
+            self._frontends.end()
+
+    def _close_servers(self) -> None:
         for server in self._servers:
             server.close()
+        self._servers = []
 
-    async def _sweep(self) -> None:
-        while True:
-            await asyncio.sleep(_SWEEP_SECONDS)
-            self._connections.sweep()
+    async def settle(self) -> None:
+        """Leave new connections to the frontends, once they can serve them. This process keeps those that it has."""
+        if self._frontends is None:
+            return
+        try:
+            await asyncio.wait_for(self._frontends.wait_ready(), _START_SECONDS)
+        except TimeoutError:
+            log.error("not all frontends have started within %.0f s; the others have more to do", _START_SECONDS)
+        self._close_servers()
+        self._frontends.listen(self._sockets)
 
 
 async def listen(state: WorkerState, inference: Inference, ports: Ports) -> Listeners:
@@ -81,10 +126,19 @@ async def listen(state: WorkerState, inference: Inference, ports: Ports) -> List
     shared = SharedMemory(allowed=state.config.shared_memory)
     routes, service = Routes(state, inference, budget, shared), GrpcService(state, inference, budget, shared)
     loop = asyncio.get_running_loop()
-    of_http, of_grpc = lambda: HttpProtocol(routes.handle, connections), lambda: Http2Protocol(service.handle, connections)
-    if ports.opened is not None:
-        http = await loop.create_server(of_http, sock=ports.opened, backlog=BACKLOG)
-    else:
-        http = await loop.create_server(of_http, ports.address, ports.http, backlog=BACKLOG)
-    grpc = await loop.create_server(of_grpc, ports.address, ports.grpc, backlog=BACKLOG)
-    return Listeners([http, grpc], connections)
+    http, grpc = ports.sockets()
+    # Closing a server closes its socket, and frontends may go on with it.
+    servers = [
+        await loop.create_server(lambda: HttpProtocol(routes.handle, connections), sock=http.dup(), backlog=BACKLOG),
+        await loop.create_server(lambda: Http2Protocol(service.handle, connections), sock=grpc.dup(), backlog=BACKLOG),
+    ]
+    number = _frontends_for(state)
+    limits = Limits(budget.limit, ports.connections)
+    frontends = Frontends(number, limits, budget, routes.handle, service.handle) if number else None
+    return Listeners({Kind.HTTP: http, Kind.GRPC: grpc}, servers, connections, frontends)
+
+
+def _frontends_for(state: WorkerState) -> int:
+    """Those of a worker that serves from a device: a batch has hardly any callers."""
+    on_device = state.config.task is None and computes_on_device(state.config)
+    return frontends_of(os.environ, on_device=on_device, cpus=cpu.usable_cpus())

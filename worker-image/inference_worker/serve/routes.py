@@ -1,5 +1,7 @@
 """The worker's HTTP face: Open Inference Protocol v2, telemetry for the operator, metrics for Prometheus."""
 
+from __future__ import annotations
+
 import asyncio
 import re
 from collections.abc import Callable, Iterator
@@ -19,7 +21,7 @@ from inference_worker.serve.background import Background
 from inference_worker.serve.budget import Budget
 from inference_worker.serve.http_bodies import CODING, Bodies
 from inference_worker.serve.http_inference import HttpInference
-from inference_worker.serve.http_messages import Request, Response, error_body, plain_path, refusal
+from inference_worker.serve.http_messages import Payload, Request, Response, error_body, plain_path, refusal
 from inference_worker.serve.inference import Inference
 from inference_worker.serve.model_config import configuration
 from inference_worker.serve.shared_memory import SharedMemory
@@ -218,7 +220,7 @@ def _refusing(request: Request) -> Iterator[None]:
         request.reply(refusal(error))
 
 
-def _parameters_fault(body: bytes) -> str | None:
+def _parameters_fault(body: Payload) -> str | None:
     """Why a load or unload request can't be taken as it is; None when it can."""
     try:
         document = orjson.loads(body)

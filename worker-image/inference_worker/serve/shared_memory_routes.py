@@ -11,7 +11,7 @@ import orjson
 
 from inference_worker.errors import RequestError
 from inference_worker.serve.ask import bad
-from inference_worker.serve.http_messages import Request, Response
+from inference_worker.serve.http_messages import Payload, Request, Response
 from inference_worker.serve.shared_memory import SharedMemory
 
 PATH = re.compile("/v2/(?P<kind>system|cuda)sharedmemory(?:/region/(?P<name>.+))?/(?P<verb>status|register|unregister)", re.DOTALL)
@@ -37,7 +37,7 @@ def answer(shared: SharedMemory, request: Request, asked: re.Match[str]) -> Resp
     return Response(HTTPStatus.OK)
 
 
-def _wishes(body: bytes) -> dict[str, Any]:
+def _wishes(body: Payload) -> dict[str, Any]:
     try:
         found = orjson.loads(body)
     except orjson.JSONDecodeError as error:

@@ -1,7 +1,7 @@
 """The server's certificate: made here, kept in a Secret that all replicas share, renewed before it ends, reloaded while running.
 
-A CA of ten years signs it, and its key stays in the Secret: a renewed certificate is trusted without a new caBundle. With
-cert-manager (or anybody) filling the Secret, nothing is made here, only read.
+A CA of ten years signs it, and its key stays in the Secret: a renewed certificate is trusted without a new caBundle. The Secret
+itself is made, empty, by whoever installs the operator. With cert-manager (or anybody) filling it, it is only read here.
 """
 
 import base64
@@ -18,9 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from inference_operator.api import names
-from inference_operator.autoscaling.metricsapi.owner import owners
-from inference_operator.errors import ConflictError, NotFoundError
+from inference_operator.errors import ConflictError, NotFoundError, RetryableError
 from inference_operator.kube.ports import KubeClient, Raw
 
 log = logging.getLogger(__name__)
@@ -87,49 +85,38 @@ def load(context: ssl.SSLContext, bundle: Bundle) -> None:
 class Certificates:
     """The Secret."""
 
-    def __init__(self, kube: KubeClient, *, namespace: str, secret: str, service: str, makes: bool, owner: str = "") -> None:
+    def __init__(self, kube: KubeClient, *, namespace: str, secret: str, service: str, makes: bool) -> None:
         self._kube = kube
-        self._collection = f"/api/v1/namespaces/{namespace}/secrets"
-        self._secret = secret
-        self._namespace = namespace
+        self._path = f"/api/v1/namespaces/{namespace}/secrets/{secret}"
         self._names = (host(service, namespace), f"{service}.{namespace}", service)
         self._makes = makes
-        self._owner = owner
 
     async def current(self, now: datetime) -> Bundle | None:
         """What the Secret holds, renewed when due; None while somebody else has still to fill it. Raises OperatorError.
 
         Two replicas that make one at the same time meet at the Secret's version: the second takes what the first has written.
         """
-        path = f"{self._collection}/{self._secret}"
         try:
-            secret = await self._kube.get(path)
-        except NotFoundError:
-            secret = None
-        found = read_secret(secret) if secret is not None else None
+            secret = await self._kube.get(self._path)
+        except NotFoundError as error:
+            if self._makes:
+                raise RetryableError(f"there is no {self._path}; an upgrade of the release makes it") from error
+            return None
+        found = read_secret(secret)
         if not self._makes or (found is not None and not is_due(found, self._names, now)):
             return found
         made = issue(self._names, now, found)
         log.info("a new certificate for %s", self._names[0])
         try:
-            if secret is None:
-                await self._kube.create(self._collection, self._document(made, await self._metadata()))
-            else:
-                await self._kube.replace(path, self._document(made, secret["metadata"]))
+            await self._kube.replace(self._path, {**secret, "data": _data(made)})
         except ConflictError:
-            return read_secret(await self._kube.get(path))
+            return read_secret(await self._kube.get(self._path))
         return made
 
-    async def _metadata(self) -> Raw:
-        labels = {names.LABEL_MANAGED_BY: names.MANAGED_BY}
-        owned_by = await owners(self._kube, self._owner)
-        return {"name": self._secret, "namespace": self._namespace, "labels": labels, "ownerReferences": owned_by}
 
-    @staticmethod
-    def _document(bundle: Bundle, metadata: Raw) -> Raw:
-        texts = {"tls.crt": bundle.certificate, "tls.key": bundle.key, "ca.crt": bundle.ca, "ca.key": bundle.ca_key or ""}
-        data = {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()}
-        return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "kubernetes.io/tls", "data": data}
+def _data(bundle: Bundle) -> dict[str, str]:
+    texts = {"tls.crt": bundle.certificate, "tls.key": bundle.key, "ca.crt": bundle.ca, "ca.key": bundle.ca_key or ""}
+    return {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()}
 
 
 def read_secret(secret: Raw) -> Bundle | None:

@@ -11,7 +11,7 @@ from inference_operator.api import names
 from inference_operator.autoscaling.metricsapi.documents import METRICS_GROUP, VERSIONS
 from inference_operator.autoscaling.metricsapi.owner import owners
 from inference_operator.errors import ConflictError, NotFoundError
-from inference_operator.kube.ports import KubeClient, Raw
+from inference_operator.kube.ports import ClaimingClient, Raw
 from inference_operator.state.objects import MetricsApi, MetricsApiState
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ _PRIORITIES = {"v1beta2": 200, "v1beta1": 100}
 class Registration:
     """Claims the group, keeps the claim right, and steps back for others."""
 
-    def __init__(self, kube: KubeClient, *, namespace: str, service: str, owner: str) -> None:
+    def __init__(self, kube: ClaimingClient, *, namespace: str, service: str, owner: str) -> None:
         self._kube = kube
         self._namespace = namespace
         self._service = service
@@ -59,7 +59,7 @@ class Registration:
         wanted = self._document(version, ca, owned_by)
         if found is None:
             log.info("%s is registered", wanted["metadata"]["name"])
-            return await self._kube.create(PATH, wanted)
+            return await self._kube.claim(f"{PATH}/{wanted['metadata']['name']}", wanted)
         if _claims(found) == _claims(wanted):
             return found
         log.info("%s is brought up to date", wanted["metadata"]["name"])

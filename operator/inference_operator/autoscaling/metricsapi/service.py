@@ -15,7 +15,7 @@ from inference_operator.autoscaling.metricsapi.certificates import Bundle, Certi
 from inference_operator.autoscaling.metricsapi.registration import Registration
 from inference_operator.autoscaling.metricsapi.server import Front, Server
 from inference_operator.errors import NotFoundError, OperatorError
-from inference_operator.kube.ports import KubeClient
+from inference_operator.kube.ports import ClaimingClient, KubeClient
 from inference_operator.runtime.clock import Clock
 from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import Settings
@@ -37,7 +37,7 @@ class CustomMetricsService:
     def __init__(
         self,
         kube: KubeClient,
-        leader: KubeClient,
+        leader: ClaimingClient,
         reviews: ReviewClients,
         store: Store,
         queue: WorkQueue[Request],
@@ -47,9 +47,7 @@ class CustomMetricsService:
     ) -> None:
         mine = settings.custom_metrics
         self._kube, self._store, self._queue, self._clock = kube, store, queue, clock
-        self._certificates = Certificates(
-            kube, namespace=namespace, secret=mine.secret, service=mine.service, makes=mine.issue, owner=mine.owner
-        )
+        self._certificates = Certificates(kube, namespace=namespace, secret=mine.secret, service=mine.service, makes=mine.issue)
         self._registration = Registration(leader, namespace=namespace, service=mine.service, owner=mine.owner)
         known = ReviewBudget(reviews.known, most=_MOST_DIRECT)
         tokens = Tokens(known, ReviewBudget(reviews.unknown, most=_MOST_DIRECT), clock.monotonic)

@@ -10,7 +10,7 @@ Raw = dict[str, Any]
 
 
 class FakeKube:
-    """See KubeClient. `reviews` answer creations in collections that keep nothing; `down` fails every request."""
+    """See ClaimingClient. `reviews` answer creations in collections that keep nothing; `down` fails every request."""
 
     def __init__(self) -> None:
         self.objects: dict[str, Raw] = {}
@@ -41,6 +41,12 @@ class FakeKube:
 
     async def apply(self, path: str, body: Raw) -> Raw:
         self._note("apply", path, body)
+        return self._put(path, body)
+
+    async def claim(self, path: str, body: Raw) -> Raw:
+        self._note("claim", path, body)
+        if path in self.objects:
+            raise ConflictError(path)
         return self._put(path, body)
 
     async def merge(self, path: str, body: Raw) -> Raw:

@@ -46,8 +46,8 @@ async def test_a_free_slot_is_taken_in_both_versions(kube: FakeKube) -> None:
     assert "insecureSkipTLSVerify" not in new["spec"]
     role = kube.objects[ROLE]["metadata"]["uid"]
     assert [(o["kind"], o["uid"]) for o in new["metadata"]["ownerReferences"]] == [("ClusterRole", role)]
-    assert kube.did("create") == [PATH, PATH]
-    assert kube.did("replace", "delete", "apply") == []
+    assert sorted(kube.did("claim")) == [V1, V2]
+    assert kube.did("create", "replace", "delete", "apply") == []
 
 
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
@@ -58,7 +58,7 @@ async def test_a_slot_of_another_is_left_alone_whichever_version_it_has(kube: Fa
 
     assert found.state is MetricsApiState.TAKEN
     assert found.owner == f"Service monitoring/adapter (APIService {version}.custom.metrics.k8s.io)"
-    assert kube.did("create", "replace", "delete", "apply") == []
+    assert kube.did("create", "claim", "replace", "delete", "apply") == []
 
 
 async def test_a_local_api_is_another_too(kube: FakeKube) -> None:
@@ -86,7 +86,7 @@ async def test_whoever_is_quicker_keeps_it(kube: FakeKube) -> None:
     def theirs() -> None:
         kube.put(V2, anothers("v1beta2"))
 
-    kube.before[f"create {PATH}"] = theirs
+    kube.before[f"claim {V1}"] = theirs
 
     assert await registration(kube).once("CA") == MetricsApi(MetricsApiState.PENDING)
     assert (await registration(kube).once("CA")).state is MetricsApiState.TAKEN

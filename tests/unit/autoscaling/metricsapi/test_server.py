@@ -58,6 +58,7 @@ class Bench:
         self.folder = folder
         self.kube = FakeKube()
         self.authority = Authority()
+        self.kube.put(SECRET, {"metadata": {"name": "tls"}})
         self.kube.put(CONFIG_PATH, config_map(self.authority.pem))
         self.allowed = True
         self.kube.reviews[REVIEWS] = lambda _: {"allowed": self.allowed}

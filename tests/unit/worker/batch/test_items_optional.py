@@ -109,4 +109,4 @@ def test_items_that_nothing_counts_are_refused(tmp_path: Path) -> None:
 
     assert "number of items" in refusal(tmp_path / "in.npz", *everything)
     with pytest.raises(WorkerError):
-        open_input(BatchTask(input_data='{"hidden": [1, 2]}'), everything, tmp_path, tmp_path, lambda: False)
+        open_input(BatchTask(input_data='{"hidden": [1, 2]}'), everything, tmp_path, tmp_path, lambda: False, ())

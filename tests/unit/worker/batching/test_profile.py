@@ -120,3 +120,25 @@ def test_a_forecast_that_is_too_long_has_no_margin_but_its_spread() -> None:
         error.observe(-2.0)
 
     assert error.margin == pytest.approx(0.0, abs=0.05)
+
+
+def test_a_run_that_is_filled_up_takes_as_long_as_the_size_it_gets() -> None:
+    """With the time of 17 rows for what is run as 24, a quarter of the device went to rows that nobody had asked for."""
+    measured = {8: 1.9, 16: 2.9, 24: 3.9}
+    steps = LatencyProfile(measured, steps=True)
+
+    assert [steps.seconds(rows) for rows in (1, 8, 9, 17, 24, 48)] == [1.9, 1.9, 2.9, 3.9, 3.9, 7.8]
+    assert [steps.best(rows) for rows in (17, 18, 23, 24)] == [16, 16, 23, 24]
+    assert steps.scaled(2).seconds(17) == 7.8
+
+
+@given(
+    st.dictionaries(st.integers(1, 64), st.floats(1e-3, 1), min_size=1), st.lists(st.tuples(st.integers(1, 64), st.floats(1e-3, 1)))
+)
+def test_what_a_row_costs_follows_the_runs(measured: dict[int, float], runs: list[tuple[int, float]]) -> None:
+    """It is remembered between them, since every request asks."""
+    remembered = LatencyProfile(measured)
+    for rows, seconds in runs:
+        remembered.per_row(64)
+        remembered.observe(rows, seconds)
+    assert remembered.per_row(64) == LatencyProfile(remembered.measured).per_row(64)

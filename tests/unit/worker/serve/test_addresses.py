@@ -9,7 +9,7 @@ import pytest
 
 from inference_protocol.reasons import WorkerReason
 from inference_protocol.uris import UriError, forbidden_address, parse_uri
-from inference_worker import fetch
+from inference_worker import fetch, outbound
 from inference_worker.errors import WorkerError
 
 METADATA = "169.254.169.254"
@@ -28,20 +28,22 @@ FORBIDDEN = [
     "::ffff:169.254.169.254",
     "::ffff:127.0.0.1",
     "64:ff9b::a9fe:a9fe",
+    "64:ff9b::7f00:1",
+    "2001:0:1:1:0:0:5601:5601",
     "fd00:ec2::254",
 ]
-ALLOWED = ["10.0.0.7", "172.16.3.4", "192.168.1.1", "93.184.216.34", "2606:2800:220:1::1", "fd12:3456::1"]
+ALLOWED = ["10.0.0.7", "172.16.3.4", "192.168.1.1", "93.184.216.34", "2606:2800:220:1::1", "fd12:3456::1", "64:ff9b::5db8:d822"]
 
 
 def download(url: str) -> WorkerError:
     with pytest.raises(WorkerError) as caught:
-        fetch.read_verified(url, digest=None, limit=100, missing=WorkerReason.MODEL_NOT_FOUND)
+        fetch.read_verified(url, digest=None, limit=100, missing=WorkerReason.MODEL_NOT_FOUND, hosts=())
     return caught.value
 
 
 @pytest.fixture
 def no_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "_open", lambda *_: pytest.fail("it connected"))
+    monkeypatch.setattr(outbound, "_open", lambda *_: pytest.fail("it connected"))
 
 
 def resolve_to(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
@@ -124,7 +126,7 @@ def test_the_address_that_was_checked_is_the_one_that_is_connected_to(monkeypatc
         raise ConnectionRefusedError(111, "Connection refused")
 
     monkeypatch.setattr(socket, "getaddrinfo", rebind)
-    monkeypatch.setattr(fetch, "_open", connect)
+    monkeypatch.setattr(outbound, "_open", connect)
 
     error = download("http://models.example/m")
 

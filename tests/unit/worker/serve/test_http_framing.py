@@ -253,7 +253,7 @@ async def test_what_a_handler_makes_of_a_request_is_not_what_its_head_means_to_t
     seen: list[tuple[bytes, str | None]] = []
 
     def handle(asked: Request) -> None:
-        seen.append((asked.body, asked.headers.get("content-encoding")))
+        seen.append((bytes(asked.body), asked.headers.get("content-encoding")))
         asked.body, asked.headers = b"inflated", {name: v for name, v in asked.headers.items() if name != "content-encoding"}
         asked.reply(Response(HTTPStatus.OK, b""))
 

@@ -44,7 +44,9 @@ def test_texts_are_whole_in_every_form() -> None:
 
     body, _ = codec.encode(ASK, Form(), {"y": texts}, model="net", version="1")
     raw, size = codec.encode(ASK, Form(binary_all=True), {"y": texts}, model="net", version="1")
-    typed = ModelInferResponse.FromString(grpc_codec.encode(ASK, {"y": texts}, raw=False, model="net", version="1"))
+    typed = ModelInferResponse.FromString(
+        grpc_codec.encode(ASK, grpc_codec.Form(raw=False), {"y": texts}, model="net", version="1")
+    )
 
     assert json.loads(body)["outputs"][0]["data"] == texts.tolist()
     assert size is not None and len(raw) - size == sum(len(text.encode()) + 4 for text in texts)
@@ -54,7 +56,9 @@ def test_texts_are_whole_in_every_form() -> None:
 def test_numbers_in_grpcs_typed_contents_are_whole() -> None:
     array = np.arange(2 * MUCH, dtype=np.float32)
 
-    typed = ModelInferResponse.FromString(grpc_codec.encode(ASK, {"y": array}, raw=False, model="net", version="1"))
+    typed = ModelInferResponse.FromString(
+        grpc_codec.encode(ASK, grpc_codec.Form(raw=False), {"y": array}, model="net", version="1")
+    )
 
     assert list(typed.outputs[0].contents.fp32_contents) == array.tolist()
 

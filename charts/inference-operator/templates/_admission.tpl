@@ -1,0 +1,64 @@
+{{- /* Parts of the policies on the operator's account: templates/admission-policies.yaml. */ -}}
+
+{{- /* The head of a policy; takes a list of the root and the policy's own name. */ -}}
+{{- define "inference-operator.policyHead" -}}
+{{- $root := index . 0 -}}
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: {{ include "inference-operator.policyName" . }}
+  labels:
+    {{- include "inference-operator.labels" $root | nindent 4 }}
+spec:
+  failurePolicy: Fail
+  # Nobody else's requests are looked at.
+  matchConditions:
+    - name: by-the-operator
+      expression: request.userInfo.username == {{ include "inference-operator.user" $root | toJson }}
+{{- end -}}
+
+{{- define "inference-operator.policyName" -}}
+{{- printf "%s-%s" (include "inference-operator.fullname" (index . 0)) (index . 1) -}}
+{{- end -}}
+
+{{- define "inference-operator.user" -}}
+{{- printf "system:serviceaccount:%s:%s" .Release.Namespace (include "inference-operator.serviceAccountName" .) -}}
+{{- end -}}
+
+{{- /* Namespaces without workers: where one would stand beside what rules the cluster, or beside the operator's own Secrets unless
+that namespace is watched by name. */ -}}
+{{- define "inference-operator.policyElsewhere" -}}
+{{- $forbidden := .Values.admissionPolicy.forbiddenNamespaces -}}
+{{- if not (has .Release.Namespace .Values.watchNamespaces) -}}
+{{- $forbidden = append $forbidden .Release.Namespace | uniq -}}
+{{- end -}}
+- expression: "!(request.namespace in {{ toJson $forbidden | replace "\"" "'" }})"
+  message: the operator makes, changes and deletes nothing in {{ join ", " $forbidden }}; create the job in another namespace
+  reason: Forbidden
+{{- end -}}
+
+{{- /* A label alone can be written by anybody with a pod; an object of ours is also owned by the job or model that it names. */ -}}
+{{- define "inference-operator.policyOurs" -}}
+- expression: >-
+    [object, oldObject].filter(o, o != null).all(o,
+      o.metadata.?labels[?'app.kubernetes.io/managed-by'].orValue('') == 'inference-operator' &&
+      o.metadata.?ownerReferences.orValue([]).exists(r,
+        r.?controller.orValue(false) && r.apiVersion.startsWith('inference.myorg/') && (
+          r.kind == 'InferenceJob' && r.uid == o.metadata.labels[?'inference.myorg/job-uid'].orValue('') ||
+          r.kind == 'InferenceModel' && r.uid == o.metadata.labels[?'inference.myorg/model-uid'].orValue(''))))
+  message: the operator makes, changes and deletes only what has its labels and belongs to the InferenceJob or InferenceModel in them
+  reason: Forbidden
+- expression: object == null || object.metadata.?ownerReferences.orValue([]).size() == 1
+  message: what the operator makes has one owner
+  reason: Forbidden
+{{- end -}}
+
+{{- /* The images that workers may have: those of the settings, and what the administrator adds; a list in CEL. */ -}}
+{{- define "inference-operator.policyImages" -}}
+{{- $settings := include "inference-operator.settings" . | fromYaml -}}
+{{- $images := list $settings.workerImage $settings.backends.triton.image $settings.backends.torchscript.image -}}
+{{- range $settings.accelerators -}}
+{{- $images = append $images (default "" .image) -}}
+{{- end -}}
+{{- concat (without $images "" | uniq | sortAlpha) .Values.admissionPolicy.images | toJson -}}
+{{- end -}}

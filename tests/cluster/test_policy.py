@@ -1,0 +1,435 @@
+"""The policies on the operator's account: whoever has its token tries each thing that RBAC alone would let it do."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from tests.cluster.client import APPLY, Answer, Client, jobs, models, pods
+from tests.cluster.conftest import make_namespace
+from tests.cluster.objects import a_batch, a_condition, a_job, a_model
+from tests.cluster.operators import ACCOUNT, RELEASE_NAMESPACE, Installed, render, until
+
+if TYPE_CHECKING:
+    from tests.cluster.client import Raw
+    from tests.cluster.conftest import Cluster
+
+API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
+UID = "0b9a3c5e-0000-4000-8000-000000000000"
+DRY = {"dryRun": "All"}
+
+
+@pytest.fixture(scope="module")
+def account(cluster: Cluster, installed: Installed) -> Client:
+    """The operator's account, once the policies are in force: the API server takes a second to hear of them."""
+    client = Client(cluster.kubeconfig, token=installed.token)
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{RELEASE_NAMESPACE}/leases"
+    until(lambda: client.call("POST", lease, {"metadata": {"name": "x"}}, **DRY).code == 403, "the policies")
+    return client
+
+
+@pytest.fixture(scope="module")
+def worker(cluster: Cluster, installed: Installed) -> Raw:
+    """A pod as the operator makes it."""
+    namespace = make_namespace(cluster.client)
+    cluster.client.create(models(namespace), a_model())
+    cluster.client.create(jobs(namespace), a_batch())
+    made = installed.worker(namespace)
+    spec = {k: v for k, v in made["spec"].items() if k not in ("nodeName", "serviceAccount")}
+    kept = {k: made["metadata"][k] for k in ("labels", "annotations", "ownerReferences", "namespace")}
+    # An API server that has the admission of accounts sets it before policies are asked.
+    return {"metadata": {**kept, "name": "made-by-a-thief"}, "spec": {**spec, "serviceAccountName": "default"}}
+
+
+def tried(account: Client, path: str, body: Raw) -> Answer:
+    return account.call("POST", path, body, **DRY)
+
+
+def first(pod: Raw) -> Raw:
+    found: Raw = pod["spec"]["containers"][0]
+    return found
+
+
+def with_volume(source: Raw) -> Any:
+    return lambda pod: pod["spec"].setdefault("volumes", []).append({"name": "v", **source})
+
+
+def projected(source: Raw) -> Any:
+    return with_volume({"projected": {"sources": [source]}})
+
+
+def of_spec(**fields: Any) -> Any:
+    return lambda pod: pod["spec"].update(fields)
+
+
+def of_container(**fields: Any) -> Any:
+    return lambda pod: first(pod).update(fields)
+
+
+def of_security(**fields: Any) -> Any:
+    return lambda pod: first(pod)["securityContext"].update(fields)
+
+
+def of_pod_security(**fields: Any) -> Any:
+    return lambda pod: pod["spec"]["securityContext"].update(fields)
+
+
+def of_metadata(**fields: Any) -> Any:
+    return lambda pod: pod["metadata"].update(fields)
+
+
+SIDECAR: Raw = {
+    "name": "more",
+    "image": "evil.example.com/miner:1",
+    "securityContext": {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    },
+}
+FOREIGN = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "x", "uid": UID, "controller": True}
+FORGED = {"apiVersion": "inference.myorg/v1", "kind": "InferenceJob", "name": "x", "uid": UID, "controller": True}
+BAD_PODS: dict[str, tuple[Any, str]] = {
+    "no labels": (of_metadata(labels={}), "only what has its labels"),
+    "no owner": (of_metadata(ownerReferences=[]), "only what has its labels"),
+    "the owner of something else": (of_metadata(ownerReferences=[FOREIGN]), "only what has its labels"),
+    "an owner beside that of its labels": (of_metadata(ownerReferences=[FORGED]), "only what has its labels"),
+    "a second owner": (lambda p: p["metadata"]["ownerReferences"].append({**FOREIGN, "controller": False}), "has one owner"),
+    "another image": (of_container(image="evil.example.com/miner:1"), "and not evil.example.com/miner:1"),
+    "the worker's image by another tag": (of_container(image="localhost/inference-worker:evil"), "and not localhost/"),
+    "a second container": (lambda p: p["spec"]["containers"].append(SIDECAR), "and not evil.example.com/miner:1"),
+    "an init container": (of_spec(initContainers=[SIDECAR]), "and not evil.example.com/miner:1"),
+    "the node's network": (of_spec(hostNetwork=True), "no namespace or port of the node"),
+    "the node's processes": (of_spec(hostPID=True), "no namespace or port of the node"),
+    "the node's IPC": (of_spec(hostIPC=True), "no namespace or port of the node"),
+    "a port of the node": (of_container(ports=[{"containerPort": 80, "hostPort": 80}]), "no namespace or port of the node"),
+    "a node by name": (of_spec(nodeName="node-1"), "bound by kube-scheduler"),
+    "another scheduler": (of_spec(schedulerName="mine"), "bound by kube-scheduler"),
+    "a path of the node": (with_volume({"hostPath": {"path": "/"}}), "claims, empty directories and projections alone"),
+    "a Secret": (with_volume({"secret": {"secretName": "s"}}), "claims, empty directories and projections alone"),
+    "a ConfigMap": (with_volume({"configMap": {"name": "c"}}), "claims, empty directories and projections alone"),
+    "a token by projection": (
+        projected({"serviceAccountToken": {"path": "t"}}),
+        "tokens for the operator's authority alone",
+    ),
+    "a token for another audience": (
+        projected({"serviceAccountToken": {"path": "t", "audience": "https://other.example.com"}}),
+        "tokens for the operator's authority alone",
+    ),
+    "a Secret by projection": (projected({"secret": {"name": "s"}}), "only the Secrets of admissionPolicy.secrets"),
+    "a ConfigMap by projection": (projected({"configMap": {"name": "c"}}), "only the Secrets of admissionPolicy.secrets"),
+    "an SELinux type": (of_pod_security(seLinuxOptions={"type": "spc_t"}), "no SELinux context"),
+    "an SELinux type of the container": (of_security(seLinuxOptions={"type": "spc_t"}), "no SELinux context"),
+    "the token of its account": (of_spec(automountServiceAccountToken=True), "no token of it"),
+    "privilege escalation": (of_security(allowPrivilegeEscalation=True), "unprivileged"),
+    "a capability": (of_security(capabilities={"drop": ["ALL"], "add": ["SYS_ADMIN"]}), "unprivileged"),
+    "capabilities that are not dropped": (of_security(capabilities={}), "unprivileged"),
+    "a root file system to write to": (of_security(readOnlyRootFilesystem=False), "unprivileged"),
+    "root in the container": (of_security(runAsUser=0, runAsNonRoot=False), "unprivileged"),
+    "no seccomp in the container": (of_security(seccompProfile={"type": "Unconfined"}), "unprivileged"),
+    "no AppArmor in the container": (of_security(appArmorProfile={"type": "Unconfined"}), "unprivileged"),
+    "no context in the container": (lambda p: first(p).pop("securityContext"), "unprivileged"),
+    "root in the pod": (of_pod_security(runAsUser=0, runAsNonRoot=False), "are no root"),
+    "no seccomp in the pod": (of_pod_security(seccompProfile={"type": "Unconfined"}), "are no root"),
+    "no AppArmor in the pod": (of_pod_security(appArmorProfile={"type": "Unconfined"}), "are no root"),
+    "no context in the pod": (lambda p: p["spec"].pop("securityContext"), "are no root"),
+    "kernel parameters": (of_pod_security(sysctls=[{"name": "net.ipv4.tcp_syncookies", "value": "0"}]), "are no root"),
+    "a command": (of_container(command=["sh", "-c", "id"]), "run what their images run"),
+    "arguments": (of_container(args=["-c", "import os"]), "run what their images run"),
+    "a hook": (of_container(lifecycle={"postStart": {"exec": {"command": ["id"]}}}), "run what their images run"),
+    "a probe that runs": (of_container(livenessProbe={"exec": {"command": ["id"]}}), "run what their images run"),
+    "a Secret as variables": (of_container(envFrom=[{"secretRef": {"name": "s"}}]), "run what their images run"),
+    "a Secret as a variable": (
+        lambda p: first(p)["env"].append({"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}),
+        "run what their images run",
+    ),
+    "an annotation for AppArmor": (
+        lambda p: p["metadata"]["annotations"].update({"container.apparmor.security.beta.kubernetes.io/worker": "unconfined"}),
+        "unprivileged",
+    ),
+    "a priority of the system": (
+        of_spec(priorityClassName="system-node-critical", priority=2000001000),
+        "no priority of the system",
+    ),
+}
+
+
+def test_a_pod_as_the_operator_makes_it_is_let_in(account: Client, worker: Raw) -> None:
+    answer = tried(account, pods(worker["metadata"]["namespace"]), worker)
+
+    assert answer.ok, answer.message
+
+
+def test_every_shape_of_worker_is_let_in(cluster: Cluster, installed: Installed, account: Client, namespace: str) -> None:
+    cluster.client.create(models(namespace), a_model())
+    cluster.client.create(models(namespace), a_model("pool", warmPool={"min": 1}))
+    template = {
+        "labels": {"team": "a"},
+        "env": [{"name": "APP_X", "value": "1"}],
+        "imagePullSecrets": ["pull"],
+    }
+    volumes = {"input": {"uri": "pvc://in/x.npy", "items": 5}, "output": {"uri": "pvc://out/x"}}
+    toleration = {"key": "nvidia.com/gpu", "operator": "Exists"}
+    for job in (
+        a_job("serves", replicas=1),
+        a_job("by-triton", replicas=1, backend="triton"),
+        a_batch("over-claims", **volumes),
+        a_batch("by-uri", model="pvc://data/model.onnx"),
+        a_batch("with-template", template=template, tolerations=[toleration]),
+    ):
+        cluster.client.create(jobs(namespace), job)
+
+    made = {name: installed.worker(namespace, name=name) for name in ("serves", "over-claims", "by-uri", "with-template")}
+    (sidecar,) = installed.worker(namespace, name="by-triton")["spec"]["initContainers"]
+    assert sidecar["image"] == "localhost/triton:1"
+    assert any("persistentVolumeClaim" in volume for volume in made["over-claims"]["spec"]["volumes"])
+    of_pool = f"{pods(namespace)}?labelSelector=inference.myorg/model=pool"
+    until(lambda: cluster.client.get(of_pool)["items"], "the warm worker")
+    installed.run(made["serves"])
+    until(lambda: cluster.client.call("GET", f"/api/v1/namespaces/{namespace}/services/serves").ok, "the Service")
+    cluster.client.merge(f"{jobs(namespace)}/serves", {"spec": {"suspend": True}})
+    path = f"{pods(namespace)}/{made['serves']['metadata']['name']}"
+    until(lambda: cluster.client.get(path)["metadata"].get("deletionTimestamp"), "the deletion of its worker")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        projected({"serviceAccountToken": {"path": "t", "audience": "spiffe://cluster.local/ns/a/sa/b/certificates"}}),
+        projected({"downwardAPI": {"items": [{"path": "n", "fieldRef": {"fieldPath": "metadata.name"}}]}}),
+        projected({"secret": {"name": "shown-to-callers"}}),
+        of_pod_security(seLinuxOptions={"level": "s0:c1,c2"}),
+        of_security(runAsUser=1000650000),
+        of_spec(hostUsers=False),
+        of_container(image="mirror.example.com/inference-worker:1"),
+    ],
+    ids=[
+        "a token for the operator",
+        "its own name",
+        "a Secret of the list",
+        "a level",
+        "another user",
+        "user namespaces",
+        "a mirror",
+    ],
+)
+def test_what_the_settings_or_the_cluster_add_is_let_in(account: Client, worker: Raw, change: Any) -> None:
+    pod = copy.deepcopy(worker)
+    change(pod)
+
+    assert tried(account, pods(worker["metadata"]["namespace"]), pod).message == ""
+
+
+@pytest.mark.parametrize(("change", "says"), BAD_PODS.values(), ids=BAD_PODS)
+def test_the_account_makes_no_pod_with(account: Client, worker: Raw, change: Any, says: str) -> None:
+    pod = copy.deepcopy(worker)
+    change(pod)
+    answer = tried(account, pods(worker["metadata"]["namespace"]), pod)
+
+    assert answer.code == 403, answer.message
+    assert says in answer.message
+    assert "ValidatingAdmissionPolicy 'inference-operator-pods'" in answer.message
+
+
+def test_a_privileged_container_is_refused_by_the_policy_too(worker: Raw) -> None:
+    """This API server lets nobody have one, so no request comes as far as the policy."""
+    policy = next(one for one in yaml.safe_load_all(render("admission-policies.yaml")) if one["metadata"]["name"].endswith("-pods"))
+
+    assert any("!c.securityContext.?privileged.orValue(false)" in v["expression"] for v in policy["spec"]["validations"])
+
+
+def test_another_account_of_the_pod_is_refused(cluster: Cluster, account: Client, worker: Raw) -> None:
+    namespace = worker["metadata"]["namespace"]
+    cluster.client.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "strong"}})
+    pod = {**worker, "spec": {**worker["spec"], "serviceAccountName": "strong"}}
+
+    assert 'the account "default"' in tried(account, pods(namespace), pod).message
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "kube-public", "kube-node-lease", RELEASE_NAMESPACE])
+def test_nothing_is_made_beside_what_rules_the_cluster(account: Client, worker: Raw, namespace: str) -> None:
+    pod = {**worker, "metadata": {**worker["metadata"], "namespace": namespace}}
+
+    answer = tried(account, pods(namespace), pod)
+
+    assert answer.code == 403
+    assert "create the job in another namespace" in answer.message
+
+
+def test_a_job_in_the_operators_namespace_is_told_why_it_gets_no_worker(
+    cluster: Cluster, installed: Installed, account: Client
+) -> None:
+    cluster.client.create(jobs(RELEASE_NAMESPACE), a_batch("misplaced", model="pvc://data/model.onnx"))
+    job = installed.wait_reason(RELEASE_NAMESPACE, "PodRefused", kind="Reconciling", name="misplaced")
+    cluster.client.delete(f"{jobs(RELEASE_NAMESPACE)}/misplaced")
+
+    assert any("create the job in another namespace" in c["message"] for c in job["status"]["conditions"])
+
+
+def test_the_policies_look_at_nobody_else(cluster: Cluster, worker: Raw) -> None:
+    namespace = worker["metadata"]["namespace"]
+    plain = {"metadata": {"name": "plain"}, "spec": {"containers": [{"name": "c", "image": "busybox"}], "hostNetwork": True}}
+
+    assert tried(cluster.client, pods(namespace), plain).ok
+    assert tried(cluster.client, pods("kube-system"), plain).ok
+
+
+def test_the_account_deletes_only_pods_of_its_own(cluster: Cluster, account: Client, worker: Raw) -> None:
+    namespace = worker["metadata"]["namespace"]
+    forged = {k: v for k, v in worker["metadata"].items() if k != "ownerReferences"} | {"name": "labels-alone"}
+    container = {"containers": [{"name": "c", "image": "busybox"}]}
+    for metadata in ({"name": "theirs"}, forged):
+        cluster.client.create(pods(namespace), {"metadata": metadata, "spec": container})
+    cluster.client.create(pods("kube-system"), {"metadata": {"name": "theirs"}, "spec": container})
+
+    for path in (f"{pods(namespace)}/theirs", f"{pods(namespace)}/labels-alone", f"{pods('kube-system')}/theirs"):
+        answer = account.delete(path)
+        assert answer.code == 403
+        assert "the operator makes, changes and deletes" in answer.message
+    cluster.client.delete(f"{pods('kube-system')}/theirs")
+    cluster.client.create(pods(namespace), worker)
+    assert account.delete(f"{pods(namespace)}/{worker['metadata']['name']}").ok
+
+
+def test_the_account_deletes_only_jobs_that_have_ended_and_are_to_go(cluster: Cluster, account: Client, namespace: str) -> None:
+    def refused(name: str) -> str:
+        answer = account.call("DELETE", f"{jobs(namespace)}/{name}", dryRun="All")
+        return "" if answer.ok else answer.message
+
+    for name, spec in (("runs", {"ttlSecondsAfterFinished": 9}), ("stays", {}), ("goes", {"ttlSecondsAfterFinished": 10**6})):
+        cluster.client.create(jobs(namespace), a_job(name, suspend=True, **spec))
+    for name in ("stays", "goes"):
+        ended = {"status": {"conditions": [a_condition("Succeeded")]}}
+        cluster.client.merge(f"{jobs(namespace)}/{name}/status", ended)
+
+    assert "jobs that have ended and have ttlSecondsAfterFinished" in refused("runs")
+    assert "jobs that have ended and have ttlSecondsAfterFinished" in refused("stays")
+    assert refused("goes") == ""
+
+
+def of_job(worker: Raw, name: str, spec: Raw) -> Raw:
+    """An object with the labels and the owner of a worker."""
+    kept = {k: worker["metadata"][k] for k in ("labels", "ownerReferences", "namespace")}
+    return {"metadata": {**kept, "name": name}, "spec": spec}
+
+
+def test_a_service_takes_in_the_workers_of_its_job_alone_and_stays_inside(account: Client, worker: Raw) -> None:
+    path = f"/api/v1/namespaces/{worker['metadata']['namespace']}/services"
+    label = "inference.myorg/job-uid"
+    plain: Raw = {"selector": {label: worker["metadata"]["labels"][label]}, "ports": [{"port": 80}]}
+
+    def says(body: Raw) -> str:
+        return tried(account, path, body).message
+
+    assert says(of_job(worker, "mine", plain)) == ""
+    assert "inside the cluster alone" in says(of_job(worker, "x", {**plain, "type": "LoadBalancer"}))
+    assert "inside the cluster alone" in says(of_job(worker, "x", {**plain, "type": "NodePort"}))
+    assert "inside the cluster alone" in says(of_job(worker, "x", {"type": "ExternalName", "externalName": "example.com"}))
+    assert "inside the cluster alone" in says(of_job(worker, "x", {**plain, "externalIPs": ["8.8.8.8"]}))
+    assert "of their own job" in says(of_job(worker, "x", {**plain, "selector": {label: UID}}))
+    assert "of their own job" in says(of_job(worker, "x", {**plain, "selector": {"app": "bank"}}))
+    assert "only what has its labels" in says({"metadata": {"name": "x"}, "spec": plain})
+
+
+def test_an_autoscaler_scales_the_job_that_it_belongs_to(cluster: Cluster, account: Client, worker: Raw) -> None:
+    path = f"/apis/autoscaling/v2/namespaces/{worker['metadata']['namespace']}/horizontalpodautoscalers"
+    job = worker["metadata"]["ownerReferences"][0]["name"]
+
+    def scaling(kind: str, name: str, api: str = "inference.myorg/v1") -> Raw:
+        return {"scaleTargetRef": {"apiVersion": api, "kind": kind, "name": name}, "minReplicas": 1, "maxReplicas": 2}
+
+    def says(body: Raw) -> str:
+        return tried(account, path, body).message
+
+    assert says(of_job(worker, "mine", scaling("InferenceJob", job))) == ""
+    assert "scale the InferenceJob" in says(of_job(worker, "x", scaling("Deployment", "bank", "apps/v1")))
+    assert "scale the InferenceJob" in says(of_job(worker, "x", scaling("InferenceJob", "another")))
+
+    theirs = {"metadata": {"name": "theirs"}, "spec": scaling("Deployment", "bank", "apps/v1")}
+    cluster.client.create(path, theirs)
+    taken = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        **of_job(worker, "theirs", scaling("InferenceJob", job)),
+    }
+    stolen = account.call("PATCH", f"{path}/theirs", taken, kind=APPLY, fieldManager="x", force="true")
+    assert "only what has its labels" in stolen.message
+    assert account.delete(f"{path}/theirs").code == 403
+
+
+def test_events_are_of_jobs_and_in_the_operators_name(account: Client, namespace: str) -> None:
+    path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+    job = {"apiVersion": "inference.myorg/v1", "kind": "InferenceJob", "namespace": namespace, "name": "j"}
+    event: Raw = {
+        "metadata": {"name": "e"},
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+        "reportingController": "inference.myorg/operator",
+        "reportingInstance": "me",
+        "action": "Reconcile",
+        "reason": "R",
+        "type": "Normal",
+        "regarding": job,
+    }
+
+    assert tried(account, path, event).ok
+    for forged in ({"reportingController": "kubelet"}, {"regarding": {**job, "apiVersion": "v1", "kind": "Pod"}}):
+        assert "in its own name" in tried(account, path, {**event, **forged}).message
+
+
+def api_service(version: str = "v1beta1", group: str = "custom.metrics.k8s.io", service: str = f"{ACCOUNT}-custom-metrics") -> Raw:
+    spec: Raw = {"group": group, "version": version, "groupPriorityMinimum": 100, "versionPriority": 100}
+    where = {"namespace": RELEASE_NAMESPACE, "name": service, "port": 443}
+    body = {"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": f"{version}.{group}"}}
+    return {**body, "spec": {**spec, "insecureSkipTLSVerify": True, "service": where}}
+
+
+def test_no_api_is_registered_but_the_custom_metrics(cluster: Cluster, account: Client) -> None:
+    def says(body: Raw, **query: str) -> str:
+        path = f"{API_SERVICES}/{body['metadata']['name']}"
+        return account.call("PATCH", path, body, kind=APPLY, fieldManager="x", **query, **DRY).message
+
+    assert says(api_service()) == ""
+    assert "cannot patch" in says(api_service("v1", "evil.example.com"))
+    assert "cannot patch" in says(api_service("v1beta1", "metrics.k8s.io"))
+    assert "lead to its own Service" in says(api_service(service="other"))
+    # A creation that names nothing to RBAC is nobody's.
+    assert "cannot create" in tried(account, API_SERVICES, api_service()).message
+
+
+def test_an_api_that_somebody_else_has_taken_meanwhile_stays_theirs(cluster: Cluster, account: Client) -> None:
+    """What the operator's `claim` relies on: an apply without force changes nothing that another has said."""
+    theirs = cluster.client.create(API_SERVICES, api_service("v1beta2", service="adapter"))
+    path = f"{API_SERVICES}/{theirs['metadata']['name']}"
+    try:
+        assert account.apply(path, api_service("v1beta2"), manager="x").code == 409
+    finally:
+        cluster.client.delete(path)
+
+
+def test_an_api_of_somebody_else_is_neither_changed_nor_deleted(cluster: Cluster, account: Client) -> None:
+    theirs = cluster.client.create(API_SERVICES, api_service("v1beta2", service="adapter"))
+    path = f"{API_SERVICES}/{theirs['metadata']['name']}"
+    try:
+        # The API server itself writes into its status meanwhile.
+        mine = {**api_service("v1beta2"), "metadata": {"name": theirs["metadata"]["name"]}}
+        until(
+            lambda: (
+                "lead to its own Service"
+                in account.call("PUT", path, {**mine, "metadata": cluster.client.get(path)["metadata"]}).message
+            ),
+            "the refusal",
+        )
+        assert "lead to its own Service" in account.delete(path).message
+    finally:
+        cluster.client.delete(path)
+
+
+def test_every_policy_is_bound_and_denies() -> None:
+    found = [one for one in yaml.safe_load_all(render("admission-policies.yaml")) if one]
+    policies, bindings = ([one for one in found if one["kind"].endswith(end)] for end in ("Policy", "Binding"))
+
+    assert {p["metadata"]["name"] for p in policies} == {b["spec"]["policyName"] for b in bindings}
+    assert all(b["spec"]["validationActions"] == ["Deny"] for b in bindings)

@@ -1,0 +1,167 @@
+"""A worker whose callers are held by frontends: what they hear is what the worker says, also when a frontend dies."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from inference_worker.frontends.supervisor import FRONTENDS_VARIABLE
+from tests.process import models
+from tests.process.callers import answer, stub, tensor_request
+from tests.process.harness import QUICK_DRAIN, Worker, a_config, until
+from tests.process.wire import Wire, get, infer_json, post, request
+
+if TYPE_CHECKING:
+    from tests.process.harness import Place
+
+INFER = "/v2/models/net/infer"
+FRONTENDS = {FRONTENDS_VARIABLE: "2"}
+WIDTH = 16384
+# One row is 64 KiB: it goes by the arena.
+WIDE = models.identity(shape=["N", WIDTH])
+ROWS = np.arange(3 * WIDTH, dtype=np.float32).reshape(3, WIDTH)
+
+
+def frontends(worker: Worker) -> list[int]:
+    """The processes, by what the kernel says."""
+    children = Path(f"/proc/{worker.process.pid}/task/{worker.process.pid}/children").read_text().split()
+    return [int(pid) for pid in children if b"frontends" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def inode(port: int) -> str:
+    """The socket at the other end of a caller's, by the caller's port (proc_net_tcp)."""
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if int(fields[2].rpartition(":")[2], 16) == port:
+            return fields[9]
+    return "none"
+
+
+def holds(pid: int, port: int) -> bool:
+    wanted = f"socket:[{inode(port)}]"
+    with contextlib.suppress(FileNotFoundError):
+        return any(str(file.readlink()) == wanted for file in Path(f"/proc/{pid}/fd").iterdir())
+    return False
+
+
+def gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists() or "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
+
+
+@pytest.fixture(scope="module")
+def worker(shared_place: Place) -> Worker:
+    return shared_place.start(a_config(shared_place.put("wide.onnx", WIDE)), variables=FRONTENDS).wait_ready()
+
+
+def binary(rows: np.ndarray) -> tuple[bytes, dict[str, str]]:
+    entry = f'{{"name":"x","datatype":"FP32","shape":[{len(rows)},{WIDTH}],"parameters":{{"binary_data_size":{rows.nbytes}}}}}'
+    head = f'{{"inputs":[{entry}],"parameters":{{"binary_data_output":true}}}}'.encode()
+    return head + rows.tobytes(), {"Inference-Header-Content-Length": str(len(head))}
+
+
+def test_tensors_that_lie_in_shared_memory_are_answered_as_they_were_sent(worker: Worker) -> None:
+    with Wire(worker.port) as wire, stub(worker) as grpc:
+        for number in range(40):
+            rows = ROWS + number
+            reply = wire.post(INFER, *binary(rows))
+            size = int(reply.headers["inference-header-content-length"])
+            assert reply.status == 200 and reply.body[size:] == rows.tobytes()
+            assert np.array_equal(answer(grpc.ModelInfer(tensor_request(rows))), rows)
+
+
+def test_requests_in_one_packet_are_answered_in_their_order(worker: Worker) -> None:
+    """Small ones go by the socket, large ones by the arena; refusals are among them."""
+    asked = [request("GET", "/v2/health/ready"), request("POST", INFER, *binary(ROWS)), request("GET", "/nowhere")] * 5
+    with Wire(worker.port) as wire:
+        wire.send(b"".join(asked))
+        statuses = [wire.read().status for _ in asked]
+
+    assert statuses == [200, 200, 404] * 5
+
+
+def test_callers_are_shared_evenly(worker: Worker) -> None:
+    """Sixteen callers over gRPC may stay for days: all of them at one frontend would leave the others without work."""
+    callers = [Wire(worker.port) for _ in range(8)] + [Wire(worker.grpc_port) for _ in range(8)]
+    ports = [caller.socket.getsockname()[1] for caller in callers]
+
+    def shares() -> list[int]:
+        return [sum(holds(pid, port) for port in ports) for pid in frontends(worker)]
+
+    try:
+        until(lambda: sum(shares()) == len(callers), "all callers at frontends")
+        # One that has left is counted for a second.
+        assert min(shares()) >= 6
+    finally:
+        for caller in callers:
+            caller.__exit__(None, None, None)
+
+
+def test_a_frontend_that_dies_takes_its_own_callers_and_no_others(worker: Worker) -> None:
+    first, second = (Wire(worker.port) for _ in range(2))
+    with first, second:
+        assert first.get("/v2/health/ready").status == second.get("/v2/health/ready").status == 200
+        victim = frontends(worker)[0]
+        os.kill(victim, signal.SIGKILL)
+        until(lambda: gone(victim), "the end of the frontend")
+        left = [wire for wire in (first, second) if not ended(wire)]
+        assert len(left) == 1 and left[0].post(INFER, *binary(ROWS)).status == 200
+    assert post(worker.port, INFER, *binary(ROWS)).status == 200
+    until(lambda: len(frontends(worker)) == 2, "another frontend")
+
+
+def ended(wire: Wire) -> bool:
+    try:
+        return wire.get("/v2/health/ready").status != 200
+    except (OSError, ConnectionError, ValueError, IndexError):
+        return True
+
+
+def test_a_frontend_that_falls_silent_is_replaced(place: Place) -> None:
+    patches = {"inference_worker.frontends.supervisor:_SILENT_SECONDS": 1.5}
+    worker = place.start(a_config(place.put("wide.onnx", WIDE)), variables=FRONTENDS, patches=patches).wait_ready()
+    stopped = children(worker)[0]
+    os.kill(stopped, signal.SIGSTOP)
+
+    until(lambda: gone(stopped), "the end of the silent one")
+    until(lambda: len(children(worker)) == 2, "another frontend")
+    assert all(get(worker.port, "/v2/health/ready").status == 200 for _ in range(4))
+
+
+def children(worker: Worker) -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{worker.process.pid}/task/{worker.process.pid}/children").read_text().split()]
+
+
+def busy(worker: Worker) -> int:
+    """Requests that run or wait, by the worker's own word."""
+    told = get(worker.port, "/telemetry").json
+    return int(told["inFlight"]) + int(told["queued"])
+
+
+def test_whoever_is_asking_when_the_worker_is_told_to_stop_has_an_answer(place: Place) -> None:
+    width = 256
+    config = a_config(place.put("slow.onnx", models.slow(width=width, steps=2000)), batch_size=1)
+    worker = place.start(config, variables=FRONTENDS, patches=QUICK_DRAIN).wait_ready()
+    held = children(worker)
+    asked = [Wire(worker.port).send(request("POST", INFER, infer_json([[0.5] * width]))) for _ in range(6)]
+    until(lambda: busy(worker) == 6, "requests at the model")
+    worker.process.terminate()
+
+    assert [wire.read().status for wire in asked] == [200] * 6
+    assert worker.ended().said.outcome == "Drained"
+    until(lambda: all(map(gone, held)), "the end of the frontends")
+
+
+def test_frontends_end_with_a_worker_that_is_killed(place: Place) -> None:
+    """Whoever is connected to them would wait for ever otherwise."""
+    worker = place.start(a_config(place.put("wide.onnx", WIDE)), variables=FRONTENDS).wait_ready()
+    held = frontends(worker)
+    assert len(held) == 2
+    worker.process.kill()
+
+    until(lambda: all(map(gone, held)), "the end of the frontends")
