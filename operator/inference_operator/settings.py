@@ -10,6 +10,7 @@ import msgspec
 
 from inference_operator.accelerators import AcceleratorClass, default_classes, fault_of, with_quantities
 from inference_operator.namespace_limits import NamespaceLimits, namespace_fault, with_defaults
+from inference_operator.signatures import SignatureRule, signatures_fault
 from inference_operator.template_limits import TemplateLimits, limits_fault
 from inference_protocol.hosts import entry_fault
 
@@ -177,6 +178,9 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     # Caps of each namespace, and the weight of its fair share: {default, overrides: {NAMESPACE}}, each of {maxPriority, maxDevices,
     # maxReplicas, maxPreemptionsPerHour, weight}.
     namespace_limits: NamespaceLimits = NamespaceLimits()
+    # Who has to sign which models; of several entries about a model the first counts: [{namespaces, models, required, keys,
+    # certificates, keyless, revoked}]. A change rolls out the services that it is about.
+    model_signatures: tuple[SignatureRule, ...] = ()
     # How latency, energy and switching are weighed.
     cost: CostWeights = CostWeights()
     # Where workers send OpenTelemetry traces: {endpoint, ratio}.
@@ -252,6 +256,7 @@ def load_settings(path: Path | None) -> Settings:
         limits_fault(settings.pod_template),
         security_fault(settings.worker_security),
         namespace_fault(settings.namespace_limits, settings.accelerators),
+        signatures_fault(settings.model_signatures),
         *(h and f"fetch.allowedHosts: {h}" for h in hosts),
     )
     if (fault := next(filter(None, found), None)) is not None:

@@ -65,8 +65,35 @@ class ModelSignature(_Record, frozen=True):
     outputs: tuple[TensorSignature, ...]
 
 
+class Identity(_Record, frozen=True):
+    """For whom a certificate of Sigstore is, and the OIDC issuer that says so. A subject that ends in * is a prefix."""
+
+    subject: str
+    issuer: str
+
+
+class Trust(_Record, frozen=True):
+    """Who may have signed a model, as the operator's settings say. Unless `required`, a model without a signature is taken too.
+
+    `keys` are PEM by the names that a status shows. Certificates of `authorities` (PEM) have one of `subjects`. Keyless signatures
+    have one of `identities`, and `root` is Sigstore's trusted root (JSON). `revoked` are NAME@VERSION.
+    """
+
+    required: bool
+    keys: dict[str, str] = {}
+    authorities: str = ""
+    subjects: tuple[str, ...] = ()
+    root: str = ""
+    identities: tuple[Identity, ...] = ()
+    revoked: tuple[str, ...] = ()
+
+
 class ModelSource(_Record, frozen=True):
-    """Where a model comes from and what it must hash to (`digest` as `sha256:HEX`)."""
+    """Where a model comes from and what it must hash to (`digest` as `sha256:HEX`).
+
+    `trust` travels with it, so that whatever loads the model knows who must have signed it; None where nobody has to. The signature
+    is at `signature_uri`, or else beside the model's file as `model.sig`.
+    """
 
     name: str
     version: str
@@ -75,6 +102,8 @@ class ModelSource(_Record, frozen=True):
     format: str = "onnx"
     quantization: Quantization | None = None
     signature: ModelSignature | None = None
+    signature_uri: str | None = None
+    trust: Trust | None = None
 
 
 class TritonServer(_Record, frozen=True):
@@ -151,6 +180,9 @@ Digest = Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$", max_length
 # Characters. A worker cuts what it says (`cut`), since one text that is too long makes the whole record be refused.
 MESSAGE_LENGTH = 4000
 PROBLEM_LENGTH = 512
+SIGNER_LENGTH = 512
+# The last second of the year 9999, the last that an instant can name.
+MOST_SECONDS = 253_402_300_799
 # A uid of Kubernetes has 36 characters.
 Identifier = Annotated[str, msgspec.Meta(max_length=128)]
 
@@ -173,6 +205,14 @@ class Latency(_Record, frozen=True):
     count: Count
 
 
+class Signer(_Record, frozen=True):
+    """Who signed a model: a key by its name, or the subject of a certificate. `verified` is when, in Unix seconds."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=SIGNER_LENGTH)]
+    method: Literal["Key", "Certificate", "Keyless"]
+    verified: Annotated[int, msgspec.Meta(ge=0, le=MOST_SECONDS)]
+
+
 class ModelFacts(_Record, frozen=True):
     """What the worker found out about its model. Throughput is items per second at `batch_size`.
 
@@ -180,7 +220,7 @@ class ModelFacts(_Record, frozen=True):
     `device_bytes` is what loading and warming it took of its device's memory, `device_free_bytes` what the device then had left;
     both are 0 where it runs on CPUs, or where no driver tells. `not_batched_because` says why requests do not share a run; it is
     empty where they do. `device_runs` says how a device that minds changing numbers of rows is spared them, and
-    `not_captured_because` why not by captured runs; both are empty elsewhere.
+    `not_captured_because` why not by captured runs; both are empty elsewhere. `signer` is None where no signature was asked for.
     """
 
     digest: Digest
@@ -197,6 +237,7 @@ class ModelFacts(_Record, frozen=True):
     not_batched_because: Annotated[str, msgspec.Meta(max_length=512)] = ""
     device_runs: Literal["", "Captured", "SessionPerSize", "OneSession"] = ""
     not_captured_because: Annotated[str, msgspec.Meta(max_length=512)] = ""
+    signer: Signer | None = None
 
     @property
     def start_seconds(self) -> float:

@@ -63,6 +63,22 @@ class WorkerReason(StrEnum):
             final=True,
         ),
     )
+    MODEL_UNSIGNED = (
+        "ModelUnsigned",
+        ReasonText(
+            "The administrator requires a signature of the model, and there is none where it should be.",
+            "Sign the model's directory and put model.sig beside the file, or name its place in signatureUri.",
+            final=True,
+        ),
+    )
+    MODEL_SIGNATURE_REFUSED = (
+        "ModelSignatureRefused",
+        ReasonText(
+            "The model's signature isn't by a trusted signer, or isn't of these files, this name and this version.",
+            "Have a trusted signer sign these files as NAME@VERSION, or restore the files that were signed.",
+            final=True,
+        ),
+    )
     MODEL_CORRUPT = (
         "ModelCorrupt",
         ReasonText(

@@ -334,6 +334,12 @@ MODELS: list[Case] = [
     ("version that climbs", {"versions": [{"name": "1", "uri": "pvc://d/../m"}]}, CLIMBS, {"versions": [VERSION]}),
     ("scheme of a version", {"versions": [{"name": "1", "uri": "gs://b/m"}]}, BAD_SCHEME, {"versions": [VERSION]}),
     (
+        "scheme of a signature",
+        {"versions": [{**VERSION, "signatureUri": "gs://b/m.sig"}]},
+        BAD_SCHEME,
+        {"versions": [{**VERSION, "signatureUri": "pvc://d/m.sig"}]},
+    ),
+    (
         "name of a version",
         {"versions": [{**VERSION, "name": "-1"}]},
         "should match",

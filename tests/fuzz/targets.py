@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import hashlib
 import io
 import json
 import tempfile
 import zlib
 from collections.abc import Callable
+from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,13 @@ from inference_worker.serve.http2_stream import Stream
 from inference_worker.serve.http_messages import Payload, Request, Response
 from inference_worker.serve.inference import Arrival
 from inference_worker.serve.messages import ModelInferRequest
+from inference_worker.signing import bundle as bundles
+from inference_worker.signing import manifest as manifests
+from inference_worker.signing.certificates import certified
+from inference_worker.signing.keyless import identified
+from inference_worker.signing.keys import signed_by
+from inference_worker.signing.strict import SignatureError
+from tests.signers import CertificateSigner, KeySigner, Sigstore
 
 
 def spec(name: str, datatype: str, *shape: int | None) -> TensorSpec:
@@ -48,6 +57,7 @@ SIGNATURE = Signature(
     [spec("x", "FP32", None, 2), spec("t", "BYTES", None), spec("b", "BOOL", None), spec("n", "INT8", None, None)],
     [spec("y", "FP32", None), spec("z", "BYTES", None)],
 )
+BY_KEY, BY_CERTIFICATE, BY_LOG = KeySigner(), CertificateSigner(), Sigstore()
 ONE = Signature([spec("x", "FP32", None, 2)], [spec("y", "FP32", None)])
 
 
@@ -232,6 +242,24 @@ def http2_frames(data: bytes) -> None:
     _in_loop(talk)
 
 
+def signature(data: bytes) -> None:
+    """A signature's bundle, or what calls itself one: by the first byte of a signer of each kind. Only what was signed is believed."""
+    if not data:
+        return
+    try:
+        bundle = bundles.parse(data[1:])
+        manifest = manifests.parse(bundle.payload)
+        if data[0] % 3 == 0:
+            signed_by(bundle, BY_KEY.trust.keys)
+        elif data[0] % 3 == 1:
+            certified(bundle, BY_CERTIFICATE.trust.authorities, BY_CERTIFICATE.trust.subjects, datetime.now(UTC))
+        else:
+            identified(bundle, BY_LOG.trust.root, BY_LOG.trust.identities)
+    except SignatureError:
+        return
+    assert (manifest.subject, dict(manifest.files)) == ("net@1", {"m.onnx": hashlib.sha256(b"1").hexdigest()})
+
+
 _FORMS = ("in.npy", "in.npz", "in.jsonl", "in.csv", "in.jsonl.gz", "in.csv.gz")
 
 
@@ -262,6 +290,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "http-head": http_head,
     "http2-frames": http2_frames,
     "batch-file": batch_file,
+    "signature": signature,
 }
 
 
@@ -287,6 +316,7 @@ def seeds() -> dict[str, list[bytes]]:
     lines = b'{"x": [1, null], "t": "a", "b": true, "n": [1, 2]}\n[1, 2]\n'
     table = b'x_0,x_1,t,b,n_0\r\n1,,"a, b",True,5\r\n'
     files = [array.getvalue(), archive.getvalue(), lines, table, gzip.compress(lines), gzip.compress(table)]
+    signed = ("net@1", {"m.onnx": b"1"})
     return {
         "batch-file": [bytes([form]) + file for form, file in enumerate(files)],
         "json-body": [plain, shared],
@@ -295,5 +325,6 @@ def seeds() -> dict[str, list[bytes]]:
         "binary-body": [len(head).to_bytes(2, "big") + head + b"\0" * 8],
         "grpc-contents": [request.SerializeToString()],
         "http-head": [post, post + post, chunked, b"GET / HTTP/1.0\r\n\r\n"],
+        "signature": [b"\0" + BY_KEY.sign(*signed), b"\1" + BY_CERTIFICATE.sign(*signed), b"\2" + BY_LOG.sign(*signed)],
         "http2-frames": [b"\x0a\0\0" * 3, b"\x08\x10\x04\0\0\0\1", b"\x06\0\x08abcdefgh"],
     }

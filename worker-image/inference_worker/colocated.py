@@ -14,6 +14,7 @@ from inference_protocol.messages import TaskOrder
 from inference_protocol.reasons import WorkerReason
 from inference_worker.errors import WorkerError
 from inference_worker.model import Loaded
+from inference_worker.signing.verify import is_covered
 
 Load = Callable[[TaskOrder], Awaitable[Loaded]]
 
@@ -51,7 +52,7 @@ class ColocatedModels:
             why = f"{order.model.name} {order.model.version} is not this worker's model, and what it takes in memory is not known"
             raise WorkerError(WorkerReason.OUT_OF_MEMORY, why)
         known = self._models.pop(digest, None)
-        if known is not None and known[1] >= order.batch_size:
+        if known is not None and known[1] >= order.batch_size and is_covered(order.model, known[0].source):
             self._models[digest] = known
             return known[0]
         if known is not None:

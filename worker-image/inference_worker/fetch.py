@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from urllib.parse import quote, urljoin, urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from inference_protocol.messages import VOLUME_ROOT
 from inference_protocol.reasons import WorkerReason
@@ -41,13 +41,30 @@ class ModelFiles:
     digest: str
 
 
-def read_model(text: str, *, digest: str | None, limit: int, hosts: Sequence[str], root: Path = Path(VOLUME_ROOT)) -> ModelFiles:
+def file_name(text: str) -> str:
+    """The last part of a location's path, as a file is called."""
+    path = urlsplit(text).path if text.startswith(("http://", "https://")) else text
+    return unquote(path.rpartition("/")[2])
+
+
+def read_model(
+    text: str,
+    *,
+    digest: str | None,
+    limit: int,
+    hosts: Sequence[str],
+    root: Path = Path(VOLUME_ROOT),
+    vouch: Callable[[str, str], None] | None = None,
+) -> ModelFiles:
     """A model with the files that its weights are in, `limit` bytes at most in all; raises WorkerError as read_verified does.
 
-    The digest of one file is its own. That of several is the digest of what `sha256sum` prints for them, ordered by name.
+    The digest of one file is its own. That of several is the digest of what `sha256sum` prints for them, ordered by name. `vouch`
+    raises WorkerError for a file whose digest nobody vouches for under its name; it is asked before anything looks into the bytes.
     """
     large = WorkerReason.MODEL_TOO_LARGE
     data, own = _read_any(text, limit=limit, missing=WorkerReason.MODEL_NOT_FOUND, large=large, root=root, hosts=hosts)
+    if vouch is not None:
+        vouch(file_name(text), own)
     names = external_data.files_of(data)
     if not names:
         _require(text, own, digest, WorkerReason.MODEL_DIGEST_MISMATCH)
@@ -60,6 +77,8 @@ def read_model(text: str, *, digest: str | None, limit: int, hosts: Sequence[str
         place = f"{folder}/{quote(each)}"
         missing = WorkerReason.MODEL_DATA_MISSING
         beside[each], digests[each] = _read_any(place, limit=left, missing=missing, large=large, root=root, hosts=hosts)
+        if vouch is not None:
+            vouch(each, digests[each])
         left -= len(beside[each])
     lines = "".join(f"{digests[each].removeprefix('sha256:')}  {each}\n" for each in sorted(digests))
     whole = f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}"
@@ -75,16 +94,17 @@ def read_verified(
     limit: int,
     missing: WorkerReason,
     hosts: Sequence[str],
+    large: WorkerReason | None = None,
     mismatch: WorkerReason = WorkerReason.MODEL_DIGEST_MISMATCH,
     root: Path = Path(VOLUME_ROOT),
     stop: Callable[[], bool] | None = None,
 ) -> tuple[bytes, str]:
     """The file's bytes and its `sha256:HEX`, from `hosts` where it is a URL. Raises StoppedError once `stop` says so.
 
-    Raises WorkerError: `missing` when there is nothing, URI_FORBIDDEN, MODEL_UNREACHABLE when the network fails, and
-    `mismatch` when the digest is another.
+    Raises WorkerError: `missing` when there is nothing, `large` (or else `missing`) when there is too much, URI_FORBIDDEN,
+    MODEL_UNREACHABLE when the network fails, and `mismatch` when the digest is another.
     """
-    data, actual = _read_any(text, limit=limit, missing=missing, large=missing, root=root, hosts=hosts, stop=stop)
+    data, actual = _read_any(text, limit=limit, missing=missing, large=large or missing, root=root, hosts=hosts, stop=stop)
     _require(text, actual, digest, mismatch)
     return data, actual
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from inference_protocol.messages import ModelFacts, ModelSource, Quantization, WorkerConfig
 from inference_protocol.reasons import WorkerReason
 from inference_worker import cpu, device, fetch
@@ -22,6 +24,7 @@ from inference_worker.metrics import ModelMetrics
 from inference_worker.serve import grpc_codec
 from inference_worker.serve.ask import Signature
 from inference_worker.serve.codec import Decoder
+from inference_worker.signing.verify import verified
 from inference_worker.threads import in_thread
 from inference_worker.warmup import Warm, fills_up, warm_up
 
@@ -100,7 +103,15 @@ def load(
 ) -> Loaded:
     """Fetch, verify, load and warm a model. Raises WorkerError. `on_hopeless` as Opening has it."""
     begun = time.perf_counter()
-    files = fetch.read_model(source.uri, digest=source.digest, limit=config.model_limit_bytes, hosts=config.fetch_from, root=root)
+    signed = verified(source, hosts=config.fetch_from, root=root)
+    files = fetch.read_model(
+        source.uri,
+        digest=source.digest,
+        limit=config.model_limit_bytes,
+        hosts=config.fetch_from,
+        root=root,
+        vouch=signed.require if signed is not None else None,
+    )
     data, beside, digest, variant = files.data, files.beside, files.digest, None
     del files
     if source.quantization is not None:
@@ -115,7 +126,8 @@ def load(
     warm = _warmed(engine, config.batch_size, cpus)
     after = look()
     seconds = (loaded - begun, time.perf_counter() - loaded)
-    return Loaded(source, engine, warm, _facts(config, engine, warm, (digest, variant), seconds, (before, after)))
+    facts = _facts(config, engine, warm, (digest, variant), seconds, (before, after))
+    return Loaded(source, engine, warm, msgspec.structs.replace(facts, signer=signed.signer if signed is not None else None))
 
 
 def _warmed(engine: Engine, batch_size: int, cpus: int) -> Warm:

@@ -25,6 +25,7 @@ from inference_worker.metrics import REGISTRY, DeviceCollector, ModelCollector, 
 from inference_worker.model import Loaded, Model, load
 from inference_worker.phase import PhaseMachine, WorkerPhase
 from inference_worker.repository import Repository
+from inference_worker.signing.verify import is_covered
 from inference_worker.tasks import Begun, Tasks, config_of, facts_of
 from inference_worker.threads import in_thread
 from inference_worker.warmup import Warm
@@ -226,6 +227,7 @@ class WorkerState:
 
 
 def _is_same(ordered: ModelSource, loaded: ModelSource) -> bool:
-    """Whether the loaded file is the ordered one: by place, and by digest where both name one."""
+    """Whether the loaded file is the ordered one: by place, by digest where both name one, and by who signed it as what."""
     same_place = (ordered.uri, ordered.format, ordered.quantization) == (loaded.uri, loaded.format, loaded.quantization)
-    return same_place and (ordered.digest is None or loaded.digest is None or ordered.digest == loaded.digest)
+    same_digest = ordered.digest is None or loaded.digest is None or ordered.digest == loaded.digest
+    return same_place and same_digest and is_covered(ordered, loaded)

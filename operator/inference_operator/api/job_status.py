@@ -162,6 +162,23 @@ class DeviceRuns(StrEnum):
     ONE_SESSION = "OneSession"
 
 
+class SigningMethod(StrEnum):
+    """What a signature rests on."""
+
+    KEY = "Key"
+    CERTIFICATE = "Certificate"
+    KEYLESS = "Keyless"
+
+
+@api_type()
+class SignatureStatus:
+    """Who signed the model that ran."""
+
+    signer: Annotated[str, Field(max_length=512, description="The key's name in the settings, or for whom the certificate is.")]
+    method: Annotated[SigningMethod, Field(description="What the signature rests on.")]
+    verified_time: Annotated[Instant, Field(description="When a worker first verified it of this file.")]
+
+
 @api_type()
 class ModelStatus:
     """Which model really ran."""
@@ -170,6 +187,7 @@ class ModelStatus:
     version: Annotated[ShortText | None, Field(description="Its version.")] = None
     digest: Annotated[Digest | None, Field(description="sha256 of the file that was loaded.")] = None
     verified: Annotated[bool, Field(description="True when a digest was asked for and the loaded file has it.")] = False
+    signature: Annotated[SignatureStatus | None, Field(description="Who signed it; absent where no signature is asked for.")] = None
     variant_digest: Annotated[Digest | None, Field(description="sha256 of the INT8 variant that ran in its place.")] = None
     backend: Annotated[Backend | None, Field(description="What computes it.")] = None
     backend_reason: Annotated[ShortText | None, Field(description="Why that back end.")] = None

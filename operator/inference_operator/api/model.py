@@ -109,6 +109,9 @@ class ModelVersion:
     format: Annotated[str, Field(pattern="^(onnx|torchscript)$", max_length=16, description="onnx or torchscript.")] = "onnx"
     quantization: Annotated[QuantizationSpec | None, Field(description="Run an INT8 variant in its place.")] = None
     signature: Annotated[SignatureSpec | None, Field(description="What a torchscript file takes and gives.")] = None
+    signature_uri: Annotated[
+        Location | None, Field(description="Where the signature is (a Sigstore bundle); else model.sig beside the file.")
+    ] = None
 
 
 class Sharing(StrEnum):

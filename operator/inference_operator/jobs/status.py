@@ -1,7 +1,7 @@
 """Status parts that batch and serving jobs share: deadline, placement, latency, model."""
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from inference_operator.api.instants import shift, whole_second
 from inference_operator.api.job_status import (
@@ -13,6 +13,8 @@ from inference_operator.api.job_status import (
     Outlook,
     Placement,
     QueueStatus,
+    SignatureStatus,
+    SigningMethod,
 )
 from inference_operator.api.schema import rfc3339
 from inference_operator.scheduling.types import PendingReason
@@ -178,12 +180,30 @@ def model_status(source: ModelSource, choice: BackendChoice, facts: ModelFacts |
         version=source.version,
         digest=digest,
         verified=digest is not None and source.digest == digest,
+        signature=_signature_status(facts, known),
         variant_digest=variant if source.quantization is not None else None,
         backend=choice.backend,
         backend_reason=choice.reason,
         not_batched_because=told.not_batched_because or None if told is not None else None,
         device_runs=DeviceRuns(told.device_runs) if told is not None and told.device_runs else None,
         not_captured_because=told.not_captured_because or None if told is not None else None,
+    )
+
+
+def _signature_status(facts: ModelFacts | None, known: ModelStatus | None) -> SignatureStatus | None:
+    """Who signed the model that ran. Each worker verifies it anew, so the first one's time stays: the others say nothing new."""
+    before = known.signature if known is not None else None
+    if facts is None:
+        return before
+    if facts.signer is None:
+        return None
+    same = known is not None and before is not None and (before.signer, known.digest) == (facts.signer.name, facts.digest)
+    if same:
+        return before
+    return SignatureStatus(
+        signer=facts.signer.name,
+        method=SigningMethod(facts.signer.method),
+        verified_time=datetime.fromtimestamp(facts.signer.verified, UTC),
     )
 
 

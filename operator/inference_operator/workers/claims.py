@@ -14,7 +14,7 @@ def claims(spec: InferenceJobSpec, source: ModelSource) -> dict[str, bool]:
     rows = source.quantization
     read = (rows.evaluation_uri, rows.calibration_uri, rows.labels_uri) if rows is not None else ()
     for text, writes in (
-        *((uri, False) for uri in (source.uri, given, *read)),
+        *((uri, False) for uri in (source.uri, source.signature_uri, given, *read)),
         (spec.output.uri if spec.output else None, True),
     ):
         if text is None or not is_uri(text):

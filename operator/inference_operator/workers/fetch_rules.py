@@ -30,7 +30,7 @@ def url_fault(url: str, settings: Settings) -> str | None:
 
 def fetch_from(source: ModelSource, task: BatchTask | None, *, traces: bool, settings: Settings) -> tuple[str, ...]:
     """Return the list that a worker needs for this: none where nothing of it is a URL, so that a new list rolls out no others."""
-    read = (source.uri, task.input_uri if task is not None else None)
+    read = (source.uri, source.signature_uri, task.input_uri if task is not None else None)
     return settings.fetch.allowed_hosts if traces or any(text is not None and is_url(text) for text in read) else ()
 
 
@@ -50,6 +50,8 @@ def is_url(text: str) -> bool:
 def _urls(spec: InferenceJobSpec, source: ModelSource) -> Iterator[tuple[str, str]]:
     if is_url(source.uri):
         yield f"model {source.uri}", source.uri
+    if source.signature_uri is not None and is_url(source.signature_uri):
+        yield f"signatureUri {source.signature_uri}", source.signature_uri
     if spec.input is not None and spec.input.uri is not None and is_url(spec.input.uri):
         yield f"input.uri {spec.input.uri}", spec.input.uri
     for name, url in traces_to(spec.template or PodTemplate()):

@@ -25,7 +25,7 @@ from inference_operator.workers.classes import unsuitable
 from inference_operator.workers.devices import device_fault
 from inference_operator.workers.fetch_rules import fetch_fault
 from inference_operator.workers.options import mounts_of, options
-from inference_operator.workers.source import begun_with, model_source, pinned_version, stand_in
+from inference_operator.workers.source import begun_with, model_source, pinned_version, stand_in, trusted_source
 from inference_operator.workers.template_hash import Revisions, service_revisions, task_revisions
 from inference_operator.workers.template_rules import template_fault
 from inference_protocol.messages import ModelSource
@@ -139,7 +139,7 @@ def _follow(job: Job, spec: InferenceJobSpec, model: Model | None, settings: Set
     refused = next((found for check in _CHECKS if (found := check(asked)) is not None), None)
     if refused is not None:
         return refused
-    source = model_source(spec, asked.version)
+    source = trusted_source(job, spec, asked.version, settings)
     choice = backends.chosen(spec.backend, source.format)
     mounts = claims(spec, source)
     if spec.input is None:
@@ -185,8 +185,10 @@ def _model_version_is_unknown(asked: _Asked) -> Refusal | None:
 
 
 def _model_uri_is_forbidden(asked: _Asked) -> Refusal | None:
+    source = model_source(asked.spec, asked.version)
     try:
-        parse_uri(model_source(asked.spec, asked.version).uri)
+        for uri in filter(None, (source.uri, source.signature_uri)):
+            parse_uri(uri)
     except UriError as error:
         return Refusal(Reason.INVALID_SPEC, f"InferenceModel {asked.spec.model!r}: {error}", final=False)
     return None

@@ -3,6 +3,8 @@
 from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
+import msgspec
+
 from inference_operator.api.job import InferenceJobSpec
 from inference_operator.api.job_status import ResolvedModel
 from inference_operator.api.model import (
@@ -14,6 +16,8 @@ from inference_operator.api.model import (
     SignatureSpec,
     TensorSpec,
 )
+from inference_operator.settings import Settings
+from inference_operator.signatures import trust_for
 from inference_operator.state.objects import Job, Key, Model
 from inference_protocol.messages import ModelSignature, ModelSource, Quantization, TensorSignature
 from inference_protocol.uris import is_uri
@@ -77,7 +81,15 @@ def model_source(spec: InferenceJobSpec, version: ModelVersion | None) -> ModelS
         format=_said(version.format),
         quantization=_quantization(version.quantization),
         signature=_signature(version.signature),
+        signature_uri=version.signature_uri,
     )
+
+
+def trusted_source(job: Job, spec: InferenceJobSpec, version: ModelVersion | None, settings: Settings) -> ModelSource:
+    """Return the model file that a job runs, with who has to have signed it."""
+    source = model_source(spec, version)
+    trust = trust_for(job.key.namespace, source.name, settings.model_signatures)
+    return msgspec.structs.replace(source, trust=trust) if trust is not None else source
 
 
 def _said(text: str) -> str:

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from inference_operator.api.conditions import Reason
 from inference_operator.api.job import Backend
-from inference_operator.api.job_status import DeadlineStatus, DeviceRuns, ModelStatus, Outlook, QueueStatus
+from inference_operator.api.job_status import (
+    DeadlineStatus,
+    DeviceRuns,
+    ModelStatus,
+    Outlook,
+    QueueStatus,
+    SignatureStatus,
+    SigningMethod,
+)
 from inference_operator.jobs.status import (
     deadline_look,
     deadline_status,
@@ -25,7 +33,7 @@ from inference_operator.jobs.status import (
 from inference_operator.scheduling.types import PendingReason
 from inference_operator.state.runner import own_attempt
 from inference_operator.workers.backend import chosen
-from inference_protocol.messages import ModelSource, Quantization
+from inference_protocol.messages import ModelSource, Quantization, Signer
 from inference_protocol.sketch import RELATIVE_ACCURACY, LatencySketch
 from tests.builders import DIGEST, NOW, OTHER_DIGEST, a_fact, a_job, a_load, a_pod, a_reading, a_report, observed, whole
 from tests.unit.scheduling.support import in_seconds
@@ -182,6 +190,22 @@ def test_why_requests_do_not_share_a_run_is_told_and_kept() -> None:
     assert status.not_batched_because == "it mixes its rows"
     assert model_status(ASKED, CHOICE, None, status).not_batched_because == "it mixes its rows"
     assert model_status(ASKED, CHOICE, a_fact(), status).not_batched_because is None
+
+
+def test_who_signed_the_model_is_told_with_the_time_of_the_first_worker_that_verified_it() -> None:
+    """Each worker verifies anew: the time of another says nothing new, and would be written for nothing."""
+    signer = Signer("release", "Key", int(NOW.timestamp()))
+    fact, later = (
+        msgspec.structs.replace(a_fact(), signer=each)
+        for each in (signer, msgspec.structs.replace(signer, verified=signer.verified + 60))
+    )
+    status = model_status(ASKED, CHOICE, fact, None)
+
+    assert status.signature == SignatureStatus(signer="release", method=SigningMethod.KEY, verified_time=NOW.replace(microsecond=0))
+    assert model_status(ASKED, CHOICE, None, status) == model_status(ASKED, CHOICE, later, status) == status
+    other = model_status(ASKED, CHOICE, msgspec.structs.replace(later, digest=OTHER_DIGEST), status).signature
+    assert other is not None and other.verified_time > NOW
+    assert model_status(ASKED, CHOICE, a_fact(), status).signature is None
 
 
 def test_how_the_device_runs_the_model_is_told_and_kept() -> None:

@@ -10,6 +10,8 @@ def test_what_the_same_bytes_and_rules_would_meet_again_is_permanent() -> None:
     assert {
         "ModelNotFound",
         "ModelDigestMismatch",
+        "ModelUnsigned",
+        "ModelSignatureRefused",
         "ModelCorrupt",
         "ModelTooLarge",
         "ModelDataMissing",
