@@ -87,6 +87,10 @@ class Trust(_Record, frozen=True):
     identities: tuple[Identity, ...] = ()
     revoked: tuple[str, ...] = ()
 
+    def __hash__(self) -> int:
+        # A map has none, and sources of models are looked up by value.
+        return hash((self.required, tuple(self.keys), self.authorities, self.subjects, self.identities, self.revoked))
+
 
 class ModelSource(_Record, frozen=True):
     """Where a model comes from and what it must hash to (`digest` as `sha256:HEX`).

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
+from inference_protocol.messages import CONFIG_VARIABLE
 from tests.cluster.client import APPLY, Answer, Client, jobs, models, pods
 from tests.cluster.conftest import make_namespace
 from tests.cluster.objects import a_batch, a_condition, a_job, a_model
@@ -59,6 +61,10 @@ def with_volume(source: Raw) -> Any:
 
 def projected(source: Raw) -> Any:
     return with_volume({"projected": {"sources": [source]}})
+
+
+def variable(pod: Raw, name: str) -> str:
+    return str(next(each["value"] for each in first(pod)["env"] if each["name"] == name))
 
 
 def of_spec(**fields: Any) -> Any:
@@ -176,16 +182,23 @@ def test_every_shape_of_worker_is_let_in(cluster: Cluster, installed: Installed,
     for job in (
         a_job("serves", replicas=1),
         a_job("by-triton", replicas=1, backend="triton"),
+        a_job("lends", replicas=1, serve={"latencyTargetMilliseconds": 50, "slack": {"claims": ["data", "more"]}}),
         a_batch("over-claims", **volumes),
         a_batch("by-uri", model="pvc://data/model.onnx"),
         a_batch("with-template", template=template, tolerations=[toleration]),
     ):
         cluster.client.create(jobs(namespace), job)
 
-    made = {name: installed.worker(namespace, name=name) for name in ("serves", "over-claims", "by-uri", "with-template")}
+    names = ("serves", "lends", "over-claims", "by-uri", "with-template")
+    made = {name: installed.worker(namespace, name=name) for name in names}
     (sidecar,) = installed.worker(namespace, name="by-triton")["spec"]["initContainers"]
     assert sidecar["image"] == "localhost/triton:1"
     assert any("persistentVolumeClaim" in volume for volume in made["over-claims"]["spec"]["volumes"])
+    # A service that lends its slack mounts the claims of batches, and takes tasks as warm workers do.
+    lent = [v["persistentVolumeClaim"] for v in made["lends"]["spec"]["volumes"] if "persistentVolumeClaim" in v]
+    assert {claim["claimName"]: claim.get("readOnly", False) for claim in lent} == {"data": False, "more": False}
+    digests = {name: json.loads(variable(made[name], CONFIG_VARIABLE)).get("task_token_digest") for name in ("serves", "lends")}
+    assert digests["lends"] and not digests["serves"]
     of_pool = f"{pods(namespace)}?labelSelector=inference.myorg/model=pool"
     until(lambda: cluster.client.get(of_pool)["items"], "the warm worker")
     installed.run(made["serves"])

@@ -90,7 +90,7 @@ class _Pass:
         # What explanations are made of, should anybody ask for them.
         self._chosen: dict[Request, list[explanation.Chosen]] = {}
         self._asked = self._ranked(fleet.requests, bands)
-        self._turns = in_turn(self._asked, self._shares, self._capacity.fit)
+        self._turns = in_turn(self._asked, self._shares, self._capacity.fit, self._slack.foreseen)
         self._plan()
 
     # the plan

@@ -4,6 +4,7 @@ A batch in slack runs behind every request, so it has no device of its own: what
 reckoned with a cautious share of the time that requests leave, and with nothing where that is too little to count on.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import inf
@@ -12,7 +13,7 @@ from inference_operator.accelerators import AUTO
 from inference_operator.scheduling.cost import total_cost
 from inference_operator.scheduling.estimate import Estimate
 from inference_operator.scheduling.slack_types import ServiceSlack, SlackTask, SlackWorker
-from inference_operator.scheduling.timeline import Candidate, Timeline, Timelines
+from inference_operator.scheduling.timeline import Candidate, SchedulingUnit, Timeline, Timelines
 from inference_operator.scheduling.types import Option, PlacementRequest, mounted
 from inference_operator.settings import CostWeights
 
@@ -92,6 +93,8 @@ class Slack:
         self.services = tuple(sorted(services, key=lambda one: one.service))
         self._weights = weights
         self._alike = _alike(self.services)
+        # How many of the alike workers the turns of namespaces are reckoned without.
+        self._foreseen: Counter[Timelines] = Counter()
         self._passed: dict[SlackTask, tuple[str, ...]] = {}
         self._takers: dict[SlackTask, tuple[_Alike, ...]] = {}
 
@@ -123,6 +126,21 @@ class Slack:
                     found.append(Candidate(alike.timelines, there.estimate.cautious_seconds, spent, is_sure, number))
         return found
 
+    def foreseen(self, request: PlacementRequest, unit: SchedulingUnit) -> bool:
+        """Return whether a request's work goes into slack as far as costs tell: then it takes no share of the devices.
+
+        Asked before anything is planned, in the order in which the work of a namespace has its turns. Each worker takes one batch.
+        Work without a deadline goes there when devices are gone: there is nothing left to share.
+        """
+        if request.slack is None or unit.due == inf or all(map(self._is_foreseen, self._takers_of(request.slack))):
+            return False
+        own = min((candidate.cost for candidate in unit.candidates), default=inf)
+        for there in sorted(self.candidates(request, unit.due, unit.delay_weight), key=lambda candidate: candidate.cost):
+            if there.cost <= own and self._foreseen[there.timelines] < len(there.timelines.timelines):
+                self._foreseen[there.timelines] += 1
+                return True
+        return False
+
     def passed_over(self, request: PlacementRequest) -> tuple[str, ...]:
         """Return why the services of a batch's model can't take it now, in words; looked up once for all alike."""
         task = request.slack
@@ -132,6 +150,10 @@ class Slack:
         if found is None:
             found = self._passed[task] = tuple(why for _, why in passed_over(self.services, task))
         return found
+
+    def _is_foreseen(self, alike: _Alike) -> bool:
+        """Whether each of these workers has its batch."""
+        return self._foreseen[alike.timelines] >= len(alike.timelines.timelines)
 
     def _takers_of(self, task: SlackTask) -> tuple[_Alike, ...]:
         found = self._takers.get(task)

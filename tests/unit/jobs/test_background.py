@@ -138,6 +138,8 @@ def test_a_batch_gives_its_place_back_once_its_service_is_off_its_target() -> No
     assert status.last_attempt.message.startswith("service web needs its workers itself: its p95 latency is 200 ms")
     assert (status.preemptions, status.failed_attempts) == (1, 0)
     assert status.deadline is None
+    # Of its own namespace, which `maxPreemptionsPerHour` doesn't count.
+    assert status.last_preemption is not None and status.last_preemption.namespace == BATCH.key.namespace
 
 
 def test_its_task_is_stopped_then_and_the_next_attempt_waits_for_its_end() -> None:

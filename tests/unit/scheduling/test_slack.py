@@ -7,6 +7,7 @@ from datetime import timedelta
 from math import inf
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +21,7 @@ from inference_operator.scheduling.slack_types import ServiceSlack, SlackTask, S
 from inference_operator.scheduling.types import Decision, Fleet, PlacementRequest
 from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Key, Node
-from inference_protocol.messages import ModelSource
+from inference_protocol.messages import ModelSource, Trust
 from tests.builders import NOW, a_node, a_request, an_option
 
 WEIGHTS = CostWeights()
@@ -94,6 +95,16 @@ def test_a_worker_is_given_one_batch() -> None:
 
     assert [slack_of(found[f"b{i}"]) is not None for i in range(3)] == [True, True, False]
     assert {found[f"b{i}"].assignments[0].warm_worker for i in range(2)} == {Key("default", "web-1"), Key("default", "web-2")}
+
+
+def test_a_model_that_has_to_be_signed_runs_in_slack_too() -> None:
+    """A record with a map in it has no hash, and one batch ended the pass for all."""
+    signed = msgspec.structs.replace(SOURCE, trust=Trust(required=True, keys={"release": "PEM"}))
+    batch = a_batch(deadline_in=60, task=replace(TASK, source=signed))
+
+    assert slack_of(only(batch, a_service(a_worker(), source=signed))) is not None
+    # One that others may have signed is another model.
+    assert slack_of(only(batch, a_service(a_worker()))) is None
 
 
 @pytest.mark.parametrize("firm", [True, False])
