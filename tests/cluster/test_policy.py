@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import copy
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
-from inference_protocol.messages import CONFIG_VARIABLE
 from tests.cluster.client import APPLY, Answer, Client, jobs, models, pods
 from tests.cluster.conftest import make_namespace
 from tests.cluster.objects import a_batch, a_condition, a_job, a_model
 from tests.cluster.operators import ACCOUNT, RELEASE_NAMESPACE, Installed, render, until
+from tests.simulation.cluster import config_of
 
 if TYPE_CHECKING:
     from tests.cluster.client import Raw
@@ -61,10 +60,6 @@ def with_volume(source: Raw) -> Any:
 
 def projected(source: Raw) -> Any:
     return with_volume({"projected": {"sources": [source]}})
-
-
-def variable(pod: Raw, name: str) -> str:
-    return str(next(each["value"] for each in first(pod)["env"] if each["name"] == name))
 
 
 def of_spec(**fields: Any) -> Any:
@@ -197,8 +192,7 @@ def test_every_shape_of_worker_is_let_in(cluster: Cluster, installed: Installed,
     # A service that lends its slack mounts the claims of batches, and takes tasks as warm workers do.
     lent = [v["persistentVolumeClaim"] for v in made["lends"]["spec"]["volumes"] if "persistentVolumeClaim" in v]
     assert {claim["claimName"]: claim.get("readOnly", False) for claim in lent} == {"data": False, "more": False}
-    digests = {name: json.loads(variable(made[name], CONFIG_VARIABLE)).get("task_token_digest") for name in ("serves", "lends")}
-    assert digests["lends"] and not digests["serves"]
+    assert config_of(made["lends"]).task_token_digest and not config_of(made["serves"]).task_token_digest
     of_pool = f"{pods(namespace)}?labelSelector=inference.myorg/model=pool"
     until(lambda: cluster.client.get(of_pool)["items"], "the warm worker")
     installed.run(made["serves"])

@@ -141,7 +141,7 @@ def _fault(version: ModelVersion, settings: Settings) -> _Fault | None:
             parse_uri(uri)
         except UriError as error:
             return _Fault(Reason.INVALID_SPEC, str(error))
-    urls = filter(is_url, filter(None, (version.uri, version.signature_uri)))
+    urls = filter(is_url, filter(None, (*uris, version.signature_uri)))
     if (forbidden := next(filter(None, (url_fault(url, settings) for url in urls)), None)) is not None:
         return _Fault(Reason.HOST_FORBIDDEN, forbidden)
     chosen = backends.chosen(Backend.AUTO, version.format)

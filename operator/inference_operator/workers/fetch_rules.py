@@ -30,8 +30,8 @@ def url_fault(url: str, settings: Settings) -> str | None:
 
 def fetch_from(source: ModelSource, task: BatchTask | None, *, traces: bool, settings: Settings) -> tuple[str, ...]:
     """Return the list that a worker needs for this: none where nothing of it is a URL, so that a new list rolls out no others."""
-    read = (source.uri, source.signature_uri, task.input_uri if task is not None else None)
-    return settings.fetch.allowed_hosts if traces or any(text is not None and is_url(text) for text in read) else ()
+    read = (*(uri for _, uri in _files(source)), *([task.input_uri] if task is not None and task.input_uri is not None else []))
+    return settings.fetch.allowed_hosts if traces or any(map(is_url, read)) else ()
 
 
 def traces_to(template: PodTemplate) -> Iterator[tuple[str, str]]:
@@ -47,11 +47,15 @@ def is_url(text: str) -> bool:
         return False
 
 
+def _files(source: ModelSource) -> Iterator[tuple[str, str]]:
+    """Yield what is read to load a model and may be a URL, each with the word for it."""
+    yield "model", source.uri
+    if source.signature_uri is not None:
+        yield "signatureUri", source.signature_uri
+
+
 def _urls(spec: InferenceJobSpec, source: ModelSource) -> Iterator[tuple[str, str]]:
-    if is_url(source.uri):
-        yield f"model {source.uri}", source.uri
-    if source.signature_uri is not None and is_url(source.signature_uri):
-        yield f"signatureUri {source.signature_uri}", source.signature_uri
+    yield from ((f"{field} {uri}", uri) for field, uri in _files(source) if is_url(uri))
     if spec.input is not None and spec.input.uri is not None and is_url(spec.input.uri):
         yield f"input.uri {spec.input.uri}", spec.input.uri
     for name, url in traces_to(spec.template or PodTemplate()):

@@ -1,6 +1,7 @@
 """Where the URLs of a job lead: none to a host that the administrator doesn't allow, in whichever field it stands."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -39,6 +40,7 @@ def traced(url: str, name: str = "OTEL_EXPORTER_OTLP_ENDPOINT") -> Job:
 FIELDS = {
     "model": lambda url: (a_job(model=url, model_digest=DIGEST), None),
     "a model's version": lambda url: (a_job(model="m"), a_model("m", a_version(uri=url))),
+    "a signature": lambda url: (a_job(model="m"), a_model("m", replace(a_version(uri="pvc://data/m.onnx"), signature_uri=url))),
     "input.uri": lambda url: (a_job(input=Input(uri=url, digest=DIGEST)), None),
     "traces": lambda url: (traced(url), None),
     "traces alone": lambda url: (traced(url, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), None),

@@ -34,6 +34,9 @@ _LOOK_SECONDS = 2e-4
 _FOLLOW = 0.1
 """Weight of what the last run's rows took to the device."""
 
+_LARGE = 0.25
+"""The share of the largest run from which on copies, and not what each run costs, tell what a row takes."""
+
 
 class Dispatcher:
     """Gathers what waits into runs, starts them, and tells callers what came of them."""
@@ -261,7 +264,7 @@ class Dispatcher:
             result = Report(0, answers=[fault] * len(batch.tickets))
         try:
             self._feedback.observe(result, bucket, batch.epoch, ended)
-            if result.prepared:
+            if result.prepared and batch.rows >= self._forecast.max_rows * _LARGE:
                 self._seconds_a_row += _FOLLOW * (result.prepared / batch.rows - self._seconds_a_row)
         except Exception:
             # What is learned from a run is no reason to keep its answers back.

@@ -4,7 +4,7 @@ Batching is no gain by itself: on a CPU many nets take n times as long for n row
 profile is measured at warm-up and follows what later runs show.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 
 _FOLLOW = 0.2
@@ -94,11 +94,13 @@ class LatencyProfile:
         return chosen
 
     def per_row(self, limit: int) -> float:
-        """Seconds per row when there is always enough to do."""
-        known = self._per_row.get(limit)
+        """Seconds per row when there is always enough to do, in runs of measured sizes."""
+        at = bisect_right(self._sizes, limit)
+        most = self._sizes[at - 1] if at else limit
+        known = self._per_row.get(most)
         if known is None:
-            best = self.best(limit)
-            known = self._per_row[limit] = self.seconds(best) / best
+            best = self.best(most)
+            known = self._per_row[most] = self.seconds(best) / best
         return known
 
     def observe(self, rows: int, seconds: float) -> None:
