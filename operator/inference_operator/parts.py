@@ -129,7 +129,7 @@ def put_together(
     applier = Applier(leader, store, Tasks(store, workers, clock, task_key_secret, queue.add), events, clock, trust)
     waiting_jobs = WaitingJobs(store, scheduling, queue.add)
     reconcilers: dict[Kind, Reconciler] = {
-        Kind.JOB: JobReconciler(store, queue, scheduling, telemetry, applier, waiting_jobs, settings, clock),
+        Kind.JOB: JobReconciler(store, queue, scheduling, telemetry, applier, waiting_jobs, settings, task_key_secret, clock),
         Kind.POOL: PoolReconciler(queue, scheduling, pools, applier, waiting_jobs, clock),
     }
     informer = InformerHandlers(store, scheduling, queue.add, settings.metering)

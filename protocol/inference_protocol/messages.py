@@ -98,6 +98,10 @@ class Trust(_Record, frozen=True):
     identities: tuple[Identity, ...] = ()
     revoked: tuple[str, ...] = ()
 
+    def __hash__(self) -> int:
+        # A map has none, and sources of models are looked up by value.
+        return hash((self.required, tuple(self.keys), self.authorities, self.subjects, self.identities, self.revoked))
+
 
 class ModelSource(_Record, frozen=True):
     """Where a model comes from and what it must hash to (`digest` as `sha256:HEX`).
@@ -211,8 +215,10 @@ class WorkerConfig(_Record, frozen=True):
     model_control: Literal["none", "explicit"] = "none"
     # Whether callers may leave tensors in files below /dev/shm instead of sending them.
     shared_memory: bool = False
-    # SHA-256 (hex) of the bearer token by which a warm worker is handed tasks; empty for workers that take none.
+    # SHA-256 (hex) of the bearer token by which a worker is handed tasks while it runs; empty for workers that take none.
     task_token_digest: str = ""
+    # Within this a request without a deadline is to be answered: what tasks may not make late. None where nobody says.
+    latency_target_seconds: float | None = None
     # What computes; `triton` says where the server is, for the back end of that name.
     backend: Backend = "onnx"
     triton: TritonServer | None = None
@@ -369,7 +375,8 @@ class TaskState(_Record, frozen=True):
     """How a task on a warm worker stands. `report` is set once it has ended; one that is `stopping` will end soon.
 
     `ran_seconds` is how long one that has ended took from its turn on, without the wait for those before it, and `ended_seconds`
-    how long ago that was: who asks may have been away.
+    how long ago that was: who asks may have been away. `runs` and `computed_seconds` are what it has had of the device, without
+    the waits behind requests.
     """
 
     uid: Identifier
@@ -381,6 +388,8 @@ class TaskState(_Record, frozen=True):
     stopping: bool = False
     ran_seconds: Amount | None = None
     ended_seconds: Amount | None = None
+    runs: Count = 0
+    computed_seconds: Amount = 0.0
 
 
 class Telemetry(_Record, frozen=True):

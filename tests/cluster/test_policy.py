@@ -10,8 +10,9 @@ import yaml
 
 from tests.cluster.client import APPLY, Answer, Client, jobs, models, pods
 from tests.cluster.conftest import make_namespace
-from tests.cluster.objects import a_batch, a_condition, a_job, a_model
+from tests.cluster.objects import LATER, a_batch, a_condition, a_job, a_model
 from tests.cluster.operators import ACCOUNT, RELEASE_NAMESPACE, Installed, render, until
+from tests.simulation.cluster import config_of
 
 if TYPE_CHECKING:
     from tests.cluster.client import Raw
@@ -176,16 +177,22 @@ def test_every_shape_of_worker_is_let_in(cluster: Cluster, installed: Installed,
     for job in (
         a_job("serves", replicas=1),
         a_job("by-triton", replicas=1, backend="triton"),
+        a_job("lends", replicas=1, serve={"latencyTargetMilliseconds": 50, "slack": {"claims": ["data", "more"]}}),
         a_batch("over-claims", **volumes),
         a_batch("by-uri", model="pvc://data/model.onnx"),
         a_batch("with-template", template=template, tolerations=[toleration]),
     ):
         cluster.client.create(jobs(namespace), job)
 
-    made = {name: installed.worker(namespace, name=name) for name in ("serves", "over-claims", "by-uri", "with-template")}
+    names = ("serves", "lends", "over-claims", "by-uri", "with-template")
+    made = {name: installed.worker(namespace, name=name) for name in names}
     (sidecar,) = installed.worker(namespace, name="by-triton")["spec"]["initContainers"]
     assert sidecar["image"] == "localhost/triton:1"
     assert any("persistentVolumeClaim" in volume for volume in made["over-claims"]["spec"]["volumes"])
+    # A service that lends its slack mounts the claims of batches, and takes tasks as warm workers do.
+    lent = [v["persistentVolumeClaim"] for v in made["lends"]["spec"]["volumes"] if "persistentVolumeClaim" in v]
+    assert {claim["claimName"]: claim.get("readOnly", False) for claim in lent} == {"data": False, "more": False}
+    assert config_of(made["lends"]).task_token_digest and not config_of(made["serves"]).task_token_digest
     of_pool = f"{pods(namespace)}?labelSelector=inference.myorg/model=pool"
     until(lambda: cluster.client.get(of_pool)["items"], "the warm worker")
     installed.run(made["serves"])
@@ -302,7 +309,8 @@ def test_the_account_deletes_only_jobs_that_have_ended_and_are_to_go(cluster: Cl
     for name, spec in (("runs", {"ttlSecondsAfterFinished": 9}), ("stays", {}), ("goes", {"ttlSecondsAfterFinished": 10**6})):
         cluster.client.create(jobs(namespace), a_job(name, suspend=True, **spec))
     for name in ("stays", "goes"):
-        ended = {"status": {"conditions": [a_condition("Succeeded")]}}
+        # The operator runs beside this, and deletes what has ended long ago.
+        ended = {"status": {"conditions": [a_condition("Succeeded") | {"lastTransitionTime": LATER}]}}
         cluster.client.merge(f"{jobs(namespace)}/{name}/status", ended)
 
     assert "jobs that have ended and have ttlSecondsAfterFinished" in refused("runs")

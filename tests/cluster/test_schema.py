@@ -26,6 +26,8 @@ BAD_SCHEME = "must start with pvc://CLAIM/PATH, https://, http:// or file:///"
 CLIMBS = "must not contain '..': name the path from the volume's root"
 ONE_OF = "set exactly one of uri and data"
 INPUT_DIGEST = "an http(s) input needs its sha256 digest"
+SLACK_TARGET = "slack needs latencyTargetMilliseconds, which says when a request is late"
+SLACK_CONTROL = "slack is not for services whose callers may unload the model: leave out slack, or set modelControl to None"
 MAX_MIN = "maxReplicas must not be below minReplicas"
 FOR_SERVING = "autoscaling is for serving jobs"
 
@@ -104,6 +106,18 @@ JOBS: list[Case] = [
         {"serve": {"minReplicas": 3, "maxReplicas": 2}},
         MAX_MIN,
         {"serve": {"minReplicas": 2, "maxReplicas": 2}},
+    ),
+    (
+        "slack without a target",
+        {"serve": {"slack": {}}},
+        SLACK_TARGET,
+        {"serve": {"slack": {"claims": ["data"]}, "latencyTargetMilliseconds": 50}},
+    ),
+    (
+        "slack of a model that callers unload",
+        {"serve": {"slack": {}, "latencyTargetMilliseconds": 50, "modelControl": "Explicit"}},
+        SLACK_CONTROL,
+        {"serve": {"slack": {}, "latencyTargetMilliseconds": 50, "modelControl": "None"}},
     ),
     ("maxReplicas 0", {"serve": {"minReplicas": 0, "maxReplicas": 0}}, "greater than or equal to 1", {"serve": {"minReplicas": 0}}),
     ("minReplicas above", {"serve": {"minReplicas": 1001}}, "less than or equal to 1000", {"serve": {"minReplicas": 1000}}),

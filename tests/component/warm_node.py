@@ -80,6 +80,8 @@ class WarmNode:
     folder: Path
     workers: list[Warm] = field(default_factory=list)
     beside: list[Triton] = field(default_factory=list)
+    # Whether it runs the workers of jobs, too.
+    runs_jobs: bool = False
 
     def __post_init__(self) -> None:
         self._lives: list[asyncio.Task[None]] = []
@@ -133,7 +135,9 @@ class WarmNode:
         await asyncio.gather(*self._lives, return_exceptions=True)
 
     def _see(self, obj: Raw) -> None:
-        if obj["kind"] != "Pod" or names.LABEL_MODEL_UID not in obj["metadata"].get("labels", {}):
+        labels = obj["metadata"].get("labels", {})
+        ours = names.LABEL_MODEL_UID in labels or (self.runs_jobs and names.LABEL_JOB_UID in labels)
+        if obj["kind"] != "Pod" or not ours:
             return
         worker = self._start(obj)
         self.workers.append(worker)

@@ -27,6 +27,7 @@ from inference_protocol.messages import (
 from inference_protocol.reasons import WorkerReason
 from inference_worker.cpu import usable_memory_bytes
 from tests.process import models
+from tests.process.callers import INFER
 from tests.process.harness import (
     CLAIM,
     ON_DEVICE,
@@ -39,7 +40,7 @@ from tests.process.harness import (
     committed,
     until,
 )
-from tests.process.wire import Reply, get, post
+from tests.process.wire import Reply, Wire, get, post, request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,6 +90,12 @@ def end_of(worker: Worker, order: TaskOrder) -> TaskState:
 
 def telemetry(worker: Worker) -> Telemetry:
     return msgspec.json.decode(get(worker.port, TELEMETRY_PATH).body, type=Telemetry)
+
+
+def received(worker: Worker) -> int:
+    """Requests that are answered, run or wait."""
+    told = telemetry(worker)
+    return told.requests_total + told.in_flight + told.queued
 
 
 def test_tasks_are_run_one_after_the_other_and_their_answers_committed(place: Place) -> None:
@@ -252,6 +259,38 @@ def test_a_worker_that_is_told_to_stop_commits_and_tells_whoever_waits(place: Pl
     assert all(told.report is not None and told.report.outcome == "Drained" for told in heard.values())
     assert heard["first"].report is not None and heard["first"].report.progress is not None
     assert heard["first"].report.progress.completed > 0
+
+
+def test_a_serving_worker_with_a_task_answers_all_its_callers_before_it_ends(place: Place) -> None:
+    worker = a_warm_worker(place, model=SLOW, latency_target_seconds=30.0)
+    order = an_order(place, rows=8000, width=256)
+    ask(worker, TASKS_PATH, order)
+    until(lambda: committed(place.claim / "out" / "first") > 1, "some chunks")
+    body = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [16, 256], "data": [0.5] * 16 * 256}]}).encode()
+    wires = [Wire(worker.port) for _ in range(8)]
+    for wire in wires:
+        wire.send(request("POST", INFER, body) * 20)
+    until(lambda: received(worker) >= len(wires), "all of them to be in")
+
+    worker.stop()
+
+    assert [wire.read().status for wire in wires for _ in range(20)] == [200] * 20 * len(wires)
+    ended = worker.ended()
+    assert (ended.code, ended.said.outcome) == (0, "Drained")
+    # The task was cut short, and had what it had committed.
+    assert committed(place.claim / "out" / "first") > 1 and not (place.claim / "out" / "first" / "manifest.json").exists()
+
+
+def test_a_task_tells_what_it_has_had_of_the_device_and_the_service_counts_none_of_it(place: Place) -> None:
+    worker = a_warm_worker(place, model=SLOW)
+    order = an_order(place, rows=400, width=256)
+    ask(worker, TASKS_PATH, order)
+
+    ended, told = end_of(worker, order), telemetry(worker)
+
+    assert ended.runs == 400 / 8 and 0 < ended.computed_seconds <= (ended.ran_seconds or 0)
+    # What the HPA is scaled by: a background run must not look like load.
+    assert (told.busy_seconds, told.requests_total, told.sketch) == (0.0, 0, {})
 
 
 def test_an_idle_worker_says_for_how_long(place: Place) -> None:

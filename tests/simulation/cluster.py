@@ -28,6 +28,7 @@ from inference_protocol.messages import (
     encode_report,
 )
 from inference_protocol.reasons import WorkerReason
+from inference_protocol.sketch import LatencySketch
 from tests.simulation.api import At, Raw, SimulatedApi
 from tests.simulation.trace import Trace, whose
 from tests.simulation.virtual_time import VirtualClock
@@ -35,6 +36,9 @@ from tests.simulation.warm import Ledger, WarmWorker
 
 BIND_SECONDS = 0.02
 DRAIN_SECONDS = 1.0
+# What a batch in the slack of a service gets of the time that requests leave, and how many of these come each second.
+_OF_THE_REST = 0.66
+_REQUESTS_PER_SECOND = 100
 # Faults that a worker finds while it loads: it never answers.
 _BEFORE_READY = ("ModelCorrupt", "ModelNotFound", "ModelUnreachable", "ModelDigestMismatch")
 DIGEST = "sha256:" + "a" * 64
@@ -57,6 +61,16 @@ class Script:
     stop: float = 0.5
     # Whether a mesh has put its proxy into the pod: an ordinary container, which stands first and never ends by itself.
     proxy: bool = False
+    # The requests of each worker of a service, in steps: from when on, the share of its time that they take, and their latency.
+    requests: tuple[tuple[float, float, float], ...] = ()
+
+    def load_at(self, time: float) -> tuple[float, float]:
+        """The share of a worker's time that requests take then, and their latency in seconds."""
+        return next(((busy, latency) for since, busy, latency in reversed(self.requests) if since <= time), (0.0, 0.0))
+
+    def left_at(self, time: float) -> float:
+        """The share of a worker's time that a task gets then."""
+        return _OF_THE_REST * (1 - self.load_at(time)[0]) if self.requests else 1.0
 
     def outcome(self, attempt: int) -> str:
         """How an attempt ends."""
@@ -77,6 +91,8 @@ class SimulatedCluster:
         self._committed = ledger.committed
         # Warm workers by their pod's uid.
         self._warm: dict[str, WarmWorker] = {}
+        # What services' workers have counted by when, by their pod's uid.
+        self._counted: dict[str, tuple[float, float, LatencySketch]] = {}
         api.watch(self._take)
 
     def _take(self, event: str, plural: str, raw: Raw) -> None:
@@ -144,10 +160,17 @@ class SimulatedCluster:
         self._ready_at[uid], now = self._clock.monotonic(), rfc3339(self._clock.now())
         self._status(at, raw, conditions=[{"type": "Ready", "status": "True", "lastTransitionTime": now}])
         self._trace.worker(raw, "answers")
-        if parse_pod(raw).worker.pool:  # type: ignore[union-attr]
+        if config_of(raw).task_token_digest:
             name = raw["metadata"]["name"]
             own = config_of(raw).model
-            self._warm[uid] = WarmWorker(name, own, self._ledger, lambda job: self._scripts.get(job, Script()), self._trace.say)
+            self._warm[uid] = WarmWorker(
+                name,
+                own,
+                self._ledger,
+                lambda job: self._scripts.get(job, Script()),
+                self._trace.say,
+                lambda: self._script(raw).left_at(self._clock.monotonic()),
+            )
         elif config_of(raw).task is not None:
             self._ledger.begin(whose(raw), raw["metadata"]["name"])
         if self._is_too_much(raw):
@@ -257,6 +280,8 @@ class SimulatedCluster:
         done, before = self._done(raw), self._committed.get(whose(raw), 0)
         task = config_of(raw).task is not None
         warm = self._warm.get(worker.address)
+        if script.requests:
+            return self._serving(raw, script)
         if warm is not None:
             facts, colocated = self._facts(raw), tuple(warm.colocated)
             return Telemetry(True, False, facts, tasks=warm.open, idle_seconds=warm.idle_seconds, colocated=colocated)
@@ -266,6 +291,19 @@ class SimulatedCluster:
             model=self._facts(raw),
             progress=Progress(total=script.items, completed=done, resumed=before) if task else None,
         )
+
+    def _serving(self, raw: Raw, script: Script) -> Telemetry:
+        """What a service's worker tells: counts that grow by its load."""
+        uid, now = raw["metadata"]["uid"], self._clock.monotonic()
+        before, busy, sketch = self._counted.get(uid, (now, 0.0, LatencySketch()))
+        share, latency = script.load_at(now)
+        if share and (requests := round(_REQUESTS_PER_SECOND * (now - before))):
+            sketch.record(latency, weight=requests)
+        busy += share * (now - before)
+        self._counted[uid] = now, busy, sketch
+        tasks = self._warm[uid].open if uid in self._warm else ()
+        facts, counts = self._facts(raw), dict(sketch.counts)
+        return Telemetry(True, False, facts, sketch=counts, requests_total=sketch.total, busy_seconds=busy, tasks=tasks)
 
     async def order(self, worker: WorkerAddress, token: str, order: TaskOrder) -> TaskState:
         """See WorkerClient."""
@@ -289,6 +327,12 @@ class SimulatedCluster:
         if hashlib.sha256(token.encode()).hexdigest() != config_of(raw).task_token_digest:
             raise WorkerUnreachableError("401")
         return warm
+
+    def fail(self, job: str) -> None:
+        """The workers of a job end by a fault of their own."""
+        for at, raw in self._api.all("pods").items():
+            if whose(raw) == job and raw["status"].get("phase") == "Running":
+                self._finish(at, raw, "WorkerFailed")
 
     def lose(self, node: str) -> None:
         """A node is gone with all that ran there; its pods are removed a while later, as the control plane does."""

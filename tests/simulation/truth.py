@@ -99,6 +99,9 @@ RULES: dict[str, Callable[[Seen], bool]] = {
         or s.at("phase") == "ScaledToZero"
         or s.truth("Ready") == "True"
     ),
+    "a service lends no more workers than it has": lambda s: (
+        len({one["pod"] for one in s.at("backgroundTasks") or []}) <= (s.at("replicas") or 0)
+    ),
     "no more answer than there are": lambda s: (s.at("readyReplicas") or 0) <= (s.at("replicas") or 0),
     "the reason is the summary's": lambda s: s.at("reason") == _summary(s),
     "all conditions tell of the generation of the status": lambda s: all(

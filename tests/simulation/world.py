@@ -10,6 +10,7 @@ from typing import Any
 
 from inference_operator.api import names
 from inference_operator.api.schema import API_VERSION, rfc3339
+from inference_operator.autoscaling.controller import Autoscale
 from inference_operator.controllers.apply import Applier
 from inference_operator.controllers.informer import InformerHandlers
 from inference_operator.controllers.job_reconciler import JobReconciler
@@ -96,7 +97,10 @@ class Operator:
         settings: Settings,
         crash_after: int | None,
         exporters: ExporterClient | None = None,
+        *,
+        with_load: bool = False,
     ) -> None:
+        """`with_load` has it reckon with the requests of services, as the real one always does."""
         clock = VirtualClock()
         self.store = Store()
         self.queue: WorkQueue[Request] = WorkQueue(clock.monotonic)
@@ -105,12 +109,17 @@ class Operator:
         tokens = TaskKey(b"of the simulation")
         pools = Pools(self.store, settings, clock, tokens)
         self.scheduling = SchedulingLoop(self.store, pools, settings, clock, self.queue.add)
-        self._telemetry = Telemetry(self.store, cluster, clock, self.queue.add, seconds=settings.telemetry_seconds)
+        seconds = settings.telemetry_seconds
+        autoscale = Autoscale(self.store, clock, self.queue.add, settings.autoscaling, telemetry_seconds=seconds)
+        after_round = (autoscale.round,) if with_load else ()
+        self._telemetry = Telemetry(self.store, cluster, clock, self.queue.add, seconds=seconds, after_round=after_round)
         tasks = Tasks(self.store, cluster, clock, tokens, self.queue.add)
         self._events = EventRecorder(self.kube, clock, reporter="simulation")
         applier = Applier(self.kube, self.store, tasks, self._events, clock)
         waiting_jobs = WaitingJobs(self.store, self.scheduling, self.queue.add)
-        jobs = JobReconciler(self.store, self.queue, self.scheduling, self._telemetry, applier, waiting_jobs, settings, clock)
+        jobs = JobReconciler(
+            self.store, self.queue, self.scheduling, self._telemetry, applier, waiting_jobs, settings, tokens, clock
+        )
         of_pools = PoolReconciler(self.queue, self.scheduling, pools, applier, waiting_jobs, clock)
         self._workers = Workers(self.queue, {Kind.JOB: jobs, Kind.POOL: of_pools})
         self._informer = InformerHandlers(self.store, self.scheduling, self.queue.add, metering=settings.metering)
@@ -379,7 +388,8 @@ class World:
     async def _one_life(self, cluster: SimulatedCluster, seconds: float) -> None:
         crash_after = self.crash_after[self.lives] if self.lives < len(self.crash_after) else self.crash_always_after
         self.lives += 1
-        operator = self._operator = Operator(self.api, cluster, self.settings, crash_after, self.exporters)
+        with_load = any(script.requests for script in self.scripts.values())
+        operator = self._operator = Operator(self.api, cluster, self.settings, crash_after, self.exporters, with_load=with_load)
         life, death = asyncio.create_task(operator.live()), asyncio.create_task(operator.kube.dead.wait())
         done, _ = await asyncio.wait((life, death), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for task in (life, death):

@@ -30,7 +30,7 @@ from inference_worker.batch.task import Task
 from inference_worker.errors import WorkerError
 from inference_worker.serve.inference import Inference
 from inference_worker.serve.listeners import Listeners, Ports, listen
-from inference_worker.tasks import report_of
+from inference_worker.tasks import Tasks, report_of
 from inference_worker.threads import in_thread
 from inference_worker.tracing import Tracer
 from inference_worker.worker_state import WorkerState
@@ -68,7 +68,7 @@ async def serve(state: WorkerState, stop: asyncio.Event, ports: Ports) -> Termin
         if state.config.task is not None:
             return await _run_task(state, stop)
         if state.config.task_token_digest:
-            return await _take_tasks(state, stop)
+            return await _take_tasks(state, stop, listeners)
         await _until_stopped(state, stop)
         return await _drain(state, listeners)
     finally:
@@ -86,10 +86,15 @@ async def _until_stopped(state: WorkerState, stop: asyncio.Event) -> None:
         raise state.fault
 
 
-async def _drain(state: WorkerState, listeners: Listeners) -> TerminationReport:
-    """Not ready any more, but still answering: first to all who come, then to those who are there."""
+async def _drain(state: WorkerState, listeners: Listeners, tasks: Tasks | None = None) -> TerminationReport:
+    """Not ready any more, but still answering: first to all who come, then to those who are there.
+
+    The ends of tasks are told for a moment longer, so that whoever waits for them hears of them.
+    """
     state.drain()
     listeners.announce_end()
+    if tasks is not None:
+        await tasks.close()
     await asyncio.sleep(_LINGER_SECONDS)
     listeners.close()
     late = await listeners.drained(state.config.drain_seconds)
@@ -99,7 +104,9 @@ async def _drain(state: WorkerState, listeners: Listeners) -> TerminationReport:
         await listeners.drained(_REFUSAL_SECONDS)
         text = f"told to stop; {late} callers still waited after {state.config.drain_seconds:g} s and were refused"
         return TerminationReport("Drained", text, model=state.facts)
-    return TerminationReport("Drained", "told to stop; every request that was received is answered", model=state.facts)
+    committed = "; what was under way of tasks is committed" if tasks is not None else ""
+    text = f"told to stop; every request that was received is answered{committed}"
+    return TerminationReport("Drained", text, model=state.facts)
 
 
 async def _run_task(state: WorkerState, stop: asyncio.Event) -> TerminationReport:
@@ -118,18 +125,15 @@ async def _run_task(state: WorkerState, stop: asyncio.Event) -> TerminationRepor
     return report_of(task, inline, state.facts)
 
 
-async def _take_tasks(state: WorkerState, stop: asyncio.Event) -> TerminationReport:
-    """Do what is ordered until told to stop; ends are told for a moment longer, so that whoever waits for them hears of them."""
+async def _take_tasks(state: WorkerState, stop: asyncio.Event, listeners: Listeners) -> TerminationReport:
+    """Do what is ordered, and answer requests, until told to stop."""
     tasks = state.take_tasks()
     doing = asyncio.create_task(tasks.run())
     try:
         await _until_stopped(state, stop)
-        state.drain()
-        await tasks.close()
-        await asyncio.sleep(_LINGER_SECONDS)
+        return await _drain(state, listeners, tasks)
     finally:
         doing.cancel()
-    return TerminationReport("Drained", "told to stop; what was under way is committed", model=state.facts)
 
 
 def _configure() -> WorkerConfig:

@@ -13,6 +13,7 @@ from inference_protocol.reasons import WorkerReason
 from inference_worker import cpu, device, fetch
 from inference_worker.batching.batcher import Batcher
 from inference_worker.batching.padding import Padding, next_size
+from inference_worker.batching.queue import NEVER
 from inference_worker.device import DeviceMemory
 from inference_worker.engines import external_data
 from inference_worker.engines.engine import Engine, EngineUnavailableError, on_cpu
@@ -68,6 +69,7 @@ class Model:
             inline=warm.inline,
             prepares=warm.prepares,
             threads=warm.threads,
+            target_seconds=NEVER if config.latency_target_seconds is None else config.latency_target_seconds,
             pad=padding(loaded.engine, warm),
             on_hopeless=on_hopeless,
             counts=metrics.counts,

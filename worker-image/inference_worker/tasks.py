@@ -57,6 +57,8 @@ class Errand:
         self.stopped = False
         self._turn: float | None = None
         self._over: float | None = None
+        # Runs, and the seconds that they took of the device, once it has ended.
+        self._used = (0, 0.0)
 
     @property
     def task(self) -> Task | None:
@@ -72,6 +74,7 @@ class Errand:
     def state(self) -> TaskState:
         """As it is told."""
         order, task = self.order, self.task
+        runs, computed = (task.runs, task.compute_seconds) if task is not None else self._used
         return TaskState(
             uid=order.uid,
             attempt=order.attempt,
@@ -82,6 +85,8 @@ class Errand:
             stopping=self.stopped and self.report is None,
             ran_seconds=self._over - (self._turn or self._over) if self._over is not None else None,
             ended_seconds=time.monotonic() - self._over if self._over is not None else None,
+            runs=runs,
+            computed_seconds=round(computed, 3),
         )
 
     def start(self) -> None:
@@ -98,6 +103,8 @@ class Errand:
         """It is over."""
         self.report = msgspec.structs.replace(report, message=cut(report.message, MESSAGE_LENGTH))
         self._over = time.monotonic()
+        if self.begun is not None:
+            self._used = (self.begun.task.runs, self.begun.task.compute_seconds)
         self.ended.set()
 
 

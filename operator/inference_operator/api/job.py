@@ -119,9 +119,31 @@ class Output:
     uri: Annotated[Location, Field(description="A directory, as pvc://CLAIM/PATH.")]
 
 
+@api_type()
+class Slack:
+    """What batches may have of a service's workers: the time that its requests leave."""
+
+    claims: Annotated[
+        list[ShortText],
+        Field(
+            max_length=8,
+            description="PersistentVolumeClaims that the workers mount for the inputs and outputs of batches, to read and write.",
+            json_schema_extra={"x-kubernetes-list-type": "set"},
+        ),
+    ] = Field(default_factory=list)
+
+
 @api_type(
     Rule("!has(self.maxReplicas) || self.maxReplicas >= self.minReplicas", "maxReplicas must not be below minReplicas"),
     Rule("!has(self.authentication) || has(self.tls)", "authentication needs tls: set tls too, {} for the operator's certificate"),
+    Rule(
+        "!has(self.slack) || has(self.latencyTargetMilliseconds)",
+        "slack needs latencyTargetMilliseconds, which says when a request is late",
+    ),
+    Rule(
+        "!has(self.slack) || !has(self.modelControl) || self.modelControl != 'Explicit'",
+        "slack is not for services whose callers may unload the model: leave out slack, or set modelControl to None",
+    ),
 )
 class Serve:
     """How a serving job is kept up."""
@@ -145,6 +167,13 @@ class Serve:
     tls: Annotated[ServeTls | None, Field(description="TLS for HTTP and gRPC; without it both are plain.")] = None
     authentication: Annotated[
         Authentication | None, Field(description="Who is let in; without it, whoever reaches the workers.")
+    ] = None
+    slack: Annotated[
+        Slack | None,
+        Field(
+            description="Lets batches of this namespace on the same model run on the workers, while no request would be late "
+            "for it; {} is enough for inputs and outputs in place. Without it, none does."
+        ),
     ] = None
 
 

@@ -103,6 +103,16 @@ class Alternative:
 
 
 @api_type()
+class SlackPlacement:
+    """The service in whose slack a batch runs."""
+
+    service: Annotated[ShortText, Field(description="The serving InferenceJob, of the same namespace.")]
+    share: Annotated[
+        float, Field(gt=0, le=1, description="The share of the worker's time that the batch was reckoned with when it was placed.")
+    ]
+
+
+@api_type()
 class Placement:
     """Where the work runs, and why there."""
 
@@ -111,6 +121,9 @@ class Placement:
     pod: Annotated[ShortText, Field(description="The worker pod; the newest of a serving job's.")]
     execution_provider: Annotated[
         str | None, Field(max_length=128, description="What really computes, as the worker reports it.")
+    ] = None
+    slack: Annotated[
+        SlackPlacement | None, Field(description="Set where a batch runs behind the requests of a service; absent elsewhere.")
     ] = None
     cost: Annotated[CostTerms, Field(description="What this place costs.")]
     alternatives: Annotated[
@@ -256,6 +269,20 @@ class EnergyStatus:
 
 
 @api_type()
+class BackgroundTask:
+    """A batch that runs in the slack of a service. Written anew only when its share has moved by much."""
+
+    job: Annotated[ShortText, Field(description="The batch, an InferenceJob of the same namespace.")]
+    pod: Annotated[ShortText, Field(description="The service's worker that runs it.")]
+    runs: Annotated[int, Field(ge=0, description="Runs of the model that it has had there.")] = 0
+    device_share: Annotated[
+        float | None,
+        Field(ge=0, le=1, description="The share of the worker's time that these took; absent before the first."),
+    ] = None
+    observed_time: Annotated[Instant, Field(description="When this was measured.")]
+
+
+@api_type()
 class QueueStatus:
     """How a job that waits for room stands. Written anew only when the expected start has moved by much."""
 
@@ -318,4 +345,12 @@ class InferenceJobStatus:
         ),
     ] = None
     selector: Annotated[str | None, Field(max_length=1024, description="Selects the workers, for the scale subresource.")] = None
+    background_tasks: Annotated[
+        list[BackgroundTask] | None,
+        Field(
+            max_length=16,
+            description="Batches that run in the slack of a service now: the first sixteen, by worker. Absent without any.",
+            json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        ),
+    ] = None
     endpoint: Annotated[str | None, Field(max_length=512, description="Where a serving job answers, inside the cluster.")] = None

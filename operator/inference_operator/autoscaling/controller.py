@@ -35,6 +35,8 @@ class _Memory:
     recommendation: Recommendation | None = None
     # When the job was last woken for its latency, and for which.
     told: tuple[float, float] = (0.0, 0.0)
+    # When a batch was last seen in the slack of its workers.
+    lent: float = float("-inf")
 
 
 class Autoscale:
@@ -78,7 +80,9 @@ class Autoscale:
         history = window.extended(memory.history, interval, workers, keep_seconds=keep)
         memory.history = history
         whole = window.load(history, seconds=self._settings.window_seconds)
-        memory.recommendation = self._recommend(job, memory.recommendation, history, now)
+        memory.lent = now if workers.lending else memory.lent
+        lent = now - memory.lent <= self._settings.window_seconds
+        memory.recommendation = self._recommend(job, memory.recommendation, history, now, lent=lent)
         before = self._store.scaling_metrics.get(job.uid)
         settled = whole.count > 0 and not window.load(history, seconds=self._quiet).count
         scaling_metrics = ScalingMetrics(now, whole, workers, memory.recommendation, settled)
@@ -100,7 +104,7 @@ class Autoscale:
         self, pods: list[Pod], answers: Mapping[str, Telemetry | None], samples: dict[str, Sample], now: float
     ) -> tuple[Interval, Workers]:
         pairs: list[tuple[Sample, Sample]] = []
-        ready = measured = left_out = unreachable = queued = 0
+        ready = measured = left_out = unreachable = queued = lending = 0
         for pod in pods:
             before, answer = self._samples.get(pod.uid), answers.get(pod.uid)
             if not counts_for_hpa(pod):
@@ -116,6 +120,7 @@ class Autoscale:
                 else:
                     unreachable += 1
                 continue
+            lending += bool(answer.tasks)
             after = samples[pod.uid] = window.sample(answer, now)
             if before is not None:
                 pairs.append((before, after))
@@ -124,16 +129,18 @@ class Autoscale:
             else:
                 measured += 1
                 queued += answer.queued
-        return window.interval(pairs, now), Workers(ready, measured, left_out, unreachable, queued)
+        return window.interval(pairs, now), Workers(ready, measured, left_out, unreachable, queued, lending)
 
-    def _recommend(self, job: Job, before: Recommendation | None, history: History, now: float) -> Recommendation | None:
+    def _recommend(
+        self, job: Job, before: Recommendation | None, history: History, now: float, *, lent: bool
+    ) -> Recommendation | None:
         bounds = bounds_of(job, len([p for p in self._store.workers_of(job.uid) if not p.over and not p.deleting]))
         if bounds is None:
             return None
         seconds = self._settings.window_seconds
         steady = window.load(history, seconds=seconds, since=history.steady_since)
         recent = window.load(history, seconds=RECENT_SECONDS, since=history.steady_since)
-        return recommend(before, Observation(now, history.workers, steady, recent), bounds, window_seconds=seconds)
+        return recommend(before, Observation(now, history.workers, steady, recent, lent), bounds, window_seconds=seconds)
 
 
 def counts_for_hpa(pod: Pod) -> bool:

@@ -7,6 +7,8 @@ number follows from the load (workers' worth of computing over the utilisation t
   (Kleinrock, "Queueing Systems", vol. 1): one window with its p95, its floor and its utilisation gives the factor, and the factor
   gives the utilisation at which the p95 would stay below the target.
 * A breach that the load does not explain, and that lasts, asks for as many more as it is over the target, at most twice as many.
+* A batch in the slack of the workers makes requests wait, too: what is seen beside one teaches nothing, and is no breach. The batch
+  goes before another worker comes, and only the load asks for more meanwhile.
 * What was asked for earlier and still warms up is counted: only the load may ask for more in the meantime.
 * Going down takes a distance to going up, and a whole window that does not speak against it.
 
@@ -55,12 +57,16 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What telemetry shows: `steady` is the window since as many workers answer as now, `recent` the newest few seconds of it."""
+    """What telemetry shows: `steady` is the window since as many workers answer as now, `recent` the newest few seconds of it.
+
+    `lent` says that a batch ran in the slack of the workers in that window.
+    """
 
     time: float
     workers: Workers
     steady: Load
     recent: Load
+    lent: bool = False
 
 
 def recommend(before: Recommendation | None, seen: Observation, bounds: Bounds, *, window_seconds: float) -> Recommendation:
@@ -85,7 +91,8 @@ def _learned(state: Recommendation, seen: Observation, bounds: Bounds) -> Recomm
     load, ready = seen.steady, seen.workers.ready
     used = load.busy / ready
     telling = (
-        load.count >= _FEW
+        not seen.lent
+        and load.count >= _FEW
         and load.seconds >= _LEARN_SECONDS
         and 0 < used <= _LEARN_UP_TO
         and abs(load.demand - load.busy) <= _STEADY * load.busy
@@ -111,7 +118,7 @@ def _breached(state: Recommendation, seen: Observation, bounds: Bounds) -> Recom
     """Note since when the target is broken with this number of workers, and whether more of them could help at all."""
     load, ready = seen.steady, seen.workers.ready
     since = state.breach_since if state.ready == ready else None
-    if load.p95 is None or load.count < _FEW:
+    if load.p95 is None or load.count < _FEW or seen.workers.lending:
         return replace(state, breach_since=None)
     over = load.p95 / bounds.target_seconds
     if over > _BREACH:

@@ -174,11 +174,10 @@ class InformerHandlers:
             return
         if (job := self._store.job_key(pod.worker.job_uid)) is not None:
             self._wake(job_request(job))
-        if pod.worker.pool:
-            for hosted in self._store.task_index.concerned(pod.key):
-                self._wake(job_request(hosted))
-            if (model := self._store.model_key(pod.worker.job_uid)) is not None:
-                self._wake(pool_request(model))
+        for hosted in self._store.task_index.concerned(pod.key):
+            self._wake(job_request(hosted))
+        if pod.worker.pool and (model := self._store.model_key(pod.worker.job_uid)) is not None:
+            self._wake(pool_request(model))
 
     def service(self, raw: Raw, *, gone: bool) -> None:
         """A Service of ours: a label alone can be written by anybody, and names nobody's Service."""

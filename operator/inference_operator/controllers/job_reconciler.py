@@ -16,6 +16,7 @@ from inference_operator.state.observed import Observed
 from inference_operator.state.request import Request, job_request, pool_request
 from inference_operator.state.store import Store
 from inference_operator.warmpools.controller import makes_pods
+from inference_operator.warmpools.credentials import Tokens
 
 
 class JobReconciler:
@@ -30,6 +31,7 @@ class JobReconciler:
         applier: Applier,
         waiting_jobs: WaitingJobs,
         settings: Settings,
+        tokens: Tokens,
         clock: Clock,
     ) -> None:
         self._store = store
@@ -39,6 +41,7 @@ class JobReconciler:
         self._applier = applier
         self._waiting_jobs = waiting_jobs
         self._settings = settings
+        self._tokens = tokens
         self._clock = clock
 
     async def reconcile(self, key: Key) -> None:
@@ -48,6 +51,7 @@ class JobReconciler:
         if observed is None:
             self._scheduling.want(me, None)
             self._scheduling.hold(me, None)
+            self._scheduling.lend(me, None)
             # It may have had a warm worker's time, which is free now.
             self._scheduling.touch()
             return
@@ -55,36 +59,43 @@ class JobReconciler:
             observed = self._store.observe(key) or observed
         now = self._clock.now()
         state = self._judge(me, observed, now)
-        decided = plan(observed, state, self._scheduling.decision(me), self._settings, now)
+        decided = plan(observed, state, self._scheduling.decision(me), self._settings, self._tokens, now)
         # A time that has passed already was decided with: looking again at once would look for ever.
         if decided.recheck is not None and decided.recheck > now:
             self._queue.add_after(me, (decided.recheck - now).total_seconds())
         if not decided.actions:
             return
-        model = observed.model
         try:
             await self._applier.apply(me, decided.actions)
         finally:
-            latest = self._store.jobs.get(key)
-            if latest is not None and latest.generation != observed.job.generation:
-                # The spec has changed meanwhile: a refusal was of the one before.
-                self._store.forget_refusals(me)
-            hosted = observed.hosted is not None
-            # A place was taken, or assumed and given back: whoever waited beside it has to be decided about anew.
-            if makes_pods(decided) or hosted:
-                self._scheduling.touch()
-            if hosted and model is not None:
-                # A warm worker that has lost its last task is idle from now on.
-                self._queue.add(pool_request(model.key))
+            self._wake_others(observed, makes_pods=makes_pods(decided))
         # What was done changes what is wanted; a second look costs no write when nothing is left to say.
         self._queue.add(me)
-        if model is not None:
-            self._waiting_jobs.wake_after_write(model)
+        if observed.model is not None:
+            self._waiting_jobs.wake_after_write(observed.model)
 
     def _judge(self, me: Request, observed: Observed, now: datetime) -> JobState:
-        """Return how a job stands; the scheduling loop hears what it wants, what it holds, and for whom it made room."""
+        """Return how a job stands; the scheduling loop hears what it wants, holds and lends, and for whom it made room."""
         state = job_state(observed, self._settings, now)
         self._scheduling.want(me, state.request)
         self._scheduling.hold(me, state.running_work)
+        self._scheduling.lend(me, state.lender)
         self._scheduling.read(observed.job)
         return state
+
+    def _wake_others(self, observed: Observed, *, makes_pods: bool) -> None:
+        """Have whoever is concerned by what was done about a job look again."""
+        latest = self._store.jobs.get(observed.job.key)
+        if latest is not None and latest.generation != observed.job.generation:
+            # The spec has changed meanwhile: a refusal was of the one before.
+            self._store.forget_refusals(job_request(observed.job.key))
+        hosted = observed.hosted is not None
+        # A place was taken, or assumed and given back: whoever waited beside it has to be decided about anew.
+        if makes_pods or hosted:
+            self._scheduling.touch()
+        if hosted and observed.model is not None:
+            # A warm worker that has lost its last task is idle from now on.
+            self._queue.add(pool_request(observed.model.key))
+        if observed.lent_by is not None:
+            # The service tells whom it lends its workers.
+            self._queue.add(job_request(observed.lent_by.service))

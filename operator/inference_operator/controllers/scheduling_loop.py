@@ -14,12 +14,17 @@ from inference_operator.runtime.clock import Clock
 from inference_operator.runtime.collector import paused
 from inference_operator.scheduling.schedule import Schedule
 from inference_operator.scheduling.scheduler import schedule
+from inference_operator.scheduling.slack_types import ServiceSlack
 from inference_operator.scheduling.types import Decision, Fleet, PlacementRequest, PoolDemand, RunningWork
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Job, Key
 from inference_operator.state.request import Kind, Request, pool_request
 from inference_operator.state.store import Store
 from inference_operator.warmpools.controller import Look, Pools
+from inference_operator.warmpools.slack import Lender, lent
+
+# How often services are looked at for slack while work waits that could have it.
+_LOAD_SECONDS = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +59,8 @@ class SchedulingLoop:
         self._watcher = watcher
         self._requests: dict[Request, PlacementRequest] = {}
         self._running: dict[Request, RunningWork] = {}
+        # Services that lend their slack.
+        self._lenders: dict[Request, Lender] = {}
         self._preemptions = Preemptions()
         # By the pool's model.
         self._demands: dict[Key, PoolDemand] = {}
@@ -79,6 +86,16 @@ class SchedulingLoop:
             self._running.pop(owner, None)
         else:
             self._running[owner] = work
+
+    def lend(self, owner: Request, lender: Lender | None) -> None:
+        """Say what a service lends of its workers, its load aside."""
+        if self._lenders.get(owner) == lender:
+            return
+        if lender is None:
+            del self._lenders[owner]
+        else:
+            self._lenders[owner] = lender
+        self.touch()
 
     def read(self, job: Job) -> None:
         """Read what a job's status says of preemptions."""
@@ -134,6 +151,7 @@ class SchedulingLoop:
             tuple(self._requests.values()),
             tuple(self._running.values()),
             self._pools.warm_workers(looks, blocked),
+            self._lent(),
             usage(self._store.unmanaged_usage, self._store.busy, self._settings.metering.resource_name),
             self._preemptions.by_namespace(now),
         )
@@ -149,6 +167,15 @@ class SchedulingLoop:
                 metrics.preemptions_total.inc(decision.preemption is not None)
                 # A place that was given must be taken before anybody is told to wait: devices idle until then.
                 self._wake(owner, urgent=bool(decision.assignments or decision.preemption))
+
+    def _lent(self) -> tuple[ServiceSlack, ...]:
+        """What services lend now. A worker whose last answer tells of a task has it until that has ended, whoever waits for it."""
+        found = []
+        for lender in self._lenders.values():
+            pods = [(worker.pod, self._store.pods.get(worker.pod)) for worker in lender.slack.workers]
+            taken = {key for key, pod in pods if pod is None or self._store.task_index.has_task(pod)}
+            found.append(lent(lender, self._store.scaling_metrics.get(lender.uid), taken))
+        return tuple(found)
 
     def demand(self, model: Key) -> PoolDemand:
         """Return the jobs that wait for the workers of a model's pool."""
@@ -171,7 +198,11 @@ class SchedulingLoop:
         """Seconds until time alone may change a decision: a deadline, or the last moment to start for one."""
         now = self._clock.now()
         turns = [turn for placement_request in self._requests.values() for turn in placement_request.turns if turn > now]
-        return (min(turns) - now).total_seconds() + 0.01 if turns else None
+        pause = (min(turns) - now).total_seconds() + 0.01 if turns else None
+        if not self._lenders or not any(wanted.slack is not None for wanted in self._requests.values()):
+            return pause
+        # No event tells that the load of a service has fallen.
+        return _LOAD_SECONDS if pause is None else min(pause, _LOAD_SECONDS)
 
 
 def _demands(requests: Iterable[PlacementRequest]) -> dict[Key, PoolDemand]:

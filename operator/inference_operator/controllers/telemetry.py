@@ -169,12 +169,11 @@ class Telemetry:
         for uid, pod in running.items():
             if pod.node is not None:
                 busy[pod.node] = busy.get(pod.node, 0.0) + self._shares.get(uid, 0.0)
-            if (
-                pod.worker is not None
-                and self._store.task_index.orphaned_tasks(pod, self._clock.now())
-                and (model := self._store.model_key(pod.worker.job_uid)) is not None
-            ):
-                self._wake(pool_request(model))
+            if pod.worker is not None and self._store.task_index.orphaned_tasks(pod, self._clock.now()):
+                if (model := self._store.model_key(pod.worker.job_uid)) is not None:
+                    self._wake(pool_request(model))
+                elif (job := self._store.job_key(pod.worker.job_uid)) is not None:
+                    self._wake(job_request(job))
         self._store.busy = busy
         told, self._told = self._told, {}
         answers = {uid: told.get(uid) for uid in running}

@@ -16,6 +16,7 @@ from inference_operator.api.job_status import (
     PreemptionStatus,
 )
 from inference_operator.api.schema import rfc3339
+from inference_operator.jobs.background import LOOK_SECONDS, given_back
 from inference_operator.jobs.batch_status import batch_status, with_stopped_attempt
 from inference_operator.jobs.outcome import ACCEPTED, UNFINISHED, Outcome, failed, soonest, stalled, stop_all, waiting
 from inference_operator.jobs.state import BatchState
@@ -46,6 +47,8 @@ def plan_batch(observed: Observed, batch: BatchState, decision: Decision | None,
     if tried.newest is not None and tried.ending is None:
         if decision is not None and decision.preemption is not None:
             return _preempted(observed, batch, tried.newest, decision.preemption, settings, now)
+        if (back := given_back(observed, batch, tried.newest, now)) is not None:
+            return _preempted(observed, batch, tried.newest, back, settings, now)
         return _under_way(observed, batch, tried.newest, settings, now)
     return _next_attempt(observed, batch, decision, settings, now)
 
@@ -111,7 +114,8 @@ def _under_way(observed: Observed, batch: BatchState, attempt: Attempt, settings
     status = batch_status(observed, batch, settings, now)
     begin = (*_begin(batch.resolved, attempt, settings), *_probed(observed, attempt, now))
     firm_end = spec.deadline if spec.deadline_policy is DeadlinePolicy.FIRM else None
-    watch = soonest(now, firm_end, deadline_look(spec.deadline, now))
+    look = shift(now, LOOK_SECONDS) if observed.lent_by is not None else None
+    watch = soonest(now, firm_end, deadline_look(spec.deadline, now), look)
     if attempt.running:
         text = f"attempt {attempt.number} runs on {attempt.pod.node}{out_of_reach(observed)}"
         return Outcome(begin, _moving(status, Reason.RUNNING, text), status, Phase.RUNNING, watch)
@@ -280,4 +284,6 @@ def _doubt(observed: Observed, pending: PendingReason) -> str:
 def _placed(status: InferenceJobStatus) -> UndatedCondition:
     where = status.placement
     text = f"{where.accelerator} on node {where.node}" if where is not None else "placed"
+    if where is not None and where.slack is not None:
+        text += f", in the slack of service {where.slack.service}"
     return UndatedCondition(ConditionType.PLACED, Truth.TRUE, Reason.PLACED, text)

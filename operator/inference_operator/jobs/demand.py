@@ -6,6 +6,7 @@ from inference_operator.api.instants import shift
 from inference_operator.api.job import DeadlinePolicy
 from inference_operator.jobs.replicas import Replicas
 from inference_operator.scheduling.estimate import key_of
+from inference_operator.scheduling.slack_types import SlackTask
 from inference_operator.scheduling.types import ColocatedModel, PlacementRequest, RunningWork
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Key, Model
@@ -13,6 +14,7 @@ from inference_operator.state.observed import Observed
 from inference_operator.state.request import job_request
 from inference_operator.state.runner import OwnPod
 from inference_operator.warmpools.eligibility import colocated_model_of, is_failing, pool_for
+from inference_operator.warmpools.slack import slack_task
 from inference_operator.workers.attempts import Attempts, expected_end, is_lost, retry_time
 from inference_operator.workers.creation import is_held_up
 from inference_operator.workers.options import nodes_of, planned_node
@@ -35,6 +37,7 @@ def batch_request(
         pool=pool_for(resolved, settings),
         # Whatever an attempt failed of, company does not make the next one better.
         colocated=colocated_model_of(resolved, settings) if not tried.failed else None,
+        slack=slack_task(resolved, tried.failed, settings),
     )
 
 
@@ -65,6 +68,7 @@ def _request(
     holds: bool = False,
     pool: Key | None = None,
     colocated: ColocatedModel | None = None,
+    slack: SlackTask | None = None,
     beside: tuple[str, ...] = (),
 ) -> PlacementRequest:
     job, spec = resolved.job, resolved.spec
@@ -81,6 +85,7 @@ def _request(
         holds=holds,
         pool=pool,
         colocated=colocated,
+        slack=slack,
         beside=beside,
     )
 

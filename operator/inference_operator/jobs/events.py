@@ -50,7 +50,8 @@ def _of_batch(observed: Observed, state: BatchState, after: InferenceJobStatus) 
     if attempt is None:
         return
     if after.attempts > before.attempts and place is not None:
-        text = f"Placed attempt {after.attempts}: {place.accelerator} on node {place.node}"
+        slack = f", in the slack of service {place.slack.service}" if place.slack is not None else ""
+        text = f"Placed attempt {after.attempts}: {place.accelerator} on node {place.node}{slack}"
         yield _event(job, EventReason.PLACED, occasion, text)
     if place is not None and _begins(job, state, after):
         if _continues(observed, state):

@@ -125,7 +125,7 @@ def ended(observed: Observed, until: datetime, status: InferenceJobStatus) -> Ou
 def stopped(status: InferenceJobStatus, end: datetime | None = None) -> InferenceJobStatus:
     """The status of a service that has no worker any more; for good, if it has come to an `end`."""
     completion = end.replace(microsecond=0) if end is not None else None
-    return replace(status, replicas=0, ready_replicas=0, completion_time=completion)
+    return replace(status, replicas=0, ready_replicas=0, background_tasks=None, completion_time=completion)
 
 
 def suspended(observed: Observed, status: InferenceJobStatus, now: datetime) -> Outcome:

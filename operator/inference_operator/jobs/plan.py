@@ -20,19 +20,21 @@ from inference_operator.scheduling.types import Decision
 from inference_operator.settings import Settings
 from inference_operator.state.finished import spec_hash
 from inference_operator.state.observed import Observed
+from inference_operator.warmpools.credentials import Tokens
 from inference_operator.workers.actions import Action, CreatePod, DeleteJob, DeletePod, Plan, WriteStatus
 from inference_operator.workers.attempts import Attempts
 from inference_operator.workers.resolve import ResolvedJob
 from inference_operator.workers.source import remembered
 
 
-def plan(observed: Observed, state: JobState, decision: Decision | None, settings: Settings, now: datetime) -> Plan:
+def plan(observed: Observed, state: JobState, decision: Decision | None, settings: Settings, tokens: Tokens, now: datetime) -> Plan:
     """Decide. `decision` is the scheduler's, and None before it has spoken."""
     job = observed.job
     if isinstance(state, Closed):
         # Owner references do the rest of a deletion: nothing here may hold it up.
         return Plan() if job.deleting or job.unreadable is not None else _after_the_end(observed, now)
-    outcome = _autoscaled(_outcome(observed, state, _current(decision, state), settings, now), observed, settings, now)
+    outcome = _outcome(observed, state, _current(decision, state), settings, tokens, now)
+    outcome = _autoscaled(outcome, observed, settings, now)
     outcome = replace(outcome, actions=_each_once((*released(observed), *outcome.actions)))
     if outcome.silent:
         return Plan(outcome.actions, outcome.recheck)
@@ -55,7 +57,12 @@ def _current(decision: Decision | None, state: Refused | BatchState | ServiceSta
 
 
 def _outcome(
-    observed: Observed, state: Refused | BatchState | ServiceState, decision: Decision | None, settings: Settings, now: datetime
+    observed: Observed,
+    state: Refused | BatchState | ServiceState,
+    decision: Decision | None,
+    settings: Settings,
+    tokens: Tokens,
+    now: datetime,
 ) -> Outcome:
     match state:
         case Refused():
@@ -69,7 +76,7 @@ def _outcome(
             undecided = decision is None and state.request is not None and not _has_news(observed, state.attempts)
             return Outcome(silent=True) if undecided else plan_batch(observed, state, decision, settings, now)
         case ServiceState():
-            outcome = plan_serve(observed, state, decision, settings, now)
+            outcome = plan_serve(observed, state, decision, settings, tokens, now)
             # What needs no place is done without waiting for one: workers that go, the Service, and its end.
             undecided = decision is None and state.request is not None and not outcome.ended
             return replace(outcome, silent=True) if undecided else outcome

@@ -8,7 +8,7 @@ from inference_operator.api.instants import shift
 from inference_operator.api.job import wanted_replicas
 from inference_operator.api.job_status import AttemptOutcome
 from inference_operator.settings import Settings
-from inference_operator.state.objects import Pod
+from inference_operator.state.objects import Key, Pod
 from inference_operator.state.observed import Observed
 from inference_operator.state.runner import is_running, own_attempt
 from inference_operator.workers.attempts import Ending, backoff_seconds, ending_of, settles
@@ -38,6 +38,8 @@ class Replicas:
     most: int | None = None
     # Workers that were told to go and still hold their places.
     leaving: int = 0
+    # Those that have a batch in their slack.
+    lending: frozenset[Key] = frozenset()
 
     @property
     def ready(self) -> tuple[Pod, ...]:
@@ -53,6 +55,11 @@ class Replicas:
     def missing(self) -> int:
         """Workers that have still to be placed."""
         return max(0, self.wanted - len(self.current))
+
+    @property
+    def whole(self) -> bool:
+        """Whether all workers that are wanted answer, and none of another revision is left."""
+        return len(self.ready) >= self.wanted > 0 and not self.stale
 
     @property
     def complete(self) -> bool:
@@ -72,10 +79,13 @@ class Replicas:
 
     @property
     def superfluous(self) -> tuple[Pod, ...]:
-        """Workers to take away: old revisions as new ones become ready, then the newest current ones over the number."""
+        """Workers to take away: old revisions as new ones become ready, then the newest current ones over the number.
+
+        Of those that answer, one with a batch in its slack stays if another can go.
+        """
         keep_stale = max(0, self.wanted - len(self.ready))
         ranked = sorted(self.stale, key=lambda pod: (not is_running(pod), pod.number))
-        over = sorted(self.current, key=lambda pod: (not is_running(pod), pod.number))[self.wanted :]
+        over = sorted(self.current, key=lambda pod: (not is_running(pod), pod.key not in self.lending, pod.number))[self.wanted :]
         return (*ranked[keep_stale:], *over)
 
 
@@ -114,6 +124,7 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
         settles=settled,
         untold=untold if fault is not None else 0,
         most=1 if resolved.one_pod else None,
+        lending=frozenset(work.pod for work in observed.background),
         leaving=sum(pod.deleting and not pod.terminal and pod.uid not in observed.lost for pod in pods),
     )
 

@@ -16,6 +16,7 @@ from inference_operator.api.job_status import (
     Phase,
 )
 from inference_operator.api.schema import rfc3339
+from inference_operator.jobs.background import background_tasks, stop_orphaned
 from inference_operator.jobs.latency import latency_end, latency_of
 from inference_operator.jobs.outcome import ACCEPTED, Outcome, delete_lost, ended, failed, soonest, stop_all, stopped
 from inference_operator.jobs.replicas import Replicas
@@ -35,6 +36,7 @@ from inference_operator.scheduling.types import Decision, PendingReason
 from inference_operator.settings import Settings
 from inference_operator.state.observed import Observed
 from inference_operator.state.runner import is_running, own_attempt
+from inference_operator.warmpools.credentials import Tokens
 from inference_operator.workers.actions import Action, CreatePod, CreateService, DeletePod, WriteModelStatus
 from inference_operator.workers.creation import create_retry_time, create_worker, is_held_up, told
 from inference_operator.workers.pod_problems import out_of_reach, problem_of
@@ -47,7 +49,9 @@ from inference_protocol.reasons import WorkerReason
 _TOLD = 1000
 
 
-def plan_serve(observed: Observed, service: ServiceState, decision: Decision | None, settings: Settings, now: datetime) -> Outcome:
+def plan_serve(
+    observed: Observed, service: ServiceState, decision: Decision | None, settings: Settings, tokens: Tokens, now: datetime
+) -> Outcome:
     """Decide about one serving job that is admitted, not suspended and not finished."""
     state, resolved = service.replicas, service.resolved
     spec = resolved.spec
@@ -68,7 +72,7 @@ def plan_serve(observed: Observed, service: ServiceState, decision: Decision | N
             stopped(_status(observed, service, now), now),
             Phase.FAILED,
         )
-    actions = _actions(observed, service, decision, settings, now)
+    actions = _actions(observed, service, decision, settings, tokens, now)
     placing = any(isinstance(action, CreatePod) for action in actions)
     pending = decision.pending if decision is not None and state.missing and not placing else None
     status = _status(observed, service, now, pending)
@@ -88,7 +92,7 @@ def plan_serve(observed: Observed, service: ServiceState, decision: Decision | N
 
 
 def _actions(
-    observed: Observed, service: ServiceState, decision: Decision | None, settings: Settings, now: datetime
+    observed: Observed, service: ServiceState, decision: Decision | None, settings: Settings, tokens: Tokens, now: datetime
 ) -> tuple[Action, ...]:
     state, resolved = service.replicas, service.resolved
     actions: list[Action] = []
@@ -97,7 +101,8 @@ def _actions(
     if decision is not None and service.request is not None:
         for offset, (given, why) in enumerate(decision.explained[: state.missing]):
             number = state.next_number + offset
-            actions.append(create_worker(resolved, given, why, number=number, settings=settings, now=now))
+            made = create_worker(resolved, given, why, number=number, settings=settings, now=now, digest_of=tokens.digest)
+            actions.append(made)
     actions.extend(DeletePod(pod.key, pod.uid, "not wanted any more") for pod in state.superfluous)
     if state.may_make_room and (who := lacks_room(observed, service, decision, settings, now)) is not None:
         # A roll-out needs room beside the old workers; where there is none, one of them makes room.
@@ -112,7 +117,8 @@ def _actions(
         # Until then it tells what the pause is for.
         cause = f"its worker has ended, and {', '.join(newest.lingering)} holds the place"
         actions.append(DeletePod(newest.key, newest.uid, cause))
-    return (*actions, *_learned(observed, service, now))
+    # At the end, since a worker that does not answer ends the plan.
+    return (*actions, *_learned(observed, service, now), *stop_orphaned(observed))
 
 
 def _learned(observed: Observed, service: ServiceState, now: datetime) -> tuple[Action, ...]:
@@ -140,7 +146,7 @@ def _conditions(
     if not wanted:
         text = "no worker is wanted; set replicas above zero to serve again"
         return (ACCEPTED, UndatedCondition(ConditionType.READY, Truth.TRUE, Reason.SCALED_TO_ZERO, text)), Phase.SCALED_TO_ZERO
-    if _is_whole(state):
+    if state.whole:
         text = f"{ready}/{wanted} workers ready at {status.endpoint}{out_of_reach(observed)}"
         return (ACCEPTED, placed, UndatedCondition(ConditionType.READY, Truth.TRUE, Reason.SERVING, text)), Phase.SERVING
     reason, text, permanent = _why_not_ready(observed, state, pending)
@@ -160,11 +166,6 @@ def _conditions(
         reason = Reason.ROLLING_OUT if rolls_out else Reason.ADDING_WORKERS
     answers = UndatedCondition(ConditionType.READY, truth, reason, text)
     return (ACCEPTED, where, answers, UndatedCondition(ConditionType.RECONCILING, Truth.TRUE, reason, text)), phase
-
-
-def _is_whole(state: Replicas) -> bool:
-    """Whether all workers that are wanted answer, and none of another revision is left."""
-    return len(state.ready) >= state.wanted > 0 and not state.stale
 
 
 def _why_not_ready(observed: Observed, state: Replicas, pending: PendingReason | None) -> tuple[AnyReason, str, bool]:
@@ -211,7 +212,8 @@ def _status(observed: Observed, service: ServiceState, now: datetime, pending: P
         replicas=len(state.current) + len(state.stale),
         ready_replicas=len(state.serving),
         desired_replicas=state.wanted,
-        current_revision=resolved.revisions.combined if _is_whole(state) else before.current_revision,
+        current_revision=resolved.revisions.combined if state.whole else before.current_revision,
+        background_tasks=background_tasks(observed, now),
         selector=",".join(f"{k}={v}" for k, v in names.selector(job.uid).items()),
         endpoint=endpoint(job),
     )

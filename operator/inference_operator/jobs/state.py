@@ -10,6 +10,7 @@ from inference_operator.scheduling.types import PlacementRequest, RunningWork
 from inference_operator.settings import Settings
 from inference_operator.state.finished import is_finished
 from inference_operator.state.observed import Observed
+from inference_operator.warmpools.slack import Lender, lender
 from inference_operator.workers.attempts import Attempts, attempts
 from inference_operator.workers.resolve import Refusal, ResolvedJob
 
@@ -20,6 +21,7 @@ class Closed:
 
     request: None = None
     running_work: None = None
+    lender: None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,7 @@ class Refused:
     refusal: Refusal
     request: None = None
     running_work: None = None
+    lender: None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,16 +42,18 @@ class BatchState:
     attempts: Attempts
     request: PlacementRequest | None = None
     running_work: RunningWork | None = None
+    lender: None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceState:
-    """A service: its replicas, and the workers that it wants now, if any."""
+    """A service: its replicas, the workers that it wants now, if any, and what it lends of those that it has."""
 
     resolved: ResolvedJob
     replicas: Replicas
     request: PlacementRequest | None = None
     running_work: None = None
+    lender: Lender | None = None
 
 
 JobState = Closed | Refused | BatchState | ServiceState
@@ -64,7 +69,12 @@ def job_state(observed: Observed, settings: Settings, now: datetime) -> JobState
         return Refused(refusal=resolved)
     if resolved.spec.input is None:
         ours = replicas(observed, resolved, settings, now)
-        return ServiceState(resolved=resolved, replicas=ours, request=service_request(observed, resolved, ours, settings, now))
+        return ServiceState(
+            resolved=resolved,
+            replicas=ours,
+            request=service_request(observed, resolved, ours, settings, now),
+            lender=lender(resolved, ours.ready, is_whole=ours.whole),
+        )
     tried = attempts(observed, resolved.revisions.combined, now, start_timeout_seconds=settings.start_timeout_seconds)
     return BatchState(
         resolved=resolved,

@@ -85,9 +85,12 @@ def energy_status(
     if accelerator is None or attempt.started is None:
         return before
     devices = attempt.pod.requests.get(settings.metering.resource_name, 0)
-    measured = measured_joules(meters, devices, attempt.started, ended)
+    own = _own_seconds(attempt, ended)
+    # What the counters say of a service's device is mostly the service's.
+    measured = measured_joules(meters, devices, attempt.started, ended) if own is None else None
     unmeasured_before = attempt.number > 1 if before is None else before.source is not EnergySource.MEASURED
-    modelled = accelerator.watts_busy * max(_least_seconds(attempt), (ended - attempt.started).total_seconds())
+    held = max(_least_seconds(attempt), (ended - attempt.started).total_seconds())
+    modelled = accelerator.watts_busy * (held if own is None else own)
     joules = (modelled if measured is None else measured) + (before.joules if before is not None else 0.0)
     items = progress.completed if progress is not None else 0
     modelled_in_part = measured is None or unmeasured_before
@@ -97,6 +100,16 @@ def energy_status(
         source=EnergySource.MODELLED if modelled_in_part else EnergySource.MEASURED,
         meter=None if modelled_in_part else _meter(meters),
     )
+
+
+def _own_seconds(attempt: Attempt, ended: datetime) -> float | None:
+    """What an attempt in the slack of a service had of its device; None for one that had all of it."""
+    slack = attempt.placement.slack if attempt.placement is not None else None
+    if slack is None or attempt.hosted is None or attempt.started is None:
+        return None
+    state = attempt.hosted.state
+    told = state.computed_seconds if state is not None and state.report is not None else 0.0
+    return told or slack.share * (ended - attempt.started).total_seconds()
 
 
 def _meter(meters: Mapping[str, Drawn]) -> EnergyMeter:

@@ -6,7 +6,7 @@ the place of the longest planned unit of its own namespace that is longer than i
 is late, and the longer one frees more. What is on time no other way may preempt running work (`preemption.py`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
 from inference_operator.scheduling.caps import is_planned_out
@@ -14,10 +14,16 @@ from inference_operator.scheduling.preemption import preempt
 from inference_operator.scheduling.timeline import Candidate, SchedulingUnit, Timeline, Timelines
 
 
-def schedule_ahead(units: Sequence[SchedulingUnit], timelines: Iterable[Timelines]) -> None:
-    """Plan works, given in the order of their rank."""
+def schedule_ahead(
+    units: Sequence[SchedulingUnit],
+    timelines: Iterable[Timelines],
+    lent: Callable[[SchedulingUnit], Sequence[Candidate]] | None = None,
+) -> None:
+    """Plan works, given in the order of their rank. `lent` says what more places there are for one when its turn has come."""
     for number, unit in enumerate(units):
         unit.number = number
+        if lent is not None and (more := lent(unit)):
+            unit.candidates = [*unit.candidates, *more]
         # Who finds nothing has still displaced nobody, and may yet profit from what others leave.
         _ = _settle(unit) or _displace(unit) or preempt(unit)
     left = [unit for unit in units if unit.timeline is None and unit.candidates]
@@ -57,9 +63,10 @@ def _put(unit: SchedulingUnit, candidate: Candidate, timeline: Timeline) -> None
         for cap in candidate.caps:
             cap.planned += 1
     timeline.units.append(unit)
-    timeline.free = inf if unit.holds else timeline.free + candidate.seconds
+    is_taken = unit.holds or timeline.slack_worker is not None
+    timeline.free = inf if is_taken else timeline.free + candidate.seconds
     candidate.timelines.moved(timeline)
-    if not unit.holds:
+    if not is_taken:
         candidate.timelines.planned(unit, candidate.seconds)
 
 
@@ -98,7 +105,7 @@ def _date(timeline: Timeline) -> None:
     for unit in timeline.units:
         assert unit.candidate is not None
         unit.start = time
-        time += inf if unit.holds else unit.candidate.seconds
+        time += inf if unit.holds or timeline.slack_worker is not None else unit.candidate.seconds
         if running_work is not None and running_work.preempted_for is unit:
             time += running_work.returning
 

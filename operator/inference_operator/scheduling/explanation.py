@@ -1,5 +1,6 @@
 """Why this place and not another, in words: made when somebody asks, which is once for each worker that is really created."""
 
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from math import ceil
 from typing import NamedTuple
@@ -8,32 +9,86 @@ from inference_operator.api.conditions import Reason
 from inference_operator.api.instants import whole_second
 from inference_operator.api.job_status import Alternative
 from inference_operator.api.schema import rfc3339
-from inference_operator.scheduling import cost, filters
+from inference_operator.scheduling import cost, filters, slack
 from inference_operator.scheduling.estimate import Estimate
 from inference_operator.scheduling.node_capacity import NodeCapacity, NodeInfo
-from inference_operator.scheduling.types import Explanation, Option, PendingReason, PlacementRequest, Preemption, RunningWork
+from inference_operator.scheduling.slack_types import ServiceSlack, SlackWorker
+from inference_operator.scheduling.types import (
+    Explanation,
+    Option,
+    PendingReason,
+    PlacementRequest,
+    Preemption,
+    RunningWork,
+)
 from inference_operator.settings import CostWeights
 from inference_operator.state.request import Request
 
 _ALTERNATIVES = 4
+_SLACK_ALTERNATIVES = 2
 # The API's own limit; a volume's affinity may name any number of nodes.
 _REASON_LIMIT = 512
 
 
 class Chosen(NamedTuple):
-    """What one assignment was made of. `node_info` is None where a warm worker takes it."""
+    """What one assignment was made of. `node_info` is None where a worker takes it that is there already.
+
+    `service` is the one in whose slack it is.
+    """
 
     request: PlacementRequest
     option: Option
     node_info: NodeInfo | None
     delay_weight: float
+    service: str | None = None
 
 
-def explain(chosen: Chosen, capacity: NodeCapacity, weights: CostWeights, now: datetime) -> Explanation:
-    """Why one assignment, over the node capacity as its pass has left it: the other classes first."""
-    return Explanation(
-        cost.cost_terms(chosen.option, weights, chosen.delay_weight), tuple(_alternatives(chosen, capacity, weights, now))
-    )
+def explain(
+    chosen: Chosen, capacity: NodeCapacity, services: Sequence[ServiceSlack], weights: CostWeights, now: datetime
+) -> Explanation:
+    """Why one assignment, over the node capacity as its pass has left it: the slack of services first, then the other classes."""
+    terms = cost.cost_terms(chosen.option, weights, chosen.delay_weight)
+    found = [*_slack_alternatives(chosen, services, weights, now), *_alternatives(chosen, capacity, weights, now)]
+    return Explanation(terms, tuple(found[:_ALTERNATIVES]))
+
+
+def _slack_alternatives(
+    chosen: Chosen, services: Sequence[ServiceSlack], weights: CostWeights, now: datetime
+) -> Iterator[Alternative]:
+    """Why no service of the batch's model runs it: a few, since nodes are to be told of too."""
+    request = chosen.request
+    if chosen.service is not None or request.slack is None:
+        return
+    of_model = [service for service in services if slack.serves(service, request.slack)]
+    passed = {service.service: why for service, why in slack.passed_over(of_model, request.slack)}
+    for service in of_model[:_SLACK_ALTERNATIVES]:
+        if (why := passed.get(service.service)) is not None:
+            accelerator = min((one.accelerator for one in service.workers), default=chosen.option.accelerator)
+            yield Alternative(accelerator=accelerator, reason=why[:_REASON_LIMIT])
+            continue
+        for worker, option in _slack_options(service, request):
+            reason = f"slack of service {service.service.name}: {_why_no_slack(option, worker, chosen, weights, now)}"
+            yield Alternative(accelerator=option.accelerator, node=worker.node, reason=reason[:_REASON_LIMIT])
+
+
+def _slack_options(service: ServiceSlack, request: PlacementRequest) -> Iterator[tuple[SlackWorker, Option]]:
+    """The best worker of each class, with what the request would be there."""
+    for option in request.options:
+        of_class = [one for one in service.workers if one.accelerator == option.accelerator]
+        if of_class:
+            worker = max(of_class, key=lambda one: (one.share, one.pod))
+            yield worker, slack.in_slack(option, worker.share)
+
+
+def _why_no_slack(option: Option, worker: SlackWorker, chosen: Chosen, weights: CostWeights, now: datetime) -> str:
+    deadline = chosen.request.deadline
+    share = f"with {worker.share:.0%} of its worker's time"
+    if deadline is not None and not option.estimate.measured:
+        return "how long the batch takes is not measured, or its items are not counted, and it has a deadline"
+    if not cost.in_time(option, deadline, now):
+        return f"would finish at {rfc3339(cost.completion(option, now))} {share}, after the deadline"
+    more = cost.total_cost(option, weights, chosen.delay_weight) - cost.total_cost(chosen.option, weights, chosen.delay_weight)
+    return f"costs {more:.3g} s more {share}" if more >= 0 else "was given to work that goes first"
 
 
 def _alternatives(chosen: Chosen, capacity: NodeCapacity, weights: CostWeights, now: datetime) -> list[Alternative]:
@@ -63,6 +118,8 @@ def _why_not(option: Option, info: NodeInfo, chosen: Chosen, weights: CostWeight
         return "costs the same, and is no emptier than the chosen node"
     if deadline is not None and not cost.in_time(option, deadline, now):
         return f"would finish at {rfc3339(cost.completion(option, now))}, after the deadline"
+    if chosen.service is not None:
+        return f"takes a device of its own; in the slack of service {chosen.service} it takes none"
     if deadline is not None and option.watts > taken.watts:
         return f"draws {option.watts:g} W; {taken.accelerator} is on time too, and draws {taken.watts:g} W"
     more = cost.total_cost(option, weights, chosen.delay_weight) - cost.total_cost(taken, weights, chosen.delay_weight)

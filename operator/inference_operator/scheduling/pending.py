@@ -16,20 +16,22 @@ from inference_operator.scheduling.caps import Caps, in_the_way
 from inference_operator.scheduling.node_capacity import NodeCapacity
 from inference_operator.scheduling.requirements import PodRequirements
 from inference_operator.scheduling.shares import Shares
+from inference_operator.scheduling.slack import Slack
 from inference_operator.scheduling.timeline import SchedulingUnit
 from inference_operator.scheduling.types import PendingReason, PlacementRequest, WarmWorker
 from inference_operator.state.objects import Key
 
 # A class that is asked for, the cap that holds it back if any does, and whether it would be in time.
 _Asked = tuple[str, PodRequirements, str, bool]
+_SERVICES_TOLD = 2
 _HAS_ROOM = "node(s) had room reserved for work that goes first"
 
 
 class PendingReasons:
     """The pending reasons of one pass, over the node capacity as it leaves it."""
 
-    def __init__(self, capacity: NodeCapacity, caps: Caps, warm_workers: Sequence[WarmWorker], now: datetime) -> None:
-        self._capacity, self._caps, self._warm_workers, self._now = capacity, caps, warm_workers, now
+    def __init__(self, capacity: NodeCapacity, caps: Caps, warm_workers: Sequence[WarmWorker], slack: Slack, now: datetime) -> None:
+        self._capacity, self._caps, self._warm_workers, self._slack, self._now = capacity, caps, warm_workers, slack, now
         self._pending: dict[tuple[_Asked, ...] | Key, PendingReason] = {}
         self._rejections: dict[PodRequirements, str] = {}
 
@@ -45,6 +47,8 @@ class PendingReasons:
             unit.timeline.warm_worker.pool if unit.timeline is not None and unit.timeline.warm_worker is not None else request.pool
         )
         shared = self._for_node(request, left) if pool is None else self._for_warm_worker(pool)
+        if words := self._slack.passed_over(request)[:_SERVICES_TOLD]:
+            shared = shared._replace(message="; ".join((shared.message, *words)))
         if shared.reason in (Reason.NO_NODE_FITS, Reason.NAMESPACE_CAPPED):
             return shared
         if pool is None:

@@ -68,11 +68,17 @@ def namespaces_of(fleet: Fleet) -> set[str]:
     return found
 
 
-def in_turn(asked: Sequence[Asked], shares: Shares | None, fits: Callable[[PodRequirements], object]) -> list[Turn]:
+def in_turn(
+    asked: Sequence[Asked],
+    shares: Shares | None,
+    fits: Callable[[PodRequirements], object],
+    lent: Callable[[PlacementRequest, SchedulingUnit], bool] = lambda *_: False,
+) -> list[Turn]:
     """The turns of all workers that are wanted, of requests in order; ranks follow from the turns.
 
     Band by band it is always the turn of the namespace with the smallest share; among equals the requests' order decides. Without
     `shares` there is one namespace. `fits` says whether any node could hold a worker, for what can't be placed takes no share.
+    Nor does what is `lent` time of a worker that is there already.
     """
     for rank, one in enumerate(asked):
         one.rank = rank
@@ -83,6 +89,8 @@ def in_turn(asked: Sequence[Asked], shares: Shares | None, fits: Callable[[PodRe
     def parts_of(one: Asked) -> Parts:
         if not one.units[0].candidates or (one.request.pool is not None and one.left == inf):
             # Held back, or nothing but a warm worker will do.
+            return ()
+        if lent(one.request, one.units[0]):
             return ()
         key = tuple([option.requirements for option in one.request.options])
         if key not in known:

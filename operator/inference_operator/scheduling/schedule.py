@@ -6,6 +6,7 @@ from datetime import datetime
 
 from inference_operator.scheduling.explanation import Chosen, explain
 from inference_operator.scheduling.node_capacity import NodeCapacity
+from inference_operator.scheduling.slack_types import ServiceSlack
 from inference_operator.scheduling.types import Decision
 from inference_operator.settings import CostWeights
 from inference_operator.state.request import Request
@@ -18,6 +19,7 @@ class Schedule(Mapping[Request, Decision]):
     decisions: Mapping[Request, Decision]
     _chosen: Mapping[Request, Sequence[Chosen]] = field(repr=False)
     _capacity: NodeCapacity = field(repr=False)
+    _slack: Sequence[ServiceSlack] = field(repr=False)
     _weights: CostWeights = field(repr=False)
     _now: datetime
 
@@ -26,7 +28,7 @@ class Schedule(Mapping[Request, Decision]):
         decision = self.decisions[key]
         if not decision.assignments:
             return decision
-        found = tuple(explain(chosen, self._capacity, self._weights, self._now) for chosen in self._chosen[key])
+        found = tuple(explain(chosen, self._capacity, self._slack, self._weights, self._now) for chosen in self._chosen[key])
         return decision._replace(explanations=found)
 
     def __getitem__(self, key: Request) -> Decision:

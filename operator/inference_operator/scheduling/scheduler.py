@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from math import inf
 
+from inference_operator.api.job_status import SlackPlacement
 from inference_operator.namespace_limits import NamespaceLimits
 from inference_operator.scheduling import cost, explanation
 from inference_operator.scheduling.ahead import schedule_ahead
@@ -27,6 +28,8 @@ from inference_operator.scheduling.room import Room
 from inference_operator.scheduling.running import running_unit
 from inference_operator.scheduling.schedule import Schedule
 from inference_operator.scheduling.shares import Shares
+from inference_operator.scheduling.slack import Slack, in_slack, weight
+from inference_operator.scheduling.slack_types import SlackWorker
 from inference_operator.scheduling.timeline import Candidate, SchedulingUnit, Timelines
 from inference_operator.scheduling.types import (
     Assignment,
@@ -75,7 +78,8 @@ class _Pass:
             for running_work in running
         ]
         self._room = Room(self._capacity, self._running_units)
-        self._waiting = PendingReasons(self._capacity, self._caps, fleet.warm_workers, now)
+        self._slack = Slack(fleet.slack, weights)
+        self._waiting = PendingReasons(self._capacity, self._caps, fleet.warm_workers, self._slack, now)
         self._wanted = sum([request.workers for request in fleet.requests])
         self._timelines: dict[PodRequirements, Timelines] = {}
         self._warm = warm_timelines(fleet.warm_workers)
@@ -86,7 +90,7 @@ class _Pass:
         # What explanations are made of, should anybody ask for them.
         self._chosen: dict[Request, list[explanation.Chosen]] = {}
         self._asked = self._ranked(fleet.requests, bands)
-        self._turns = in_turn(self._asked, self._shares, self._capacity.fit)
+        self._turns = in_turn(self._asked, self._shares, self._capacity.fit, self._slack.foreseen)
         self._plan()
 
     # the plan
@@ -142,10 +146,15 @@ class _Pass:
         in_order = sorted(self._asked, key=lambda asked: asked.rank) if self._shares is not None else self._asked
         free = (asked for asked in in_order if not asked.late and not self._caps.hold_back(asked.request))
         self._room.reserve(((asked.rank, asked.request, asked.left) for asked in free), self._timelines)
-        schedule_ahead([turn.unit for turn in self._turns], self._all_timelines())
+        owners = [turn.asked.request for turn in self._turns] if self._slack.timelines else []
+        schedule_ahead(
+            [turn.unit for turn in self._turns],
+            self._all_timelines(),
+            (lambda unit: self._slack.candidates(owners[unit.number], unit.due, unit.delay_weight)) if owners else None,
+        )
 
     def _all_timelines(self) -> tuple[Timelines, ...]:
-        return (*self._timelines.values(), *[warm.timelines for warm in self._warm])
+        return (*self._timelines.values(), *[warm.timelines for warm in self._warm], *self._slack.timelines)
 
     def _warm_candidates(self, request: PlacementRequest, delay_weight: float) -> list[Candidate]:
         found = []
@@ -197,7 +206,7 @@ class _Pass:
             if leaving.preempted_for is not None:
                 reason = explanation.preemption(running_work, leaving.preempted_for.key)
                 found[running_work.key] = Decision(running_work.uid, running_work.revision, preemption=reason)
-        return Schedule(found, self._chosen, self._capacity, self._weights, self._now)
+        return Schedule(found, self._chosen, self._capacity, self._slack.services, self._weights, self._now)
 
     def forget(self) -> None:
         """Undo the references in circles: ten thousand units would stay until the collector comes, which is rare."""
@@ -221,6 +230,8 @@ class _Pass:
             return None
         if unit.timeline.warm_worker is not None:
             return self._hand_over(request, unit, unit.timeline.warm_worker)
+        if unit.timeline.slack_worker is not None:
+            return self._lend(request, unit, unit.timeline.slack_worker)
         if unit.start > _NOW_SECONDS:
             return None
         beside = (*request.beside, *[one.node for one in given]) if request.holds else ()
@@ -229,7 +240,7 @@ class _Pass:
             return assignment
         # Other workers have taken what the timeline promised. Another class may have room, and be in time too.
         for candidate in sorted(unit.candidates, key=lambda c: c.cost):
-            if not candidate.timelines.warm and (not candidate.sure or candidate.seconds <= unit.due):
+            if not candidate.timelines.shared and (not candidate.sure or candidate.seconds <= unit.due):
                 assignment = self._take(request, rank, unit, candidate, beside)
                 if assignment is not None:
                     return assignment
@@ -264,6 +275,14 @@ class _Pass:
         there = warmed(option) if has_model(warm_worker, request) else option
         self._note(explanation.Chosen(request, there, None, unit.delay_weight))
         return Assignment(option.accelerator, warm_worker.node, warm_worker.pod)
+
+    def _lend(self, request: PlacementRequest, unit: SchedulingUnit, worker: SlackWorker) -> Assignment:
+        """A service's worker that has no other batch."""
+        assert unit.candidate is not None
+        option, service = in_slack(request.options[unit.candidate.number], worker.share), worker.service.name
+        counts = weight(unit.delay_weight, unit.due, worker.share)
+        self._note(explanation.Chosen(request, option, None, counts, service))
+        return Assignment(option.accelerator, worker.node, worker.pod, SlackPlacement(service=service, share=worker.share))
 
     def _note(self, chosen: explanation.Chosen) -> None:
         self._chosen.setdefault(chosen.request.key, []).append(chosen)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from inference_operator.scheduling.caps import Cap, PreemptionBudget
+from inference_operator.scheduling.slack_types import SlackWorker
 from inference_operator.scheduling.types import WarmWorker
 from inference_operator.state.request import Request
 
@@ -54,6 +55,8 @@ class Timeline:
     version: int = 0
     # The warm worker whose time this is, for a timeline that is one.
     warm_worker: WarmWorker | None = None
+    # The service's worker in whose slack one batch may run; nothing is planned behind that.
+    slack_worker: SlackWorker | None = None
     # When the place will be there, for one that is kept for work which needs the room of several running work.
     opens: float = 0.0
 
@@ -69,8 +72,8 @@ class Timelines:
         self._by_free: list[tuple[float, int, int]] = []
         for timeline in timelines:
             self.add(timeline)
-        # Whether these are warm workers.
-        self.warm = any(timeline.warm_worker is not None for timeline in self.timelines)
+        # Whether these are workers that are there already, for whoever may have them.
+        self.shared = any(t.warm_worker is not None or t.slack_worker is not None for t in self.timelines)
         self._openings = openings
         # The timeline that was opened last, as long as nobody is on it: it is in no order yet.
         self._opened: Timeline | None = None

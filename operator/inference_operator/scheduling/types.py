@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from inference_operator.api.conditions import Reason
 from inference_operator.api.instants import EARLIEST, shift
-from inference_operator.api.job_status import Alternative, CostTerms
+from inference_operator.api.job_status import Alternative, CostTerms, SlackPlacement
 from inference_operator.scheduling.estimate import Estimate
 from inference_operator.scheduling.requirements import PodRequirements
+from inference_operator.scheduling.slack_types import ServiceSlack, SlackTask
 from inference_operator.state.objects import Key, Node, Pod
 from inference_operator.state.request import Request
 
@@ -94,6 +95,8 @@ class PlacementRequest:
     pool: Key | None = None
     # Set where it could also run on a warm worker of another model, which has to load its model first.
     colocated: ColocatedModel | None = None
+    # What a batch asks of a service in whose slack it could run; None for services.
+    slack: SlackTask | None = None
     # The nodes of the workers that it has: a service's next one goes elsewhere if it can, and to another zone first.
     beside: tuple[str, ...] = ()
     # What it takes at least, wherever it goes; 0 as long as any of its classes is not measured.
@@ -177,6 +180,7 @@ class Fleet:
     requests: tuple[PlacementRequest, ...]
     running: tuple[RunningWork, ...] = ()
     warm_workers: tuple[WarmWorker, ...] = ()
+    slack: tuple[ServiceSlack, ...] = ()
     # By node, where there is anything to say.
     usage: Mapping[str, Usage] = field(default_factory=dict)
     # How often each namespace's work has preempted that of others in the last hour.
@@ -193,11 +197,15 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A place for one worker. `warm_worker` takes it; None for a worker that has to be created."""
+    """A place for one worker. `warm_worker` takes it; None for a worker that has to be created.
+
+    `slack` is set where that worker belongs to a service, and the work runs behind its requests.
+    """
 
     accelerator: str
     node: str
     warm_worker: Key | None = None
+    slack: SlackPlacement | None = None
 
 
 class PendingReason(NamedTuple):

@@ -43,7 +43,7 @@ class Workers:
     """How a job's workers stood in the newest round.
 
     `ready` is what the HPA counts: Running and Ready. Of these, `measured` answered (or did a moment ago), `left_out` said that
-    they warm up or drain, and `unreachable` did not answer.
+    they warm up or drain, and `unreachable` did not answer. `lending` have a batch in their slack.
     """
 
     ready: int = 0
@@ -51,6 +51,7 @@ class Workers:
     left_out: int = 0
     unreachable: int = 0
     queued: int = 0
+    lending: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from inference_operator.state.load import ScalingMetrics
 from inference_operator.state.objects import (
@@ -24,8 +25,32 @@ from inference_protocol.messages import ModelFacts
 
 
 @dataclass(frozen=True, slots=True)
+class BackgroundWork:
+    """A batch that runs on a service's worker: since when, and what it has had of the device, as far as the worker has told."""
+
+    job: Key
+    pod: Key
+    since: datetime | None
+    runs: int = 0
+    computed_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LendingService:
+    """The service on whose worker a batch runs, and its load."""
+
+    service: Key
+    target_seconds: float | None
+    scaling_metrics: ScalingMetrics | None
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
-    """Everything that the decisions about one job look at: a snapshot."""
+    """Everything that the decisions about one job look at: a snapshot.
+
+    `lent_by` is the service in whose slack a batch runs. `background` are the batches that run in that of this service, and
+    `orphaned_tasks` those on its workers whose job is gone or has gone on elsewhere.
+    """
 
     job: Job
     model: Model | None
@@ -42,6 +67,9 @@ class Observed:
     scaling_metrics: ScalingMetrics | None = None
     # The newest attempt, where a warm worker runs it.
     hosted: Attempt | None = None
+    lent_by: LendingService | None = None
+    background: tuple[BackgroundWork, ...] = ()
+    orphaned_tasks: tuple[tuple[Key, TaskId], ...] = ()
     # HPAs that scale this job, and one that has the name that ours would have.
     autoscalers: tuple[Autoscaler, ...] = ()
     metrics_api: MetricsApi = field(default_factory=lambda: MetricsApi(MetricsApiState.DISABLED))

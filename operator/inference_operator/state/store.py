@@ -28,14 +28,16 @@ from inference_operator.state.objects import (
     Reading,
     Worker,
 )
-from inference_operator.state.observed import Observed, PoolObserved
+from inference_operator.state.observed import LendingService, Observed, PoolObserved
 from inference_operator.state.power import Drawn, Exporter
 from inference_operator.state.request import Request, job_request, pool_request
+from inference_operator.state.runner import Attempt
 from inference_operator.state.task_index import NEWS_TAKE, TaskIndex
 from inference_operator.state.volumes import Claims, Volumes
 
 # An assumed pod that the API server never showed is dropped after this: the write was lost.
 _ASSUMED_FOR = NEWS_TAKE
+_NOBODY = Key("", "")
 
 
 def is_newer(new: str, old: str) -> bool:
@@ -269,7 +271,9 @@ class Store:
         seen = pods
         if (hosted := self.task_index.attempt(job)) is not None:
             seen = (*pods, hosted.pod)
-            own = model is not None and hosted.pod.worker is not None and hosted.pod.worker.job_uid == model.uid
+            worker = hosted.pod.worker
+            # A service lends its workers to batches on its own model alone.
+            own = worker is not None and (not worker.pool or (model is not None and worker.job_uid == model.uid))
             if (reading := self.task_index.reading(hosted, job, own=own)) is not None:
                 readings[hosted.pod.uid] = reading
         return Observed(
@@ -283,12 +287,24 @@ class Store:
             readings=readings,
             meters={pod.uid: dict(self.meters[pod.uid]) for pod in seen if pod.uid in self.meters},
             hosted=hosted,
+            lent_by=self._lent_by(hosted),
+            background=() if job.is_batch else self.task_index.background(pods),
+            orphaned_tasks=() if job.is_batch else self.task_index.orphans_on(pods),
             scaling_metrics=self.scaling_metrics.get(job.uid),
             autoscalers=self.autoscalers_of(key),
             metrics_api=self.metrics_api,
             volumes=self.volumes.terms(key.namespace),
             claims=self.claims.of(key.namespace),
         )
+
+    def _lent_by(self, hosted: Attempt | None) -> LendingService | None:
+        worker = hosted.pod.worker if hosted is not None else None
+        service = self.jobs.get(self._keys_by_uid.get(worker.job_uid, _NOBODY)) if worker is not None and not worker.pool else None
+        if service is None:
+            return None
+        target = service.spec.serve.latency_target_milliseconds if service.spec is not None and service.spec.serve else None
+        seconds = target / 1e3 if target is not None else None
+        return LendingService(service.key, seconds, self.scaling_metrics.get(service.uid))
 
     def observe_pool(self, key: Key, now: datetime) -> PoolObserved | None:
         """A snapshot of one model's warm pool."""

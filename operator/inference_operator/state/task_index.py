@@ -1,6 +1,6 @@
-"""Tasks on warm workers: which jobs run where, what workers have said of their tasks, and which of these nobody waits for."""
+"""Tasks on workers that run others too: which jobs run where, what workers have said, and which tasks nobody waits for."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -11,6 +11,7 @@ from inference_operator.api.job_status import AttemptOutcome, AttemptStatus
 from inference_operator.state.finished import is_finished
 from inference_operator.state.index import discard
 from inference_operator.state.objects import Job, Key, Pod, Reading, TaskId
+from inference_operator.state.observed import BackgroundWork
 from inference_operator.state.runner import Attempt, HostedTask, is_running
 from inference_protocol.messages import TaskState
 
@@ -95,8 +96,8 @@ class TaskIndex:
     # the warm workers that run them
 
     def worker_seen(self, pod: Pod) -> None:
-        """A warm worker that has ended: what it ran then is remembered."""
-        if pod.worker is not None and pod.worker.pool and pod.over and (running := self._at_its_turn(pod)) is not None:
+        """A worker that has ended: the task that it ran then is remembered."""
+        if pod.worker is not None and pod.over and (running := self._at_its_turn(pod)) is not None:
             self._last_run.setdefault(pod.uid, running)
 
     def worker_replaced(self, warm_worker: Key) -> None:
@@ -159,7 +160,7 @@ class TaskIndex:
         """The job's newest attempt, where a warm worker runs it; None where none does."""
         told = job.status.last_attempt
         warm_worker = self._pods.get(Key(job.key.namespace, told.pod)) if told is not None else None
-        if told is None or warm_worker is None or warm_worker.worker is None or not warm_worker.worker.pool:
+        if told is None or warm_worker is None or warm_worker.worker is None or warm_worker.worker.job_uid == job.uid:
             return None
         own = (job.uid, told.number)
         known = self.tasks.get(own)
@@ -185,6 +186,35 @@ class TaskIndex:
             started=started,
             ended=ended if report is not None else warm_worker.ended,
         )
+
+    def has_task(self, pod: Pod) -> bool:
+        """Whether a worker has a task: one that a job waits for, or that its last reading tells of."""
+        reading = self._readings.get(pod.uid)
+        return bool(self._on_as_task(pod)) or (reading is not None and bool(reading.telemetry.tasks))
+
+    def _on_as_task(self, pod: Pod) -> list[Key]:
+        """The jobs whose newest attempt a worker runs among other things: not that which it was made for."""
+        owner = pod.worker.job_uid if pod.worker is not None else ""
+        return sorted(key for key in self.on(pod.key) if self._jobs[key].uid != owner)
+
+    def background(self, pods: Iterable[Pod]) -> tuple[BackgroundWork, ...]:
+        """The batches that run on a service's workers."""
+        return tuple(self._background(job, pod) for pod in pods for job in self._on_as_task(pod))
+
+    def _background(self, job: Key, pod: Pod) -> BackgroundWork:
+        status, reading = self._jobs[job].status, self._readings.get(pod.uid)
+        id_ = (self._jobs[job].uid, status.attempts)
+        told = reading.telemetry.tasks if reading is not None else ()
+        task = next((t for t in told if (t.uid, t.attempt) == id_), None)
+        since = status.placement.decision_time if status.placement is not None else None
+        if task is None:
+            return BackgroundWork(job, pod.key, since)
+        return BackgroundWork(job, pod.key, since, task.runs, task.computed_seconds)
+
+    def orphans_on(self, pods: Iterable[Pod]) -> tuple[tuple[Key, TaskId], ...]:
+        """The tasks on workers that nobody waits for, as of when the workers were last heard."""
+        heard = ((pod, reading.time) for pod in pods if (reading := self._readings.get(pod.uid)) is not None)
+        return tuple((pod.key, id_) for pod, time in heard for id_ in self.orphaned_tasks(pod, time))
 
     def reading(self, attempt: Attempt, job: Job, *, own: bool) -> Reading | None:
         """A warm worker's reading as a job's: its progress, nothing of the others', and the worker's model if that is its `own`."""

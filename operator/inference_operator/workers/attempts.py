@@ -122,6 +122,8 @@ def _last_words(attempt: Attempt) -> Ending | None:
     """How it ended by its own report; None where it left none."""
     if attempt.hosted is not None and attempt.hosted.waited:
         return Ending(AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, "its worker ended while it ran another task")
+    if _lost_its_service(attempt):
+        return _end_of_service(attempt)
     report = attempt.report
     if report is None:
         return None
@@ -135,6 +137,25 @@ def _last_words(attempt: Attempt) -> Ending | None:
             return Ending(AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, report.message)
         case "Failed":
             return Ending(AttemptOutcome.FAILED, report.reason or WorkerReason.INTERNAL, report.message)
+
+
+def _lost_its_service(attempt: Attempt) -> bool:
+    """Whether its worker ended, which belongs to a service, and not the task itself."""
+    task = attempt.hosted
+    worker = task.pod.worker if task is not None else None
+    if task is None or worker is None or worker.pool:
+        return False
+    return task.pod.over and (task.state is None or task.state.report is None)
+
+
+def _end_of_service(attempt: Attempt) -> Ending:
+    """The end of a service's worker, which is no failure of the batch behind it, however it came."""
+    pod = attempt.pod
+    disrupted = pod.problem is not None and pod.problem.reason in _DISRUPTIONS
+    told = attempt.leaving or disrupted or (pod.report is not None and pod.report.outcome == "Drained")
+    reason = WorkerReason.TERMINATED if told else Reason.WORKER_LOST
+    text = "the worker of the service in whose slack it ran has ended; the work goes on elsewhere"
+    return Ending(AttemptOutcome.DISRUPTED, reason, text)
 
 
 def _was_too_slow(attempt: Attempt, report: TerminationReport) -> bool:
@@ -219,7 +240,8 @@ def expected_end(observed: Observed, state: Attempts) -> datetime | None:
     if reading is not None and progress is not None and attempt.started is not None:
         done = progress.completed - progress.resumed
         facts = reading.telemetry.model
-        idle = facts.start_seconds if facts is not None else 0.0
+        # A worker that was there already has loaded its model long before.
+        idle = facts.start_seconds if facts is not None and attempt.hosted is None else 0.0
         took = (reading.time - attempt.started).total_seconds() - idle
         if done > 0 and took > 0:
             left = (progress.total - progress.completed) * took / done

@@ -22,4 +22,6 @@ def claims(spec: InferenceJobSpec, source: ModelSource) -> dict[str, bool]:
         uri = parse_uri(text)
         if isinstance(uri, PvcUri):
             found[uri.claim] = found.get(uri.claim, False) or writes
+    if spec.serve is not None and spec.serve.slack is not None:
+        found |= dict.fromkeys(spec.serve.slack.claims, True)
     return found

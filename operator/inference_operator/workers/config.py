@@ -22,6 +22,9 @@ from inference_protocol.messages import (
 )
 from inference_protocol.messages import Backend as BackendName
 
+# So much of a service's latency target may a background run use up: more of it would look like load to whoever scales by latency.
+_OF_THE_TARGET = 0.5
+
 _BACKENDS: dict[Backend, BackendName] = {
     Backend.ONNX: "onnx",
     Backend.TORCHSCRIPT: "torchscript",
@@ -39,8 +42,9 @@ def worker_config(
     settings: Settings,
     backend: Backend = Backend.ONNX,
     items_limit: int | None = None,
+    task_token_digest: str = "",
 ) -> WorkerConfig:
-    """Return what the worker is told."""
+    """Return what the worker is told. `task_token_digest` is of the token by which a service's worker is handed batches."""
     providers = providers_of(accelerator, spec.accelerator, backend)
     task = batch_task(spec, items_limit)
     traces = any(traces_to(spec.template or PodTemplate()))
@@ -65,6 +69,8 @@ def worker_config(
         drain_seconds=max(1.0, settings.termination_grace_seconds - 5.0),
         model_control="explicit" if spec.serve is not None and spec.serve.model_control is ModelControl.EXPLICIT else "none",
         shared_memory=spec.serve is not None and spec.serve.shared_memory is SharedMemory.SYSTEM,
+        task_token_digest=task_token_digest if _lends(spec) else "",
+        latency_target_seconds=_background_target(spec),
         backend=_BACKENDS[backend],
         fetch_from=fetch_from(source, task, traces=traces, settings=settings),
         guarded_traces=traces,
@@ -72,6 +78,15 @@ def worker_config(
         identity=worker_identity(settings.mutual_tls),
         serving_tls=serving_tls(spec),
     )
+
+
+def _lends(spec: InferenceJobSpec) -> bool:
+    return spec.serve is not None and spec.serve.slack is not None
+
+
+def _background_target(spec: InferenceJobSpec) -> float | None:
+    target = spec.serve.latency_target_milliseconds if spec.serve is not None and _lends(spec) else None
+    return _OF_THE_TARGET * target / 1e3 if target is not None else None
 
 
 def items_limit(spec: InferenceJobSpec, expected: Estimate | None, placed: datetime, *, warm: bool = False) -> int | None:

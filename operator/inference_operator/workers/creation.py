@@ -1,5 +1,6 @@
 """A worker to be created: the pod, and what the store assumes until it exists."""
 
+from collections.abc import Callable
 from datetime import datetime
 
 from inference_operator.api import names
@@ -21,11 +22,22 @@ from inference_operator.workers.triton import pod_amounts
 
 
 def create_worker(
-    resolved: ResolvedJob, assignment: Assignment, explanation: Explanation, *, number: int, settings: Settings, now: datetime
+    resolved: ResolvedJob,
+    assignment: Assignment,
+    explanation: Explanation,
+    *,
+    number: int,
+    settings: Settings,
+    now: datetime,
+    digest_of: Callable[[Key], str] = lambda _: "",
 ) -> CreatePod:
-    """Return the action that creates the worker with this number at the assigned place."""
+    """Return the action that creates the worker with this number at the assigned place.
+
+    `digest_of` is that of a worker pod's token, for those that are handed tasks.
+    """
     job = resolved.job
     name = names.pod_name(job.key.name, job.uid, number)
+    key = Key(job.key.namespace, name)
     placement = placement_at(assignment, explanation, name, now)
     accelerator = settings.accelerators[assignment.accelerator]
     resources = worker_resources(resolved.spec, resolved.model, assignment.accelerator, accelerator)
@@ -42,10 +54,11 @@ def create_worker(
         settings=settings,
         backend=resolved.backend,
         items_limit=items_limit(resolved.spec, resolved.estimate_on(assignment.accelerator), now),
+        task_token_digest=digest_of(key),
     )
     requests = pod_amounts(resources, with_sidecar=resolved.backend is Backend.TRITON)
     worker = Worker(job.uid, number, revision, assignment.accelerator, placement)
-    pod = assumed(Key(job.key.namespace, name), requests, worker, tuple(resolved.claims), now)
+    pod = assumed(key, requests, worker, tuple(resolved.claims), now)
     return CreatePod(manifest, pod, f"worker {number} of {job.key}")
 
 
@@ -92,5 +105,6 @@ def placement_at(assignment: Assignment, explanation: Explanation, pod: str, now
         pod=pod,
         cost=explanation.cost,
         alternatives=list(explanation.alternatives),
+        slack=assignment.slack,
         decision_time=now.replace(microsecond=0),
     )

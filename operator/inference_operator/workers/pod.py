@@ -50,11 +50,20 @@ def worker_pod(
     settings: Settings,
     backend: Backend = Backend.ONNX,
     items_limit: int | None = None,
+    task_token_digest: str = "",
 ) -> Manifest:
     """Return the pod of one attempt or replica. `placement.pod` is its name, `backend` what was chosen."""
     accelerator = settings.accelerators[placement.accelerator]
     config = worker_config(
-        job, spec, source, accelerator, number=number, settings=settings, backend=backend, items_limit=items_limit
+        job,
+        spec,
+        source,
+        accelerator,
+        number=number,
+        settings=settings,
+        backend=backend,
+        items_limit=items_limit,
+        task_token_digest=task_token_digest,
     )
     labels = {
         names.LABEL_JOB: names.label_value(job.key.name),

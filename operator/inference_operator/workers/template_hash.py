@@ -30,6 +30,8 @@ LEFT_OUT = (
     ("metadata", "annotations", names.ANNOTATION_PLACEMENT),
     ("spec", "affinity"),
 )
+# Stands for the digest of each worker's own token: whether workers take tasks tells one template from another.
+_ANY_DIGEST = "of-its-own"
 _NO_COST = CostTerms(latency_seconds=0.0, energy_joules=0.0, switch_seconds=0.0, total=0.0, estimated=True)
 
 
@@ -94,6 +96,7 @@ def service_revisions(
                 mounts=mounts,
                 settings=settings,
                 backend=backend,
+                task_token_digest=_ANY_DIGEST,
             )
         )
         for name in classes(spec, backend, settings)

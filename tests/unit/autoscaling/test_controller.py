@@ -16,7 +16,7 @@ from inference_operator.state.load import ScalingMetrics, Workers
 from inference_operator.state.objects import Job, Key, Pod
 from inference_operator.state.request import Request, job_request
 from inference_operator.state.store import Store
-from inference_protocol.messages import Telemetry
+from inference_protocol.messages import TaskState, Telemetry
 from inference_protocol.sketch import LatencySketch
 from tests.builders import NOW, a_job, a_pod
 
@@ -246,3 +246,17 @@ def test_the_minimum_of_an_hpa_is_one() -> None:
 
     assert found is not None
     assert (found.minimum, found.maximum) == (1, 1)
+
+
+def test_a_batch_in_slack_is_told_of_and_its_window_teaches_nothing() -> None:
+    bench = Bench()
+    task = TaskState("uid-of-batch", 1, "r", "Running")
+    rounds = [bench.say(bench.pods[0], seconds=0.07, requests=10) for _ in range(12)]
+    learned = [bench.round({bench.pods[0].uid: told}).recommendation for told in rounds][-1]
+    other = Bench()
+    lent = [other.say(other.pods[0], seconds=0.07, requests=10, tasks=(task,)) for _ in range(12)]
+    beside = [other.round({other.pods[0].uid: told}) for told in lent][-1]
+
+    assert learned is not None and learned.learned
+    assert beside.workers.lending == 1
+    assert beside.recommendation is not None and not beside.recommendation.learned

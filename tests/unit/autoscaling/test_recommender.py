@@ -165,6 +165,22 @@ def test_nothing_is_given_up_before_a_window_is_whole() -> None:
     assert step(replace(LEARNED, ready=5), seen(0.02, ready=5, busy=0.1, seconds=13.0), bounds(5)).desired == 5
 
 
+def test_a_service_is_not_scaled_up_because_of_a_batch_in_its_slack() -> None:
+    state = LEARNED
+    for time in (100.0, 105.0, 110.0, 120.0):
+        slow = seen(0.3, busy=0.5, time=time)
+        state = step(state, replace(slow, workers=replace(slow.workers, lending=1), lent=True))
+
+    assert state == LEARNED
+    assert step(LEARNED, seen(0.3, busy=1.0, time=100.0)).breach_since == 100.0
+
+
+def test_the_load_asks_for_more_workers_beside_a_batch_too() -> None:
+    busy = seen(0.08, busy=1.9, count=10_000)
+
+    assert step(LEARNED, replace(busy, workers=replace(busy.workers, lending=2), lent=True)).desired == 4
+
+
 def test_utilisation_is_learned_from_what_is_seen() -> None:
     good, bad = (step(LEARNED, seen(p95, busy=1.0, count=1000, floor=0.02)) for p95 in (0.03, 0.3))
 

@@ -9,14 +9,29 @@ from typing import Any
 import pytest
 
 from inference_operator.api.conditions import Reason
+from inference_operator.api.job import Backend
 from inference_operator.controllers.scheduling_loop import SchedulingLoop
 from inference_operator.scheduling.estimate import Estimate
+from inference_operator.scheduling.slack_types import ServiceSlack, SlackTask, SlackWorker
 from inference_operator.scheduling.types import Decision, PlacementRequest
 from inference_operator.state.objects import Key
 from inference_operator.state.request import Request, job_request
 from inference_operator.state.store import Store
 from inference_operator.warmpools.controller import Pools
-from tests.builders import SETTINGS, TOKENS, a_node, a_request, an_option, somebodys_pod
+from inference_operator.warmpools.slack import Lender
+from inference_protocol.messages import ModelSource
+from tests.builders import (
+    SETTINGS,
+    TOKENS,
+    a_job,
+    a_load,
+    a_node,
+    a_pod,
+    a_request,
+    an_option,
+    some_scaling_metrics,
+    somebodys_pod,
+)
 from tests.simulation.virtual_time import START, VirtualClock, run
 
 
@@ -257,6 +272,43 @@ def test_no_need_ends_the_loop(placement_request: PlacementRequest) -> None:
 
         decision = fleet.decision(a_fresh_request("other"))
         assert decision is not None and decision.assignments
+
+    with_loop(fleet, main())
+
+
+# Slack.
+
+
+def test_work_that_waits_has_the_slack_of_a_service_once_its_load_has_fallen() -> None:
+    """No event tells of it."""
+    fleet = Fleet()
+    fleet.store.nodes.clear()
+    service = a_job("web", serve=True)
+    pod = a_pod(service)
+    fleet.store.put_pod(pod)
+    busy, calm = (some_scaling_metrics(a_load(p95)) for p95 in (0.2, 0.01))
+    source = ModelSource("m", "1", "file:///m.onnx")
+    worker = SlackWorker(service.key, pod.key, "node-1", "cpu", 1.0)
+    lent = ServiceSlack(service.key, source, Backend.ONNX, 8, (), workers=(worker,))
+    batch = replace(a_fresh_request("batch"), slack=SlackTask("default", source, Backend.ONNX, 1, ()))
+
+    async def main() -> None:
+        fleet.store.scaling_metrics[service.uid] = busy
+        fleet.loop.lend(job_request(service.key), Lender(service.uid, 0.05, lent))
+        fleet.want(batch)
+        await asyncio.sleep(20)
+        assert [name for _, name in fleet.wakes] == ["batch"]
+
+        fleet.store.scaling_metrics[service.uid] = calm
+        await asyncio.sleep(6)
+        assert [name for _, name in fleet.wakes] == ["batch", "batch!"]
+        decision = fleet.decision(batch)
+        assert decision is not None and decision.assignments[0].warm_worker == pod.key
+
+        fleet.loop.lend(job_request(service.key), None)
+        await asyncio.sleep(6)
+        decision = fleet.decision(batch)
+        assert decision is not None and not decision.assignments
 
     with_loop(fleet, main())
 

@@ -105,3 +105,5 @@ def test_a_limited_priority_stands_in_the_status_of_the_job() -> None:
     accepted = find(status.conditions, ConditionType.ACCEPTED)
     assert accepted is not None and accepted.reason == Reason.PRIORITY_LIMITED.value
     assert (request := wanted(seen, settings=settings)) is not None and request.priority == 10
+    # So it is one of the slack of services, too.
+    assert request.slack is not None

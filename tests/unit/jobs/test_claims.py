@@ -11,7 +11,7 @@ from inference_operator.jobs.state import ServiceState, job_state
 from inference_operator.state.objects import Job, Pod, PodPhase
 from inference_operator.state.volumes import Claim
 from inference_operator.workers.actions import DeletePod, WriteStatus
-from tests.builders import NOW, SETTINGS, a_job, a_pod, a_report, no_room, observed
+from tests.builders import NOW, SETTINGS, TOKENS, a_job, a_pod, a_report, no_room, observed
 from tests.unit.jobs.situation import ended
 
 LEAVING = {"data": Claim("u", "1", ("ReadWriteOnce",), deleting=True)}
@@ -20,7 +20,7 @@ STAYING = {"data": Claim("u", "1", ("ReadWriteOnce",), deleting=False)}
 
 def deleted(job: Job, *pods: Pod, claims: dict[str, Claim]) -> list[str]:
     seen = observed(job, *pods, claims=claims)
-    actions = plan(seen, job_state(seen, SETTINGS, NOW), None, SETTINGS, NOW).actions
+    actions = plan(seen, job_state(seen, SETTINGS, NOW), None, SETTINGS, TOKENS, NOW).actions
     return [action.uid for action in actions if isinstance(action, DeletePod)]
 
 
@@ -60,7 +60,7 @@ def test_a_roll_out_on_a_claim_of_one_pod_ends_however_many_workers_are_asked_fo
     seen = observed(job, old, claims={"data": Claim("u", "1", (mode,), deleting=False)})
     state = job_state(seen, SETTINGS, NOW)
     assert isinstance(state, ServiceState) and state.request is not None
-    actions = plan(seen, state, no_room(state.request), SETTINGS, NOW).actions
+    actions = plan(seen, state, no_room(state.request), SETTINGS, TOKENS, NOW).actions
 
     assert (old.uid in [action.uid for action in actions if isinstance(action, DeletePod)]) is makes_room
 
@@ -70,7 +70,7 @@ def test_a_roll_out_on_a_claim_of_one_pod_ends_however_many_workers_are_asked_fo
 def test_a_claim_that_is_deleted_under_a_worker_is_told_while_it_runs_on(job: Job, claims: dict[str, Claim], told: object) -> None:
     pod = replace(a_pod(job), claims=("data",))
     seen = observed(job, pod, claims=claims)
-    actions = plan(seen, job_state(seen, SETTINGS, NOW), None, SETTINGS, NOW).actions
+    actions = plan(seen, job_state(seen, SETTINGS, NOW), None, SETTINGS, TOKENS, NOW).actions
     (status,) = [action.status for action in actions if isinstance(action, WriteStatus)]
     ready = find(status.conditions, ConditionType.READY)
 

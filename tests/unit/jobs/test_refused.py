@@ -16,7 +16,7 @@ from inference_operator.state.objects import Job
 from inference_operator.state.observed import Observed
 from inference_operator.workers.actions import DeletePod, Plan
 from inference_operator.workers.resolve import Refusal
-from tests.builders import NOW, SETTINGS, a_job, a_model, a_pod, observed, whole
+from tests.builders import NOW, SETTINGS, TOKENS, a_job, a_model, a_pod, observed, whole
 from tests.unit.scheduling.support import facts, in_seconds, status_of
 
 MODEL = a_model("m")
@@ -37,7 +37,7 @@ def without_model(job: Job, *, lost: int | None = None) -> Observed:
 
 
 def decided(seen: Observed) -> Plan:
-    return plan(seen, job_state(seen, SETTINGS, NOW), None, SETTINGS, NOW)
+    return plan(seen, job_state(seen, SETTINGS, NOW), None, SETTINGS, TOKENS, NOW)
 
 
 def let_go(done: Plan) -> int:

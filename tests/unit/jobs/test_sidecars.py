@@ -13,7 +13,7 @@ from inference_operator.state.objects import Job, Pod, PodPhase, PodProblem
 from inference_operator.state.observed import Observed
 from inference_operator.workers.actions import Action, DeletePod, WriteStatus
 from inference_protocol.reasons import WorkerReason
-from tests.builders import NOW, SETTINGS, a_job, a_pod, a_report, observed
+from tests.builders import NOW, SETTINGS, TOKENS, a_job, a_pod, a_report, observed
 
 PROXY = ("istio-proxy",)
 PROBLEM = PodProblem("", "", "istio-init")
@@ -24,7 +24,7 @@ OUT_OF_MEMORY = a_report("Failed", reason=WorkerReason.OUT_OF_MEMORY, message="n
 
 
 def planned(seen: Observed) -> tuple[Action, ...]:
-    return plan(seen, job_state(seen, SETTINGS, NOW), None, SETTINGS, NOW).actions
+    return plan(seen, job_state(seen, SETTINGS, NOW), None, SETTINGS, TOKENS, NOW).actions
 
 
 def told(actions: tuple[Action, ...]) -> InferenceJobStatus:

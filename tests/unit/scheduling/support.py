@@ -30,7 +30,7 @@ from inference_operator.workers.actions import (
     WriteModelStatus,
     WriteStatus,
 )
-from tests.builders import NOW, SETTINGS
+from tests.builders import NOW, SETTINGS, TOKENS
 from tests.kstatus import kstatus as verdict
 
 Scheduler = Callable[[PlacementRequest], Decision]
@@ -45,7 +45,7 @@ def decide(seen: Observed, scheduler: Scheduler | None = None, *, now: datetime 
     """One look, as in `JobReconciler.reconcile`. Without a scheduler there is no decision yet."""
     state = job_state(seen, settings, now)
     decision = scheduler(state.request) if state.request is not None and scheduler is not None else None
-    return plan(seen, state, decision, settings, now)
+    return plan(seen, state, decision, settings, TOKENS, now)
 
 
 def after(seen: Observed, done: Plan, *, now: datetime = NOW) -> Observed:

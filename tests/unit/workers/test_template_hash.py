@@ -19,6 +19,7 @@ from inference_operator.api.job import (
     Resources,
     Serve,
     SharedMemory,
+    Slack,
 )
 from inference_operator.api.model import AcceleratorResources
 from inference_operator.api.template import EnvironmentVariable, PodTemplate, Toleration
@@ -110,6 +111,15 @@ def test_a_field_that_changes_the_pod_rolls_the_service_out_and_no_other_does(na
 
 def test_tolerations_roll_a_service_out() -> None:
     assert revisions(changed(tolerations=OTHER["tolerations"])) != revisions(JOB)
+
+
+def test_lending_slack_rolls_a_service_out_and_no_token_does() -> None:
+    plain = Serve(latency_target_milliseconds=50)
+    lending, mounting = (replace(plain, slack=slack) for slack in (Slack(), Slack(claims=["data"])))
+    made = [revisions(changed(serve=serve)) for serve in (None, plain, lending, mounting)]
+
+    assert made[0] == made[1]
+    assert len({one.combined for one in made[1:]}) == 3
 
 
 def test_a_setting_that_changes_the_pod_rolls_the_service_out() -> None:

@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -22,13 +22,14 @@ from inference_protocol.sketch import LatencySketch
 from inference_protocol.uris import PvcUri
 from inference_worker import metrics, volumes
 from inference_worker.batch import encoding, identity, inputs
+from inference_worker.batch.item_rows import require_rows, with_rows
 from inference_worker.batch.items import Items, invalid, refuse_non_finite
 from inference_worker.batch.manifest import CHUNK_NAME, Header
 from inference_worker.batch.output import Output
 from inference_worker.batch.pipeline import Pipeline, Segment, columns
 from inference_worker.batching.rows import Layout, fixed_layout, layout_of, located
 from inference_worker.batching.slack import InSlack, Slack
-from inference_worker.engines.engine import Engine, EngineUnavailableError, Tensor, Tensors, TensorSpec
+from inference_worker.engines.engine import Engine, EngineUnavailableError, Tensors, TensorSpec
 from inference_worker.errors import StoppedError, WorkerError
 from inference_worker.fixed_rows import dependent_items
 from inference_worker.probe import REFUSALS, understood
@@ -65,10 +66,12 @@ class Task:
         self._digest = digest
         self._root = root
         self._stop = threading.Event()
-        self._engine = InSlack(engine, slack, self._stop.is_set) if slack is not None else engine
+        self._background = InSlack(engine, slack, self._stop.is_set, self._expected) if slack is not None else None
+        self._engine = self._background or engine
         self.sketch = LatencySketch()
         self.progress: Progress | None = None
-        self.compute_seconds = 0.0
+        self._timed_seconds = 0.0
+        self._timed_runs = 0
         self._axes: dict[str, int] = {}
         specs = located(engine.inputs, warm.layout) if warm is not None else engine.inputs
         # Where no input has an axis of rows, an item is all that a request would hold.
@@ -76,6 +79,23 @@ class Task:
         self._specs = tuple(_listed(spec) for spec in specs) if self._whole else specs
         model = config.model
         self._items = metrics.items_total.labels(config.namespace, counted_for or config.job, model.name, model.version)
+
+    def _expected(self, feeds: Tensors) -> float:
+        """Seconds that a run should take, as the warm-up has measured runs of so many rows; 0 where it has not."""
+        warm = self._warm
+        with contextlib.suppress(KeyError, IndexError, ValueError):
+            return warm.profile.seconds(warm.layout.rows(feeds)) if warm is not None else 0.0
+        return 0.0
+
+    @property
+    def runs(self) -> int:
+        """Runs of the model so far."""
+        return self._background.ran if self._background is not None else self._timed_runs
+
+    @property
+    def compute_seconds(self) -> float:
+        """What they took of the device. To wait behind requests takes nothing of it, and says nothing of the model's pace."""
+        return self._background.computed_seconds if self._background is not None else self._timed_seconds
 
     def stop(self) -> None:
         """Ask `run` to commit what it has and return."""
@@ -202,11 +222,12 @@ class Task:
         pipeline = Pipeline(self._engine, layout, items, size=size, check=check, whole=self._whole)
         try:
             for run in pipeline.segments(start, self._stop.is_set):
-                segment = _with_rows(run, alone) if alone else run
-                _require_rows(segment, self._axes)
+                segment = with_rows(run, alone) if alone else run
+                require_rows(segment, self._axes)
                 for count, seconds in segment.timings:
                     self.sketch.record(seconds, weight=count)
-                    self.compute_seconds += seconds
+                    self._timed_seconds += seconds
+                    self._timed_runs += 1
                 yield segment
         except ValueError as error:
             raise invalid(f"the model refused the batch that starts at item {pipeline.first}: {error}") from error
@@ -271,28 +292,3 @@ def _nothing(feeds: Tensors, first: int) -> None:
 def _listed(spec: TensorSpec) -> TensorSpec:
     """An input with an axis of items in front."""
     return replace(spec, shape=(None, *spec.shape), batch_axis=0, names=(None, *spec.names))
-
-
-def _with_rows(segment: Segment, axes: Mapping[str, int | None]) -> Segment:
-    """The segment, whose batches are of one item each, with a row in the outputs that have none, or lose it where it is alone."""
-    answers: list[Tensors] = [{name: _as_row(array, axes[name]) for name, array in batch.items()} for batch in segment.answers]
-    return replace(segment, answers=answers)
-
-
-def _as_row(array: Tensor, axis: int | None) -> Tensor:
-    if axis is not None and array.shape[axis : axis + 1] == (1,):
-        return array
-    return np.expand_dims(array, min(axis or 0, array.ndim))
-
-
-def _require_rows(segment: Segment, axes: dict[str, int]) -> None:
-    """Raise WorkerError INPUT_INVALID unless every output has a row for each item."""
-    for batch, (count, _) in zip(segment.answers, segment.timings, strict=True):
-        for name, array in batch.items():
-            axis = axes.get(name, 0)
-            if array.shape[axis : axis + 1] != (count,):
-                raise WorkerError(
-                    WorkerReason.INPUT_INVALID,
-                    f"output {name!r} has shape {list(array.shape)} for {count} items: it has no row per item, so this model can't "
-                    "be run over a list of items; serve it instead",
-                )

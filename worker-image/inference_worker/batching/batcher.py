@@ -42,6 +42,7 @@ class Batcher:
         inline: bool = False,
         prepares: bool = False,
         threads: int = 1,
+        target_seconds: float = NEVER,
         pad: Callable[[int], int] = lambda rows: rows,
         clock: Callable[[], float] = time.monotonic,
         on_hopeless: Callable[[WorkerError], None] = lambda _: None,
@@ -50,6 +51,7 @@ class Batcher:
         """`warm` is the shape (a bucket without the outputs wanted) that `profile` was measured with.
 
         `inline` says that its runs are too quick to be worth a thread, `prepares` that one is prepared while another computes.
+        `target_seconds` is within which a request without a deadline should be answered, as far as background runs go.
         """
         self.layout = layout
         self.profile = profile
@@ -69,7 +71,9 @@ class Batcher:
             self._execution, self._feedback, threads=threads, clock=clock, prepared=warm if prepares else None
         )
         self._queue, self._in_flight = self._dispatcher.queue, self._dispatcher.in_flight
-        self.slack = Slack(lambda: bool(self._queue.length or len(self._in_flight)), clock)
+        self._target = target_seconds
+        spare = max(0.0, target_seconds - profile.seconds(1))
+        self.slack = Slack(lambda: bool(self._queue.length or len(self._in_flight)), clock, most=spare)
         self._dispatcher.on_idle = self.slack.freed
         self._admission = Admission(engine, layout, self._forecast, self.breaker, self._queue, self._in_flight, self.counts)
 
@@ -122,8 +126,9 @@ class Batcher:
             self._run_inline(feeds, wanted, rows, bucket, now, done)
             return None
         expected = now + self._admission.answered_in(rows, bucket, deadline, priority, now)
-        if deadline < NEVER:
-            self.slack.spare(deadline - expected)
+        due = min(deadline, now + self._target)
+        if due < NEVER:
+            self.slack.spare(due - expected)
         ticket = Ticket(feeds, wanted, rows, bucket, deadline, now, done, priority, expected)
         if self.breaker.state is BreakerState.HALF_OPEN:
             ticket.canary_epoch = self.breaker.epoch

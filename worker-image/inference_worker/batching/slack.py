@@ -1,8 +1,9 @@
 """When a batch may use what the requests leave of a device: a run at a time, and only where no request would be late for it.
 
 A background run begins while no request waits or runs. One that comes meanwhile waits for its end, so a run must not be longer than
-the time that requests have to spare: what the tightest deadlines of late left beyond their own runs. Requests without a deadline
-have none to miss. Work of the two kinds is never in one run: whose rows are beside a caller's must not hang on a batch.
+the time that requests have to spare: what the tightest deadlines of late left beyond their own runs, and what the latency target
+leaves to a request that comes now. Without either there is nothing to miss. Work of the two kinds is never in one run: whose rows
+are beside a caller's must not hang on a batch.
 """
 
 import threading
@@ -25,9 +26,10 @@ _SHAPES = 64
 class Slack:
     """Told of requests on the event loop; background runs wait in threads of their own."""
 
-    def __init__(self, busy: Callable[[], bool], clock: Callable[[], float] = time.monotonic) -> None:
-        """`busy` says whether a request waits or runs; any thread may ask."""
+    def __init__(self, busy: Callable[[], bool], clock: Callable[[], float] = time.monotonic, *, most: float = _NONE) -> None:
+        """`busy` says whether a request waits or runs; any thread may ask. `most` is the budget where no request has come."""
         self._busy = busy
+        self._most = most
         self._clock = clock
         self._free = threading.Event()
         self._waiting = 0
@@ -46,9 +48,9 @@ class Slack:
 
     @property
     def budget(self) -> float:
-        """The longest background run, in seconds, that makes no request late; infinite where none has a deadline."""
+        """The longest background run, in seconds, that makes no request late; infinite where none has a deadline or a target."""
         self._turn(self._clock())
-        return min(self._tightest, self._before)
+        return min(self._tightest, self._before, self._most)
 
     def wait(self, seconds: float, stopped: Callable[[], bool]) -> bool:
         """Wait until a background run of so many seconds may begin; False where it was `stopped` before."""
@@ -72,17 +74,30 @@ class Slack:
 class InSlack:
     """An engine whose runs wait for their turn behind the requests of the same device, one at a time.
 
-    Nothing of it is prepared beside other runs: buffers that it held would be missing to requests.
+    Nothing of it is prepared beside other runs: buffers that it held would be missing to requests. `ran` counts its runs, and
+    `computed_seconds` is what they took of the device.
     """
 
     device_runs = None
 
-    def __init__(self, engine: Engine, slack: Slack, stopped: Callable[[], bool]) -> None:
-        """Once `stopped`, whoever waits runs at once, and then sees by itself that it is to end."""
+    def __init__(
+        self,
+        engine: Engine,
+        slack: Slack,
+        stopped: Callable[[], bool],
+        expected: Callable[[Tensors], float] = lambda _: 0.0,
+    ) -> None:
+        """Once `stopped`, whoever waits runs at once, and then sees by itself that it is to end.
+
+        `expected` is how many seconds a run of such feeds should take that was not made yet; 0 where nobody knows.
+        """
         self._engine = engine
+        self._expected = expected
         self._slack = slack
         self._stopped = stopped
         self._seconds: dict[Shapes, float] = {}
+        self.ran = 0
+        self.computed_seconds = 0.0
         self.inputs, self.outputs, self.rows = engine.inputs, engine.outputs, engine.rows
         self.provider, self.platform = engine.provider, engine.platform
 
@@ -108,15 +123,17 @@ class InSlack:
         return self._engine.mixes(inputs)
 
     def run(self, feeds: Tensors, wanted: tuple[str, ...] = (), cancellation: Cancellation | None = None) -> dict[str, Tensor]:
-        """See Engine. What a run of these shapes takes is not known before the first."""
+        """See Engine."""
         shapes = shapes_of(feeds)
-        self._slack.wait(self._seconds.get(shapes, 0.0), self._stopped)
+        known = self._seconds.get(shapes)
+        self._slack.wait(self._expected(feeds) if known is None else known, self._stopped)
         begun = time.perf_counter()
         answers = self._engine.run(feeds, wanted, cancellation)
         taken = time.perf_counter() - begun
+        self.ran += 1
+        self.computed_seconds += taken
         if shapes in self._seconds or len(self._seconds) < _SHAPES:
-            known = self._seconds.get(shapes, taken)
-            self._seconds[shapes] = known + _FOLLOW * (taken - known)
+            self._seconds[shapes] = taken if known is None else known + _FOLLOW * (taken - known)
         return answers
 
     def close(self) -> None:

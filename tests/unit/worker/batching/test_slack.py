@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
+from unittest.mock import Mock
 
 import pytest
 
@@ -62,6 +64,46 @@ def test_a_background_run_is_no_longer_than_what_the_tightest_deadline_leaves(
     asked = iter([False, True])
 
     assert slack.wait(seconds, lambda: next(asked)) is may
+
+
+async def test_a_background_run_leaves_requests_without_a_deadline_the_latency_target() -> None:
+    batcher = a_batcher(Scripted(), profile=FLAT, target_seconds=0.5)
+    assert batcher.slack.budget == pytest.approx(0.5 - FLAT[1])
+
+    callers = [Caller() for _ in range(2)]
+    batcher.submit(a_row(1), (), callers[0], deadline=time.monotonic() + 0.2)
+    assert batcher.slack.budget < 0.2
+    batcher.submit(a_row(1), (), callers[1])
+    assert batcher.slack.budget < 0.2
+    for caller in callers:
+        await caller.answer()
+
+
+def test_waiting_behind_requests_is_no_use_of_the_device() -> None:
+    asked = iter([False, False, False])
+    busy = iter([True, True, False])
+    behind = InSlack(Scripted(), Slack(lambda: next(busy)), lambda: next(asked))
+
+    begun = time.perf_counter()
+    behind.run(a_row(1))
+
+    assert behind.ran == 1
+    assert behind.computed_seconds < (time.perf_counter() - begun) / 2
+
+
+def test_the_first_run_of_its_kind_waits_for_as_long_a_spare_as_it_should_take() -> None:
+    slack = Slack(never, most=0.1)
+    for seconds, ran in ((0.05, 1), (0.2, 0)):
+        engine, stop, expected = Scripted(), threading.Event(), Mock(return_value=seconds)
+        behind = InSlack(engine, slack, stop.is_set, expected)
+        running = threading.Thread(target=behind.run, args=(a_row(1),))
+        running.start()
+        running.join(0.3)
+        assert len(engine.firsts) == ran
+
+        stop.set()
+        running.join(_PATIENCE_SECONDS)
+        assert not running.is_alive()
 
 
 def test_deadlines_are_forgotten_in_time() -> None:
