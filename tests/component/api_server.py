@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Name = tuple[str, str]
 # A tenth of the real server's: streams on quiet kinds get their bookmarks while a test still runs.
 _BOOKMARK_SECONDS = 1.0
-_TASK_KEY: Raw = {
+TASK_KEY: Raw = {
     "apiVersion": "v1",
     "kind": "Secret",
     "metadata": {"name": "inference-operator-task-key", "namespace": "operator-system"},
@@ -133,7 +133,7 @@ class ApiServer:
         self._runner: web.AppRunner | None = None
         (self._port,) = free_ports(1)
         # As the chart makes it: empty, for the operator to fill.
-        self.create(_TASK_KEY)
+        self.create(TASK_KEY)
 
     @property
     def url(self) -> str:
