@@ -58,7 +58,7 @@ def gathered(ask: Ask, extras: Extras, shared: SharedMemory, budget: Budget, own
     for span in extras.writes.values():
         shared.check(span)
     total = sum(read.span.byte_size for read in extras.reads.values())
-    if not total:
+    if not extras.reads:
         return ask
     if total > BODY_LIMIT_BYTES:
         raise bad(f"the inputs in shared memory have {total} bytes, and the limit is {BODY_LIMIT_BYTES}; split the request")

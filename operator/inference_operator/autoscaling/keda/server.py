@@ -10,8 +10,8 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 from grpclib.const import Cardinality, Handler, Status
-from grpclib.exceptions import GRPCError
-from grpclib.protocol import H2Protocol
+from grpclib.exceptions import GRPCError, StreamTerminatedError
+from grpclib.protocol import AbstractHandler, H2Protocol
 from grpclib.server import Server, Stream
 from h2.settings import SettingCodes
 
@@ -19,6 +19,7 @@ from inference_operator.autoscaling.keda import messages
 from inference_operator.autoscaling.keda.questions import Question, parse
 from inference_operator.autoscaling.keda.scaler import Scaler
 from inference_operator.autoscaling.metrics import MetricError, MetricFault, Metrics
+from inference_operator.observability.logs import OurFaults
 from inference_operator.runtime.clock import Clock
 from inference_operator.settings import Settings
 from inference_operator.state.store import Store
@@ -137,7 +138,11 @@ class _Protocol(H2Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        try:
+            super().data_received(data)
+        except Exception as error:  # noqa: BLE001 -- h2 raises what it likes at a header that is not ASCII
+            self.end("a caller of the scaler sent what can't be read (%s); its connection is ended", type(error).__name__)
+            return
         if self in self._open:
             # To the end of the line.
             del self._open[self]
@@ -148,11 +153,31 @@ class _Protocol(H2Protocol):
         elif sum(s.data_received for s in streams if not s.buffer._eof) > _UNFINISHED_BYTES:  # noqa: SLF001
             self.end("requests to the scaler, none complete, came to %d bytes; their connection is ended", _UNFINISHED_BYTES)
 
-    def end(self, why: str, bound: int) -> None:
+    def end(self, why: str, bound: int | str) -> None:
         """End the connection, and say why."""
         log.warning(why, bound)
         self._open.pop(self, None)
         self.processor.close(why % bound)
+
+
+class _WithoutMetadata(AbstractHandler):
+    """Hides binary metadata, which nobody here asks for: a value that is no base64 would leave the call without an answer."""
+
+    def __init__(self, handler: AbstractHandler) -> None:
+        self._handler = handler
+
+    def accept(self, stream: Any, headers: Any, release_stream: Callable[[], Any]) -> None:
+        """See AbstractHandler."""
+        kept = [(name, value) for name, value in headers if not name.endswith("-bin")]
+        self._handler.accept(stream, kept, release_stream)
+
+    def cancel(self, stream: Any) -> None:
+        """See AbstractHandler."""
+        self._handler.cancel(stream)
+
+    def close(self) -> None:
+        """See AbstractHandler."""
+        self._handler.close()
 
 
 class _Server(Server):
@@ -161,7 +186,9 @@ class _Server(Server):
         self._open: dict[_Protocol, None] = {}
 
     def _protocol_factory(self) -> H2Protocol:
-        return _Protocol(super()._protocol_factory(), self._open)
+        made = super()._protocol_factory()
+        made.handler = _WithoutMetadata(made.handler)
+        return _Protocol(made, self._open)
 
 
 class KedaScaler:
@@ -178,6 +205,7 @@ class KedaScaler:
         """Serve for ever, on `port`; where that is 0, on a free one, which it then is."""
         listening = socket.create_server(("0.0.0.0", self.port))  # noqa: S104 -- KEDA comes from outside the pod
         self.port = listening.getsockname()[1]
+        logging.getLogger("grpclib.server").addFilter(OurFaults((StreamTerminatedError, TimeoutError)))
         server = _Server(self._service)
         await server.start(sock=listening, ssl=self._context() if self._context is not None else None)
         log.info("KEDA's scaler listens on port %d", self.port)

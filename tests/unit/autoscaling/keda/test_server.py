@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import pytest
 from h2.connection import H2Connection
+from h2.events import ResponseReceived
 
 from inference_operator.api.job import Serve
 from inference_operator.autoscaling.keda import messages, server
@@ -309,3 +310,34 @@ def test_an_operator_without_it_pays_nothing_for_it() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout == "[]\n"
+
+
+async def headers_sent(bench: Bench, *more: tuple[str, bytes]) -> bytes:
+    """What comes back for a question with these headers, until the connection ends or a stream does."""
+    client = H2Connection()
+    client.initiate_connection()
+    client.send_headers(1, [*call_head(), *more])
+    client.send_data(1, b"\0\0\0\0\0", end_stream=True)
+    reader, writer = await asyncio.open_connection("127.0.0.1", bench.scaler.port)
+    writer.write(client.data_to_send())
+    try:
+        async with asyncio.timeout(20):
+            while data := await reader.read(4096):
+                for event in client.receive_data(data):
+                    if isinstance(event, ResponseReceived):
+                        return dict(event.headers)[b"grpc-status"]
+    finally:
+        writer.close()
+    return b"ended"
+
+
+async def test_metadata_that_is_no_base64_is_answered(bench: Bench) -> None:
+    """Fuzzing found it: grpclib failed before it had a call to answer, and the caller heard nothing for ever."""
+    assert await headers_sent(bench, ("x-any-bin", b"!!!")) == b"3"
+
+
+async def test_a_header_that_is_not_ascii_ends_its_connection_in_a_line(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """Fuzzing found it: the event loop logged h2's traceback for each."""
+    assert await headers_sent(bench, ("x-any", b"\xff")) == b"ended"
+    assert "can't be read" in caplog.text and "Traceback" not in caplog.text
+    assert await is_active(bench)

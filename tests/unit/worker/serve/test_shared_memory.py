@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inference_worker.datatypes import NUMPY
+from inference_worker.engines.engine import TensorSpec
 from inference_worker.errors import RequestError
-from inference_worker.serve.ask import Span, span_of
+from inference_worker.serve.ask import Ask, Extras, Read, Span, span_of
+from inference_worker.serve.budget import Budget
+from inference_worker.serve.extras import gathered
 from inference_worker.serve.shared_memory import REGIONS, SharedMemory
 from tests.unit.worker.conftest import STEADY
 
@@ -239,3 +244,14 @@ def test_any_parameters_are_a_span_or_a_400(parameters: dict[str, Any]) -> None:
         assert error.status is HTTPStatus.BAD_REQUEST  # noqa: PT017
     else:
         assert span.region and span.offset >= 0 and span.byte_size >= 0
+
+
+def test_an_input_in_no_bytes_of_shared_memory_is_an_input_or_a_400(shared: SharedMemory) -> None:
+    """Fuzzing found it: such an input was left out, and the run failed for want of it with 500."""
+    shared.register("a", "/data", 0, 100)
+    spec = TensorSpec("x", "FP32", NUMPY["FP32"], (None, 2))
+    asked = [Extras({"x": Read(spec, shape, Span("a", 0, 0))}) for shape in ((0, 2), (1, 2))]
+    empty, short = [partial(gathered, Ask("", {}, ()), extras, shared, Budget(), shared) for extras in asked]
+
+    assert empty().feeds["x"].shape == (0, 2)
+    assert refused(short).status is HTTPStatus.BAD_REQUEST
