@@ -8,7 +8,7 @@ SYSTEM_PYTHON := python3
 CODE := dev operator protocol worker-image tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help venv cluster cluster-down images crds docs lock lint test test-engines test-others fuzz mutants demo bench
+.PHONY: help venv cluster cluster-down images crds docs lock lint test test-engines test-others fuzz fuzz-wire mutants demo bench
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -94,6 +94,11 @@ test-large: venv ## models of more than 2 GB in a real worker (takes 8 GB of mem
 SECONDS := 60
 fuzz: venv ## look for inputs that break the parsers: make fuzz SECONDS=600
 	@$(PYTHON) -m tests.fuzz.all $(SECONDS)
+
+TARGET := all
+REQUESTS := 1000000
+fuzz-wire: venv ## requests that are nearly right against real processes: make fuzz-wire TARGET=http1 REQUESTS=1000000 SEED=1
+	@$(PYTHON) -m tests.fuzz.wire --target $(TARGET) --requests $(REQUESTS) --seed $(SEED)
 
 # Hours for all: a sample is stable, what is known is kept in build/mutants, and a run that was cut off goes on.
 SAMPLE := 200

@@ -36,6 +36,8 @@ from inference_worker.serve.http_messages import (
 log = logging.getLogger(__name__)
 
 _PIPELINE_LIMIT = 32
+# What may be said about each byte of a chunk: those of one byte have five around it.
+_BYTES_A_BYTE = 8
 
 
 Handler = Callable[[Request], None]
@@ -179,6 +181,7 @@ class HttpProtocol(CallerTimers, asyncio.Protocol):
             if self._in_headers and self._mid_message and self._head_bytes > HEADER_LIMIT_BYTES:
                 raise HEADERS_TOO_LARGE
             if self._mid_message and not self._ending:
+                self._require_dense()
                 self._reserve()
         except LimitError as limit:
             self._refuse(limit.status, limit.message)
@@ -191,6 +194,11 @@ class HttpProtocol(CallerTimers, asyncio.Protocol):
         if self._mid_message and self._stall is None and not self._ending:
             self._stall = asyncio.get_running_loop().call_later(STALL_SECONDS, self._stalled)
         self.flush()
+
+    def _require_dense(self) -> None:
+        """Raise LimitError for chunks that have next to no content for what is said about them (CVE-2024-22019, CVE-2023-39326)."""
+        if self._head_bytes > 2 * HEADER_LIMIT_BYTES + _BYTES_A_BYTE * self._body_bytes:
+            raise LimitError(HTTPStatus.BAD_REQUEST, "the chunks say more of themselves than they hold")
 
     def _reserve(self) -> None:
         """Take from the budget what a request needs that is not whole: all that it announces. Raises LimitError."""

@@ -60,6 +60,8 @@ _IDLE_CHATTER = 1000
 """Control frames that a peer may send without any request among them, and resets beyond the streams that it let end."""
 
 _RESETS_A_SECOND = 100.0
+# A malformed header block counts as one reset more for each so many bytes.
+_RESET_BYTES = 64
 _SETTINGS_LIMIT = 64
 HIGH_WATER_BYTES = 16 << 20
 """While flow control holds more of the answers back, no further request is begun on the connection."""
@@ -412,6 +414,8 @@ class Http2Protocol(CallerTimers, asyncio.Protocol):
         if self._ending:
             return
         if headers is None or not headers.keys() >= {":method", ":path", ":scheme"} or not headers[":path"]:
+            # To find that out has cost the more the longer the block is.
+            self._resets += len(raw) // _RESET_BYTES
             raise StreamFaultError(number, Code.PROTOCOL_ERROR)
         if len(self._streams) >= MAX_STREAMS:
             raise StreamFaultError(number, Code.REFUSED_STREAM)
