@@ -13,6 +13,7 @@ from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError, StreamTerminatedError
 from grpclib.protocol import AbstractHandler, H2Protocol
 from grpclib.server import Server, Stream
+from h2.events import DataReceived
 from h2.settings import SettingCodes
 
 from inference_operator.autoscaling.keda import messages
@@ -127,6 +128,9 @@ class _Protocol(H2Protocol):
         super().connection_made(transport)
         self.connection._connection.update_settings({SettingCodes.MAX_CONCURRENT_STREAMS: _STREAMS})  # noqa: SLF001
         self.connection.flush()
+        # An empty frame of data says nothing; grpclib takes it for the end of the request.
+        take = self.processor.process_data_received
+        self.processor.processors[DataReceived] = lambda event: take(event) if event.flow_controlled_length else None
         self._open[self] = None
         if len(self._open) > _CONNECTIONS:
             # Who asks nothing goes before who does; KEDA's streams stay.
