@@ -179,7 +179,7 @@ def test_cve_2024_27983_callers_that_leave_within_a_header_block(worker: Worker,
 
 
 @pytest.mark.parametrize("method", ["GET / HTTP/1.1\r\nHost: a\r\n\r\nGET /x", "GET / HTTP/1.1"])
-def test_cve_2021_33193_and_2022_41721_a_request_of_http1_within_one_of_http2(worker: Worker, costs: Costs, method: str) -> None:
+def test_cve_2021_33193_a_request_of_http1_within_one_of_http2(worker: Worker, costs: Costs, method: str) -> None:
     """Whoever writes HTTP/2 as HTTP/1.1 makes two requests of these. The worker writes it as nothing."""
     with costs(worker), Wire2(worker) as wire:
         heard = wire.wait(wire.open("ModelInfer", {":method": method, "content-length": "0"}))
@@ -188,6 +188,15 @@ def test_cve_2021_33193_and_2022_41721_a_request_of_http1_within_one_of_http2(wo
 
     assert heard.reset is not None or heard.headers[":status"].startswith("4")
     assert wire.heard.keys() == {1}
+
+
+def test_cve_2022_41721_frames_of_http2_within_a_body_of_http1(worker: Worker, costs: Costs) -> None:
+    """Who goes over to HTTP/2 and leaves the body in the connection takes it for requests."""
+    body = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0) + streams(3, lambda _: b"")
+    offer = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABk"}
+    with costs(worker), Wire(worker.port) as wire:
+        assert wire.post(INFER, body, offer).status == 400
+        assert wire.get("/v2/health/live").status == 200
 
 
 def test_cve_2007_6750_and_2012_5568_heads_that_come_by_bytes(impatient: Worker, costs: Costs) -> None:
