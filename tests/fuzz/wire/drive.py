@@ -76,12 +76,16 @@ def run(
     started = time.monotonic()
     with ThreadPoolExecutor(callers) as pool:
         futures = [pool.submit(call, number) for number in range(callers)]
-        while not all(future.done() for future in futures):
-            looks.append((tally.requests, resident(pids)))
-            assert alive(), "the process has ended"
-            time.sleep(_LOOK_SECONDS)
-            if len(looks) % 100 == 0:
-                sys.stderr.write(f"{target}: {tally.requests} after {time.monotonic() - started:.0f} s, {looks[-1][1] >> 20} MiB\n")
+        try:
+            while not all(future.done() for future in futures):
+                looks.append((tally.requests, resident(pids)))
+                assert alive(), "the process has ended"
+                time.sleep(_LOOK_SECONDS)
+                if len(looks) % 100 == 0:
+                    told = f"{tally.requests} after {time.monotonic() - started:.0f} s, {looks[-1][1] >> 20} MiB"
+                    sys.stderr.write(f"{target}: {told}\n")
+        finally:
+            over.set()
         for future in futures:
             future.result()
     looks.append((tally.requests, resident(pids)))
