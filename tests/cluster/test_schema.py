@@ -28,6 +28,9 @@ ONE_OF = "set exactly one of uri and data"
 INPUT_DIGEST = "an http(s) input needs its sha256 digest"
 SLACK_TARGET = "slack needs latencyTargetMilliseconds, which says when a request is late"
 SLACK_CONTROL = "slack is not for services whose callers may unload the model: leave out slack, or set modelControl to None"
+AUTHENTICATION_TLS = "authentication needs tls: set tls too, {} for the operator's certificate"
+AUTHENTICATION_WAYS = "set clientCertificates, jwt, or both: either lets a caller in"
+BY_CERTIFICATE = {"clientCertificates": {"caSecretName": "callers"}}
 MAX_MIN = "maxReplicas must not be below minReplicas"
 FOR_SERVING = "autoscaling is for serving jobs"
 
@@ -76,13 +79,6 @@ JOBS: list[Case] = [
         'supported values: "None", "System"',
         {"serve": {"sharedMemory": "System"}},
     ),
-    (
-        "authentication without tls",
-        {"serve": {"authentication": {"clientCertificates": {"caSecretName": "callers"}}}},
-        "authentication needs tls",
-        {"serve": {"tls": {}, "authentication": {"clientCertificates": {"caSecretName": "callers"}}}},
-    ),
-    ("nobody let in", {"serve": {"tls": {}, "authentication": {}}}, "either lets a caller in", {"serve": {"tls": {}}}),
     ("secretName", {"serve": {"tls": {"secretName": "a/b"}}}, "should match '^[a-z0-9]", {"serve": {"tls": {"secretName": "a"}}}),
     ("deadlinePolicy", {"deadlinePolicy": "Hard"}, 'supported values: "Soft", "Firm"', {"deadlinePolicy": "Firm"}),
     ("deadline as a date", {"deadline": "2026-04-02"}, "must be of type date-time", {"deadline": "2026-04-02T00:00:00Z"}),
@@ -118,6 +114,18 @@ JOBS: list[Case] = [
         {"serve": {"slack": {}, "latencyTargetMilliseconds": 50, "modelControl": "Explicit"}},
         SLACK_CONTROL,
         {"serve": {"slack": {}, "latencyTargetMilliseconds": 50, "modelControl": "None"}},
+    ),
+    (
+        "authentication without TLS",
+        {"serve": {"authentication": BY_CERTIFICATE}},
+        AUTHENTICATION_TLS,
+        {"serve": {"authentication": BY_CERTIFICATE, "tls": {}}},
+    ),
+    (
+        "authentication by nothing",
+        {"serve": {"authentication": {}, "tls": {}}},
+        AUTHENTICATION_WAYS,
+        {"serve": {"authentication": BY_CERTIFICATE, "tls": {}}},
     ),
     ("maxReplicas 0", {"serve": {"minReplicas": 0, "maxReplicas": 0}}, "greater than or equal to 1", {"serve": {"minReplicas": 0}}),
     ("minReplicas above", {"serve": {"minReplicas": 1001}}, "less than or equal to 1000", {"serve": {"minReplicas": 1000}}),
