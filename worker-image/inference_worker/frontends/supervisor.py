@@ -28,7 +28,7 @@ MODULE = "inference_worker.frontends"
 
 FRONTENDS_VARIABLE = "INFERENCE_FRONTENDS"
 _MOST, _CPUS_EACH = 4, 3
-_SILENT_SECONDS = 10.0
+_SILENT_SECONDS, _STARTING_SECONDS = 10.0, 60.0
 _LOOK_SECONDS = 1.0
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 5.0
 _ACCEPTED_AT_ONCE = 64
@@ -41,6 +41,11 @@ def frontends_of(environment: Mapping[str, str], *, on_device: bool, cpus: int) 
     if (said := environment.get(FRONTENDS_VARIABLE)) is not None:
         return int(said)
     return min(_MOST, cpus // _CPUS_EACH) if on_device else 0
+
+
+def is_silent(now: float, begun: float, alive_at: float | None) -> bool:
+    """Whether a frontend has said nothing for too long. One that has yet to start may take longer: the next would be as slow."""
+    return now - begun > _STARTING_SECONDS if alive_at is None else now - alive_at > _SILENT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +136,9 @@ class Frontend:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._gone.wait(), _LOOK_SECONDS)
             # Twice: what it has said may not have been heard because this process was busy.
-            silent = silent + 1 if time.monotonic() - (self.alive_at or begun) > _SILENT_SECONDS else 0
+            silent = silent + 1 if is_silent(time.monotonic(), begun, self.alive_at) else 0
             if silent > 1:
-                log.error("frontend %d has said nothing for %.0f s; it is replaced", process.pid, _SILENT_SECONDS)
+                log.error("frontend %d has said nothing for too long; it is replaced", process.pid)
                 return
             if self._remote is not None:
                 self._remote.free()
