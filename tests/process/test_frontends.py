@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -165,3 +166,50 @@ def test_frontends_end_with_a_worker_that_is_killed(place: Place) -> None:
     worker.process.kill()
 
     until(lambda: all(map(gone, held)), "the end of the frontends")
+
+
+def test_callers_of_a_frontend_that_is_behind_go_to_one_that_is_not(place: Place) -> None:
+    """It has room for some hundred that it hasn't taken yet, and the fewest, so that all later ones were meant for it."""
+    worker = place.start(a_config(place.put("wide.onnx", WIDE)), variables=FRONTENDS).wait_ready()
+    stopped = frontends(worker)[0]
+    os.kill(stopped, signal.SIGSTOP)
+    callers = [Wire(worker.port) for _ in range(900)]
+    until(lambda: sum(holds_of(pid) for pid in frontends(worker) if pid != stopped) > 500, "those who found no room there")
+    os.kill(stopped, signal.SIGCONT)
+
+    assert {caller.get("/v2/health/ready").status for caller in callers} == {200}
+    for caller in callers:
+        caller.__exit__(None, None, None)
+
+
+def test_callers_wait_while_no_frontend_has_room(place: Place) -> None:
+    worker = place.start(a_config(place.put("wide.onnx", WIDE)), variables=FRONTENDS).wait_ready()
+    stopped = frontends(worker)
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    callers = [Wire(worker.port) for _ in range(900)]
+    for pid in stopped:
+        os.kill(pid, signal.SIGCONT)
+
+    assert {caller.get("/v2/health/ready").status for caller in callers} == {200}
+    for caller in callers:
+        caller.__exit__(None, None, None)
+
+
+def holds_of(pid: int) -> int:
+    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+
+
+def test_connections_that_a_frontend_has_no_descriptor_for_do_not_hold_the_end(place: Place) -> None:
+    """They were counted as on their way for good, so that the worker waited for them until its time was up."""
+    worker = place.start(a_config(place.put("wide.onnx", WIDE)), variables=FRONTENDS, patches=QUICK_DRAIN).wait_ready()
+    for pid in children(worker):
+        most = holds_of(pid) + 4
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, most))
+    callers = [Wire(worker.port) for _ in range(40)]
+    until(lambda: sum(map(ended, callers)) >= 20, "those for whom there is none")
+    for caller in callers:
+        caller.__exit__(None, None, None)
+    worker.process.terminate()
+
+    assert worker.ended(seconds=10).said.outcome == "Drained"

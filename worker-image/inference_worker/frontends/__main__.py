@@ -27,6 +27,8 @@ from inference_worker.serve.connections import Connections
 from inference_worker.serve.http import HttpProtocol
 from inference_worker.serve.http2 import Http2Protocol
 
+log = logging.getLogger(__name__)
+
 ALIVE_SECONDS = 1.0
 # Of a drain: the worker ends this process when it waits no longer.
 _FOR_EVER_SECONDS = 1e6
@@ -41,7 +43,7 @@ class Frontend:
         self._connections = connections
         self._background = Background()
         self._draining = False
-        self._taken = 0
+        self._taken = self._lost = 0
         self._arriving: set[asyncio.Task[None]] = set()
         self.gone = asyncio.Event()
 
@@ -58,7 +60,13 @@ class Frontend:
     def accept(self) -> None:
         """Take the connections that the worker hands over."""
         while (handed := receive(self._control)) is not None:
-            task = asyncio.get_running_loop().create_task(self._connect(*handed))
+            kind, connection = handed
+            if connection is None:
+                # Counted as taken: the worker would think for good that it is on its way, and wait for it at its end.
+                self._taken += 1
+                self._lost += 1
+                continue
+            task = asyncio.get_running_loop().create_task(self._connect(kind, connection))
             self._arriving.add(task)
             task.add_done_callback(self._arriving.discard)
 
@@ -88,6 +96,9 @@ class Frontend:
         """Say again and again that all is well."""
         while True:
             self._tell_alive()
+            if self._lost:
+                log.warning("%d connections were closed: this process may open no further files", self._lost)
+                self._lost = 0
             await asyncio.sleep(ALIVE_SECONDS)
 
 

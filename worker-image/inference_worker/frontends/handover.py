@@ -29,14 +29,19 @@ def send(way: socket.socket, kind: Kind, connection: socket.socket) -> bool:
     return True
 
 
-def receive(way: socket.socket) -> tuple[Kind, socket.socket] | None:
-    """The next connection; None while there is none, and at the end."""
+def receive(way: socket.socket) -> tuple[Kind, socket.socket | None] | None:
+    """The next connection; None while there is none, and at the end.
+
+    No socket where this process may open no further file: the kernel has closed the connection then.
+    """
     try:
         kind, files, _, _ = socket.recv_fds(way, 1, 1)
     except OSError:
         return None
-    if not kind or not files:
+    if not kind:
         return None
+    if not files:
+        return Kind(kind[0]), None
     connection = socket.socket(fileno=files[0])
     connection.setblocking(False)
     return Kind(kind[0]), connection

@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -27,7 +28,7 @@ MODULE = "inference_worker.frontends"
 
 FRONTENDS_VARIABLE = "INFERENCE_FRONTENDS"
 _MOST, _CPUS_EACH = 4, 3
-_SILENT_SECONDS = 10.0
+_SILENT_SECONDS, _STARTING_SECONDS = 10.0, 60.0
 _LOOK_SECONDS = 1.0
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 5.0
 _ACCEPTED_AT_ONCE = 64
@@ -40,6 +41,11 @@ def frontends_of(environment: Mapping[str, str], *, on_device: bool, cpus: int) 
     if (said := environment.get(FRONTENDS_VARIABLE)) is not None:
         return int(said)
     return min(_MOST, cpus // _CPUS_EACH) if on_device else 0
+
+
+def is_silent(now: float, begun: float, alive_at: float | None) -> bool:
+    """Whether a frontend has said nothing for too long. One that has yet to start may take longer: the next would be as slow."""
+    return now - begun > _STARTING_SECONDS if alive_at is None else now - alive_at > _SILENT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +136,9 @@ class Frontend:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._gone.wait(), _LOOK_SECONDS)
             # Twice: what it has said may not have been heard because this process was busy.
-            silent = silent + 1 if time.monotonic() - (self.alive_at or begun) > _SILENT_SECONDS else 0
+            silent = silent + 1 if is_silent(time.monotonic(), begun, self.alive_at) else 0
             if silent > 1:
-                log.error("frontend %d has said nothing for %.0f s; it is replaced", process.pid, _SILENT_SECONDS)
+                log.error("frontend %d has said nothing for too long; it is replaced", process.pid)
                 return
             if self._remote is not None:
                 self._remote.free()
@@ -157,6 +163,8 @@ class Frontends:
         self._loop = asyncio.get_running_loop()
         self._ports: list[tuple[Kind, socket.socket]] = []
         self._accepting = False
+        # Accepted, while no frontend had room.
+        self._waiting: deque[tuple[Kind, socket.socket]] = deque()
         self._ended = False
         self._change = asyncio.Event()
         self._live: list[Frontend | None] = [None] * number
@@ -205,7 +213,8 @@ class Frontends:
         self._accept_on()
 
     def _accept_on(self) -> None:
-        if not self._accepting and self._ports and self._fewest() is not None:
+        self._hand_waiting()
+        if not self._accepting and self._ports and not self._waiting and self._by_load():
             self._accepting = True
             for kind, port in self._ports:
                 self._loop.add_reader(port.fileno(), self._accept, kind, port)
@@ -217,30 +226,45 @@ class Frontends:
             for _, port in self._ports:
                 self._loop.remove_reader(port.fileno())
 
-    def _fewest(self) -> Frontend | None:
+    def _by_load(self) -> list[Frontend]:
         ready = [each for each in self._live if each is not None and each.ready]
-        return min(ready, key=lambda each: each.connections, default=None)
+        return sorted(ready, key=lambda each: each.connections)
 
     def _accept(self, kind: Kind, port: socket.socket) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):
-            frontend = self._fewest()
-            if frontend is None:
+            if self._waiting or not self._by_load():
                 self._accept_no_more()
                 return
             try:
                 connection, _ = port.accept()
-            except OSError:
+            except (BlockingIOError, ConnectionAbortedError):
                 return
-            with connection:
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                frontend.hand(kind, connection)
+            except OSError as error:
+                # No descriptor is left. The port would wake this process again and again.
+                log.warning("a connection can't be taken: %s", error)
+                self._accept_no_more()
+                return
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._waiting.append((kind, connection))
+            self._hand_waiting()
+
+    def _hand_waiting(self) -> None:
+        """Hand over what is accepted. A frontend that is behind has no room for more, and the next one may have."""
+        while self._waiting:
+            kind, connection = self._waiting[0]
+            if not any(each.hand(kind, connection) for each in self._by_load()):
+                return
+            self._waiting.popleft()
+            connection.close()
 
     def close(self) -> None:
         """Take no new connections."""
         self._accept_no_more()
-        for _, port in self._ports:
+        self._hand_waiting()
+        for _, port in (*self._ports, *self._waiting):
             port.close()
         self._ports = []
+        self._waiting.clear()
 
     # the end
 

@@ -292,7 +292,8 @@ class HttpProtocol(CallerTimers, asyncio.Protocol):
         length = self._headers.get("content-length")
         if length is not None and int(length) > BODY_LIMIT_BYTES:
             raise BODY_TOO_LARGE
-        if self._headers.get("expect", "").lower() == "100-continue":
+        # A caller of HTTP/1.0 knows no interim answers: it would take this one for the last (RFC 9110, 10.1.1).
+        if self._headers.get("expect", "").lower() == "100-continue" and self._parser.get_http_version() != "1.0":
             self._reserve()
             self._queue.append(_CONTINUE)
             self.flush()

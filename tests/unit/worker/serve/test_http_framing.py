@@ -226,6 +226,13 @@ async def test_expect_100_continue_is_told_to_go_on() -> None:
     assert [reply.status for reply in await served.answers(b"body")] == [100, 200]
 
 
+async def test_a_caller_of_http_1_0_that_expects_100_continue_gets_its_answer_alone() -> None:
+    served = Served()
+    sent = request("POST", "/a", b"body", {"Expect": "100-continue"}).replace(b"HTTP/1.1", b"HTTP/1.0")
+
+    assert [reply.status for reply in await served.answers(sent)] == [200]
+
+
 async def test_100_continue_waits_for_its_turn() -> None:
     served = Served()
     served.feed(request("GET", "/wait"), request("POST", "/a", b"body", {"Expect": "100-continue"}))
