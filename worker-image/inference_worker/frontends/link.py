@@ -1,6 +1,6 @@
 """The socket between a frontend and its worker: what either tells in one round of its event loop goes in one piece.
 
-A piece is a MessagePack array of messages behind its length in four bytes. At a thousand requests a second and more, a piece
+A piece is a MessagePack array of messages behind its length in eight bytes. At a thousand requests a second and more, a piece
 carries many, so that neither side pays a system call for each.
 """
 
@@ -11,7 +11,7 @@ from typing import Generic, TypeVar, cast
 
 import msgspec
 
-_PREFIX = 4
+_PREFIX = 8
 _TURN = 16
 """Messages that are taken before others have their turn: those of a full piece would hold up the end of a run for milliseconds."""
 

@@ -79,6 +79,6 @@ async def test_a_side_that_is_told_more_than_it_takes_stops_reading_until_it_has
     messages = [Left(number) for number in range(3000)]
     piece = msgspec.msgpack.encode(messages)
 
-    found, socket = await heard(len(piece).to_bytes(4, "big") + piece, [])
+    found, socket = await heard(len(piece).to_bytes(8, "big") + piece, [])
 
     assert found == cast("list[FromFrontend]", messages) and (socket.pauses, socket.resumes) == (1, 1)
