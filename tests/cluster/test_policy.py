@@ -120,8 +120,11 @@ BAD_PODS: dict[str, tuple[Any, str]] = {
         projected({"serviceAccountToken": {"path": "t", "audience": "https://other.example.com"}}),
         "tokens for the operator's authority alone",
     ),
-    "a Secret by projection": (projected({"secret": {"name": "s"}}), "only the Secrets of admissionPolicy.secrets"),
-    "a ConfigMap by projection": (projected({"configMap": {"name": "c"}}), "only the Secrets of admissionPolicy.secrets"),
+    "a Secret by projection": (
+        projected({"secret": {"name": "s"}}),
+        "only the Secrets of admissionPolicy.secrets, and not s; ask the administrator",
+    ),
+    "a ConfigMap by projection": (projected({"configMap": {"name": "c"}}), "no projections but those"),
     "an SELinux type": (of_pod_security(seLinuxOptions={"type": "spc_t"}), "no SELinux context"),
     "an SELinux type of the container": (of_security(seLinuxOptions={"type": "spc_t"}), "no SELinux context"),
     "the token of its account": (of_spec(automountServiceAccountToken=True), "no token of it"),
