@@ -39,6 +39,7 @@ from inference_operator.state.runner import is_running, own_attempt
 from inference_operator.warmpools.credentials import Tokens
 from inference_operator.workers.actions import Action, CreatePod, CreateService, DeletePod, WriteModelStatus
 from inference_operator.workers.creation import create_retry_time, create_worker, is_held_up, told
+from inference_operator.workers.identity import awaited_secrets
 from inference_operator.workers.pod_problems import out_of_reach, problem_of
 from inference_operator.workers.profiles import learned
 from inference_operator.workers.service import endpoint, service_manifest
@@ -186,7 +187,9 @@ def _why_not_ready(observed: Observed, state: Replicas, pending: PendingReason |
     if observed.create_failure is not None:
         failure = observed.create_failure
         return failure.reason, told(failure), failure.reason is Reason.POD_INVALID
-    return Reason.STARTING, f"{len(state.ready)}/{state.wanted} workers of the newest revision ready{out_of_reach(observed)}", False
+    awaited = awaited_secrets(observed.job.spec) if observed.job.spec is not None else ""
+    ready = f"{len(state.ready)}/{state.wanted} workers of the newest revision ready"
+    return Reason.STARTING, f"{ready}{awaited}{out_of_reach(observed)}", False
 
 
 def _status(observed: Observed, service: ServiceState, now: datetime, pending: PendingReason | None = None) -> InferenceJobStatus:

@@ -1,5 +1,6 @@
 """What a worker proves itself by, and what its callers' ports show: records of its configuration, and the volume with the files."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from inference_operator.api import names
@@ -92,6 +93,12 @@ def mounts(spec: InferenceJobSpec, settings: Settings) -> list[Manifest]:
     return [{"name": _VOLUME, "mountPath": IDENTITY_ROOT, "readOnly": True}] if volumes(spec, settings) else []
 
 
+def awaited_secrets(spec: InferenceJobSpec) -> str:
+    """What to add to a message while workers start: the Secrets without which the kubelet starts none."""
+    wanted = [f"{name} with {' and '.join(files)}" for name, files in _secrets(spec.serve or Serve())]
+    return f"; a worker starts only if there is Secret {', Secret '.join(wanted)}" if wanted else ""
+
+
 def _own(settings: MutualTls) -> list[Manifest]:
     if not settings.enabled:
         return []
@@ -102,15 +109,17 @@ def _own(settings: MutualTls) -> list[Manifest]:
 
 def _of_job(serve: Serve) -> list[Manifest]:
     """Single keys of Secrets: whatever else is in one stays out of the pod."""
-    found = []
+    return [
+        {"secret": {"name": name, "items": [{"key": key, "path": path} for key, path in files.items()]}}
+        for name, files in _secrets(serve)
+    ]
+
+
+def _secrets(serve: Serve) -> Iterator[tuple[str, dict[str, str]]]:
+    """Each Secret of a job, with the files that its keys become."""
     if serve.tls is not None and serve.tls.secret_name is not None:
-        found.append(_secret(serve.tls.secret_name, {"tls.crt": CERTIFICATE_FILE, "tls.key": KEY_FILE}))
+        yield serve.tls.secret_name, {"tls.crt": CERTIFICATE_FILE, "tls.key": KEY_FILE}
     if serve.authentication is not None and serve.authentication.client_certificates is not None:
-        found.append(_secret(serve.authentication.client_certificates.ca_secret_name, {"ca.crt": CLIENT_CA_FILE}))
+        yield serve.authentication.client_certificates.ca_secret_name, {"ca.crt": CLIENT_CA_FILE}
     if serve.authentication is not None and serve.authentication.jwt is not None:
-        found.append(_secret(serve.authentication.jwt.jwks_secret_name, {"jwks.json": JWKS_FILE}))
-    return found
-
-
-def _secret(name: str, files: dict[str, str]) -> Manifest:
-    return {"secret": {"name": name, "items": [{"key": key, "path": path} for key, path in files.items()]}}
+        yield serve.authentication.jwt.jwks_secret_name, {"jwks.json": JWKS_FILE}

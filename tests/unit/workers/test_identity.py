@@ -7,16 +7,17 @@ import msgspec
 import pytest
 
 from inference_operator.api.callers import Authentication, ClientCertificates, Jwt, ServeTls
-from inference_operator.api.conditions import Reason
+from inference_operator.api.conditions import ConditionType, Reason, find
 from inference_operator.api.job import Serve
 from inference_operator.settings import MutualTls
-from inference_operator.state.objects import Job, Key
+from inference_operator.state.objects import Job, Key, PodPhase
 from inference_operator.workers.identity import hosts, shown_names
 from inference_operator.workers.resolve import Refusal, resolve
 from inference_operator.workers.service import endpoint, service_manifest
 from inference_protocol.messages import JwtRules, ServingTls, WorkerIdentity
 from inference_protocol.spiffe import only_uri, worker_id
 from tests.builders import SETTINGS, a_job, a_pod, observed
+from tests.unit.scheduling.support import decide, status_of
 from tests.unit.workers.test_pod import config_of, container_of, pod_of
 
 MUTUAL = msgspec.structs.replace(SETTINGS, mutual_tls=MutualTls(enabled=True, namespace="ops", trust_domain="example.org"))
@@ -61,6 +62,19 @@ def test_single_keys_of_the_secrets_that_a_job_names_come_into_its_pod() -> None
     assert found == {"net-tls": ["tls.crt", "tls.key"], "callers": ["ca.crt"], "keys": ["jwks.json"]}
     (mount,) = [m for m in container_of(pod_of(a_job(serve=KNOWN), settings=MUTUAL))["volumeMounts"] if m["name"] == "identity"]
     assert mount["readOnly"] is True
+
+
+def test_a_service_that_waits_for_a_secret_says_for_which() -> None:
+    """The kubelet alone knows that one is missing, and tells it in an event of the pod."""
+    job = a_job(serve=KNOWN)
+    seen = observed(job, a_pod(job, phase=PodPhase.PENDING, settings=MUTUAL))
+    ready = find(status_of(decide(seen, settings=MUTUAL), seen).conditions, ConditionType.READY)
+
+    assert ready is not None
+    assert ready.message == (
+        "0/1 workers of the newest revision ready; a worker starts only if there is "
+        "Secret net-tls with tls.crt and tls.key, Secret callers with ca.crt, Secret keys with jwks.json"
+    )
 
 
 def test_the_worker_is_told_whom_to_let_in() -> None:
