@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 Name = tuple[str, str]
 # A tenth of the real server's: streams on quiet kinds get their bookmarks while a test still runs.
 _BOOKMARK_SECONDS = 1.0
+# The chart makes both empty, for the operator may create none.
 TASK_KEY: Raw = {
     "apiVersion": "v1",
     "kind": "Secret",
     "metadata": {"name": "inference-operator-task-key", "namespace": "operator-system"},
 }
+_AUTHORITY: Raw = {**TASK_KEY, "metadata": {"name": "inference-operator-authority", "namespace": "operator-system"}}
 _EXPIRED = "The provided continue parameter is too old to display a consistent list result."
 
 
@@ -134,6 +136,7 @@ class ApiServer:
         (self._port,) = free_ports(1)
         # As the chart makes it: empty, for the operator to fill.
         self.create(TASK_KEY)
+        self.create(_AUTHORITY)
 
     @property
     def url(self) -> str:

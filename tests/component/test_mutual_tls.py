@@ -47,7 +47,8 @@ async def test_all_replicas_have_one_authority_and_workers_are_told_of_it(server
     (pod,) = await until(lambda: server.all("pods"), "the worker")
 
     assert pod["metadata"]["annotations"][names.ANNOTATION_TRUST] == trust(server)
-    assert len(server.calls("POST", "/secrets$")) == 1
+    assert server.calls("POST", "/secrets$") == []
+    assert len(server.calls("PUT", "/secrets/inference-operator-authority$")) == 1
     assert any(
         "serviceAccountToken" in source
         for volume in pod["spec"]["volumes"]

@@ -81,6 +81,7 @@ class World:
 @asynccontextmanager
 async def a_world(place: Place, lifetimes: Lifetimes = DAY) -> AsyncIterator[World]:
     kube, pods, clock = FakeKube(), dict[Any, Any](), SystemClock()
+    kube.put("/api/v1/namespaces/ops/secrets/authority", {"metadata": {"name": "authority"}})
     kube.reviews[REVIEWS] = lambda spec: reviewed(spec["token"])
     (port,) = free_ports(1)
     issuer = Issuer(

@@ -5,7 +5,6 @@ import binascii
 import logging
 from datetime import datetime
 
-from inference_operator.api import names
 from inference_operator.errors import ConflictError, NotFoundError, RetryableError
 from inference_operator.identity.keyring import Keyring, Lifetimes, rotated
 from inference_operator.kube.ports import KubeClient, Raw
@@ -23,8 +22,8 @@ class AuthoritySecret:
 
     def __init__(self, kube: KubeClient, *, namespace: str, name: str, lifetimes: Lifetimes) -> None:
         self._kube = kube
-        self._collection = f"/api/v1/namespaces/{namespace}/secrets"
-        self._namespace, self._name = namespace, name
+        self._path = f"/api/v1/namespaces/{namespace}/secrets/{name}"
+        self._name = name
         self._lifetimes = lifetimes
 
     async def current(self, now: datetime) -> Keyring:
@@ -32,11 +31,11 @@ class AuthoritySecret:
 
         Two replicas that write at the same time meet at the Secret's version: the second takes what the first has written.
         """
-        path = f"{self._collection}/{self._name}"
         try:
-            secret: Raw | None = await self._kube.get(path)
-        except NotFoundError:
-            secret = None
+            secret = await self._kube.get(self._path)
+        except NotFoundError as error:
+            # The operator's account may create none.
+            raise RetryableError(f"there is no Secret {self._name}; an upgrade of the release makes it") from error
         found = self._read(secret)
         try:
             wanted = rotated(found, now, self._lifetimes)
@@ -46,24 +45,18 @@ class AuthoritySecret:
             return found
         log.info("the authority's keys have changed; %d are trusted", wanted.trust.count(_END))
         try:
-            if secret is None:
-                labels = {names.LABEL_MANAGED_BY: names.MANAGED_BY}
-                metadata = {"name": self._name, "namespace": self._namespace, "labels": labels}
-                body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": _data(wanted)}
-                await self._kube.create(self._collection, body)
-            else:
-                # What else it has belongs to whoever has made it.
-                await self._kube.replace(path, {**secret, "data": _data(wanted)})
+            # What else it has belongs to whoever has made it.
+            await self._kube.replace(self._path, {**secret, "data": _data(wanted)})
         except ConflictError:
-            found = self._read(await self._kube.get(path))
+            found = self._read(await self._kube.get(self._path))
             if found is None:
                 raise self._damaged() from None
             return found
         return wanted
 
-    def _read(self, secret: Raw | None) -> Keyring | None:
-        """The keyring of a Secret; None where there is none yet, also in one that was made empty. Raises RetryableError."""
-        data: dict[str, str] = (secret.get("data") if secret is not None else None) or {}
+    def _read(self, secret: Raw) -> Keyring | None:
+        """The keyring of a Secret; None in one that is empty yet. Raises RetryableError."""
+        data: dict[str, str] = secret.get("data") or {}
         if not any(data.get(key) for key in _SIGNING):
             return None
         try:
@@ -77,7 +70,8 @@ class AuthoritySecret:
         return Keyring(signing, following if following.key else None, retired)
 
     def _damaged(self) -> RetryableError:
-        return RetryableError(f"secret {self._name} has no authority's key, or a damaged one; delete it, and then the worker pods")
+        text = "has no authority's key, or a damaged one; take its data away, restart the operator, and delete the worker pods"
+        return RetryableError(f"Secret {self._name} {text}")
 
 
 def _data(ring: Keyring) -> dict[str, str]:
