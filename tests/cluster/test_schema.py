@@ -21,7 +21,10 @@ NO_INPUT = "output is for batch jobs: set input too, or leave output out"
 NO_OUTPUT = "a batch job with input.uri needs output.uri to write its answers to"
 NO_VERSION = "modelVersion picks a version of an InferenceModel; a model given as a URI has none"
 NO_DIGEST = "a model fetched over http(s) needs modelDigest (sha256:HEX), so that what runs is what you meant"
-BAD_MODEL = "must be an InferenceModel's name, or a URI (pvc://, https://, http://, file:///) without '..'"
+BAD_MODEL = (
+    "must be an InferenceModel's name (its version goes into modelVersion), "
+    "or a URI (pvc://, https://, http://, file:///) without '..'"
+)
 BAD_SCHEME = "must start with pvc://CLAIM/PATH, https://, http:// or file:///"
 CLIMBS = "must not contain '..': name the path from the volume's root"
 ONE_OF = "set exactly one of uri and data"

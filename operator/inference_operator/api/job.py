@@ -232,7 +232,8 @@ class InferenceJobSpec:
                 Rule(
                     "self.contains('://') ? self.matches('^(pvc|https|http|file)://[^ ]+$') && "
                     "!self.matches('(?i)(^|/)([.]|%2e){2}(/|$)') : self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",
-                    "must be an InferenceModel's name, or a URI (pvc://, https://, http://, file:///) without '..'",
+                    "must be an InferenceModel's name (its version goes into modelVersion), "
+                    "or a URI (pvc://, https://, http://, file:///) without '..'",
                 )
             ),
         ),
