@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
+from inference_operator.template_limits import RESERVED_ENVIRONMENT
+from inference_operator.workers import triton
+from inference_protocol.messages import CONFIG_VARIABLE
 from tests.cluster.client import APPLY, Answer, Client, jobs, models, pods
 from tests.cluster.conftest import make_namespace
 from tests.cluster.objects import LATER, a_batch, a_condition, a_job, a_model
@@ -68,6 +72,22 @@ def of_spec(**fields: Any) -> Any:
 
 def of_container(**fields: Any) -> Any:
     return lambda pod: first(pod).update(fields)
+
+
+def with_variable(name: str, value: str) -> Any:
+    return lambda pod: first(pod)["env"].append({"name": name, "value": value})
+
+
+def with_device(path: str) -> Any:
+    def change(pod: Raw) -> None:
+        with_volume({"persistentVolumeClaim": {"claimName": "data"}})(pod)
+        first(pod)["volumeDevices"] = [{"name": "v", "devicePath": path}]
+
+    return change
+
+
+def mounted(path: str) -> Any:
+    return lambda pod: first(pod)["volumeMounts"].append({"name": "tmp", "mountPath": path})
 
 
 def of_security(**fields: Any) -> Any:
@@ -145,6 +165,24 @@ BAD_PODS: dict[str, tuple[Any, str]] = {
     "arguments": (of_container(args=["-c", "import os"]), "run what their images run"),
     "a hook": (of_container(lifecycle={"postStart": {"exec": {"command": ["id"]}}}), "run what their images run"),
     "a probe that runs": (of_container(livenessProbe={"exec": {"command": ["id"]}}), "run what their images run"),
+    "other arguments of Triton": (
+        of_container(command=["tritonserver", "--backend-directory=/mnt/volumes/data"]),
+        "run what their images run",
+    ),
+    "a variable of the loader": (with_variable("LD_PRELOAD", "/mnt/volumes/data/x.so"), "the loader, Python or a runtime obeys"),
+    "a variable of Python": (with_variable("PYTHONSTARTUP", "/tmp/x.py"), "the loader, Python or a runtime obeys"),
+    "another configuration beside its own": (with_variable("INFERENCE_HTTP_PORT", "80"), "the loader, Python or a runtime obeys"),
+    "code from an annotation in the place of the image's": (mounted("/usr/lib/python3"), "mount nothing over"),
+    "a claim over the image's commands": (mounted("/mnt/volumes/../../usr/bin"), "mount nothing over"),
+    "a device over the image's files": (with_device("/usr/bin/x"), "mount nothing over"),
+    "a probe of the cloud's metadata service": (
+        of_container(startupProbe={"httpGet": {"host": "169.254.169.254", "port": 80, "path": "/"}}),
+        "probes ask the worker itself",
+    ),
+    "a probe of the node's own ports": (
+        of_container(livenessProbe={"tcpSocket": {"host": "127.0.0.1", "port": 10250}}),
+        "probes ask the worker itself",
+    ),
     "a Secret as variables": (of_container(envFrom=[{"secretRef": {"name": "s"}}]), "run what their images run"),
     "a Secret as a variable": (
         lambda p: first(p)["env"].append({"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}),
@@ -444,3 +482,12 @@ def test_every_policy_is_bound_and_denies() -> None:
 
     assert {p["metadata"]["name"] for p in policies} == {b["spec"]["policyName"] for b in bindings}
     assert all(b["spec"]["validationActions"] == ["Deny"] for b in bindings)
+
+
+def test_the_chart_knows_the_operators_command_and_what_is_reserved() -> None:
+    policy = next(one for one in yaml.safe_load_all(render("admission-policies.yaml")) if one["metadata"]["name"].endswith("-pods"))
+    command = next(one["expression"] for one in policy["spec"]["variables"] if one["name"] == "triton")
+
+    assert json.loads(command) == ["tritonserver", *triton.arguments()]
+    assert any(f"e.name.matches('{RESERVED_ENVIRONMENT}')" in v["expression"] for v in policy["spec"]["validations"])
+    assert any(f"e.name == '{CONFIG_VARIABLE}'" in v["expression"] for v in policy["spec"]["validations"])

@@ -53,6 +53,17 @@ that namespace is watched by name. */ -}}
   reason: Forbidden
 {{- end -}}
 
+{{- /* What the loader, Python or a runtime obeys: RESERVED_ENVIRONMENT of the operator. */ -}}
+{{- define "inference-operator.reservedVariables" -}}
+^(LD_|DYLD_|GLIBC_|MALLOC_|PYTHON|INFERENCE_|ORT_|CUDA_|NVIDIA_|TORCH_|PYTORCH_|TRITON|OMP_TOOL|OPENSSL_|BASH_|(PATH|HOME|TMPDIR|SHELL|BROWSER|ENV|IFS|GCONV_PATH|LOCPATH|NLSPATH|HOSTALIASES|RESOLV_HOST_CONF)$)
+{{- end -}}
+
+{{- /* How the operator starts Triton: the only command that a container is given; a list in CEL. */ -}}
+{{- define "inference-operator.tritonCommand" -}}
+{{- list "tritonserver" "--model-repository=/mnt/triton" "--model-control-mode=explicit" "--http-address=127.0.0.1" "--http-port=8010"
+  "--allow-grpc=false" "--allow-metrics=false" "--exit-on-error=false" "--log-info=false" | toJson -}}
+{{- end -}}
+
 {{- /* The images that workers may have: those of the settings, and what the administrator adds; a list in CEL. */ -}}
 {{- define "inference-operator.policyImages" -}}
 {{- $settings := include "inference-operator.settings" . | fromYaml -}}

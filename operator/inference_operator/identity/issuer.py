@@ -90,7 +90,10 @@ class Issuer:
         self._rules = rules
         self._now = now
         self._addresses: Allowances[str] = Allowances(_ADDRESS_RATE, _ADDRESS_BURST, monotonic, most=_MOST_ADDRESSES)
-        self._namespaces: Allowances[str] = Allowances(_NAMESPACE_RATE, _NAMESPACE_BURST, monotonic, most=_MOST_NAMESPACES)
+        # Whether somebody asks from the pod's own address: its token can be forged by all, and is not verified yet.
+        self._namespaces: Allowances[tuple[str, bool]] = Allowances(
+            _NAMESPACE_RATE, _NAMESPACE_BURST, monotonic, most=_MOST_NAMESPACES
+        )
         self._under_way = 0
 
     async def issue(self, ring: Keyring, address: str, token: str, request: str) -> IssuedCertificate:
@@ -100,7 +103,7 @@ class Issuer:
         key = _public_key(request)
         claimed = _claims(token, self._rules.audience)
         pod = self._worker(Key(claimed.namespace, claimed.pod.name), claimed.pod.uid)
-        if not self._namespaces.take(pod.key.namespace):
+        if not self._namespaces.take((pod.key.namespace, address == pod.address)):
             raise IssueError(HTTPStatus.TOO_MANY_REQUESTS, "this namespace asks too often", retry=True)
         account = await self._verified(token, pod)
         names: list[x509.GeneralName] = [

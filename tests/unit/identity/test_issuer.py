@@ -2,6 +2,7 @@
 
 import base64
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
@@ -183,13 +184,25 @@ async def test_one_address_that_asks_again_and_again_keeps_nobody_else_out() -> 
 async def test_one_namespace_that_asks_again_and_again_keeps_no_other_out() -> None:
     authority = Authority()
     for number in range(200):
-        await authority.issue(address=f"10.0.0.{number}")
+        await authority.issue(address=f"10.9.0.{number}")
     with pytest.raises(IssueError, match="this namespace asks too often"):
         await authority.issue(address="10.0.1.1")
     elsewhere = a_pod(a_job("b", namespace="b", serve=True))
     another = Authority(review(elsewhere), WORKER, elsewhere)
     another.issuer._namespaces = authority.issuer._namespaces
-    assert await another.issue(token(elsewhere))
+    assert await another.issue(token(elsewhere), address="10.9.1.1")
+
+
+async def test_forged_tokens_of_a_namespace_from_elsewhere_keep_its_workers_out_of_nothing() -> None:
+    """Who knows a pod's name and uid can write a token that says so; 300 from 300 addresses kept all workers of its namespace out."""
+    at_home = replace(WORKER, address="10.1.2.3")
+    authority = Authority({"authenticated": False}, at_home)
+    for number in range(300):
+        with pytest.raises(IssueError):
+            await authority.issue(address=f"10.0.{number // 250}.{number % 250}")
+    authority.kube.reviews[REVIEWS] = lambda spec: authority.reviewed(spec, review(at_home))
+
+    assert await authority.issue(address="10.1.2.3")
 
 
 async def test_an_api_server_that_is_away_refuses_for_now() -> None:

@@ -1,8 +1,7 @@
 """Open Inference Protocol v2 bodies to numpy and back: JSON, and the binary tensor extension.
 
 With the extension, the header Inference-Header-Content-Length gives the length of the JSON part; raw little-endian tensors follow
-it in order. BYTES elements carry a four-byte length each. Sources: kserve/open-inference-protocol, and
-Triton's "binary tensor data extension".
+it in order. BYTES elements carry a length in four bytes. Sources: kserve/open-inference-protocol; Triton's binary tensor extension.
 """
 
 import math
@@ -31,6 +30,7 @@ from inference_worker.serve.ask import (
     span_of,
 )
 from inference_worker.serve.http_messages import Payload
+from inference_worker.serve.message_size import of_few_lists
 from inference_worker.serve.pieces import as_json
 
 HEADER = "Inference-Header-Content-Length"
@@ -118,11 +118,11 @@ _PLANS, _PLAN_BYTES = 256, 4096
 
 
 def decode(body: Payload, header_length: str | None, signature: Signature) -> tuple[Ask, Form]:
-    """Parse and check a request against the model's signature. Raises RequestError(400)."""
+    """Parse and check a request against the model's signature. Raises RequestError: 400, and 413 for too many small things."""
     view = memoryview(body)
     size = _json_size(header_length, len(body))
     try:
-        document = orjson.loads(view[:size])
+        document = orjson.loads(of_few_lists(view[:size]))
     except orjson.JSONDecodeError as error:
         raise bad(f"the request is no JSON: {error}{_missing_header(body, header_length)}") from error
     if not isinstance(document, dict) or not isinstance(document.get("inputs"), list):

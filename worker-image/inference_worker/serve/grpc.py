@@ -28,6 +28,7 @@ from inference_worker.serve.http2_frames import block
 from inference_worker.serve.http2_stream import Stream
 from inference_worker.serve.http_messages import Payload
 from inference_worker.serve.inference import Arrival, Inference
+from inference_worker.serve.message_size import small
 from inference_worker.serve.messages import SERVICE, message
 from inference_worker.serve.shared_memory import SharedMemory
 from inference_worker.worker_state import WorkerState
@@ -99,7 +100,7 @@ class GrpcService:
 
         def method(call: Call, payload: Payload) -> None:
             try:
-                document = work(request_type.FromString(bytes(payload)))
+                document = work(request_type.FromString(small(payload)))
                 # HTTP's documents may say more than the protocol's messages have fields for.
                 response = json_format.ParseDict(document, response_type(), ignore_unknown_fields=True)
                 call.answer(response.SerializeToString())
@@ -115,7 +116,7 @@ class GrpcService:
 
         def method(call: Call, payload: Payload) -> None:
             try:
-                request = request_type.FromString(bytes(payload))
+                request = request_type.FromString(small(payload))
                 self._change(call, request, load=verb == "Load", done=response_type().SerializeToString())
             except DecodeError as error:
                 call.fail(bad(f"the message is no RepositoryModel{verb}Request: {error}"))

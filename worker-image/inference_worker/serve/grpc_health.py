@@ -15,6 +15,7 @@ from inference_worker.serve.background import Background
 from inference_worker.serve.grpc_calls import Call, Method
 from inference_worker.serve.grpc_streams import WatchCall
 from inference_worker.serve.http_messages import Payload
+from inference_worker.serve.message_size import small
 from inference_worker.serve.message_tables import Table
 from inference_worker.serve.messages import SERVICE as INFERENCE_SERVICE
 
@@ -109,8 +110,11 @@ class Health:
 
 def _asked(call: Call, payload: Payload) -> str | None:
     try:
-        service: str = _Request.FromString(bytes(payload)).service
+        service: str = _Request.FromString(small(payload)).service
     except DecodeError as error:
         call.fail(bad(f"the message is no HealthCheckRequest: {error}"))
+        return None
+    except RequestError as error:
+        call.fail(error)
         return None
     return service

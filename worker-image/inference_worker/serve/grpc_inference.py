@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from http import HTTPStatus
 from types import MappingProxyType
 
 from google.protobuf.message import DecodeError
@@ -69,10 +68,13 @@ class GrpcInference:
         try:
             return grpc_raw.parse(payload)
         except DecodeError as error:
-            # For which model it was can't be read: it is counted with the worker's own.
-            self._state.metrics[self._state.config.model.name].answered(HTTPStatus.BAD_REQUEST)
-            reply(bad(f"the message is no ModelInferRequest: {error}"))
-            return None
+            refused = bad(f"the message is no ModelInferRequest: {error}")
+        except RequestError as error:
+            refused = error
+        # For which model it was is not known: it is counted with the worker's own.
+        self._state.metrics[self._state.config.model.name].answered(refused.status)
+        reply(refused)
+        return None
 
     def _infer(self, request: InferRequest, arrival: Arrival, reply: Reply) -> Callable[[], None] | None:
         try:

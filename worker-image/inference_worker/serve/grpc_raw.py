@@ -11,13 +11,13 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from inference_worker.serve.http_messages import Payload
+from inference_worker.serve.message_size import require_few_fields, varint
 from inference_worker.serve.messages import ModelInferRequest
 
 _RAW_INPUT_CONTENTS = 7 << 3 | 2
 _RAW_OUTPUT_CONTENTS = bytes([6 << 3 | 2])
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _WORTH_BYTES = 16 << 10
-_VARINT_BYTES = 10
 _FIELDS = 256
 """A message of 64 MiB can have millions of them, and would hold up all others."""
 
@@ -39,15 +39,19 @@ class InferRequest(NamedTuple):
 
 
 def parse(payload: Payload) -> InferRequest:
-    """Parse a ModelInferRequest. Raises DecodeError."""
+    """Parse a ModelInferRequest. Raises DecodeError, and RequestError(413) for one that says too many small things."""
     size = len(payload)
     split = _split(memoryview(payload)) if size >= _WORTH_BYTES else None
     if split is None:
-        message = ModelInferRequest.FromString(bytes(payload))
+        message = _long(bytes(payload)) if size >= _WORTH_BYTES else ModelInferRequest.FromString(bytes(payload))
         return InferRequest(message, list(message.raw_input_contents), size)
     head, raw = split
-    parsed = _parsed(head) if len(head) <= HEAD_BYTES else ModelInferRequest.FromString(head)
-    return InferRequest(parsed, raw, size, head)
+    return InferRequest(_parsed(head) if len(head) <= HEAD_BYTES else _long(head), raw, size, head)
+
+
+def _long(data: bytes) -> Any:
+    require_few_fields(memoryview(data))
+    return ModelInferRequest.FromString(data)
 
 
 @lru_cache(maxsize=_HEADS)
@@ -82,13 +86,13 @@ def _split(data: memoryview) -> tuple[bytes, list[Payload]] | None:
         if len(raw) + len(rest) >= _FIELDS:
             return None
         begun = position
-        tag, position = _varint(data, position)
+        tag, position = varint(data, position)
         kind = tag & 7
         length = 0
         if kind == _LENGTH:
-            length, position = _varint(data, position)
+            length, position = varint(data, position)
         elif kind == _VARINT:
-            _, position = _varint(data, position)
+            _, position = varint(data, position)
         elif kind in (_FIXED64, _FIXED32):
             length = 8 if kind == _FIXED64 else 4
         else:
@@ -101,15 +105,3 @@ def _split(data: memoryview) -> tuple[bytes, list[Payload]] | None:
         else:
             rest.append(data[begun:position])
     return b"".join(rest), raw
-
-
-def _varint(data: memoryview, position: int) -> tuple[int, int]:
-    """A number and where the next one begins; a negative place where none ends here."""
-    if position < 0:
-        return 0, position
-    value = 0
-    for shift, byte in enumerate(data[position : position + _VARINT_BYTES]):
-        value |= (byte & 0x7F) << 7 * shift
-        if byte < 0x80:
-            return value, position + shift + 1
-    return 0, -1

@@ -10,7 +10,7 @@ import orjson
 from prometheus_client import exposition
 
 from inference_worker import metrics
-from inference_worker.errors import WorkerError
+from inference_worker.errors import RequestError, WorkerError
 from inference_worker.model import Model
 from inference_worker.serve import documents, shared_memory_routes
 from inference_worker.serve.ask import load_fault, no_version
@@ -20,6 +20,7 @@ from inference_worker.serve.http_bodies import CODING, Bodies
 from inference_worker.serve.http_inference import HttpInference
 from inference_worker.serve.http_messages import Payload, Request, Response, error_body, plain_path, refusal
 from inference_worker.serve.inference import Inference
+from inference_worker.serve.message_size import small
 from inference_worker.serve.model_config import configuration
 from inference_worker.serve.operator_calls import OperatorCalls, refusing
 from inference_worker.serve.shared_memory import SharedMemory
@@ -150,7 +151,10 @@ class Routes:
 
     def _index(self, request: Request) -> None:
         try:
-            wishes = orjson.loads(request.body) if request.body else {}
+            wishes = orjson.loads(small(request.body)) if request.body else {}
+        except RequestError as error:
+            request.reply(refusal(error))
+            return
         except orjson.JSONDecodeError as error:
             request.reply(_error(HTTPStatus.BAD_REQUEST, f"the request is no JSON: {error}"))
             return
@@ -188,7 +192,9 @@ class Routes:
 def _parameters_fault(body: Payload) -> str | None:
     """Why a load or unload request can't be taken as it is; None when it can."""
     try:
-        document = orjson.loads(body)
+        document = orjson.loads(small(body))
+    except RequestError as error:
+        return error.message
     except orjson.JSONDecodeError as error:
         return f"the request is no JSON: {error}"
     wishes = (document.get("parameters") or {}) if isinstance(document, dict) else None

@@ -12,6 +12,7 @@ import orjson
 from inference_worker.errors import RequestError
 from inference_worker.serve.ask import bad
 from inference_worker.serve.http_messages import Payload, Request, Response
+from inference_worker.serve.message_size import small
 from inference_worker.serve.shared_memory import SharedMemory
 
 PATH = re.compile("/v2/(?P<kind>system|cuda)sharedmemory(?:/region/(?P<name>.+))?/(?P<verb>status|register|unregister)", re.DOTALL)
@@ -39,7 +40,7 @@ def answer(shared: SharedMemory, request: Request, asked: re.Match[str]) -> Resp
 
 def _wishes(body: Payload) -> dict[str, Any]:
     try:
-        found = orjson.loads(body)
+        found = orjson.loads(small(body))
     except orjson.JSONDecodeError as error:
         raise bad(f"the request is no JSON: {error}") from error
     if not isinstance(found, dict) or not isinstance(found.get("key"), str):

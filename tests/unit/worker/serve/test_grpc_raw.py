@@ -51,9 +51,9 @@ def test_what_is_no_message_is_refused_as_protobuf_refuses_it(junk: bytes, at: i
     assert (parsed.message.model_name, parsed.message.id) == (expected.model_name, expected.id)
 
 
-def test_a_message_of_a_million_fields_is_left_to_protobuf() -> None:
-    """Field by field it would hold up everybody else for seconds."""
-    parsed = grpc_raw.parse(b"\x1a\x00" * 1_000_000)
+def test_a_message_of_a_thousand_fields_is_left_to_protobuf() -> None:
+    """Field by field it would hold up everybody else."""
+    parsed = grpc_raw.parse(b"\x1a\x00" * 10_000)
 
     assert parsed.head is None and parsed.message.id == ""
 
