@@ -5,11 +5,14 @@ carries many, so that neither side pays a system call for each.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar, cast
 
 import msgspec
+
+log = logging.getLogger(__name__)
 
 _PREFIX = 8
 _TURN = 16
@@ -100,7 +103,11 @@ class Link(asyncio.Protocol, Generic[Told, Heard]):
     def _turn(self) -> None:
         taken = self._taken
         for _ in range(min(_TURN, len(taken))):
-            self._take(taken.popleft())
+            try:
+                self._take(taken.popleft())
+            except Exception:
+                # A fault of our own costs the message that met it, and not all that follow.
+                log.exception("a message could not be taken")
         if taken:
             self._loop.call_soon(self._turn)
         paused = len(taken) > (_FEW_WAITING if self._paused else _MOST_WAITING)

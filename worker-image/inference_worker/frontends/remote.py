@@ -1,7 +1,9 @@
 """In the worker: requests and streams whose callers are connected to a frontend, as if they were connected here."""
 
+import logging
 from collections.abc import Callable
 
+from inference_worker.errors import unforeseen
 from inference_worker.frontends.arena import Reader
 from inference_worker.frontends.link import Link
 from inference_worker.frontends.messages import (
@@ -28,7 +30,9 @@ from inference_worker.frontends.messages import (
 from inference_worker.serve.budget import Budget
 from inference_worker.serve.http2_frames import Code
 from inference_worker.serve.http2_stream import Stream
-from inference_worker.serve.http_messages import Request
+from inference_worker.serve.http_messages import Request, refusal
+
+log = logging.getLogger(__name__)
 
 _WRITTEN_BYTES = 64 << 10
 """What is written to a stream before its caller has to take some."""
@@ -60,7 +64,7 @@ class Remote:
                 self._open(message)
             case Received():
                 if (stream := self._streams.get(message.id)) is not None:
-                    stream.receive(self._bytes(message.body), ended=message.ended)
+                    self._receive(stream, message)
                 elif isinstance(message.body, Extent):
                     self.link.tell(Free([message.body.offset]))
             case Left():
@@ -74,6 +78,13 @@ class Remote:
             case _:
                 raise AssertionError(message)
 
+    def _receive(self, stream: "RemoteStream", received: Received) -> None:
+        try:
+            stream.receive(self._bytes(received.body), ended=received.ended)
+        except Exception:
+            log.exception("a request failed")
+            stream.reset(Code.INTERNAL_ERROR)
+
     def _bytes(self, body: Body) -> bytes | memoryview:
         return self._arena.body(body) if isinstance(body, Extent) else body
 
@@ -83,11 +94,19 @@ class Remote:
         )
         request.connection = _Answers(self, asked.id, request)
         self._requests[asked.id] = request
-        self._handle_request(request)
+        try:
+            self._handle_request(request)
+        except Exception:
+            log.exception("a request failed")
+            request.reply(refusal(unforeseen()))
 
     def _open(self, opened: Opened) -> None:
         stream = self._streams[opened.id] = RemoteStream(self, opened)
-        self._handle_stream(stream)
+        try:
+            self._handle_stream(stream)
+        except Exception:
+            log.exception("a request failed")
+            stream.reset(Code.INTERNAL_ERROR)
         if stream.incomplete_since is None and not stream.ended_here:
             self.link.tell(Patient(opened.id))
 
