@@ -5,10 +5,10 @@ from inference_operator.workers.service import endpoint, service_manifest
 from tests.builders import a_job
 
 
-def test_a_service_selects_the_workers_of_its_job_alone() -> None:
+def test_a_service_has_no_selector_and_belongs_to_its_job() -> None:
     job = a_job(serve=True)
 
-    assert service_manifest(job)["spec"]["selector"] == {names.LABEL_JOB_UID: job.uid}
+    assert "selector" not in service_manifest(job)["spec"]
     assert service_manifest(job)["metadata"]["ownerReferences"][0]["uid"] == job.uid
     assert service_manifest(job)["metadata"]["labels"][names.LABEL_MANAGED_BY] == names.MANAGED_BY
 
