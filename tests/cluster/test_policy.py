@@ -366,7 +366,9 @@ def test_a_slice_leads_callers_of_its_own_job_to_ports_of_workers_alone(account:
 
     target = {"kind": "Pod", "namespace": "bank", "name": "any"}
     assert says(a_slice(worker)) == ""
+    assert says(a_slice(worker, service="job-headless")) == ""
     assert "the Service of their own job" in says(a_slice(worker, service="bank"))
+    assert "the Service of their own job" in says(a_slice(worker, service="bank-0123abcd"))
     assert "of its own" in says(a_slice(worker, writer="endpointslice-controller.k8s.io"))
     assert "of its own" in says({**a_slice(worker), "metadata": {"name": "x"}})
     for wrong in (

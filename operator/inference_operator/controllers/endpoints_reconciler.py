@@ -24,10 +24,7 @@ class EndpointsReconciler:
 
     async def reconcile(self, key: Key) -> None:
         """Bring the slices of one job to what they should say. Raises OperatorError."""
-        seen = self._store.observe_endpoints(key)
-        if seen is None:
-            return
-        for action in plan_endpoints(seen):
+        for action in (action for seen in self._store.observe_endpoints(key) for action in plan_endpoints(seen)):
             log.info("%s: %s: %s", key, type(action).__name__, action.why)
             await self._one(action)
 

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime
 
-from inference_operator.api.names import service_name
+from inference_operator.api.names import headless_name, service_name
 from inference_operator.state.endpoints import EndpointsObserved, Slices
 from inference_operator.state.finished import is_finished, reopened
 from inference_operator.state.index import discard
@@ -287,6 +287,7 @@ class Store:
             model=model,
             pods=pods,
             has_service=self.services.get(Key(key.namespace, service_name(key.name))) == job.uid,
+            has_headless=self.services.get(Key(key.namespace, headless_name(key.name))) == job.uid,
             create_failure=self.create_failures.get(job_request(key)),
             autoscaler_failure=self.autoscaler_failures.get(job_request(key)),
             lost=frozenset(pod.uid for pod in seen if self._is_lost(pod)),
@@ -312,12 +313,14 @@ class Store:
         seconds = target / 1e3 if target is not None else None
         return LendingService(service.key, seconds, self.scaling_metrics.get(service.uid))
 
-    def observe_endpoints(self, key: Key) -> EndpointsObserved | None:
-        """A snapshot of who answers for a serving job; None for one that has no Service."""
-        job, service = self.jobs.get(key), Key(key.namespace, service_name(key.name))
-        if job is None or self.services.get(service) != job.uid:
-            return None
-        pods = tuple(pod for pod in self.workers_of(job.uid) if pod.key.namespace == key.namespace)
+    def observe_endpoints(self, key: Key) -> tuple[EndpointsObserved, ...]:
+        """A snapshot of who answers for a serving job, for each of its Services that is there."""
+        job, found = self.jobs.get(key), (service_name(key.name), headless_name(key.name))
+        services = [service for service in (Key(key.namespace, name) for name in found) if service in self.services]
+        return tuple(self._endpoints(job, one) for one in services if job is not None and self.services[one] == job.uid)
+
+    def _endpoints(self, job: Job, service: Key) -> EndpointsObserved:
+        pods = tuple(pod for pod in self.workers_of(job.uid) if pod.key.namespace == job.key.namespace)
         nodes = {pod.node: self.nodes[pod.node] for pod in pods if pod.node in self.nodes}
         return EndpointsObserved(
             job=job,

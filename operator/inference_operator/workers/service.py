@@ -7,18 +7,19 @@ from inference_operator.workers.pod import Manifest, owner_reference
 from inference_protocol.messages import GRPC_PORT, HTTP_PORT
 
 
-def service_manifest(job: Job) -> Manifest:
-    """Has no selector: its EndpointSlices are the operator's own (`workers/endpoints.py`)."""
+def service_manifest(job: Job, *, headless: bool = False) -> Manifest:
+    """Has no selector: its EndpointSlices are the operator's own (`workers/endpoints.py`). A headless one has no address either."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
-            "name": names.service_name(job.key.name),
+            "name": names.headless_name(job.key.name) if headless else names.service_name(job.key.name),
             "namespace": job.key.namespace,
             "labels": labels(job),
             "ownerReferences": [owner_reference(job)],
         },
         "spec": {
+            **({"clusterIP": "None"} if headless else {}),
             "ports": [
                 {"name": name, "port": number, "targetPort": name, "appProtocol": protocol} for name, number, protocol in ports(job)
             ],

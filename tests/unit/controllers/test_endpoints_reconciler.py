@@ -112,3 +112,12 @@ async def test_a_job_without_a_service_has_no_endpoints(bench: Bench) -> None:
     bench.store.services.clear()
 
     assert await bench.look() == []
+
+
+async def test_a_headless_service_has_the_same_endpoints(bench: Bench) -> None:
+    bench.store.services[JOB.key._replace(name="job-headless")] = JOB.uid
+
+    assert await bench.look() == [("create", SLICES), ("create", SLICES)]
+    plain, headless = (bench.kube.objects[f"{SLICES}/{name}-ipv4-0"] for name in ("job", "job-headless"))
+    assert plain["endpoints"] == headless["endpoints"]
+    assert headless["metadata"]["labels"]["kubernetes.io/service-name"] == "job-headless"
