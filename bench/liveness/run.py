@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.report import Result, Target, at_most
-from inference_operator.liveness.prober import LIVE_PATH, Prober
+from inference_operator.liveness.prober import Prober
 from inference_operator.runtime.clock import SystemClock
 from inference_operator.runtime.pings import Pings
 from inference_operator.state.store import Store
-from inference_protocol.messages import HEALTH_PORT
+from inference_protocol.messages import HEALTH_PORT, LIVE_PATH
 from tests.builders import a_job, a_pod
 
 _WORKERS, _NODES = 1000, 100

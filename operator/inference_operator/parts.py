@@ -27,7 +27,7 @@ from inference_operator.kube.events import EventRecorder
 from inference_operator.kube.leaderelection import Leadership, Lease
 from inference_operator.kube.ports import WorkerAddress
 from inference_operator.kube.scope import Scope
-from inference_operator.liveness.prober import LIVE_PATH, Prober
+from inference_operator.liveness.prober import Prober
 from inference_operator.metering.controller import Meters
 from inference_operator.metering.energy import watts
 from inference_operator.metering.exporters import Exporters
@@ -50,7 +50,7 @@ from inference_operator.warmpools.controller import Pools
 from inference_operator.warmpools.task_key import TaskKeySecret
 from inference_operator.warmpools.tasks import Tasks
 from inference_operator.workers.identity import audience, operator, shown_names
-from inference_protocol.messages import HEALTH_PORT
+from inference_protocol.messages import HEALTH_PORT, LIVE_PATH
 
 if TYPE_CHECKING:
     from inference_operator.autoscaling.keda.server import KedaScaler

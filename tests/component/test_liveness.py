@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Self
 
-from inference_protocol.messages import HTTP_PORT
+from inference_protocol.messages import HEALTH_PORT
 from tests import loopback
 from tests.component.objects import a_model, a_node, a_server
 from tests.component.operators import Ward, until
@@ -25,11 +25,12 @@ class Workers:
     def __init__(self) -> None:
         self.addresses = [loopback.address(200 + number) for number in (1, 2)]
         self.silent: set[str] = set()
+        self.answered: set[str] = set()
         self._servers: list[asyncio.Server] = []
 
     async def __aenter__(self) -> Self:
         for address in self.addresses:
-            self._servers.append(await asyncio.start_server(self._answer, address, HTTP_PORT))
+            self._servers.append(await asyncio.start_server(self._answer, address, HEALTH_PORT))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -41,6 +42,7 @@ class Workers:
         while await reader.read(4096):
             if address not in self.silent:
                 writer.write(ANSWER)
+                self.answered.add(address)
         writer.close()
 
 
@@ -59,7 +61,7 @@ async def test_a_silent_worker_leaves_the_endpoints_and_comes_back(server: ApiSe
         for number, address in enumerate(workers.addresses, 1):
             kubelet.run(await kubelet.worker("job", number), address=address)
         first, second = workers.addresses
-        await until(lambda: taking(server) == {first, second}, "both")
+        await until(lambda: taking(server) == workers.answered == {first, second}, "both")
 
         workers.silent = {first}
         await until(lambda: taking(server) == {second}, operator.log, seconds=BOUND_SECONDS)

@@ -19,7 +19,6 @@ from inference_operator.state.store import Store
 
 log = logging.getLogger(__name__)
 
-LIVE_PATH = "/v2/health/live"
 # Workers are asked in turns, so that a thousand of them are no burst: each is asked once in `_TURNS` steps.
 STEP_SECONDS = 0.05
 _TURNS = 5
