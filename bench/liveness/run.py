@@ -17,8 +17,9 @@ from inference_operator.liveness.prober import Prober
 from inference_operator.runtime.clock import SystemClock
 from inference_operator.runtime.pings import Pings
 from inference_operator.state.store import Store
-from inference_protocol.messages import HEALTH_PORT, LIVE_PATH
+from inference_protocol.messages import LIVE_PATH
 from tests.builders import a_job, a_pod
+from tests.loopback import free_ports
 
 _WORKERS, _NODES = 1000, 100
 _SECONDS = 10.0
@@ -28,8 +29,9 @@ _ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length:
 
 def run(rounds: int) -> Result:
     """So many times."""
-    with _workers():
-        found = [asyncio.run(_measure()) for _ in range(rounds or 3)]
+    (port,) = free_ports(1)
+    with _workers(port):
+        found = [asyncio.run(_measure(port)) for _ in range(rounds or 3)]
     return Result(found, list(_targets(found)))
 
 
@@ -39,7 +41,7 @@ def _targets(found: list[dict[str, Any]]) -> Iterator[Target]:
     yield at_most("wrong", "workers suspected that answer, worst", max(one["wrong"] for one in found), 0)
 
 
-async def _measure() -> dict[str, Any]:
+async def _measure(port: int) -> dict[str, Any]:
     store = Store()
     for number in range(_WORKERS):
         job = a_job(f"job-{number // 10}", serve=True)
@@ -47,7 +49,7 @@ async def _measure() -> dict[str, Any]:
         address = f"127.0.{1 + number // 250}.{1 + number % 250}"
         store.put_pod(replace(a_pod(job, number + 1, node=f"node-{number % _NODES}", uid=f"pod-{number}"), address=address))
     before = _resident()
-    prober = Prober(store, Pings(LIVE_PATH, HEALTH_PORT), SystemClock(), lambda *_, **__: None)
+    prober = Prober(store, Pings(LIVE_PATH, port), SystemClock(), lambda *_, **__: None)
     polls = asyncio.create_task(prober.run())
     await asyncio.sleep(2.0)
     cpu, wall = time.process_time(), time.monotonic()
@@ -70,8 +72,8 @@ def _resident() -> int:
 
 
 @contextmanager
-def _workers() -> Iterator[None]:
-    process = multiprocessing.get_context("spawn").Process(target=answer_all, daemon=True)
+def _workers(port: int) -> Iterator[None]:
+    process = multiprocessing.get_context("spawn").Process(target=answer_all, args=(port,), daemon=True)
     process.start()
     try:
         time.sleep(2.0)
@@ -81,7 +83,7 @@ def _workers() -> Iterator[None]:
         process.join()
 
 
-def answer_all() -> None:
+def answer_all(port: int) -> None:
     """Be every worker."""
 
     class Worker(asyncio.Protocol):
@@ -93,7 +95,7 @@ def answer_all() -> None:
             self._transport.write(_ANSWER)
 
     async def serve() -> None:
-        server = await asyncio.get_running_loop().create_server(Worker, "0.0.0.0", HEALTH_PORT, backlog=4096)
+        server = await asyncio.get_running_loop().create_server(Worker, "0.0.0.0", port, backlog=4096)
         await server.serve_forever()
 
     asyncio.run(serve())
