@@ -80,6 +80,7 @@ async def _live(parts: Parts, group: asyncio.TaskGroup, settings: Settings, conn
     group.create_task(parts.resync.run(settings.resync_seconds))
     # As is their knowledge of the workers: every replica answers the HPA.
     group.create_task(parts.telemetry.run())
+    group.create_task(parts.prober.run())
     if settings.metering.enabled:
         group.create_task(parts.meters.run())
     if parts.metrics_api is not None:

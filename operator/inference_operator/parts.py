@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from inference_operator.autoscaling.controller import Autoscale
 from inference_operator.controllers.apply import Applier
+from inference_operator.controllers.endpoints_reconciler import EndpointsReconciler
 from inference_operator.controllers.informer import InformerHandlers
 from inference_operator.controllers.job_reconciler import JobReconciler
 from inference_operator.controllers.pool_reconciler import PoolReconciler
@@ -26,6 +27,7 @@ from inference_operator.kube.events import EventRecorder
 from inference_operator.kube.leaderelection import Leadership, Lease
 from inference_operator.kube.ports import WorkerAddress
 from inference_operator.kube.scope import Scope
+from inference_operator.liveness.prober import Prober
 from inference_operator.metering.controller import Meters
 from inference_operator.metering.energy import watts
 from inference_operator.metering.exporters import Exporters
@@ -37,6 +39,7 @@ from inference_operator.observability.jobs import JobCollector
 from inference_operator.runtime.bounded_http import BoundedHttp, Secured
 from inference_operator.runtime.bucket import TokenBucket
 from inference_operator.runtime.clock import Clock, SystemClock
+from inference_operator.runtime.pings import Pings
 from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import Settings
 from inference_operator.state.load import ScalingMetrics
@@ -47,6 +50,7 @@ from inference_operator.warmpools.controller import Pools
 from inference_operator.warmpools.task_key import TaskKeySecret
 from inference_operator.warmpools.tasks import Tasks
 from inference_operator.workers.identity import audience, operator, shown_names
+from inference_protocol.messages import HEALTH_PORT, LIVE_PATH
 
 if TYPE_CHECKING:
     from inference_operator.autoscaling.keda.server import KedaScaler
@@ -75,6 +79,7 @@ class Parts:
     authority: "Authority | None"
     scheduling: SchedulingLoop
     telemetry: Telemetry
+    prober: Prober
     meters: Meters
     workers: Workers
     events: EventRecorder
@@ -131,6 +136,7 @@ def put_together(
     reconcilers: dict[Kind, Reconciler] = {
         Kind.JOB: JobReconciler(store, queue, scheduling, telemetry, applier, waiting_jobs, settings, task_key_secret, clock),
         Kind.POOL: PoolReconciler(queue, scheduling, pools, applier, waiting_jobs, clock),
+        Kind.ENDPOINTS: EndpointsReconciler(store, leader),
     }
     informer = InformerHandlers(store, scheduling, queue.add, settings.metering)
     scope = Scope(settings.namespaces, all_pods=settings.read_all_pods)
@@ -147,6 +153,7 @@ def put_together(
         authority=authority,
         scheduling=scheduling,
         telemetry=telemetry,
+        prober=Prober(store, Pings(LIVE_PATH, HEALTH_PORT), clock, queue.add),
         meters=Meters(store, Exporters(pods, settings.metering.port), clock, settings.metering),
         workers=Workers(queue, reconcilers),
         events=events,

@@ -108,8 +108,17 @@ class Installed:
         binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod["metadata"]["name"]}, "target": {"name": NODE}}
         self.client.create(f"{path}/binding", binding)
         ready = {"type": "Ready", "status": "True"}
+        # An address that an EndpointSlice may have and that no packet is sent to: TCP knows no multicast.
+        address = f"239.255.0.{pod['metadata']['labels']['inference.myorg/attempt']}"
         state = {"name": "worker", "state": {"running": {"startedAt": _now()}}, **_CONTAINER}
-        self.client.merge(f"{path}/status", {"status": {"phase": "Running", "conditions": [ready], "containerStatuses": [state]}})
+        status = {
+            "phase": "Running",
+            "conditions": [ready],
+            "containerStatuses": [state],
+            "podIP": address,
+            "podIPs": [{"ip": address}],
+        }
+        self.client.merge(f"{path}/status", {"status": status})
 
     def end(self, pod: Raw, report: TerminationReport) -> None:
         """The worker's end, as its kubelet would tell it."""

@@ -12,7 +12,7 @@ from examples.demo.cluster import ROOT
 from inference_operator.api import names
 from inference_operator.api.crd import files
 from inference_operator.settings import Metering, Settings, WorkerSecurity
-from inference_protocol.messages import GRPC_PORT, HTTP_PORT
+from inference_protocol.messages import GRPC_PORT, HEALTH_PORT, HTTP_PORT
 
 pytestmark = pytest.mark.cluster
 CHART = ROOT / "charts" / "inference-operator"
@@ -304,8 +304,8 @@ def test_network_policies_know_workers_and_operator_as_they_are() -> None:
     assert to_workers["to"][0]["podSelector"] == {"matchLabels": ours}
     assert operator["podSelector"]["matchLabels"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
     assert {port["port"] for rule in operator["ingress"] for port in rule["ports"]} == ports
-    assert {port["port"] for rule in worker["ingress"] for port in rule["ports"]} == {HTTP_PORT, GRPC_PORT}
-    assert [port["port"] for port in to_workers["ports"]] == [HTTP_PORT]
+    assert {port["port"] for rule in worker["ingress"] for port in rule["ports"]} == {HTTP_PORT, GRPC_PORT, HEALTH_PORT}
+    assert [port["port"] for port in to_workers["ports"]] == [HTTP_PORT, HEALTH_PORT]
 
 
 def test_network_policies_let_nobody_in_by_a_list_that_is_empty() -> None:

@@ -383,6 +383,59 @@ def test_a_service_takes_in_the_workers_of_its_job_alone_and_stays_inside(accoun
     assert "only what has its labels" in says({"metadata": {"name": "x"}, "spec": plain})
 
 
+def a_slice(worker: Raw, *, service: str = "", writer: str = "inference-operator.inference.myorg", **changes: Any) -> Raw:
+    """An EndpointSlice as the operator makes it."""
+    owner = worker["metadata"]["ownerReferences"][0]
+    of_service = {"kubernetes.io/service-name": service or owner["name"], "endpointslice.kubernetes.io/managed-by": writer}
+    body = of_job(worker, "slice", {})
+    labels = {**body["metadata"]["labels"], **of_service}
+    target = {"kind": "Pod", "namespace": worker["metadata"]["namespace"], "name": "any"}
+    endpoints = [{"addresses": ["10.0.0.1"], "targetRef": target}]
+    ports = [{"name": "http", "port": 8000, "protocol": "TCP"}]
+    found = {"metadata": {**body["metadata"], "labels": labels}, "addressType": "IPv4", "ports": ports, "endpoints": endpoints}
+    return {**found, **changes}
+
+
+def test_a_slice_leads_callers_of_its_own_job_to_ports_of_workers_alone(account: Client, worker: Raw) -> None:
+    path = f"/apis/discovery.k8s.io/v1/namespaces/{worker['metadata']['namespace']}/endpointslices"
+
+    def says(body: Raw) -> str:
+        return tried(account, path, body).message
+
+    target = {"kind": "Pod", "namespace": "bank", "name": "any"}
+    assert says(a_slice(worker)) == ""
+    assert says(a_slice(worker, service="job-headless")) == ""
+    assert "the Service of their own job" in says(a_slice(worker, service="bank"))
+    assert "the Service of their own job" in says(a_slice(worker, service="bank-0123abcd"))
+    assert "of its own" in says(a_slice(worker, writer="endpointslice-controller.k8s.io"))
+    assert "of its own" in says({**a_slice(worker), "metadata": {"name": "x"}})
+    for wrong in (
+        {"ports": [{"name": "http", "port": 443, "protocol": "TCP"}]},
+        {"addressType": "FQDN", "endpoints": [{"addresses": ["example.com"]}]},
+        {"endpoints": [{"addresses": ["10.0.0.1"]}]},
+        {"endpoints": [{"addresses": ["10.0.0.1"], "targetRef": target}]},
+    ):
+        assert "lead to the ports of workers" in says(a_slice(worker, **wrong))
+
+
+def test_slices_and_endpoints_of_others_stay(cluster: Cluster, account: Client, worker: Raw) -> None:
+    namespace = worker["metadata"]["namespace"]
+    slices, endpoints = (
+        f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices",
+        f"/api/v1/namespaces/{namespace}/endpoints",
+    )
+    theirs = {
+        "metadata": {"name": "theirs", "labels": {"kubernetes.io/service-name": "bank"}},
+        "addressType": "IPv4",
+        "endpoints": [],
+    }
+    cluster.client.create(slices, theirs)
+    cluster.client.create(endpoints, {"metadata": {"name": "bank"}})
+
+    assert "of its own" in account.delete(f"{slices}/theirs").message
+    assert "Endpoints that were written for a Service of its own" in account.delete(f"{endpoints}/bank").message
+
+
 def test_an_autoscaler_scales_the_job_that_it_belongs_to(cluster: Cluster, account: Client, worker: Raw) -> None:
     path = f"/apis/autoscaling/v2/namespaces/{worker['metadata']['namespace']}/horizontalpodautoscalers"
     job = worker["metadata"]["ownerReferences"][0]["name"]

@@ -33,13 +33,16 @@ if TYPE_CHECKING:
 
 INFERENCE = "inference.myorg"
 CORE = ""
+DISCOVERY = "discovery.k8s.io"
 NEEDED = [
     *((verb, INFERENCE, "inferencejobs", "") for verb in ("list", "watch", "delete")),
     *((verb, INFERENCE, "inferencemodels", "") for verb in ("list", "watch")),
     ("patch", INFERENCE, "inferencejobs", "status"),
     ("patch", INFERENCE, "inferencemodels", "status"),
     *((verb, CORE, "pods", "") for verb in ("get", "list", "watch", "create", "delete")),
-    *((verb, CORE, "services", "") for verb in ("get", "list", "watch", "create")),
+    *((verb, CORE, "services", "") for verb in ("get", "list", "watch", "create", "patch")),
+    *((verb, CORE, "endpoints", "") for verb in ("get", "delete")),
+    *((verb, DISCOVERY, "endpointslices", "") for verb in ("get", "list", "watch", "create", "patch", "delete")),
     *((verb, CORE, "nodes", "") for verb in ("list", "watch")),
     *((verb, CORE, "persistentvolumes", "") for verb in ("list", "watch")),
     *((verb, CORE, "persistentvolumeclaims", "") for verb in ("list", "watch")),
@@ -66,6 +69,9 @@ FORBIDDEN = [
     *((verb, CORE, "nodes", "") for verb in ("get", "create", "update", "patch", "delete")),
     ("update", CORE, "nodes", "status"),
     *((verb, CORE, "persistentvolumes", "") for verb in ("get", "create", "update", "patch", "delete")),
+    *((verb, CORE, "services", "") for verb in ("update", "delete")),
+    *((verb, CORE, "endpoints", "") for verb in ("list", "watch", "create", "update", "patch")),
+    ("update", DISCOVERY, "endpointslices", ""),
     *((verb, CORE, "namespaces", "") for verb in ("create", "delete", "patch")),
     *((verb, CORE, "serviceaccounts", "") for verb in ("create", "impersonate")),
     ("create", CORE, "serviceaccounts", "token"),
@@ -132,7 +138,8 @@ def test_with_namespaces_named_the_operator_gets_along_without_rights_elsewhere(
     release = Release("narrow-system", "narrow", (f"watchNamespaces={{{namespace}}}",))
     narrow = install(cluster, tmp_path, release)
     user = "system:serviceaccount:narrow-system:narrow"
-    watched = {"pods", "services", "persistentvolumeclaims", "horizontalpodautoscalers", "inferencejobs", "inferencemodels"}
+    watched = {"pods", "services", "endpointslices", "persistentvolumeclaims", "horizontalpodautoscalers"}
+    watched |= {"inferencejobs", "inferencemodels"}
 
     def requests() -> list[Raw]:
         return [e for e in cluster.audited() if e["user"]["username"] == user and "objectRef" in e]
@@ -199,6 +206,31 @@ def test_the_operator_meets_no_403_in_the_whole_life_of_jobs(cluster: Cluster, i
     verbs = {(e["verb"], e["objectRef"]["resource"], e["objectRef"].get("subresource", "")) for e in own if "objectRef" in e}
     assert {("create", "pods", ""), ("patch", "inferencejobs", "status"), ("delete", "inferencejobs", "")} <= verbs
     assert [(e["verb"], e["requestURI"]) for e in own if _decision(e) == "forbid"] == []
+
+
+def test_a_service_with_a_selector_is_taken_over_without_a_gap(cluster: Cluster, installed: Installed, namespace: str) -> None:
+    """The operator of the version before made it. What Kubernetes' controllers wrote goes once ours is there."""
+    cluster.client.create(models(namespace), a_model())
+    cluster.client.create(jobs(namespace), a_job("serving", replicas=2))
+    for number in (1, 2):
+        installed.run(installed.worker(namespace, number, name="serving"))
+    slices = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+    service = f"/api/v1/namespaces/{namespace}/services/serving"
+    endpoints = f"/api/v1/namespaces/{namespace}/endpoints"
+    until(lambda: [len(one["endpoints"]) for one in cluster.client.get(slices)["items"]] == [2], "the slice")
+    (ours,) = cluster.client.get(slices)["items"]
+    own = cluster.client.get(service)
+    owner = {"apiVersion": "v1", "kind": "Service", "name": "serving", "uid": own["metadata"]["uid"], "controller": True}
+    labels = {**ours["metadata"]["labels"], "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"}
+    theirs = {**ours, "metadata": {"name": "serving-x7k2p", "labels": labels, "ownerReferences": [owner]}}
+
+    cluster.client.create(endpoints, {"metadata": {"name": "serving", "labels": own["metadata"]["labels"]}, "subsets": []})
+    cluster.client.create(slices, theirs)
+    cluster.client.merge(service, {"spec": {"selector": {"inference.myorg/job-uid": labels["inference.myorg/job-uid"]}}})
+
+    until(lambda: "selector" not in cluster.client.get(service)["spec"], "the selector to go")
+    until(lambda: cluster.client.call("GET", f"{endpoints}/serving").code == 404, "the Endpoints to go")
+    until(lambda: [one["metadata"]["uid"] for one in cluster.client.get(slices)["items"]] == [ours["metadata"]["uid"]], "one slice")
 
 
 def test_whatever_the_role_grants_the_operator_has_used(cluster: Cluster, installed: Installed, namespace: str) -> None:

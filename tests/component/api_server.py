@@ -381,6 +381,10 @@ class ApiServer:
                 return self._replace(shelf, key, call.body)
             case "PATCH" if place.subresource == "status":
                 return self._apply_status(shelf, key, call.body)
+            case "PATCH" if place.kind.plural == "endpointslices":
+                # Applied by the only one that writes it: what is left out is gone.
+                metadata = {**shelf.objects[key]["metadata"], **call.body["metadata"]}
+                return self._store(shelf, key, {**call.body, "metadata": metadata})
             case "DELETE":
                 return self._remove(shelf, key, call.body)
         raise RefusalError(405, "MethodNotAllowed", call.method)

@@ -31,6 +31,8 @@ KINDS = (
     Kind("", "v1", "pods", "Pod"),
     Kind("", "v1", "services", "Service"),
     Kind("", "v1", "secrets", "Secret"),
+    Kind("", "v1", "endpoints", "Endpoints"),
+    Kind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
     Kind("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler"),
     Kind("coordination.k8s.io", "v1", "leases", "Lease"),
     Kind("events.k8s.io", "v1", "events", "Event"),

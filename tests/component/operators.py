@@ -33,6 +33,7 @@ SETTINGS: dict[str, Any] = {
     "burst": 2000,
 }
 WATCHED = (
+    "endpointslices",
     "horizontalpodautoscalers",
     "inferencejobs",
     "inferencemodels",

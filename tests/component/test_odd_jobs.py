@@ -151,8 +151,8 @@ async def test_a_job_without_input_serves_with_a_service_in_front(server: ApiSer
     await until(lambda: reason(server.get("inferencejobs", "job")) == "Serving", "the service")
 
     status = server.get("inferencejobs", "job")["status"]
-    selector = server.get("services", "job")["spec"]["selector"]
-    assert status["selector"] == ",".join(f"{k}={v}" for k, v in selector.items())
+    assert status["selector"] == f"inference.myorg/job-uid={server.get('inferencejobs', 'job')['metadata']['uid']}"
+    assert "selector" not in server.get("services", "job")["spec"]
     assert (status["replicas"], status["readyReplicas"]) == (2, 2)
 
 

@@ -16,7 +16,7 @@ from onnx import helper
 from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
-from inference_protocol.messages import STARTED_PATH
+from inference_protocol.messages import LIVE_PATH, STARTED_PATH
 from inference_worker.datatypes import HALVES, NUMPY, is_real
 from tests.process import models
 from tests.process.harness import Worker, a_config, until
@@ -57,6 +57,14 @@ def test_a_startup_probe_that_is_asked_before_the_worker_has_begun_is_answered_o
 
     assert get(started.health_port, STARTED_PATH).status == 200
     assert get(started.port, "/v2/health/ready").status == 200
+
+
+def test_a_connection_to_the_health_port_is_kept_for_the_next_poll(worker: Worker) -> None:
+    """The operator polls several times a second: a connection for each would cost both sides three times as much."""
+    with socket.create_connection(("127.0.0.1", worker.health_port), timeout=10) as poll:
+        for _ in range(3):
+            poll.sendall(f"GET {LIVE_PATH} HTTP/1.1\r\nHost: worker\r\n\r\n".encode())
+            assert poll.recv(4096).startswith(b"HTTP/1.1 200 ")
 
 
 def listens(port: int) -> bool:

@@ -115,14 +115,21 @@ class SimulatedApi:
         await self._delay()
         at = locate(path)
         raw = self._found(at)
+        if at.plural == "endpointslices":
+            return self._told("apply", at, self.put(at, body))
         if body["metadata"].get("uid", raw["metadata"]["uid"]) != raw["metadata"]["uid"]:
             raise ConflictError("another object of this name")
-        assert path.endswith("/status"), "the operator applies status alone"
+        assert path.endswith("/status"), "the operator applies status and EndpointSlices alone"
         return self._told("apply", at, self.put(at, {**raw, "status": body["status"]}))
 
     async def merge(self, path: str, body: Raw) -> Raw:
-        """See KubeClient. Nobody else writes a status here."""
-        raise NotImplementedError
+        """See KubeClient. Nobody else writes a status here; what is merged takes the selector from a Service."""
+        await self._delay()
+        at = locate(path)
+        assert at.plural == "services" and body["spec"] == {"selector": None}
+        raw = self._found(at)
+        spec = {name: value for name, value in raw["spec"].items() if name != "selector"}
+        return self._told("merge", at, self.put(at, {**raw, "spec": spec}))
 
     async def replace(self, path: str, body: Raw) -> Raw:
         """See KubeClient."""

@@ -30,7 +30,8 @@ def test_a_batch_runs_in_the_slack_of_a_service_at_half_load() -> None:
 
     status = world.status("batch")
     assert (status["phase"], status["attempts"], world.created("batch")) == ("Succeeded", 1, 0)
-    assert status["placement"]["slack"] == {"service": "web", "share": 0.3}
+    # The share is measured, and told in twentieths.
+    assert (status["placement"]["slack"]["service"], 0.25 <= status["placement"]["slack"]["share"] <= 0.3) == ("web", True)
     assert status["placement"]["cost"]["switchSeconds"] == 0
     (task,) = told
     assert (task["job"], task["runs"] > 0, 0.3 < task["deviceShare"] < 0.5) == ("batch", True, True)

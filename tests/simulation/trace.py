@@ -75,6 +75,9 @@ class Trace:
                 if self._measured.get(at.name) != (measured := _measured(raw["status"])):
                     self._measured[at.name] = measured
                     self.say(at.name, "is measured")
+            case (("create" | "apply"), "endpointslices"):
+                ready = sum(one["conditions"]["ready"] for one in raw["endpoints"])
+                self.say(raw["metadata"]["labels"][names.LABEL_JOB], f"endpoints {ready} of {len(raw['endpoints'])} ready")
             case "create", "events":
                 # A step for the better is told by the status that goes with it.
                 if raw["type"] == "Warning":

@@ -12,6 +12,7 @@ from inference_operator.api import names
 from inference_operator.api.schema import API_VERSION, rfc3339
 from inference_operator.autoscaling.controller import Autoscale
 from inference_operator.controllers.apply import Applier
+from inference_operator.controllers.endpoints_reconciler import EndpointsReconciler
 from inference_operator.controllers.informer import InformerHandlers
 from inference_operator.controllers.job_reconciler import JobReconciler
 from inference_operator.controllers.pool_reconciler import PoolReconciler
@@ -22,6 +23,7 @@ from inference_operator.controllers.telemetry import Telemetry
 from inference_operator.controllers.waiting_jobs import WaitingJobs
 from inference_operator.kube.events import EventRecorder
 from inference_operator.kube.ports import ExporterClient
+from inference_operator.liveness.prober import Prober
 from inference_operator.metering.controller import Meters
 from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import Settings
@@ -33,6 +35,7 @@ from inference_operator.warmpools.tasks import Tasks
 from tests.simulation.api import At, Raw, SimulatedApi
 from tests.simulation.cluster import DIGEST, Script, SimulatedCluster
 from tests.simulation.meter import SimulatedExporters
+from tests.simulation.pings import SimulatedPings
 from tests.simulation.trace import Trace, whose
 from tests.simulation.truth import contradictions
 from tests.simulation.virtual_time import START, VirtualClock, run
@@ -98,6 +101,7 @@ class Operator:
         crash_after: int | None,
         exporters: ExporterClient | None = None,
         *,
+        silent: set[str] | None = None,
         with_load: bool = False,
     ) -> None:
         """`with_load` has it reckon with the requests of services, as the real one always does."""
@@ -121,7 +125,9 @@ class Operator:
             self.store, self.queue, self.scheduling, self._telemetry, applier, waiting_jobs, settings, tokens, clock
         )
         of_pools = PoolReconciler(self.queue, self.scheduling, pools, applier, waiting_jobs, clock)
-        self._workers = Workers(self.queue, {Kind.JOB: jobs, Kind.POOL: of_pools})
+        endpoints = EndpointsReconciler(self.store, self.kube)
+        self._workers = Workers(self.queue, {Kind.JOB: jobs, Kind.POOL: of_pools, Kind.ENDPOINTS: endpoints})
+        self._prober = Prober(self.store, SimulatedPings(api, silent), clock, self.queue.add) if silent is not None else None
         self._informer = InformerHandlers(self.store, self.scheduling, self.queue.add, metering=settings.metering)
         self._meters = Meters(self.store, exporters, clock, settings.metering) if exporters is not None else None
         self._resync = Resync(self.kube, self.store, self._informer, lambda _: None)
@@ -134,6 +140,7 @@ class Operator:
             "nodes": self._informer.node,
             "persistentvolumeclaims": self._informer.claim,
             "services": self._informer.service,
+            "endpointslices": self._informer.slice,
         }
         if plural in take:
             take[plural](raw, gone=event == "DELETED")
@@ -147,6 +154,8 @@ class Operator:
                 group.create_task(self._events.run())
                 group.create_task(self.scheduling.run())
                 group.create_task(self._telemetry.run())
+                if self._prober is not None:
+                    group.create_task(self._prober.run())
                 if self._meters is not None:
                     group.create_task(self._meters.run())
                 group.create_task(self._resync.run(self._settings.resync_seconds))
@@ -188,6 +197,9 @@ class World:
         self.lives = 0
         # Meters of devices, where a simulation has any.
         self.exporters: SimulatedExporters | None = None
+        # Whether workers are polled, which takes twenty steps a second, and the nodes that nobody hears.
+        self.polled = False
+        self.silent: set[str] = set()
         self._deleted_models: dict[str, Raw] = {}
         self._plot: list[tuple[float, Callable[[], object]]] = []
         self._told: dict[str, Raw] = {}
@@ -357,6 +369,15 @@ class World:
             raw for raw in self.living(name) if "deletionTimestamp" not in raw["metadata"] and raw["status"].get("conditions", [])
         ]
 
+    def endpoints(self, name: str) -> dict[str, Raw]:
+        """The conditions of a job's endpoints, by their nodes."""
+        slices = [raw for raw in self.api.all("endpointslices").values() if raw["metadata"]["labels"][names.LABEL_JOB] == name]
+        return {one["nodeName"]: one["conditions"] for raw in slices for one in raw["endpoints"]}
+
+    def taking(self, name: str) -> set[str]:
+        """The nodes where callers of a job are sent."""
+        return {node for node, conditions in self.endpoints(name).items() if conditions["ready"]}
+
     def created(self, name: str) -> int:
         """How many workers were ever created for a job."""
         return sum(f"{name:<10} worker" in line and "is created" in line for line in self.trace.lines)
@@ -389,7 +410,10 @@ class World:
         crash_after = self.crash_after[self.lives] if self.lives < len(self.crash_after) else self.crash_always_after
         self.lives += 1
         with_load = any(script.requests for script in self.scripts.values())
-        operator = self._operator = Operator(self.api, cluster, self.settings, crash_after, self.exporters, with_load=with_load)
+        silent = self.silent if self.polled else None
+        operator = self._operator = Operator(
+            self.api, cluster, self.settings, crash_after, self.exporters, silent=silent, with_load=with_load
+        )
         life, death = asyncio.create_task(operator.live()), asyncio.create_task(operator.kube.dead.wait())
         done, _ = await asyncio.wait((life, death), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for task in (life, death):

@@ -82,7 +82,15 @@ namespaceSelector: {}
   verbs: [get, list, watch, create, delete]
 - apiGroups: [""]
   resources: [services]
-  verbs: [get, list, watch, create]
+  verbs: [get, list, watch, create, patch]
+# Who is sent requests: the operator writes it, so that a dead worker leaves at once. What Kubernetes' own controllers wrote for a
+# Service of an older version goes.
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [endpoints]
+  verbs: [get, delete]
 # Claims say how many nodes or pods may mount them at a time, and whether they wait for an ended pod to go.
 - apiGroups: [""]
   resources: [persistentvolumeclaims]

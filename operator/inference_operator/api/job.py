@@ -153,6 +153,10 @@ class Serve:
     latency_target_milliseconds: Annotated[
         int | None, Field(ge=1, le=600_000, description="The 95th percentile of request latency to hold.")
     ] = None
+    headless: Annotated[
+        bool,
+        Field(description="Makes a second Service, NAME-headless, whose name resolves to the workers' own addresses."),
+    ] = False
     until: Annotated[Instant | None, Field(description="When serving ends by itself; without it, never.")] = None
     model_control: Annotated[
         ModelControl,

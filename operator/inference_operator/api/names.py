@@ -26,6 +26,7 @@ WORKER_NAME = "inference-worker"
 CONTAINER = "worker"
 
 _LABEL_LIMIT = 63
+_HEADLESS = "-headless"
 _DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
@@ -54,6 +55,13 @@ def service_name(job: str) -> str:
         return job
     head = re.sub(r"[^-a-z0-9]", "-", job)[: _LABEL_LIMIT - 11].strip("-")
     return f"j-{head}-{short_hash(job)}" if not head[:1].isalpha() else f"{head}-{short_hash(job)}"
+
+
+def headless_name(job: str) -> str:
+    """The Service whose name resolves to the workers' own addresses."""
+    name = service_name(job)
+    head = name if len(name) + len(_HEADLESS) <= _LABEL_LIMIT else f"{name[:44].rstrip('-')}-{short_hash(job)}"
+    return head + _HEADLESS
 
 
 def selector(uid: str) -> dict[str, str]:

@@ -31,6 +31,7 @@ WATCHED = {
     "persistentvolumes": ("", "v1"),
     "persistentvolumeclaims": ("", "v1"),
     "services": ("", "v1"),
+    "endpointslices": ("discovery.k8s.io", "v1"),
     "horizontalpodautoscalers": ("autoscaling", "v2"),
 }
 
@@ -62,6 +63,7 @@ def register(
         "persistentvolumes": informer.volume,
         "persistentvolumeclaims": informer.claim,
         "services": informer.service,
+        "endpointslices": informer.slice,
         "horizontalpodautoscalers": informer.autoscaler,
     }
     for kind in kinds:
@@ -101,7 +103,9 @@ def watch_settings(*, patient: bool = False) -> kopf.OperatorSettings:
     settings.watching.server_timeout = 300
     settings.watching.connect_timeout = 10
     settings.watching.reconnect_backoff = 1.0
-    settings.watching.label_selectors["services"] = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}"
+    # Kubernetes' controllers give the slices that they write for a Service the Service's labels.
+    for kind in ("services", "endpointslices"):
+        settings.watching.label_selectors[kind] = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}"
     # An idle worker task an object lives this long: at ten thousand objects five seconds of them are 50 MB.
     settings.queueing.idle_timeout = 0.5
     settings.execution.max_workers = 4

@@ -7,11 +7,12 @@ from inference_operator.api.conditions import Reason
 from inference_operator.controllers.scheduling_loop import SchedulingLoop, Wake
 from inference_operator.controllers.waiting_jobs import WaitingJobs
 from inference_operator.settings import Metering
+from inference_operator.state.endpoints import parse_slice
 from inference_operator.state.objects import Autoscaler, Job, Key, Model, Node, Pod
 from inference_operator.state.parse import parse_autoscaler, parse_claim, parse_job, parse_model, parse_node, parse_volume
 from inference_operator.state.parse_pods import parse_exporter, parse_pod
 from inference_operator.state.raw import owner_of
-from inference_operator.state.request import job_request, pool_request
+from inference_operator.state.request import endpoints_request, job_request, pool_request
 from inference_operator.state.store import Store, is_newer
 
 Raw = dict[str, Any]
@@ -174,10 +175,32 @@ class InformerHandlers:
             return
         if (job := self._store.job_key(pod.worker.job_uid)) is not None:
             self._wake(job_request(job))
+            self._wake_endpoints(job, pod.worker.job_uid)
         for hosted in self._store.task_index.concerned(pod.key):
             self._wake(job_request(hosted))
         if pod.worker.pool and (model := self._store.model_key(pod.worker.job_uid)) is not None:
             self._wake(pool_request(model))
+
+    def _wake_endpoints(self, job: Key, uid: str) -> None:
+        """Those who call a worker are told of it before anything else is done about it."""
+        if self._store.services.get(Key(job.namespace, names.service_name(job.name))) == uid:
+            self._wake(endpoints_request(job), urgent=True)
+
+    def slice(self, raw: Raw, *, gone: bool) -> None:
+        """An EndpointSlice of a Service of ours, whoever wrote it."""
+        key = _key(raw)
+        before = self._store.slices.known.get(key)
+        after = None if gone else parse_slice(raw)
+        if before is not None and before.uid == raw["metadata"]["uid"]:
+            if after is not None and not is_newer(after.resource_version, before.resource_version):
+                return
+        elif gone:
+            return
+        self._store.slices.put(key, after)
+        for service in {found.service for found in (before, after) if found is not None}:
+            uid = self._store.services.get(Key(key.namespace, service), "")
+            if (job := self._store.job_key(uid)) is not None:
+                self._wake_endpoints(job, uid)
 
     def service(self, raw: Raw, *, gone: bool) -> None:
         """A Service of ours: a label alone can be written by anybody, and names nobody's Service."""
@@ -187,8 +210,13 @@ class InformerHandlers:
         if gone and before != raw["metadata"].get("labels", {}).get(names.LABEL_JOB_UID):
             # What is gone is another one than what is there.
             return
+        self._store.selecting.pop(key, None)
         if after is not None:
             self._store.services[key] = after
+            if (raw.get("spec") or {}).get("selector"):
+                self._store.selecting[key] = raw["metadata"]["uid"]
+            if (job := self._store.job_key(after)) is not None:
+                self._wake_endpoints(job, after)
         else:
             self._store.services.pop(key, None)
         if before is not None and after != before and (job := self._store.job_key(before)) is not None:

@@ -13,10 +13,11 @@ from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Key
 from inference_operator.state.observed import Observed
-from inference_operator.state.request import Request, job_request, pool_request
+from inference_operator.state.request import Request, endpoints_request, job_request, pool_request
 from inference_operator.state.store import Store
 from inference_operator.warmpools.controller import makes_pods
 from inference_operator.warmpools.credentials import Tokens
+from inference_operator.workers.actions import CreateService
 
 
 class JobReconciler:
@@ -69,6 +70,8 @@ class JobReconciler:
             await self._applier.apply(me, decided.actions)
         finally:
             self._wake_others(observed, makes_pods=makes_pods(decided))
+        if observed.has_service or any(isinstance(action, CreateService) for action in decided.actions):
+            self._queue.add(endpoints_request(key), urgent=True)
         # What was done changes what is wanted; a second look costs no write when nothing is left to say.
         self._queue.add(me)
         if observed.model is not None:

@@ -62,6 +62,7 @@ class Resync:
                 ("persistentvolumeclaims", self._claims, self._informer.claim, paths.claims, ""),
                 ("pods", self._pods, self._informer.pod, paths.pods, ""),
                 ("services", self._services, self._informer.service, paths.services, _OURS),
+                ("endpointslices", self._slices, self._informer.slice, paths.slices, _OURS),
                 ("horizontalpodautoscalers", self._autoscalers, self._informer.autoscaler, paths.autoscalers, ""),
                 ("inferencemodels", self._models, self._informer.model, paths.models, ""),
                 ("inferencejobs", self._jobs, self._informer.job, paths.jobs, ""),
@@ -120,6 +121,9 @@ class Resync:
 
     def _services(self) -> dict[Key, str]:
         return dict(self._store.services)
+
+    def _slices(self) -> dict[Key, str]:
+        return {key: found.uid for key, found in self._store.slices.known.items()}
 
     def _models(self) -> dict[Key, str]:
         return {key: model.uid for key, model in self._store.models.items()}

@@ -1,5 +1,6 @@
 """The plan of a serving job: keep workers, replace old revisions without a gap, end when told."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
@@ -97,8 +98,8 @@ def _actions(
 ) -> tuple[Action, ...]:
     state, resolved = service.replicas, service.resolved
     actions: list[Action] = []
-    if not observed.has_service and not is_held_up(observed.create_failure, settings, now):
-        actions.append(CreateService(service_manifest(observed.job), "the job has no Service"))
+    if not is_held_up(observed.create_failure, settings, now):
+        actions += _services(observed, service)
     if decision is not None and service.request is not None:
         for offset, (given, why) in enumerate(decision.explained[: state.missing]):
             number = state.next_number + offset
@@ -120,6 +121,15 @@ def _actions(
         actions.append(DeletePod(newest.key, newest.uid, cause))
     # At the end, since a worker that does not answer ends the plan.
     return (*actions, *_learned(observed, service, now), *stop_orphaned(observed))
+
+
+def _services(observed: Observed, service: ServiceState) -> Iterator[CreateService]:
+    """The Services that are not there yet."""
+    serve = service.resolved.spec.serve
+    if not observed.has_service:
+        yield CreateService(service_manifest(observed.job), "the job has no Service")
+    if serve is not None and serve.headless and not observed.has_headless:
+        yield CreateService(service_manifest(observed.job, headless=True), "the job has no headless Service")
 
 
 def _learned(observed: Observed, service: ServiceState, now: datetime) -> tuple[Action, ...]:

@@ -26,6 +26,22 @@ def services(namespace: str | None) -> str:
     return namespaced(namespace, "services", core=True)
 
 
+def endpoints(key: Key) -> str:
+    """The Endpoints of one Service."""
+    return f"{namespaced(key.namespace, 'endpoints', core=True)}/{key.name}"
+
+
+def slices(namespace: str | None) -> str:
+    """EndpointSlices."""
+    root = "/apis/discovery.k8s.io/v1"
+    return f"{root}/namespaces/{namespace}/endpointslices" if namespace else f"{root}/endpointslices"
+
+
+def one_slice(key: Key) -> str:
+    """One EndpointSlice."""
+    return f"{slices(key.namespace)}/{key.name}"
+
+
 def nodes(_: str | None = None) -> str:
     """Nodes, which are in no namespace."""
     return "/api/v1/nodes"

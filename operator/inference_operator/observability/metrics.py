@@ -42,3 +42,12 @@ jobs = Gauge("inference_operator_jobs", "InferenceJobs known.", registry=REGISTR
 queue_depth = Gauge("inference_operator_queue_depth", "Jobs waiting to be looked at.", registry=REGISTRY)
 leading = Gauge("inference_operator_leading", "1 on the replica that holds the Lease.", registry=REGISTRY)
 watch_age_seconds = Gauge("inference_operator_watch_age_seconds", "Since a kind was last heard of.", ("kind",), registry=REGISTRY)
+suspected_workers = Gauge(
+    "inference_operator_suspected_workers", "Ready workers that this replica's own polls get no answer from.", registry=REGISTRY
+)
+suspicions_total = Counter(
+    "inference_operator_suspicions_total", "Workers that came under suspicion, by cause.", ("cause",), registry=REGISTRY
+)
+suspicions_withdrawn_total = Counter(
+    "inference_operator_suspicions_withdrawn_total", "Suspected workers that spoke again.", registry=REGISTRY
+)

@@ -57,6 +57,7 @@ class Observed:
     # Worker pods of the job's own.
     pods: tuple[Pod, ...]
     has_service: bool = False
+    has_headless: bool = False
     create_failure: CreateFailure | None = None
     autoscaler_failure: CreateFailure | None = None
     # Uids of pods whose node is gone or out of reach. They may never end, so nothing waits for them.

@@ -11,10 +11,11 @@ class Kind(StrEnum):
 
     JOB = "InferenceJob"
     POOL = "WarmPool"
+    ENDPOINTS = "EndpointSlices"
 
 
 class Request(NamedTuple):
-    """One object to reconcile. The key of a warm pool is that of its model."""
+    """One object to reconcile. The key of a warm pool is that of its model, the key of EndpointSlices that of their job."""
 
     kind: Kind
     key: Key
@@ -30,7 +31,10 @@ class Request(NamedTuple):
         return self.key.name
 
     def __str__(self) -> str:
-        return str(self.key) if self.kind is Kind.JOB else f"warm pool {self.key}"
+        return f"{_WORDS[self.kind]}{self.key}"
+
+
+_WORDS = {Kind.JOB: "", Kind.POOL: "warm pool ", Kind.ENDPOINTS: "endpoints of "}
 
 
 def job_request(key: Key) -> Request:
@@ -41,3 +45,8 @@ def job_request(key: Key) -> Request:
 def pool_request(model: Key) -> Request:
     """Return the request to reconcile the warm pool of a model."""
     return Request(Kind.POOL, model)
+
+
+def endpoints_request(job: Key) -> Request:
+    """Return the request to reconcile the EndpointSlices of a serving job."""
+    return Request(Kind.ENDPOINTS, job)

@@ -11,7 +11,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime
 
-from inference_operator.api.names import service_name
+from inference_operator.api.names import headless_name, service_name
+from inference_operator.state.endpoints import EndpointsObserved, Slices
 from inference_operator.state.finished import is_finished, reopened
 from inference_operator.state.index import discard
 from inference_operator.state.load import ScalingMetrics
@@ -33,6 +34,7 @@ from inference_operator.state.power import Drawn, Exporter
 from inference_operator.state.request import Request, job_request, pool_request
 from inference_operator.state.runner import Attempt
 from inference_operator.state.task_index import NEWS_TAKE, TaskIndex
+from inference_operator.state.topology import ZONE_LABEL
 from inference_operator.state.volumes import Claims, Volumes
 
 # An assumed pod that the API server never showed is dropped after this: the write was lost.
@@ -55,9 +57,11 @@ class Store:
         self.models: dict[Key, Model] = {}
         self.nodes: dict[str, Node] = {}
         self.pods: dict[Key, Pod] = {}
-        # Services by their job's uid.
         # The jobs that our Services are of, by their uids.
         self.services: dict[Key, str] = {}
+        # Our Services that still have a selector, with their own uids.
+        self.selecting: dict[Key, str] = {}
+        self.slices = Slices()
         self.readings: dict[str, Reading] = {}
         self.create_failures: dict[Request, CreateFailure] = {}
         self.autoscaler_failures: dict[Request, CreateFailure] = {}
@@ -73,6 +77,8 @@ class Store:
         # How nodes are used beyond what their pods ask for: by unmanaged users, as meters tell, and by our workers, as they tell.
         self.unmanaged_usage: dict[str, float] = {}
         self.busy: dict[str, float] = {}
+        # Workers, by their pods' uids, that our own polls get no answer from.
+        self.suspected: frozenset[str] = frozenset()
         self._pods_of: dict[str, set[Key]] = {}
         self._jobs_of: dict[Key, set[Key]] = {}
         self._users_of: dict[Key, set[str]] = {}
@@ -281,6 +287,7 @@ class Store:
             model=model,
             pods=pods,
             has_service=self.services.get(Key(key.namespace, service_name(key.name))) == job.uid,
+            has_headless=self.services.get(Key(key.namespace, headless_name(key.name))) == job.uid,
             create_failure=self.create_failures.get(job_request(key)),
             autoscaler_failure=self.autoscaler_failures.get(job_request(key)),
             lost=frozenset(pod.uid for pod in seen if self._is_lost(pod)),
@@ -305,6 +312,25 @@ class Store:
         target = service.spec.serve.latency_target_milliseconds if service.spec is not None and service.spec.serve else None
         seconds = target / 1e3 if target is not None else None
         return LendingService(service.key, seconds, self.scaling_metrics.get(service.uid))
+
+    def observe_endpoints(self, key: Key) -> tuple[EndpointsObserved, ...]:
+        """A snapshot of who answers for a serving job, for each of its Services that is there."""
+        job, found = self.jobs.get(key), (service_name(key.name), headless_name(key.name))
+        services = [service for service in (Key(key.namespace, name) for name in found) if service in self.services]
+        return tuple(self._endpoints(job, one) for one in services if job is not None and self.services[one] == job.uid)
+
+    def _endpoints(self, job: Job, service: Key) -> EndpointsObserved:
+        pods = tuple(pod for pod in self.workers_of(job.uid) if pod.key.namespace == job.key.namespace)
+        nodes = {pod.node: self.nodes[pod.node] for pod in pods if pod.node in self.nodes}
+        return EndpointsObserved(
+            job=job,
+            service=service,
+            selecting=self.selecting.get(service),
+            pods=pods,
+            suspected=self.suspected & {pod.uid for pod in pods},
+            zones={name: zone for name, node in nodes.items() if (zone := node.labels.get(ZONE_LABEL)) is not None},
+            slices=self.slices.of(service),
+        )
 
     def observe_pool(self, key: Key, now: datetime) -> PoolObserved | None:
         """A snapshot of one model's warm pool."""

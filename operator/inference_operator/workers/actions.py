@@ -58,6 +58,33 @@ class CreateService:
 
 
 @dataclass(frozen=True, slots=True)
+class ApplySlice:
+    """Make an EndpointSlice, or bring ours (`uid`) to what it should say."""
+
+    manifest: dict[str, Any]
+    uid: str | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TakeSelector:
+    """Take the selector from the job's Service (`uid`; None where it has none), and the Endpoints that were written by it."""
+
+    key: Key
+    uid: str | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSlice:
+    """Delete this very EndpointSlice (by uid)."""
+
+    key: Key
+    uid: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteJob:
     """Delete this very job (by uid)."""
 
@@ -129,6 +156,9 @@ Action = (
     | DeleteAutoscaler
     | EmitEvent
 )
+
+
+EndpointsAction = ApplySlice | TakeSelector | DeleteSlice
 
 
 @dataclass(frozen=True, slots=True)

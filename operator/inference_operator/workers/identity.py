@@ -66,10 +66,14 @@ def wants_certificate(spec: InferenceJobSpec) -> bool:
     return spec.serve is not None and spec.serve.tls is not None and spec.serve.tls.secret_name is None
 
 
-def hosts(job: Key) -> tuple[str, ...]:
-    """Return the names of the job's Service inside the cluster, the shortest last."""
+def hosts(job: Key, *, headless: bool = False) -> tuple[str, ...]:
+    """Return the names of the job's Service inside the cluster, the shortest last; those of the headless one before them."""
     name = f"{names.service_name(job.name)}.{job.namespace}"
-    return f"{name}.svc.cluster.local", f"{name}.svc", name
+    own = f"{name}.svc.cluster.local", f"{name}.svc", name
+    if not headless:
+        return own
+    name = f"{names.headless_name(job.name)}.{job.namespace}"
+    return f"{name}.svc.cluster.local", f"{name}.svc", name, *own
 
 
 def shown_names(pod: Pod, job: Job | None) -> tuple[str, ...]:
@@ -79,7 +83,7 @@ def shown_names(pod: Pod, job: Job | None) -> tuple[str, ...]:
     """
     if job is None or job.spec is None or job.key.namespace != pod.key.namespace or not wants_certificate(job.spec):
         return ()
-    return hosts(job.key)
+    return hosts(job.key, headless=job.spec.serve is not None and job.spec.serve.headless)
 
 
 def volumes(spec: InferenceJobSpec, settings: Settings) -> list[Manifest]:

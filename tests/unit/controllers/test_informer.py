@@ -9,7 +9,7 @@ from inference_operator.api import names
 from inference_operator.controllers.informer import InformerHandlers
 from inference_operator.controllers.scheduling_loop import SchedulingLoop
 from inference_operator.state.objects import Key
-from inference_operator.state.request import Request, job_request, pool_request
+from inference_operator.state.request import Request, endpoints_request, job_request, pool_request
 from inference_operator.state.store import Store
 from inference_operator.warmpools.controller import Pools
 from tests.builders import SETTINGS, TOKENS, a_job, a_node, a_request
@@ -262,7 +262,7 @@ def test_a_service_that_is_gone_wakes_its_job() -> None:
     seen = Taken()
     seen.store.put_job(a_job())
     seen.informer.service(a_raw_service(), gone=False)
-    assert (seen.news(), seen.store.services) == ([], {KEY: "uid-of-job"})
+    assert (seen.news(), seen.store.services) == ([endpoints_request(KEY)], {KEY: "uid-of-job"})
     seen.informer.service(a_raw_service(), gone=True)
     assert (seen.news(), seen.store.services) == ([JOB], {})
 

@@ -28,7 +28,7 @@ class Bench:
         self.store.put_job(JOB)
         self.store.put_pod(POD)
         self.store.services[JOB.key] = JOB.uid
-        kinds = ("job", "model", "node", "pod", "service", "volume", "claim", "autoscaler")
+        kinds = ("job", "model", "node", "pod", "service", "slice", "volume", "claim", "autoscaler")
         self.informer = Mock(**{kind: self._take(kind) for kind in kinds})
         self.resync = Resync(Mock(list_pages=self._pages), self.store, self.informer, lambda _: None)
         self._fails = fails
@@ -52,7 +52,7 @@ async def test_nothing_is_dropped_before_every_kind_was_listed_and_owners_go_fir
     bench = Bench()
     await bench.resync.once()
 
-    lists, drops = bench.done[:8], bench.done[8:]
+    lists, drops = bench.done[:9], bench.done[9:]
     assert lists[0] == "list nodes" and lists[-1] == "list inferencejobs"
     assert drops == [f"drop job {JOB.key.name}", f"drop service {JOB.key.name}", f"drop pod {POD.key.name}", "drop node node-1"]
 

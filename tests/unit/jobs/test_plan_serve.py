@@ -397,3 +397,16 @@ def test_an_old_worker_of_a_class_that_is_not_capped_makes_no_room_in_vain() -> 
 
     assert not [a for a in decide(seen, full(Reason.NAMESPACE_CAPPED)).actions if isinstance(a, DeletePod)]
     assert [a for a in decide(seen, full(Reason.NAMESPACE_CAPPED), settings=of_all).actions if isinstance(a, DeletePod)]
+
+
+def test_a_headless_service_is_made_beside_the_other_once() -> None:
+    job = a_job(serve=Serve(headless=True))
+    made = [
+        a.manifest["metadata"]["name"]
+        for a in decide(replace(observed(job), has_service=False)).actions
+        if isinstance(a, CreateService)
+    ]
+
+    assert made == ["job", "job-headless"]
+    there = decide(replace(observed(job), has_headless=True)).actions
+    assert not any(isinstance(action, CreateService) for action in there)

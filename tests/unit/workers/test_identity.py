@@ -101,6 +101,8 @@ def test_only_a_worker_of_the_jobs_own_namespace_shows_the_names_of_its_service(
 
     assert shown_names(worker, job) == hosts(job.key)
     assert "net.team.svc" in shown_names(worker, job)
+    headless = a_job("net", namespace="team", serve=Serve(tls=ServeTls(), headless=True))
+    assert "net-headless.team.svc" in shown_names(worker, headless)
     assert shown_names(elsewhere, job) == ()
     assert shown_names(worker, None) == ()
     for other in (EVERYBODY, True):

@@ -5,10 +5,10 @@ from inference_operator.workers.service import endpoint, service_manifest
 from tests.builders import a_job
 
 
-def test_a_service_selects_the_workers_of_its_job_alone() -> None:
+def test_a_service_has_no_selector_and_belongs_to_its_job() -> None:
     job = a_job(serve=True)
 
-    assert service_manifest(job)["spec"]["selector"] == {names.LABEL_JOB_UID: job.uid}
+    assert "selector" not in service_manifest(job)["spec"]
     assert service_manifest(job)["metadata"]["ownerReferences"][0]["uid"] == job.uid
     assert service_manifest(job)["metadata"]["labels"][names.LABEL_MANAGED_BY] == names.MANAGED_BY
 
@@ -28,3 +28,12 @@ def test_both_protocols_have_a_port_that_proxies_can_tell() -> None:
     }
 
     assert ports == {"http": (8000, "http", "http"), "grpc": (8001, "grpc", "kubernetes.io/h2c")}
+
+
+def test_a_headless_service_has_a_name_of_its_own_and_no_address() -> None:
+    for name in ("job", "a.b", "j" * 63, "k" * 200):
+        job = a_job(name, serve=True)
+        plain, headless = service_manifest(job), service_manifest(job, headless=True)
+        assert headless["metadata"]["name"] != plain["metadata"]["name"] and len(headless["metadata"]["name"]) <= 63
+        assert headless["metadata"]["name"].endswith("-headless")
+        assert (headless["spec"]["clusterIP"], "clusterIP" in plain["spec"]) == ("None", False)

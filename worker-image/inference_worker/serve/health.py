@@ -49,14 +49,13 @@ class Health:
 
 
 class ProbeConnections(Connections):
-    """Each is closed after its answer. Whoever comes takes the place of the one that has said nothing for longest.
+    """They are kept: the operator asks several times a second. Whoever comes takes the place of the one that is silent longest.
 
     Otherwise anybody in the cluster could keep the kubelet out, which would end the worker.
     """
 
     def __init__(self) -> None:
         super().__init__(Budget(_BYTES), limit=_MOST_CONNECTIONS)
-        self.draining = True
 
     def add(self, connection: Connection) -> bool:
         """See Connections."""

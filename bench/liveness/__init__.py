@@ -1,0 +1,1 @@
+"""What the operator's liveness polls of many workers cost."""

@@ -1,0 +1,215 @@
+"""Polls every ready worker several times a second, and keeps in the store who is suspected.
+
+Each replica of the operator does so for itself. The operator's own pauses are no evidence: silence is counted in the time in which
+it was listening, and what has come is read before anybody is judged.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Protocol
+
+from inference_operator.liveness.detector import LIMITS, Evidence, Limits, NodeEvidence, Verdict, cut_off, is_silent, weigh
+from inference_operator.observability import metrics
+from inference_operator.runtime.clock import Clock
+from inference_operator.runtime.pings import Word
+from inference_operator.state.objects import Node, Pod, PodPhase
+from inference_operator.state.request import Request, endpoints_request
+from inference_operator.state.store import Store
+
+log = logging.getLogger(__name__)
+
+# Workers are asked in turns, so that a thousand of them are no burst: each is asked once in `_TURNS` steps.
+STEP_SECONDS = 0.05
+_TURNS = 5
+# A connection that stays silent so long is made anew: TCP repeats ever more rarely, and would hear of a cured network last.
+_RENEW_SECONDS = 1.0
+# Nobody on this node is silent: what is asked of it in the end is never a question of the node.
+_QUIET = NodeEvidence(0, 0)
+
+
+class Pinger(Protocol):
+    """What asks."""
+
+    def ask(self, key: str, address: str) -> None:
+        """Ask once, unless a question still waits for its answer."""
+        ...
+
+    def forget(self, key: str) -> None:
+        """Close the connection."""
+        ...
+
+    def collect(self) -> Iterable[tuple[str, Word]]:
+        """What has come."""
+        ...
+
+
+class Wake(Protocol):
+    """Has a request reconciled."""
+
+    def __call__(self, request: Request, /, *, urgent: bool = False) -> None:
+        """Soon, or before all others."""
+        ...
+
+
+class _Polled:
+    """A worker that is polled. Times are listening seconds; `asked` is when the first question that still waits was put."""
+
+    __slots__ = ("answered", "answers", "asked", "pod", "refusals", "renewed", "verdict")
+
+    def __init__(self, pod: Pod) -> None:
+        self.pod = pod
+        self.asked: float | None = None
+        self.renewed = 0.0
+        self.refusals = 0
+        self.answers = 0
+        # Silence tells nothing of one who never spoke: a policy may keep the operator from workers that all others reach.
+        self.answered = False
+        self.verdict = Verdict()
+
+
+class Prober:
+    """Evidence of all workers, and the suspicions in the store."""
+
+    def __init__(self, store: Store, pings: Pinger, clock: Clock, wake: Wake, limits: Limits = LIMITS) -> None:
+        self._store = store
+        self._pings = pings
+        self._clock = clock
+        self._wake = wake
+        self._limits = limits
+        self._polled: dict[str, _Polled] = {}
+        self._on: dict[str, int] = {}
+        # Who gives cause to look closer: silent beyond one poll, refusing, or suspected.
+        self._odd: set[str] = set()
+        self._steps = 0
+        self._listened = 0.0
+        self._last: float | None = None
+
+    async def run(self) -> None:
+        """Poll for ever."""
+        due = self._clock.monotonic()
+        while True:
+            due = max(due + STEP_SECONDS, self._clock.monotonic())
+            await asyncio.sleep(due - self._clock.monotonic())
+            self.step()
+
+    def step(self) -> None:
+        """Read what has come, judge, and ask those whose turn it is."""
+        now = self._clock.monotonic()
+        # What the operator has slept through counts as one late step.
+        self._listened += min(now - self._last, 2 * STEP_SECONDS) if self._last is not None else 0.0
+        self._last = now
+        for uid, word in self._pings.collect():
+            if (polled := self._polled.get(uid)) is not None:
+                self._hear(polled, word)
+        if self._steps % _TURNS == 0:
+            self._follow()
+        self._judge()
+        self._ask(self._steps % _TURNS)
+        self._steps += 1
+
+    def _follow(self) -> None:
+        """Poll those who are ready, and nobody else."""
+        ready = {pod.uid: pod for pod in self._store.pods.values() if pod.worker is not None and _is_polled(pod)}
+        for uid in self._polled.keys() - ready.keys():
+            del self._polled[uid]
+            self._odd.discard(uid)
+            self._pings.forget(uid)
+        for uid, pod in ready.items():
+            known = self._polled.get(uid)
+            if known is None:
+                self._polled[uid] = _Polled(pod)
+            else:
+                known.pod = pod
+        self._on = {}
+        for pod in ready.values():
+            self._on[pod.node or ""] = self._on.get(pod.node or "", 0) + 1
+
+    def _hear(self, polled: _Polled, word: Word) -> None:
+        late = polled.asked is not None and self._listened - polled.asked > self._limits.late_seconds
+        polled.asked = None
+        if word is Word.ANSWERED:
+            polled.answered = True
+            polled.refusals = 0
+            polled.answers = 0 if late else polled.answers + 1
+        else:
+            polled.refusals += 1
+            polled.answers = 0
+            self._odd.add(polled.pod.uid)
+
+    def _ask(self, turn: int) -> None:
+        for number, (uid, polled) in enumerate(self._polled.items()):
+            if number % _TURNS != turn:
+                continue
+            if polled.asked is None:
+                polled.asked = polled.renewed = self._listened
+            else:
+                self._odd.add(uid)
+                if self._listened - polled.renewed >= _RENEW_SECONDS:
+                    self._pings.forget(uid)
+                    polled.renewed = self._listened
+            assert polled.pod.address is not None
+            self._pings.ask(uid, polled.pod.address)
+
+    def _judge(self) -> None:
+        if not self._odd and not self._store.suspected:
+            return
+        found = {uid: self._evidence(self._polled[uid]) for uid in self._odd}
+        nodes = self._nodes(found)
+        # Told by itself, since it is the operator who may be the one that nobody hears.
+        alone = cut_off(nodes)
+        suspected, told = set(), []
+        for uid, evidence in found.items():
+            polled = self._polled[uid]
+            before = polled.verdict
+            seen = _unheard(evidence) if alone else evidence
+            polled.verdict = weigh(before, seen, nodes.get(polled.pod.node or "", _QUIET), self._listened, self._limits)
+            if before.suspected != polled.verdict.suspected:
+                told.append(polled)
+            if polled.verdict.suspected:
+                suspected.add(uid)
+            elif not evidence.refusals and not evidence.silent:
+                self._odd.discard(uid)
+        self._store.suspected = frozenset(suspected)
+        metrics.suspected_workers.set(len(suspected))
+        for polled in told:
+            self._tell(polled)
+
+    def _tell(self, polled: _Polled) -> None:
+        pod, cause = polled.pod, polled.verdict.cause
+        if cause is not None:
+            log.warning("worker %s on %s is suspected: %s", pod.key, pod.node, cause)
+            metrics.suspicions_total.labels(cause).inc()
+            polled.answers = 0
+        else:
+            log.info("worker %s on %s speaks again", pod.key, pod.node)
+            metrics.suspicions_withdrawn_total.inc()
+        if pod.worker is not None and (job := self._store.job_key(pod.worker.job_uid)) is not None:
+            self._wake(endpoints_request(job), urgent=True)
+
+    def _evidence(self, polled: _Polled) -> Evidence:
+        if not polled.answered:
+            return Evidence()
+        silent = self._listened - polled.asked if polled.asked is not None else 0.0
+        return Evidence(silent, polled.refusals, polled.answers)
+
+    def _nodes(self, found: dict[str, Evidence]) -> dict[str, NodeEvidence]:
+        silent: dict[str, int] = {}
+        for uid, evidence in found.items():
+            name = self._polled[uid].pod.node or ""
+            silent[name] = silent.get(name, 0) + is_silent(evidence, self._limits)
+        known = self._store.nodes
+        return {name: NodeEvidence(count, silent.get(name, 0), _doubted(known.get(name))) for name, count in self._on.items()}
+
+
+def _unheard(evidence: Evidence) -> Evidence:
+    """The evidence of one who can't be expected to be heard: what was refused stays."""
+    return Evidence(0.0, evidence.refusals, evidence.answers)
+
+
+def _doubted(node: Node | None) -> bool:
+    return node is None or not node.ready or not node.reachable
+
+
+def _is_polled(pod: Pod) -> bool:
+    return pod.ready and pod.phase is PodPhase.RUNNING and pod.address is not None and not (pod.deleting or pod.over)

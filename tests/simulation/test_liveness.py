@@ -1,0 +1,101 @@
+"""Nodes that fall silent: who calls a service is sent elsewhere within the bound, and back when they speak."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from tests.simulation.api import At, Raw
+from tests.simulation.world import World
+
+BOUND_SECONDS = 1.0
+
+
+def a_service(*nodes: str) -> World:
+    """One worker on each node."""
+    world = World()
+    world.polled = True
+    for node in nodes:
+        world.node(node, cpu=2)
+    world.model(seconds={"cpu": 30.0})
+    world.job("s", batch=False, replicas=len(nodes), resources={"requests": {"cpu": "2"}, "limits": {"cpu": "2"}})
+    return world
+
+
+def when(world: World, holds: Callable[[], bool], found: list[float]) -> None:
+    """Note when a thing begins to hold, each time."""
+    held = [holds()]
+
+    def look(_: str, plural: str, __: Raw) -> None:
+        if plural == "endpointslices" and holds() != held[0]:
+            held[0] = not held[0]
+            if held[0]:
+                found.append(asyncio.get_running_loop().time())
+
+    world.api.watch(look)
+
+
+def test_a_silent_node_leaves_the_endpoints_within_a_second_and_comes_back() -> None:
+    world, left, back = a_service("a", "b"), list[float](), list[float]()
+    world.at(19.0, lambda: when(world, lambda: world.taking("s") == {"b"}, left))
+    world.at(19.0, lambda: when(world, lambda: world.taking("s") == {"a", "b"}, back))
+    world.at(20.0, lambda: world.silent.add("a"))
+    world.at(30.0, world.silent.clear)
+    world.run(60.0)
+
+    assert [20.0 < left[0] <= 20.0 + BOUND_SECONDS, 30.0 < back[0] <= 30.0 + 2 * BOUND_SECONDS] == [True, True], (left, back)
+    assert (len(left), len(back)) == (1, 1)
+    # Nothing was deleted, and nobody was put in its place.
+    assert (world.created("s"), sum(world.deleted.values())) == (2, 0)
+
+
+def test_suspicion_alone_never_empties_a_service() -> None:
+    world = a_service("a", "b")
+    world.at(20.0, lambda: world.silent.update("ab"))
+    world.run(60.0)
+
+    assert world.taking("s") == {"a", "b"}
+
+
+def test_a_worker_that_is_told_to_stop_takes_no_new_requests() -> None:
+    world, left = a_service("a", "b"), list[float]()
+    world.at(19.0, lambda: when(world, lambda: len(world.taking("s")) == 1, left))
+    world.change("s", at=20.0, replicas=1)
+    world.run(20.5)
+
+    (ended,) = [conditions for conditions in world.endpoints("s").values() if not conditions["ready"]]
+    assert ended == {"ready": False, "serving": True, "terminating": True}
+    assert left[0] <= 20.2
+
+
+def test_a_service_with_a_selector_is_taken_over_without_a_gap() -> None:
+    """The operator of the version before made it: Kubernetes' slices go only once ours are there."""
+    world, least = a_service("a", "b"), [2]
+    world.at(20.0, lambda: hand_to_kubernetes(world))
+    world.at(20.0, lambda: world.api.watch(lambda *_: least.append(len(reached(world)))))
+    world.at(20.1, world.crash)
+    world.run(60.0)
+
+    assert min(least) == 2
+    assert "selector" not in world.api.objects[At("services", "default", "s")]["spec"]
+    assert [at.name for at in world.api.all("endpointslices")] == ["s-ipv4-0"]
+    assert world.api.all("endpoints") == {}
+
+
+def hand_to_kubernetes(world: World) -> None:
+    """What Kubernetes' controllers make of a Service with a selector, in place of what we made."""
+    at = At("services", "default", "s")
+    raw = world.api.objects[at]
+    (mine,) = world.api.all("endpointslices")
+    ours = world.api.objects[mine]
+    world.api.put(at, {**raw, "spec": {**raw["spec"], "selector": {"x": "y"}}})
+    labels = {**ours["metadata"]["labels"], "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"}
+    owners = [{"kind": "Service", "name": "s", "uid": raw["metadata"]["uid"], "controller": True}]
+    theirs = {**ours, "metadata": {"name": "s-x7k2p", "labels": labels, "ownerReferences": owners}}
+    world.api.put(At("endpointslices", "default", "s-x7k2p"), theirs)
+    world.api.put(At("endpoints", "default", "s"), {"metadata": {"name": "s", "labels": labels}, "subsets": []})
+    world.api.remove(mine)
+
+
+def reached(world: World) -> set[str]:
+    return {one["nodeName"] for raw in world.api.all("endpointslices").values() for one in raw["endpoints"]}

@@ -1,0 +1,158 @@
+"""The polls: whom they ask, what counts as silence, and who is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inference_operator.liveness.prober import STEP_SECONDS, Prober
+from inference_operator.runtime.pings import Word
+from inference_operator.state.objects import Key
+from inference_operator.state.request import Request, endpoints_request
+from inference_operator.state.store import Store
+from tests.builders import a_job, a_node, a_pod
+from tests.clock import Clock
+
+JOB = a_job(serve=True)
+
+
+class World:
+    """Workers on two nodes, which answer at once unless they are in `silent` or `refusing`."""
+
+    def __init__(self, *nodes: str) -> None:
+        self.store, self.clock = Store(), Clock()
+        self.woken: list[Request] = []
+        self.silent: set[str] = set()
+        self.refusing: set[str] = set()
+        self._asked: dict[str, bool] = {}
+        self.connections = 0
+        self.store.put_job(JOB)
+        for node in set(nodes):
+            self.store.nodes[node] = a_node(node)
+        for number, node in enumerate(nodes, 1):
+            self.store.put_pod(replace(a_pod(JOB, number, node=node, uid=f"w{number}"), address="10.0.0.1"))
+        self.prober = Prober(self.store, self, self.clock, self._wake)
+
+    def _wake(self, request: Request, /, *, urgent: bool = False) -> None:
+        assert urgent
+        self.woken.append(request)
+
+    def ask(self, key: str, address: str) -> None:
+        assert address == "10.0.0.1"
+        self.connections += key not in self._asked
+        self._asked.setdefault(key, True)
+        self._asked[key] = True
+
+    def forget(self, key: str) -> None:
+        self._asked.pop(key, None)
+
+    def collect(self) -> list[tuple[str, Word]]:
+        due = [key for key, asked in self._asked.items() if asked and key not in self.silent]
+        for key in due:
+            self._asked[key] = False
+        return [(key, Word.REFUSED if key in self.refusing else Word.ANSWERED) for key in due]
+
+    def run(self, seconds: float) -> set[str]:
+        for _ in range(round(seconds / STEP_SECONDS)):
+            self.clock.seconds += STEP_SECONDS
+            self.prober.step()
+        return set(self.store.suspected)
+
+
+def test_nobody_is_suspected_while_all_answer() -> None:
+    world = World("a", "a", "b")
+
+    assert world.run(60.0) == set()
+    assert (world.woken, world.connections) == ([], 3)
+
+
+def test_a_silent_worker_is_suspected_within_a_second_and_trusted_when_it_speaks() -> None:
+    world = World("a", "a", "b")
+    world.run(1.0)
+    world.silent = {"w1"}
+
+    assert world.run(0.5) == set()
+    assert world.run(0.5) == {"w1"}
+    assert world.woken == [endpoints_request(JOB.key)]
+
+    world.silent = set()
+    assert world.run(1.0) == set()
+    assert world.woken == [endpoints_request(JOB.key)] * 2
+
+
+def test_a_dead_node_is_suspected_with_all_its_workers() -> None:
+    world = World("a", "a", "b", "b")
+    world.run(1.0)
+    world.silent = {"w1", "w2"}
+
+    assert world.run(0.85) == {"w1", "w2"}
+
+
+def test_a_refused_connection_counts_sooner_than_silence_and_one_is_nothing() -> None:
+    world = World("a", "a", "b")
+    world.run(1.0)
+    world.refusing = {"w3"}
+    assert world.run(0.25) == set()
+    world.refusing = set()
+    assert world.run(5.0) == set()
+
+    world.refusing = {"w3"}
+    assert world.run(0.6) == {"w3"}
+
+
+def test_a_pause_of_the_operator_makes_nobody_suspected() -> None:
+    world = World("a", "a", "b")
+    world.run(1.0)
+    world.clock.seconds += 30.0
+
+    assert world.run(5.0) == set()
+    assert world.woken == []
+
+
+def test_an_operator_that_hears_nobody_suspects_nobody() -> None:
+    world = World("a", "b", "c")
+    world.run(1.0)
+    world.silent = {"w1", "w2", "w3"}
+
+    assert world.run(60.0) == set()
+
+
+def test_a_worker_that_answers_late_stays_suspected() -> None:
+    """A slow node's answers, each of which takes 0.8 s, must not take it back among the others."""
+    world = World("a", "a", "b")
+    world.run(1.0)
+    world.silent = {"w1"}
+    world.run(1.0)
+    for _ in range(10):
+        world.silent = {"w1"}
+        assert world.run(0.8) == {"w1"}
+        world.silent = set()
+        assert world.run(STEP_SECONDS) == {"w1"}
+
+
+def test_silence_makes_the_connection_anew() -> None:
+    """TCP repeats ever more rarely: a network that was cut for a minute would be heard of a minute late."""
+    world = World("a", "a", "b")
+    world.run(1.0)
+    world.silent = {"w1"}
+    world.run(10.0)
+
+    assert 8 <= world.connections - 3 <= 12
+
+
+def test_only_ready_workers_are_polled_and_those_that_leave_are_suspected_no_more() -> None:
+    world = World("a", "a", "b")
+    world.run(1.0)
+    world.silent = {"w1"}
+    world.run(1.0)
+    key = next(key for key, pod in world.store.pods.items() if pod.uid == "w1")
+    world.store.mark_deleting(Key(*key), "w1")
+
+    assert world.run(0.5) == set()
+
+
+def test_a_worker_that_never_spoke_is_not_suspected() -> None:
+    """A network policy that keeps the operator away, or a worker of a version without that port, harms nobody."""
+    world = World("a", "a", "b")
+    world.silent, world.refusing = {"w1"}, {"w2"}
+
+    assert world.run(10.0) == set()
