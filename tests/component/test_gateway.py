@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import signal
 from dataclasses import dataclass, field
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -15,7 +16,6 @@ import tritonclient.grpc.aio as over_grpc
 import tritonclient.http.aio as over_http
 from tritonclient.utils import InferenceServerException
 
-from inference_operator.api import names
 from tests.component import envoys
 from tests.component.objects import a_model, a_node, a_server
 from tests.component.operators import Ward, until
@@ -71,7 +71,8 @@ class Door:
 
 @pytest.fixture
 async def door(server: ApiServer, ward: Ward, tmp_path: Path) -> AsyncIterator[Door]:
-    node = WarmNode(server, tmp_path / "node", label=names.LABEL_JOB_UID)
+    # A worker that is told to go stays as long as users see it stay: that is the time which the door has to hear of it.
+    node = WarmNode(server, tmp_path / "node", runs_jobs=True, patches={})
     (node.claim / "model.onnx").write_bytes(MODEL)
     model = a_model()
     version = {"name": "1", "uri": f"pvc://{CLAIM}/model.onnx", "digest": f"sha256:{hashlib.sha256(MODEL).hexdigest()}"}
@@ -140,10 +141,28 @@ async def test_what_is_not_served_is_told_in_the_protocols_words(door: Door) -> 
         assert caught.value.status() == "StatusCode.UNIMPLEMENTED"
 
 
-@pytest.mark.parametrize("path", ["/telemetry", "/metrics", "/tasks", "/v2/repository/models/digits/unload", "/default/telemetry"])
-async def test_nothing_of_a_worker_but_its_models_is_reached(door: Door, path: str) -> None:
-    assert (await door.http(path))[0] == 404
-    assert (await door.http(path, headers={"Host": "default.gateway.example.com"}))[0] == 404
+async def test_nothing_of_a_worker_but_its_models_is_reached(door: Door) -> None:
+    paths = (
+        *("/telemetry", "/metrics", "/tasks", "/default/telemetry", "/v2/repository/models/digits/unload"),
+        *("/default/v2/models/digits/../../../metrics", "/default/v2/models/..%2F../metrics"),
+        *("/default/v2/models/digits/%2E%2E/%2E%2E/%2E%2E/metrics", "/default/v2/models/digits/..%5C..%5C..%5Cmetrics"),
+    )
+    for path, host in product(paths, ("127.0.0.1", "default.gateway.example.com")):
+        # As it stands: clients put paths in order before they send them.
+        reader, writer = await asyncio.open_connection("127.0.0.1", door.envoy.door)
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        answer = await reader.read()
+        writer.close()
+        assert answer.split()[1] in (b"400", b"404"), (path, answer)
+
+
+async def test_a_request_as_large_as_a_worker_takes_passes_whole(door: Door) -> None:
+    rows = np.full((200_000, 8), 0.5, np.float32)
+    given = [over_grpc.InferInput("x", rows.shape, "FP32")]
+    given[0].set_data_from_numpy(rows)
+    async with over_grpc.InferenceServerClient(door.url) as client:
+        answer = await client.infer("digits", given, headers={"inference-namespace": "default"})
+    assert answer.as_numpy("y").shape == rows.shape
 
 
 @dataclass

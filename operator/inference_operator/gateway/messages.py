@@ -115,7 +115,8 @@ envoy.config.route.v3.RouteConfiguration: name 1 string, virtual_hosts 2 *Virtua
 envoy.config.route.v3.Route: match 1 RouteMatch, route 2 RouteAction, direct_response 7 DirectResponse
 envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager: stat_prefix 2 string, rds 3 Rds,
     http_filters 5 *NamedConfig, use_remote_address 14 BoolValue, stream_idle_timeout 24 Duration, normalize_path 30 BoolValue,
-    common_http_protocol_options 35 ConnectionOptions, local_reply_config 38 LocalReplies
+    common_http_protocol_options 35 ConnectionOptions, local_reply_config 38 LocalReplies,
+    request_headers_timeout 41 Duration, path_with_escaped_slashes_action 45 int32
 envoy.extensions.filters.http.lua.v3.Lua: default_source_code 3 DataSource
 envoy.extensions.filters.http.router.v3.Router: suppress_envoy_headers 4 bool
 envoy.extensions.upstreams.http.v3.HttpProtocolOptions: explicit_http_config 3 ExplicitConfig

@@ -16,7 +16,7 @@ LISTENER_NAME = "door"
 ROUTES_NAME = "models"
 PORTS = {"http": HTTP_PORT, "grpc": GRPC_PORT}
 # The numbers of Envoy's enums.
-_EDS, _LEAST_REQUEST, _V3, _OVERWRITE, _EQUAL = 3, 1, 2, 2, 0
+_EDS, _LEAST_REQUEST, _V3, _OVERWRITE, _EQUAL, _REJECT = 3, 1, 2, 2, 0, 2
 _HEALTHY, _DRAINING = 1, 3
 _ADS: Manifest = {"ads": {}, "resource_api_version": _V3}
 # Workers bound themselves and say 429; the door must not refuse before they do.
@@ -158,7 +158,9 @@ def listener(port: int) -> Manifest:
         ],
         "use_remote_address": True,
         "normalize_path": True,
-        "stream_idle_timeout": "0s",
+        "path_with_escaped_slashes_action": _REJECT,
+        "request_headers_timeout": "10s",
+        "stream_idle_timeout": "900s",
         "common_http_protocol_options": {"idle_timeout": "3600s"},
         "local_reply_config": {"mappers": _REPLIES},
     }

@@ -12,6 +12,7 @@ from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError, StreamTerminatedError
 from grpclib.protocol import H2Protocol
 from grpclib.server import Server, Stream
+from h2.events import DataReceived
 
 from inference_operator.gateway import messages
 from inference_operator.gateway.resources import Resources
@@ -115,6 +116,9 @@ class _Protocol(H2Protocol):
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)
+        # An empty frame of data says nothing; grpclib takes it for the end of the stream.
+        take = self.processor.process_data_received
+        self.processor.processors[DataReceived] = lambda event: take(event) if event.flow_controlled_length else None
         self._open.add(self)
         if len(self._open) > _CONNECTIONS:
             self.end("more than %d Envoys are connected; one more is turned away", _CONNECTIONS)
@@ -124,12 +128,16 @@ class _Protocol(H2Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        try:
+            super().data_received(data)
+        except Exception as error:  # noqa: BLE001 -- h2 raises what it likes at a header that is not ASCII
+            self.end("an Envoy sent what can't be read (%s); its connection is ended", type(error).__name__)
+            return
         streams = self.processor.streams.values()
         if self in self._open and any(s.buffer._acked_size > _REQUEST_BYTES for s in streams):  # noqa: SLF001
             self.end("a request of an Envoy was larger than %d bytes; its connection is ended", _REQUEST_BYTES)
 
-    def end(self, why: str, bound: int) -> None:
+    def end(self, why: str, bound: int | str) -> None:
         """End the connection, and say why."""
         log.warning(why, bound)
         self._open.discard(self)
