@@ -51,8 +51,8 @@ from inference_operator.workers.identity import audience, operator, shown_names
 if TYPE_CHECKING:
     from inference_operator.autoscaling.keda.server import KedaScaler
     from inference_operator.autoscaling.metricsapi.service import CustomMetricsService
-    from inference_operator.identity.authority import Authority
     from inference_operator.gateway.controller import Gateway
+    from inference_operator.identity.authority import Authority
     from inference_operator.shadow.controller import Shadow
 
 log = logging.getLogger(__name__)

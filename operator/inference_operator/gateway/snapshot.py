@@ -59,6 +59,9 @@ def _named(job: Job, models: Mapping[Key, Model]) -> tuple[str, str] | None:
     spec = job.spec
     if spec is None or spec.input is not None or spec.suspend or job.deleting or is_finished(job):
         return None
+    if spec.serve is not None and spec.serve.tls is not None:
+        # Its workers speak TLS, and may ask callers who they are: the door can't say that for them yet.
+        return None
     source = _source(job, spec, models.get(Key(job.key.namespace, spec.model)))
     return source if source is not None and all(_NAME.fullmatch(name) for name in source) else None
 

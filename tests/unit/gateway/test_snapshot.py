@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from inference_operator.api.callers import ServeTls
+from inference_operator.api.job import Serve
 from inference_operator.gateway.snapshot import Backend, services
 from inference_operator.state.objects import Job, Key, Pod, PodPhase, Reading
 from inference_protocol.messages import Telemetry
@@ -86,9 +88,10 @@ def test_jobs_on_one_version_share_its_workers_and_the_models_default_answers_th
         a_service(deleting=True),
         a_service(version="9"),
         a_job(serve=True, model="absent"),
+        a_job(serve=Serve(tls=ServeTls()), model="m"),
         a_job(serve=True, model="file:///models/a%20b.onnx"),
     ],
-    ids=["batch", "suspended", "deleting", "no such version", "no such model", "a name that no path has"],
+    ids=["batch", "suspended", "deleting", "no such version", "no such model", "TLS", "a name that no path has"],
 )
 def test_the_door_does_not_lead_to(job: Job) -> None:
     assert services([job], MODELS, {}, {}) == ()
