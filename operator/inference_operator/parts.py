@@ -1,4 +1,7 @@
-"""The operator's parts, put together: what each is given. What they do when is the business of `app`."""
+"""The operator's parts, put together: what each is given. What they do when is the business of `app`.
+
+The module is longer than others: every part is made here, and each takes some lines.
+"""
 
 import logging
 from collections.abc import Iterator, Sequence
