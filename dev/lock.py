@@ -40,6 +40,7 @@ LOCKS = (
     ),
     Lock("dev/requirements.txt", ("--extra", "operator", "--extra", "worker", "--extra", "dev", "-c", _OPERATOR, "-c", _WORKER)),
     Lock("dev/requirements-uv.txt"),
+    Lock("dev/requirements-envoy.txt"),
     Lock("dev/requirements-torchscript.txt"),
     Lock("worker-image/requirements-triton.txt"),
     Lock("worker-image/requirements-torchscript.txt", index="https://download.pytorch.org/whl/cpu"),

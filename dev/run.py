@@ -104,8 +104,8 @@ def settings(config_map: str, *, port: int) -> Raw:
     found: Raw = yaml.safe_load(yaml.safe_load(config_map)["data"]["config.yaml"])
     found["httpPort"] = port
     # Nothing of the cluster reaches these ports here, so any free one will do. Turned off, HPAs would be taken away.
-    for served in ("customMetrics", "kedaScaler"):
-        found[served] = {**found[served], "port": 0}
+    for served in ("customMetrics", "kedaScaler", "gateway"):
+        found[served] = {**found.get(served, {}), "port": 0}
     # It would be mounted into the pod.
     found["policy"] = {"path": ""}
     return found

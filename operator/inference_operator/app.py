@@ -87,6 +87,8 @@ async def _live(parts: Parts, group: asyncio.TaskGroup, settings: Settings, conn
         group.create_task(parts.metrics_api.serve())
     if parts.keda_scaler is not None:
         group.create_task(parts.keda_scaler.serve())
+    if parts.gateway is not None:
+        group.create_task(parts.gateway.serve())
     await parts.lease.acquire()
     metrics.leading.set(1)
     group.create_task(parts.lease.hold())

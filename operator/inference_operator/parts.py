@@ -1,4 +1,7 @@
-"""The operator's parts, put together: what each is given. What they do when is the business of `app`."""
+"""The operator's parts, put together: what each is given. What they do when is the business of `app`.
+
+The module is longer than others: every part is made here, and each takes some lines.
+"""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -16,7 +19,7 @@ from inference_operator.controllers.job_reconciler import JobReconciler
 from inference_operator.controllers.pool_reconciler import PoolReconciler
 from inference_operator.controllers.queue_workers import Reconciler, Workers
 from inference_operator.controllers.resync import Resync
-from inference_operator.controllers.scheduling_loop import SchedulingLoop
+from inference_operator.controllers.scheduling_loop import SchedulingLoop, Wake
 from inference_operator.controllers.telemetry import Telemetry
 from inference_operator.controllers.waiting_jobs import WaitingJobs
 from inference_operator.controllers.worker_client import WorkerHttpClient
@@ -55,6 +58,7 @@ from inference_protocol.messages import HEALTH_PORT, LIVE_PATH
 if TYPE_CHECKING:
     from inference_operator.autoscaling.keda.server import KedaScaler
     from inference_operator.autoscaling.metricsapi.service import CustomMetricsService
+    from inference_operator.gateway.controller import Gateway
     from inference_operator.identity.authority import Authority
     from inference_operator.shadow.controller import Shadow
 
@@ -88,6 +92,7 @@ class Parts:
     resync: Resync
     metrics_api: "CustomMetricsService | None"
     keda_scaler: "KedaScaler | None"
+    gateway: "Gateway | None"
 
     def refresh(self) -> None:
         """Bring gauges up to date before they are read."""
@@ -127,8 +132,14 @@ def put_together(
     pools = Pools(store, settings, clock, task_key_secret)
     scheduling = SchedulingLoop(store, pools, settings, clock, queue.add, shadow(settings))
     autoscale = Autoscale(store, clock, queue.add, settings.autoscaling, telemetry_seconds=settings.telemetry_seconds)
-    after_round = (WorkerMeters(store, settings.metering.resource_name).round, autoscale.round)
-    telemetry = Telemetry(store, workers, clock, queue.add, seconds=settings.telemetry_seconds, after_round=after_round)
+    gateway = _gateway(store, clock, settings)
+    wake = _waking(queue.add, gateway)
+    after_round = (
+        WorkerMeters(store, settings.metering.resource_name).round,
+        autoscale.round,
+        *([gateway.round] if gateway is not None else ()),
+    )
+    telemetry = Telemetry(store, workers, clock, wake, seconds=settings.telemetry_seconds, after_round=after_round)
     events = EventRecorder(Kube(connection, api, of_events, leadership), clock, reporter=identity)
     trust = (lambda: authority.trust) if authority is not None else None
     applier = Applier(leader, store, Tasks(store, workers, clock, task_key_secret, queue.add), events, clock, trust)
@@ -138,7 +149,7 @@ def put_together(
         Kind.POOL: PoolReconciler(queue, scheduling, pools, applier, waiting_jobs, clock),
         Kind.ENDPOINTS: EndpointsReconciler(store, leader),
     }
-    informer = InformerHandlers(store, scheduling, queue.add, settings.metering)
+    informer = InformerHandlers(store, scheduling, wake, settings.metering)
     scope = Scope(settings.namespaces, all_pods=settings.read_all_pods)
     _register_collectors(store, settings)
     return Parts(
@@ -171,6 +182,7 @@ def put_together(
             namespace,
         ),
         keda_scaler=_keda_scaler(store, clock, settings, authority),
+        gateway=gateway,
     )
 
 
@@ -252,6 +264,27 @@ def _keda_scaler(store: Store, clock: Clock, settings: Settings, authority: "Aut
     if authority is not None and mine.tls:
         context = partial(authority.server_context, "h2", mine.client_ca_file)
     return KedaScaler(store, clock, settings, context)
+
+
+def _gateway(store: Store, clock: Clock, settings: Settings) -> "Gateway | None":
+    if not settings.gateway.enabled:
+        return None
+    # Its gRPC and Envoy's messages take 8 MB.
+    from inference_operator.gateway.controller import Gateway
+
+    return Gateway(store, clock, settings.gateway)
+
+
+def _waking(add: Wake, gateway: "Gateway | None") -> Wake:
+    """Whatever wakes a job or a pool may concern the gateway too."""
+    if gateway is None:
+        return add
+
+    def wake(request: Request, /, *, urgent: bool = False) -> None:
+        add(request, urgent=urgent)
+        gateway.wake()
+
+    return wake
 
 
 def shadow(settings: Settings) -> "Shadow | None":

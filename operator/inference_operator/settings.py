@@ -111,6 +111,19 @@ class MutualTls(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
     authority_seconds: float = 31_536_000.0
 
 
+class GatewaySettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The control plane of the Envoys in front of all services. The chart fills this in."""
+
+    # Whether to serve it at all.
+    enabled: bool = False
+    # Port of the gRPC server that Envoys are told by.
+    port: int = 18000
+    # Port on which the Envoys listen, for HTTP and gRPC.
+    listener_port: int = 8080
+    # The longest gRPC request that is read ahead for the model's name; those with the metadata inference-model may be longer.
+    request_bytes: int = 67_108_864
+
+
 class TritonBackend(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The tritonserver that runs beside workers of `backend: triton`."""
 
@@ -244,6 +257,8 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     # Mutual TLS between operator and workers: {enabled, port, service, namespace, account, secret, trustDomain,
     # certificateSeconds, authoritySeconds}.
     mutual_tls: MutualTls = MutualTls()
+    # The control plane of the gateway: {enabled, port, listenerPort, requestBytes}.
+    gateway: GatewaySettings = GatewaySettings()
     # Failed attempts wait this long, doubling, up to the limit.
     backoff_seconds: float = 2.0
     # The longest of these waits.

@@ -11,7 +11,7 @@ from dev.tools import bin_folder, ensure
 from examples.demo.cluster import ROOT
 from inference_operator.api import names
 from inference_operator.api.crd import files
-from inference_operator.settings import Metering, Settings, WorkerSecurity
+from inference_operator.settings import GatewaySettings, Metering, Settings, WorkerSecurity
 from inference_protocol.messages import GRPC_PORT, HEALTH_PORT, HTTP_PORT
 
 pytestmark = pytest.mark.cluster
@@ -210,6 +210,60 @@ def test_the_scaler_for_keda_is_off_unless_asked_for() -> None:
     (service,), ports = scaler("kedaScaler.enabled=true", "kedaScaler.port=7000")
     assert [(port["port"], port["targetPort"]) for port in service["spec"]["ports"]] == [(6000, "keda-scaler")]
     assert ports == [{"name": "keda-scaler", "containerPort": 7000}]
+
+
+def test_the_gateway_is_off_unless_asked_for() -> None:
+    assert len(kinds(render(), "Deployment")) == 1
+    assert kinds(render(), "PodDisruptionBudget") == []
+
+
+def test_the_gateways_pods_are_restricted_spread_and_know_no_account() -> None:
+    objects = render("gateway.enabled=true", "gateway.port=9000")
+    gateway = next(one for one in kinds(objects, "Deployment") if one["metadata"]["name"].endswith("-gateway"))
+    (budget,) = kinds(objects, "PodDisruptionBudget")
+    pod = gateway["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+
+    assert gateway["spec"]["replicas"] == 2 and budget["spec"]["maxUnavailable"] == 1
+    assert budget["spec"]["selector"] == gateway["spec"]["selector"]
+    assert pod["automountServiceAccountToken"] is False and "serviceAccountName" not in pod
+    assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert {one["topologyKey"] for one in pod["topologySpreadConstraints"]} == {
+        "kubernetes.io/hostname",
+        "topology.kubernetes.io/zone",
+    }
+    assert container["ports"] == [{"name": "callers", "containerPort": 9000}]
+
+
+def test_the_gateways_envoys_ask_the_operator_where_it_listens_and_it_tells_them_where_to() -> None:
+    objects = render("gateway.enabled=true", "gateway.controlPort=7001", "gateway.port=9000", "gateway.requestBytes=134217728")
+    maps = {one["metadata"]["name"]: one["data"] for one in kinds(objects, "ConfigMap")}
+    bootstrap = yaml.safe_load(maps["release-inference-operator-gateway"]["envoy.yaml"])
+    settings = msgspec.convert(yaml.safe_load(maps["release-inference-operator"]["config.yaml"]), Settings, strict=False)
+    (cluster,) = bootstrap["static_resources"]["clusters"]
+    endpoint = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]["address"]["socket_address"]
+    service = next(one for one in kinds(objects, "Service") if one["metadata"]["name"].endswith("-control"))
+
+    assert endpoint == {"address": f"{service['metadata']['name']}.system.svc", "port_value": 7001}
+    assert [port["port"] for port in service["spec"]["ports"]] == [7001]
+    # Envoy's administration could end it: nobody outside of the pod reaches it.
+    assert bootstrap["admin"]["address"]["socket_address"]["address"] == "127.0.0.1"
+    assert settings.gateway == GatewaySettings(enabled=True, port=7001, listener_port=9000, request_bytes=134_217_728)
+
+
+def test_network_policies_let_the_gateway_to_workers_and_the_operator_and_no_further() -> None:
+    found = policies("watchNamespaces={a}", "gateway.enabled=true")
+    gateway, worker = found["system", "release-inference-operator-gateway"], found["a", "release-inference-operator-workers"]
+    operator = found["system", "release-inference-operator"]
+
+    assert gateway["podSelector"] in [peer.get("podSelector") for rule in worker["ingress"] for peer in rule["from"]]
+    assert gateway["podSelector"] in [peer.get("podSelector") for rule in operator["ingress"] for peer in rule.get("from", [])]
+    assert [port["port"] for rule in gateway["egress"] for port in rule["ports"]] == [53, 53, 18000, HTTP_PORT, GRPC_PORT]
 
 
 def test_cert_manager_may_issue_the_certificate() -> None:

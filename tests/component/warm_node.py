@@ -78,6 +78,8 @@ class WarmNode:
 
     server: ApiServer
     folder: Path
+    # Constants of the workers that are other than users have them.
+    patches: dict[str, float] = field(default_factory=lambda: QUICK_COMMITS | QUICK_DRAIN)
     workers: list[Warm] = field(default_factory=list)
     beside: list[Triton] = field(default_factory=list)
     # Whether it runs the workers of jobs, too.
@@ -159,7 +161,7 @@ class WarmNode:
             "INFERENCE_VOLUME_ROOT": str(self.folder / "volumes"),
             "INFERENCE_TERMINATION_PATH": str(self.folder / f"{name}.report"),
             CONFIG_VARIABLE: config,
-            PATCHES_VARIABLE: json.dumps(QUICK_COMMITS | QUICK_DRAIN),
+            PATCHES_VARIABLE: json.dumps(self.patches),
         }
         if told.identity is not None:
             environment |= self._identity(pod)

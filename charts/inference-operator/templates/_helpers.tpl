@@ -120,6 +120,38 @@ namespaceSelector: {}
 {{- printf "%s-authority" (include "inference-operator.fullname" . | trunc 53 | trimSuffix "-") -}}
 {{- end -}}
 
+{{- define "inference-operator.gateway" -}}
+{{- printf "%s-gateway" (include "inference-operator.fullname" . | trunc 47 | trimSuffix "-") -}}
+{{- end -}}
+
+{{- /* The Service by which Envoys reach every replica of the operator. */ -}}
+{{- define "inference-operator.gatewayControl" -}}
+{{- printf "%s-control" (include "inference-operator.gateway" .) -}}
+{{- end -}}
+
+{{- define "inference-operator.gatewaySelectorLabels" -}}
+app.kubernetes.io/name: {{ include "inference-operator.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: gateway
+{{- end -}}
+
+{{- define "inference-operator.gatewayLabels" -}}
+{{ include "inference-operator.gatewaySelectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: inference-operator
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- /* What an Envoy starts with. */ -}}
+{{- define "inference-operator.gatewayBootstrap" -}}
+{{- $host := printf "%s.%s.svc" (include "inference-operator.gatewayControl" .) .Release.Namespace -}}
+{{- .Files.Get "files/envoy.yaml" | replace "OPERATOR_ADDRESS" $host | replace "OPERATOR_PORT" (.Values.gateway.controlPort | toString) | replace "ADMIN_ADDRESS" "127.0.0.1" -}}
+{{- end -}}
+
 {{- /* Helm drops values that are null. The settings need them: an id that is not there has a default. */ -}}
 {{- define "inference-operator.workerSecurity" -}}
 {{- $given := default dict .Values.worker.securityContext -}}
@@ -168,6 +200,12 @@ namespaceSelector: {}
     "account" (include "inference-operator.serviceAccountName" .)
     "secret" (include "inference-operator.authority" .)
     "trustDomain" .Values.mutualTLS.trustDomain
+  )
+  "gateway" (dict
+    "enabled" .Values.gateway.enabled
+    "port" .Values.gateway.controlPort
+    "listenerPort" .Values.gateway.port
+    "requestBytes" (int64 .Values.gateway.requestBytes)
   )
 -}}
 {{- mergeOverwrite $settings .Values.settings | toYaml -}}

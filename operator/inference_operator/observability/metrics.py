@@ -33,6 +33,10 @@ certificates_total = Counter(
     ("outcome",),
     registry=REGISTRY,
 )
+gateway_envoys = Gauge("inference_gateway_envoys", "Envoys that are told by this replica.", registry=REGISTRY)
+gateway_refusals_total = Counter(
+    "inference_gateway_refusals_total", "What Envoys refused to take; they go on with what they had.", registry=REGISTRY
+)
 leaked_workers = Gauge(
     "inference_operator_leaked_workers",
     "Workers that hold a place though nobody wants them.",

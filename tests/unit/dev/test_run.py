@@ -77,7 +77,7 @@ def test_the_settings_are_those_of_the_release_and_fit_a_process_outside(tools: 
     file.write_text(json.dumps(found))
     loaded = load_settings(file)
     assert (loaded.http_port, loaded.worker_image, loaded.policy.path) == (9090, "worker:1", "")
-    assert (loaded.custom_metrics.port, loaded.keda_scaler.port) == (0, 0)
+    assert (loaded.custom_metrics.port, loaded.keda_scaler.port, loaded.gateway.port) == (0, 0, 0)
     assert loaded.lease_name == load_settings(None).lease_name
 
 

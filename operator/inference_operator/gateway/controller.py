@@ -1,0 +1,109 @@
+"""Keeps what Envoys are told as the store says: looks when something has changed, and tells only what is new."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from itertools import chain
+
+from inference_operator.gateway.resources import resources
+from inference_operator.gateway.server import Word, serve
+from inference_operator.gateway.snapshot import Service, services
+from inference_operator.gateway.weights import weights
+from inference_operator.runtime.clock import Clock
+from inference_operator.settings import GatewaySettings
+from inference_operator.state.store import Store
+from inference_protocol.messages import Telemetry
+from inference_protocol.sketch import LatencySketch, added
+
+log = logging.getLogger(__name__)
+
+# A burst of events is one look.
+_PAUSE_SECONDS = 0.02
+# A look without cause, should one have been missed.
+_LOOK_SECONDS = 5.0
+# Over which a worker's p95 is measured, and from how many requests on it says something.
+_WINDOW_SECONDS = 10.0
+_FEWEST = 100
+
+
+class Gateway:
+    """The whole of it, as the composition root sees it."""
+
+    def __init__(self, store: Store, clock: Clock, settings: GatewaySettings) -> None:
+        self._store = store
+        self._clock = clock
+        self._settings = settings
+        self._word = Word()
+        self._stir = asyncio.Event()
+        self._services: tuple[Service, ...] = ()
+        self._told_weights: Mapping[str, int] = {}
+        # By the pod's uid: its weight, what it had counted when its window began and when that was, and its p95 in the last window.
+        self._weights: dict[str, int] = {}
+        self._began: dict[str, tuple[float, Mapping[int, int]]] = {}
+        self._p95: dict[str, float | None] = {}
+        self.port = settings.port
+
+    def wake(self) -> None:
+        """Something has changed that the door may depend on."""
+        self._stir.set()
+
+    def round(self, told: Mapping[str, Telemetry | None]) -> None:
+        """Take in a round of telemetry: every window, weights follow from what each worker's requests took."""
+        now, moved = self._clock.monotonic(), False
+        for uid, answer in told.items():
+            if answer is None:
+                continue
+            began, before = self._began.setdefault(uid, (now, answer.sketch))
+            if now - began < _WINDOW_SECONDS:
+                continue
+            sketch = LatencySketch(added(before, answer.sketch))
+            self._p95[uid] = sketch.quantile(0.95) if sketch.total >= _FEWEST else None
+            self._began[uid], moved = (now, answer.sketch), True
+        for kept in (self._began, self._p95, self._weights):
+            for uid in kept.keys() - told.keys():
+                del kept[uid]
+        if moved:
+            self._reweigh()
+        self.wake()
+
+    def _reweigh(self) -> None:
+        for service in self._services:
+            p95 = {backend.uid: self._p95.get(backend.uid) for backend in service.backends}
+            self._weights.update(weights(self._weights, p95))
+
+    async def serve(self) -> None:
+        """Serve for ever. The store has to be whole: what is not in it would be taken from the Envoys."""
+        self._look(first=True)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow())
+            group.create_task(serve(self._word, self.port, self._listens))
+
+    def _listens(self, port: int) -> None:
+        self.port = port
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                await asyncio.wait_for(self._stir.wait(), _LOOK_SECONDS)
+            except TimeoutError:
+                pass
+            await asyncio.sleep(_PAUSE_SECONDS)
+            self._stir.clear()
+            try:
+                self._look()
+            except Exception:
+                # What was said last stays said: the door outlives a fault of ours.
+                log.exception("the gateway's routes could not be made")
+
+    def _look(self, *, first: bool = False) -> None:
+        store = self._store
+        jobs = store.jobs.values()
+        pods = {job.uid: store.workers_of(job.uid) for job in jobs if not job.is_batch}
+        found = services(jobs, store.models, pods, store.readings)
+        uids = chain.from_iterable((backend.uid for backend in service.backends) for service in found)
+        weighed = {uid: self._weights[uid] for uid in uids if uid in self._weights}
+        if not first and (found, weighed) == (self._services, self._told_weights):
+            return
+        self._services, self._told_weights = found, weighed
+        limits = self._settings
+        self._word.say(resources(found, weighed, port=limits.listener_port, request_bytes=limits.request_bytes))

@@ -1,0 +1,90 @@
+"""The filter that says whom a request is for. It writes one header, by which the route is looked up."""
+
+# Read by the route table, and taken from callers who send it. PROTOCOL:NAMESPACE/MODEL or PROTOCOL:NAMESPACE/MODEL@VERSION.
+ROUTE_HEADER = "inference-route"
+# What callers may say in place of a path or a host (HTTP), or of a request that is read for it (gRPC).
+NAMESPACE_HEADER = "inference-namespace"
+MODEL_HEADER = "inference-model"
+VERSION_HEADER = "inference-model-version"
+
+# A message of gRPC is a flag, four bytes of length, and fields. Requests begin with the model's name (1) and version (2).
+SOURCE = """
+local NAME = "^[%w._-]+$"
+
+local function field(bytes, at, tag)
+  if bytes:byte(at) ~= tag then return nil, at end
+  local length = bytes:byte(at + 1)
+  if length == nil then return nil, at end
+  local start = at + 2
+  if length > 127 then
+    length = length - 128 + 128 * (bytes:byte(at + 2) or 0)
+    start = at + 3
+  end
+  return bytes:sub(start, start + length - 1), start + length
+end
+
+local function refuse(handle, code, message)
+  local headers = {[":status"] = "200", ["content-type"] = "application/grpc", ["grpc-status"] = code, ["grpc-message"] = message}
+  handle:respond(headers, "")
+end
+
+local function choose(headers, protocol, namespace, model, version)
+  if not (namespace and model and namespace:match(NAME) and model:match(NAME)) then return end
+  local route = protocol .. ":" .. namespace .. "/" .. model
+  if version and version:match(NAME) then route = route .. "@" .. version end
+  headers:replace("inference-route", route)
+end
+
+function envoy_on_request(handle)
+  local headers = handle:headers()
+  headers:remove("inference-route")
+  local path = headers:get(":path") or ""
+  local host = (headers:get(":authority") or ""):match("^([^.:]+)%.[^:]*%a")
+  local namespace = headers:get("inference-namespace") or host
+  if (headers:get("content-type") or ""):sub(1, 16) ~= "application/grpc" then
+    local base, rest = path:match("^/([^/?]+)(/v2[/?].*)$")
+    if not base then base, rest = path:match("^/([^/?]+)(/v2)$") end
+    if base then
+      namespace = base
+      path = rest
+      headers:replace(":path", rest)
+    end
+    if path:match("^/v2/health/%a+$") or path == "/v2" then
+      headers:replace("inference-route", "door:" .. path)
+      return
+    end
+    local model, after = path:match("^/v2/models/([^/?]+)(.*)$")
+    choose(headers, "http", namespace, model, after and after:match("^/versions/([^/?]+)"))
+    return
+  end
+  local model = headers:get("inference-model")
+  if model then
+    choose(headers, "grpc", namespace, model, headers:get("inference-model-version"))
+    return
+  end
+  if path:match("Stream") then
+    refuse(handle, "3", "name the model in the metadata inference-model: a stream can't be read ahead")
+    return
+  end
+  if not path:match("^/inference%.GRPCInferenceService/Model%a+$") then
+    refuse(handle, "12", "this call is about no model: ask a worker itself")
+    return
+  end
+  local body = handle:body()
+  if body == nil or body:length() < 7 then
+    refuse(handle, "3", "the request names no model")
+    return
+  end
+  local bytes = body:getBytes(0, math.min(body:length(), 1024))
+  if bytes:byte(1) ~= 0 then
+    refuse(handle, "3", "name the model in the metadata inference-model: a compressed request can't be read")
+    return
+  end
+  local name, at = field(bytes, 6, 10)
+  if not name then
+    refuse(handle, "3", "name the model in the metadata inference-model: the request does not begin with its name")
+    return
+  end
+  choose(handle:headers(), "grpc", namespace, name, (field(bytes, at, 18)))
+end
+"""

@@ -1,0 +1,193 @@
+"""Envoy's messages that the door needs, by the names and numbers of Envoy's API, version 3.
+
+On the wire an embedded message has no name, so only those that travel in an Any are called as Envoy calls them. An enum is written
+as its number, and a map as the list of its entries: both are the same bytes.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from google.protobuf import (
+    any_pb2,
+    descriptor_pb2,
+    descriptor_pool,
+    duration_pb2,
+    json_format,
+    message_factory,
+    struct_pb2,
+    wrappers_pb2,
+)
+
+_PACKAGE = "inference_operator.xds"
+CLUSTER = "envoy.config.cluster.v3.Cluster"
+ENDPOINTS = "envoy.config.endpoint.v3.ClusterLoadAssignment"
+LISTENER = "envoy.config.listener.v3.Listener"
+ROUTES = "envoy.config.route.v3.RouteConfiguration"
+ROUTE = "envoy.config.route.v3.Route"
+CONNECTION_MANAGER = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
+LUA = "envoy.extensions.filters.http.lua.v3.Lua"
+ROUTER = "envoy.extensions.filters.http.router.v3.Router"
+HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+HEADER_INPUT = "envoy.type.matcher.v3.HttpRequestHeaderMatchInput"
+PREVIOUS_HOSTS = "envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
+
+_FIELD = descriptor_pb2.FieldDescriptorProto
+_SCALARS = {
+    "bool": _FIELD.TYPE_BOOL,
+    "double": _FIELD.TYPE_DOUBLE,
+    "int32": _FIELD.TYPE_INT32,
+    "int64": _FIELD.TYPE_INT64,
+    "string": _FIELD.TYPE_STRING,
+    "uint32": _FIELD.TYPE_UINT32,
+}
+_WELL_KNOWN = {"Any", "BoolValue", "Duration", "Struct", "UInt32Value", "UInt64Value"}
+_WELL_KNOWN_FILES = (any_pb2, duration_pb2, struct_pb2, wrappers_pb2)
+# A star is repeated. Those after a blank line travel in an Any.
+_TABLE = """
+DiscoveryRequest: version_info 1 string, node 2 Node, resource_names 3 *string, type_url 4 string, response_nonce 5 string,
+    error_detail 6 Status
+DiscoveryResponse: version_info 1 string, resources 2 *Any, type_url 4 string, nonce 5 string
+Node: id 1 string
+Status: code 1 int32, message 2 string
+Address: socket_address 1 SocketAddress
+SocketAddress: address 2 string, port_value 3 uint32
+ConfigSource: ads 3 Empty, resource_api_version 6 int32
+Empty:
+DataSource: inline_string 3 string
+TypedConfig: name 1 string, typed_config 2 Any
+NamedConfig: name 1 string, typed_config 4 Any
+RetryPredicate: name 1 string, typed_config 3 Any
+OptionsEntry: key 1 string, value 2 Any
+Percent: value 1 double
+HttpHealthCheck: path 2 string
+HealthCheck: timeout 1 Duration, interval 2 Duration, unhealthy_threshold 4 UInt32Value, healthy_threshold 5 UInt32Value,
+    http_health_check 8 HttpHealthCheck, no_traffic_interval 12 Duration
+EdsConfig: eds_config 1 ConfigSource
+LbConfig: healthy_panic_threshold 1 Percent
+RetryBudget: budget_percent 1 Percent, min_retry_concurrency 2 UInt32Value
+Thresholds: max_connections 2 UInt32Value, max_pending_requests 3 UInt32Value, max_requests 4 UInt32Value,
+    retry_budget 8 RetryBudget
+CircuitBreakers: thresholds 1 *Thresholds
+OutlierDetection: consecutive_5xx 1 UInt32Value, interval 2 Duration, base_ejection_time 3 Duration,
+    max_ejection_percent 4 UInt32Value, enforcing_consecutive_5xx 5 UInt32Value, enforcing_success_rate 6 UInt32Value,
+    enforcing_consecutive_gateway_failure 11 UInt32Value, split_external_local_origin_errors 12 bool,
+    consecutive_local_origin_failure 13 UInt32Value, enforcing_local_origin_success_rate 15 UInt32Value
+LocalityLbEndpoints: lb_endpoints 2 *LbEndpoint
+LbEndpoint: endpoint 1 Endpoint, health_status 2 int32, load_balancing_weight 4 UInt32Value
+Endpoint: address 1 Address, health_check_config 2 HealthCheckPort
+HealthCheckPort: port_value 1 uint32
+FilterChain: filters 3 *NamedConfig
+Rds: config_source 1 ConfigSource, route_config_name 2 string
+BodyFormat: json_format 2 Struct
+LocalReplies: mappers 1 *ReplyMapper
+ReplyMapper: filter 1 ReplyFilter, body_format_override 4 BodyFormat, headers_to_add 5 *HeaderOption
+ReplyFilter: status_code_filter 1 StatusFilter, and_filter 6 AndFilter, header_filter 8 HeaderFilter
+StatusFilter: comparison 1 Comparison
+Comparison: op 1 int32, value 2 RuntimeNumber
+RuntimeNumber: default_value 2 uint32, runtime_key 3 string
+AndFilter: filters 1 *ReplyFilter
+HeaderFilter: header 1 HeaderMatcher
+HeaderMatcher: name 1 string, string_match 13 StringMatcher
+StringMatcher: prefix 2 string
+HeaderOption: header 1 HeaderValue, append_action 3 int32
+HeaderValue: key 1 string, value 2 string
+ConnectionOptions: idle_timeout 1 Duration
+ExplicitConfig: http_protocol_options 1 Empty, http2_protocol_options 2 Empty
+VirtualHost: name 1 string, domains 2 *string, matcher 21 Matcher, request_body_buffer_limit 25 UInt64Value
+Matcher: matcher_tree 2 MatcherTree, on_no_match 3 OnMatch
+MatcherTree: input 1 TypedConfig, exact_match_map 2 MatchMap
+MatchMap: map 1 *MatchEntry
+MatchEntry: key 1 string, value 2 OnMatch
+OnMatch: action 2 TypedConfig
+RouteMatch: prefix 1 string
+DirectResponse: status 1 uint32, body 2 DataSource
+RouteAction: cluster 1 string, timeout 8 Duration, retry_policy 9 RetryPolicy, max_stream_duration 36 MaxStreamDuration
+MaxStreamDuration: grpc_timeout_header_max 2 Duration
+RetryPolicy: retry_on 1 string, num_retries 2 UInt32Value, retry_host_predicate 5 *RetryPredicate,
+    host_selection_retry_max_attempts 6 int64
+
+envoy.config.cluster.v3.Cluster: name 1 string, type 2 int32, eds_cluster_config 3 EdsConfig, connect_timeout 4 Duration,
+    lb_policy 6 int32, health_checks 8 *HealthCheck, circuit_breakers 10 CircuitBreakers, outlier_detection 19 OutlierDetection,
+    common_lb_config 27 LbConfig, ignore_health_on_host_removal 32 bool, typed_extension_protocol_options 36 *OptionsEntry
+envoy.config.endpoint.v3.ClusterLoadAssignment: cluster_name 1 string, endpoints 2 *LocalityLbEndpoints
+envoy.config.listener.v3.Listener: name 1 string, address 2 Address, filter_chains 3 *FilterChain
+envoy.config.route.v3.RouteConfiguration: name 1 string, virtual_hosts 2 *VirtualHost
+envoy.config.route.v3.Route: match 1 RouteMatch, route 2 RouteAction, direct_response 7 DirectResponse
+envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager: stat_prefix 2 string, rds 3 Rds,
+    http_filters 5 *NamedConfig, use_remote_address 14 BoolValue, stream_idle_timeout 24 Duration, normalize_path 30 BoolValue,
+    common_http_protocol_options 35 ConnectionOptions, local_reply_config 38 LocalReplies,
+    request_headers_timeout 41 Duration, path_with_escaped_slashes_action 45 int32
+envoy.extensions.filters.http.lua.v3.Lua: default_source_code 3 DataSource
+envoy.extensions.filters.http.router.v3.Router: suppress_envoy_headers 4 bool
+envoy.extensions.upstreams.http.v3.HttpProtocolOptions: explicit_http_config 3 ExplicitConfig
+envoy.type.matcher.v3.HttpRequestHeaderMatchInput: header_name 1 string
+envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate:
+"""
+
+
+def _message(line: str) -> tuple[str, descriptor_pb2.DescriptorProto]:
+    """A line of the table, and in which package it is."""
+    title, _, fields = line.partition(":")
+    package, _, name = title.rpartition(".")
+    message = descriptor_pb2.DescriptorProto(name=name)
+    for field in filter(None, fields.split(",")):
+        called, number, kind = field.split()
+        label = _FIELD.LABEL_REPEATED if kind.startswith("*") else _FIELD.LABEL_OPTIONAL
+        added = message.field.add(name=called, number=int(number), label=label)
+        if (plain := kind.lstrip("*")) in _SCALARS:
+            added.type = _SCALARS[plain]
+        else:
+            added.type = _FIELD.TYPE_MESSAGE
+            added.type_name = f".google.protobuf.{plain}" if plain in _WELL_KNOWN else f".{_PACKAGE}.{plain}"
+    return package, message
+
+
+def _pool() -> descriptor_pool.DescriptorPool:
+    """A pool of their own: a program may use Envoy's own files beside these."""
+    pool = descriptor_pool.DescriptorPool()
+    known = []
+    for module in _WELL_KNOWN_FILES:
+        pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
+        known.append(module.DESCRIPTOR.name)
+    lines = _TABLE.replace("\n    ", " ").splitlines()
+    made = [_message(line) for line in lines if line]
+    embedded = [message for package, message in made if not package]
+    files = [(_PACKAGE, embedded), *((package, [message]) for package, message in made if package)]
+    for number, (package, messages) in enumerate(files):
+        name = f"inference_operator/xds-{number}.proto"
+        file = descriptor_pb2.FileDescriptorProto(
+            name=name, package=package, syntax="proto3", message_type=messages, dependency=known
+        )
+        pool.AddSerializedFile(file.SerializeToString())
+        if package == _PACKAGE:
+            known = [*known, name]
+    return pool
+
+
+_POOL = _pool()
+
+
+def _class(name: str) -> Any:
+    return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(name))
+
+
+DiscoveryRequest = _class(f"{_PACKAGE}.DiscoveryRequest")
+DiscoveryResponse = _class(f"{_PACKAGE}.DiscoveryResponse")
+
+
+def type_url(name: str) -> str:
+    """How an Any names a message."""
+    return f"type.googleapis.com/{name}"
+
+
+def packed(kind: str, manifest: Mapping[str, object]) -> bytes:
+    """The bytes of a resource, the same for equal manifests. Raises ParseError for what Envoy's API does not have."""
+    message = json_format.ParseDict(dict(manifest), _class(kind)(), descriptor_pool=_POOL)
+    whole: bytes = message.SerializeToString(deterministic=True)
+    return whole
+
+
+def unpacked(kind: str, data: bytes) -> Mapping[str, object]:
+    """The manifest that a resource was packed from, by the names of Envoy's API."""
+    message = _class(kind).FromString(data)
+    return json_format.MessageToDict(message, preserving_proto_field_name=True, descriptor_pool=_POOL)

@@ -1,0 +1,168 @@
+"""The gRPC server that Envoys are told by: Envoy's aggregated discovery service. Every replica of the operator serves it."""
+
+import asyncio
+import logging
+import socket
+from asyncio import BaseTransport
+from collections.abc import Callable
+from typing import Any
+
+from google.protobuf.message import DecodeError
+from grpclib.const import Cardinality, Handler, Status
+from grpclib.exceptions import GRPCError, StreamTerminatedError
+from grpclib.protocol import H2Protocol
+from grpclib.server import Server, Stream
+from h2.events import DataReceived
+
+from inference_operator.gateway import messages
+from inference_operator.gateway.resources import Resources
+from inference_operator.gateway.streams import Conversation, Request, Response
+from inference_operator.observability import metrics
+
+log = logging.getLogger(__name__)
+
+_PATH = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
+# Each Envoy has one stream; a few more while pods are replaced.
+_CONNECTIONS = 64
+# An acknowledgement names every cluster that its sender wants the endpoints of.
+_REQUEST_BYTES = 1 << 22
+_REASON_CHARACTERS = 500
+
+
+class Word:
+    """What is to be told now. Streams wait for the next one."""
+
+    def __init__(self) -> None:
+        self.resources: Resources | None = None
+        self._changed = asyncio.Event()
+
+    def say(self, resources: Resources) -> None:
+        """Replace what is told; whoever waits is woken."""
+        self.resources = resources
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def changed(self) -> None:
+        """Wait until something else is told."""
+        await self._changed.wait()
+
+
+class Discovery:
+    """The service's method, in grpclib's form."""
+
+    def __init__(self, word: Word) -> None:
+        self._word = word
+
+    def __mapping__(self) -> dict[str, Handler]:
+        """Methods by path."""
+        return {_PATH: Handler(self._stream, Cardinality.STREAM_STREAM, messages.DiscoveryRequest, messages.DiscoveryResponse)}
+
+    async def _stream(self, stream: Stream[Any, Any]) -> None:
+        """Tell an Envoy what it asks for, now and whenever that changes, until it goes."""
+        conversation, node = Conversation(), ""
+        metrics.gateway_envoys.inc()
+        hearing = asyncio.ensure_future(stream.recv_message())
+        try:
+            while True:
+                changed = asyncio.ensure_future(self._word.changed())
+                if self._word.resources is not None:
+                    for response in conversation.due(self._word.resources):
+                        await stream.send_message(_written(response))
+                await asyncio.wait((hearing, changed), return_when=asyncio.FIRST_COMPLETED)
+                changed.cancel()
+                if not hearing.done():
+                    continue
+                heard = _heard(hearing)
+                if heard is None:
+                    return
+                node = node or heard.node.id
+                _take(conversation, heard, node)
+                hearing = asyncio.ensure_future(stream.recv_message())
+        finally:
+            hearing.cancel()
+            metrics.gateway_envoys.dec()
+
+
+def _heard(hearing: "asyncio.Future[Any]") -> Any:
+    """The request; None at the stream's end. Raises GRPCError for what is no request."""
+    try:
+        return hearing.result()
+    except StreamTerminatedError:
+        return None
+    except (DecodeError, NotImplementedError, AssertionError) as error:
+        raise GRPCError(Status.INVALID_ARGUMENT, "the request can't be read") from error
+
+
+def _take(conversation: Conversation, heard: Any, node: str) -> None:
+    refused = heard.error_detail.message if heard.HasField("error_detail") else ""
+    kind = heard.type_url.rpartition("/")[2]
+    if conversation.hear(Request(kind, heard.response_nonce, frozenset(heard.resource_names), refused)):
+        metrics.gateway_refusals_total.inc()
+        log.error("Envoy %s keeps what it had, and refuses the new %s: %s", node[:100], kind, refused[:_REASON_CHARACTERS])
+
+
+def _written(response: Response) -> Any:
+    url = messages.type_url(response.kind)
+    resources = [{"type_url": url, "value": resource.data} for resource in response.resources]
+    return messages.DiscoveryResponse(version_info=response.version, resources=resources, type_url=url, nonce=response.nonce)
+
+
+class _Protocol(H2Protocol):
+    """A connection within bounds that grpclib has no setting for."""
+
+    def __init__(self, made: H2Protocol, open_: set["_Protocol"]) -> None:
+        super().__init__(made.handler, made.config, made.h2_config)
+        self._open = open_
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        super().connection_made(transport)
+        # An empty frame of data says nothing; grpclib takes it for the end of the stream.
+        take = self.processor.process_data_received
+        self.processor.processors[DataReceived] = lambda event: take(event) if event.flow_controlled_length else None
+        self._open.add(self)
+        if len(self._open) > _CONNECTIONS:
+            self.end("more than %d Envoys are connected; one more is turned away", _CONNECTIONS)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._open.discard(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            super().data_received(data)
+        except Exception as error:  # noqa: BLE001 -- h2 raises what it likes at a header that is not ASCII
+            self.end("an Envoy sent what can't be read (%s); its connection is ended", type(error).__name__)
+            return
+        streams = self.processor.streams.values()
+        if self in self._open and any(s.buffer._acked_size > _REQUEST_BYTES for s in streams):  # noqa: SLF001
+            self.end("a request of an Envoy was larger than %d bytes; its connection is ended", _REQUEST_BYTES)
+
+    def end(self, why: str, bound: int | str) -> None:
+        """End the connection, and say why."""
+        log.warning(why, bound)
+        self._open.discard(self)
+        self.processor.close(why % bound)
+
+
+class DiscoveryServer(Server):
+    """Serves a Word."""
+
+    def __init__(self, word: Word) -> None:
+        super().__init__([Discovery(word)])
+        self._open: set[_Protocol] = set()
+
+    def _protocol_factory(self) -> H2Protocol:
+        return _Protocol(super()._protocol_factory(), self._open)
+
+
+async def serve(word: Word, port: int, listening: Callable[[int], None]) -> None:
+    """Serve for ever, on `port`; where that is 0, on a free one. `listening` is told which."""
+    sock = socket.create_server(("0.0.0.0", port))  # noqa: S104 -- Envoys come from outside the pod
+    listening(sock.getsockname()[1])
+    server = DiscoveryServer(word)
+    await server.start(sock=sock)
+    log.info("the gateway's control plane listens on port %d", sock.getsockname()[1])
+    try:
+        await asyncio.Event().wait()
+    finally:
+        server.close()

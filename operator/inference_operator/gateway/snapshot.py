@@ -1,0 +1,100 @@
+"""What the door is made of: the services and their workers, frozen."""
+
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from inference_operator.api.job import InferenceJobSpec
+from inference_operator.state.finished import is_finished
+from inference_operator.state.objects import Job, Key, Model, Pod, PodPhase, Reading
+from inference_operator.workers.source import default_version, model_source, pinned_version, stand_in
+
+# What a caller can name in a path without escapes; other names come only of models by URI.
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Backend:
+    """A worker as callers reach it. `uid` is its pod's. One that drains answers what it has, and is given nothing new."""
+
+    address: str
+    uid: str
+    draining: bool = False
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Service:
+    """All workers of one version of a model in a namespace, whichever jobs they are of.
+
+    `default` is set on one version of each model: it answers callers who name none.
+    """
+
+    namespace: str
+    model: str
+    version: str
+    default: bool
+    backends: tuple[Backend, ...]
+
+
+def services(
+    jobs: Iterable[Job], models: Mapping[Key, Model], pods: Mapping[str, Iterable[Pod]], readings: Mapping[str, Reading]
+) -> tuple[Service, ...]:
+    """All services, sorted. `pods` are by their job's uid, `readings` by their pod's. A service without workers is one, too."""
+    found: dict[tuple[str, str, str], list[Backend]] = {}
+    for job in jobs:
+        if (named := _named(job, models)) is None:
+            continue
+        workers = found.setdefault((job.key.namespace, *named), [])
+        workers.extend(filter(None, (_backend(pod, job, readings.get(pod.uid)) for pod in pods.get(job.uid, ()))))
+    defaults = _defaults(found, models)
+    return tuple(
+        Service(namespace, model, version, defaults[namespace, model] == version, tuple(sorted(found[namespace, model, version])))
+        for namespace, model, version in sorted(found)
+    )
+
+
+def _named(job: Job, models: Mapping[Key, Model]) -> tuple[str, str] | None:
+    """The model's name and version as the job's workers answer to them; None for what the door does not lead to."""
+    spec = job.spec
+    if spec is None or spec.input is not None or spec.suspend or job.deleting or is_finished(job):
+        return None
+    if spec.serve is not None and spec.serve.tls is not None:
+        # Its workers speak TLS, and may ask callers who they are: the door can't say that for them yet.
+        return None
+    source = _source(job, spec, models.get(Key(job.key.namespace, spec.model)))
+    return source if source is not None and all(_NAME.fullmatch(name) for name in source) else None
+
+
+def _source(job: Job, spec: InferenceJobSpec, model: Model | None) -> tuple[str, str] | None:
+    version = pinned_version(job, spec, model or stand_in(job, spec))
+    if version is None and ":" not in spec.model:
+        # An InferenceModel, or a version of it, that is not there.
+        return None
+    source = model_source(spec, version)
+    return source.name, source.version
+
+
+def _backend(pod: Pod, job: Job, reading: Reading | None) -> Backend | None:
+    """The worker as the door sees it; None for one that takes no requests. An address that is none would spoil the others' news."""
+    # A uid in a label of another namespace is a forgery: owners and what they own share theirs.
+    if pod.key.namespace != job.key.namespace or pod.phase is not PodPhase.RUNNING or pod.over or pod.address is None:
+        return None
+    try:
+        address = str(ipaddress.ip_address(pod.address))
+    except ValueError:
+        return None
+    if pod.deleting or (reading is not None and reading.telemetry.draining):
+        return Backend(address, pod.uid, draining=True)
+    return Backend(address, pod.uid) if pod.ready else None
+
+
+def _defaults(found: Iterable[tuple[str, str, str]], models: Mapping[Key, Model]) -> dict[tuple[str, str], str]:
+    """Which version answers those who name none: the InferenceModel's default while it is served, else the last by name."""
+    chosen: dict[tuple[str, str], str] = {}
+    for namespace, name, version in sorted(found):
+        model = models.get(Key(namespace, name))
+        wanted = default_version(model.spec) if model is not None and model.spec is not None else None
+        if chosen.get((namespace, name)) is None or chosen[namespace, name] != wanted:
+            chosen[namespace, name] = version
+    return chosen

@@ -1,0 +1,55 @@
+"""Real Envoys as the chart starts them: told by the operators of a test, and always ended."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from dev.envoy import ensure_envoy
+from tests.loopback import free_ports
+
+ROOT = Path(__file__).resolve().parents[2]
+BOOTSTRAP = ROOT / "charts" / "inference-operator" / "files" / "envoy.yaml"
+
+
+@dataclass
+class Envoy:
+    """One process. `door` is the port for callers, `told_at` where its operators have to listen."""
+
+    process: subprocess.Popen[bytes]
+    log_file: Path
+    door: int
+    admin: int
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text(errors="replace")
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def bootstrap(control: int, admin: int) -> str:
+    """The chart's file, for operators and callers on loopback."""
+    places = {"OPERATOR_ADDRESS": "127.0.0.1", "OPERATOR_PORT": str(control), "ADMIN_ADDRESS": "127.0.0.1", "9901": str(admin)}
+    text = BOOTSTRAP.read_text()
+    for name, value in places.items():
+        text = text.replace(name, value)
+    return text
+
+
+def start(folder: Path, *, control: int, door: int, name: str = "envoy-1") -> Envoy:
+    """An Envoy that is told by whoever listens on `control`, and will listen on `door`."""
+    (admin,) = free_ports(1)
+    config, log = folder / f"{name}.yaml", folder / f"{name}.log"
+    config.write_text(bootstrap(control, admin))
+    command = [
+        *(str(ensure_envoy()), "--config-path", str(config), "--service-node", name, "--concurrency", "1", "--use-dynamic-base-id"),
+        # Else a field that Envoy does not have would go unseen.
+        *("--reject-unknown-dynamic-fields", "--drain-time-s", "1", "--log-level", "warning"),
+    ]
+    with log.open("wb") as target:
+        process = subprocess.Popen(command, stdout=target, stderr=target, cwd=folder)
+    return Envoy(process, log, door, admin)

@@ -1,0 +1,81 @@
+"""The word follows the store: said once, again when something changes, and with weights once workers have been measured."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from inference_operator.gateway import messages
+from inference_operator.gateway.controller import Gateway
+from inference_operator.settings import GatewaySettings
+from inference_operator.state.store import Store
+from inference_protocol.messages import Telemetry
+from inference_protocol.sketch import LatencySketch
+from tests.builders import a_job, a_pod
+from tests.unit.autoscaling.test_metrics import Clock
+
+JOB = a_job(serve=True)
+ENDPOINTS = "http:default/m@1"
+
+
+@pytest.fixture
+def store() -> Store:
+    made = Store()
+    made.put_job(JOB)
+    for number in (1, 2):
+        made.put_pod(replace(a_pod(JOB, number), uid=f"pod-{number}", address=f"10.0.0.{number}"))
+    return made
+
+
+def a_gateway(store: Store, clock: Clock) -> Gateway:
+    made = Gateway(store, clock, GatewaySettings(enabled=True))
+    made._look(first=True)
+    return made
+
+
+def weights(gateway: Gateway) -> list[int]:
+    resources = gateway._word.resources
+    assert resources is not None
+    told: Any = messages.unpacked(messages.ENDPOINTS, resources[messages.ENDPOINTS][ENDPOINTS].data)
+    (locality,) = told["endpoints"]
+    return [one["load_balancing_weight"] for one in locality["lb_endpoints"]]
+
+
+def served(seconds: float, count: int) -> Telemetry:
+    sketch = LatencySketch()
+    sketch.record(seconds, weight=count)
+    return Telemetry(ready=True, draining=False, sketch=sketch.counts)
+
+
+def test_nothing_is_said_again_while_nothing_changes(store: Store) -> None:
+    gateway = a_gateway(store, Clock())
+    before = gateway._word.resources
+
+    gateway.round({"pod-1": served(0.01, 10)})
+    gateway._look()
+
+    assert gateway._word.resources is before
+
+
+def test_a_worker_twice_as_slow_gets_half_once_it_has_been_measured(store: Store) -> None:
+    clock = Clock()
+    gateway = a_gateway(store, clock)
+    assert weights(gateway) == [1000, 1000]
+
+    for count in (0, 1000):
+        gateway.round({"pod-1": served(0.010, count), "pod-2": served(0.020, count)})
+        clock.seconds += 11.0
+    gateway.round({"pod-1": served(0.010, 2000), "pod-2": served(0.020, 2000)})
+    gateway._look()
+
+    assert weights(gateway)[0] == 1000
+    assert weights(gateway)[1] == pytest.approx(500, abs=15)
+
+
+def test_what_is_known_of_a_worker_goes_with_it(store: Store) -> None:
+    gateway = a_gateway(store, Clock())
+    gateway.round({"pod-1": served(0.01, 10)})
+
+    gateway.round({})
+
+    assert not gateway._began

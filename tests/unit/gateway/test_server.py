@@ -1,0 +1,80 @@
+"""The stream as gRPC's own client sees it: told, refused, told what is new, and told no more once it is gone."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+
+from inference_operator.gateway import messages
+from inference_operator.gateway.resources import resources
+from inference_operator.gateway.server import Word, serve
+from inference_operator.gateway.snapshot import Service
+from inference_operator.observability import metrics
+
+PATH = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
+CLUSTERS = messages.type_url(messages.CLUSTER)
+
+
+def say(word: Word, *models: str) -> None:
+    services = [Service("default", model, "1", True, ()) for model in models]
+    word.say(resources(services, {}, port=8080, request_bytes=1 << 20))
+
+
+@pytest.fixture
+async def word() -> Word:
+    return Word()
+
+
+@pytest.fixture
+async def stream(word: Word) -> AsyncIterator[Any]:
+    ports: asyncio.Queue[int] = asyncio.Queue()
+    serving = asyncio.create_task(serve(word, 0, ports.put_nowait))
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{await ports.get()}") as channel:
+        yield channel.stream_stream(
+            PATH,
+            request_serializer=messages.DiscoveryRequest.SerializeToString,
+            response_deserializer=messages.DiscoveryResponse.FromString,
+        )()
+    serving.cancel()
+
+
+async def heard(stream: Any) -> Any:
+    return await asyncio.wait_for(stream.read(), 10)
+
+
+async def test_an_envoy_is_told_and_what_it_refuses_is_counted_and_said(
+    word: Word, stream: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = metrics.gateway_refusals_total._value.get()
+    await stream.write(messages.DiscoveryRequest(type_url=CLUSTERS, node={"id": "envoy-7"}))
+    # Nothing is known yet: who asks waits, and is not told that there is nothing.
+    await asyncio.sleep(0.05)
+    say(word, "m")
+
+    first = await heard(stream)
+    await stream.write(
+        messages.DiscoveryRequest(type_url=CLUSTERS, response_nonce=first.nonce, error_detail={"code": 3, "message": "bad cluster"})
+    )
+    await asyncio.sleep(0.05)
+    say(word, "m", "n")
+    second = await heard(stream)
+
+    assert [len(r.resources) for r in (first, second)] == [2, 4]
+    assert metrics.gateway_refusals_total._value.get() == refused + 1
+    assert "envoy-7" in caplog.text and "bad cluster" in caplog.text
+
+
+async def test_an_envoy_that_goes_is_no_longer_counted(word: Word, stream: Any) -> None:
+    say(word)
+    before = metrics.gateway_envoys._value.get()
+    await stream.write(messages.DiscoveryRequest(type_url=CLUSTERS))
+    await heard(stream)
+    assert metrics.gateway_envoys._value.get() == before + 1
+
+    stream.cancel()
+
+    async with asyncio.timeout(10):
+        while metrics.gateway_envoys._value.get() != before:
+            await asyncio.sleep(0.01)

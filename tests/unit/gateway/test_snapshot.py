@@ -1,0 +1,103 @@
+"""Which services and workers the door leads to."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from inference_operator.api.callers import ServeTls
+from inference_operator.api.job import Serve
+from inference_operator.gateway.snapshot import Backend, services
+from inference_operator.state.objects import Job, Key, Pod, PodPhase, Reading
+from inference_protocol.messages import Telemetry
+from tests.builders import NOW, a_job, a_model, a_pod, a_version
+
+MODEL = a_model("m", a_version("1"), a_version("2"), default_version="1")
+MODELS = {MODEL.key: MODEL}
+
+
+def a_service(name: str = "job", *, version: str | None = None, **more: Any) -> Job:
+    return a_job(name, serve=True, model="m", model_version=version, **more)
+
+
+def a_worker(job: Job, number: int = 1, **changes: Any) -> Pod:
+    pod = a_pod(job, number, model=MODEL, uid=f"{job.key.name}-{number}")
+    return replace(pod, **{"address": f"10.0.0.{number}", **changes})
+
+
+def backends(*pods: Pod, readings: dict[str, Reading] | None = None) -> tuple[Backend, ...]:
+    (service,) = services([a_service()], MODELS, {"uid-of-job": pods}, readings or {})
+    return service.backends
+
+
+def test_ready_workers_are_led_to() -> None:
+    assert backends(a_worker(a_service())) == (Backend("10.0.0.1", "job-1"),)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"ready": False},
+        {"phase": PodPhase.FAILED},
+        {"exit_code": 1},
+        {"address": None},
+        {"address": "not an address"},
+        {"key": Key("another", "pod")},
+    ],
+    ids=str,
+)
+def test_no_request_goes_to_who_can_not_take_it(changes: dict[str, Any]) -> None:
+    assert backends(a_worker(a_service(), **changes)) == ()
+
+
+def test_a_worker_that_is_told_to_go_drains_whether_it_is_ready_or_not() -> None:
+    for ready in (True, False):
+        assert backends(a_worker(a_service(), deleting=True, ready=ready)) == (Backend("10.0.0.1", "job-1", draining=True),)
+
+
+def test_a_worker_that_says_that_it_drains_is_believed_before_the_kubelet() -> None:
+    drains = {"job-1": Reading(Telemetry(ready=False, draining=True), NOW)}
+
+    assert backends(a_worker(a_service()), readings=drains) == (Backend("10.0.0.1", "job-1", draining=True),)
+
+
+def test_the_order_of_jobs_and_pods_means_nothing() -> None:
+    one, other = a_service("one"), a_service("other", version="2")
+    pods = {job.uid: [a_worker(job, 2), a_worker(job, 1)] for job in (one, other)}
+    turned = {uid: found[::-1] for uid, found in pods.items()}
+
+    assert services([one, other], MODELS, pods, {}) == services([other, one], MODELS, turned, {})
+
+
+def test_jobs_on_one_version_share_its_workers_and_the_models_default_answers_those_who_name_none() -> None:
+    first, second, other = a_service("first"), a_service("second", version="1"), a_service("other", version="2")
+    pods = {job.uid: [a_worker(job, number)] for number, job in enumerate((first, second, other), 1)}
+
+    found = services([first, second, other], MODELS, pods, {})
+
+    assert [(s.version, s.default, len(s.backends)) for s in found] == [("1", True, 2), ("2", False, 1)]
+    (alone,) = services([other], MODELS, pods, {})
+    assert alone.default
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        a_job(model="m"),
+        a_service(suspend=True),
+        a_service(deleting=True),
+        a_service(version="9"),
+        a_job(serve=True, model="absent"),
+        a_job(serve=Serve(tls=ServeTls()), model="m"),
+        a_job(serve=True, model="file:///models/a%20b.onnx"),
+    ],
+    ids=["batch", "suspended", "deleting", "no such version", "no such model", "TLS", "a name that no path has"],
+)
+def test_the_door_does_not_lead_to(job: Job) -> None:
+    assert services([job], MODELS, {}, {}) == ()
+
+
+def test_a_model_by_uri_is_called_as_its_workers_call_it() -> None:
+    (service,) = services([a_job(serve=True)], {}, {}, {})
+
+    assert (service.model, service.version, service.backends) == ("m", "1", ())
