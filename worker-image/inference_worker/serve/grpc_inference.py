@@ -70,7 +70,8 @@ class GrpcInference:
         except DecodeError as error:
             refused = bad(f"the message is no ModelInferRequest: {error}")
         except RequestError as error:
-            refused = error
+            # Its traceback would lead back here and hold the message, until the collector came.
+            refused = error.with_traceback(None)
         # For which model it was is not known: it is counted with the worker's own.
         self._state.metrics[self._state.config.model.name].answered(refused.status)
         reply(refused)
