@@ -93,7 +93,11 @@ class Installed:
             job = self.job(namespace, name)
             return job if reason(job, kind) == wanted else None
 
-        found: Raw = until(look, f"{kind} {wanted} of {namespace}/{name}", seconds=seconds)
+        try:
+            found: Raw = until(look, f"{kind} {wanted} of {namespace}/{name}", seconds=seconds)
+        except TimeoutError as error:
+            error.add_note(f"its conditions: {self.job(namespace, name).get('status', {}).get('conditions')}")
+            raise
         return found
 
     def worker(self, namespace: str, number: int = 1, *, name: str = "job", seconds: float = 30.0) -> Raw:

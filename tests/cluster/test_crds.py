@@ -112,7 +112,8 @@ def test_nested_defaults_are_stored_too(cluster: Cluster, namespace: str) -> Non
     batch = cluster.client.create(jobs(namespace), a_batch("batch"))
     model = cluster.client.create(models(namespace), a_model(warmPool={}))
 
-    assert job["spec"]["serve"] == {"minReplicas": 1, "maxReplicas": 4, "modelControl": "None", "sharedMemory": "None"}
+    serve = {"minReplicas": 1, "maxReplicas": 4, "modelControl": "None", "sharedMemory": "None", "headless": False}
+    assert job["spec"]["serve"] == serve
     assert job["spec"]["autoscaling"] == {"mode": "None"}
     # None inside of a list.
     assert job["spec"]["tolerations"] == [{"key": "gpu"}]
