@@ -68,14 +68,16 @@ class GrpcInference:
         try:
             return grpc_raw.parse(payload)
         except DecodeError as error:
-            refused = bad(f"the message is no ModelInferRequest: {error}")
+            self._refuse_unread(bad(f"the message is no ModelInferRequest: {error}"), reply)
         except RequestError as error:
-            # Its traceback would lead back here and hold the message, until the collector came.
-            refused = error.with_traceback(None)
+            # Kept in a name of this frame, its traceback would lead back here and hold the message until the collector came.
+            self._refuse_unread(error, reply)
+        return None
+
+    def _refuse_unread(self, refused: RequestError, reply: Reply) -> None:
         # For which model it was is not known: it is counted with the worker's own.
         self._state.metrics[self._state.config.model.name].answered(refused.status)
         reply(refused)
-        return None
 
     def _infer(self, request: InferRequest, arrival: Arrival, reply: Reply) -> Callable[[], None] | None:
         try:

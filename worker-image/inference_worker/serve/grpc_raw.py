@@ -50,7 +50,7 @@ def parse(payload: Payload) -> InferRequest:
 
 
 def _long(data: bytes) -> Any:
-    require_few_fields(memoryview(data))
+    require_few_fields(data)
     return ModelInferRequest.FromString(data)
 
 
