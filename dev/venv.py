@@ -72,6 +72,11 @@ def run_uv(*arguments: str) -> None:
     _run(sys.executable, "-m", "uv", *arguments)
 
 
+def install(requirements: Path, folder: Path) -> None:
+    """Install locked wheels, and nothing that they depend on, into a folder of their own. Raises DevError."""
+    run_uv("pip", "install", "--quiet", "--no-deps", *_STRICT, "--target", str(folder), "--requirement", str(requirements))
+
+
 def _run(*command: str) -> None:
     environment = {**os.environ, **uv_environment()}
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
