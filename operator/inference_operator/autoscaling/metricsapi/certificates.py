@@ -7,9 +7,7 @@ itself is made, empty, by whoever installs the operator. With cert-manager (or a
 import base64
 import binascii
 import logging
-import os
 import ssl
-import tempfile
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -20,6 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from inference_operator.errors import ConflictError, NotFoundError, RetryableError
 from inference_operator.kube.ports import KubeClient, Raw
+from inference_operator.runtime.pki import Pair, Validity, key_pem, load_chain, new_authority, new_key, pem
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +45,7 @@ def host(service: str, namespace: str) -> str:
 def issue(names_: tuple[str, ...], now: datetime, before: Bundle | None = None) -> Bundle:
     """A new certificate; of the CA of `before` while that lives long enough, else of a new one."""
     ca, ca_key = _kept_ca(before, now) or _new_ca(now)
-    key = ec.generate_private_key(ec.SECP256R1())
+    key = new_key()
     leaf = (
         _builder(_name(names_[0]), ca.subject, now, LEAF_DAYS)
         .public_key(key.public_key())
@@ -56,7 +55,7 @@ def issue(names_: tuple[str, ...], now: datetime, before: Bundle | None = None) 
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
         .sign(ca_key, hashes.SHA256())
     )
-    return Bundle(_pem(leaf), _key_pem(key), _pem(ca), _key_pem(ca_key))
+    return Bundle(pem(leaf), key_pem(key), pem(ca), key_pem(ca_key))
 
 
 def is_due(bundle: Bundle, names_: tuple[str, ...], now: datetime) -> bool:
@@ -74,12 +73,7 @@ def is_due(bundle: Bundle, names_: tuple[str, ...], now: datetime) -> bool:
 
 def load(context: ssl.SSLContext, bundle: Bundle) -> None:
     """Have a context use the certificate from the next handshake on. Raises ssl.SSLError for one that is none."""
-    # The ssl module reads files only.
-    with tempfile.NamedTemporaryFile(mode="w", suffix=".pem") as file:
-        os.fchmod(file.fileno(), 0o600)
-        file.write(bundle.certificate + "\n" + bundle.key)
-        file.flush()
-        context.load_cert_chain(file.name)
+    load_chain(context, Pair(bundle.certificate, bundle.key))
 
 
 class Certificates:
@@ -136,37 +130,25 @@ def _kept_ca(before: Bundle | None, now: datetime) -> tuple[x509.Certificate, ec
     if before is None or before.ca_key is None:
         return None
     try:
-        ca = x509.load_pem_x509_certificate(before.ca.encode())
-        key = serialization.load_pem_private_key(before.ca_key.encode(), password=None)
+        ca, key = _read_authority(before.ca, before.ca_key)
     except ValueError:
         return None
     lives = ca.not_valid_after_utc - now > timedelta(days=LEAF_DAYS + RENEW_DAYS)
-    return (ca, key) if lives and isinstance(key, ec.EllipticCurvePrivateKey) else None
+    return (ca, key) if lives else None
 
 
 def _new_ca(now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = _name("inference-operator-ca")
-    usage = x509.KeyUsage(
-        digital_signature=False,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=True,
-        crl_sign=True,
-        encipher_only=False,
-        decipher_only=False,
-    )
-    ca = (
-        _builder(name, name, now, CA_DAYS)
-        .public_key(key.public_key())
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    return ca, key
+    validity = Validity.lasting(now, timedelta(days=CA_DAYS), backdated=_BACKDATED)
+    made = new_authority("inference-operator-ca", validity)
+    return _read_authority(made.certificate, made.key)
+
+
+def _read_authority(certificate: str, key: str) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """Raises ValueError for what is none."""
+    read = serialization.load_pem_private_key(key.encode(), password=None)
+    if not isinstance(read, ec.EllipticCurvePrivateKey):
+        raise ValueError("the authority's key is of another kind than ours")  # noqa: TRY004 -- what was read is no authority
+    return x509.load_pem_x509_certificate(certificate.encode()), read
 
 
 def _builder(subject: x509.Name, issuer: x509.Name, now: datetime, days: int) -> x509.CertificateBuilder:
@@ -183,12 +165,3 @@ def _builder(subject: x509.Name, issuer: x509.Name, now: datetime, days: int) ->
 def _name(common_name: str) -> x509.Name:
     # A common name ends at 64 characters; what is checked is the alternative name.
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
-
-
-def _pem(certificate: x509.Certificate) -> str:
-    return certificate.public_bytes(serialization.Encoding.PEM).decode()
-
-
-def _key_pem(key: ec.EllipticCurvePrivateKey) -> str:
-    form = serialization.PrivateFormat.PKCS8
-    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()
