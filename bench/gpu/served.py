@@ -154,9 +154,13 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What became of a stream: milliseconds from the intended moment of each that was answered, the first second left out."""
+    """What became of a stream, the first second left out: milliseconds from the intended moment of each that was answered.
+
+    `in_window` are those answered while requests were sent: of more than can be answered, the rest comes later.
+    """
 
     latency: NDArray[np.float64]
+    in_window: int
     asked: int
     seconds: float
     rows: int
@@ -170,7 +174,7 @@ class Heard:
         return {
             "p50Ms": round(float(p50), 2),
             "p99Ms": round(float(p99), 2),
-            "imagesPerSecond": round(self.latency.size * self.rows / self.seconds),
+            "imagesPerSecond": round(self.in_window * self.rows / self.seconds),
             "answered": round(self.latency.size / max(1, self.asked), 5),
             "inTime": round(self.in_time, 5),
             "statuses": dict(self.statuses),
@@ -225,7 +229,7 @@ def _client(
 
 
 def _heard(stream: Stream, clients: list[tuple[subprocess.Popen[bytes], Path]], seconds: float) -> Heard:
-    latency, asked, busy = [], 0, 0.0
+    latency, in_window, asked, busy = [], 0, 0, 0.0
     statuses: Counter[str] = Counter()
     for process, result in clients:
         if process.wait(seconds + 60):
@@ -236,10 +240,14 @@ def _heard(stream: Stream, clients: list[tuple[subprocess.Popen[bytes], Path]], 
         counted = due >= _WARM_SECONDS
         good = counted & (found["status"] == 200)
         latency.append((found["done"] - due)[good] * 1e3)
+        answered = found["done"][found["status"] == 200]
+        in_window += int(((answered >= _WARM_SECONDS) & (answered < seconds)).sum())
         asked += int(counted.sum())
         busy = max(busy, float(found["busy"]))
         statuses.update(map(str, found["status"].tolist()))
-    return Heard(np.concatenate(latency), asked, seconds - _WARM_SECONDS, stream.rows, stream.deadline_ms, statuses, busy)
+    return Heard(
+        np.concatenate(latency), in_window, asked, seconds - _WARM_SECONDS, stream.rows, stream.deadline_ms, statuses, busy
+    )
 
 
 def answers(on: Worker, rows: NDArray[np.uint8]) -> NDArray[np.float32] | None:

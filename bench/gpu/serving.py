@@ -105,13 +105,26 @@ def held(on: Worker, most: float, protocol: str) -> dict[str, Any]:
     low, high, best, tried = 0, len(_STEPS), {"imagesPerSecond": 0, "share": 0.0}, []
     while low < high:
         middle = (low + high) // 2
-        found = at(on, _STEPS[middle] * most, protocol=protocol) | {"share": _STEPS[middle]}
+        found = _looked(on, _STEPS[middle] * most, protocol) | {"share": _STEPS[middle]}
         tried.append(found)
-        if found["p99Ms"] <= P99_MS and found["answered"] >= _ANSWERED:
+        if _holds(found):
             low, best = middle + 1, found
         else:
             high = middle
     return {"best": best, "tried": tried}
+
+
+def _looked(on: Worker, rate: float, protocol: str) -> dict[str, Any]:
+    """The middle one of three looks at a rate, or the worse one of two that agree."""
+    looks = [at(on, rate, protocol=protocol) for _ in range(2)]
+    if _holds(looks[0]) != _holds(looks[1]):
+        looks.append(at(on, rate, protocol=protocol))
+    looks.sort(key=lambda look: float(look["p99Ms"]))
+    return looks[len(looks) // 2] | {"p99MsOfLooks": [look["p99Ms"] for look in looks]}
+
+
+def _holds(look: dict[str, Any]) -> bool:
+    return bool(look["p99Ms"] <= P99_MS and look["answered"] >= _ANSWERED)
 
 
 def single(on: Worker, bare_ms: float) -> dict[str, Any]:

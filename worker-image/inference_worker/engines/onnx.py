@@ -30,7 +30,7 @@ from inference_worker.engines.mixing import Graph
 from inference_worker.engines.onnx_signature import inputs_and_outputs, optional_inputs
 from inference_worker.engines.onnx_values import from_value, to_value
 from inference_worker.engines.opening import Opening
-from inference_worker.engines.providers import Options, forget_engines, own_options, usable, with_engine_caches
+from inference_worker.engines.providers import Options, forget_engines, open_session, own_options, usable, with_engine_caches
 from inference_worker.errors import WorkerError
 from inference_worker.row_axes import candidates
 
@@ -183,7 +183,7 @@ class OnnxEngine:
                 values = [ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, kind) for array, kind in large.values()]
                 options.add_external_initializers(list(large), values)
         try:
-            return ort.InferenceSession(data, options, providers=providers)
+            return open_session(data, options, providers)
         except _LOAD_FAULTS as error:
             text = str(error)
             if onnx_faults.no_memory(text):

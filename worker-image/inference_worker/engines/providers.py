@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -31,6 +32,7 @@ Options = Mapping[str, str]
 TENSORRT = "TensorrtExecutionProvider"
 TENSORRT_RTX = "NvTensorRTRTXExecutionProvider"
 _CUDA = "CUDAExecutionProvider"
+_CPU = "CPUExecutionProvider"
 # Providers that come as a package of their own, which says where its library is.
 _PLUGINS = {TENSORRT_RTX: "onnxruntime_ep_nv_tensorrt_rtx", "OpenVINOExecutionProvider": "onnxruntime_ep_openvino"}
 # A pod has 2 GiB for temporary files, and ends when they are more.
@@ -43,34 +45,65 @@ _CACHE_OPTIONS = ("trt_engine_cache_path", "nv_runtime_cache_path")
 
 
 def usable(asked: Sequence[str]) -> tuple[str, ...]:
-    """Return those of the providers asked for that this worker's runtime has, in the same order. Raises WorkerError for none."""
-    for name in asked:
-        _register(name)
-    available = ort.get_available_providers()
-    found = tuple(name for name in asked if name in available)
+    """Return those of the providers asked for that this worker can use, in the same order. Raises WorkerError for none."""
+    problems = {name: problem for name in asked if (problem := _problem(name))}
+    found = tuple(name for name in asked if name not in problems)
     if not found:
         raise WorkerError(
             WorkerReason.PROVIDER_UNAVAILABLE,
-            f"{' or '.join(asked)} is not in this worker's ONNX Runtime ({', '.join(available)}); use an image that has it, "
+            f"{'; '.join(problems.values())}; use an image and a node that have it, "
             "or configure another execution provider for the accelerator class",
         )
-    if found != tuple(asked):
-        missing = ", ".join(name for name in asked if name not in found)
-        log.warning("%s is not in this worker's ONNX Runtime (%s); using %s", missing, ", ".join(available), found[0])
+    for problem in problems.values():
+        log.warning("%s; using %s", problem, found[0])
     return found
 
 
-def _register(name: str) -> None:
-    """Make a provider known that comes as a plug-in, where its package is installed. One that finds no device stays unknown."""
-    if name not in _PLUGINS or name in ort.get_available_providers():
-        return
+def open_session(data: bytes, options: ort.SessionOptions, providers: Sequence[tuple[str, Options]]) -> ort.InferenceSession:
+    """Open a model on usable providers, in their order, each with its options. Raises what the runtime raises.
+
+    The runtime takes a plug-in by its device, never by its name (microsoft/onnxruntime#27832). It gets the first device: a session
+    computes on one.
+    """
+    if not any(name in _PLUGINS for name, _ in providers):
+        return ort.InferenceSession(data, options, providers=list(providers))
+    devices = {device.ep_name: device for device in reversed(ort.get_ep_devices())}
+    for name, given in providers:
+        if name in _PLUGINS:
+            options.add_provider_for_devices([devices[name]], given)
+        elif name != _CPU:
+            # The CPU comes last by itself.
+            options.add_provider(name, given)
+    return ort.InferenceSession(data, options)
+
+
+def _problem(name: str) -> str:
+    """Why this worker can't use a provider; empty where it can."""
+    available = ort.get_available_providers()
+    if name in available:
+        return ""
+    if name not in _PLUGINS:
+        return f"{name} is not in this worker's ONNX Runtime ({', '.join(available)})"
+    if problem := _load_plugin(name):
+        return problem
+    return (
+        ""
+        if any(device.ep_name == name for device in ort.get_ep_devices())
+        else f"{name} finds no device on this node that it takes"
+    )
+
+
+@cache
+def _load_plugin(name: str) -> str:
+    """Make a plug-in known to the runtime, which takes each but once. Return why that can't be; empty where it was done."""
     try:
         package = import_module(_PLUGINS[name])
         ort.register_execution_provider_library(name, package.get_library_path())
     except ImportError:
-        log.info("%s: the package %s is not installed", name, _PLUGINS[name])
+        return f"{name} is not in this worker's image: the package {_PLUGINS[name]} is not installed"
     except Exception as error:  # noqa: BLE001 -- the runtime has more fault classes than it documents, and another provider may do
-        log.warning("%s can't be registered: %s", name, error)
+        return f"{name} can't be loaded: {error}"
+    return ""
 
 
 def own_options(name: str, *, steady: bool, limit: int | None = None) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Execution providers: the first that can be had computes, with its class's options, and engines are kept apart by what they are of."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -105,33 +106,77 @@ def test_a_model_that_no_provider_takes_is_refused_once_all_have_tried(known: li
     assert error.value.reason is not WorkerReason.PROVIDER_UNAVAILABLE
 
 
-def test_a_plug_in_is_registered_from_its_package(known: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    registered = []
+class Plugin:
+    """A plug-in in the place of TensorRT's for RTX: its package is installed, and it takes those devices of the node that are given."""
 
-    def register(name: str, path: str) -> None:
-        registered.append((name, path))
-        known.append(name)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *devices: str, problem: str = "") -> None:
+        self.registered: list[tuple[str, str]] = []
+        self.problem = problem
+        self.devices = [SimpleNamespace(ep_name=TENSORRT_RTX, device=name) for name in devices]
+        monkeypatch.setitem(sys.modules, "onnxruntime_ep_nv_tensorrt_rtx", SimpleNamespace(get_library_path=lambda: "/lib/rtx.so"))
+        monkeypatch.setattr(onnxruntime, "register_execution_provider_library", self.register)
+        monkeypatch.setattr(onnxruntime, "get_ep_devices", lambda: [SimpleNamespace(ep_name=CPU), *self.devices])
 
-    monkeypatch.setattr(onnxruntime, "register_execution_provider_library", register)
-    monkeypatch.setitem(sys.modules, "onnxruntime_ep_nv_tensorrt_rtx", SimpleNamespace(get_library_path=lambda: "/lib/rtx.so"))
+    def register(self, name: str, path: str) -> None:
+        if self.problem:
+            raise RuntimeError(self.problem)
+        self.registered.append((name, path))
 
-    assert usable((TENSORRT_RTX, CUDA)) == (TENSORRT_RTX, CUDA)
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Iterator[None]:
+    """Plug-ins stay loaded for as long as a process lives."""
+    yield
+    providers._load_plugin.cache_clear()
+
+
+def test_a_plug_in_is_loaded_once_from_its_package(known: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin = Plugin(monkeypatch, "L4")
+
+    assert usable((TENSORRT_RTX, CUDA)) == (TENSORRT_RTX, CUDA), "though the runtime never lists it"
     assert usable((TENSORRT_RTX,)) == (TENSORRT_RTX,), "a second model"
-    assert registered == [(TENSORRT_RTX, "/lib/rtx.so")]
+    assert plugin.registered == [(TENSORRT_RTX, "/lib/rtx.so")]
 
 
-def test_a_plug_in_that_can_not_be_registered_is_passed_over(known: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def register(name: str, path: str) -> None:
-        raise RuntimeError("no libcudart")
+def test_a_plug_in_gets_the_first_of_its_devices(known: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin = Plugin(monkeypatch, "L4", "another L4")
+    options = Options()
+    opened = []
+    monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *given, **more: opened.append((given, more)))
+    providers.open_session(b"model", options, [(TENSORRT_RTX, {"nv_a": "1"}), (CUDA, {"b": "2"}), (CPU, {})])
 
-    monkeypatch.setattr(onnxruntime, "register_execution_provider_library", register)
-    monkeypatch.setitem(sys.modules, "onnxruntime_ep_nv_tensorrt_rtx", SimpleNamespace(get_library_path=lambda: "/lib/rtx.so"))
+    assert options.added == [([plugin.devices[0]], {"nv_a": "1"}), (CUDA, {"b": "2"})], "and the CPU comes by itself"
+    assert opened == [((b"model", options), {})], "named providers would take the place of those of the options"
+
+
+class Options:
+    """In the place of SessionOptions: what was added, in its order."""
+
+    def __init__(self) -> None:
+        self.added: list[tuple[Any, dict[str, str]]] = []
+
+    def add_provider(self, name: str, options: dict[str, str]) -> None:
+        self.added.append((name, options))
+
+    def add_provider_for_devices(self, devices: list[Any], options: dict[str, str]) -> None:
+        self.added.append((devices, options))
+
+
+@pytest.mark.parametrize(
+    ("problem", "told"), [("no libcudart", "can't be loaded: no libcudart"), ("", "finds no device on this node that it takes")]
+)
+def test_a_plug_in_that_can_not_be_used_is_passed_over(
+    problem: str, told: str, known: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Plugin(monkeypatch, problem=problem)
 
     assert usable((TENSORRT_RTX, CUDA)) == (CUDA,)
+    with pytest.raises(WorkerError, match=f"{TENSORRT_RTX} {told}; use an image and a node that have it"):
+        usable((TENSORRT_RTX,))
 
 
-def test_without_the_plug_ins_package_the_refusal_says_what_there_is() -> None:
-    with pytest.raises(WorkerError, match=f"{TENSORRT_RTX} is not in this worker's ONNX Runtime .*{CPU}.*use an image that has it"):
+def test_without_the_plug_ins_package_the_refusal_says_so() -> None:
+    with pytest.raises(WorkerError, match="the package onnxruntime_ep_nv_tensorrt_rtx is not installed; use an image"):
         usable((TENSORRT_RTX,))
 
 
