@@ -8,6 +8,7 @@ from inference_worker.serve.ask import bad
 from inference_worker.serve.compression import CODINGS
 
 TIMEOUT = "grpc-timeout"
+_PLAIN = "application/grpc"
 _CONTENT_TYPE = re.compile(r"application/grpc([+;].*)?")
 _VALUE = re.compile(r"([0-9]{1,8})([HMSmun])")
 _UNIT_SECONDS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
@@ -25,7 +26,7 @@ def timeout_of(text: str | None) -> float | None:
 
 def is_grpc(content_type: str) -> bool:
     """Whether a request's content is gRPC's, of whatever encoding."""
-    return _CONTENT_TYPE.fullmatch(content_type) is not None
+    return content_type == _PLAIN or _CONTENT_TYPE.fullmatch(content_type) is not None
 
 
 def message_coding(encoding: str) -> str | None:

@@ -113,6 +113,8 @@ class _Count:
 
 def varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
     """A number and where the next one begins; a negative place where none ends here."""
+    if 0 <= position < len(data) and (byte := data[position]) < 0x80:
+        return byte, position + 1
     if position < 0:
         return 0, position
     value = 0
