@@ -234,14 +234,21 @@ class WorkerReason(StrEnum):
     OUTPUT_UNWRITABLE = (
         "OutputUnwritable",
         ReasonText(
-            "The worker can't write the output: no space is left, access is denied, or another worker still writes there.",
+            "The worker can't write the output: no space is left, access is denied, or its files were changed.",
             "Enlarge or empty the volume, and let the worker's user (65532 by default) write to it.",
+        ),
+    )
+    OUTPUT_CLAIMED = (
+        "OutputClaimed",
+        ReasonText(
+            "Another worker has claimed the output since, so this one has stopped; that is no failed attempt.",
+            "Wait: the work goes on there, or in the next attempt.",
         ),
     )
     OUTPUT_CONFLICT = (
         "OutputConflict",
         ReasonText(
-            "The output location is the input, or holds somebody else's files, finished answers, or answers of a later attempt.",
+            "The output location is the input, or holds somebody else's files or finished answers.",
             "Set another output.uri, or empty the location.",
             final=True,
         ),

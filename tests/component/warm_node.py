@@ -34,6 +34,7 @@ from inference_protocol.messages import (
 from tests import loopback
 from tests.component.kubelet import node_of, now
 from tests.component.operators import until
+from tests.outputs import committed_chunks
 from tests.process.harness import QUICK_COMMITS, QUICK_DRAIN, REPOSITORY
 from tests.process.patched import PATCHES_VARIABLE
 from tests.process.tritons import Triton
@@ -106,9 +107,7 @@ class WarmNode:
 
     def committed(self, job: str) -> list[tuple[int, int]]:
         """The spans of items that a job's manifest holds."""
-        manifest = self.claim / "out" / job / "manifest.jsonl"
-        lines = manifest.read_bytes().split(b"\n")[1:-1] if manifest.exists() else []
-        return [(part["start"], part["end"]) for part in map(json.loads, lines)]
+        return [(part["start"], part["end"]) for part in committed_chunks(self.claim / "out" / job)]
 
     async def until_idle(self) -> None:
         """Wait until no worker has a task; the limit is only there so that a broken operator fails a test."""

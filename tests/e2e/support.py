@@ -11,6 +11,7 @@ import numpy as np
 import onnxruntime as ort
 
 from examples.demo.cluster import Kubectl, wait_for
+from tests.outputs import committed_chunks, committed_items
 
 Manifest = dict[str, Any]
 
@@ -53,7 +54,7 @@ def truth_of_slow_batches(folder: Path, *, repeat: int = 4) -> np.ndarray:
 
 def assert_every_item_answered_once(folder: Path, name: str, truth: np.ndarray) -> None:
     where = folder / "out" / name
-    chunks = [json.loads(line) for line in (where / "manifest.jsonl").read_text().splitlines()[1:]]
+    chunks = committed_chunks(where)
     ranges = [(chunk["start"], chunk["end"]) for chunk in chunks]
     assert ranges[0][0] == 0
     assert ranges[-1][1] == len(truth)
@@ -93,12 +94,8 @@ def workers(kube: Kubectl, name: str) -> list[Manifest]:
 
 
 def progress(folder: Path, name: str) -> int:
-    """Items committed so far, by the manifest in the volume."""
-    manifest = folder / "out" / name / "manifest.jsonl"
-    if not manifest.exists():
-        return 0
-    ends = [json.loads(line).get("end", 0) for line in manifest.read_bytes().split(b"\n")[:-1]]
-    return max(ends, default=0)
+    """Items committed so far, by the manifests in the volume."""
+    return committed_items(folder / "out" / name)
 
 
 def has_progressed(folder: Path, name: str, *, least: int) -> bool:

@@ -93,11 +93,11 @@ def prepare_bad_files(folder: Path) -> None:
     np.save(bad / "nan.npy", holey)
     (bad / "link.npy").symlink_to("/etc/passwd")
     (bad / "out").mkdir(mode=0o755)
-    taken = folder / "out" / "taken"
-    taken.mkdir()
-    taken.chmod(0o777)
-    (taken / "manifest.jsonl").write_text('{"job":"x/other","uid":"u","modelDigest":"d","input":"i","total":1}\n')
-    (taken / "manifest.jsonl").chmod(0o666)
+    attempts = folder / "out" / "taken" / "attempts"
+    attempts.mkdir(parents=True)
+    for path in (attempts.parent, attempts):
+        path.chmod(0o777)
+    (attempts / "00000000-1.jsonl").write_text('{"job":"x/other","uid":"u","modelDigest":"d","input":"i","total":1}\n')
 
 
 def restarts_of(kube: Kubectl) -> dict[str, str]:

@@ -11,6 +11,7 @@ from examples.demo.steps import answers
 from tests.e2e.conftest import Space
 from tests.e2e.support import a_batch, a_job, a_slow_batch, condition, progress, reason, wait_reason, workers
 from tests.kstatus import kstatus
+from tests.outputs import committed_chunks
 
 
 def test_a_suspended_batch_goes_on_where_it_was(space: Space) -> None:
@@ -28,7 +29,7 @@ def test_a_suspended_batch_goes_on_where_it_was(space: Space) -> None:
     kube.run("patch", "ij", "pausing", "--type=merge", "-p", '{"spec":{"suspend":false}}')
     job = kube.wait("pausing", "Succeeded")
     first, *_ = answers(space.folder, "pausing").values()
-    lines = [json.loads(x) for x in (space.folder / "out/pausing/manifest.jsonl").read_text().splitlines()[1:]]
+    lines = committed_chunks(space.folder / "out" / "pausing")
     assert len(first) == 2048
     assert {line["attempt"] for line in lines if line["end"] <= before} == {1}
     assert job["status"]["failedAttempts"] == 0

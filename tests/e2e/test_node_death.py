@@ -1,6 +1,5 @@
 """A node dies as a machine does: what ran there goes on elsewhere, nothing is doubled, and the status says why."""
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ import pytest
 from examples.demo.cluster import ROOT, Kubectl, wait_for
 from tests.e2e.conftest import Space
 from tests.e2e.support import a_job, a_slow_batch, condition, progress, workers
+from tests.outputs import committed_chunks
 
 DYING, SAFE = "gpu-1", "cpu-1"
 # Work for CPUs may go to the node of the GPUs: it is the other one that there is.
@@ -66,7 +66,7 @@ def answered(space: Space, name: str) -> list[tuple[int, int]]:
     """The spans of items that are answered, those that adjoin as one; the files hold as many answers as the manifest says."""
     where = space.folder / "out" / name
     whole: list[tuple[int, int]] = []
-    for chunk in map(json.loads, (where / "manifest.jsonl").read_text().splitlines()[1:]):
+    for chunk in committed_chunks(where):
         rows = next(iter(np.load(where / chunk["file"]).values()))
         assert len(rows) == chunk["end"] - chunk["start"]
         if whole and whole[-1][1] == chunk["start"]:

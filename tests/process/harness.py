@@ -25,6 +25,7 @@ from inference_protocol.messages import (
     encode,
 )
 from tests.loopback import free_ports
+from tests.outputs import committed_chunks
 from tests.process import wire
 from tests.process.patched import PATCHES_VARIABLE
 
@@ -250,14 +251,10 @@ def answers_in(directory: Path) -> dict[str, np.ndarray]:
 
 
 def committed(directory: Path) -> int:
-    """Whole lines of the manifest after its header."""
-    try:
-        return max(0, (directory / "manifest.jsonl").read_bytes().count(b"\n") - 1)
-    except FileNotFoundError:
-        return 0
+    """How many chunks are committed."""
+    return len(committed_chunks(directory))
 
 
 def spans(directory: Path) -> Iterator[tuple[int, int]]:
-    for line in (directory / "manifest.jsonl").read_text().splitlines()[1:]:
-        chunk = json.loads(line)
+    for chunk in committed_chunks(directory):
         yield chunk["start"], chunk["end"]

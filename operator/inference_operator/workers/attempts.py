@@ -135,6 +135,8 @@ def _last_words(attempt: Attempt) -> Ending | None:
             return Ending(AttemptOutcome.FAILED, WorkerReason.INTERNAL, text)
         case "Drained":
             return Ending(AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, report.message)
+        case "Failed" if report.reason is WorkerReason.OUTPUT_CLAIMED:
+            return Ending(AttemptOutcome.DISRUPTED, report.reason, report.message)
         case "Failed":
             return Ending(AttemptOutcome.FAILED, report.reason or WorkerReason.INTERNAL, report.message)
 

@@ -15,6 +15,7 @@ from onnx import helper
 
 from inference_protocol.messages import BatchTask, InputFormat
 from inference_protocol.reasons import WorkerReason
+from tests.outputs import chunk_file
 from tests.process import models
 from tests.process.harness import a_config, answers_in
 
@@ -136,7 +137,7 @@ def test_a_job_does_not_empty_the_output_that_it_reads(place: Place) -> None:
     x = np.ones((20, 2), np.float32)
     first = done(place, models.identity(), place.put("in.npz", npz(x=x)), "first")
 
-    ended = run(place, models.identity(), "pvc://data/first/chunk-0000000000.npz", "first")
+    ended = run(place, models.identity(), f"pvc://data/first/{chunk_file(first, 0).name}", "first")
 
     assert ended.said.reason is WorkerReason.OUTPUT_CONFLICT and len(answers_in(first)["y"]) == 20
 

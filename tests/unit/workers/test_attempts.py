@@ -67,6 +67,12 @@ ENDINGS = {
     "it failed": (gone(report=BROKEN, exit_code=1), "Failed", "WorkerFailed", 1),
     "it failed and gave no reason": (gone(report=a_report("Failed"), exit_code=1), "Failed", "WorkerFailed", 1),
     "its input is bad": (gone(report=a_report("Failed", reason=WorkerReason.INPUT_INVALID)), "Failed", "InputInvalid", 1),
+    "another worker has its output": (
+        gone(report=a_report("Failed", reason=WorkerReason.OUTPUT_CLAIMED), exit_code=1),
+        "Disrupted",
+        "OutputClaimed",
+        0,
+    ),
     "it was drained": (gone(SUCCEEDED, report=a_report("Drained")), "Disrupted", "Terminated", 0),
     "its model took too long to load": (gone(SUCCEEDED, report=UNLOADED), "Failed", "WorkerFailed", 1),
     "somebody deletes it while it loads": (gone(SUCCEEDED, report=UNLOADED, deleting=True), "Disrupted", "Terminated", 0),

@@ -1,25 +1,32 @@
-"""What an output directory says of itself: the records of its two manifests, and how they are read."""
+"""What an output directory says of itself: the records of its manifests, and how they are read."""
 
 import hashlib
 import json
+import os
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-MANIFEST = "manifest.jsonl"
+ATTEMPTS = "attempts"
+"""The directory of the attempts' own manifests."""
+
 SUMMARY = "manifest.json"
-CHUNK_NAME = re.compile(r"chunk-\d{10}\.(npz|jsonl)")
+CHUNK_NAME = re.compile(r"chunk-\d{10}(-(?P<claim>[0-9a-f]{8}-\d+))?\.(npz|jsonl)")
+TEMPORARY_NAME = re.compile(r"\.(?P<claim>[0-9a-f]{8}-\d+)\.tmp")
+MANIFEST_NAME = re.compile(r"[0-9a-f]{8}-\d+\.jsonl")
 # A line of a chunk has some 150 bytes, and a worker commits about once a second: this is days of work.
 _LIMIT_BYTES = 64 << 20
 _HEADER_LIMIT_BYTES = 64 << 10
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 class Header(msgspec.Struct, frozen=True, rename="camel"):
-    """The manifest's first line: whose answers these are, and to what.
+    """The first line of an attempt's manifest: whose answers these are, and to what.
 
-    `input` and `options` tell what was asked, `content` what then lay at the input; `created` orders jobs of one name. Fields that
-    came later have defaults, so that a manifest from before them is still read.
+    `input` and `options` tell what was asked, `content` what then lay at the input. `created` orders the jobs of one name, and
+    `attempt` those of one job.
     """
 
     job: str
@@ -30,6 +37,16 @@ class Header(msgspec.Struct, frozen=True, rename="camel"):
     options: str = ""
     created: str = ""
     content: str = ""
+    attempt: int = 0
+
+    @property
+    def claim(self) -> str:
+        """The name of this attempt in the names of its files, which no other attempt of this or another job has."""
+        return f"{hashlib.sha256(self.uid.encode()).hexdigest()[:8]}-{self.attempt}"
+
+    def outranks(self, other: "Header") -> bool:
+        """Whether this is the later attempt of the same job, or one of a later job of this name."""
+        return self.attempt > other.attempt if self.uid == other.uid else self.created > other.created
 
     def asks_the_same(self, other: "Header") -> bool:
         """Whether both ask the same question, whatever lies at the input by now."""
@@ -61,25 +78,83 @@ class Summary(msgspec.Struct, frozen=True, rename="camel"):
     chunks: tuple[Chunk, ...]
 
 
+class Manifest(NamedTuple):
+    """What an attempt says: who it is, and what it has committed, from the first item on and without gaps."""
+
+    header: Header
+    chunks: tuple[Chunk, ...] = ()
+
+    @property
+    def end(self) -> int:
+        """The first item without a committed answer."""
+        return self.chunks[-1].end if self.chunks else 0
+
+
 def encode_summary(summary: Summary) -> bytes:
     """The summary as indented JSON, for people too."""
     return json.dumps(msgspec.to_builtins(summary), indent=1).encode() + b"\n"
 
 
-def header_of(lines: list[bytes]) -> Header | None:
-    """The header of a manifest's lines, if the first of them is whole and one of ours."""
-    if len(lines) < 2:
+def decode_manifest(raw: bytes) -> Manifest | None:
+    """What an attempt's file says; None where its first line is not whole, or none of ours.
+
+    What comes after the first line that is torn, garbled or out of order does not count: it is done again.
+    """
+    first, *lines = raw.split(b"\n")
+    if not lines:
         return None
     try:
-        return msgspec.json.decode(lines[0], type=Header)
+        header = msgspec.json.decode(first, type=Header)
     except (msgspec.DecodeError, msgspec.ValidationError):
         return None
+    chunks: list[Chunk] = []
+    for line in lines[:-1]:
+        try:
+            chunk = msgspec.json.decode(line, type=Chunk)
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            break
+        if chunk.start != (chunks[-1].end if chunks else 0):
+            break
+        chunks.append(chunk)
+    return Manifest(header, tuple(chunks))
 
 
-def read_header(directory: Path) -> Header | None:
-    """The header of the manifest in a directory; None where there is none of ours. Raises OSError."""
-    raw = _read(directory / MANIFEST, _HEADER_LIMIT_BYTES)
-    return None if raw is None else header_of(raw.split(b"\n"))
+def manifest_names(directory: Path) -> list[str]:
+    """The names of all attempts' manifests. Raises OSError."""
+    try:
+        # Opened anew each time, because NFS looks for what is new then; through no link, which could lead out of the volume.
+        handle = os.open(directory / ATTEMPTS, _DIRECTORY)
+    except FileNotFoundError:
+        return []
+    try:
+        return [name for name in os.listdir(handle) if MANIFEST_NAME.fullmatch(name)]  # noqa: PTH208 -- of what is open
+    finally:
+        os.close(handle)
+
+
+def read_manifest(directory: Path, name: str) -> Manifest | None:
+    """The manifest of one attempt; None where it isn't one. Raises OSError."""
+    raw = _read(directory / ATTEMPTS / name, _LIMIT_BYTES)
+    return None if raw is None else decode_manifest(raw)
+
+
+def read_manifests(directory: Path) -> list[Manifest]:
+    """All attempts' manifests. Raises OSError."""
+    found = (read_manifest(directory, name) for name in manifest_names(directory))
+    return [manifest for manifest in found if manifest is not None]
+
+
+def read_header(directory: Path, name: str) -> Header | None:
+    """The first line of one attempt's manifest; None where it is not whole yet. Raises OSError."""
+    raw = _read(directory / ATTEMPTS / name, _HEADER_LIMIT_BYTES)
+    manifest = None if raw is None else decode_manifest(raw[: raw.find(b"\n") + 1])
+    return None if manifest is None else manifest.header
+
+
+def author_of(directory: Path) -> Header | None:
+    """The header of an attempt at the answers in a directory; None where there is none of ours. Raises OSError."""
+    headers = (read_header(directory, name) for name in manifest_names(directory))
+    return next((header for header in headers if header is not None), None)
 
 
 def read_summary(directory: Path) -> Summary | None:

@@ -1,17 +1,18 @@
-"""The output directory: numbered chunks and a manifest, so that nothing finished is lost or done twice.
+"""The output directory: chunks and manifests, so that nothing finished is lost or done twice, whoever else believes to own it.
 
-A chunk is committed in two steps: its file is renamed into place, then one line is appended to `manifest.jsonl`. Only lines
-count. A line that a crash tore is cut off; a file without a line is overwritten, a line without its whole file is done again.
-Chunks follow one another without gaps, so a resumed task goes on at the end of the last one. A lock on the manifest keeps a second
-writer out. Answers that are finished are never deleted: who asks the same gets them, and who asks anything else is refused.
+An attempt claims the directory by creating a manifest of its own (`takeover.py`). A chunk is committed in two steps: its file is
+renamed into place, then one line is appended to that manifest. Only lines count. A line that a crash tore does not, and one without
+its whole file is done again. Chunks follow one another without gaps, so the next attempt goes on behind the longest chain. The
+summary is created once, over chunks that are all there. Nothing depends on a lock. Answers that are finished are never deleted: who
+asks the same gets them, and who asks anything else is refused.
 """
 
+import contextlib
 import errno
-import fcntl
+import functools
 import hashlib
 import os
-import threading
-import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,49 +20,53 @@ from typing import Self
 import msgspec
 
 from inference_protocol.reasons import WorkerReason
-from inference_worker.batch.manifest import CHUNK_NAME, MANIFEST, SUMMARY, Chunk, Header, Summary, encode_summary, header_of
-from inference_worker.errors import StoppedError, WorkerError
+from inference_worker.batch.manifest import (
+    ATTEMPTS,
+    CHUNK_NAME,
+    SUMMARY,
+    TEMPORARY_NAME,
+    Chunk,
+    Header,
+    Summary,
+    encode_summary,
+    manifest_names,
+    read_header,
+    read_manifests,
+    read_summary,
+)
+from inference_worker.batch.takeover import Start, require_turn, start_of
+from inference_worker.errors import WorkerError
 
-_LOCK_WAIT_SECONDS = 20.0
-_HEADER_START = b'{"job":'
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+# What file systems say that have no second names for a file.
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK})
 
 
 class Output:
-    """An output directory that is open for one attempt. Raises WorkerError OUTPUT_UNWRITABLE, OUTPUT_CONFLICT or INPUT_CHANGED.
+    """An output directory that is open for one attempt.
 
-    `stop` ends the wait for the lock, which another worker may hold for long.
+    Raises WorkerError OUTPUT_UNWRITABLE, OUTPUT_CONFLICT, INPUT_CHANGED, or OUTPUT_CLAIMED once a later attempt has it.
     """
 
-    def __init__(self, directory: Path, header: Header, *, attempt: int, suffix: str, stop: threading.Event | None = None) -> None:
+    def __init__(self, directory: Path, header: Header, *, suffix: str) -> None:
         self._directory = directory
         self._header = header
-        self._attempt = attempt
         self._suffix = suffix
-        self._stop = stop or threading.Event()
         self._author = header
+        self._manifest: int | None = None
+        self._seen: set[str] = set()
         self.chunks: list[Chunk] = []
         try:
-            directory.mkdir(parents=True, exist_ok=True)
-            # A link in the place of a file would lead the writes out of the volume.
-            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-            self._manifest = os.open(directory / MANIFEST, flags, 0o644)
-        except OSError as error:
-            raise _unwritable(directory, error) from error
-        try:
-            self._lock()
-            self._recover()
-        except OSError as error:
-            os.close(self._manifest)
-            raise _unwritable(directory, error) from error
+            self._guarded(self._open)
         except BaseException:
-            os.close(self._manifest)
+            self._close()
             raise
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        os.close(self._manifest)
+        self._close()
 
     @property
     def end(self) -> int:
@@ -72,152 +77,189 @@ class Output:
         """Commit the answers to items start..end, which follow the last chunk."""
         if start != self.end:
             raise AssertionError(f"chunk {start}..{end} does not follow {self.end}")
-        name = f"chunk-{start:010d}{self._suffix}"
-        chunk = Chunk(name, start, end, hashlib.sha256(data).hexdigest(), self._attempt)
-        try:
-            _write_whole(self._directory / name, data)
-            self._append(chunk)
-        except OSError as error:
-            raise _unwritable(self._directory, error) from error
+        name = f"chunk-{start:010d}-{self._header.claim}{self._suffix}"
+        chunk = Chunk(name, start, end, hashlib.sha256(data).hexdigest(), self._header.attempt)
+        self._guarded(lambda: self._commit(chunk, data))
         self.chunks.append(chunk)
 
     def finish(self) -> None:
         """Write the summary that tells readers that all chunks are there. It names the job that has made them."""
-        header = self._author
-        summary = Summary(header.job, header.uid, header.model_digest, header.total, tuple(self.chunks))
+        self._guarded(self._finish)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Do what may fail for want of space, rights or a network; to be outranked explains such a failure better."""
         try:
-            _write_whole(self._directory / SUMMARY, encode_summary(summary))
+            work()
         except OSError as error:
+            if self._manifest is not None:
+                with contextlib.suppress(OSError):
+                    self._require_claim()
             raise _unwritable(self._directory, error) from error
 
-    def _append(self, line: Header | Chunk) -> None:
-        """One whole line, on the disk. A full disk can take half of it: that half is taken back."""
-        data = msgspec.json.encode(line) + b"\n"
-        before = os.fstat(self._manifest).st_size
-        if os.write(self._manifest, data) != len(data):
-            os.ftruncate(self._manifest, before)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        os.fsync(self._manifest)
+    def _open(self) -> None:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        start = self._start()
+        if start.chunks and start.chunks[-1].end == start.author.total and self._summary_is_there():
+            self._author, self.chunks = start.author, list(start.chunks)
+            return
+        self._claim()
+        try:
+            # Whoever claimed before this line is seen now, and whoever claims after it sees us.
+            start = self._start()
+        except WorkerError:
+            (self._directory / ATTEMPTS / self._name).unlink(missing_ok=True)
+            raise
+        self._author, self.chunks = start.author, list(start.chunks)
+        if start.chunks:
+            self._append(*start.chunks)
+        # With its temporary file, an earlier attempt loses the means to give a summary its name.
+        self._clean()
 
-    def _lock(self) -> None:
-        give_up = time.monotonic() + _LOCK_WAIT_SECONDS
-        while True:
+    @property
+    def _name(self) -> str:
+        return f"{self._header.claim}.jsonl"
+
+    def _start(self) -> Start:
+        others, claimed = read_manifests(self._directory), self._manifest is not None
+        if claimed:
+            others = [other for other in others if other.header.claim != self._header.claim]
+        name = self._directory.name
+        require_turn(self._header, (other.header for other in others), name, claimed=claimed)
+        finished_by = None
+        if self._summary_is_there():
+            summary = read_summary(self._directory)
+            finished_by = summary.uid if summary is not None else ""
+        return start_of(self._header, others, finished_by, functools.cache(self._is_whole), name)
+
+    def _claim(self) -> None:
+        folder = self._directory / ATTEMPTS
+        folder.mkdir(exist_ok=True)
+        try:
+            # Through its directory, which must be no link to another one.
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
-                fcntl.flock(self._manifest, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                if time.monotonic() > give_up:
-                    raise WorkerError(
-                        WorkerReason.OUTPUT_UNWRITABLE,
-                        f"another worker still writes to {self._directory.name!r}; its lock is waited for in the next attempt",
-                    ) from None
-            time.sleep(0.1)
-            if self._stop.is_set():
-                raise StoppedError
+                self._manifest = os.open(self._name, _NEW_FILE | os.O_APPEND, 0o644, dir_fd=handle)
+                self._append(self._header)
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        except FileExistsError:
+            raise WorkerError(
+                WorkerReason.OUTPUT_CLAIMED, f"another worker has claimed {self._directory.name!r} for this attempt"
+            ) from None
 
-    def _recover(self) -> None:
-        """Read what earlier attempts committed; cut off what a crash tore; start anew where that loses nothing finished."""
-        raw = os.pread(self._manifest, os.fstat(self._manifest).st_size, 0)
-        lines = raw.split(b"\n")
-        previous = header_of(lines)
-        if previous is None:
-            # Nothing of ours stands here: either the first line was torn at the very start, or the file is somebody else's.
-            if len(lines) > 1 or not raw.startswith(_HEADER_START[: len(raw)]):
-                raise _conflict(f"{MANIFEST} in {self._directory.name!r} is not ours")
-            if self._has_summary():
-                raise _conflict(f"{self._directory.name!r} holds finished answers, which its {MANIFEST} does not tell of")
-            self._start_anew()
+    def _require_claim(self) -> None:
+        """Raise WorkerError OUTPUT_CLAIMED once somebody outranks this attempt. A claim that is new is looked at once."""
+        for name in manifest_names(self._directory):
+            if name == self._name or name in self._seen:
+                continue
+            # Without a header yet, it reads what we have committed only later.
+            if (header := read_header(self._directory, name)) is not None:
+                require_turn(self._header, [header], self._directory.name, claimed=True)
+                self._seen.add(name)
+
+    def _commit(self, chunk: Chunk, data: bytes) -> None:
+        self._write(data)
+        self._temporary.replace(self._directory / chunk.file)
+        _sync_directory(self._directory)
+        self._require_claim()
+        self._append(chunk)
+
+    def _append(self, *lines: Header | Chunk) -> None:
+        """Whole lines, on the disk. A full disk can take less: that is taken back."""
+        manifest = self._manifest
+        assert manifest is not None
+        data = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+        before = os.fstat(manifest).st_size
+        if os.write(manifest, data) != len(data):
+            os.ftruncate(manifest, before)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(manifest)
+
+    def _finish(self) -> None:
+        if self._manifest is None:
             return
-        self._require_turn(previous)
-        chunks, whole = _chunks_of(lines, self._directory)
-        if previous.asks_the_same(self._header) and previous.has_the_same_input(self._header):
-            self._go_on(previous, chunks, whole)
-        elif self._is_finished(previous, chunks):
-            raise _finished(self._directory, previous, "and this one has another input, model or options")
-        elif chunks and previous.uid == self._header.uid and previous.asks_the_same(self._header):
-            raise _input_changed(self._directory, len(chunks))
-        else:
-            self._start_anew()
-
-    def _require_turn(self, previous: Header) -> None:
-        """Raise WorkerError OUTPUT_CONFLICT where the directory is another job's, or a later one's of this name."""
-        if previous.job != self._header.job:
-            raise _conflict(f"{self._directory.name!r} holds the answers of job {previous.job}")
-        if previous.uid != self._header.uid and previous.created > self._header.created:
-            raise _conflict("a later job of this name has written here; this one is obsolete")
-
-    def _go_on(self, previous: Header, chunks: list[Chunk], whole: int) -> None:
-        """Take over the answers to the same question and input: of this job all, of an earlier one finished ones."""
-        if previous.uid != self._header.uid:
-            if (chunks[-1].end if chunks else 0) == previous.total:
-                self.chunks, self._author = chunks, previous
-            elif self._has_summary():
-                raise _finished(self._directory, previous, "but a chunk of them is missing or damaged")
-            else:
-                self._start_anew()
+        self._require_claim()
+        if self._is_settled():
             return
-        if chunks and chunks[-1].attempt > self._attempt:
-            raise _conflict("a later attempt has written here; this one is obsolete")
-        os.ftruncate(self._manifest, whole)
-        self.chunks = chunks
+        if damaged := next((chunk.file for chunk in self.chunks if not self._is_whole(chunk)), None):
+            raise WorkerError(
+                WorkerReason.OUTPUT_UNWRITABLE,
+                f"{damaged} in {self._directory.name!r} has changed since it was written; the next attempt writes it again",
+            )
+        header = self._author
+        summary = Summary(header.job, header.uid, header.model_digest, header.total, tuple(self.chunks))
+        if self._publish(encode_summary(summary)):
+            self._clean()
 
-    def _is_finished(self, previous: Header, chunks: list[Chunk]) -> bool:
-        """Whether a reader may count on what is here. A summary that has lost a chunk is still somebody's."""
-        return self._has_summary() or bool(chunks and chunks[-1].end == previous.total)
+    def _is_settled(self) -> bool:
+        """Whether the summary is there already: an attempt that this one has outranked may have been first. Any other goes."""
+        summary = read_summary(self._directory)
+        if summary is None:
+            return False
+        end = summary.chunks[-1].end if summary.chunks else 0
+        if summary.uid == self._author.uid and end == self._author.total and all(map(self._is_whole, summary.chunks)):
+            self.chunks = list(summary.chunks)
+            return True
+        (self._directory / SUMMARY).unlink(missing_ok=True)
+        return False
 
-    def _has_summary(self) -> bool:
+    def _publish(self, data: bytes) -> bool:
+        """Give the summary its name, which nothing may have yet. Return whether the file system has made sure of that."""
+        path, alone = self._directory / SUMMARY, True
+        self._write(data)
+        try:
+            os.link(self._temporary, path, follow_symlinks=False)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            self._temporary.replace(path)
+            alone = False
+        finally:
+            self._temporary.unlink(missing_ok=True)
+        _sync_directory(self._directory)
+        return alone
+
+    @property
+    def _temporary(self) -> Path:
+        """Where what has no name yet is written."""
+        return self._directory / f".{self._header.claim}.tmp"
+
+    def _write(self, data: bytes) -> None:
+        """Write to the temporary file, through no link, and on the disk when this returns."""
+        self._temporary.unlink(missing_ok=True)
+        with os.fdopen(os.open(self._temporary, _NEW_FILE, 0o644), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _clean(self) -> None:
+        """Remove what nobody will read: chunks which are not among ours and temporary files, of all attempts but later ones."""
+        kept = {chunk.file for chunk in self.chunks}
+        headers = (read_header(self._directory, name) for name in manifest_names(self._directory))
+        over = {header.claim for header in headers if header is not None and not header.outranks(self._header)}
+        for path in list(self._directory.iterdir()):
+            found = CHUNK_NAME.fullmatch(path.name) or TEMPORARY_NAME.fullmatch(path.name)
+            if found is not None and found["claim"] in over and path.name not in kept:
+                path.unlink(missing_ok=True)
+
+    def _summary_is_there(self) -> bool:
         return os.path.lexists(self._directory / SUMMARY)
 
-    def _start_anew(self) -> None:
-        for path in list(self._directory.iterdir()):
-            if CHUNK_NAME.fullmatch(path.name):
-                path.unlink()
-        os.ftruncate(self._manifest, 0)
-        self._append(self._header)
-        _sync_directory(self._directory)
-
-
-def _chunks_of(lines: list[bytes], directory: Path) -> tuple[list[Chunk], int]:
-    """The chunks that are really there, each following the last, and the length of the manifest that speaks of them.
-
-    What comes after the first line that is torn, garbled, out of order, or whose file is missing or damaged does not count: it is
-    done again.
-    """
-    chunks: list[Chunk] = []
-    length = len(lines[0]) + 1
-    for line in lines[1:-1]:
+    def _is_whole(self, chunk: Chunk) -> bool:
+        path = self._directory / chunk.file
+        if not CHUNK_NAME.fullmatch(chunk.file) or path.is_symlink():
+            return False
         try:
-            chunk = msgspec.json.decode(line, type=Chunk)
-        except (msgspec.DecodeError, msgspec.ValidationError):
-            break
-        if chunk.start != (chunks[-1].end if chunks else 0) or not _is_whole(directory / chunk.file, chunk.sha256):
-            break
-        chunks.append(chunk)
-        length += len(line) + 1
-    return chunks, length
+            with path.open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest() == chunk.sha256
+        except OSError:
+            return False
 
-
-def _is_whole(path: Path, sha256: str) -> bool:
-    if not CHUNK_NAME.fullmatch(path.name) or path.is_symlink():
-        return False
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() == sha256
-    except OSError:
-        return False
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    """Write a file that is there wholly or not at all, through no link, and on the disk when this returns."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.unlink(missing_ok=True)
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    _sync_directory(path.parent)
+    def _close(self) -> None:
+        manifest, self._manifest = self._manifest, None
+        if manifest is not None:
+            os.close(manifest)
 
 
 def _sync_directory(path: Path) -> None:
@@ -227,22 +269,6 @@ def _sync_directory(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _conflict(what: str) -> WorkerError:
-    return WorkerError(WorkerReason.OUTPUT_CONFLICT, f"{what}; choose another output, or empty it")
-
-
-def _finished(directory: Path, previous: Header, why: str) -> WorkerError:
-    return _conflict(f"{directory.name!r} holds the finished answers of job {previous.job} (uid {previous.uid}), {why}")
-
-
-def _input_changed(directory: Path, chunks: int) -> WorkerError:
-    return WorkerError(
-        WorkerReason.INPUT_CHANGED,
-        f"the input has changed since an earlier attempt committed {chunks} chunks in {directory.name!r}, which stay; restore the "
-        "input, or set another output.uri; deleting the job and creating it anew answers the new input from its first item",
-    )
 
 
 def _unwritable(directory: Path, error: OSError) -> WorkerError:

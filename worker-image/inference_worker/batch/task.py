@@ -114,7 +114,7 @@ class Task:
             return self._run_inline(items)
         # Answers take the form of the questions: text for text, arrays for everything else.
         suffix = ".jsonl" if items.lines else ".npz"
-        with Output(self._directory(), self._header(items), attempt=self._config.attempt, suffix=suffix, stop=self._stop) as output:
+        with Output(self._directory(), self._header(items), suffix=suffix) as output:
             resumed = output.end
             self.progress = Progress(total=len(items), completed=resumed, resumed=resumed)
             self._require_in_time(len(items) - resumed)
@@ -154,6 +154,7 @@ class Task:
             options=identity.options_of(task, config.model.quantization),
             created=config.created,
             content=identity.content_of(task, self._root),
+            attempt=config.attempt,
         )
 
     def _require_in_time(self, left: int) -> None:

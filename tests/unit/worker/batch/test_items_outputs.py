@@ -16,10 +16,11 @@ from inference_worker.batch import encoding, identity
 from inference_worker.batch.formats import chunks
 from inference_worker.batch.formats.opening import open_items
 from inference_worker.batch.items import ArrayItems, Items
-from inference_worker.batch.manifest import MANIFEST, SUMMARY, Header
+from inference_worker.batch.manifest import ATTEMPTS, SUMMARY, Header
 from inference_worker.batch.output import Output
 from inference_worker.engines.engine import TensorSpec
 from inference_worker.errors import WorkerError
+from tests.outputs import chunk_file
 from tests.unit.worker.batch.test_items_arrays import PAIR, X, refusal, spec
 from tests.unit.worker.conftest import STEADY
 
@@ -36,7 +37,7 @@ def written(directory: Path, columns: dict[str, np.ndarray], form: str, *, step:
     """What a job leaves behind."""
     total = len(next(iter(columns.values())))
     header = Header(job="team/before", uid="u", model_digest="sha256:aa", input="pvc://data/in.npy", total=total)
-    with Output(directory, header, attempt=1, suffix=f".{form}") as output:
+    with Output(directory, header, suffix=f".{form}") as output:
         for start in range(0, total, step):
             end = min(start + step, total)
             output.commit(start, end, FORMS[form]({name: array[start:end] for name, array in columns.items()}))
@@ -113,7 +114,7 @@ def test_numbers_in_a_column_that_is_called_item_are_no_names(tmp_path: Path) ->
 def test_one_chunk_is_an_input_too(tmp_path: Path, form: str) -> None:
     written(tmp_path / "out", {"label": np.arange(7), "x": VALUES, "item": WORDS}, form)
 
-    items = open_items(tmp_path / "out" / f"chunk-0000000003.{form}", "auto", (X,))
+    items = open_items(chunk_file(tmp_path / "out", 3), "auto", (X,))
 
     assert all_rows(items) == {"x": VALUES[3:6].tolist()} and items.lines == (form == "jsonl")
 
@@ -233,7 +234,7 @@ def test_a_chunk_that_changes_while_the_job_runs_is_refused(tmp_path: Path, monk
     monkeypatch.setattr(chunks, "_KEPT_BYTES", 0)
     directory = written(tmp_path / "out", {"x": VALUES}, "npz")
     items = open_items(directory, "auto", (X,))
-    (directory / "chunk-0000000003.npz").write_bytes(encoding.npz({"x": VALUES[:3]}))
+    chunk_file(directory, 3).write_bytes(encoding.npz({"x": VALUES[:3]}))
 
     with pytest.raises(WorkerError, match="run its job again"):
         items.rows(0, 7)
@@ -244,7 +245,7 @@ def test_a_range_reads_no_chunk_beside_its_own(tmp_path: Path, monkeypatch: pyte
     items = open_items(written(tmp_path / "out", {"x": VALUES}, "npz"), "auto", (X,))
     items.rows(6, 7)
     for start in (0, 6):
-        (tmp_path / "out" / f"chunk-{start:010}.npz").unlink()
+        chunk_file(tmp_path / "out", start).unlink()
 
     assert items.rows(3, 6)["x"].tolist() == VALUES[3:6].tolist()
 
@@ -252,7 +253,8 @@ def test_a_range_reads_no_chunk_beside_its_own(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"job": "a"}', b"null"])
 def test_a_directory_with_a_manifest_of_somebody_else_is_one_of_raw_files(tmp_path: Path, content: bytes) -> None:
     (tmp_path / SUMMARY).write_bytes(content)
-    (tmp_path / MANIFEST).write_bytes(content + b"\n")
+    (tmp_path / ATTEMPTS).mkdir()
+    (tmp_path / ATTEMPTS / "00000000-1.jsonl").write_bytes(content + b"\n")
 
     assert "bytes" in refusal(tmp_path, X)
 
@@ -290,7 +292,7 @@ def crafted(directory: Path, column: np.ndarray, *, count: int, name: str = "x")
     """An output whose chunks, of one item each, are compressed as no worker's are."""
     arrays: dict[str, Any] = {"x": np.zeros((1, 2), np.float32), name: column}
     header = Header(job="team/before", uid="u", model_digest="sha256:aa", input="i", total=count)
-    with Output(directory, header, attempt=1, suffix=".npz") as output:
+    with Output(directory, header, suffix=".npz") as output:
         for start in range(count):
             buffer = io.BytesIO()
             np.savez_compressed(buffer, **arrays)
@@ -312,18 +314,18 @@ def test_a_chunk_that_inflates_as_none_of_ours_does_is_refused(tmp_path: Path, m
     monkeypatch.setattr(chunks, "_INFLATED_BYTES", 1 << 16)
     directory = crafted(tmp_path / "out", np.zeros((1, 100_000), np.float32), count=1)
 
-    for path in (directory, directory / "chunk-0000000000.npz"):
+    for path in (directory, chunk_file(directory, 0)):
         message = refusal(path, spec("x", "FP32", None))
-        assert "inflates" in message and "chunk-0000000000.npz" in message
+        assert "inflates" in message and "chunk-0000000000-" in message
 
 
 def test_a_chunk_of_holes_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = written(tmp_path / "out", {"x": VALUES}, "npz", step=7)
     monkeypatch.setattr(chunks, "_LARGEST_BYTES", 1 << 20)
-    with (directory / "chunk-0000000000.npz").open("r+b") as file:
+    with chunk_file(directory, 0).open("r+b") as file:
         file.truncate((1 << 20) + 1)
 
-    for path in (directory, directory / "chunk-0000000000.npz"):
+    for path in (directory, chunk_file(directory, 0)):
         assert "1048576" in refusal(path, X)
 
 

@@ -46,7 +46,7 @@ def column_of(values: list[np.ndarray]) -> Column:
 
 def written(directory: Path, values: list[np.ndarray], form: str, step: int) -> Path:
     header = Header(job="team/before", uid="u", model_digest="sha256:aa", input="i", total=len(values))
-    with Output(directory, header, attempt=1, suffix=f".{form}") as output:
+    with Output(directory, header, suffix=f".{form}") as output:
         for start in range(0, len(values), step):
             end = min(start + step, len(values))
             output.commit(start, end, FORMS[form]({"x": column_of(values[start:end])}))

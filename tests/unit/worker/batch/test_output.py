@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inference_protocol.reasons import WorkerReason
-from inference_worker.batch.manifest import MANIFEST, SUMMARY, Header
+from inference_worker.batch.manifest import ATTEMPTS, SUMMARY, Header
 from inference_worker.batch.output import Output
 from inference_worker.errors import WorkerError
 from tests.unit.worker.conftest import STEADY
@@ -30,7 +30,22 @@ def answers(start: int, end: int) -> bytes:
 
 
 def opened(directory: Path, header: Header = HEADER, *, attempt: int = 1, suffix: str = ".jsonl") -> Output:
-    return Output(directory, header, attempt=attempt, suffix=suffix)
+    return Output(directory, msgspec.structs.replace(header, attempt=attempt), suffix=suffix)
+
+
+def manifest(directory: Path, *, attempt: int = 1, uid: str = "uid-1") -> Path:
+    """That of one attempt."""
+    return directory / ATTEMPTS / f"{msgspec.structs.replace(HEADER, uid=uid, attempt=attempt).claim}.jsonl"
+
+
+def chunk(directory: Path, start: int, *, attempt: int = 1) -> Path:
+    """The file of one attempt that begins with an item."""
+    return directory / f"chunk-{start:010d}-{manifest(directory, attempt=attempt).stem}.jsonl"
+
+
+def content(directory: Path) -> dict[str, bytes]:
+    """All files below a directory."""
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
 def go_on(directory: Path, *, attempt: int = 1, step: int = 7, commits: int = TOTAL, header: Header = HEADER) -> int:
@@ -86,19 +101,19 @@ def test_the_summary_comes_only_at_the_end(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_sync")
 def test_a_manifest_cut_at_any_byte_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
     go_on(tmp_path / "whole", commits=2)
-    manifest = (tmp_path / "whole" / MANIFEST).read_bytes()
+    written = manifest(tmp_path / "whole").read_bytes()
     chunks = {path.name: path.read_bytes() for path in (tmp_path / "whole").glob("chunk-*")}
 
-    for cut in range(len(manifest) + 1):
+    for cut in range(len(written) + 1):
         directory = tmp_path / str(cut)
-        directory.mkdir()
+        (directory / ATTEMPTS).mkdir(parents=True)
         for name, data in chunks.items():
             (directory / name).write_bytes(data)
-        (directory / MANIFEST).write_bytes(manifest[:cut])
+        manifest(directory).write_bytes(written[:cut])
 
         begun = go_on(directory, attempt=2, step=9)
 
-        whole_lines = max(0, manifest[:cut].count(b"\n") - 1)
+        whole_lines = max(0, written[:cut].count(b"\n") - 1)
         assert begun == whole_lines * 7
         assert read(directory) == TRUTH, f"cut at {cut}"
 
@@ -112,8 +127,8 @@ def test_any_sequence_of_crashes_ends_in_the_truth(
     directory = tmp_path_factory.mktemp("out")
     for attempt, (commits, step, torn) in enumerate(plan, start=1):
         go_on(directory, attempt=attempt, step=step, commits=commits)
-        manifest = directory / MANIFEST
-        manifest.write_bytes(manifest.read_bytes()[: -torn or None])
+        newest = manifest(directory, attempt=attempt)
+        newest.write_bytes(newest.read_bytes()[: -torn or None])
         (directory / SUMMARY).unlink(missing_ok=True)
 
     go_on(directory, attempt=len(plan) + 1)
@@ -123,12 +138,11 @@ def test_any_sequence_of_crashes_ends_in_the_truth(
 
 def test_a_chunk_without_a_line_is_written_again(tmp_path: Path) -> None:
     go_on(tmp_path, commits=2)
-    (tmp_path / "chunk-0000000014.jsonl").write_bytes(b"half an ans")
-    (tmp_path / ".chunk-0000000014.jsonl.tmp").write_bytes(b"hal")
+    chunk(tmp_path, 14).write_bytes(b"half an ans")
 
     assert go_on(tmp_path, attempt=2) == 14
     assert read(tmp_path) == TRUTH
-    assert not list(tmp_path.glob(".*.tmp"))
+    assert not chunk(tmp_path, 14).exists()
 
 
 def test_a_crash_between_the_chunk_and_its_line_is_made_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +158,7 @@ def test_a_crash_between_the_chunk_and_its_line_is_made_good(tmp_path: Path, mon
 
 def test_a_committed_chunk_whose_file_is_gone_is_done_again(tmp_path: Path) -> None:
     go_on(tmp_path, commits=3)
-    (tmp_path / "chunk-0000000007.jsonl").unlink()
+    chunk(tmp_path, 7).unlink()
 
     go_on(tmp_path, attempt=2)
 
@@ -153,7 +167,7 @@ def test_a_committed_chunk_whose_file_is_gone_is_done_again(tmp_path: Path) -> N
 
 def test_a_committed_chunk_that_is_not_whole_is_done_again(tmp_path: Path) -> None:
     go_on(tmp_path, commits=3)
-    (tmp_path / "chunk-0000000007.jsonl").write_bytes(b"")
+    chunk(tmp_path, 7).write_bytes(b"")
 
     go_on(tmp_path, attempt=2)
 
@@ -162,9 +176,9 @@ def test_a_committed_chunk_that_is_not_whole_is_done_again(tmp_path: Path) -> No
 
 def test_a_garbled_line_counts_as_uncommitted(tmp_path: Path) -> None:
     go_on(tmp_path, commits=3)
-    lines = (tmp_path / MANIFEST).read_bytes().split(b"\n")
+    lines = manifest(tmp_path).read_bytes().split(b"\n")
     lines[2] = lines[2][:10] + b"\0\0\0"
-    (tmp_path / MANIFEST).write_bytes(b"\n".join(lines))
+    manifest(tmp_path).write_bytes(b"\n".join(lines))
 
     go_on(tmp_path, attempt=2)
 
@@ -191,8 +205,8 @@ def test_a_line_that_was_written_in_part_is_no_commit(tmp_path: Path, monkeypatc
 
 def test_a_gap_in_the_lines_is_filled(tmp_path: Path) -> None:
     go_on(tmp_path, commits=4)
-    lines = (tmp_path / MANIFEST).read_bytes().splitlines(keepends=True)
-    (tmp_path / MANIFEST).write_bytes(b"".join([*lines[:2], *lines[3:]]))
+    lines = manifest(tmp_path).read_bytes().splitlines(keepends=True)
+    manifest(tmp_path).write_bytes(b"".join([*lines[:2], *lines[3:]]))
 
     assert go_on(tmp_path, attempt=2) == 7
     assert read(tmp_path) == TRUTH
@@ -207,15 +221,15 @@ def test_the_same_job_goes_on_where_it_was(tmp_path: Path) -> None:
     go_on(tmp_path, commits=2)
 
     assert go_on(tmp_path, attempt=2, commits=1) == 14
-    assert go_on(tmp_path, attempt=2) == 21
+    assert go_on(tmp_path, attempt=3) == 21
 
 
 def test_a_finished_task_that_runs_again_changes_nothing(tmp_path: Path) -> None:
     go_on(tmp_path)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    before = content(tmp_path)
 
     assert go_on(tmp_path, attempt=2) == TOTAL
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert content(tmp_path) == before
 
 
 @pytest.mark.parametrize(
@@ -231,9 +245,9 @@ def test_a_finished_task_that_runs_again_changes_nothing(tmp_path: Path) -> None
 def test_unfinished_answers_give_way_to_a_job_that_was_created_again_or_edited(tmp_path: Path, change: dict[str, object]) -> None:
     go_on(tmp_path, commits=3)
 
-    with opened(tmp_path, msgspec.structs.replace(HEADER, **change)) as output:
+    with opened(tmp_path, msgspec.structs.replace(HEADER, **change), attempt=2) as output:
         assert output.end == 0
-        assert {path.name for path in tmp_path.iterdir()} == {MANIFEST}
+        assert not list(tmp_path.glob("chunk-*"))
 
 
 @pytest.mark.parametrize("uid", ["uid-1", "uid-2"])
@@ -246,20 +260,20 @@ def test_finished_answers_are_never_deleted(tmp_path: Path, uid: str, change: di
     go_on(tmp_path, header=known)
     for name in lost:
         (tmp_path / name).unlink()
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    before = content(tmp_path)
 
     message = conflict(tmp_path, msgspec.structs.replace(known, uid=uid, **change), attempt=2)
 
     assert "finished answers of job team/job (uid uid-1)" in message and "choose another output" in message
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert content(tmp_path) == before
 
 
 def test_a_re_created_job_that_asks_the_same_gets_the_finished_answers(tmp_path: Path) -> None:
     go_on(tmp_path, attempt=3)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    before = content(tmp_path)
 
     assert go_on(tmp_path, header=msgspec.structs.replace(HEADER, uid="uid-2")) == TOTAL
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert content(tmp_path) == before
 
 
 def test_a_summary_is_written_for_the_job_that_made_the_answers(tmp_path: Path) -> None:
@@ -273,16 +287,16 @@ def test_a_summary_is_written_for_the_job_that_made_the_answers(tmp_path: Path) 
 
 def test_finished_answers_that_lost_a_chunk_are_not_deleted_by_another_job(tmp_path: Path) -> None:
     go_on(tmp_path)
-    (tmp_path / "chunk-0000000007.jsonl").unlink()
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    chunk(tmp_path, 7).unlink()
+    before = content(tmp_path)
 
     assert "missing or damaged" in conflict(tmp_path, msgspec.structs.replace(HEADER, uid="uid-2"))
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert content(tmp_path) == before
 
 
 def test_finished_answers_without_their_lines_are_not_deleted(tmp_path: Path) -> None:
     go_on(tmp_path)
-    (tmp_path / MANIFEST).unlink()
+    manifest(tmp_path).unlink()
 
     assert "finished answers" in conflict(tmp_path, msgspec.structs.replace(HEADER, job="team/other"))
     assert read(tmp_path) == TRUTH
@@ -292,14 +306,14 @@ def test_finished_answers_without_their_lines_are_not_deleted(tmp_path: Path) ->
 def test_an_input_that_was_rewritten_between_attempts_is_not_resumed(tmp_path: Path, change: dict[str, object]) -> None:
     known = msgspec.structs.replace(HEADER, content="sha256:content")
     go_on(tmp_path, commits=2, header=known)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    before = content(tmp_path)
 
     with pytest.raises(WorkerError) as caught:
         opened(tmp_path, msgspec.structs.replace(known, **change), attempt=2)
 
     assert caught.value.reason is WorkerReason.INPUT_CHANGED and caught.value.permanent
     assert "restore the input" in caught.value.message and "2 chunks" in caught.value.message
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert content(tmp_path) == before
     assert go_on(tmp_path, attempt=3, header=known) == 14
 
 
@@ -327,27 +341,34 @@ def test_another_jobs_answers_are_left_alone(tmp_path: Path) -> None:
     assert read(tmp_path) == TRUTH
 
 
-def test_an_earlier_attempt_is_fenced_out_by_a_later_one(tmp_path: Path) -> None:
+def claimed(directory: Path, *, attempt: int) -> str:
+    with pytest.raises(WorkerError) as caught:
+        opened(directory, attempt=attempt)
+    assert caught.value.reason is WorkerReason.OUTPUT_CLAIMED and not caught.value.permanent
+    return caught.value.message
+
+
+@pytest.mark.parametrize("attempt", [2, 3])
+def test_an_earlier_attempt_is_fenced_out_by_a_later_one_and_each_by_itself(tmp_path: Path, attempt: int) -> None:
     go_on(tmp_path, attempt=3, commits=2)
+    before = content(tmp_path)
 
-    assert "later attempt" in conflict(tmp_path, attempt=2)
-    assert go_on(tmp_path, attempt=3) == 14
-
-
-@pytest.mark.parametrize("content", [b"name,value\n1,2\n", b"{}\n", b"[]\n", b"\xff\xfe\n"])
-def test_a_manifest_that_is_not_ours_is_left_alone(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / MANIFEST).write_bytes(content)
-
-    assert "not ours" in conflict(tmp_path)
-    assert (tmp_path / MANIFEST).read_bytes() == content
+    assert "attempt 3 of job team/job" in claimed(tmp_path, attempt=attempt)
+    assert content(tmp_path) == before
+    assert go_on(tmp_path, attempt=4) == 14
 
 
-def test_a_manifest_that_is_not_ours_and_has_no_line_end_is_left_alone(tmp_path: Path) -> None:
-    content = b'{"files": ["of", "another", "program"]}'
-    (tmp_path / MANIFEST).write_bytes(content)
+@pytest.mark.parametrize("content", [b"name,value\n1,2\n", b"{}\n", b"[]\n", b"\xff\xfe\n", b'{"files": ["of", "another"]}'])
+def test_what_is_not_ours_among_the_attempts_is_left_alone(tmp_path: Path, content: bytes) -> None:
+    other = manifest(tmp_path, attempt=7)
+    other.parent.mkdir()
+    other.write_bytes(content)
+    (tmp_path / "manifest.jsonl").write_bytes(content)
 
-    assert "not ours" in conflict(tmp_path)
-    assert (tmp_path / MANIFEST).read_bytes() == content
+    go_on(tmp_path)
+
+    assert read(tmp_path) == TRUTH
+    assert other.read_bytes() == (tmp_path / "manifest.jsonl").read_bytes() == content
 
 
 @pytest.mark.parametrize("name", ["part-00000-c000.snappy.parquet", "part-1.csv", "chunk-notes.txt"])

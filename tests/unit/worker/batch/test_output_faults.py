@@ -6,32 +6,19 @@ import contextlib
 import errno
 import os
 import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from inference_protocol.reasons import WorkerReason
-from inference_worker.batch import output as module
-from inference_worker.batch.manifest import MANIFEST
-from inference_worker.batch.output import Output
+from inference_worker.batch.manifest import ATTEMPTS, SUMMARY
 from inference_worker.errors import WorkerError
-from tests.process import models
-from tests.unit.worker.batch.test_output import HEADER, TRUTH, answers, go_on, opened, read
-from tests.unit.worker.test_tasks import a_task
+from tests.unit.worker.batch.test_output import HEADER, TRUTH, answers, content, go_on, manifest, opened, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-HOLDER = """
-import fcntl, os, sys
-fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
-fcntl.flock(fd, fcntl.LOCK_EX)
-print("held", flush=True)
-sys.stdin.read()
-"""
 
 
 def unwritable(directory: Path) -> str:
@@ -41,70 +28,19 @@ def unwritable(directory: Path) -> str:
     return caught.value.message
 
 
-@pytest.fixture
-def holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Another process that holds the manifest's lock until its input closes."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path / MANIFEST)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert process.stdout is not None and process.stdout.readline() == b"held\n"
-    yield process
-    process.kill()
-    process.communicate()
-
-
-def test_an_output_that_another_process_writes_is_left_to_it(
-    tmp_path: Path, holder: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_LOCK_WAIT_SECONDS", 0.2)
-
-    assert "another worker" in unwritable(tmp_path)
-    assert (tmp_path / MANIFEST).read_bytes() == b""
-
-
-def test_a_lock_that_is_let_go_while_we_wait_is_taken(
-    tmp_path: Path, holder: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert holder.stdin is not None
-    # The first wait is the moment when it is known that the lock was found held.
-    monkeypatch.setattr(time, "sleep", lambda _: holder.kill())
-
-    go_on(tmp_path)
-
-    assert read(tmp_path) == TRUTH
-
-
-def test_two_outputs_on_one_directory_never_write_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_LOCK_WAIT_SECONDS", 0.1)
-    with opened(tmp_path) as first:
-        first.commit(0, 7, answers(0, 7))
-        unwritable(tmp_path)
-
-    assert go_on(tmp_path, attempt=2) == 7
-
-
-def test_a_task_that_is_told_to_stop_does_not_wait_for_the_lock(root: Path, volume: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = a_task(root, models.identity(), input_data="[1, 2]", output_uri="pvc://data/out")
-    monkeypatch.setattr(module, "_LOCK_WAIT_SECONDS", 0.3)
-    monkeypatch.setattr(time, "sleep", lambda _: task.stop())
-
-    with opened(volume / "out"):
-        task.run()
-
-    assert not task.finished
-
-
 @pytest.mark.parametrize("fault", ["conflict", "unwritable"])
-def test_a_refused_output_lets_go_of_its_lock(tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_output_claims_nothing(tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on(tmp_path, attempt=5, commits=1)
+    before = content(tmp_path)
     if fault == "unwritable":
-        monkeypatch.setattr(os, "pread", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
+        monkeypatch.setattr(Path, "open", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
 
     with pytest.raises(WorkerError):
         opened(tmp_path, attempt=1)
     monkeypatch.undo()
 
-    assert go_on(tmp_path, attempt=5) == 7
+    assert content(tmp_path) == before
+    assert go_on(tmp_path, attempt=6) == 7
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
@@ -121,8 +57,8 @@ def test_a_file_where_the_directory_should_be_is_unwritable(tmp_path: Path) -> N
     unwritable(tmp_path / "out" / "deeper")
 
 
-def test_a_directory_in_the_manifests_place_is_unwritable(tmp_path: Path) -> None:
-    (tmp_path / MANIFEST).mkdir()
+def test_a_file_in_the_place_of_the_attempts_is_unwritable(tmp_path: Path) -> None:
+    (tmp_path / ATTEMPTS).write_bytes(b"")
 
     unwritable(tmp_path)
 
@@ -152,7 +88,7 @@ def test_a_full_disk_keeps_what_is_committed_and_goes_on_when_there_is_room(smal
     filler = small_disk / "filler"
     fill(filler)
 
-    with pytest.raises(WorkerError) as caught, Output(out, HEADER, attempt=2, suffix=".jsonl") as output:
+    with pytest.raises(WorkerError) as caught, opened(out, attempt=2) as output:
         output.commit(14, 30, b"x" * 10_000)
     assert caught.value.reason is WorkerReason.OUTPUT_UNWRITABLE and not caught.value.permanent
     assert "space" in caught.value.message
@@ -168,19 +104,39 @@ def test_a_full_disk_is_not_blamed_on_permissions(tmp_path: Path, monkeypatch: p
     assert "65532" not in unwritable(tmp_path)
 
 
-@pytest.mark.parametrize("trap", [MANIFEST, ".chunk-0000000000.jsonl.tmp", ".manifest.json.tmp"])
+CLAIM = msgspec.structs.replace(HEADER, attempt=1).claim
+
+
+@pytest.mark.parametrize(
+    "trap",
+    [
+        f"{ATTEMPTS}/{CLAIM}.jsonl",
+        f"chunk-0000000000-{CLAIM}.jsonl",
+        SUMMARY,
+        f".{CLAIM}.tmp",
+    ],
+)
 def test_a_link_in_the_output_is_not_written_through(tmp_path: Path, trap: str) -> None:
     victim = tmp_path / "other-volume-file"
     victim.write_bytes(b"")
-    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ATTEMPTS).mkdir(parents=True)
     (tmp_path / "out" / trap).symlink_to(victim)
 
-    try:
+    with contextlib.suppress(WorkerError):
         go_on(tmp_path / "out")
-    except WorkerError as error:
-        assert error.reason in (WorkerReason.OUTPUT_UNWRITABLE, WorkerReason.URI_FORBIDDEN)  # noqa: PT017
 
     assert victim.read_bytes() == b"" and victim.is_file()
+
+
+def test_attempts_behind_a_link_are_neither_read_nor_written(tmp_path: Path) -> None:
+    go_on(tmp_path / "elsewhere", commits=2)
+    before = content(tmp_path / "elsewhere")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ATTEMPTS).symlink_to(tmp_path / "elsewhere" / ATTEMPTS)
+
+    unwritable(tmp_path / "out")
+
+    assert content(tmp_path / "elsewhere") == before
 
 
 def test_a_chunk_is_durable_before_its_line_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,4 +154,4 @@ def test_a_chunk_is_durable_before_its_line_is(tmp_path: Path, monkeypatch: pyte
         output.commit(0, 7, answers(0, 7))
 
     assert str(tmp_path) in synced[:-1]
-    assert synced[-1] == str(tmp_path / MANIFEST)
+    assert synced[-1] == str(manifest(tmp_path))

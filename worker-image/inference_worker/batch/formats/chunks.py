@@ -19,7 +19,7 @@ import numpy as np
 from inference_worker.batch.formats.arrays import read_npz
 from inference_worker.batch.formats.lines import read_json_lines
 from inference_worker.batch.items import ArrayItems, invalid
-from inference_worker.batch.manifest import CHUNK_NAME, SUMMARY, Chunk, Header, Summary, read_header, read_summary
+from inference_worker.batch.manifest import CHUNK_NAME, SUMMARY, Chunk, Header, Summary, author_of, read_summary
 from inference_worker.batch.matching import from_arrays, matched, strings, wanted
 from inference_worker.batch.ragged import Column, Ragged, as_columns
 from inference_worker.engines.engine import Tensor, TensorSpec
@@ -122,7 +122,7 @@ class ChunkItems:
 
 def is_output(directory: Path) -> bool:
     """Whether a directory holds the answers of a job, finished or not. Raises OSError."""
-    return read_summary(directory) is not None or read_header(directory) is not None
+    return read_summary(directory) is not None or author_of(directory) is not None
 
 
 def open_output(directory: Path, inputs: Sequence[TensorSpec], *, nulls: bool = False) -> ChunkItems:
@@ -132,7 +132,7 @@ def open_output(directory: Path, inputs: Sequence[TensorSpec], *, nulls: bool = 
     """
     summary = read_summary(directory)
     if summary is None:
-        header = read_header(directory)
+        header = author_of(directory)
         raise invalid(_unfinished(directory, header))
     _require_whole(directory, summary)
     return ChunkItems(directory, summary.chunks, _Asked(inputs, nulls))
