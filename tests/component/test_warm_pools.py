@@ -129,6 +129,29 @@ async def test_a_worker_that_died_while_nobody_reigned_is_replaced_and_its_task_
 
 
 @pytest.mark.usefixtures("reign")
+async def test_the_task_of_a_worker_that_falls_silent_goes_on_beside_and_is_done_once(server: ApiServer, node: WarmNode) -> None:
+    """As when a node dies: nobody says so for 40 s, and it may wake and go on."""
+    workers = {worker.pod: worker for worker in await all_ready(node, 2)}
+    (job,) = a_few(server, node, 1, rows=LONG)
+    await until(lambda: items(node, job) > 0, "the first items")
+    silent = workers.pop(server.get("inferencejobs", job)["status"]["placement"]["pod"])
+    silent.process.send_signal(signal.SIGSTOP)
+    committed = items(node, job)
+    (other,) = workers
+
+    await until(lambda: server.get("inferencejobs", job)["status"]["placement"]["pod"] == other, "the next attempt")
+    await until(lambda: items(node, job) > committed, "the first items there")
+    silent.process.send_signal(signal.SIGCONT)
+
+    await all_succeed(server, [job])
+    status = server.get("inferencejobs", job)["status"]
+    assert (status["attempts"], status.get("failedAttempts", 0)) == (2, 0)
+    assert whole(node, job, rows=LONG)
+    await node.until_idle()
+    assert len(node.workers) == 2
+
+
+@pytest.mark.usefixtures("reign")
 async def test_the_task_of_a_deleted_job_is_stopped(server: ApiServer, node: WarmNode) -> None:
     await all_ready(node, 2)
     (job,) = a_few(server, node, 1, rows=10 * LONG)

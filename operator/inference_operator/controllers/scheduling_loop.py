@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
@@ -17,7 +18,7 @@ from inference_operator.scheduling.scheduler import schedule
 from inference_operator.scheduling.slack_types import ServiceSlack
 from inference_operator.scheduling.types import Decision, Fleet, PlacementRequest, PoolDemand, RunningWork
 from inference_operator.settings import Settings
-from inference_operator.state.objects import Job, Key
+from inference_operator.state.objects import Job, Key, Node
 from inference_operator.state.request import Kind, Request, pool_request
 from inference_operator.state.store import Store
 from inference_operator.warmpools.controller import Look, Pools
@@ -146,11 +147,11 @@ class SchedulingLoop:
             if owner.kind is Kind.POOL and decision.pending and not decision.assignments
         ]
         fleet = Fleet(
-            tuple(self._store.nodes.values()),
+            self._nodes(),
             tuple(self._store.pods.values()),
             tuple(self._requests.values()),
             tuple(self._running.values()),
-            self._pools.warm_workers(looks, blocked),
+            tuple(warm for warm in self._pools.warm_workers(looks, blocked) if warm.pod not in self._silent()),
             self._lent(),
             usage(self._store.unmanaged_usage, self._store.busy, self._settings.metering.resource_name),
             self._preemptions.by_namespace(now),
@@ -168,12 +169,20 @@ class SchedulingLoop:
                 # A place that was given must be taken before anybody is told to wait: devices idle until then.
                 self._wake(owner, urgent=bool(decision.assignments or decision.preemption))
 
+    def _silent(self) -> frozenset[Key]:
+        """Workers that nothing new is given to, for as long as nobody hears them."""
+        return frozenset(pod.key for pod in self._store.silent.values())
+
+    def _nodes(self) -> tuple[Node, ...]:
+        silent = {pod.node for pod in self._store.silent.values()}
+        return tuple(replace(node, silent=True) if node.name in silent else node for node in self._store.nodes.values())
+
     def _lent(self) -> tuple[ServiceSlack, ...]:
         """What services lend now. A worker whose last answer tells of a task has it until that has ended, whoever waits for it."""
         found = []
         for lender in self._lenders.values():
             pods = [(worker.pod, self._store.pods.get(worker.pod)) for worker in lender.slack.workers]
-            taken = {key for key, pod in pods if pod is None or self._store.task_index.has_task(pod)}
+            taken = {key for key, pod in pods if pod is None or self._store.task_index.has_task(pod)} | self._silent()
             found.append(lent(lender, self._store.scaling_metrics.get(lender.uid), taken))
         return tuple(found)
 

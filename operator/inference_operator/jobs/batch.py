@@ -45,6 +45,9 @@ def plan_batch(observed: Observed, batch: BatchState, decision: Decision | None,
     if spec.deadline_policy is DeadlinePolicy.FIRM and spec.deadline is not None and now >= spec.deadline:
         return _too_late(observed, batch, spec.deadline, settings, now)
     if tried.newest is not None and tried.ending is None:
+        if tried.newest.pod.uid in observed.silent and decision is not None and decision.assignments:
+            # Should its worker live, that stops at its next commit: the output is fenced.
+            return _next_attempt(observed, batch, decision, settings, now)
         if decision is not None and decision.preemption is not None:
             return _preempted(observed, batch, tried.newest, decision.preemption, settings, now)
         if (back := given_back(observed, batch, tried.newest, now)) is not None:

@@ -96,10 +96,11 @@ def priority(resolved: ResolvedJob, settings: Settings) -> int:
 
 
 def _wants_attempt(observed: Observed, resolved: ResolvedJob, tried: Attempts, settings: Settings, now: datetime) -> bool:
-    if tried.number and tried.ending is None:
+    unheard = observed.lost | observed.silent
+    if tried.newest is not None and tried.ending is None and tried.newest.pod.uid not in observed.silent:
         return False
-    if any(not attempt.terminal and attempt.pod.uid not in observed.lost for attempt in observed.attempts):
-        # A worker that is on its way out still holds the output's lock and its place on the node.
+    if any(not attempt.terminal and attempt.pod.uid not in unheard for attempt in observed.attempts):
+        # A worker that is on its way out still commits what it has, and holds its place on the node.
         return False
     if tried.ending is not None and (tried.succeeded or is_lost(tried, resolved.spec)):
         return False
@@ -138,6 +139,7 @@ def running_work(
         # Answers in place are kept nowhere but in the worker: leaving would do the work twice.
         movable=attempt.running
         and not leaves
+        and attempt.pod.uid not in observed.silent
         and not spec.suspend
         and spec.output is not None
         and resolved.job.status.preemptions < settings.preemptions_per_job,

@@ -80,7 +80,7 @@ def stop_all(observed: Observed, why: str) -> tuple[DeletePod | StopTask, ...]:
     holding = (pod for pod in observed.pods if not pod.terminal and not pod.deleting and (pod.lingering or not pod.over))
     pods = tuple(DeletePod(pod.key, pod.uid, why) for pod in holding)
     hosted = observed.hosted
-    if hosted is None or hosted.terminal or hosted.leaving or hosted.pod.uid in observed.lost:
+    if hosted is None or hosted.terminal or hosted.leaving or hosted.pod.uid in observed.lost | observed.silent:
         return pods
     return (*pods, StopTask(hosted.pod.key, hosted.pod.address or "", observed.job.uid, hosted.number, why))
 

@@ -9,12 +9,12 @@ import logging
 from collections.abc import Iterable
 from typing import Protocol
 
-from inference_operator.liveness.detector import LIMITS, Evidence, Limits, NodeEvidence, Verdict, cut_off, is_silent, weigh
+from inference_operator.liveness.detector import LIMITS, Cause, Evidence, Limits, NodeEvidence, Verdict, cut_off, is_silent, weigh
 from inference_operator.observability import metrics
 from inference_operator.runtime.clock import Clock
 from inference_operator.runtime.pings import Word
 from inference_operator.state.objects import Node, Pod, PodPhase
-from inference_operator.state.request import Request, endpoints_request
+from inference_operator.state.request import Request, endpoints_request, job_request
 from inference_operator.state.store import Store
 
 log = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ class Prober:
         nodes = self._nodes(found)
         # Told by itself, since it is the operator who may be the one that nobody hears.
         alone = cut_off(nodes)
-        suspected, told = set(), []
+        suspected, silent, told = set(), dict[str, Pod](), []
         for uid, evidence in found.items():
             polled = self._polled[uid]
             before = polled.verdict
@@ -168,9 +168,11 @@ class Prober:
                 told.append(polled)
             if polled.verdict.suspected:
                 suspected.add(uid)
+                if polled.verdict.cause is not Cause.REFUSING:
+                    silent[uid] = polled.pod
             elif not evidence.refusals and not evidence.silent:
                 self._odd.discard(uid)
-        self._store.suspected = frozenset(suspected)
+        self._store.suspected, self._store.silent = frozenset(suspected), silent
         metrics.suspected_workers.set(len(suspected))
         for polled in told:
             self._tell(polled)
@@ -186,6 +188,9 @@ class Prober:
             metrics.suspicions_withdrawn_total.inc()
         if pod.worker is not None and (job := self._store.job_key(pod.worker.job_uid)) is not None:
             self._wake(endpoints_request(job), urgent=True)
+            self._wake(job_request(job), urgent=True)
+        for hosted in self._store.task_index.on(pod.key):
+            self._wake(job_request(hosted), urgent=True)
 
     def _evidence(self, polled: _Polled) -> Evidence:
         if not polled.answered:

@@ -14,6 +14,8 @@ def unfit(node: Node, requirements: PodRequirements) -> str | None:
     """Why an empty node can't take a worker with these requirements, in kube-scheduler's phrases; None when it can."""
     if not node.ready:
         return "node(s) were not ready"
+    if node.silent:
+        return "node(s) had workers that do not answer"
     if node.unschedulable:
         return "node(s) were unschedulable"
     for key, value in requirements.node_selector:

@@ -88,6 +88,8 @@ class Node:
     uid: str = ""
     # False once the control plane has lost touch with it (Ready is Unknown): what runs there can't be counted on.
     reachable: bool = True
+    # The operator's own polls hear nothing from a worker there: nothing new goes to it.
+    silent: bool = False
     # Whether its default runtime can give a pod a user namespace of its own.
     user_namespaces: bool = False
 

@@ -79,6 +79,8 @@ class Store:
         self.busy: dict[str, float] = {}
         # Workers, by their pods' uids, that our own polls get no answer from.
         self.suspected: frozenset[str] = frozenset()
+        # Of these the silent ones, by uid: to be refused is to hear that the node lives, and its kubelet tells the rest.
+        self.silent: Mapping[str, Pod] = {}
         self._pods_of: dict[str, set[Key]] = {}
         self._jobs_of: dict[Key, set[Key]] = {}
         self._users_of: dict[Key, set[str]] = {}
@@ -291,6 +293,7 @@ class Store:
             create_failure=self.create_failures.get(job_request(key)),
             autoscaler_failure=self.autoscaler_failures.get(job_request(key)),
             lost=frozenset(pod.uid for pod in seen if self._is_lost(pod)),
+            silent=frozenset(pod.uid for pod in seen if pod.uid in self.silent),
             readings=readings,
             meters={pod.uid: dict(self.meters[pod.uid]) for pod in seen if pod.uid in self.meters},
             hosted=hosted,

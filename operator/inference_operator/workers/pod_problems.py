@@ -32,11 +32,13 @@ def out_of_reach(observed: Observed) -> str:
     """What to add to a message while workers lose what they need: nodes that nobody reaches, claims that are being deleted."""
     lost = (pod for pod in observed.pods if pod.uid in observed.lost and not pod.terminal)
     nodes = sorted({pod.node or "" for pod in lost})
+    silent = sorted(attempt.pod.key.name for attempt in observed.attempts if attempt.pod.uid in observed.silent - observed.lost)
     mounted = {claim for pod in observed.live for claim in pod.claims}
     claims = sorted(claim for claim in mounted if deleting((claim,), observed.claims))
     return "".join(
         (
             *(f"; node {node} is out of reach" for node in nodes),
+            *(f"; worker {name} does not answer" for name in silent),
             *(f"; claim {claim} is being deleted, so no further worker can mount it" for claim in claims),
         )
     )

@@ -143,6 +143,27 @@ def test_room_that_appears_wakes_who_waits() -> None:
     with_loop(fleet, main())
 
 
+def test_nothing_new_goes_to_a_node_whose_worker_does_not_answer() -> None:
+    fleet = Fleet()
+    pod = a_pod(a_job(name="other"), node="node-1")
+    fleet.store.silent = {pod.uid: pod}
+    placement_request = a_fresh_request()
+
+    async def main() -> None:
+        fleet.want(placement_request)
+        await asyncio.sleep(1)
+        waits = fleet.decision(placement_request)
+        assert waits is not None and waits.pending is not None and "do not answer" in waits.pending.message
+
+        fleet.store.silent = {}
+        fleet.loop.touch()
+        await asyncio.sleep(1)
+        placed = fleet.decision(placement_request)
+        assert placed is not None and placed.assignments
+
+    with_loop(fleet, main())
+
+
 def test_moving_counts_wake_nobody() -> None:
     fleet = Fleet()
 

@@ -239,6 +239,23 @@ def placed_batches() -> dict[str, Situation]:
             actions=("DeletePod", "WriteStatus"),
             scheduler=full(),
         ),
+        "its worker does not answer": Situation(
+            observed(job, a_pod(job), silent=frozenset({a_pod(job).uid})),
+            opens("Starting"),
+            "InProgress",
+            "Starting",
+            actions=("DeletePod", "CreatePod", "WriteStatus"),
+            says="attempt 2 starts on n; worker ",
+            scheduler=on("n"),
+        ),
+        "its worker does not answer and there is no room elsewhere": Situation(
+            observed(job, a_pod(job), silent=frozenset({a_pod(job).uid})),
+            opens("Running"),
+            "InProgress",
+            "Running",
+            says="does not answer",
+            scheduler=full(),
+        ),
         "its worker is on its way out": Situation(
             observed(job, replace(pod, deleting=True)), opens("Pending", placed=False), "InProgress", "Waiting"
         ),

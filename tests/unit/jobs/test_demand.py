@@ -62,6 +62,9 @@ def wants_nothing() -> dict[str, Observed]:
         "it has succeeded": observed(finished(job, Truth.TRUE)),
         "it has failed": observed(finished(job, Truth.FALSE)),
         "its worker lives": observed(job, a_pod(job)),
+        "its worker does not answer, and an older one still lives": observed(
+            job, a_pod(job, 1, deleting=True), a_pod(job, 2), silent=frozenset({a_pod(job, 2).uid})
+        ),
         "its worker is on its way out": observed(job, a_pod(job, deleting=True)),
         "an older worker still lives": observed(job, a_pod(job, 1, deleting=True), a_pod(job, 2, phase=FAILED)),
         "its work is done": observed(job, a_pod(job, phase=PodPhase.SUCCEEDED, report=a_report())),
@@ -89,6 +92,7 @@ def wants_workers() -> dict[str, tuple[Observed, int]]:
         "it is new": (observed(job), 1),
         "its success is not known yet": (observed(finished(job, Truth.UNKNOWN)), 1),
         "its backoff is over": (a_failure(job), 1),
+        "its worker does not answer": (observed(job, a_pod(job), silent=frozenset({a_pod(job).uid})), 1),
         "its worker was lost": (observed(a_job(status=InferenceJobStatus(attempts=1))), 1),
         "the refusal is some time ago": (observed(job, create_failure=a_create_failure(ago=3)), 1),
         "it serves and is new": (observed(two), 2),

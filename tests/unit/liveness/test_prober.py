@@ -7,7 +7,7 @@ from dataclasses import replace
 from inference_operator.liveness.prober import STEP_SECONDS, Prober
 from inference_operator.runtime.pings import Word
 from inference_operator.state.objects import Key
-from inference_operator.state.request import Request, endpoints_request
+from inference_operator.state.request import Request, endpoints_request, job_request
 from inference_operator.state.store import Store
 from tests.builders import a_job, a_node, a_pod
 from tests.clock import Clock
@@ -72,11 +72,13 @@ def test_a_silent_worker_is_suspected_within_a_second_and_trusted_when_it_speaks
 
     assert world.run(0.5) == set()
     assert world.run(0.5) == {"w1"}
-    assert world.woken == [endpoints_request(JOB.key)]
+    assert world.woken == [endpoints_request(JOB.key), job_request(JOB.key)]
+    assert list(world.store.silent) == ["w1"]
 
     world.silent = set()
     assert world.run(1.0) == set()
-    assert world.woken == [endpoints_request(JOB.key)] * 2
+    assert world.woken == [endpoints_request(JOB.key), job_request(JOB.key)] * 2
+    assert not world.store.silent
 
 
 def test_a_dead_node_is_suspected_with_all_its_workers() -> None:
@@ -97,6 +99,7 @@ def test_a_refused_connection_counts_sooner_than_silence_and_one_is_nothing() ->
 
     world.refusing = {"w3"}
     assert world.run(0.6) == {"w3"}
+    assert not world.store.silent, "its node lives, and its kubelet tells what became of it"
 
 
 def test_a_pause_of_the_operator_makes_nobody_suspected() -> None:

@@ -1,6 +1,7 @@
 """Where a worker could go: the filters say what kube-scheduler would say, and the cost is what it is said to be."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -22,6 +23,7 @@ REQUIREMENTS = an_option(cpu="1").requirements
         (a_node(), None),
         (a_node(ready=False), "node(s) were not ready"),
         (a_node(cordoned=True), "node(s) were unschedulable"),
+        (replace(a_node(), silent=True), "node(s) had workers that do not answer"),
         (a_node(cpu="500m"), "Insufficient cpu (1 requested, 0.5 allocatable)"),
         (a_node(memory="256Mi"), "Insufficient memory (512Mi requested, 256Mi allocatable)"),
         (a_node(pods=0), "Too many pods (1 requested, 0 allocatable)"),
