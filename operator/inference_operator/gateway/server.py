@@ -3,28 +3,26 @@
 import asyncio
 import logging
 import socket
-from asyncio import BaseTransport
 from collections.abc import Callable
 from typing import Any
 
-from google.protobuf.message import DecodeError
-from grpclib.const import Cardinality, Handler, Status
-from grpclib.exceptions import GRPCError, StreamTerminatedError
-from grpclib.protocol import H2Protocol
-from grpclib.server import Server, Stream
-from h2.events import DataReceived
+from grpclib.const import Cardinality, Handler
+from grpclib.exceptions import StreamTerminatedError
+from grpclib.server import Stream
 
 from inference_operator.gateway import messages
 from inference_operator.gateway.resources import Resources
 from inference_operator.gateway.streams import Conversation, Request, Response
 from inference_operator.observability import metrics
+from inference_operator.observability.logs import OurFaults
+from inference_operator.runtime.grpc_server import BoundedProtocol, BoundedServer, received
 
 log = logging.getLogger(__name__)
 
 _PATH = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
 # Each Envoy has one stream; a few more while pods are replaced.
-_CONNECTIONS = 64
-# An acknowledgement names every cluster that its sender wants the endpoints of.
+_CONNECTIONS, _STREAMS = 64, 8
+# An acknowledgement names every cluster that its sender wants the endpoints of. Of all requests of one connection.
 _REQUEST_BYTES = 1 << 22
 _REASON_CHARACTERS = 500
 
@@ -61,7 +59,7 @@ class Discovery:
         """Tell an Envoy what it asks for, now and whenever that changes, until it goes."""
         conversation, node = Conversation(), ""
         metrics.gateway_envoys.inc()
-        hearing = asyncio.ensure_future(stream.recv_message())
+        hearing = asyncio.ensure_future(received(stream))
         try:
             while True:
                 changed = asyncio.ensure_future(self._word.changed())
@@ -77,20 +75,18 @@ class Discovery:
                     return
                 node = node or heard.node.id
                 _take(conversation, heard, node)
-                hearing = asyncio.ensure_future(stream.recv_message())
+                hearing = asyncio.ensure_future(received(stream))
         finally:
             hearing.cancel()
             metrics.gateway_envoys.dec()
 
 
 def _heard(hearing: "asyncio.Future[Any]") -> Any:
-    """The request; None at the stream's end. Raises GRPCError for what is no request."""
+    """The request; None at the stream's end, and where the Envoy is gone. Raises GRPCError for what is no request."""
     try:
         return hearing.result()
     except StreamTerminatedError:
         return None
-    except (DecodeError, NotImplementedError, AssertionError) as error:
-        raise GRPCError(Status.INVALID_ARGUMENT, "the request can't be read") from error
 
 
 def _take(conversation: Conversation, heard: Any, node: str) -> None:
@@ -107,59 +103,23 @@ def _written(response: Response) -> Any:
     return messages.DiscoveryResponse(version_info=response.version, resources=resources, type_url=url, nonce=response.nonce)
 
 
-class _Protocol(H2Protocol):
-    """A connection within bounds that grpclib has no setting for."""
+class _Protocol(BoundedProtocol):
+    caller = "an Envoy"
+    connections = _CONNECTIONS
+    streams = _STREAMS
 
-    def __init__(self, made: H2Protocol, open_: set["_Protocol"]) -> None:
-        super().__init__(made.handler, made.config, made.h2_config)
-        self._open = open_
-
-    def connection_made(self, transport: BaseTransport) -> None:
-        super().connection_made(transport)
-        # An empty frame of data says nothing; grpclib takes it for the end of the stream.
-        take = self.processor.process_data_received
-        self.processor.processors[DataReceived] = lambda event: take(event) if event.flow_controlled_length else None
-        self._open.add(self)
-        if len(self._open) > _CONNECTIONS:
-            self.end("more than %d Envoys are connected; one more is turned away", _CONNECTIONS)
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        self._open.discard(self)
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            super().data_received(data)
-        except Exception as error:  # noqa: BLE001 -- h2 raises what it likes at a header that is not ASCII
-            self.end("an Envoy sent what can't be read (%s); its connection is ended", type(error).__name__)
-            return
-        streams = self.processor.streams.values()
-        if self in self._open and any(s.buffer._acked_size > _REQUEST_BYTES for s in streams):  # noqa: SLF001
-            self.end("a request of an Envoy was larger than %d bytes; its connection is ended", _REQUEST_BYTES)
-
-    def end(self, why: str, bound: int | str) -> None:
-        """End the connection, and say why."""
-        log.warning(why, bound)
-        self._open.discard(self)
-        self.processor.close(why % bound)
-
-
-class DiscoveryServer(Server):
-    """Serves a Word."""
-
-    def __init__(self, word: Word) -> None:
-        super().__init__([Discovery(word)])
-        self._open: set[_Protocol] = set()
-
-    def _protocol_factory(self) -> H2Protocol:
-        return _Protocol(super()._protocol_factory(), self._open)
+    def excess(self) -> str:
+        """See BoundedProtocol. What has been read of a stream is let go of."""
+        held = sum(stream.buffer._acked_size for stream in self.processor.streams.values())  # noqa: SLF001
+        return f"its requests, none complete, came to {_REQUEST_BYTES} bytes" if held > _REQUEST_BYTES else ""
 
 
 async def serve(word: Word, port: int, listening: Callable[[int], None]) -> None:
     """Serve for ever, on `port`; where that is 0, on a free one. `listening` is told which."""
     sock = socket.create_server(("0.0.0.0", port))  # noqa: S104 -- Envoys come from outside the pod
     listening(sock.getsockname()[1])
-    server = DiscoveryServer(word)
+    logging.getLogger("grpclib.server").addFilter(OurFaults((StreamTerminatedError,)))
+    server = BoundedServer(Discovery(word), _Protocol)
     await server.start(sock=sock)
     log.info("the gateway's control plane listens on port %d", sock.getsockname()[1])
     try:

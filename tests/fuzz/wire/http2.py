@@ -102,6 +102,7 @@ class Caller2:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = b""
+        # Whatever the caller announces, servers keep no table for it that is larger than this decoder's 4 KiB.
         self._decoder = hpack.Decoder()
         self.statuses: dict[int, str] = {}
         self.bodies: dict[int, bytes] = {}

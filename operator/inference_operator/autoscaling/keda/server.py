@@ -4,17 +4,12 @@ import asyncio
 import logging
 import socket
 import ssl
-from asyncio import BaseTransport
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from google.protobuf.message import DecodeError
 from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError, StreamTerminatedError
-from grpclib.protocol import AbstractHandler, H2Protocol
-from grpclib.server import Server, Stream
-from h2.events import DataReceived
-from h2.settings import SettingCodes
+from grpclib.server import Stream
 
 from inference_operator.autoscaling.keda import messages
 from inference_operator.autoscaling.keda.questions import Question, parse
@@ -22,6 +17,7 @@ from inference_operator.autoscaling.keda.scaler import Scaler
 from inference_operator.autoscaling.metrics import MetricError, MetricFault, Metrics
 from inference_operator.observability.logs import OurFaults
 from inference_operator.runtime.clock import Clock
+from inference_operator.runtime.grpc_server import BoundedProtocol, BoundedServer, received
 from inference_operator.settings import Settings
 from inference_operator.state.store import Store
 
@@ -78,7 +74,7 @@ class ExternalScaler:
 
     async def _stream_is_active(self, stream: Stream[Any, Any]) -> None:
         """Tell it at once, and whenever it changes; end with an error as soon as it is not known."""
-        reference, told = await _received(stream), None
+        reference, told = await _asked(stream), None
         while True:
             now = _answered(self._is_active, reference)
             if now != told:
@@ -93,18 +89,16 @@ def _question(reference: Any) -> Question:
 
 def _once(do: Callable[[Any], Any]) -> Callable[[Stream[Any, Any]], Awaitable[None]]:
     async def handle(stream: Stream[Any, Any]) -> None:
-        await stream.send_message(_answered(do, await _received(stream)))
+        await stream.send_message(_answered(do, await _asked(stream)))
 
     return handle
 
 
-async def _received(stream: Stream[Any, Any]) -> Any:
+async def _asked(stream: Stream[Any, Any]) -> Any:
     try:
-        message = await asyncio.wait_for(stream.recv_message(), _REQUEST_SECONDS)
+        message = await asyncio.wait_for(received(stream), _REQUEST_SECONDS)
     except TimeoutError as error:
         raise GRPCError(Status.DEADLINE_EXCEEDED, f"no request came within {_REQUEST_SECONDS:g} s") from error
-    except (DecodeError, NotImplementedError, AssertionError) as error:
-        raise GRPCError(Status.INVALID_ARGUMENT, "the request can't be read") from error
     if message is None:
         raise GRPCError(Status.INVALID_ARGUMENT, "the request has no message")
     return message
@@ -117,82 +111,19 @@ def _answered(do: Callable[[Any], Any], request: Any) -> Any:
         raise GRPCError(_STATUSES[error.fault], str(error)) from error
 
 
-class _Protocol(H2Protocol):
-    """A connection within bounds that grpclib has no setting for. `open_` are all of the server's, the longest silent first."""
+class _Protocol(BoundedProtocol):
+    caller = "a caller of the scaler"
+    connections = _CONNECTIONS
+    streams = _STREAMS
 
-    def __init__(self, made: H2Protocol, open_: dict["_Protocol", None]) -> None:
-        super().__init__(made.handler, made.config, made.h2_config)
-        self._open = open_
-
-    def connection_made(self, transport: BaseTransport) -> None:
-        super().connection_made(transport)
-        self.connection._connection.update_settings({SettingCodes.MAX_CONCURRENT_STREAMS: _STREAMS})  # noqa: SLF001
-        self.connection.flush()
-        # An empty frame of data says nothing; grpclib takes it for the end of the request.
-        take = self.processor.process_data_received
-        self.processor.processors[DataReceived] = lambda event: take(event) if event.flow_controlled_length else None
-        self._open[self] = None
-        if len(self._open) > _CONNECTIONS:
-            # Who asks nothing goes before who does; KEDA's streams stay.
-            goes = next((one for one in self._open if not one.processor.streams), self)
-            goes.end("more than %d connections to the scaler are open; one that asks nothing is ended", _CONNECTIONS)
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        self._open.pop(self, None)
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            super().data_received(data)
-        except Exception as error:  # noqa: BLE001 -- h2 raises what it likes at a header that is not ASCII
-            self.end("a caller of the scaler sent what can't be read (%s); its connection is ended", type(error).__name__)
-            return
-        if self in self._open:
-            # To the end of the line.
-            del self._open[self]
-            self._open[self] = None
+    def excess(self) -> str:
+        """See BoundedProtocol. Each stream has one request."""
         streams = self.processor.streams.values()
         if any(stream.data_received > _REQUEST_BYTES for stream in streams):
-            self.end("a request to the scaler was larger than %d bytes; its connection is ended", _REQUEST_BYTES)
-        elif sum(s.data_received for s in streams if not s.buffer._eof) > _UNFINISHED_BYTES:  # noqa: SLF001
-            self.end("requests to the scaler, none complete, came to %d bytes; their connection is ended", _UNFINISHED_BYTES)
-
-    def end(self, why: str, bound: int | str) -> None:
-        """End the connection, and say why."""
-        log.warning(why, bound)
-        self._open.pop(self, None)
-        self.processor.close(why % bound)
-
-
-class _WithoutMetadata(AbstractHandler):
-    """Hides binary metadata, which nobody here asks for: a value that is no base64 would leave the call without an answer."""
-
-    def __init__(self, handler: AbstractHandler) -> None:
-        self._handler = handler
-
-    def accept(self, stream: Any, headers: Any, release_stream: Callable[[], Any]) -> None:
-        """See AbstractHandler."""
-        kept = [(name, value) for name, value in headers if not name.endswith("-bin")]
-        self._handler.accept(stream, kept, release_stream)
-
-    def cancel(self, stream: Any) -> None:
-        """See AbstractHandler."""
-        self._handler.cancel(stream)
-
-    def close(self) -> None:
-        """See AbstractHandler."""
-        self._handler.close()
-
-
-class _Server(Server):
-    def __init__(self, service: ExternalScaler) -> None:
-        super().__init__([service])
-        self._open: dict[_Protocol, None] = {}
-
-    def _protocol_factory(self) -> H2Protocol:
-        made = super()._protocol_factory()
-        made.handler = _WithoutMetadata(made.handler)
-        return _Protocol(made, self._open)
+            return f"a request was larger than {_REQUEST_BYTES} bytes"
+        if sum(s.data_received for s in streams if not s.buffer._eof) > _UNFINISHED_BYTES:  # noqa: SLF001
+            return f"its requests, none complete, came to {_UNFINISHED_BYTES} bytes"
+        return ""
 
 
 class KedaScaler:
@@ -210,7 +141,7 @@ class KedaScaler:
         listening = socket.create_server(("0.0.0.0", self.port))  # noqa: S104 -- KEDA comes from outside the pod
         self.port = listening.getsockname()[1]
         logging.getLogger("grpclib.server").addFilter(OurFaults((StreamTerminatedError, TimeoutError)))
-        server = _Server(self._service)
+        server = BoundedServer(self._service, _Protocol)
         await server.start(sock=listening, ssl=self._context() if self._context is not None else None)
         log.info("KEDA's scaler listens on port %d", self.port)
         try:

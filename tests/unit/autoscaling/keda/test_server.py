@@ -284,7 +284,7 @@ async def test_many_requests_that_never_end_cost_no_more_than_one_does(
 async def test_silent_connections_make_room_for_whoever_asks(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(server, "_CONNECTIONS", 3)
+    monkeypatch.setattr(server._Protocol, "connections", 3)
     stream = bench.stream()
     assert (await stream.read()).result
     silent = [await asyncio.open_connection("127.0.0.1", bench.scaler.port) for _ in range(2)]
