@@ -121,7 +121,8 @@ _METRICS = (
     *(_GROUP, _GROUP + b"/v1beta1", _GROUP + b"/v1beta2", b"/healthz", b"/livez", b"/readyz", b"/apis"),
 )
 _TOKEN = b"Authorization: Bearer good\r\n"
-METRIC = framed(b"GET", _OF_JOB, None, _TOKEN, right=b'"kind": "MetricValueList"')
+# aiohttp answers 400 once, and ends the connection, for one that it can't parse and all that it read along with it.
+METRIC = replace(framed(b"GET", _OF_JOB, None, _TOKEN, right=b'"kind": "MetricValueList"'), unless="400")
 
 
 def metrics_api(rng: Random) -> Case:
@@ -137,7 +138,7 @@ def _headers_plain(rng: Random) -> bytes:
     return b"X-Remote-User: %d\r\nAccept: a/%d\r\n" % (rng.randrange(99), rng.randrange(99)) if rng.random() < 0.3 else b""
 
 
-HEALTH = framed(b"GET", b"/healthz", None, right=b"ok\n")
+HEALTH = replace(framed(b"GET", b"/healthz", None, right=b"ok\n"), unless="400")
 
 
 def health(rng: Random) -> Case:
