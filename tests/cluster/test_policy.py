@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from inference_operator.template_limits import RESERVED_ENVIRONMENT
+from inference_operator.template_limits import RESERVED_ENVIRONMENT, TemplateLimits
 from inference_operator.workers import triton
 from inference_protocol.messages import CONFIG_VARIABLE
 from tests.cluster.client import APPLY, Answer, Client, jobs, models, pods
 from tests.cluster.conftest import make_namespace
 from tests.cluster.objects import LATER, a_batch, a_condition, a_job, a_model
-from tests.cluster.operators import ACCOUNT, RELEASE_NAMESPACE, Installed, render, until
+from tests.cluster.operators import ACCOUNT, RELEASE_NAMESPACE, Installed, Release, render, until
 from tests.simulation.cluster import config_of
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 UID = "0b9a3c5e-0000-4000-8000-000000000000"
 DRY = {"dryRun": "All"}
+CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +197,27 @@ BAD_PODS: dict[str, tuple[Any, str]] = {
         of_spec(priorityClassName="system-node-critical", priority=2000001000),
         "no priority of the system",
     ),
+    "a toleration of every taint": (of_spec(tolerations=[{"operator": "Exists"}]), "and not every taint"),
+    "a toleration of the control plane's taint": (
+        of_spec(tolerations=[{"key": CONTROL_PLANE, "operator": "Exists"}]),
+        f"settings.podTemplate.tolerations, and not {CONTROL_PLANE}",
+    ),
+    "a toleration beside those of its class": (
+        of_spec(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}, {"key": "bank", "operator": "Exists"}]),
+        "and not bank",
+    ),
+    "another address for a known host": (
+        of_spec(hostAliases=[{"ip": "203.0.113.1", "hostnames": ["models.example.com"]}]),
+        "by the cluster's DNS alone",
+    ),
+    "a name server of its own": (of_spec(dnsPolicy="None", dnsConfig={"nameservers": ["203.0.113.1"]}), "cluster's DNS alone"),
+    "a search domain of its own": (of_spec(dnsConfig={"searches": ["evil.example.com"]}), "by the cluster's DNS alone"),
+    "the node's name servers": (of_spec(dnsPolicy="Default"), "by the cluster's DNS alone"),
+    "processes that its containers share": (of_spec(shareProcessNamespace=True), "share no processes"),
+    "a device that it claims": (
+        of_spec(resourceClaims=[{"name": "d", "resourceClaimName": "theirs"}]),
+        "its devices are those of its accelerator class",
+    ),
 }
 
 
@@ -253,6 +275,8 @@ def test_every_shape_of_worker_is_let_in(cluster: Cluster, installed: Installed,
         of_security(runAsUser=1000650000),
         of_spec(hostUsers=False),
         of_container(image="mirror.example.com/inference-worker:1"),
+        of_spec(tolerations=[{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}]),
+        of_spec(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}]),
     ],
     ids=[
         "a token for the operator",
@@ -262,6 +286,8 @@ def test_every_shape_of_worker_is_let_in(cluster: Cluster, installed: Installed,
         "another user",
         "user namespaces",
         "a mirror",
+        "time on a node that fails",
+        "a taint of a class",
     ],
 )
 def test_what_the_settings_or_the_cluster_add_is_let_in(account: Client, worker: Raw, change: Any) -> None:
@@ -295,6 +321,41 @@ def test_another_account_of_the_pod_is_refused(cluster: Cluster, account: Client
     pod = {**worker, "spec": {**worker["spec"], "serviceAccountName": "strong"}}
 
     assert 'the account "default"' in tried(account, pods(namespace), pod).message
+
+
+def test_a_runtime_that_no_job_may_name_is_refused(cluster: Cluster, account: Client, worker: Raw) -> None:
+    for name in ("nvidia", "without-a-sandbox"):
+        cluster.client.create("/apis/node.k8s.io/v1/runtimeclasses", {"metadata": {"name": name}, "handler": name})
+
+    def says(name: str) -> str:
+        pod = {**worker, "spec": {**worker["spec"], "runtimeClassName": name}}
+        return tried(account, pods(worker["metadata"]["namespace"]), pod).message
+
+    assert says("nvidia") == ""
+    assert "settings.podTemplate.runtimeClasses, and not by without-a-sandbox" in says("without-a-sandbox")
+
+
+def test_the_policy_takes_the_lists_of_the_settings() -> None:
+    limits = "settings.podTemplate.runtimeClasses={kata}", "settings.podTemplate.tolerations={spot*}"
+    plain, given = _lists(Release()), _lists(Release(values=(*limits, *A_CLASS)))
+
+    assert plain["runtimeClasses"] == list(TemplateLimits().runtime_classes)
+    assert given["runtimeClasses"] == ["kata"]
+    assert {"spot*", "npu", "example.com/npu"} == {*given["tolerations"]} - {*plain["tolerations"]}
+
+
+A_CLASS = (
+    "accelerators.npu.executionProviders={CPUExecutionProvider}",
+    "accelerators.npu.resourceName=example.com/npu",
+    "accelerators.npu.tolerations[0].key=npu",
+)
+
+
+def _lists(release: Release) -> dict[str, list[str]]:
+    policies = yaml.safe_load_all(release.render("admission-policies.yaml"))
+    policy = next(one for one in policies if one["metadata"]["name"].endswith("-pods"))
+    lists = ("runtimeClasses", "tolerations")
+    return {v["name"]: json.loads(v["expression"]) for v in policy["spec"]["variables"] if v["name"] in lists}
 
 
 @pytest.mark.parametrize("namespace", ["kube-system", "kube-public", "kube-node-lease", RELEASE_NAMESPACE])

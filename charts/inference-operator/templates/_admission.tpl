@@ -73,3 +73,23 @@ that namespace is watched by name. */ -}}
 {{- end -}}
 {{- concat (without $images "" | uniq | sortAlpha) .Values.admissionPolicy.images | toJson -}}
 {{- end -}}
+
+{{- /* The RuntimeClasses that jobs may name; a list in CEL. The operator's default is the same. */ -}}
+{{- define "inference-operator.policyRuntimeClasses" -}}
+{{- $limits := default dict (include "inference-operator.settings" . | fromYaml).podTemplate -}}
+{{- get $limits "runtimeClasses" | default (ternary (list "nvidia") list (not (hasKey $limits "runtimeClasses"))) | toJson -}}
+{{- end -}}
+
+{{- /* Keys of the taints that workers may tolerate: what classes tolerate, what jobs may, and what Kubernetes' admission adds itself
+for nodes that fail, and for devices; a list in CEL. */ -}}
+{{- define "inference-operator.policyTolerations" -}}
+{{- $settings := include "inference-operator.settings" . | fromYaml -}}
+{{- $keys := list "node.kubernetes.io/not-ready" "node.kubernetes.io/unreachable" "node.kubernetes.io/memory-pressure" -}}
+{{- range $settings.accelerators -}}
+{{- $keys = append $keys (default "" .resourceName) -}}
+{{- range .tolerations -}}
+{{- $keys = append $keys .key -}}
+{{- end -}}
+{{- end -}}
+{{- concat (without $keys "") (default list (default dict $settings.podTemplate).tolerations) | uniq | sortAlpha | toJson -}}
+{{- end -}}
