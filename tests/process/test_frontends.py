@@ -141,7 +141,7 @@ def children(worker: Worker) -> list[int]:
 def busy(worker: Worker) -> int:
     """Requests that run or wait, by the worker's own word."""
     told = get(worker.port, "/telemetry").json
-    return int(told["inFlight"]) + int(told["queued"])
+    return int(told.get("inFlight", 0)) + int(told.get("queued", 0))
 
 
 def test_whoever_is_asking_when_the_worker_is_told_to_stop_has_an_answer(place: Place) -> None:

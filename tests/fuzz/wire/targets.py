@@ -43,6 +43,11 @@ def worker(folder: Path, frontends: int) -> Iterator[Worker]:
         _REGION.unlink(missing_ok=True)
 
 
+def _of_traceback(log: str) -> str:
+    at = log.index("Traceback")
+    return log[max(0, at - 500) : at + 5000]
+
+
 def _fuzzed(target: str, folder: Path, *, frontends: int, requests: int, seed: int, callers: int) -> Figures:
     with worker(folder, frontends) as made:
         sessions = {
@@ -52,7 +57,7 @@ def _fuzzed(target: str, folder: Path, *, frontends: int, requests: int, seed: i
         }[target]
         pids = family(made.process.pid)
         found = run(target, sessions, pids, requests=requests, seed=seed, callers=callers, alive=lambda: made.running)
-        assert "Traceback" not in made.log, made.log[-5000:]
+        assert "Traceback" not in made.log, _of_traceback(made.log)
         return found
 
 
@@ -85,7 +90,7 @@ def _operator_fuzzed(*, folder: Path, requests: int, seed: int, callers: int) ->
             return process.poll() is None
 
         found = run("operator", sessions, [process.pid], requests=requests, seed=seed, callers=callers, alive=alive)
-        assert "Traceback" not in log.read_text(), log.read_text()[-5000:]
+        assert "Traceback" not in log.read_text(), _of_traceback(log.read_text())
         return found
 
 
