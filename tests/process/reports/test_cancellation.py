@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from inference_worker.frontends.supervisor import FRONTENDS_VARIABLE
 from tests.process import callers, models
 from tests.process.callers import INFER
 from tests.process.harness import QUICK_DRAIN, a_config, until
@@ -141,6 +143,30 @@ def test_a_deadline_that_passes_while_the_batch_runs_is_told_to_that_member_only
         assert patient.read().json["outputs"][0]["data"] == [2.0, 2.0]
     assert callers.metric(worker, "inference_late_total") == 1
     assert callers.metric(worker, "inference_wasted_rows_total") == 1
+
+
+@pytest.mark.parametrize("frontends", [0, 2])
+def test_a_caller_that_ends_its_side_and_waits_is_answered_and_one_that_left_is_not_computed_for(
+    place: Place, orders: Orders, frontends: int
+) -> None:
+    """`nc -N`, some proxies and load testers end their side with the request; RFC 9112, 9.6 has servers answer."""
+    config = a_config(place.put("m.onnx", models.identity()), batch_size=1)
+    variables = {FRONTENDS_VARIABLE: str(frontends)}
+    worker = place.start(config, variables=variables, patches=orders.patches()).wait_ready()
+    until(lambda: post(worker.port, INFER, infer_json([[0, 0]])).status == 200, "a port")
+    orders.give("hold")
+    with Wire(worker.port) as waiting, Wire(worker.port) as leaving:
+        waiting.send(request("POST", INFER, infer_json([[1, 1]])))
+        until(lambda: callers.running(worker) == 1, "a run")
+        leaving.send(request("POST", INFER, infer_json([[2, 2]])))
+        until(lambda: callers.queued(worker) == 1, "one that waits")
+        waiting.socket.shutdown(socket.SHUT_WR)
+        leaving.close()
+        until(lambda: callers.queued(worker) == 0, "an empty queue")
+        orders.take_back("hold")
+        interim, answer = waiting.read(), waiting.read()
+        assert (interim.status, answer.status, answer.json["outputs"][0]["data"]) == (100, 200, [1.0, 1.0])
+        assert answer.headers["connection"] == "close" and waiting.socket.recv(1) == b""
 
 
 def test_a_caller_who_left_early_does_not_hold_the_end(worker: Worker, orders: Orders) -> None:

@@ -1,6 +1,7 @@
 """All open connections of a worker, of either protocol: drained at its end, and closed when nothing is said on them for long."""
 
 import asyncio
+import socket
 import time
 from typing import Protocol
 
@@ -12,6 +13,9 @@ SLOWEST_BYTES = 64 << 10
 """What a caller takes of its answers at least in STALL_SECONDS, while they wait for it."""
 
 _SWEEP_SECONDS = 15.0
+_LOOK_SECONDS = 0.2
+_TCP_CLOSE = 7
+"""The kernel's state of a connection that its other side has reset (tcp(7))."""
 CONNECTION_LIMIT = 20_000
 _SPARED_BYTES = 128 << 10
 IDLE_SECONDS = 600.0
@@ -90,6 +94,17 @@ class CallerTimers:
         if self._untaken is not None:
             self._untaken.cancel()
             self._untaken = None
+
+    def _watch_leaving(self) -> None:
+        """The caller sends nothing more. End with it: what it was sent last is reset where nobody is there to take it."""
+        self._stall = None
+        if self._transport is None:
+            return
+        reached = self._transport.get_extra_info("socket")
+        if reached is not None and reached.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSE:
+            self.end_unread()
+        else:
+            self._stall = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._watch_leaving)
 
     def _clear_stall(self) -> None:
         if self._stall is not None:

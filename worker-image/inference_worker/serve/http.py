@@ -48,6 +48,7 @@ class _Continue:
 
 
 _CONTINUE = _Continue()
+_INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class HttpProtocol(CallerTimers, asyncio.Protocol):
@@ -61,6 +62,7 @@ class HttpProtocol(CallerTimers, asyncio.Protocol):
         "_budget",
         "_connections",
         "_ending",
+        "_half_closed",
         "_handler",
         "_head_bytes",
         "_header_bytes",
@@ -95,6 +97,7 @@ class HttpProtocol(CallerTimers, asyncio.Protocol):
         self._paused = False
         # Nothing is read any more: the last answer is on its way, or in the queue.
         self._ending = False
+        self._half_closed = False
         self._mid_message = False
         self._begun = self.used = 0.0
         # Bytes of the budget: for answers that are not taken, and for the request that is not whole.
@@ -133,6 +136,25 @@ class HttpProtocol(CallerTimers, asyncio.Protocol):
         self._clear_stall()
         self._clear_untaken()
         self._abandon()
+
+    def eof_received(self) -> bool:
+        """The caller sends nothing more, and may wait for what it has asked (RFC 9112, 9.6). Half a request is nobody's.
+
+        A caller that is gone looks the same until it is sent something: HTTP/1.1 has interim answers. TLS closes both ways.
+        """
+        self._clear_stall()
+        self._release()
+        if self._mid_message and self._queue and self._queue[-1] is _CONTINUE:
+            self._queue.pop()
+        self._mid_message = False
+        self._ending = True
+        if not self._queue or self._transport is None or self._transport.get_extra_info("sslcontext") is not None:
+            return False
+        self._half_closed = True
+        if isinstance(self._queue[0], Request) and self._queue[0].version == "1.1":
+            self._transport.write(_INTERIM)
+        self._watch_leaving()
+        return True
 
     def pause_writing(self) -> None:
         """The caller reads slower than we answer: nothing further is read or begun until it has caught up."""
@@ -367,7 +389,7 @@ class HttpProtocol(CallerTimers, asyncio.Protocol):
                 case Request() as request:
                     queue.popleft()
                     assert request.response is not None
-                    last = self._connections.draining and not queue and not self._mid_message
+                    last = (self._connections.draining or self._half_closed) and not queue and not self._mid_message
                     keep_alive = request.keep_alive and not last
                     self._write(request.response, keep_alive=keep_alive, head=request.method == "HEAD", version=request.version)
                 case Response() as refusal:
@@ -375,7 +397,7 @@ class HttpProtocol(CallerTimers, asyncio.Protocol):
                     self._write(refusal, keep_alive=False)
                 case _Continue():
                     queue.popleft()
-                    self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                    self._transport.write(_INTERIM)
         if len(queue) > 1 or self.unread:
             self._count_unread()
         if self._paused:

@@ -369,3 +369,55 @@ def test_no_bytes_bring_the_connection_down_otherwise_than_by_a_refusal(parts: l
         return [reply.status for reply in await served.answers(*parts)]
 
     assert set(asyncio.run(talk())) <= {100, 200, 400, 408, 413, 431, 501}
+
+
+async def test_a_caller_that_ends_its_side_has_all_it_asked_for_and_then_the_end() -> None:
+    """`nc -N` and some proxies do that (RFC 9112, 9.6)."""
+    served = Served().feed(request("GET", "/wait"), GET)
+
+    assert served.protocol.eof_received() and not served.transport.closed
+    served.gate.set()
+
+    # What is not asked for shows whether anybody is there.
+    assert [(reply.status, reply.headers.get("connection")) for reply in await served.answers()] == [
+        (100, None),
+        (200, None),
+        (200, "close"),
+    ]
+    assert served.transport.closed and served.protocol._stall is None
+
+
+async def test_a_caller_of_http_1_0_that_ends_its_side_hears_no_interim_answer() -> None:
+    served = Served().feed(b"GET /wait HTTP/1.0\r\n\r\n")
+
+    assert served.protocol.eof_received()
+    served.gate.set()
+
+    assert [reply.status for reply in await served.answers()] == [200] and served.transport.closed
+
+
+@pytest.mark.parametrize("sent", [b"", GET, b"GET /b HTT"], ids=["nothing", "answered", "half"])
+async def test_a_caller_that_ends_its_side_and_is_owed_nothing_is_let_go(sent: bytes) -> None:
+    served = Served().feed(sent)
+
+    assert not served.protocol.eof_received()
+    assert served.protocol._reserved == 0 and served.protocol._stall is None
+
+
+async def test_a_caller_that_ends_its_side_before_its_body_is_owed_nothing() -> None:
+    served = Served()
+    # Nothing is taken, so that it is not told yet to go on.
+    served.protocol.pause_writing()
+    served.feed(b"POST /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
+
+    assert not served.protocol.eof_received()
+    assert served.protocol._reserved == 0
+
+
+async def test_half_a_request_behind_a_whole_one_does_not_keep_its_caller_from_the_answer() -> None:
+    served = Served().feed(request("GET", "/wait"), b"GET /b HTT")
+
+    assert served.protocol.eof_received()
+    served.gate.set()
+
+    assert [reply.status for reply in await served.answers()] == [100, 200] and served.transport.closed
