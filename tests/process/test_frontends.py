@@ -104,16 +104,23 @@ def test_callers_are_shared_evenly(worker: Worker) -> None:
 
 
 def test_a_frontend_that_dies_takes_its_own_callers_and_no_others(worker: Worker) -> None:
-    first, second = (Wire(worker.port) for _ in range(2))
-    with first, second:
-        assert first.get("/v2/health/ready").status == second.get("/v2/health/ready").status == 200
+    with contextlib.ExitStack() as stack:
+        wires = [stack.enter_context(Wire(worker.port)) for _ in range(8)]
+        assert {wire.get("/v2/health/ready").status for wire in wires} == {200}
         victim = frontends(worker)[0]
+        taken = [holds(victim, wire.socket.getsockname()[1]) for wire in wires]
         os.kill(victim, signal.SIGKILL)
         until(lambda: gone(victim), "the end of the frontend")
-        left = [wire for wire in (first, second) if not ended(wire)]
-        assert len(left) == 1 and left[0].post(INFER, *binary(ROWS)).status == 200
+        assert [ended(wire) for wire in wires] == taken and len(set(taken)) == 2
+        assert wires[taken.index(False)].post(INFER, *binary(ROWS)).status == 200
     assert post(worker.port, INFER, *binary(ROWS)).status == 200
     until(lambda: len(frontends(worker)) == 2, "another frontend")
+
+
+def answers(worker: Worker) -> bool:
+    with contextlib.suppress(OSError), Wire(worker.port) as wire:
+        return not ended(wire)
+    return False
 
 
 def ended(wire: Wire) -> bool:
@@ -130,8 +137,8 @@ def test_a_frontend_that_falls_silent_is_replaced(place: Place) -> None:
     os.kill(stopped, signal.SIGSTOP)
 
     until(lambda: gone(stopped), "the end of the silent one")
-    until(lambda: len(children(worker)) == 2, "another frontend")
-    assert all(get(worker.port, "/v2/health/ready").status == 200 for _ in range(4))
+    # On a busy machine the other one may fall silent for so long, too, and take its callers along.
+    until(lambda: len(children(worker)) == 2 and all(answers(worker) for _ in range(4)), "another frontend")
 
 
 def children(worker: Worker) -> list[int]:

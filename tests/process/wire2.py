@@ -60,8 +60,9 @@ class Wire2:
         self.pongs = self.largest_frame = 0
         self.goaway: int | None = None
         wide = b"\0\4" + _WIDE_WINDOW.to_bytes(4, "big")
-        self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0, settings or wide))
-        self.frame(WINDOW_UPDATE, 0, 0, _WIDE_WINDOW.to_bytes(4, "big"))
+        opening = frame(SETTINGS, 0, 0, settings or wide) + frame(WINDOW_UPDATE, 0, 0, _WIDE_WINDOW.to_bytes(4, "big"))
+        # At once: a worker that turns this caller away has closed before a second packet.
+        self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + opening)
 
     def __enter__(self) -> Self:
         return self

@@ -48,6 +48,8 @@ async def test_silent_workers_hold_no_sample_of_another_namespace_up(monkeypatch
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     port = runner.addresses[0][1]
     monkeypatch.setattr(worker_client, "HTTP_PORT", port)
+    # Nobody is given up before the test's end, however slow the machine is.
+    monkeypatch.setattr(worker_client, "_TELEMETRY_SECONDS", 3600.0)
     # The kernel takes the connections; nobody reads.
     addresses = [f"127.0.{2 + number // 250}.{1 + number % 250}" for number in range(SILENT)]
     silent = [socket.create_server((address, port)) for address in addresses]
@@ -57,25 +59,26 @@ async def test_silent_workers_hold_no_sample_of_another_namespace_up(monkeypatch
         store.put_pod(replace(a_pod(bad, number), address=address))
     worker = replace(a_pod(good), address="127.0.0.1")
     store.put_pod(worker)
-    heard: list[int] = []
+    heard = 0
 
     async with BoundedHttp() as http:
         client = Counting(http)
 
         def hear(answers: Mapping[str, Record | None]) -> None:
-            assert answers[worker.uid] == READY
-            heard.append(len(client.over & set(addresses)))
+            nonlocal heard
+            heard += answers.get(worker.uid) == READY
 
         telemetry = Telemetry(store, client, SystemClock(), lambda _: None, seconds=0.3, after_round=(hear,))
         running = asyncio.create_task(telemetry.run())
         try:
-            while len(heard) < 3:
-                assert not running.done(), running.exception()
-                await asyncio.sleep(0.01)
+            async with asyncio.timeout(60):
+                while heard < 3:
+                    assert not running.done(), running.exception()
+                    await asyncio.sleep(0.01)
         finally:
             running.cancel()
             for one in silent:
                 one.close()
             await runner.cleanup()
-    # Three rounds were told while most of the silent ones had not even been given up.
-    assert heard[2] < SILENT
+    # Three samples were told while not one of the silent ones had been given up.
+    assert client.over & set(addresses) == set()
