@@ -168,6 +168,8 @@ def _claims(token: str, audience: str) -> _Bound:
     """What a token says of itself, which nobody has verified. Raises IssueError."""
     if len(token) > _LONGEST_TOKEN:
         raise IssueError(HTTPStatus.UNAUTHORIZED, "the token is too long")
+    if not token.isascii():
+        raise IssueError(HTTPStatus.UNAUTHORIZED, "this is no token of a pod")
     try:
         _, payload, _ = token.split(".")
         claims = msgspec.json.decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), type=_Claims)

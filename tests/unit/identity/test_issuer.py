@@ -140,6 +140,13 @@ async def test_what_is_no_token_of_a_pod_costs_the_api_server_nothing(shown: str
     assert authority.asked == 0
 
 
+async def test_a_workers_token_with_bytes_that_are_not_ascii_costs_the_api_server_nothing() -> None:
+    authority = Authority()
+
+    assert await authority.refused(token(WORKER) + "\udcff") == HTTPStatus.UNAUTHORIZED
+    assert authority.asked == 0
+
+
 async def test_a_token_for_another_audience_costs_the_api_server_nothing() -> None:
     authority = Authority()
 

@@ -127,7 +127,7 @@ class Tokens:
         """Whose token it is; None for nobody's. Raises OperatorError when that can't be found out, OverloadedError not now."""
         kind, _, token = authorization.partition(" ")
         token = token.strip()
-        if kind.lower() != "bearer" or not token:
+        if kind.lower() != "bearer" or not token or not token.isascii():
             return None
         key = hashlib.sha256(token.encode()).hexdigest()
         if key in self._were_good:

@@ -96,3 +96,11 @@ async def test_whoever_is_over_the_budget_is_shed_at_once_and_let_in_later() -> 
     kube.held.set()
     await asyncio.gather(*under_way)
     assert (await budget.create("/x", {"spec": {}}))["status"] == {"ok": True}
+
+
+async def test_a_token_that_is_not_ascii_is_nobodys_and_costs_no_review() -> None:
+    """Fuzzing found it: its bytes are surrogates by then, which no text of a request may have, and a traceback was logged for each."""
+    api = Api()
+
+    assert await api.who("go\udcffod") is None and await api.who("gööd") is None
+    assert api.reviewed == (0, 0)
