@@ -6,6 +6,7 @@ remembered heads. Requests that come whole, in one piece, cost no look at it.
 
 import threading
 import weakref
+from collections.abc import Mapping
 from http import HTTPStatus
 
 from inference_worker import cpu
@@ -14,6 +15,15 @@ from inference_worker.serve.http_messages import BODY_LIMIT_BYTES
 
 _SHARE = 8
 _RETRY_SECONDS = 1.0
+
+
+_FIELD_BYTES = 256
+"""What a name with its value takes beside their characters: two texts, and a place in a dictionary that has just grown."""
+
+
+def memory_of(headers: Mapping[str, str]) -> int:
+    """Return the bytes that headers take at most. A thousand small ones can be a hundred times what came over the wire."""
+    return _FIELD_BYTES * (1 + len(headers)) + sum(len(name) + len(value) for name, value in headers.items())
 
 
 def limit_of(memory: int) -> int:

@@ -94,6 +94,8 @@ class Decoder:
 
 
 _PLANS = 256
+# Of answers to one head: more than one only where what a tensor holds decides the shapes.
+_SHAPES = 8
 
 
 def decode(asked: InferRequest, signature: Signature) -> tuple[Ask, Form]:
@@ -172,7 +174,7 @@ def encode(ask: Ask, form: Form, answers: Tensors, *, model: str, version: str, 
     head = form.heads.get(shapes)
     if head is None:
         head = _head(answers, model=model, version=version)
-        if len(form.heads) < _PLANS:
+        if len(form.heads) < _SHAPES:
             form.heads[shapes] = head
     return with_raw(head, [tensors.to_raw(array, datatypes.name_of(array)) for array in answers.values()])
 

@@ -7,7 +7,6 @@ Source of the encoding: protobuf.dev, "Encoding".
 """
 
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from inference_worker.serve.http_messages import Payload
@@ -21,7 +20,8 @@ _WORTH_BYTES = 16 << 10
 _FIELDS = 256
 """A message of 64 MiB can have millions of them, and would hold up all others."""
 
-_HEADS = 256
+_HEADS_BYTES = 64 << 10
+"""Of heads that are remembered: each two bytes of one may be a message of ninety in memory."""
 HEAD_BYTES = 4096
 """Longer heads are parsed each time."""
 
@@ -46,7 +46,7 @@ def parse(payload: Payload) -> InferRequest:
         message = _long(bytes(payload)) if size >= _WORTH_BYTES else ModelInferRequest.FromString(bytes(payload))
         return InferRequest(message, list(message.raw_input_contents), size)
     head, raw = split
-    return InferRequest(_parsed(head) if len(head) <= HEAD_BYTES else _long(head), raw, size, head)
+    return InferRequest(_heads[head] if len(head) <= HEAD_BYTES else _long(head), raw, size, head)
 
 
 def _long(data: bytes) -> Any:
@@ -54,9 +54,24 @@ def _long(data: bytes) -> Any:
     return ModelInferRequest.FromString(data)
 
 
-@lru_cache(maxsize=_HEADS)
-def _parsed(head: bytes) -> Any:
-    return ModelInferRequest.FromString(head)
+class _Heads(dict[bytes, Any]):
+    """What heads say, by their bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bytes = 0
+
+    def __missing__(self, head: bytes) -> Any:
+        message = ModelInferRequest.FromString(head)
+        if self._bytes + len(head) > _HEADS_BYTES:
+            self.clear()
+            self._bytes = 0
+        self._bytes += len(head)
+        self[head] = message
+        return message
+
+
+_heads = _Heads()
 
 
 def with_raw(head: bytes, contents: Iterable[bytes | memoryview]) -> bytes:

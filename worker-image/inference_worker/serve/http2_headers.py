@@ -6,7 +6,7 @@ from typing import Any
 import hpack
 from hpack.table import HeaderTable
 
-from inference_worker.serve.budget import Budget
+from inference_worker.serve.budget import Budget, memory_of
 from inference_worker.serve.http2_frames import HEADER_LIST_BYTES, Code, ConnectionFaultError
 
 
@@ -32,7 +32,7 @@ class _Table(HeaderTable):
 
 
 _CACHED_BLOCKS = 256
-_CACHED_BLOCK_BYTES = 4 << 10
+_CACHED_BLOCK_BYTES = 8 << 10
 _CACHED_BYTES = 64 << 10
 # A block of more is walked before it is decoded: each of its bytes may cost as much as a whole header.
 _WALKED_BYTES = 512
@@ -77,7 +77,7 @@ class HeaderReader:
         return headers
 
     def _remember(self, raw: bytes, headers: dict[str, str] | None) -> None:
-        size = len(raw) + sum(len(name) + len(value) for name, value in (headers or {}).items())
+        size = len(raw) + memory_of(headers or {})
         if size <= _CACHED_BLOCK_BYTES and self._bytes + size <= _CACHED_BYTES and self._budget.has(size):
             self._bytes += size
             self._known[raw] = headers

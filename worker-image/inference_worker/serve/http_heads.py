@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from inference_worker.serve.budget import Budget
+from inference_worker.serve.budget import Budget, memory_of
 
 _HEADS = 512
 _HEAD_BYTES = 4096
@@ -46,11 +46,11 @@ class KnownHeads(dict[bytes, Head]):
         end = data.find(b"\r\n\r\n") + 4
         plain = head.headers.keys().isdisjoint(("transfer-encoding", "expect", "upgrade"))
         if plain and end + head.length == len(data) and end <= _HEAD_BYTES and data[:1].isalpha():
-            if len(self) >= _HEADS or self._bytes + end > _KEPT_BYTES:
+            size = end + memory_of(head.headers)
+            if len(self) >= _HEADS or self._bytes + size > _KEPT_BYTES:
                 self.clear()
                 self._budget.give(self._bytes)
                 self._bytes = 0
-            # Twice: as it came, and as names and values.
-            if self._budget.has(2 * end):
-                self._bytes += 2 * end
+            if self._budget.has(size):
+                self._bytes += size
                 self[data[:end]] = head
