@@ -54,7 +54,7 @@ class BoundedProtocol(H2Protocol):
     streams: ClassVar[int]
 
     def __init__(self, made: H2Protocol, open_: dict["BoundedProtocol", None]) -> None:
-        super().__init__(_WithoutMetadata(made.handler), made.config, made.h2_config)
+        super().__init__(_Careful(made.handler), made.config, made.h2_config)
         self._open = open_
 
     def excess(self) -> str:
@@ -103,8 +103,11 @@ class BoundedProtocol(H2Protocol):
         self.processor.close(why)
 
 
-class _WithoutMetadata(AbstractHandler):
-    """Hides binary metadata, which nobody here asks for: a value that is no base64 would leave the call without an answer."""
+class _Careful(AbstractHandler):
+    """Spares grpclib the headers that would leave a call without an answer, a traceback in its place.
+
+    Those are binary metadata that is no base64, which nobody here asks for, and a head without a method or path.
+    """
 
     def __init__(self, handler: AbstractHandler) -> None:
         self._handler = handler
@@ -112,7 +115,7 @@ class _WithoutMetadata(AbstractHandler):
     def accept(self, stream: Any, headers: Any, release_stream: Callable[[], Any]) -> None:
         """See AbstractHandler."""
         kept = [(name, value) for name, value in headers if not name.endswith("-bin")]
-        self._handler.accept(stream, kept, release_stream)
+        self._handler.accept(stream, [(":method", ""), (":path", ""), *kept], release_stream)
 
     def cancel(self, stream: Any) -> None:
         """See AbstractHandler."""

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError
+from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import Event, RemoteSettingsChanged, ResponseReceived
 from h2.settings import SettingCodes
@@ -100,6 +101,21 @@ async def test_metadata_that_is_no_base64_is_answered(port: int) -> None:
     found = await spoken(port, client, lambda: call(client, 1, "told", ("x-any-bin", "!!!")), lambda e: bool(answers(e)))
 
     assert dict(answers(found)[0].headers)[b"grpc-message"] == b"told"
+
+
+@pytest.mark.parametrize(("missing", "status"), [(":method", b"405"), (":path", b"200")])
+async def test_a_head_without_a_method_or_path_is_answered_in_a_word(
+    port: int, missing: str, status: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = H2Connection(H2Configuration(validate_outbound_headers=False))
+    client.initiate_connection()
+
+    def say() -> None:
+        client.send_headers(1, [*(each for each in HEAD if each[0] != missing), ("te", "trailers")], end_stream=True)
+
+    found = await spoken(port, client, say, lambda e: bool(answers(e)))
+
+    assert dict(answers(found)[0].headers)[b":status"] == status and "Traceback" not in caplog.text
 
 
 async def test_a_server_says_how_many_streams_it_takes(port: int) -> None:
