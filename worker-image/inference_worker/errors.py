@@ -6,8 +6,12 @@ RequestError(status)     ends one request; goes to its caller
 """
 
 from http import HTTPStatus
+from traceback import walk_tb
+from typing import TypeVar
 
 from inference_protocol.reasons import PERMANENT, WorkerReason
+
+E = TypeVar("E", bound=BaseException)
 
 
 class StoppedError(Exception):
@@ -48,3 +52,20 @@ class InputsRefusedError(RequestError):
 def unforeseen() -> RequestError:
     """What a caller is told of a fault that nobody thought of. Whoever makes one has logged the fault."""
     return RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "the worker failed on this request; its log says why")
+
+
+def let_go(error: E) -> E:
+    """Return an error that somebody keeps, without its tracebacks; a note for logs says where it was raised.
+
+    A traceback has the frames of the whole stack, and one of them has what keeps the error: feeds and bodies would stay until the
+    garbage collector comes, which is seldom.
+    """
+    each: BaseException | None = error
+    while each is not None and each.__traceback__ is not None:
+        places = [f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_name}" for frame, line in walk_tb(each.__traceback__)]
+        each.__traceback__ = None
+        # The same one may be raised again and again.
+        if not hasattr(each, "__notes__"):
+            each.add_note("\n".join(["raised at", *places]))
+        each = each.__cause__ or each.__context__
+    return error

@@ -155,11 +155,11 @@ def _never() -> bool:
 
 
 class _Pace:
-    """How a download goes on. `taken` counts its bytes; `fault` says why it was broken off."""
+    """How a download goes on. `taken` counts its bytes."""
 
     def __init__(self, stop: Callable[[], bool]) -> None:
         self.taken = 0
-        self.fault: Exception | None = None
+        self._fault: Exception | None = None
         self._stop = stop
         self._done = threading.Event()
 
@@ -168,15 +168,15 @@ class _Pace:
         since, before = time.monotonic(), 0
         while not self._done.wait(_LOOK_SECONDS):
             if self._stop():
-                self.fault = StoppedError(url)
+                self._fault = StoppedError(url)
             elif time.monotonic() - since >= _SLOW_SECONDS:
                 if (came := self.taken - before) < _SLOWEST_BYTES:
-                    self.fault = WorkerError(
+                    self._fault = WorkerError(
                         WorkerReason.MODEL_UNREACHABLE,
                         f"{url}: {came} bytes came in {_SLOW_SECONDS:g} s, and {_SLOWEST_BYTES} must; use a faster server",
                     )
                 since, before = time.monotonic(), self.taken
-            if self.fault is not None:
+            if self._fault is not None:
                 with suppress(OSError):
                     raw.shutdown(socket.SHUT_RDWR)
                 return
@@ -184,6 +184,16 @@ class _Pace:
     def end(self) -> None:
         """Nothing is waited for any more."""
         self._done.set()
+
+    def require_whole(self) -> None:
+        """Raise why it was broken off, if it was."""
+        fault, self._fault = self._fault, None
+        try:
+            if fault is not None:
+                raise fault from None
+        finally:
+            # Its traceback has this frame.
+            del fault
 
 
 @contextmanager
@@ -196,14 +206,12 @@ def _paced(raw: socket.socket, url: str, stop: Callable[[], bool]) -> Iterator[_
     try:
         yield pace
     except (OSError, http.client.HTTPException, WorkerError):
-        if pace.fault is not None:
-            raise pace.fault from None
+        pace.require_whole()
         raise
     finally:
         pace.end()
         watching.join()
-    if pace.fault is not None:
-        raise pace.fault
+    pace.require_whole()
 
 
 def _download(

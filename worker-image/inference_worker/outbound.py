@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from inference_protocol.hosts import host_fault
 from inference_protocol.reasons import WorkerReason
 from inference_protocol.uris import forbidden_address
-from inference_worker.errors import WorkerError
+from inference_worker.errors import WorkerError, let_go
 
 _TIMEOUT_SECONDS = 30.0
 
@@ -26,7 +26,7 @@ def connected(host: str, port: int, *, allowed: Sequence[str], told: str, tls: b
             raw = _open(address, port)
             return ssl.create_default_context().wrap_socket(raw, server_hostname=host) if tls else raw
         except OSError as error:
-            fault = error
+            fault = let_go(error)
     raise WorkerError(WorkerReason.MODEL_UNREACHABLE, f"{told}: {fault}; is the server up and the network open?") from fault
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from inference_worker import datatypes
 from inference_worker.batching.rows import Layout, layout_of
 from inference_worker.engines.engine import Engine, Tensor, Tensors, TensorSpec
+from inference_worker.errors import let_go
 from inference_worker.likeness import KERNELS, ROUNDING, WIDE_ROUNDING, Tolerance, differing
 from inference_worker.row_axes import candidates
 from inference_worker.trial_rows import NARROW, SIGNED, WIDE, WIDER, Values, different, sample_of, shared_ones
@@ -65,11 +66,15 @@ def taken_sample(engine: Engine) -> tuple[dict[str, Tensor], int]:
         try:
             engine.run(sample)
         except (ValueError, RuntimeError) as error:
-            refusal = refusal or error
+            refusal = refusal or let_go(error)
         else:
             return sample, length
-    assert refusal is not None
-    raise refusal
+    try:
+        assert refusal is not None
+        raise refusal
+    finally:
+        # Its traceback has this frame.
+        del refusal
 
 
 def understood(

@@ -42,6 +42,12 @@ class Entry:
             return f"{name} is being unloaded"
         return f"{name} is not loaded: {self.reason}" if self.reason else f"{name} is still loading"
 
+    def not_loaded(self, fault: WorkerError) -> WorkerError:
+        """Say why it could not be loaded; what answered before still does. Returns the fault."""
+        self.state = State.READY if self.model is not None else State.UNAVAILABLE
+        self.reason = f"{fault.reason}: {fault.message}"
+        return fault
+
 
 class Repository:
     """Models by name. Loading happens elsewhere; what is here only changes hands on the event loop."""
@@ -66,13 +72,12 @@ class Repository:
             entry.state, entry.reason = State.LOADING, ""
             try:
                 model = self._start(await self._load(entry.source))
+            except WorkerError as error:
+                entry.not_loaded(error)
+                raise
             except Exception as error:
-                fault = error if isinstance(error, WorkerError) else WorkerError(WorkerReason.INTERNAL, f"{name}: {error!r}")
-                if fault is not error:
-                    log.exception("%s can't be loaded", name)
-                entry.state = State.READY if entry.model is not None else State.UNAVAILABLE
-                entry.reason = f"{fault.reason}: {fault.message}"
-                raise fault from error
+                log.exception("%s can't be loaded", name)
+                raise entry.not_loaded(WorkerError(WorkerReason.INTERNAL, f"{name}: {error!r}")) from error
             old, entry.model = entry.model, model
             entry.state = State.READY
             if old is not None:

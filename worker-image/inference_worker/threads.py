@@ -7,6 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar, cast
 
+from inference_worker.errors import let_go
+
 T = TypeVar("T")
 
 
@@ -22,23 +24,28 @@ async def in_thread(work: Callable[[], T], *, name: str) -> T:
     """Run blocking work in a daemon thread: unlike an executor's, it does not hold the process back when it has to end."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
+    threading.Thread(target=_run, args=(work, loop, future), name=name, daemon=True).start()
+    try:
+        return await future
+    finally:
+        # It has the error whose traceback has this frame.
+        del future
 
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(cast(T, result))
 
-    def run() -> None:
-        result, fault = None, None
-        try:
-            result = work()
-        except BaseException as error:  # noqa: BLE001 -- handed on to whoever waits
-            fault = error
-        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
-            loop.call_soon_threadsafe(settle, result, fault)
+def _run(work: Callable[[], T], loop: asyncio.AbstractEventLoop, future: "asyncio.Future[T]") -> None:
+    result, fault = None, None
+    try:
+        result = work()
+    except BaseException as error:  # noqa: BLE001 -- handed on to whoever waits
+        fault = let_go(error)
+    with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
+        loop.call_soon_threadsafe(_settle, future, result, fault)
 
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return await future
+
+def _settle(future: "asyncio.Future[T]", result: T | None, fault: BaseException | None) -> None:
+    if future.done():
+        return
+    if fault is not None:
+        future.set_exception(fault)
+    else:
+        future.set_result(cast(T, result))

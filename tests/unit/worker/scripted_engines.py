@@ -133,8 +133,13 @@ class Scripted(Formula):
             if cancelled.cancelled:
                 raise RunCancelledError("nobody waits for it")
             self._let -= 1
-        if (fault := self.faults(feeds["x"])) is not None:
-            raise fault
+        fault = self.faults(feeds["x"])
+        try:
+            if fault is not None:
+                raise fault
+        finally:
+            # In its traceback is this frame.
+            del fault
         return super().run(feeds, wanted)
 
     def _wake(self) -> None:

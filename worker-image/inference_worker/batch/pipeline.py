@@ -245,7 +245,11 @@ class Pipeline:
             self._ceilings.failed(bucket, size, time.monotonic())
         (answer,) = report.answers
         if isinstance(answer, Exception):
-            raise answer
+            try:
+                raise answer
+            finally:
+                # Its traceback has this frame.
+                del answer, report
         # The items that were read ahead are cut by this from now on.
         self._size = max(1, self._ceilings.limit(bucket, self._size, time.monotonic()))
         return answer

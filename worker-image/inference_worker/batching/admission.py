@@ -67,20 +67,26 @@ class Admission:
             self._counts.shed += 1
             text = "the model or its device fails; callers are let in again one by one"
             raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, text, retry_after_seconds=seconds)
-        refusal = None
-        if (problem := self._engine.problem) is not None:
-            refusal = engine_away(problem)
-        elif self._in_flight.hung(now) is not None:
-            refusal = RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "the model has stopped answering; the worker will be replaced")
-        elif self._queue.length >= QUEUE_LIMIT:
-            refusal = self._full(now)
-        elif deadline < NEVER:
-            refusal = self._too_late(rows, bucket, deadline, priority, now)
-        if refusal is not None:
+        try:
+            self._require_room(rows, bucket, deadline, priority, now)
+        except RequestError:
             self._counts.shed += 1
             # The breaker may have let it in as the canary, which it can't be now.
             self._breaker.undecided(self._breaker.epoch)
-            raise refusal
+            raise
+
+    def _require_room(self, rows: int, bucket: Bucket, deadline: float, priority: int, now: float) -> None:
+        if (problem := self._engine.problem) is not None:
+            raise engine_away(problem)
+        if self._in_flight.hung(now) is not None:
+            text = "the model has stopped answering; the worker will be replaced"
+            raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, text)
+        if self._queue.length >= QUEUE_LIMIT:
+            text = f"{QUEUE_LIMIT} requests wait already; try again later"
+            seconds = self._wait(self._queue.rows, now)
+            raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, text, retry_after_seconds=seconds)
+        if deadline < NEVER:
+            self._require_in_time(rows, bucket, deadline, priority, now)
 
     def answered_in(self, rows: int, bucket: Bucket, deadline: float, priority: int, now: float) -> float:
         """Seconds until a request would be answered: what runs, what is more urgent, and its own run."""
@@ -91,21 +97,17 @@ class Admission:
         """Seconds until a runner is free and so many rows have been run."""
         return self._forecast.wait(self._in_flight.free_in(now), ahead, self._queue.rows)
 
-    def _full(self, now: float) -> RequestError:
-        text = f"{QUEUE_LIMIT} requests wait already; try again later"
-        return RequestError(HTTPStatus.TOO_MANY_REQUESTS, text, retry_after_seconds=self._wait(self._queue.rows, now))
-
-    def _too_late(self, rows: int, bucket: Bucket, deadline: float, priority: int, now: float) -> RequestError | None:
-        """Why a deadline can't be met: what runs, what is more urgent, and the run itself take longer; None when it can."""
+    def _require_in_time(self, rows: int, bucket: Bucket, deadline: float, priority: int, now: float) -> None:
+        """Refuse a deadline that can't be met: what runs, what is more urgent, and the run itself take longer."""
         needed = self.answered_in(rows, bucket, deadline, priority, now) + self._forecast.wait_error.margin
         if now + needed <= deadline:
-            return None
+            return
         run = self._forecast.seconds(rows, bucket)
         text = (
             f"the deadline in {max(0.0, deadline - now) * 1e3:.0f} ms can't be met: the answer takes {needed * 1e3:.0f} ms, "
             f"{run * 1e3:.0f} of them the run"
         )
-        return RequestError(HTTPStatus.TOO_MANY_REQUESTS, text, retry_after_seconds=max(0.0, needed - run))
+        raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, text, retry_after_seconds=max(0.0, needed - run))
 
 
 def engine_away(problem: str) -> RequestError:

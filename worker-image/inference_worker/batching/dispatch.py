@@ -20,7 +20,7 @@ from inference_worker.batching.replies import hand_over, told
 from inference_worker.batching.rows import Bucket
 from inference_worker.batching.runners import Runners
 from inference_worker.batching.ticket import Batch, Ticket, Timing
-from inference_worker.errors import RequestError
+from inference_worker.errors import RequestError, let_go
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ class Dispatcher:
                 victims = tickets or ([head.item] if head is not None else [waiting.item for waiting in self.queue.clear()])
                 for ticket in victims:
                     if not ticket.over:
-                        self._fail(ticket, told(error))
+                        self._fail(ticket, told(let_go(error)))
 
     def _may_start(self) -> bool:
         """Whether a runner is free for what waits: to compute it, or to prepare it for the device that soon is."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from inference_worker.batching.rows import Layout
 from inference_worker.engines.engine import Cancellation, Engine, EngineUnavailableError, RunCancelledError, Tensors
+from inference_worker.errors import let_go
 
 Answer = Tensors | Exception
 
@@ -60,9 +61,9 @@ class Execution:
             report.answers = self._together(members, rows, wanted, cancellation, report)
         except (RunCancelledError, EngineUnavailableError) as error:
             # None of the members is to blame, so none is tried by itself.
-            report.answers = [error] * len(members)
+            report.answers = [let_go(error)] * len(members)
         except Exception as error:  # noqa: BLE001 -- whatever an engine raises belongs to the members, not to the runner
-            report.answers = [error] if len(members) == 1 else self._apart(members, rows, wanted, cancellation, report)
+            report.answers = [let_go(error)] if len(members) == 1 else self._apart(members, rows, wanted, cancellation, report)
         return report
 
     def _apart(
@@ -79,7 +80,7 @@ class Execution:
             try:
                 answers.extend(self._together([feeds], [count], wanted, cancellation, report))
             except Exception as error:  # noqa: BLE001 -- as above
-                answers.append(error)
+                answers.append(let_go(error))
         return answers
 
     def _together(

@@ -1,5 +1,6 @@
 """Bearer tokens of callers: JWTs of one issuer, checked by mounted keys. Nothing is fetched, and nothing asked of anybody."""
 
+import contextlib
 import hashlib
 import time
 from collections import OrderedDict
@@ -84,24 +85,22 @@ class Tokens:
         keys = list(islice(fitting, _MOST_TRIED))
         if not keys:
             raise ValueError("no known key has signed it")
-        last: jwt.PyJWTError | None = None
-        for key in keys:
-            try:
-                claims = jwt.decode(
-                    token,
-                    key,
-                    algorithms=[key.algorithm_name],
-                    audience=list(self._rules.audiences),
-                    issuer=self._rules.issuer,
-                    leeway=_LEEWAY_SECONDS,
-                    options={"require": ["exp", "iss", "aud"]},
-                )
-            except (jwt.InvalidSignatureError, jwt.InvalidAlgorithmError) as error:
-                last = error
-                continue
-            return float(claims["exp"]) + _LEEWAY_SECONDS
-        assert last is not None
-        raise last
+        for key in keys[:-1]:
+            with contextlib.suppress(jwt.InvalidSignatureError, jwt.InvalidAlgorithmError):
+                return self._expiry_by(key, token)
+        return self._expiry_by(keys[-1], token)
+
+    def _expiry_by(self, key: PyJWK, token: str) -> float:
+        claims = jwt.decode(
+            token,
+            key,
+            algorithms=[key.algorithm_name],
+            audience=list(self._rules.audiences),
+            issuer=self._rules.issuer,
+            leeway=_LEEWAY_SECONDS,
+            options={"require": ["exp", "iss", "aud"]},
+        )
+        return float(claims["exp"]) + _LEEWAY_SECONDS
 
     def _keep(self, name: bytes, expires: float) -> None:
         self._good[name] = min(expires, self._now() + _KEPT_SECONDS)

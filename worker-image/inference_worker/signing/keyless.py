@@ -4,6 +4,7 @@ Nothing is asked over the network. The log's own time says when it was signed, w
 to be valid then. Entries of the kind `dsse 0.0.1` are read, as Rekor version 1 writes them.
 """
 
+import contextlib
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Literal
@@ -18,7 +19,7 @@ from inference_worker.signing.bundle import Bundle, LogEntry
 from inference_worker.signing.certificates import certificate_of, chain_of, is_like, key_bytes, names_of
 from inference_worker.signing.keys import is_signed
 from inference_worker.signing.strict import SignatureError, decode, unbase64
-from inference_worker.signing.trusted_root import TrustedRoot
+from inference_worker.signing.trusted_root import Authority, TrustedRoot
 from inference_worker.signing.trusted_root import parse as parse_root
 
 _KIND = "dsse 0.0.1"
@@ -83,15 +84,17 @@ def _logged(bundle: Bundle, entry: LogEntry, leaf: x509.Certificate, trusted: Tr
 
 def _issuer_of(leaf: x509.Certificate, trusted: TrustedRoot, at: datetime) -> bytes:
     """The key (DER) of who issued a certificate, all of its chain valid then."""
-    fault = SignatureError("the administrator's trusted root has no authority of certificates for that time")
-    for authority in trusted.authorities:
-        if at not in authority.period:
-            continue
-        try:
-            return key_bytes(chain_of(leaf, authority.chain[:-1], authority.chain[-1:], at)[1])
-        except SignatureError as error:
-            fault = error
-    raise fault
+    fitting = [authority for authority in trusted.authorities if at in authority.period]
+    if not fitting:
+        raise SignatureError("the administrator's trusted root has no authority of certificates for that time")
+    for authority in fitting[:-1]:
+        with contextlib.suppress(SignatureError):
+            return _issued_by(leaf, authority, at)
+    return _issued_by(leaf, fitting[-1], at)
+
+
+def _issued_by(leaf: x509.Certificate, authority: Authority, at: datetime) -> bytes:
+    return key_bytes(chain_of(leaf, authority.chain[:-1], authority.chain[-1:], at)[1])
 
 
 def _one_of(leaf: x509.Certificate, identities: Iterable[Identity]) -> str:
