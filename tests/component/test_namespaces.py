@@ -66,7 +66,7 @@ async def test_who_waits_beside_another_namespace_is_told_the_shares(server: Api
     await until(lambda: reason(server.get("inferencejobs", "only", "modest")), "an answer")
 
     told = placed(server, "only", "modest")
-    assert (told["status"], told["reason"]) == ("False", "FairShare")
+    assert (told["status"], told["reason"]) == ("False", "NoFreeCapacity")
     assert "namespace modest has 0% of" in told["message"] and "its fair share is 50%" in told["message"]
 
 

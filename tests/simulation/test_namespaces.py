@@ -94,7 +94,8 @@ def test_who_waits_is_told_that_namespaces_share_and_by_what_shares() -> None:
     world.run(until=20)
 
     told = condition(world, "only", "modest", "Placed")
-    assert (told["status"], told["reason"]) == ("False", "FairShare")
+    # Its namespace has nothing, so it waits for room, and for nothing else.
+    assert (told["status"], told["reason"]) == ("False", "NoFreeCapacity")
     assert "namespace modest has 0% of" in told["message"]
     assert "its fair share is 50%, as 2 namespaces have work, and the one with the least goes first" in told["message"]
 

@@ -171,7 +171,7 @@ class Reason(StrEnum):
     FAIR_SHARE = (
         "FairShare",
         ReasonText(
-            "No node that fits has room now, and namespaces of the same priority share what comes free.",
+            "No node that fits has room now, and the namespace has its fair share, or one with less went first.",
             "Wait for room, end work of the namespace, or have its weight raised in namespaceLimits.",
         ),
         (ConditionType.PLACED,),

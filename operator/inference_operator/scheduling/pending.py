@@ -36,11 +36,12 @@ class PendingReasons:
         self._rejections: dict[PodRequirements, str] = {}
 
     def pending(
-        self, request: PlacementRequest, unit: SchedulingUnit, left: float, position: int, shares: Shares | None
+        self, request: PlacementRequest, unit: SchedulingUnit, left: float, position: int, shares: Shares | None, *, passed: bool
     ) -> PendingReason:
         """Why `unit`, a request's first that does not start, waits. `left` is the seconds to its deadline.
 
-        `shares` are given where work of other namespaces waits in the same band.
+        `shares` are given where work of other namespaces waits in the same band; `passed` says that such work has just been given a
+        place of a class that the request asks for.
         """
         # Work that is to be a co-located model waits for its warm worker, as a pool's own does.
         pool = (
@@ -61,10 +62,15 @@ class PendingReasons:
         takes = unit.candidate.seconds if unit.candidate is not None else 0.0
         reason, message = shared.reason, shared.message
         if shares is not None and pool is None:
-            reason, message = Reason.FAIR_SHARE, f"{message}; {shares.words(unit.namespace)}"
+            message = f"{message}; {shares.words(unit.namespace)}"
+            if (passed or shares.is_served(unit.namespace)) and not self._claimed(request):
+                reason = Reason.FAIR_SHARE
         if unit.over_budget and unit.timeline is None:
             message = f"{message}; it preempts nothing, as {unit.budget}"
         return PendingReason(reason, message, False, possible, position, start_by, self._now, unit.start, takes)
+
+    def _claimed(self, request: PlacementRequest) -> bool:
+        return any(self._capacity.claimed(option.requirements) for option in request.options)
 
     def _for_node(self, request: PlacementRequest, left: float) -> PendingReason:
         asked = tuple(

@@ -10,7 +10,7 @@ Pure and deterministic: one snapshot, one schedule. All requests with the same r
 explanations are made when a worker is created, so that a job that waits costs next to nothing.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from math import inf
@@ -180,6 +180,14 @@ class _Pass:
 
     # answers
 
+    def _namespaces_given(self) -> dict[tuple[int, str], set[str]]:
+        """Who has been given places in this pass, by band and accelerator class."""
+        found: dict[tuple[int, str], set[str]] = defaultdict(set)
+        for asked in self._asked:
+            for assignment in asked.given:
+                found[asked.band, assignment.accelerator].add(asked.request.key.key.namespace)
+        return found
+
     def schedule(self) -> Schedule:
         """A decision for each request, and for each running work that is to leave."""
         self._assign_in_turn()
@@ -196,10 +204,12 @@ class _Pass:
         waiting.sort()
         position = 1
         competing = Counter([band for band, _ in {(asked.band, unit.namespace) for _, _, asked, unit in waiting}])
+        given = self._namespaces_given()
         for _, _, asked, unit in waiting:
             request = asked.request
             shares = self._shares if competing[asked.band] > 1 else None
-            pending = self._waiting.pending(request, unit, asked.left, position, shares)
+            passed = any(given[asked.band, option.accelerator] - {unit.namespace} for option in request.options)
+            pending = self._waiting.pending(request, unit, asked.left, position, shares, passed=passed)
             position += pending.position is not None
             found[request.key] = Decision(request.uid, request.revision, asked.given, pending)
         for running_work, leaving in self._running_units:

@@ -65,11 +65,17 @@ class Shares:
         self._shares[namespace] = share
         return share
 
+    def is_served(self, namespace: str) -> bool:
+        """Whether a namespace had its fair share before anything was planned: only another's end brings it more."""
+        return self._dominant[namespace][1] >= self._fair(namespace)
+
+    def _fair(self, namespace: str) -> float:
+        return self._weights[namespace] / self._all_weights
+
     def words(self, namespace: str) -> str:
         """How a namespace stood before anything was planned."""
         resource, part = self._dominant[namespace]
-        fair = self._weights[namespace] / self._all_weights
         return (
-            f"namespace {namespace} has {part:.0%} of {resource}; its fair share is {fair:.0%}, "
+            f"namespace {namespace} has {part:.0%} of {resource}; its fair share is {self._fair(namespace):.0%}, "
             f"as {len(self._weights)} namespaces have work, and the one with the least goes first"
         )

@@ -16,7 +16,7 @@ from inference_operator.scheduling.types import Fleet, Option, PlacementRequest
 from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Key, Node, Pod, PodPhase
 from inference_operator.state.volumes import Access
-from tests.builders import NOW, a_node, a_request, an_option, somebodys_pod
+from tests.builders import NOW, a_node, a_request, a_worker, an_option, somebodys_pod
 
 ONE_NODE, ONE_POD = Access.ONE_NODE, Access.ONE_POD
 DATA = Key("default", "data")
@@ -102,6 +102,16 @@ def test_one_pod_at_a_time_has_a_claim_of_one_pod() -> None:
     reason, text = why(TWO, first, user_of(node="a"))
     assert reason is Reason.NO_FREE_CAPACITY
     assert "2 node(s) unavailable due to claim data with ReadWriteOncePod access mode, in use by user" in text
+
+
+def test_who_waits_for_a_claim_is_not_told_that_it_waits_for_its_share() -> None:
+    """Its namespace has more than its share, and room; another namespace's work waits, too."""
+    pods = (a_worker("w", node="a", option=an_option(cpu="4")), user_of(node="b"))
+    waits, other = a_request("waits", with_claim(ONE_POD)), a_request("other", an_option(cpu="8"), namespace="other")
+    pending = schedule(Fleet(TWO, pods, (waits, other)), CostWeights(), NOW)[waits.key].pending
+
+    assert pending is not None and pending.reason is Reason.NO_FREE_CAPACITY
+    assert "ReadWriteOncePod" in pending.message and "its fair share is 50%" in pending.message
 
 
 def test_work_that_waits_for_a_claim_is_not_refused_for_it() -> None:

@@ -160,7 +160,25 @@ def test_who_waits_beside_other_namespaces_is_told_its_share_and_the_fair_one() 
     assert told.reason is Reason.FAIR_SHARE
     assert told.message.startswith("no node has room now; cpu: ")
     assert "namespace greedy has 100% of cpu; its fair share is 50%, as 2 namespaces have work" in told.message
-    assert "namespace modest has 0% of" in pending_of(decisions, modest).message
+    # Who has nothing waits for room, and reads the shares beside that.
+    waits = pending_of(decisions, modest)
+    assert waits.reason is Reason.NO_FREE_CAPACITY and "namespace modest has 0% of" in waits.message
+
+
+def test_who_is_passed_over_for_a_namespace_with_less_is_told_that_shares_decided() -> None:
+    has = (a_worker("w1", namespace="middle"), *(a_worker(f"h{i}", namespace="most") for i in range(4)))
+    middle = a_request("middle", namespace="middle", created_ago=3600.0)
+    least = tuple(a_request(f"least-{i}", namespace="least", created_ago=0.0) for i in range(2))
+    decisions = decided(Fleet((a_node(cpu="6"),), has, (middle, *least, *flood("most", 3))))
+
+    assert places(decisions) == {"least": 1}
+    assert pending_of(decisions, middle).reason is Reason.FAIR_SHARE
+    # On a class that nobody was given a place of, shares have decided nothing.
+    of_gpu = replace(middle, options=(ON_GPU,))
+    busy = (*has, a_worker("g", namespace="most", option=ON_GPU, node="node-2"))
+    nodes = (a_node(cpu="6"), a_node("node-2", cpu="1", gpu=1))
+    decisions = decided(Fleet(nodes, busy, (of_gpu, *least, *flood("most", 3))))
+    assert pending_of(decisions, of_gpu).reason is Reason.NO_FREE_CAPACITY
 
 
 def test_who_waits_alone_hears_nothing_of_shares() -> None:
