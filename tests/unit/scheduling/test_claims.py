@@ -106,7 +106,7 @@ def test_one_pod_at_a_time_has_a_claim_of_one_pod() -> None:
 
 def test_who_waits_for_a_claim_is_not_told_that_it_waits_for_its_share() -> None:
     """Its namespace has more than its share, and room; another namespace's work waits, too."""
-    pods = (a_worker("w", node="a", option=an_option(cpu="4")), user_of(node="b"))
+    pods = (a_worker("w", node="b", option=an_option(cpu="6")), user_of(node="a"))
     waits, other = a_request("waits", with_claim(ONE_POD)), a_request("other", an_option(cpu="8"), namespace="other")
     pending = schedule(Fleet(TWO, pods, (waits, other)), CostWeights(), NOW)[waits.key].pending
 
