@@ -2,6 +2,8 @@
 
 import importlib.util
 import re
+import subprocess
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -75,6 +77,19 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+def test_the_readmes_command_gives_its_example_a_deadline_that_can_be_met() -> None:
+    text = (ROOT / "README.md").read_text()
+    (command,) = re.findall(r"^(sed .*) jobs\.yaml \|", text, re.MULTILINE)
+    (manifest,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    changed = subprocess.run(["bash", "-c", command], input=manifest, capture_output=True, text=True, check=True).stdout
+
+    _, before = yaml.safe_load_all(manifest)
+    _, job = yaml.safe_load_all(changed)
+    deadline = datetime.fromisoformat(job["spec"].pop("deadline"))
+    assert timedelta(minutes=50) < deadline - datetime.now(UTC) < timedelta(minutes=70)
+    assert datetime.fromisoformat(before["spec"].pop("deadline")) < datetime.now(UTC) and job == before
 
 
 def test_every_make_target_of_the_readme_exists() -> None:
