@@ -107,6 +107,14 @@ def test_the_policies_look_at_the_operators_account_alone() -> None:
     assert {one["spec"]["failurePolicy"] for one in found} == {"Fail"}
 
 
+def test_whoever_names_namespaces_is_told_what_a_job_elsewhere_looks_like() -> None:
+    def notes(*flags: str) -> str:
+        return helm("install", "release", str(CHART), "-n", "system", "--dry-run=client", *flags).stdout.partition("NOTES:")[2]
+
+    assert "A job in another namespace gets no status at all" in notes("--set", "watchNamespaces={a}")
+    assert "watches all namespaces" in notes() and "no status" not in notes()
+
+
 def test_the_policies_can_be_left_out_or_tried_without_effect() -> None:
     assert not [one for one in render("admissionPolicy.enabled=false") if one["kind"].startswith("ValidatingAdmissionPolicy")]
     bindings = kinds(render("admissionPolicy.validationActions={Audit,Warn}"), "ValidatingAdmissionPolicyBinding")
