@@ -155,11 +155,11 @@ def _never() -> bool:
 
 
 class _Pace:
-    """How a download goes on. `taken` counts its bytes."""
+    """How a download goes on. `taken` counts its bytes; `faults` say why it was broken off, for who raises one to take away."""
 
     def __init__(self, stop: Callable[[], bool]) -> None:
         self.taken = 0
-        self._fault: Exception | None = None
+        self.faults: list[Exception] = []
         self._stop = stop
         self._done = threading.Event()
 
@@ -168,15 +168,13 @@ class _Pace:
         since, before = time.monotonic(), 0
         while not self._done.wait(_LOOK_SECONDS):
             if self._stop():
-                self._fault = StoppedError(url)
+                self.faults.append(StoppedError(url))
             elif time.monotonic() - since >= _SLOW_SECONDS:
                 if (came := self.taken - before) < _SLOWEST_BYTES:
-                    self._fault = WorkerError(
-                        WorkerReason.MODEL_UNREACHABLE,
-                        f"{url}: {came} bytes came in {_SLOW_SECONDS:g} s, and {_SLOWEST_BYTES} must; use a faster server",
-                    )
+                    text = f"{url}: {came} bytes came in {_SLOW_SECONDS:g} s, and {_SLOWEST_BYTES} must; use a faster server"
+                    self.faults.append(WorkerError(WorkerReason.MODEL_UNREACHABLE, text))
                 since, before = time.monotonic(), self.taken
-            if self._fault is not None:
+            if self.faults:
                 with suppress(OSError):
                     raw.shutdown(socket.SHUT_RDWR)
                 return
@@ -184,16 +182,6 @@ class _Pace:
     def end(self) -> None:
         """Nothing is waited for any more."""
         self._done.set()
-
-    def require_whole(self) -> None:
-        """Raise why it was broken off, if it was."""
-        fault, self._fault = self._fault, None
-        try:
-            if fault is not None:
-                raise fault from None
-        finally:
-            # Its traceback has this frame.
-            del fault
 
 
 @contextmanager
@@ -206,12 +194,14 @@ def _paced(raw: socket.socket, url: str, stop: Callable[[], bool]) -> Iterator[_
     try:
         yield pace
     except (OSError, http.client.HTTPException, WorkerError):
-        pace.require_whole()
+        if pace.faults:
+            raise pace.faults.pop() from None
         raise
     finally:
         pace.end()
         watching.join()
-    pace.require_whole()
+    if pace.faults:
+        raise pace.faults.pop()
 
 
 def _download(
