@@ -7,6 +7,7 @@ from pydantic import Field
 
 from inference_operator.accelerators import AUTO, NAME_LIMIT, NAME_PATTERN
 from inference_operator.api.callers import Authentication, ServeTls
+from inference_operator.api.gateway import ServeGateway
 from inference_operator.api.schema import (
     Digest,
     Instant,
@@ -178,6 +179,9 @@ class Serve:
             description="Lets batches of this namespace on the same model run on the workers, while no request would be late "
             "for it; {} is enough for inputs and outputs in place. Without it, none does."
         ),
+    ] = None
+    gateway: Annotated[
+        ServeGateway | None, Field(description="How the gateway leads callers here, where the chart has gateway.enabled.")
     ] = None
 
 

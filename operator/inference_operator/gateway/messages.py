@@ -26,6 +26,7 @@ ROUTES = "envoy.config.route.v3.RouteConfiguration"
 ROUTE = "envoy.config.route.v3.Route"
 CONNECTION_MANAGER = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 LUA = "envoy.extensions.filters.http.lua.v3.Lua"
+LUA_OF_ROUTE = "envoy.extensions.filters.http.lua.v3.LuaPerRoute"
 ROUTER = "envoy.extensions.filters.http.router.v3.Router"
 HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 HEADER_INPUT = "envoy.type.matcher.v3.HttpRequestHeaderMatchInput"
@@ -101,7 +102,13 @@ MatchEntry: key 1 string, value 2 OnMatch
 OnMatch: action 2 TypedConfig
 RouteMatch: prefix 1 string
 DirectResponse: status 1 uint32, body 2 DataSource
-RouteAction: cluster 1 string, timeout 8 Duration, retry_policy 9 RetryPolicy, max_stream_duration 36 MaxStreamDuration
+RouteAction: cluster 1 string, weighted_clusters 3 WeightedClusters, timeout 8 Duration, retry_policy 9 RetryPolicy,
+    request_mirror_policies 30 *MirrorPolicy, max_stream_duration 36 MaxStreamDuration
+WeightedClusters: clusters 1 *ClusterWeight, header_name 4 string
+ClusterWeight: name 1 string, weight 2 UInt32Value
+MirrorPolicy: cluster 1 string, runtime_fraction 3 RuntimeFraction, disable_shadow_host_suffix_append 6 bool
+RuntimeFraction: default_value 1 FractionalPercent
+FractionalPercent: numerator 1 uint32
 MaxStreamDuration: grpc_timeout_header_max 2 Duration
 RetryPolicy: retry_on 1 string, num_retries 2 UInt32Value, retry_host_predicate 5 *RetryPredicate,
     host_selection_retry_max_attempts 6 int64
@@ -112,12 +119,14 @@ envoy.config.cluster.v3.Cluster: name 1 string, type 2 int32, eds_cluster_config
 envoy.config.endpoint.v3.ClusterLoadAssignment: cluster_name 1 string, endpoints 2 *LocalityLbEndpoints
 envoy.config.listener.v3.Listener: name 1 string, address 2 Address, filter_chains 3 *FilterChain
 envoy.config.route.v3.RouteConfiguration: name 1 string, virtual_hosts 2 *VirtualHost
-envoy.config.route.v3.Route: match 1 RouteMatch, route 2 RouteAction, direct_response 7 DirectResponse
+envoy.config.route.v3.Route: match 1 RouteMatch, route 2 RouteAction, direct_response 7 DirectResponse,
+    typed_per_filter_config 13 *OptionsEntry
 envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager: stat_prefix 2 string, rds 3 Rds,
     http_filters 5 *NamedConfig, use_remote_address 14 BoolValue, stream_idle_timeout 24 Duration, normalize_path 30 BoolValue,
     common_http_protocol_options 35 ConnectionOptions, local_reply_config 38 LocalReplies,
     request_headers_timeout 41 Duration, path_with_escaped_slashes_action 45 int32
 envoy.extensions.filters.http.lua.v3.Lua: default_source_code 3 DataSource
+envoy.extensions.filters.http.lua.v3.LuaPerRoute: source_code 3 DataSource
 envoy.extensions.filters.http.router.v3.Router: suppress_envoy_headers 4 bool
 envoy.extensions.upstreams.http.v3.HttpProtocolOptions: explicit_http_config 3 ExplicitConfig
 envoy.type.matcher.v3.HttpRequestHeaderMatchInput: header_name 1 string

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from inference_operator.api.gateway import ServeGateway
 from inference_operator.api.job import InferenceJobSpec
 from inference_operator.state.finished import is_finished
 from inference_operator.state.objects import Job, Key, Model, Pod, PodPhase, Reading
@@ -12,6 +13,7 @@ from inference_operator.workers.source import default_version, model_source, pin
 
 # What a caller can name in a path without escapes; other names come only of models by URI.
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
+NO_OPTIONS = ServeGateway()
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -23,11 +25,11 @@ class Backend:
     draining: bool = False
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Service:
     """All workers of one version of a model in a namespace, whichever jobs they are of.
 
-    `default` is set on one version of each model: it answers callers who name none.
+    `default` is set on one version of each model: it answers callers who name none, but for the shares of the others (`options`).
     """
 
     namespace: str
@@ -35,6 +37,12 @@ class Service:
     version: str
     default: bool
     backends: tuple[Backend, ...]
+    options: ServeGateway = NO_OPTIONS
+
+    @property
+    def live(self) -> bool:
+        """Whether a worker takes new requests."""
+        return any(not backend.draining for backend in self.backends)
 
 
 def services(
@@ -42,16 +50,23 @@ def services(
 ) -> tuple[Service, ...]:
     """All services, sorted. `pods` are by their job's uid, `readings` by their pod's. A service without workers is one, too."""
     found: dict[tuple[str, str, str], list[Backend]] = {}
-    for job in jobs:
+    options: dict[tuple[str, str, str], ServeGateway] = {}
+    for job in sorted(jobs, key=lambda job: job.key):
         if (named := _named(job, models)) is None:
             continue
-        workers = found.setdefault((job.key.namespace, *named), [])
+        key = (job.key.namespace, *named)
+        workers = found.setdefault(key, [])
         workers.extend(filter(None, (_backend(pod, job, readings.get(pod.uid)) for pod in pods.get(job.uid, ()))))
+        if (given := _options(job)) is not None:
+            options.setdefault(key, given)
     defaults = _defaults(found, models)
     return tuple(
-        Service(namespace, model, version, defaults[namespace, model] == version, tuple(sorted(found[namespace, model, version])))
-        for namespace, model, version in sorted(found)
+        Service(*key, defaults[key[:2]] == key[2], tuple(sorted(found[key])), options.get(key, NO_OPTIONS)) for key in sorted(found)
     )
+
+
+def _options(job: Job) -> ServeGateway | None:
+    return job.spec.serve.gateway if job.spec is not None and job.spec.serve is not None else None
 
 
 def _named(job: Job, models: Mapping[Key, Model]) -> tuple[str, str] | None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from inference_operator.api.callers import ServeTls
+from inference_operator.api.gateway import ServeGateway
 from inference_operator.api.job import Serve
 from inference_operator.gateway.snapshot import Backend, services
 from inference_operator.state.objects import Job, Key, Pod, PodPhase, Reading
@@ -101,3 +102,13 @@ def test_a_model_by_uri_is_called_as_its_workers_call_it() -> None:
     (service,) = services([a_job(serve=True)], {}, {}, {})
 
     assert (service.model, service.version, service.backends) == ("m", "1", ())
+
+
+def test_of_jobs_on_one_version_the_first_by_name_that_says_something_to_the_gateway_is_heard() -> None:
+    silent, first, second = (
+        a_job(name, serve=Serve(gateway=given), model="m")
+        for name, given in (("a", None), ("b", ServeGateway(traffic_percent=10)), ("c", ServeGateway(traffic_percent=20)))
+    )
+    for order in ([silent, first, second], [second, first, silent]):
+        (service,) = services(order, MODELS, {}, {})
+        assert service.options.traffic_percent == 10

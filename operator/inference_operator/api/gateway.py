@@ -1,0 +1,30 @@
+"""How the gateway leads callers to a serving job. Without the gateway none of it has an effect."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from inference_operator.api.schema import api_type
+
+
+@api_type()
+class ServeGateway:
+    """What the gateway does with requests for this version of the model. Of several jobs on one version, the first by name says."""
+
+    traffic_percent: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=100,
+            description="Share of the requests that name no version which this version gets once a worker is ready (a canary); the "
+            "model's default version gets the rest.",
+        ),
+    ] = None
+    mirror_percent: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=100,
+            description="Share of the requests that name no version of which this version gets a copy; nobody sees its answers.",
+        ),
+    ] = 0

@@ -1,0 +1,99 @@
+"""The workers of a service as Envoy knows them: how they are checked and chosen from, and where they are."""
+
+from collections.abc import Mapping
+
+from inference_operator.gateway import messages
+from inference_operator.gateway.manifests import ADS, Manifest, address, any_of
+from inference_operator.gateway.snapshot import Service
+from inference_operator.gateway.weights import FULL
+from inference_protocol.messages import GRPC_PORT, HTTP_PORT
+
+PORTS = {"http": HTTP_PORT, "grpc": GRPC_PORT}
+# The numbers of Envoy's enums.
+_EDS, _LEAST_REQUEST = 3, 1
+_HEALTHY, _DRAINING = 1, 3
+# Workers bound themselves and say 429; the door must not refuse before they do.
+_MOST = 100_000
+
+
+def cluster_name(service: Service, protocol: str) -> str:
+    """What the workers of a service are called in Envoy, in its statistics too."""
+    return f"{protocol}:{service.namespace}/{service.model}@{service.version}"
+
+
+def cluster(name: str, protocol: str) -> Manifest:
+    """A service's workers by one protocol, wherever they are; it changes with nothing but this code."""
+    http2 = "http2_protocol_options" if protocol == "grpc" else "http_protocol_options"
+    return {
+        "name": name,
+        "type": _EDS,
+        "eds_cluster_config": {"eds_config": ADS},
+        "connect_timeout": "1s",
+        "lb_policy": _LEAST_REQUEST,
+        # Of workers that all fail their checks none is asked: an answer that says so is better than one that never comes.
+        "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
+        "ignore_health_on_host_removal": True,
+        "health_checks": [
+            {
+                "timeout": "1s",
+                "interval": "2s",
+                "no_traffic_interval": "5s",
+                "unhealthy_threshold": 2,
+                "healthy_threshold": 1,
+                "http_health_check": {"path": "/v2/health/ready"},
+            }
+        ],
+        "outlier_detection": _OUTLIERS,
+        "circuit_breakers": {
+            "thresholds": [
+                {
+                    "max_connections": _MOST,
+                    "max_pending_requests": _MOST,
+                    "max_requests": _MOST,
+                    "retry_budget": {"budget_percent": {"value": 20}, "min_retry_concurrency": 3},
+                }
+            ]
+        },
+        "typed_extension_protocol_options": [
+            {"key": messages.HTTP_OPTIONS, "value": any_of(messages.HTTP_OPTIONS, {"explicit_http_config": {http2: {}}})}
+        ],
+    }
+
+
+# Only connections that fail count: an answer of 429 or 503 says that a queue is full or a deadline can't be met.
+_OUTLIERS: Manifest = {
+    "split_external_local_origin_errors": True,
+    "consecutive_local_origin_failure": 3,
+    "enforcing_consecutive_5xx": 0,
+    "enforcing_consecutive_gateway_failure": 0,
+    "enforcing_success_rate": 0,
+    "enforcing_local_origin_success_rate": 0,
+    "interval": "1s",
+    "base_ejection_time": "5s",
+    "max_ejection_percent": 50,
+}
+
+
+def endpoints(name: str, service: Service, port: int, weights: Mapping[str, int]) -> Manifest:
+    """Where a service's workers are, and how much each gets."""
+    return {
+        "cluster_name": name,
+        "endpoints": [
+            {
+                "lb_endpoints": [
+                    {
+                        "endpoint": {
+                            "address": address(backend.address, port),
+                            # Both protocols are one process, which tells by HTTP how it is.
+                            "health_check_config": {"port_value": HTTP_PORT},
+                        },
+                        "health_status": _DRAINING if backend.draining else _HEALTHY,
+                        "load_balancing_weight": weights.get(backend.uid, FULL),
+                    }
+                    for backend in service.backends
+                ]
+            }
+        ]
+        if service.backends
+        else [],
+    }

@@ -1,0 +1,33 @@
+"""Where callers connect, and the filters that their requests pass."""
+
+from inference_operator.gateway import messages
+from inference_operator.gateway.lua import SOURCE
+from inference_operator.gateway.manifests import ADS, Manifest, address, any_of
+from inference_operator.gateway.replies import REPLIES
+from inference_operator.gateway.routes import FILTER_DRAW, ROUTES_NAME
+
+LISTENER_NAME = "door"
+# The number of Envoy's enum.
+_REJECT = 2
+
+
+def listener(port: int) -> Manifest:
+    """One port for both protocols: the preface of HTTP/2 tells them apart."""
+    manager: Manifest = {
+        "stat_prefix": LISTENER_NAME,
+        "rds": {"config_source": ADS, "route_config_name": ROUTES_NAME},
+        "http_filters": [
+            {"name": "whom", "typed_config": any_of(messages.LUA, {"default_source_code": {"inline_string": SOURCE}})},
+            {"name": FILTER_DRAW, "typed_config": any_of(messages.LUA, {})},
+            {"name": "router", "typed_config": any_of(messages.ROUTER, {"suppress_envoy_headers": True})},
+        ],
+        "use_remote_address": True,
+        "normalize_path": True,
+        "path_with_escaped_slashes_action": _REJECT,
+        "request_headers_timeout": "10s",
+        "stream_idle_timeout": "900s",
+        "common_http_protocol_options": {"idle_timeout": "3600s"},
+        "local_reply_config": {"mappers": REPLIES},
+    }
+    filters = [{"name": "http", "typed_config": any_of(messages.CONNECTION_MANAGER, manager)}]
+    return {"name": LISTENER_NAME, "address": address("0.0.0.0", port), "filter_chains": [{"filters": filters}]}  # noqa: S104

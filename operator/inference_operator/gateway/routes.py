@@ -1,0 +1,95 @@
+"""Which workers a request goes to: a map from what the filter wrote to routes, looked up and not tried one after the other."""
+
+from collections.abc import Iterable
+
+from inference_operator.gateway import messages
+from inference_operator.gateway.clusters import PORTS, cluster_name
+from inference_operator.gateway.lua import DRAW, DRAW_HEADER, ROUTE_HEADER
+from inference_operator.gateway.manifests import Manifest, any_of
+from inference_operator.gateway.snapshot import Service
+from inference_operator.gateway.split import WHOLE, Split, splits
+
+ROUTES_NAME = "models"
+# The filter that runs only where a route has it do something.
+FILTER_DRAW = "draw"
+# What is asked of the server is answered for the door: it lives, and is ready to lead to whatever is.
+_OF_THE_DOOR = {
+    "/v2": '{"name":"inference-gateway","version":"1","extensions":[]}',
+    "/v2/health/live": "{}",
+    "/v2/health/ready": "{}",
+}
+_LONGEST_DEADLINE = "86400s"
+
+
+def routes(services: Iterable[Service], request_bytes: int) -> Manifest:
+    """The route table. A version that is named answers alone; callers who name none are split between versions."""
+    known = tuple(services)
+    entries: dict[str, Manifest] = {f"door:{path}": _said(body) for path, body in _OF_THE_DOOR.items()}
+    for protocol in PORTS:
+        named = {_key(service, protocol, f"@{service.version}"): _to(Split(((service, WHOLE),)), protocol) for service in known}
+        unnamed = {_key(split.shares[0][0], protocol): _to(split, protocol) for split in splits(known)}
+        entries |= named | unnamed
+    entered = [{"key": key, "value": {"action": _action(route)}} for key, route in sorted(entries.items())]
+    by_header = {"name": "route", "typed_config": any_of(messages.HEADER_INPUT, {"header_name": ROUTE_HEADER})}
+    nobody: Manifest = {"match": {"prefix": "/"}, "direct_response": {"status": 404}}
+    matcher = {
+        "matcher_tree": {"input": by_header, "exact_match_map": {"map": entered}},
+        "on_no_match": {"action": _action(nobody)},
+    }
+    host = {"name": "all", "domains": ["*"], "request_body_buffer_limit": str(request_bytes), "matcher": matcher}
+    return {"name": ROUTES_NAME, "virtual_hosts": [host]}
+
+
+def _key(service: Service, protocol: str, version: str = "") -> str:
+    """What the filter writes of a request."""
+    return f"{protocol}:{service.namespace}/{service.model}{version}"
+
+
+def _said(body: str) -> Manifest:
+    """A route that is answered by the door itself."""
+    return {"match": {"prefix": "/"}, "direct_response": {"status": 200, "body": {"inline_string": body}}}
+
+
+def _to(split: Split, protocol: str) -> Manifest:
+    """A route. Requests have the deadline that their caller gives, which workers know too, and no other.
+
+    Only what no worker has begun is tried again, on another: a connection that was not made, a stream that was refused.
+    """
+    route: Manifest = {
+        **_chosen(split, protocol),
+        "timeout": "0s",
+        "max_stream_duration": {"grpc_timeout_header_max": _LONGEST_DEADLINE},
+        "retry_policy": {
+            "retry_on": "connect-failure,refused-stream,reset-before-request",
+            "num_retries": 2,
+            "retry_host_predicate": [{"name": "previous", "typed_config": any_of(messages.PREVIOUS_HOSTS, {})}],
+            "host_selection_retry_max_attempts": "3",
+        },
+        "request_mirror_policies": [_copied(service, percent, protocol) for service, percent in split.mirrors],
+    }
+    drawn = {"typed_per_filter_config": [{"key": FILTER_DRAW, "value": _DRAWN}]} if "weighted_clusters" in route else {}
+    return {"match": {"prefix": "/"}, "route": route, **drawn}
+
+
+_DRAWN = any_of(messages.LUA_OF_ROUTE, {"source_code": {"inline_string": DRAW}})
+
+
+def _chosen(split: Split, protocol: str) -> Manifest:
+    shares = [(cluster_name(service, protocol), percent) for service, percent in split.shares if percent]
+    if len(shares) == 1:
+        return {"cluster": shares[0][0]}
+    weighted = [{"name": name, "weight": percent} for name, percent in shares]
+    return {"weighted_clusters": {"clusters": weighted, "header_name": DRAW_HEADER}}
+
+
+def _copied(service: Service, percent: int, protocol: str) -> Manifest:
+    return {
+        "cluster": cluster_name(service, protocol),
+        # Of a hundred, which is the fraction's default.
+        "runtime_fraction": {"default_value": {"numerator": percent}},
+        "disable_shadow_host_suffix_append": True,
+    }
+
+
+def _action(route: Manifest) -> Manifest:
+    return {"name": "route", "typed_config": any_of(messages.ROUTE, route)}

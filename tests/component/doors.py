@@ -1,0 +1,112 @@
+"""An Envoy that a control plane in the test's own process tells, before workers that only count: for what routes do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+from aiohttp import web
+
+from inference_operator.gateway.resources import resources
+from inference_operator.gateway.server import Word, serve
+from inference_operator.gateway.snapshot import Backend, Service
+from inference_protocol.messages import HTTP_PORT
+from tests import loopback
+from tests.component import envoys
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from pathlib import Path
+
+
+@dataclass
+class Counting:
+    """Workers by HTTP, each at an address of its own, that count what they are asked and answer with their name."""
+
+    asked: Counter[str] = field(default_factory=Counter)
+    headers: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    # What a worker does before it answers, by its name.
+    acts: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse | None]]] = field(default_factory=dict)
+    _runners: list[web.AppRunner] = field(default_factory=list)
+
+    async def start(self, name: str, number: int) -> Backend:
+        """A worker that answers at the address of that number."""
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            if request.path == "/v2/health/ready":
+                return web.Response()
+            self.asked[name] += 1
+            self.headers[name] = request.headers.copy()
+            await request.read()
+            if (act := self.acts.get(name)) is not None and (said := await act(request)) is not None:
+                return said
+            return web.Response(text=name)
+
+        app = web.Application(client_max_size=1 << 26)
+        app.router.add_route("*", "/{path:.*}", answer)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        self._runners.append(runner)
+        await web.TCPSite(runner, loopback.address(number), HTTP_PORT).start()
+        return Backend(loopback.address(number), name)
+
+    async def end(self) -> None:
+        for runner in self._runners:
+            await runner.cleanup()
+
+
+@dataclass
+class Plane:
+    """What a test says to its Envoy."""
+
+    word: Word
+    port: int
+    envoy: envoys.Envoy
+    session: aiohttp.ClientSession
+    options: dict[str, Any]
+
+    def say(self, *services: Service, weights: Mapping[str, int] | None = None) -> None:
+        self.word.say(resources(services, weights or {}, port=self.port, request_bytes=1 << 20, **self.options))
+
+    async def ask(
+        self, path: str, headers: Mapping[str, str] | None = None, *, body: bytes = b"{}"
+    ) -> tuple[int, str, Mapping[str, str]]:
+        """Status, text and headers of an answer."""
+        url = f"http://127.0.0.1:{self.port}{path}"
+        async with self.session.post(url, data=body, headers=headers) as answer:
+            return answer.status, await answer.text(), answer.headers
+
+    async def until(self, path: str, wanted: str) -> None:
+        """Wait until a worker of that name answers."""
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    if (await self.ask(path))[1] == wanted:
+                        return
+                except aiohttp.ClientError:
+                    pass
+                await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def plane(folder: Path, *services: Service, **options: Any) -> AsyncIterator[Plane]:
+    """An Envoy that is told of these services."""
+    port, control = loopback.free_ports(2)
+    word = Word()
+    listening = asyncio.Event()
+    serving = asyncio.create_task(serve(word, control, lambda _: listening.set()))
+    await listening.wait()
+    envoy = envoys.start(folder, control=control, door=port)
+    try:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+            made = Plane(word, port, envoy, session, options)
+            made.say(*services)
+            yield made
+    finally:
+        envoy.end()
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
