@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING
 
 import pytest
+from aiohttp import web
 
 from inference_operator.api.gateway import ServeGateway
 from inference_operator.gateway.snapshot import Service
@@ -73,3 +75,102 @@ async def test_a_canary_without_a_worker_loses_nobodys_request(workers: Counting
     async with plane(tmp_path, stable, canary) as door:
         await door.until(INFER, "stable")
         assert set(await many(door, 200)) == {(200, "stable")}
+
+
+async def test_a_request_over_the_bound_is_told_429_and_when_to_come_again(workers: Counting, tmp_path: Path) -> None:
+    inside, go_on = asyncio.Event(), asyncio.Event()
+
+    async def wait(_: web.Request) -> None:
+        inside.set()
+        await go_on.wait()
+
+    service = Service("default", "m", "1", True, (await workers.start("worker", 1),), ServeGateway(max_parallel_requests=1))
+    async with plane(tmp_path, service) as door:
+        await door.until(INFER, "worker")
+        workers.acts["worker"] = wait
+        first = asyncio.create_task(door.ask(INFER))
+        await inside.wait()
+        status, text, headers = await door.ask(INFER)
+        go_on.set()
+
+        assert status == 429 and headers["Retry-After"] == "1" and "too many requests" in json.loads(text)["error"]
+        assert (await first)[0] == 200
+
+
+async def test_a_worker_without_room_is_passed_over_and_its_words_pass_when_all_are_full(workers: Counting, tmp_path: Path) -> None:
+    async def full(_: web.Request) -> web.Response:
+        return web.json_response({"error": "full"}, status=429, headers={"Retry-After": "7"})
+
+    service = Service(
+        "default", "m", "1", True, tuple([await workers.start(name, n) for n, name in enumerate(("full", "free"), 1)])
+    )
+    async with plane(tmp_path, service) as door:
+        await door.until(INFER, "free")
+        workers.acts["full"] = full
+        assert set(await many(door, 50, callers=1)) == {(200, "free")}
+        assert workers.asked["full"]
+
+        workers.acts["free"] = full
+        status, text, headers = await door.ask(INFER)
+        assert (status, text, headers["Retry-After"]) == (429, '{"error": "full"}', "7")
+
+
+async def test_a_storm_of_refusals_is_tried_again_within_the_budget(workers: Counting, tmp_path: Path) -> None:
+    """Retries are a fifth of what is under way: a pool that is full is not asked three times as much for it."""
+
+    async def full(_: web.Request) -> web.Response:
+        await asyncio.sleep(0.05)
+        return web.json_response({"error": "full"}, status=429, headers={"Retry-After": "1"})
+
+    service = Service("default", "m", "1", True, tuple([await workers.start(name, n) for n, name in enumerate("ab", 1)]))
+    async with plane(tmp_path, service) as door:
+        await door.until(INFER, "a")
+        workers.acts |= {"a": full, "b": full}
+        workers.asked.clear()
+        answers = await many(door, 1000, callers=100)
+
+        assert {status for status, _ in answers} == {429}
+        assert workers.asked.total() < 1500, workers.asked
+
+
+async def test_a_silent_worker_costs_a_caller_its_deadline_and_no_more(workers: Counting, tmp_path: Path) -> None:
+    async def silent(_: web.Request) -> None:
+        await asyncio.sleep(10)
+
+    service = Service("default", "m", "1", True, (await workers.start("worker", 1),))
+    async with plane(tmp_path, service) as door:
+        await door.until(INFER, "worker")
+        await door.ask(INFER, {"Inference-Timeout-Ms": "5000"})
+        # The worker knows the caller's word, and Envoy's, which counts down while it tries again.
+        assert workers.headers["worker"]["Inference-Timeout-Ms"] == "5000"
+        assert workers.headers["worker"]["x-envoy-expected-rq-timeout-ms"] == "5250"
+        workers.acts["worker"] = silent
+        begun = asyncio.get_running_loop().time()
+        status, text, _ = await door.ask(INFER, {"Inference-Timeout-Ms": "100"})
+
+        assert status == 504 and "deadline" in json.loads(text)["error"]
+        assert 0.3 < asyncio.get_running_loop().time() - begun < 2
+
+
+async def test_a_caller_can_not_order_retries_or_timeouts_of_envoy(workers: Counting, tmp_path: Path) -> None:
+    async def fails(_: web.Request) -> web.Response:
+        await asyncio.sleep(0.1)
+        return web.Response(status=500)
+
+    service = Service("default", "m", "1", True, (await workers.start("worker", 1),))
+    async with plane(tmp_path, service) as door:
+        await door.until(INFER, "worker")
+        workers.acts["worker"] = fails
+        workers.asked.clear()
+        orders = {"x-envoy-retry-on": "5xx", "x-envoy-max-retries": "5", "x-envoy-upstream-rq-timeout-ms": "1"}
+        assert (await door.ask(INFER, orders))[0] == 500
+        assert workers.asked["worker"] == 1
+
+
+@pytest.mark.parametrize("said", ["soon", "-5", "1e9999", "nan", "inf", "0x10", "", "1.5", "99999999999999999999"])
+async def test_an_odd_deadline_is_left_to_the_worker(workers: Counting, tmp_path: Path, said: str) -> None:
+    service = Service("default", "m", "1", True, (await workers.start("worker", 1),))
+    async with plane(tmp_path, service) as door:
+        await door.until(INFER, "worker")
+        assert (await door.ask(INFER, {"Inference-Timeout-Ms": said}))[:2] == (200, "worker")
+        assert "lua" not in door.envoy.log.lower(), door.envoy.log[-500:]

@@ -28,3 +28,12 @@ class ServeGateway:
             description="Share of the requests that name no version of which this version gets a copy; nobody sees its answers.",
         ),
     ] = 0
+    max_parallel_requests: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=100_000,
+            description="Requests that one Envoy has under way here at most, for each protocol; more get 429 with Retry-After. "
+            "Without it, the workers alone say when they are full.",
+        ),
+    ] = None

@@ -21,8 +21,11 @@ def cluster_name(service: Service, protocol: str) -> str:
     return f"{protocol}:{service.namespace}/{service.model}@{service.version}"
 
 
-def cluster(name: str, protocol: str) -> Manifest:
-    """A service's workers by one protocol, wherever they are; it changes with nothing but this code."""
+def cluster(name: str, service: Service, protocol: str) -> Manifest:
+    """A service's workers by one protocol, wherever they are.
+
+    It changes with the job's options alone: a changed one is made anew, with new connections.
+    """
     http2 = "http2_protocol_options" if protocol == "grpc" else "http_protocol_options"
     return {
         "name": name,
@@ -49,7 +52,7 @@ def cluster(name: str, protocol: str) -> Manifest:
                 {
                     "max_connections": _MOST,
                     "max_pending_requests": _MOST,
-                    "max_requests": _MOST,
+                    "max_requests": service.options.max_parallel_requests or _MOST,
                     "retry_budget": {"budget_percent": {"value": 20}, "min_retry_concurrency": 3},
                 }
             ]

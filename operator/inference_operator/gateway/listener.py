@@ -19,7 +19,7 @@ def listener(port: int) -> Manifest:
         "http_filters": [
             {"name": "whom", "typed_config": any_of(messages.LUA, {"default_source_code": {"inline_string": SOURCE}})},
             {"name": FILTER_DRAW, "typed_config": any_of(messages.LUA, {})},
-            {"name": "router", "typed_config": any_of(messages.ROUTER, {"suppress_envoy_headers": True})},
+            {"name": "router", "typed_config": any_of(messages.ROUTER, {})},
         ],
         "use_remote_address": True,
         "normalize_path": True,

@@ -10,7 +10,10 @@ VERSION_HEADER = "inference-model-version"
 DRAW_HEADER = "inference-draw"
 
 # A message of gRPC is a flag, four bytes of length, and fields. Requests begin with the model's name (1) and version (2).
+# A worker itself says that a deadline has passed. Envoy says so only for one that is silent for so much longer: what it says counts
+# against the worker, which may be left out for it.
 SOURCE = """
+local GRACE = 250
 local NAME = "^[%w._-]+$"
 
 local function field(bytes, at, tag)
@@ -40,6 +43,10 @@ end
 function envoy_on_request(handle)
   local headers = handle:headers()
   headers:remove("inference-route")
+  local allowed = headers:get("inference-timeout-ms")
+  if allowed and tonumber(allowed) then
+    headers:replace("x-envoy-upstream-rq-timeout-ms", string.format("%d", math.min(tonumber(allowed), 86400000) + GRACE))
+  end
   local path = headers:get(":path") or ""
   local host = (headers:get(":authority") or ""):match("^([^.:]+)%.[^:]*%a")
   local namespace = headers:get("inference-namespace") or host

@@ -81,14 +81,16 @@ FilterChain: filters 3 *NamedConfig
 Rds: config_source 1 ConfigSource, route_config_name 2 string
 BodyFormat: json_format 2 Struct
 LocalReplies: mappers 1 *ReplyMapper
-ReplyMapper: filter 1 ReplyFilter, body_format_override 4 BodyFormat, headers_to_add 5 *HeaderOption
-ReplyFilter: status_code_filter 1 StatusFilter, and_filter 6 AndFilter, header_filter 8 HeaderFilter
+ReplyMapper: filter 1 ReplyFilter, status_code 2 UInt32Value, body_format_override 4 BodyFormat, headers_to_add 5 *HeaderOption
+ReplyFilter: status_code_filter 1 StatusFilter, and_filter 6 AndFilter, header_filter 8 HeaderFilter,
+    response_flag_filter 9 FlagFilter
+FlagFilter: flags 1 *string
 StatusFilter: comparison 1 Comparison
 Comparison: op 1 int32, value 2 RuntimeNumber
 RuntimeNumber: default_value 2 uint32, runtime_key 3 string
 AndFilter: filters 1 *ReplyFilter
 HeaderFilter: header 1 HeaderMatcher
-HeaderMatcher: name 1 string, string_match 13 StringMatcher
+HeaderMatcher: name 1 string, invert_match 8 bool, string_match 13 StringMatcher
 StringMatcher: prefix 2 string
 HeaderOption: header 1 HeaderValue, append_action 3 int32
 HeaderValue: key 1 string, value 2 string
@@ -111,7 +113,8 @@ RuntimeFraction: default_value 1 FractionalPercent
 FractionalPercent: numerator 1 uint32
 MaxStreamDuration: grpc_timeout_header_max 2 Duration
 RetryPolicy: retry_on 1 string, num_retries 2 UInt32Value, retry_host_predicate 5 *RetryPredicate,
-    host_selection_retry_max_attempts 6 int64
+    host_selection_retry_max_attempts 6 int64, retriable_status_codes 7 *uint32, retry_back_off 8 BackOff
+BackOff: base_interval 1 Duration, max_interval 2 Duration
 
 envoy.config.cluster.v3.Cluster: name 1 string, type 2 int32, eds_cluster_config 3 EdsConfig, connect_timeout 4 Duration,
     lb_policy 6 int32, health_checks 8 *HealthCheck, circuit_breakers 10 CircuitBreakers, outlier_detection 19 OutlierDetection,

@@ -1,36 +1,73 @@
 """What Envoy itself says, in the protocol's words: an error is {"error": TEXT} over HTTP, a status over gRPC."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 from inference_operator.gateway.lua import ROUTE_HEADER
 from inference_operator.gateway.manifests import Manifest
 
 # The numbers of Envoy's enums.
 _EQUAL, _OVERWRITE = 0, 2
-# gRPC's.
-_NOT_FOUND = "5"
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    """What is said in a case, and how by gRPC; `hint` is added for HTTP, `status` is said in place of Envoy's own."""
+
+    case: Manifest
+    grpc_status: int
+    text: str
+    hint: str = ""
+    status: int | None = None
+    retry_seconds: int | None = None
 
 
 def _status(number: int) -> Manifest:
     return {"status_code_filter": {"comparison": {"op": _EQUAL, "value": {"default_value": number, "runtime_key": "unused"}}}}
 
 
-def _replies() -> list[Manifest]:
-    """What Envoy itself says, in the protocol's words: an error is {"error": TEXT} over HTTP, a status over gRPC."""
-    unknown = f"no model is served as %REQ({ROUTE_HEADER})%: write PATH as /NAMESPACE/v2/models/MODEL/..."
-    grpc = {"header_filter": {"header": {"name": "content-type", "string_match": {"prefix": "application/grpc"}}}}
-    not_found = {"header": {"key": "grpc-status", "value": _NOT_FOUND}, "append_action": _OVERWRITE}
-    text = {"key": "grpc-message", "value": f"no model is served as %REQ({ROUTE_HEADER})%"}
-    return [
-        {
-            "filter": {"and_filter": {"filters": [_status(404), grpc]}},
-            "headers_to_add": [not_found, {"header": text, "append_action": _OVERWRITE}],
-        },
-        {"filter": grpc},
-        {"filter": _status(404), "body_format_override": {"json_format": {"error": unknown}}},
-        {
-            "filter": _status(503),
-            "body_format_override": {"json_format": {"error": "no worker of the model is ready: %LOCAL_REPLY_BODY%"}},
-        },
-    ]
+def _flag(flag: str) -> Manifest:
+    return {"response_flag_filter": {"flags": [flag]}}
 
 
-REPLIES = _replies()
+def _protocol(*, grpc: bool) -> Manifest:
+    header = {"name": "content-type", "string_match": {"prefix": "application/grpc"}, "invert_match": not grpc}
+    return {"header_filter": {"header": header}}
+
+
+_GRPC, _HTTP = _protocol(grpc=True), _protocol(grpc=False)
+_NOT_FOUND, _RESOURCE_EXHAUSTED, _UNAVAILABLE, _DEADLINE_EXCEEDED = 5, 8, 14, 4
+_HINT = ": write PATH as /NAMESPACE/v2/models/MODEL/..."
+_TABLE = (
+    _Reply(
+        _status(404), _NOT_FOUND, f"no model is served as %REQ({ROUTE_HEADER})%", ": write PATH as /NAMESPACE/v2/models/MODEL/..."
+    ),
+    # A circuit breaker is open: as many requests as serve.gateway.maxParallelRequests are under way.
+    _Reply(_flag("UO"), _RESOURCE_EXHAUSTED, "too many requests for the model are under way", status=429, retry_seconds=1),
+    _Reply(_flag("UT"), _DEADLINE_EXCEEDED, "no worker answered by the request's deadline"),
+    _Reply(_status(503), _UNAVAILABLE, "no worker of the model is ready: %LOCAL_REPLY_BODY%", retry_seconds=1),
+)
+
+
+def _mappers() -> Iterator[Manifest]:
+    for reply in _TABLE:
+        again = [("retry-after", str(reply.retry_seconds))] if reply.retry_seconds is not None else []
+        by_grpc = [("grpc-status", str(reply.grpc_status)), ("grpc-message", reply.text), *again]
+        yield {"filter": _both(reply.case, _GRPC), "headers_to_add": _headers(by_grpc)}
+        yield {
+            "filter": _both(reply.case, _HTTP),
+            **({"status_code": reply.status} if reply.status is not None else {}),
+            "body_format_override": {"json_format": {"error": reply.text + reply.hint}},
+            "headers_to_add": _headers(again),
+        }
+
+
+def _both(one: Manifest, other: Manifest) -> Manifest:
+    return {"and_filter": {"filters": [one, other]}}
+
+
+def _headers(pairs: list[tuple[str, str]]) -> list[Manifest]:
+    return [{"header": {"key": key, "value": value}, "append_action": _OVERWRITE} for key, value in pairs]
+
+
+REPLIES = list(_mappers())

@@ -30,7 +30,7 @@ def resources(services: Iterable[Service], weights: Mapping[str, int], *, port: 
     known = tuple(services)
     names = [(service, protocol, cluster_name(service, protocol)) for service in known for protocol in PORTS]
     return {
-        messages.CLUSTER: _by_name(messages.CLUSTER, {name: cluster(name, protocol) for _, protocol, name in names}),
+        messages.CLUSTER: _by_name(messages.CLUSTER, {name: cluster(name, service, protocol) for service, protocol, name in names}),
         messages.ENDPOINTS: _by_name(
             messages.ENDPOINTS, {name: endpoints(name, service, PORTS[protocol], weights) for service, protocol, name in names}
         ),

@@ -19,6 +19,7 @@ _OF_THE_DOOR = {
     "/v2/health/ready": "{}",
 }
 _LONGEST_DEADLINE = "86400s"
+RETRIED = "connect-failure,refused-stream,reset-before-request,retriable-status-codes,resource-exhausted"
 
 
 def routes(services: Iterable[Service], request_bytes: int) -> Manifest:
@@ -53,15 +54,18 @@ def _said(body: str) -> Manifest:
 def _to(split: Split, protocol: str) -> Manifest:
     """A route. Requests have the deadline that their caller gives, which workers know too, and no other.
 
-    Only what no worker has begun is tried again, on another: a connection that was not made, a stream that was refused.
+    Only what no worker has begun is tried again, on another: a connection that was not made, a stream that was refused, and what a
+    worker had no room for (429, RESOURCE_EXHAUSTED). The last answer is the caller's, with its Retry-After.
     """
     route: Manifest = {
         **_chosen(split, protocol),
         "timeout": "0s",
         "max_stream_duration": {"grpc_timeout_header_max": _LONGEST_DEADLINE},
         "retry_policy": {
-            "retry_on": "connect-failure,refused-stream,reset-before-request",
+            "retry_on": RETRIED,
+            "retriable_status_codes": [429],
             "num_retries": 2,
+            "retry_back_off": {"base_interval": "0.005s", "max_interval": "0.025s"},
             "retry_host_predicate": [{"name": "previous", "typed_config": any_of(messages.PREVIOUS_HOSTS, {})}],
             "host_selection_retry_max_attempts": "3",
         },
