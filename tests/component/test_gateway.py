@@ -137,8 +137,29 @@ async def test_what_is_not_served_is_told_in_the_protocols_words(door: Door) -> 
                 await client.infer(name, grpc_input(), headers={"inference-namespace": namespace})
             assert caught.value.status() == "StatusCode.NOT_FOUND" and name in caught.value.message()
         with pytest.raises(InferenceServerException) as caught:
-            await client.is_server_live()
+            await client.unload_model("digits")
         assert caught.value.status() == "StatusCode.UNIMPLEMENTED"
+
+
+async def test_server_and_index_calls_answer_for_all_models_of_a_namespace_with_the_operator_away(door: Door) -> None:
+    door.operator.send(signal.SIGSTOP)
+    index = [{"name": "digits", "version": "1", "state": "READY", "reason": ""}]
+    async with over_http.InferenceServerClient(f"{door.url}/default") as client:
+        assert await client.is_server_live() and await client.is_server_ready()
+        assert (await client.get_server_metadata())["name"] == "inference-gateway"
+        assert await client.get_model_repository_index() == index
+    async with over_http.InferenceServerClient(f"{door.url}/other") as client:
+        assert await client.get_model_repository_index() == []
+
+    async with over_grpc.InferenceServerClient(door.url) as client:
+        assert await client.is_server_live() and await client.is_server_ready()
+        assert (await client.get_server_metadata()).name == "inference-gateway"
+        found = await client.get_model_repository_index(headers={"inference-namespace": "default"}, as_json=True)
+        assert found["models"] == [{"name": "digits", "version": "1", "state": "READY"}]
+        assert await client.get_model_repository_index(headers={"inference-namespace": "other"}, as_json=True) == {}
+        with pytest.raises(InferenceServerException) as caught:
+            await client.get_model_repository_index()
+        assert caught.value.status() == "StatusCode.NOT_FOUND"
 
 
 async def test_nothing_of_a_worker_but_its_models_is_reached(door: Door) -> None:

@@ -1,14 +1,16 @@
 """Where callers connect, and the filters that their requests pass."""
 
 from inference_operator.gateway import messages
+from inference_operator.gateway.answers import CONTENT_TYPE
 from inference_operator.gateway.lua import SOURCE
 from inference_operator.gateway.manifests import ADS, Manifest, address, any_of
 from inference_operator.gateway.replies import REPLIES
-from inference_operator.gateway.routes import FILTER_DRAW, ROUTES_NAME
+from inference_operator.gateway.routes import FILTER_BRIDGE, FILTER_DRAW, ROUTES_NAME
 
 LISTENER_NAME = "door"
 # The number of Envoy's enum.
 _REJECT = 2
+_BRIDGE: Manifest = {"content_type": CONTENT_TYPE, "withhold_grpc_frames": True}
 
 
 def listener(port: int) -> Manifest:
@@ -19,6 +21,10 @@ def listener(port: int) -> Manifest:
         "http_filters": [
             {"name": "whom", "typed_config": any_of(messages.LUA, {"default_source_code": {"inline_string": SOURCE}})},
             {"name": FILTER_DRAW, "typed_config": any_of(messages.LUA, {})},
+            {
+                "name": FILTER_BRIDGE,
+                "typed_config": any_of(messages.BRIDGE, _BRIDGE),
+            },
             {"name": "router", "typed_config": any_of(messages.ROUTER, {})},
         ],
         "use_remote_address": True,

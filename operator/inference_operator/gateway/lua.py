@@ -40,6 +40,10 @@ local function choose(headers, protocol, namespace, model, version)
   headers:replace("inference-route", route)
 end
 
+local function ask(headers, what, namespace)
+  if namespace and namespace:match(NAME) then headers:replace("inference-route", "self:" .. what .. namespace) end
+end
+
 function envoy_on_request(handle)
   local headers = handle:headers()
   headers:remove("inference-route")
@@ -59,7 +63,11 @@ function envoy_on_request(handle)
       headers:replace(":path", rest)
     end
     if path:match("^/v2/health/%a+$") or path == "/v2" then
-      headers:replace("inference-route", "door:" .. path)
+      headers:replace("inference-route", "self:http:" .. path)
+      return
+    end
+    if path == "/v2/repository/index" then
+      ask(headers, "http:index:", namespace)
       return
     end
     local model, after = path:match("^/v2/models/([^/?]+)(.*)$")
@@ -71,12 +79,21 @@ function envoy_on_request(handle)
     choose(headers, "grpc", namespace, model, headers:get("inference-model-version"))
     return
   end
+  local call = path:match("^/inference%.GRPCInferenceService/(%a+)$")
+  if call == "ServerLive" or call == "ServerReady" or call == "ServerMetadata" then
+    headers:replace("inference-route", "self:grpc:" .. call)
+    return
+  end
+  if call == "RepositoryIndex" then
+    ask(headers, "grpc:RepositoryIndex:", namespace)
+    return
+  end
   if path:match("Stream") then
     refuse(handle, "3", "name the model in the metadata inference-model: a stream can't be read ahead")
     return
   end
-  if not path:match("^/inference%.GRPCInferenceService/Model%a+$") then
-    refuse(handle, "12", "this call is about no model: ask a worker itself")
+  if not (call and call:match("^Model")) then
+    refuse(handle, "12", "the gateway has no such call")
     return
   end
   local body = handle:body()

@@ -27,6 +27,8 @@ ROUTE = "envoy.config.route.v3.Route"
 CONNECTION_MANAGER = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 LUA = "envoy.extensions.filters.http.lua.v3.Lua"
 LUA_OF_ROUTE = "envoy.extensions.filters.http.lua.v3.LuaPerRoute"
+BRIDGE = "envoy.extensions.filters.http.grpc_http1_reverse_bridge.v3.FilterConfig"
+BRIDGE_OF_ROUTE = "envoy.extensions.filters.http.grpc_http1_reverse_bridge.v3.FilterConfigPerRoute"
 ROUTER = "envoy.extensions.filters.http.router.v3.Router"
 HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 HEADER_INPUT = "envoy.type.matcher.v3.HttpRequestHeaderMatchInput"
@@ -35,6 +37,7 @@ PREVIOUS_HOSTS = "envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPre
 _FIELD = descriptor_pb2.FieldDescriptorProto
 _SCALARS = {
     "bool": _FIELD.TYPE_BOOL,
+    "bytes": _FIELD.TYPE_BYTES,
     "double": _FIELD.TYPE_DOUBLE,
     "int32": _FIELD.TYPE_INT32,
     "int64": _FIELD.TYPE_INT64,
@@ -50,11 +53,13 @@ DiscoveryRequest: version_info 1 string, node 2 Node, resource_names 3 *string, 
 DiscoveryResponse: version_info 1 string, resources 2 *Any, type_url 4 string, nonce 5 string
 Node: id 1 string
 Status: code 1 int32, message 2 string
-Address: socket_address 1 SocketAddress
+Address: socket_address 1 SocketAddress, pipe 2 Pipe
+Pipe: path 1 string
+Assignment: cluster_name 1 string, endpoints 2 *LocalityLbEndpoints
 SocketAddress: address 2 string, port_value 3 uint32
 ConfigSource: ads 3 Empty, resource_api_version 6 int32
 Empty:
-DataSource: inline_string 3 string
+DataSource: inline_bytes 2 bytes, inline_string 3 string
 TypedConfig: name 1 string, typed_config 2 Any
 NamedConfig: name 1 string, typed_config 4 Any
 RetryPredicate: name 1 string, typed_config 3 Any
@@ -90,18 +95,19 @@ Comparison: op 1 int32, value 2 RuntimeNumber
 RuntimeNumber: default_value 2 uint32, runtime_key 3 string
 AndFilter: filters 1 *ReplyFilter
 HeaderFilter: header 1 HeaderMatcher
-HeaderMatcher: name 1 string, invert_match 8 bool, string_match 13 StringMatcher
+HeaderMatcher: name 1 string, string_match 13 StringMatcher
 StringMatcher: prefix 2 string
 HeaderOption: header 1 HeaderValue, append_action 3 int32
 HeaderValue: key 1 string, value 2 string
 ConnectionOptions: idle_timeout 1 Duration
 ExplicitConfig: http_protocol_options 1 Empty, http2_protocol_options 2 Empty
-VirtualHost: name 1 string, domains 2 *string, matcher 21 Matcher, request_body_buffer_limit 25 UInt64Value
+VirtualHost: name 1 string, domains 2 *string, typed_per_filter_config 15 *OptionsEntry, matcher 21 Matcher,
+    request_body_buffer_limit 25 UInt64Value
 Matcher: matcher_tree 2 MatcherTree, on_no_match 3 OnMatch
-MatcherTree: input 1 TypedConfig, exact_match_map 2 MatchMap
+MatcherTree: input 1 TypedConfig, exact_match_map 2 MatchMap, prefix_match_map 3 MatchMap
 MatchMap: map 1 *MatchEntry
 MatchEntry: key 1 string, value 2 OnMatch
-OnMatch: action 2 TypedConfig
+OnMatch: matcher 1 Matcher, action 2 TypedConfig
 RouteMatch: prefix 1 string
 DirectResponse: status 1 uint32, body 2 DataSource
 RouteAction: cluster 1 string, weighted_clusters 3 WeightedClusters, timeout 8 Duration, retry_policy 9 RetryPolicy,
@@ -115,19 +121,28 @@ MaxStreamDuration: grpc_timeout_header_max 2 Duration
 RetryPolicy: retry_on 1 string, num_retries 2 UInt32Value, retry_host_predicate 5 *RetryPredicate,
     host_selection_retry_max_attempts 6 int64, retriable_status_codes 7 *uint32, retry_back_off 8 BackOff
 BackOff: base_interval 1 Duration, max_interval 2 Duration
+ServerLiveResponse: live 1 bool
+ServerReadyResponse: ready 1 bool
+ServerMetadataResponse: name 1 string, version 2 string, extensions 3 *string
+RepositoryIndexResponse: models 1 *ModelIndex
+ModelIndex: name 1 string, version 2 string, state 3 string, reason 4 string
 
 envoy.config.cluster.v3.Cluster: name 1 string, type 2 int32, eds_cluster_config 3 EdsConfig, connect_timeout 4 Duration,
     lb_policy 6 int32, health_checks 8 *HealthCheck, circuit_breakers 10 CircuitBreakers, outlier_detection 19 OutlierDetection,
-    common_lb_config 27 LbConfig, ignore_health_on_host_removal 32 bool, typed_extension_protocol_options 36 *OptionsEntry
+    common_lb_config 27 LbConfig, ignore_health_on_host_removal 32 bool, load_assignment 33 Assignment,
+    typed_extension_protocol_options 36 *OptionsEntry
 envoy.config.endpoint.v3.ClusterLoadAssignment: cluster_name 1 string, endpoints 2 *LocalityLbEndpoints
 envoy.config.listener.v3.Listener: name 1 string, address 2 Address, filter_chains 3 *FilterChain
-envoy.config.route.v3.RouteConfiguration: name 1 string, virtual_hosts 2 *VirtualHost
+envoy.config.route.v3.RouteConfiguration: name 1 string, virtual_hosts 2 *VirtualHost,
+    max_direct_response_body_size_bytes 11 UInt32Value
 envoy.config.route.v3.Route: match 1 RouteMatch, route 2 RouteAction, direct_response 7 DirectResponse,
-    typed_per_filter_config 13 *OptionsEntry
+    response_headers_to_add 10 *HeaderOption, typed_per_filter_config 13 *OptionsEntry
 envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager: stat_prefix 2 string, rds 3 Rds,
     http_filters 5 *NamedConfig, use_remote_address 14 BoolValue, stream_idle_timeout 24 Duration, normalize_path 30 BoolValue,
     common_http_protocol_options 35 ConnectionOptions, local_reply_config 38 LocalReplies,
     request_headers_timeout 41 Duration, path_with_escaped_slashes_action 45 int32
+envoy.extensions.filters.http.grpc_http1_reverse_bridge.v3.FilterConfig: content_type 1 string, withhold_grpc_frames 2 bool
+envoy.extensions.filters.http.grpc_http1_reverse_bridge.v3.FilterConfigPerRoute: disabled 1 bool
 envoy.extensions.filters.http.lua.v3.Lua: default_source_code 3 DataSource
 envoy.extensions.filters.http.lua.v3.LuaPerRoute: source_code 3 DataSource
 envoy.extensions.filters.http.router.v3.Router: suppress_envoy_headers 4 bool
@@ -197,6 +212,11 @@ def packed(kind: str, manifest: Mapping[str, object]) -> bytes:
     message = json_format.ParseDict(dict(manifest), _class(kind)(), descriptor_pool=_POOL)
     whole: bytes = message.SerializeToString(deterministic=True)
     return whole
+
+
+def embedded(name: str, manifest: Mapping[str, object]) -> bytes:
+    """The bytes of a message without a package, as callers of the Open Inference Protocol get it."""
+    return packed(f"{_PACKAGE}.{name}", manifest)
 
 
 def unpacked(kind: str, data: bytes) -> Mapping[str, object]:

@@ -30,12 +30,7 @@ def _flag(flag: str) -> Manifest:
     return {"response_flag_filter": {"flags": [flag]}}
 
 
-def _protocol(*, grpc: bool) -> Manifest:
-    header = {"name": "content-type", "string_match": {"prefix": "application/grpc"}, "invert_match": not grpc}
-    return {"header_filter": {"header": header}}
-
-
-_GRPC, _HTTP = _protocol(grpc=True), _protocol(grpc=False)
+_GRPC: Manifest = {"header_filter": {"header": {"name": "content-type", "string_match": {"prefix": "application/grpc"}}}}
 _NOT_FOUND, _RESOURCE_EXHAUSTED, _UNAVAILABLE, _DEADLINE_EXCEEDED = 5, 8, 14, 4
 _HINT = ": write PATH as /NAMESPACE/v2/models/MODEL/..."
 _TABLE = (
@@ -53,17 +48,13 @@ def _mappers() -> Iterator[Manifest]:
     for reply in _TABLE:
         again = [("retry-after", str(reply.retry_seconds))] if reply.retry_seconds is not None else []
         by_grpc = [("grpc-status", str(reply.grpc_status)), ("grpc-message", reply.text), *again]
-        yield {"filter": _both(reply.case, _GRPC), "headers_to_add": _headers(by_grpc)}
+        yield {"filter": {"and_filter": {"filters": [reply.case, _GRPC]}}, "headers_to_add": _headers(by_grpc)}
         yield {
-            "filter": _both(reply.case, _HTTP),
+            "filter": reply.case,
             **({"status_code": reply.status} if reply.status is not None else {}),
             "body_format_override": {"json_format": {"error": reply.text + reply.hint}},
             "headers_to_add": _headers(again),
         }
-
-
-def _both(one: Manifest, other: Manifest) -> Manifest:
-    return {"and_filter": {"filters": [one, other]}}
 
 
 def _headers(pairs: list[tuple[str, str]]) -> list[Manifest]:

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from inference_operator.gateway import messages
+from inference_operator.gateway import answers, messages
 from inference_operator.gateway.clusters import PORTS, cluster, cluster_name, endpoints
 from inference_operator.gateway.listener import LISTENER_NAME, listener
 from inference_operator.gateway.manifests import Manifest
@@ -29,13 +29,15 @@ def resources(services: Iterable[Service], weights: Mapping[str, int], *, port: 
     """All that Envoy is told. `weights` are by the pod's uid; a worker without one has the full weight."""
     known = tuple(services)
     names = [(service, protocol, cluster_name(service, protocol)) for service in known for protocol in PORTS]
+    clusters = {name: cluster(name, service, protocol) for service, protocol, name in names}
+    workers = {name: endpoints(name, service, PORTS[protocol], weights) for service, protocol, name in names}
+    listeners = {LISTENER_NAME: listener(port), answers.LISTENER_NAME: answers.own_listener(port)}
+    tables = {ROUTES_NAME: routes(known, request_bytes), answers.ANSWERS_NAME: answers.answers(known)}
     return {
-        messages.CLUSTER: _by_name(messages.CLUSTER, {name: cluster(name, service, protocol) for service, protocol, name in names}),
-        messages.ENDPOINTS: _by_name(
-            messages.ENDPOINTS, {name: endpoints(name, service, PORTS[protocol], weights) for service, protocol, name in names}
-        ),
-        messages.LISTENER: _by_name(messages.LISTENER, {LISTENER_NAME: listener(port)}),
-        messages.ROUTES: _by_name(messages.ROUTES, {ROUTES_NAME: routes(known, request_bytes)}),
+        messages.CLUSTER: _by_name(messages.CLUSTER, {answers.CLUSTER_NAME: answers.own_cluster(port), **clusters}),
+        messages.ENDPOINTS: _by_name(messages.ENDPOINTS, workers),
+        messages.LISTENER: _by_name(messages.LISTENER, listeners),
+        messages.ROUTES: _by_name(messages.ROUTES, tables),
     }
 
 

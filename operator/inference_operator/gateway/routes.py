@@ -3,21 +3,16 @@
 from collections.abc import Iterable
 
 from inference_operator.gateway import messages
+from inference_operator.gateway.answers import CLUSTER_NAME, PREFIX
 from inference_operator.gateway.clusters import PORTS, cluster_name
 from inference_operator.gateway.lua import DRAW, DRAW_HEADER, ROUTE_HEADER
-from inference_operator.gateway.manifests import Manifest, any_of
+from inference_operator.gateway.manifests import NOBODY, Manifest, any_of, matched
 from inference_operator.gateway.snapshot import Service
 from inference_operator.gateway.split import WHOLE, Split, splits
 
 ROUTES_NAME = "models"
-# The filter that runs only where a route has it do something.
-FILTER_DRAW = "draw"
-# What is asked of the server is answered for the door: it lives, and is ready to lead to whatever is.
-_OF_THE_DOOR = {
-    "/v2": '{"name":"inference-gateway","version":"1","extensions":[]}',
-    "/v2/health/live": "{}",
-    "/v2/health/ready": "{}",
-}
+# The filters that run only where a route has them do something.
+FILTER_DRAW, FILTER_BRIDGE = "draw", "bridge"
 _LONGEST_DEADLINE = "86400s"
 RETRIED = "connect-failure,refused-stream,reset-before-request,retriable-status-codes,resource-exhausted"
 
@@ -25,19 +20,18 @@ RETRIED = "connect-failure,refused-stream,reset-before-request,retriable-status-
 def routes(services: Iterable[Service], request_bytes: int) -> Manifest:
     """The route table. A version that is named answers alone; callers who name none are split between versions."""
     known = tuple(services)
-    entries: dict[str, Manifest] = {f"door:{path}": _said(body) for path, body in _OF_THE_DOOR.items()}
+    entries: dict[str, Manifest] = {}
     for protocol in PORTS:
         named = {_key(service, protocol, f"@{service.version}"): _to(Split(((service, WHOLE),)), protocol) for service in known}
         unnamed = {_key(split.shares[0][0], protocol): _to(split, protocol) for split in splits(known)}
         entries |= named | unnamed
-    entered = [{"key": key, "value": {"action": _action(route)}} for key, route in sorted(entries.items())]
-    by_header = {"name": "route", "typed_config": any_of(messages.HEADER_INPUT, {"header_name": ROUTE_HEADER})}
-    nobody: Manifest = {"match": {"prefix": "/"}, "direct_response": {"status": 404}}
-    matcher = {
-        "matcher_tree": {"input": by_header, "exact_match_map": {"map": entered}},
-        "on_no_match": {"action": _action(nobody)},
+    host = {
+        "name": "all",
+        "domains": ["*"],
+        "request_body_buffer_limit": str(request_bytes),
+        "matcher": matched(ROUTE_HEADER, entries, {PREFIX: _OWN}, NOBODY),
+        "typed_per_filter_config": [{"key": FILTER_BRIDGE, "value": any_of(messages.BRIDGE_OF_ROUTE, {"disabled": True})}],
     }
-    host = {"name": "all", "domains": ["*"], "request_body_buffer_limit": str(request_bytes), "matcher": matcher}
     return {"name": ROUTES_NAME, "virtual_hosts": [host]}
 
 
@@ -46,9 +40,12 @@ def _key(service: Service, protocol: str, version: str = "") -> str:
     return f"{protocol}:{service.namespace}/{service.model}{version}"
 
 
-def _said(body: str) -> Manifest:
-    """A route that is answered by the door itself."""
-    return {"match": {"prefix": "/"}, "direct_response": {"status": 200, "body": {"inline_string": body}}}
+# What is asked of the server.
+_OWN: Manifest = {
+    "match": {"prefix": "/"},
+    "route": {"cluster": CLUSTER_NAME, "timeout": "5s"},
+    "typed_per_filter_config": [{"key": FILTER_BRIDGE, "value": any_of(messages.BRIDGE_OF_ROUTE, {"disabled": False})}],
+}
 
 
 def _to(split: Split, protocol: str) -> Manifest:
@@ -93,7 +90,3 @@ def _copied(service: Service, percent: int, protocol: str) -> Manifest:
         "runtime_fraction": {"default_value": {"numerator": percent}},
         "disable_shadow_host_suffix_append": True,
     }
-
-
-def _action(route: Manifest) -> Manifest:
-    return {"name": "route", "typed_config": any_of(messages.ROUTE, route)}

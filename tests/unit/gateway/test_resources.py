@@ -44,6 +44,12 @@ def manifest(found: Resources, kind: str, name: str) -> Any:
     return messages.unpacked(kind, found[kind][name].data)
 
 
+def routes_of(found: Resources) -> dict[str, Any]:
+    (host,) = manifest(found, messages.ROUTES, "models")["virtual_hosts"]
+    entries = host["matcher"]["matcher_tree"].get("exact_match_map", {}).get("map", ())
+    return {entry["key"]: entry["value"]["action"]["typed_config"] for entry in entries}
+
+
 @given(st.lists(made_services, max_size=5))
 def test_equal_services_make_equal_bytes(services: list[Service]) -> None:
     assert told(*services) == told(*services)
@@ -61,7 +67,7 @@ def test_a_worker_that_comes_changes_its_own_endpoints_alone() -> None:
 def test_a_service_that_comes_changes_no_other_cluster_and_never_the_listener() -> None:
     found = changed(told(), told(SERVICE))
 
-    assert {name for _, name in found} == {"http:default/m@1", "grpc:default/m@1", "models"}
+    assert {name for _, name in found} == {"http:default/m@1", "grpc:default/m@1", "models", "answers"}
 
 
 def test_workers_have_their_ports_weights_and_health() -> None:
@@ -80,23 +86,17 @@ def test_workers_have_their_ports_weights_and_health() -> None:
 @given(st.lists(made_services, max_size=6, unique_by=lambda s: (s.namespace, s.model, s.version)))
 def test_every_route_leads_to_a_cluster_of_its_own_namespace(services: list[Service]) -> None:
     found = told(*services)
-    (host,) = manifest(found, messages.ROUTES, "models")["virtual_hosts"]
-    routes = {e["key"]: e["value"]["action"]["typed_config"] for e in host["matcher"]["matcher_tree"]["exact_match_map"]["map"]}
+    routes = routes_of(found)
+    assert bool(routes) == bool(services)
 
     for key, route in routes.items():
-        if "route" in route:
-            cluster = route["route"]["cluster"]
-            assert cluster in found[messages.CLUSTER] and cluster in found[messages.ENDPOINTS]
-            assert cluster.split("/")[0] == key.split("/")[0]
+        cluster = route["route"]["cluster"]
+        assert cluster in found[messages.CLUSTER] and cluster in found[messages.ENDPOINTS]
+        assert cluster.split("/")[0] == key.split("/")[0]
 
 
 def test_only_what_no_worker_has_begun_is_tried_again() -> None:
-    (host,) = manifest(told(SERVICE), messages.ROUTES, "models")["virtual_hosts"]
-    policies = [
-        e["value"]["action"]["typed_config"]["route"]["retry_policy"]
-        for e in host["matcher"]["matcher_tree"]["exact_match_map"]["map"]
-        if not e["key"].startswith("door:")
-    ]
+    policies = [route["route"]["retry_policy"] for route in routes_of(told(SERVICE)).values()]
 
     assert policies
     begun = {"5xx", "gateway-error", "reset", "retriable-4xx", "cancelled", "deadline-exceeded", "internal", "unavailable"}

@@ -61,7 +61,7 @@ async def test_an_envoy_is_told_and_what_it_refuses_is_counted_and_said(
     say(word, "m", "n")
     second = await heard(stream)
 
-    assert [len(r.resources) for r in (first, second)] == [2, 4]
+    assert [len(r.resources) for r in (first, second)] == [3, 5]
     assert metrics.gateway_refusals_total._value.get() == refused + 1
     assert "envoy-7" in caplog.text and "bad cluster" in caplog.text
 

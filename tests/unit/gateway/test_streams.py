@@ -44,7 +44,7 @@ def test_an_envoy_hears_that_there_is_no_service_yet() -> None:
 
     (response,) = said(conversation, now())
 
-    assert response.resources == ()
+    assert [resource.name for resource in response.resources] == ["self"]
 
 
 def test_only_the_endpoints_that_changed_are_told() -> None:
@@ -66,7 +66,7 @@ def test_clusters_come_before_the_routes_to_them() -> None:
 def test_a_cluster_that_is_gone_is_told_by_a_list_without_it() -> None:
     responses = {response.kind: response for response in said(begun(now(SERVICE)), now())}
 
-    assert responses[messages.CLUSTER].resources == ()
+    assert [r.name for r in responses[messages.CLUSTER].resources] == ["self"]
 
 
 def test_what_was_refused_is_counted_and_not_told_again_until_there_is_news() -> None:
