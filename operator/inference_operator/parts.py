@@ -68,6 +68,8 @@ log = logging.getLogger(__name__)
 _REVIEWS = ((20, 40), (10, 20), (10, 20))
 # Of those for workers' certificates: a thousand workers that start at once have theirs in a minute.
 _WORKER_REVIEWS = (20, 100)
+# Services that requests wake.
+_WAKES = (20, 40)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ def put_together(
     pools = Pools(store, settings, clock, task_key_secret)
     scheduling = SchedulingLoop(store, pools, settings, clock, queue.add, shadow(settings))
     autoscale = Autoscale(store, clock, queue.add, settings.autoscaling, telemetry_seconds=settings.telemetry_seconds)
-    gateway = _gateway(store, clock, settings)
+    gateway = _gateway(store, clock, settings, Kube(connection, api, TokenBucket(*_WAKES, clock.monotonic)))
     wake = _waking(queue.add, gateway)
     after_round = (
         WorkerMeters(store, settings.metering.resource_name).round,
@@ -266,13 +268,13 @@ def _keda_scaler(store: Store, clock: Clock, settings: Settings, authority: "Aut
     return KedaScaler(store, clock, settings, context)
 
 
-def _gateway(store: Store, clock: Clock, settings: Settings) -> "Gateway | None":
+def _gateway(store: Store, clock: Clock, settings: Settings, kube: Kube) -> "Gateway | None":
     if not settings.gateway.enabled:
         return None
     # Its gRPC and Envoy's messages take 8 MB.
     from inference_operator.gateway.controller import Gateway
 
-    return Gateway(store, clock, settings.gateway)
+    return Gateway(store, clock, settings.gateway, kube)
 
 
 def _waking(add: Wake, gateway: "Gateway | None") -> Wake:

@@ -122,6 +122,11 @@ class GatewaySettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     listener_port: int = 8080
     # The longest gRPC request that is read ahead for the model's name; those with the metadata inference-model may be longer.
     request_bytes: int = 67_108_864
+    # How many requests for models at zero wait at each replica of the operator, for how long, and how many bytes of them the Envoys
+    # keep. What a gRPC request has that is read ahead comes on top.
+    held_requests: int = 1000
+    held_bytes: int = 268_435_456
+    hold_seconds: float = 300.0
 
 
 class TritonBackend(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -257,7 +262,8 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     # Mutual TLS between operator and workers: {enabled, port, service, namespace, account, secret, trustDomain,
     # certificateSeconds, authoritySeconds}.
     mutual_tls: MutualTls = MutualTls()
-    # The control plane of the gateway: {enabled, port, listenerPort, requestBytes}.
+    # The control plane of the gateway: {enabled, port, listenerPort, requestBytes, heldRequests, heldBytes,
+    # holdSeconds}.
     gateway: GatewaySettings = GatewaySettings()
     # Failed attempts wait this long, doubling, up to the limit.
     backoff_seconds: float = 2.0

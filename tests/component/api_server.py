@@ -52,6 +52,8 @@ class Call:
     who: str
     time: float
     status: int | None = None
+    # The Content-Type: how a patch is meant.
+    kind: str = ""
 
     @property
     def is_write(self) -> bool:
@@ -337,6 +339,7 @@ class ApiServer:
             body=json.loads(text) if text else {},
             who=request.headers.get("Authorization", "").removeprefix("Bearer "),
             time=asyncio.get_running_loop().time(),
+            kind=request.content_type,
         )
         self.journal.append(call)
         try:
@@ -379,6 +382,10 @@ class ApiServer:
                 return copy.deepcopy(shelf.objects[key])
             case "PUT":
                 return self._replace(shelf, key, call.body)
+            case "PATCH" if place.subresource == "status" and call.kind == "application/merge-patch+json":
+                # Of fields that stand by themselves, as all are that are merged.
+                old = copy.deepcopy(shelf.objects[key])
+                return self._store(shelf, key, {**old, "status": {**old.get("status", {}), **call.body["status"]}})
             case "PATCH" if place.subresource == "status":
                 return self._apply_status(shelf, key, call.body)
             case "PATCH" if place.kind.plural == "endpointslices":

@@ -206,6 +206,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
     "port" .Values.gateway.controlPort
     "listenerPort" .Values.gateway.port
     "requestBytes" (int64 .Values.gateway.requestBytes)
+    "heldRequests" (int .Values.gateway.heldRequests)
+    "heldBytes" (int64 .Values.gateway.heldBytes)
+    "holdSeconds" .Values.gateway.holdSeconds
   )
 -}}
 {{- mergeOverwrite $settings .Values.settings | toYaml -}}

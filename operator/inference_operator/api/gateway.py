@@ -28,6 +28,15 @@ class ServeGateway:
             description="Share of the requests that name no version of which this version gets a copy; nobody sees its answers.",
         ),
     ] = 0
+    idle_seconds: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=604_800,
+            description="Lets all workers go after so long without a request; the next through the gateway waits for a new one. "
+            "It needs minReplicas 0. Without it, workers stay.",
+        ),
+    ] = None
     max_parallel_requests: Annotated[
         int | None,
         Field(

@@ -138,6 +138,9 @@ class Slack:
     Rule("!has(self.maxReplicas) || self.maxReplicas >= self.minReplicas", "maxReplicas must not be below minReplicas"),
     Rule("!has(self.authentication) || has(self.tls)", "authentication needs tls: set tls too, {} for the operator's certificate"),
     Rule(
+        "!has(self.gateway) || !has(self.gateway.idleSeconds) || self.minReplicas == 0", "gateway.idleSeconds needs minReplicas 0"
+    ),
+    Rule(
         "!has(self.slack) || has(self.latencyTargetMilliseconds)",
         "slack needs latencyTargetMilliseconds, which says when a request is late",
     ),
@@ -180,9 +183,7 @@ class Serve:
             "for it; {} is enough for inputs and outputs in place. Without it, none does."
         ),
     ] = None
-    gateway: Annotated[
-        ServeGateway | None, Field(description="How the gateway leads callers here, where the chart has gateway.enabled.")
-    ] = None
+    gateway: Annotated[ServeGateway | None, Field(description="How the gateway, if it is enabled, leads callers here.")] = None
 
 
 @api_type(

@@ -338,6 +338,15 @@ class InferenceJobStatus:
     desired_replicas: Annotated[
         int | None, Field(ge=0, description="Workers of a serving job that the operator works towards: replicas within its bounds.")
     ] = None
+    asleep_since: Annotated[
+        Instant | None, Field(description="Since when a serving job has no workers for want of requests; absent while it has.")
+    ] = None
+    woken_from: Annotated[
+        Instant | None,
+        Field(
+            description="The asleepSince that a request has ended. Whichever replica of the operator holds the request writes it."
+        ),
+    ] = None
     current_revision: Annotated[
         str | None,
         Field(

@@ -33,19 +33,14 @@ def cluster(name: str, service: Service, protocol: str) -> Manifest:
         "eds_cluster_config": {"eds_config": ADS},
         "connect_timeout": "1s",
         "lb_policy": _LEAST_REQUEST,
-        # Of workers that all fail their checks none is asked: an answer that says so is better than one that never comes.
-        "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
+        "common_lb_config": {
+            # Of workers that all fail their checks none is asked: an answer that says so is better than one that never comes.
+            "healthy_panic_threshold": {"value": 0},
+            # A new worker that is found healthy gets requests at once, and not a second later.
+            "update_merge_window": "0s",
+        },
         "ignore_health_on_host_removal": True,
-        "health_checks": [
-            {
-                "timeout": "1s",
-                "interval": "2s",
-                "no_traffic_interval": "5s",
-                "unhealthy_threshold": 2,
-                "healthy_threshold": 1,
-                "http_health_check": {"path": "/v2/health/ready"},
-            }
-        ],
+        "health_checks": [_CHECK],
         "outlier_detection": _OUTLIERS,
         "circuit_breakers": {
             "thresholds": [
@@ -63,6 +58,14 @@ def cluster(name: str, service: Service, protocol: str) -> Manifest:
     }
 
 
+_CHECK: Manifest = {
+    "timeout": "1s",
+    "interval": "2s",
+    "no_traffic_interval": "5s",
+    "unhealthy_threshold": 2,
+    "healthy_threshold": 1,
+    "http_health_check": {"path": "/v2/health/ready"},
+}
 # Only connections that fail count: an answer of 429 or 503 says that a queue is full or a deadline can't be met.
 _OUTLIERS: Manifest = {
     "split_external_local_origin_errors": True,
@@ -78,7 +81,10 @@ _OUTLIERS: Manifest = {
 
 
 def endpoints(name: str, service: Service, port: int, weights: Mapping[str, int]) -> Manifest:
-    """Where a service's workers are, and how much each gets."""
+    """Where a service's workers are, and how much each gets.
+
+    The last one of a service that falls asleep answers what comes before Envoy holds requests back.
+    """
     return {
         "cluster_name": name,
         "endpoints": [
@@ -90,7 +96,7 @@ def endpoints(name: str, service: Service, port: int, weights: Mapping[str, int]
                             # Both protocols are one process, which tells by HTTP how it is.
                             "health_check_config": {"port_value": HTTP_PORT},
                         },
-                        "health_status": _DRAINING if backend.draining else _HEALTHY,
+                        "health_status": _HEALTHY if not backend.draining or service.holds else _DRAINING,
                         "load_balancing_weight": weights.get(backend.uid, FULL),
                     }
                     for backend in service.backends

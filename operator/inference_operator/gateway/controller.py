@@ -5,10 +5,15 @@ import logging
 from collections.abc import Mapping
 from itertools import chain
 
+from inference_operator.gateway.hold import Bounds
+from inference_operator.gateway.holding import Holding
 from inference_operator.gateway.resources import resources
+from inference_operator.gateway.routes import by_route
 from inference_operator.gateway.server import Word, serve
 from inference_operator.gateway.snapshot import Service, services
+from inference_operator.gateway.waker import Waker
 from inference_operator.gateway.weights import weights
+from inference_operator.kube.ports import KubeClient
 from inference_operator.runtime.clock import Clock
 from inference_operator.settings import GatewaySettings
 from inference_operator.state.store import Store
@@ -29,11 +34,15 @@ _FEWEST = 100
 class Gateway:
     """The whole of it, as the composition root sees it."""
 
-    def __init__(self, store: Store, clock: Clock, settings: GatewaySettings) -> None:
+    def __init__(self, store: Store, clock: Clock, settings: GatewaySettings, kube: KubeClient) -> None:
         self._store = store
         self._clock = clock
         self._settings = settings
         self._word = Word()
+        self._waker = Waker(store, kube, clock)
+        most = Bounds(settings.held_requests, settings.held_bytes)
+        self._holding = Holding(self._find, self._waker.outlook, self._waker.wake, clock.monotonic, most, settings.hold_seconds)
+        self._by_route: Mapping[str, Service] = {}
         self._stir = asyncio.Event()
         self._services: tuple[Service, ...] = ()
         self._told_weights: Mapping[str, int] = {}
@@ -64,6 +73,7 @@ class Gateway:
                 del kept[uid]
         if moved:
             self._reweigh()
+        self._waker.note(told)
         self.wake()
 
     def _reweigh(self) -> None:
@@ -76,7 +86,7 @@ class Gateway:
         self._look(first=True)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow())
-            group.create_task(serve(self._word, self.port, self._listens))
+            group.create_task(serve(self._word, self.port, self._listens, self._holding))
 
     def _listens(self, port: int) -> None:
         self.port = port
@@ -105,5 +115,15 @@ class Gateway:
         if not first and (found, weighed) == (self._services, self._told_weights):
             return
         self._services, self._told_weights = found, weighed
+        self._by_route = by_route(found)
+        self._waker.look(found)
         limits = self._settings
-        self._word.say(resources(found, weighed, port=limits.listener_port, request_bytes=limits.request_bytes))
+        self._word.say(
+            resources(
+                found, weighed, port=limits.listener_port, request_bytes=limits.request_bytes, hold_seconds=limits.hold_seconds
+            )
+        )
+        self._holding.look_again()
+
+    def _find(self, route: str) -> Service | None:
+        return self._by_route.get(route)

@@ -5,15 +5,19 @@ from inference_operator.gateway.answers import CONTENT_TYPE
 from inference_operator.gateway.lua import SOURCE
 from inference_operator.gateway.manifests import ADS, Manifest, address, any_of
 from inference_operator.gateway.replies import REPLIES
-from inference_operator.gateway.routes import FILTER_BRIDGE, FILTER_DRAW, ROUTES_NAME
+from inference_operator.gateway.routes import FILTER_BRIDGE, FILTER_DRAW, FILTER_HOLD, ROUTES_NAME
 
 LISTENER_NAME = "door"
 # The number of Envoy's enum.
-_REJECT = 2
+_REJECT, _V3, _UNAVAILABLE = 2, 2, 503
+# The operator, as the bootstrap names it.
+_OPERATOR = "operator"
+# The operator ends a wait itself.
+_LATER_SECONDS = 5
 _BRIDGE: Manifest = {"content_type": CONTENT_TYPE, "withhold_grpc_frames": True}
 
 
-def listener(port: int) -> Manifest:
+def listener(port: int, hold_seconds: float) -> Manifest:
     """One port for both protocols: the preface of HTTP/2 tells them apart."""
     manager: Manifest = {
         "stat_prefix": LISTENER_NAME,
@@ -21,10 +25,8 @@ def listener(port: int) -> Manifest:
         "http_filters": [
             {"name": "whom", "typed_config": any_of(messages.LUA, {"default_source_code": {"inline_string": SOURCE}})},
             {"name": FILTER_DRAW, "typed_config": any_of(messages.LUA, {})},
-            {
-                "name": FILTER_BRIDGE,
-                "typed_config": any_of(messages.BRIDGE, _BRIDGE),
-            },
+            {"name": FILTER_HOLD, "typed_config": any_of(messages.AUTHORIZATION, _asking(hold_seconds))},
+            {"name": FILTER_BRIDGE, "typed_config": any_of(messages.BRIDGE, _BRIDGE)},
             {"name": "router", "typed_config": any_of(messages.ROUTER, {})},
         ],
         "use_remote_address": True,
@@ -37,3 +39,12 @@ def listener(port: int) -> Manifest:
     }
     filters = [{"name": "http", "typed_config": any_of(messages.CONNECTION_MANAGER, manager)}]
     return {"name": LISTENER_NAME, "address": address("0.0.0.0", port), "filter_chains": [{"filters": filters}]}  # noqa: S104
+
+
+def _asking(hold_seconds: float) -> Manifest:
+    """Asks the operator on routes whose requests wait; without an answer they are told that no worker is ready."""
+    return {
+        "grpc_service": {"envoy_grpc": {"cluster_name": _OPERATOR}, "timeout": f"{hold_seconds + _LATER_SECONDS:g}s"},
+        "transport_api_version": _V3,
+        "status_on_error": {"code": _UNAVAILABLE},
+    }

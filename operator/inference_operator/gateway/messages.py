@@ -27,6 +27,8 @@ ROUTE = "envoy.config.route.v3.Route"
 CONNECTION_MANAGER = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 LUA = "envoy.extensions.filters.http.lua.v3.Lua"
 LUA_OF_ROUTE = "envoy.extensions.filters.http.lua.v3.LuaPerRoute"
+AUTHORIZATION = "envoy.extensions.filters.http.ext_authz.v3.ExtAuthz"
+AUTHORIZATION_OF_ROUTE = "envoy.extensions.filters.http.ext_authz.v3.ExtAuthzPerRoute"
 BRIDGE = "envoy.extensions.filters.http.grpc_http1_reverse_bridge.v3.FilterConfig"
 BRIDGE_OF_ROUTE = "envoy.extensions.filters.http.grpc_http1_reverse_bridge.v3.FilterConfigPerRoute"
 ROUTER = "envoy.extensions.filters.http.router.v3.Router"
@@ -69,7 +71,7 @@ HttpHealthCheck: path 2 string
 HealthCheck: timeout 1 Duration, interval 2 Duration, unhealthy_threshold 4 UInt32Value, healthy_threshold 5 UInt32Value,
     http_health_check 8 HttpHealthCheck, no_traffic_interval 12 Duration
 EdsConfig: eds_config 1 ConfigSource
-LbConfig: healthy_panic_threshold 1 Percent
+LbConfig: healthy_panic_threshold 1 Percent, update_merge_window 4 Duration
 RetryBudget: budget_percent 1 Percent, min_retry_concurrency 2 UInt32Value
 Thresholds: max_connections 2 UInt32Value, max_pending_requests 3 UInt32Value, max_requests 4 UInt32Value,
     retry_budget 8 RetryBudget
@@ -121,6 +123,18 @@ MaxStreamDuration: grpc_timeout_header_max 2 Duration
 RetryPolicy: retry_on 1 string, num_retries 2 UInt32Value, retry_host_predicate 5 *RetryPredicate,
     host_selection_retry_max_attempts 6 int64, retriable_status_codes 7 *uint32, retry_back_off 8 BackOff
 BackOff: base_interval 1 Duration, max_interval 2 Duration
+GrpcService: envoy_grpc 1 EnvoyGrpc, timeout 3 Duration
+EnvoyGrpc: cluster_name 1 string
+HttpStatus: code 1 int32
+CheckSettings: disable_request_body_buffering 2 bool
+CheckRequest: attributes 1 Attributes
+Attributes: request 4 AttributesRequest
+AttributesRequest: http 2 HttpRequest
+HttpRequest: headers 3 *HeaderEntry
+HeaderEntry: key 1 string, value 2 string
+CheckResponse: status 1 Status, denied_response 2 Denied, ok_response 3 Allowed
+Denied: status 1 HttpStatus, headers 2 *HeaderOption, body 3 string
+Allowed: headers 2 *HeaderOption
 ServerLiveResponse: live 1 bool
 ServerReadyResponse: ready 1 bool
 ServerMetadataResponse: name 1 string, version 2 string, extensions 3 *string
@@ -136,11 +150,14 @@ envoy.config.listener.v3.Listener: name 1 string, address 2 Address, filter_chai
 envoy.config.route.v3.RouteConfiguration: name 1 string, virtual_hosts 2 *VirtualHost,
     max_direct_response_body_size_bytes 11 UInt32Value
 envoy.config.route.v3.Route: match 1 RouteMatch, route 2 RouteAction, direct_response 7 DirectResponse,
-    response_headers_to_add 10 *HeaderOption, typed_per_filter_config 13 *OptionsEntry
+    response_headers_to_add 10 *HeaderOption, typed_per_filter_config 13 *OptionsEntry, request_body_buffer_limit 20 UInt64Value
 envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager: stat_prefix 2 string, rds 3 Rds,
     http_filters 5 *NamedConfig, use_remote_address 14 BoolValue, stream_idle_timeout 24 Duration, normalize_path 30 BoolValue,
     common_http_protocol_options 35 ConnectionOptions, local_reply_config 38 LocalReplies,
     request_headers_timeout 41 Duration, path_with_escaped_slashes_action 45 int32
+envoy.extensions.filters.http.ext_authz.v3.ExtAuthz: grpc_service 1 GrpcService, status_on_error 7 HttpStatus,
+    transport_api_version 12 int32
+envoy.extensions.filters.http.ext_authz.v3.ExtAuthzPerRoute: disabled 1 bool, check_settings 2 CheckSettings
 envoy.extensions.filters.http.grpc_http1_reverse_bridge.v3.FilterConfig: content_type 1 string, withhold_grpc_frames 2 bool
 envoy.extensions.filters.http.grpc_http1_reverse_bridge.v3.FilterConfigPerRoute: disabled 1 bool
 envoy.extensions.filters.http.lua.v3.Lua: default_source_code 3 DataSource
@@ -200,6 +217,8 @@ def _class(name: str) -> Any:
 
 DiscoveryRequest = _class(f"{_PACKAGE}.DiscoveryRequest")
 DiscoveryResponse = _class(f"{_PACKAGE}.DiscoveryResponse")
+CheckRequest = _class(f"{_PACKAGE}.CheckRequest")
+CheckResponse = _class(f"{_PACKAGE}.CheckResponse")
 
 
 def type_url(name: str) -> str:

@@ -7,7 +7,7 @@ from inference_operator.gateway.lua import ROUTE_HEADER
 from inference_operator.gateway.manifests import Manifest
 
 # The numbers of Envoy's enums.
-_EQUAL, _OVERWRITE = 0, 2
+_EQUAL, _IF_ABSENT, _OVERWRITE = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,8 @@ _TABLE = (
     ),
     # A circuit breaker is open: as many requests as serve.gateway.maxParallelRequests are under way.
     _Reply(_flag("UO"), _RESOURCE_EXHAUSTED, "too many requests for the model are under way", status=429, retry_seconds=1),
-    _Reply(_flag("UT"), _DEADLINE_EXCEEDED, "no worker answered by the request's deadline"),
+    _Reply(_status(504), _DEADLINE_EXCEEDED, "the request's deadline can't be met: %LOCAL_REPLY_BODY%"),
+    _Reply(_status(429), _RESOURCE_EXHAUSTED, "%LOCAL_REPLY_BODY%", retry_seconds=1),
     _Reply(_status(503), _UNAVAILABLE, "no worker of the model is ready: %LOCAL_REPLY_BODY%", retry_seconds=1),
 )
 
@@ -58,7 +59,10 @@ def _mappers() -> Iterator[Manifest]:
 
 
 def _headers(pairs: list[tuple[str, str]]) -> list[Manifest]:
-    return [{"header": {"key": key, "value": value}, "append_action": _OVERWRITE} for key, value in pairs]
+    return [
+        {"header": {"key": key, "value": value}, "append_action": _IF_ABSENT if key == "retry-after" else _OVERWRITE}
+        for key, value in pairs
+    ]
 
 
 REPLIES = list(_mappers())

@@ -25,13 +25,15 @@ class Resource:
 Resources = Mapping[str, Mapping[str, Resource]]
 
 
-def resources(services: Iterable[Service], weights: Mapping[str, int], *, port: int, request_bytes: int) -> Resources:
+def resources(
+    services: Iterable[Service], weights: Mapping[str, int], *, port: int, request_bytes: int, hold_seconds: float = 300.0
+) -> Resources:
     """All that Envoy is told. `weights` are by the pod's uid; a worker without one has the full weight."""
     known = tuple(services)
     names = [(service, protocol, cluster_name(service, protocol)) for service in known for protocol in PORTS]
     clusters = {name: cluster(name, service, protocol) for service, protocol, name in names}
     workers = {name: endpoints(name, service, PORTS[protocol], weights) for service, protocol, name in names}
-    listeners = {LISTENER_NAME: listener(port), answers.LISTENER_NAME: answers.own_listener(port)}
+    listeners = {LISTENER_NAME: listener(port, hold_seconds), answers.LISTENER_NAME: answers.own_listener(port)}
     tables = {ROUTES_NAME: routes(known, request_bytes), answers.ANSWERS_NAME: answers.answers(known)}
     return {
         messages.CLUSTER: _by_name(messages.CLUSTER, {answers.CLUSTER_NAME: answers.own_cluster(port), **clusters}),

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from inference_operator.gateway import messages
 from inference_operator.gateway.answers import CLUSTER_NAME, PREFIX
 from inference_operator.gateway.clusters import PORTS, cluster_name
+from inference_operator.gateway.hold import HELD_BYTES
 from inference_operator.gateway.lua import DRAW, DRAW_HEADER, ROUTE_HEADER
 from inference_operator.gateway.manifests import NOBODY, Manifest, any_of, matched
 from inference_operator.gateway.snapshot import Service
@@ -12,7 +13,7 @@ from inference_operator.gateway.split import WHOLE, Split, splits
 
 ROUTES_NAME = "models"
 # The filters that run only where a route has them do something.
-FILTER_DRAW, FILTER_BRIDGE = "draw", "bridge"
+FILTER_DRAW, FILTER_BRIDGE, FILTER_HOLD = "draw", "bridge", "hold"
 _LONGEST_DEADLINE = "86400s"
 RETRIED = "connect-failure,refused-stream,reset-before-request,retriable-status-codes,resource-exhausted"
 
@@ -30,9 +31,18 @@ def routes(services: Iterable[Service], request_bytes: int) -> Manifest:
         "domains": ["*"],
         "request_body_buffer_limit": str(request_bytes),
         "matcher": matched(ROUTE_HEADER, entries, {PREFIX: _OWN}, NOBODY),
-        "typed_per_filter_config": [{"key": FILTER_BRIDGE, "value": any_of(messages.BRIDGE_OF_ROUTE, {"disabled": True})}],
+        "typed_per_filter_config": _filters(bridge=any_of(messages.BRIDGE_OF_ROUTE, {"disabled": True}), hold=_FREE),
     }
     return {"name": ROUTES_NAME, "virtual_hosts": [host]}
+
+
+def by_route(services: Iterable[Service]) -> dict[str, Service]:
+    """The service that a route is of, by what the filter writes; the default version's where callers name none."""
+    found: dict[str, Service] = {}
+    for service in services:
+        for protocol in PORTS:
+            found |= {_key(service, protocol, version): service for version in (f"@{service.version}", *[""] * service.default)}
+    return found
 
 
 def _key(service: Service, protocol: str, version: str = "") -> str:
@@ -40,11 +50,18 @@ def _key(service: Service, protocol: str, version: str = "") -> str:
     return f"{protocol}:{service.namespace}/{service.model}{version}"
 
 
+def _filters(**done: Manifest) -> list[Manifest]:
+    """What filters do on a route, by their names."""
+    return [{"key": name, "value": what} for name, what in sorted(done.items())]
+
+
+_FREE = any_of(messages.AUTHORIZATION_OF_ROUTE, {"disabled": True})
+_HELD = any_of(messages.AUTHORIZATION_OF_ROUTE, {"check_settings": {"disable_request_body_buffering": True}})
 # What is asked of the server.
 _OWN: Manifest = {
     "match": {"prefix": "/"},
     "route": {"cluster": CLUSTER_NAME, "timeout": "5s"},
-    "typed_per_filter_config": [{"key": FILTER_BRIDGE, "value": any_of(messages.BRIDGE_OF_ROUTE, {"disabled": False})}],
+    "typed_per_filter_config": _filters(bridge=any_of(messages.BRIDGE_OF_ROUTE, {"disabled": False})),
 }
 
 
@@ -68,8 +85,12 @@ def _to(split: Split, protocol: str) -> Manifest:
         },
         "request_mirror_policies": [_copied(service, percent, protocol) for service, percent in split.mirrors],
     }
-    drawn = {"typed_per_filter_config": [{"key": FILTER_DRAW, "value": _DRAWN}]} if "weighted_clusters" in route else {}
-    return {"match": {"prefix": "/"}, "route": route, **drawn}
+    drawn = {"draw": _DRAWN} if "weighted_clusters" in route else {}
+    if not any(service.holds for service, _ in split.shares):
+        return {"match": {"prefix": "/"}, "route": route, "typed_per_filter_config": _filters(**drawn)}
+    # What waits for a worker stays in the caller's socket but for so much.
+    kept = {"request_body_buffer_limit": str(HELD_BYTES), "typed_per_filter_config": _filters(hold=_HELD, **drawn)}
+    return {"match": {"prefix": "/"}, "route": route, **kept}
 
 
 _DRAWN = any_of(messages.LUA_OF_ROUTE, {"source_code": {"inline_string": DRAW}})

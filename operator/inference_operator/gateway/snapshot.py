@@ -38,11 +38,18 @@ class Service:
     default: bool
     backends: tuple[Backend, ...]
     options: ServeGateway = NO_OPTIONS
+    # The jobs whose workers these are.
+    jobs: tuple[Key, ...] = ()
 
     @property
     def live(self) -> bool:
         """Whether a worker takes new requests."""
         return any(not backend.draining for backend in self.backends)
+
+    @property
+    def holds(self) -> bool:
+        """Whether requests wait for a worker: there is none, and one comes for them."""
+        return self.options.idle_seconds is not None and not self.live
 
 
 def services(
@@ -51,17 +58,20 @@ def services(
     """All services, sorted. `pods` are by their job's uid, `readings` by their pod's. A service without workers is one, too."""
     found: dict[tuple[str, str, str], list[Backend]] = {}
     options: dict[tuple[str, str, str], ServeGateway] = {}
+    owners: dict[tuple[str, str, str], list[Key]] = {}
     for job in sorted(jobs, key=lambda job: job.key):
         if (named := _named(job, models)) is None:
             continue
         key = (job.key.namespace, *named)
         workers = found.setdefault(key, [])
         workers.extend(filter(None, (_backend(pod, job, readings.get(pod.uid)) for pod in pods.get(job.uid, ()))))
+        owners.setdefault(key, []).append(job.key)
         if (given := _options(job)) is not None:
             options.setdefault(key, given)
     defaults = _defaults(found, models)
     return tuple(
-        Service(*key, defaults[key[:2]] == key[2], tuple(sorted(found[key])), options.get(key, NO_OPTIONS)) for key in sorted(found)
+        Service(*key, defaults[key[:2]] == key[2], tuple(sorted(found[key])), options.get(key, NO_OPTIONS), tuple(owners[key]))
+        for key in sorted(found)
     )
 
 

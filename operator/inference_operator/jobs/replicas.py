@@ -7,6 +7,7 @@ from math import ceil
 from inference_operator.api.instants import shift
 from inference_operator.api.job import wanted_replicas
 from inference_operator.api.job_status import AttemptOutcome
+from inference_operator.jobs.sleep import asleep_since
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Key, Pod
 from inference_operator.state.observed import Observed
@@ -34,6 +35,8 @@ class Replicas:
     settles: datetime | None = None
     # Failed workers that no status counts yet: one that is counted is the last attempt, or is let go by the look that counts it.
     untold: int = 0
+    # Since when none is wanted because nobody asks.
+    asleep: datetime | None = None
     # Workers that can be there at a time: their claims may say one.
     most: int | None = None
     # Workers that were told to go and still hold their places.
@@ -108,7 +111,8 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
     settled = _settles(current, last[0].number if last is not None else 0, observed)
     told = observed.job.status.last_attempt
     untold = sum(told is None or pod.number != told.number for pod in failed)
-    wanted = wanted_replicas(resolved.spec)
+    asleep = asleep_since(observed, resolved.spec, settings, now)
+    wanted = wanted_replicas(resolved.spec) if asleep is None else 0
     retry = _retry(*last, untold, wanted, observed, settings, now) if last is not None else None
     is_over = settled is not None and (settled <= now or retry is None or retry <= now)
     fault = last[1] if last is not None and not is_over else None
@@ -123,6 +127,7 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
         next_number=max([pod.number for pod in pods] + [observed.job.status.attempts]) + 1,
         settles=settled,
         untold=untold if fault is not None else 0,
+        asleep=asleep,
         most=1 if resolved.one_pod else None,
         lending=frozenset(work.pod for work in observed.background),
         leaving=sum(pod.deleting and not pod.terminal and pod.uid not in observed.lost for pod in pods),

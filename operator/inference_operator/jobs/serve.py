@@ -22,6 +22,7 @@ from inference_operator.jobs.latency import latency_end, latency_of
 from inference_operator.jobs.outcome import ACCEPTED, Outcome, delete_lost, ended, failed, soonest, stop_all, stopped
 from inference_operator.jobs.replicas import Replicas
 from inference_operator.jobs.roll_out import lacks_room
+from inference_operator.jobs.sleep import ASLEEP, sleeps_at
 from inference_operator.jobs.state import ServiceState
 from inference_operator.jobs.status import (
     deadline_look,
@@ -88,6 +89,7 @@ def plan_serve(
         state.settles if status.failed_attempts else None,
         deadline_look(spec.deadline, now),
         latency_end(status.latency),
+        sleeps_at(observed, spec, settings),
         *(create_retry_time(failure, settings) for failure in (observed.create_failure, observed.autoscaler_failure) if failure),
     )
     return Outcome(actions, conditions, status, phase, recheck)
@@ -155,7 +157,7 @@ def _conditions(
     ready, wanted = len(state.ready), state.wanted
     placed = UndatedCondition(ConditionType.PLACED, Truth.TRUE, Reason.PLACED, f"{len(state.current)}/{wanted} workers placed")
     if not wanted:
-        text = "no worker is wanted; set replicas above zero to serve again"
+        text = "no worker is wanted; set replicas above zero to serve again" if state.asleep is None else ASLEEP
         return (ACCEPTED, UndatedCondition(ConditionType.READY, Truth.TRUE, Reason.SCALED_TO_ZERO, text)), Phase.SCALED_TO_ZERO
     if state.whole:
         text = f"{ready}/{wanted} workers ready at {status.endpoint}{out_of_reach(observed)}"
@@ -225,6 +227,7 @@ def _status(observed: Observed, service: ServiceState, now: datetime, pending: P
         replicas=len(state.current) + len(state.stale),
         ready_replicas=len(state.serving),
         desired_replicas=state.wanted,
+        asleep_since=state.asleep,
         current_revision=resolved.revisions.combined if state.whole else before.current_revision,
         background_tasks=background_tasks(observed, now),
         selector=",".join(f"{k}={v}" for k, v in names.selector(job.uid).items()),

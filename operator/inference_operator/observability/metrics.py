@@ -34,6 +34,9 @@ certificates_total = Counter(
     registry=REGISTRY,
 )
 gateway_envoys = Gauge("inference_gateway_envoys", "Envoys that are told by this replica.", registry=REGISTRY)
+gateway_held_requests = Gauge(
+    "inference_gateway_held_requests", "Requests that wait for a worker of a model at zero, at this replica.", registry=REGISTRY
+)
 gateway_refusals_total = Counter(
     "inference_gateway_refusals_total", "What Envoys refused to take; they go on with what they had.", registry=REGISTRY
 )

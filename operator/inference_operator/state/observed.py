@@ -70,6 +70,8 @@ class Observed:
     scaling_metrics: ScalingMetrics | None = None
     # The newest attempt, where a warm worker runs it.
     hosted: Attempt | None = None
+    # When a worker of the job was last seen to have requests; None where nobody watches it, or it has no worker.
+    idle_since: datetime | None = None
     lent_by: LendingService | None = None
     background: tuple[BackgroundWork, ...] = ()
     orphaned_tasks: tuple[tuple[Key, TaskId], ...] = ()

@@ -81,6 +81,8 @@ class Store:
         self.suspected: frozenset[str] = frozenset()
         # Of these the silent ones, by uid: to be refused is to hear that the node lives, and its kubelet tells the rest.
         self.silent: Mapping[str, Pod] = {}
+        # When workers of a serving job were last seen to have requests, by its uid.
+        self.requested: dict[str, datetime] = {}
         self._pods_of: dict[str, set[Key]] = {}
         self._jobs_of: dict[Key, set[Key]] = {}
         self._users_of: dict[Key, set[str]] = {}
@@ -297,6 +299,7 @@ class Store:
             readings=readings,
             meters={pod.uid: dict(self.meters[pod.uid]) for pod in seen if pod.uid in self.meters},
             hosted=hosted,
+            idle_since=self.requested.get(job.uid),
             lent_by=self._lent_by(hosted),
             background=() if job.is_batch else self.task_index.background(pods),
             orphaned_tasks=() if job.is_batch else self.task_index.orphans_on(pods),

@@ -12,6 +12,7 @@ from inference_operator.state.store import Store
 from inference_protocol.messages import Telemetry
 from inference_protocol.sketch import LatencySketch
 from tests.builders import a_job, a_pod
+from tests.unit.autoscaling.metricsapi.kube import FakeKube
 from tests.unit.autoscaling.test_metrics import Clock
 
 JOB = a_job(serve=True)
@@ -28,7 +29,7 @@ def store() -> Store:
 
 
 def a_gateway(store: Store, clock: Clock) -> Gateway:
-    made = Gateway(store, clock, GatewaySettings(enabled=True))
+    made = Gateway(store, clock, GatewaySettings(enabled=True), FakeKube())
     made._look(first=True)
     return made
 
