@@ -25,7 +25,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from bench.proc import cpu_seconds, memory_mib
 from bench.report import ROOT, Result, Target, at_most
-from inference_operator.gateway.resources import resources
+from inference_operator.gateway.resources import Door, resources
 from inference_operator.gateway.server import Word, serve
 from inference_operator.gateway.snapshot import Backend, Service
 from inference_protocol.messages import CONFIG_VARIABLE, GRPC_PORT, HTTP_PORT, ModelSource, WorkerConfig, encode
@@ -156,7 +156,7 @@ def _worker(folder: Path, address: str) -> Iterator[None]:
 def _envoy(folder: Path, address: str) -> Iterator[envoys.Envoy]:
     door, control = loopback.free_ports(2)
     word = Word()
-    word.say(resources([Service("bench", "m", "1", True, (Backend(address, "a"),))], {}, port=door, request_bytes=1 << 26))
+    word.say(resources([Service("bench", "m", "1", True, (Backend(address, "a"),))], {}, Door(door, 1 << 26)))
     # An operator has nothing to do while nothing changes: a thread is enough.
     threading.Thread(target=lambda: asyncio.run(serve(word, control, lambda _: None)), daemon=True).start()
     envoy = envoys.start(folder, control=control, door=door)

@@ -127,6 +127,8 @@ class GatewaySettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     held_requests: int = 1000
     held_bytes: int = 268_435_456
     hold_seconds: float = 300.0
+    # The folder in which the Envoys have tls.crt and tls.key. With it callers are served TLS alone, and reach jobs with serve.tls.
+    tls_folder: str = ""
 
 
 class TritonBackend(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -263,7 +265,7 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     # certificateSeconds, authoritySeconds}.
     mutual_tls: MutualTls = MutualTls()
     # The control plane of the gateway: {enabled, port, listenerPort, requestBytes, heldRequests, heldBytes,
-    # holdSeconds}.
+    # holdSeconds, tlsFolder}.
     gateway: GatewaySettings = GatewaySettings()
     # Failed attempts wait this long, doubling, up to the limit.
     backoff_seconds: float = 2.0

@@ -264,6 +264,22 @@ def test_the_gateways_envoys_ask_the_operator_where_it_listens_and_it_tells_them
     assert settings.gateway == GatewaySettings(enabled=True, port=7001, listener_port=9000, request_bytes=134_217_728)
 
 
+def test_the_gateway_serves_tls_from_a_secret_that_the_operator_never_reads() -> None:
+    objects = render("gateway.enabled=true", "gateway.tls.secretName=callers")
+    gateway = next(one for one in kinds(objects, "Deployment") if one["metadata"]["name"].endswith("-gateway"))
+    service = next(one for one in kinds(objects, "Service") if one["metadata"]["name"].endswith("-gateway"))
+    maps = {one["metadata"]["name"]: one["data"] for one in kinds(objects, "ConfigMap")}
+    settings = msgspec.convert(yaml.safe_load(maps["release-inference-operator"]["config.yaml"]), Settings, strict=False)
+    pod = gateway["spec"]["template"]["spec"]
+    (volume,) = [one for one in pod["volumes"] if "secret" in one]
+    (mount,) = [one for one in pod["containers"][0]["volumeMounts"] if one["name"] == volume["name"]]
+
+    assert volume["secret"]["secretName"] == "callers" and mount["mountPath"] == settings.gateway.tls_folder
+    assert [(port["name"], port["port"], port["targetPort"]) for port in service["spec"]["ports"]] == [("https", 443, "callers")]
+    operator = next(one for one in kinds(objects, "Deployment") if not one["metadata"]["name"].endswith("-gateway"))
+    assert "callers" not in str(operator["spec"]["template"]["spec"].get("volumes"))
+
+
 def test_network_policies_let_the_gateway_to_workers_and_the_operator_and_no_further() -> None:
     found = policies("watchNamespaces={a}", "gateway.enabled=true")
     gateway, worker = found["system", "release-inference-operator-gateway"], found["a", "release-inference-operator-workers"]

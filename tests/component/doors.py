@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -11,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 from aiohttp import web
 
-from inference_operator.gateway.resources import resources
+from inference_operator.gateway.resources import Door, resources
 from inference_operator.gateway.server import Word, serve
 from inference_operator.gateway.snapshot import Backend, Service
-from inference_protocol.messages import HTTP_PORT
+from inference_protocol.messages import HEALTH_PORT, HTTP_PORT, READY_PATH
 from tests import loopback
 from tests.component import envoys
 
@@ -33,11 +34,11 @@ class Counting:
     acts: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse | None]]] = field(default_factory=dict)
     _runners: list[web.AppRunner] = field(default_factory=list)
 
-    async def start(self, name: str, number: int) -> Backend:
-        """A worker that answers at the address of that number."""
+    async def start(self, name: str, number: int, secured: ssl.SSLContext | None = None) -> Backend:
+        """A worker that answers at the address of that number, and its probes at a port of their own."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
-            if request.path == "/v2/health/ready":
+            if request.path in ("/v2/health/ready", READY_PATH):
                 return web.Response()
             self.asked[name] += 1
             self.headers[name] = request.headers.copy()
@@ -51,7 +52,8 @@ class Counting:
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         self._runners.append(runner)
-        await web.TCPSite(runner, loopback.address(number), HTTP_PORT).start()
+        await web.TCPSite(runner, loopback.address(number), HTTP_PORT, ssl_context=secured).start()
+        await web.TCPSite(runner, loopback.address(number), HEALTH_PORT).start()
         return Backend(loopback.address(number), name)
 
     async def end(self) -> None:
@@ -68,16 +70,18 @@ class Plane:
     envoy: envoys.Envoy
     session: aiohttp.ClientSession
     options: dict[str, Any]
+    # What callers trust, where the door speaks TLS.
+    trusted: ssl.SSLContext | None = None
 
     def say(self, *services: Service, weights: Mapping[str, int] | None = None) -> None:
-        self.word.say(resources(services, weights or {}, port=self.port, request_bytes=1 << 20, **self.options))
+        self.word.say(resources(services, weights or {}, Door(self.port, 1 << 20, **self.options)))
 
     async def ask(
         self, path: str, headers: Mapping[str, str] | None = None, *, body: bytes = b"{}"
     ) -> tuple[int, str, Mapping[str, str]]:
         """Status, text and headers of an answer."""
-        url = f"http://127.0.0.1:{self.port}{path}"
-        async with self.session.post(url, data=body, headers=headers) as answer:
+        url = f"{'https' if self.trusted else 'http'}://127.0.0.1:{self.port}{path}"
+        async with self.session.post(url, data=body, headers=headers, ssl=self.trusted or False) as answer:
             return answer.status, await answer.text(), answer.headers
 
     async def until(self, path: str, wanted: str) -> None:
@@ -93,7 +97,7 @@ class Plane:
 
 
 @asynccontextmanager
-async def plane(folder: Path, *services: Service, **options: Any) -> AsyncIterator[Plane]:
+async def plane(folder: Path, *services: Service, trusted: ssl.SSLContext | None = None, **options: Any) -> AsyncIterator[Plane]:
     """An Envoy that is told of these services."""
     port, control = loopback.free_ports(2)
     word = Word()
@@ -103,7 +107,7 @@ async def plane(folder: Path, *services: Service, **options: Any) -> AsyncIterat
     envoy = envoys.start(folder, control=control, door=port)
     try:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-            made = Plane(word, port, envoy, session, options)
+            made = Plane(word, port, envoy, session, options, trusted)
             made.say(*services)
             yield made
     finally:

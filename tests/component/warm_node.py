@@ -23,7 +23,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from inference_operator.api import names
 from inference_protocol.messages import (
     CONFIG_VARIABLE,
+    HEALTH_PORT,
     HTTP_PORT,
+    READY_PATH,
     TELEMETRY_PATH,
     TOKEN_FILE,
     TRUST_FILE,
@@ -211,13 +213,13 @@ class WarmNode:
 
     async def _is_ready(self, worker: Warm) -> bool:
         try:
-            await self._get(worker, "/v2/health/ready")
+            await self._get(worker, READY_PATH, HEALTH_PORT)
         except aiohttp.ClientError:
             return False
         return True
 
-    async def _get(self, worker: Warm, path: str) -> bytes:
-        url = f"http://{worker.address}:{HTTP_PORT}{path}"
+    async def _get(self, worker: Warm, path: str, port: int = HTTP_PORT) -> bytes:
+        url = f"http://{worker.address}:{port}{path}"
         async with aiohttp.ClientSession(raise_for_status=True) as session, session.get(url) as answer:
             return await answer.read()
 

@@ -209,6 +209,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
     "heldRequests" (int .Values.gateway.heldRequests)
     "heldBytes" (int64 .Values.gateway.heldBytes)
     "holdSeconds" .Values.gateway.holdSeconds
+    "tlsFolder" (ternary "/etc/inference-gateway-tls" "" (ne .Values.gateway.tls.secretName ""))
   )
 -}}
 {{- mergeOverwrite $settings .Values.settings | toYaml -}}

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from inference_operator.gateway import messages
 from inference_operator.gateway.manifests import ADS, Manifest, address, any_of
 from inference_operator.gateway.snapshot import Service
+from inference_operator.gateway.tls import CHECKED, of_workers
 from inference_operator.gateway.weights import FULL
-from inference_protocol.messages import GRPC_PORT, HTTP_PORT
+from inference_protocol.messages import GRPC_PORT, HEALTH_PORT, HTTP_PORT, READY_PATH
 
 PORTS = {"http": HTTP_PORT, "grpc": GRPC_PORT}
 # The numbers of Envoy's enums.
@@ -26,8 +27,10 @@ def cluster(name: str, service: Service, protocol: str) -> Manifest:
 
     It changes with the job's options alone: a changed one is made anew, with new connections.
     """
+    secured = of_workers(service) if service.tls else {}
     http2 = "http2_protocol_options" if protocol == "grpc" else "http_protocol_options"
     return {
+        **secured,
         "name": name,
         "type": _EDS,
         "eds_cluster_config": {"eds_config": ADS},
@@ -40,7 +43,7 @@ def cluster(name: str, service: Service, protocol: str) -> Manifest:
             "update_merge_window": "0s",
         },
         "ignore_health_on_host_removal": True,
-        "health_checks": [_CHECK],
+        "health_checks": [_CHECK_OF_TLS if service.tls else _CHECK],
         "outlier_detection": _OUTLIERS,
         "circuit_breakers": {
             "thresholds": [
@@ -66,6 +69,8 @@ _CHECK: Manifest = {
     "healthy_threshold": 1,
     "http_health_check": {"path": "/v2/health/ready"},
 }
+# Over TLS workers may ask for a token; probes have a port of their own.
+_CHECK_OF_TLS: Manifest = {**_CHECK, "http_health_check": {"path": READY_PATH}, "transport_socket_match_criteria": CHECKED}
 # Only connections that fail count: an answer of 429 or 503 says that a queue is full or a deadline can't be met.
 _OUTLIERS: Manifest = {
     "split_external_local_origin_errors": True,
@@ -94,7 +99,7 @@ def endpoints(name: str, service: Service, port: int, weights: Mapping[str, int]
                         "endpoint": {
                             "address": address(backend.address, port),
                             # Both protocols are one process, which tells by HTTP how it is.
-                            "health_check_config": {"port_value": HTTP_PORT},
+                            "health_check_config": {"port_value": HEALTH_PORT if service.tls else HTTP_PORT},
                         },
                         "health_status": _HEALTHY if not backend.draining or service.holds else _DRAINING,
                         "load_balancing_weight": weights.get(backend.uid, FULL),

@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain
 
 from inference_operator.gateway.hold import Bounds
 from inference_operator.gateway.holding import Holding
-from inference_operator.gateway.resources import resources
+from inference_operator.gateway.resources import Door, resources
 from inference_operator.gateway.routes import by_route
 from inference_operator.gateway.server import Word, serve
 from inference_operator.gateway.snapshot import Service, services
@@ -34,10 +34,14 @@ _FEWEST = 100
 class Gateway:
     """The whole of it, as the composition root sees it."""
 
-    def __init__(self, store: Store, clock: Clock, settings: GatewaySettings, kube: KubeClient) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, settings: GatewaySettings, kube: KubeClient, trust: Callable[[], str] = lambda: ""
+    ) -> None:
+        """`trust` gives the CAs of workers, in PEM."""
         self._store = store
         self._clock = clock
         self._settings = settings
+        self._trust = trust
         self._word = Word()
         self._waker = Waker(store, kube, clock)
         most = Bounds(settings.held_requests, settings.held_bytes)
@@ -45,7 +49,7 @@ class Gateway:
         self._by_route: Mapping[str, Service] = {}
         self._stir = asyncio.Event()
         self._services: tuple[Service, ...] = ()
-        self._told_weights: Mapping[str, int] = {}
+        self._told: object = None
         # By the pod's uid: its weight, what it had counted when its window began and when that was, and its p95 in the last window.
         self._weights: dict[str, int] = {}
         self._began: dict[str, tuple[float, Mapping[int, int]]] = {}
@@ -109,21 +113,21 @@ class Gateway:
         store = self._store
         jobs = store.jobs.values()
         pods = {job.uid: store.workers_of(job.uid) for job in jobs if not job.is_batch}
-        found = services(jobs, store.models, pods, store.readings)
+        door = self._door()
+        found = services(jobs, store.models, pods, store.readings, tls=bool(door.tls_folder and door.trust))
         uids = chain.from_iterable((backend.uid for backend in service.backends) for service in found)
         weighed = {uid: self._weights[uid] for uid in uids if uid in self._weights}
-        if not first and (found, weighed) == (self._services, self._told_weights):
+        if not first and (found, weighed, door) == self._told:
             return
-        self._services, self._told_weights = found, weighed
+        self._services, self._told = found, (found, weighed, door)
         self._by_route = by_route(found)
         self._waker.look(found)
-        limits = self._settings
-        self._word.say(
-            resources(
-                found, weighed, port=limits.listener_port, request_bytes=limits.request_bytes, hold_seconds=limits.hold_seconds
-            )
-        )
+        self._word.say(resources(found, weighed, door))
         self._holding.look_again()
+
+    def _door(self) -> Door:
+        limits = self._settings
+        return Door(limits.listener_port, limits.request_bytes, limits.hold_seconds, limits.tls_folder, self._trust())
 
     def _find(self, route: str) -> Service | None:
         return self._by_route.get(route)

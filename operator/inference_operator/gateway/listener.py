@@ -6,6 +6,7 @@ from inference_operator.gateway.lua import SOURCE
 from inference_operator.gateway.manifests import ADS, Manifest, address, any_of
 from inference_operator.gateway.replies import REPLIES
 from inference_operator.gateway.routes import FILTER_BRIDGE, FILTER_DRAW, FILTER_HOLD, ROUTES_NAME
+from inference_operator.gateway.tls import of_callers
 
 LISTENER_NAME = "door"
 # The number of Envoy's enum.
@@ -17,7 +18,7 @@ _LATER_SECONDS = 5
 _BRIDGE: Manifest = {"content_type": CONTENT_TYPE, "withhold_grpc_frames": True}
 
 
-def listener(port: int, hold_seconds: float) -> Manifest:
+def listener(port: int, hold_seconds: float, *, tls: bool = False) -> Manifest:
     """One port for both protocols: the preface of HTTP/2 tells them apart."""
     manager: Manifest = {
         "stat_prefix": LISTENER_NAME,
@@ -38,7 +39,8 @@ def listener(port: int, hold_seconds: float) -> Manifest:
         "local_reply_config": {"mappers": REPLIES},
     }
     filters = [{"name": "http", "typed_config": any_of(messages.CONNECTION_MANAGER, manager)}]
-    return {"name": LISTENER_NAME, "address": address("0.0.0.0", port), "filter_chains": [{"filters": filters}]}  # noqa: S104
+    chain: Manifest = {"filters": filters, **({"transport_socket": of_callers()} if tls else {})}
+    return {"name": LISTENER_NAME, "address": address("0.0.0.0", port), "filter_chains": [chain]}  # noqa: S104
 
 
 def _asking(hold_seconds: float) -> Manifest:

@@ -33,6 +33,10 @@ BRIDGE = "envoy.extensions.filters.http.grpc_http1_reverse_bridge.v3.FilterConfi
 BRIDGE_OF_ROUTE = "envoy.extensions.filters.http.grpc_http1_reverse_bridge.v3.FilterConfigPerRoute"
 ROUTER = "envoy.extensions.filters.http.router.v3.Router"
 HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+SECRET = "envoy.extensions.transport_sockets.tls.v3.Secret"  # noqa: S105 -- a name
+DOWNSTREAM_TLS = "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext"
+UPSTREAM_TLS = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
+PLAIN = "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer"
 HEADER_INPUT = "envoy.type.matcher.v3.HttpRequestHeaderMatchInput"
 PREVIOUS_HOSTS = "envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
 
@@ -61,7 +65,18 @@ Assignment: cluster_name 1 string, endpoints 2 *LocalityLbEndpoints
 SocketAddress: address 2 string, port_value 3 uint32
 ConfigSource: ads 3 Empty, resource_api_version 6 int32
 Empty:
-DataSource: inline_bytes 2 bytes, inline_string 3 string
+TransportSocket: name 1 string, typed_config 3 Any
+SocketMatch: name 1 string, match 2 Struct, transport_socket 3 TransportSocket
+TlsContext: tls_params 1 TlsParameters, alpn_protocols 4 *string, tls_certificate_sds_secret_configs 6 *SdsConfig,
+    combined_validation_context 8 CombinedValidation
+TlsParameters: tls_minimum_protocol_version 1 int32, tls_maximum_protocol_version 2 int32
+SdsConfig: name 1 string, sds_config 2 ConfigSource
+CombinedValidation: default_validation_context 1 Validation, validation_context_sds_secret_config 2 SdsConfig
+Validation: trusted_ca 1 DataSource, match_typed_subject_alt_names 15 *NameMatcher
+NameMatcher: san_type 1 int32, matcher 2 StringMatcher
+TlsCertificate: certificate_chain 1 DataSource, private_key 2 DataSource, watched_directory 7 WatchedDirectory
+WatchedDirectory: path 1 string
+DataSource: filename 1 string, inline_bytes 2 bytes, inline_string 3 string
 TypedConfig: name 1 string, typed_config 2 Any
 NamedConfig: name 1 string, typed_config 4 Any
 RetryPredicate: name 1 string, typed_config 3 Any
@@ -69,7 +84,7 @@ OptionsEntry: key 1 string, value 2 Any
 Percent: value 1 double
 HttpHealthCheck: path 2 string
 HealthCheck: timeout 1 Duration, interval 2 Duration, unhealthy_threshold 4 UInt32Value, healthy_threshold 5 UInt32Value,
-    http_health_check 8 HttpHealthCheck, no_traffic_interval 12 Duration
+    http_health_check 8 HttpHealthCheck, no_traffic_interval 12 Duration, transport_socket_match_criteria 23 Struct
 EdsConfig: eds_config 1 ConfigSource
 LbConfig: healthy_panic_threshold 1 Percent, update_merge_window 4 Duration
 RetryBudget: budget_percent 1 Percent, min_retry_concurrency 2 UInt32Value
@@ -84,7 +99,7 @@ LocalityLbEndpoints: lb_endpoints 2 *LbEndpoint
 LbEndpoint: endpoint 1 Endpoint, health_status 2 int32, load_balancing_weight 4 UInt32Value
 Endpoint: address 1 Address, health_check_config 2 HealthCheckPort
 HealthCheckPort: port_value 1 uint32
-FilterChain: filters 3 *NamedConfig
+FilterChain: filters 3 *NamedConfig, transport_socket 6 TransportSocket
 Rds: config_source 1 ConfigSource, route_config_name 2 string
 BodyFormat: json_format 2 Struct
 LocalReplies: mappers 1 *ReplyMapper
@@ -98,7 +113,7 @@ RuntimeNumber: default_value 2 uint32, runtime_key 3 string
 AndFilter: filters 1 *ReplyFilter
 HeaderFilter: header 1 HeaderMatcher
 HeaderMatcher: name 1 string, string_match 13 StringMatcher
-StringMatcher: prefix 2 string
+StringMatcher: exact 1 string, prefix 2 string
 HeaderOption: header 1 HeaderValue, append_action 3 int32
 HeaderValue: key 1 string, value 2 string
 ConnectionOptions: idle_timeout 1 Duration
@@ -144,7 +159,7 @@ ModelIndex: name 1 string, version 2 string, state 3 string, reason 4 string
 envoy.config.cluster.v3.Cluster: name 1 string, type 2 int32, eds_cluster_config 3 EdsConfig, connect_timeout 4 Duration,
     lb_policy 6 int32, health_checks 8 *HealthCheck, circuit_breakers 10 CircuitBreakers, outlier_detection 19 OutlierDetection,
     common_lb_config 27 LbConfig, ignore_health_on_host_removal 32 bool, load_assignment 33 Assignment,
-    typed_extension_protocol_options 36 *OptionsEntry
+    transport_socket 24 TransportSocket, typed_extension_protocol_options 36 *OptionsEntry, transport_socket_matches 43 *SocketMatch
 envoy.config.endpoint.v3.ClusterLoadAssignment: cluster_name 1 string, endpoints 2 *LocalityLbEndpoints
 envoy.config.listener.v3.Listener: name 1 string, address 2 Address, filter_chains 3 *FilterChain
 envoy.config.route.v3.RouteConfiguration: name 1 string, virtual_hosts 2 *VirtualHost,
@@ -164,6 +179,10 @@ envoy.extensions.filters.http.lua.v3.Lua: default_source_code 3 DataSource
 envoy.extensions.filters.http.lua.v3.LuaPerRoute: source_code 3 DataSource
 envoy.extensions.filters.http.router.v3.Router: suppress_envoy_headers 4 bool
 envoy.extensions.upstreams.http.v3.HttpProtocolOptions: explicit_http_config 3 ExplicitConfig
+envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer:
+envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext: common_tls_context 1 TlsContext
+envoy.extensions.transport_sockets.tls.v3.Secret: name 1 string, tls_certificate 2 TlsCertificate, validation_context 4 Validation
+envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext: common_tls_context 1 TlsContext, sni 2 string
 envoy.type.matcher.v3.HttpRequestHeaderMatchInput: header_name 1 string
 envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate:
 """

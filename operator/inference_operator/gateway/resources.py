@@ -10,6 +10,7 @@ from inference_operator.gateway.listener import LISTENER_NAME, listener
 from inference_operator.gateway.manifests import Manifest
 from inference_operator.gateway.routes import ROUTES_NAME, routes
 from inference_operator.gateway.snapshot import Service
+from inference_operator.gateway.tls import secrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +26,31 @@ class Resource:
 Resources = Mapping[str, Mapping[str, Resource]]
 
 
-def resources(
-    services: Iterable[Service], weights: Mapping[str, int], *, port: int, request_bytes: int, hold_seconds: float = 300.0
-) -> Resources:
+@dataclass(frozen=True, slots=True)
+class Door:
+    """What is set for all: see the settings of the gateway. `trust` are the CAs of workers, in PEM; empty without mutual TLS."""
+
+    port: int
+    request_bytes: int
+    hold_seconds: float = 300.0
+    tls_folder: str = ""
+    trust: str = ""
+
+
+def resources(services: Iterable[Service], weights: Mapping[str, int], door: Door) -> Resources:
     """All that Envoy is told. `weights` are by the pod's uid; a worker without one has the full weight."""
     known = tuple(services)
     names = [(service, protocol, cluster_name(service, protocol)) for service in known for protocol in PORTS]
     clusters = {name: cluster(name, service, protocol) for service, protocol, name in names}
     workers = {name: endpoints(name, service, PORTS[protocol], weights) for service, protocol, name in names}
-    listeners = {LISTENER_NAME: listener(port, hold_seconds), answers.LISTENER_NAME: answers.own_listener(port)}
-    tables = {ROUTES_NAME: routes(known, request_bytes), answers.ANSWERS_NAME: answers.answers(known)}
+    listeners = {
+        LISTENER_NAME: listener(door.port, door.hold_seconds, tls=bool(door.tls_folder)),
+        answers.LISTENER_NAME: answers.own_listener(door.port),
+    }
+    tables = {ROUTES_NAME: routes(known, door.request_bytes), answers.ANSWERS_NAME: answers.answers(known)}
     return {
-        messages.CLUSTER: _by_name(messages.CLUSTER, {answers.CLUSTER_NAME: answers.own_cluster(port), **clusters}),
+        messages.SECRET: _by_name(messages.SECRET, secrets(door.tls_folder, door.trust)),
+        messages.CLUSTER: _by_name(messages.CLUSTER, {answers.CLUSTER_NAME: answers.own_cluster(door.port), **clusters}),
         messages.ENDPOINTS: _by_name(messages.ENDPOINTS, workers),
         messages.LISTENER: _by_name(messages.LISTENER, listeners),
         messages.ROUTES: _by_name(messages.ROUTES, tables),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from inference_operator.api.gateway import ServeGateway
-from inference_operator.api.job import InferenceJobSpec
+from inference_operator.api.job import InferenceJobSpec, Serve
 from inference_operator.state.finished import is_finished
 from inference_operator.state.objects import Job, Key, Model, Pod, PodPhase, Reading
 from inference_operator.workers.source import default_version, model_source, pinned_version, stand_in
@@ -38,8 +38,9 @@ class Service:
     default: bool
     backends: tuple[Backend, ...]
     options: ServeGateway = NO_OPTIONS
-    # The jobs whose workers these are.
+    # The jobs whose workers these are, and whether these speak TLS.
     jobs: tuple[Key, ...] = ()
+    tls: bool = False
 
     @property
     def live(self) -> bool:
@@ -53,42 +54,74 @@ class Service:
 
 
 def services(
-    jobs: Iterable[Job], models: Mapping[Key, Model], pods: Mapping[str, Iterable[Pod]], readings: Mapping[str, Reading]
+    jobs: Iterable[Job],
+    models: Mapping[Key, Model],
+    pods: Mapping[str, Iterable[Pod]],
+    readings: Mapping[str, Reading],
+    *,
+    tls: bool = False,
 ) -> tuple[Service, ...]:
-    """All services, sorted. `pods` are by their job's uid, `readings` by their pod's. A service without workers is one, too."""
-    found: dict[tuple[str, str, str], list[Backend]] = {}
-    options: dict[tuple[str, str, str], ServeGateway] = {}
-    owners: dict[tuple[str, str, str], list[Key]] = {}
+    """All services, sorted. `pods` are by their job's uid, `readings` by their pod's. A service without workers is one, too.
+
+    With `tls`, jobs whose workers speak TLS are among them. Where one of a version does, the others of it are left out: nobody's
+    request goes in plain text because another job allows it.
+    """
+    found: dict[tuple[str, str, str], list[Job]] = {}
     for job in sorted(jobs, key=lambda job: job.key):
-        if (named := _named(job, models)) is None:
-            continue
-        key = (job.key.namespace, *named)
-        workers = found.setdefault(key, [])
-        workers.extend(filter(None, (_backend(pod, job, readings.get(pod.uid)) for pod in pods.get(job.uid, ()))))
-        owners.setdefault(key, []).append(job.key)
-        if (given := _options(job)) is not None:
-            options.setdefault(key, given)
+        if (named := _named(job, models, tls=tls)) is not None:
+            found.setdefault((job.key.namespace, *named), []).append(job)
     defaults = _defaults(found, models)
     return tuple(
-        Service(*key, defaults[key[:2]] == key[2], tuple(sorted(found[key])), options.get(key, NO_OPTIONS), tuple(owners[key]))
-        for key in sorted(found)
+        _service(named, [job for job in found[named] if _speaks_tls(job)] or found[named], pods, readings, defaults)
+        for named in sorted(found)
     )
+
+
+def _service(
+    named: tuple[str, str, str],
+    jobs: Iterable[Job],
+    pods: Mapping[str, Iterable[Pod]],
+    readings: Mapping[str, Reading],
+    defaults: Mapping[tuple[str, str], str],
+) -> Service:
+    namespace, model, version = named
+    owners = tuple(jobs)
+    backends = (_backend(pod, job, readings.get(pod.uid)) for job in owners for pod in pods.get(job.uid, ()))
+    return Service(
+        namespace,
+        model,
+        version,
+        defaults[namespace, model] == version,
+        tuple(sorted(filter(None, backends))),
+        next((given for job in owners if (given := _options(job)) is not None), NO_OPTIONS),
+        tuple(job.key for job in owners),
+        any(map(_speaks_tls, owners)),
+    )
+
+
+def _speaks_tls(job: Job) -> bool:
+    return job.spec is not None and job.spec.serve is not None and job.spec.serve.tls is not None
 
 
 def _options(job: Job) -> ServeGateway | None:
     return job.spec.serve.gateway if job.spec is not None and job.spec.serve is not None else None
 
 
-def _named(job: Job, models: Mapping[Key, Model]) -> tuple[str, str] | None:
+def _named(job: Job, models: Mapping[Key, Model], *, tls: bool) -> tuple[str, str] | None:
     """The model's name and version as the job's workers answer to them; None for what the door does not lead to."""
     spec = job.spec
     if spec is None or spec.input is not None or spec.suspend or job.deleting or is_finished(job):
         return None
-    if spec.serve is not None and spec.serve.tls is not None:
-        # Its workers speak TLS, and may ask callers who they are: the door can't say that for them yet.
+    if spec.serve is not None and spec.serve.tls is not None and not (tls and _can_be_verified(spec.serve)):
         return None
     source = _source(job, spec, models.get(Key(job.key.namespace, spec.model)))
     return source if source is not None and all(_NAME.fullmatch(name) for name in source) else None
+
+
+def _can_be_verified(serve: Serve) -> bool:
+    """Whether the door knows its workers by the operator's authority, and callers need no certificate: their tokens pass it."""
+    by_token = serve.authentication is None or serve.authentication.jwt is not None
+    return serve.tls is not None and serve.tls.secret_name is None and by_token
 
 
 def _source(job: Job, spec: InferenceJobSpec, model: Model | None) -> tuple[str, str] | None:

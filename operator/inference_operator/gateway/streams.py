@@ -7,8 +7,8 @@ from hashlib import sha256
 from inference_operator.gateway import messages
 from inference_operator.gateway.resources import Resource, Resources
 
-# Clusters before those who lead to them, so that no route ever leads nowhere.
-ORDER = (messages.CLUSTER, messages.ENDPOINTS, messages.LISTENER, messages.ROUTES)
+# Keys before those who show them, clusters before those who lead to them, so that no route ever leads nowhere.
+ORDER = (messages.SECRET, messages.CLUSTER, messages.ENDPOINTS, messages.LISTENER, messages.ROUTES)
 # Of these a response always has all: what it leaves out is gone.
 _WHOLE = frozenset({messages.CLUSTER, messages.LISTENER})
 

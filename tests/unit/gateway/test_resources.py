@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_operator.gateway import messages
-from inference_operator.gateway.resources import Resources, resources
+from inference_operator.gateway.resources import Door, Resources, resources
 from inference_operator.gateway.snapshot import Backend, Service
 
 WORKER = Backend("10.0.0.1", "a")
@@ -28,7 +28,7 @@ made_services = st.builds(
 
 
 def told(*services: Service, weights: dict[str, int] | None = None) -> Resources:
-    return resources(services, weights or {}, port=8080, request_bytes=1 << 20)
+    return resources(services, weights or {}, Door(8080, 1 << 20))
 
 
 def versions(found: Resources) -> dict[tuple[str, str], str]:

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from inference_operator.gateway import messages
-from inference_operator.gateway.resources import resources
+from inference_operator.gateway.resources import Door, resources
 from inference_operator.gateway.server import Word, serve
 from inference_operator.gateway.snapshot import Service
 from inference_operator.observability import metrics
@@ -19,7 +19,7 @@ CLUSTERS = messages.type_url(messages.CLUSTER)
 
 def say(word: Word, *models: str) -> None:
     services = [Service("default", model, "1", True, ()) for model in models]
-    word.say(resources(services, {}, port=8080, request_bytes=1 << 20))
+    word.say(resources(services, {}, Door(8080, 1 << 20)))
 
 
 @pytest.fixture

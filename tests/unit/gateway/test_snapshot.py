@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from inference_operator.api.callers import ServeTls
+from inference_operator.api.callers import Authentication, ClientCertificates, Jwt, ServeTls
 from inference_operator.api.gateway import ServeGateway
 from inference_operator.api.job import Serve
 from inference_operator.gateway.snapshot import Backend, services
@@ -112,3 +112,34 @@ def test_of_jobs_on_one_version_the_first_by_name_that_says_something_to_the_gat
     for order in ([silent, first, second], [second, first, silent]):
         (service,) = services(order, MODELS, {}, {})
         assert service.options.traffic_percent == 10
+
+
+TLS = ServeTls()
+MIXED = Authentication(
+    client_certificates=ClientCertificates(ca_secret_name="a"), jwt=Jwt(issuer="i", audiences=["a"], jwks_secret_name="b")
+)
+
+
+@pytest.mark.parametrize(
+    ("serve", "led_to"),
+    [
+        (Serve(tls=TLS), True),
+        (Serve(tls=TLS, authentication=MIXED), True),
+        (Serve(tls=TLS, authentication=Authentication(client_certificates=ClientCertificates(ca_secret_name="a"))), False),
+        (Serve(tls=ServeTls(secret_name="own")), False),
+    ],
+    ids=["the operator's certificate", "a token is enough", "a certificate is asked for", "a certificate of somebody else"],
+)
+def test_jobs_with_tls_are_led_to_where_the_door_can_know_their_workers(serve: Serve, led_to: bool) -> None:  # noqa: FBT001
+    found = services([a_job(serve=serve, model="m")], MODELS, {}, {}, tls=True)
+
+    assert [service.tls for service in found] == ([True] if led_to else [])
+
+
+def test_no_request_for_a_version_goes_in_plain_text_because_another_job_allows_it() -> None:
+    plain, secured = a_service("a"), a_job("b", serve=Serve(tls=TLS), model="m")
+    pods = {plain.uid: [a_worker(plain)], secured.uid: [a_worker(a_service("b"), 2)]}
+
+    (service,) = services([plain, secured], MODELS, pods, {}, tls=True)
+
+    assert service.tls and [backend.uid for backend in service.backends] == ["b-2"]

@@ -1,7 +1,7 @@
 """What one Envoy is told when: all that it asked for, once, and nothing again because it refused."""
 
 from inference_operator.gateway import messages
-from inference_operator.gateway.resources import Resources, resources
+from inference_operator.gateway.resources import Door, Resources, resources
 from inference_operator.gateway.snapshot import Backend, Service
 from inference_operator.gateway.streams import Conversation, Request, Response
 
@@ -10,7 +10,7 @@ NAMES = frozenset({"http:default/m@1", "grpc:default/m@1"})
 
 
 def now(*services: Service, weights: dict[str, int] | None = None) -> Resources:
-    return resources(services, weights or {}, port=8080, request_bytes=1 << 20)
+    return resources(services, weights or {}, Door(8080, 1 << 20))
 
 
 def said(conversation: Conversation, word: Resources) -> list[Response]:
