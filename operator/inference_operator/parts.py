@@ -134,7 +134,7 @@ def put_together(
     pools = Pools(store, settings, clock, task_key_secret)
     scheduling = SchedulingLoop(store, pools, settings, clock, queue.add, shadow(settings))
     autoscale = Autoscale(store, clock, queue.add, settings.autoscaling, telemetry_seconds=settings.telemetry_seconds)
-    gateway = _gateway(store, clock, settings, Kube(connection, api, TokenBucket(*_WAKES, clock.monotonic)), authority)
+    gateway = _gateway(store, clock, settings, Kube(connection, api, TokenBucket(*_WAKES, clock.monotonic)), authority, namespace)
     wake = _waking(queue.add, gateway)
     after_round = (
         WorkerMeters(store, settings.metering.resource_name).round,
@@ -268,13 +268,17 @@ def _keda_scaler(store: Store, clock: Clock, settings: Settings, authority: "Aut
     return KedaScaler(store, clock, settings, context)
 
 
-def _gateway(store: Store, clock: Clock, settings: Settings, kube: Kube, authority: "Authority | None") -> "Gateway | None":
+def _gateway(
+    store: Store, clock: Clock, settings: Settings, kube: Kube, authority: "Authority | None", namespace: str
+) -> "Gateway | None":
     if not settings.gateway.enabled:
         return None
     # Its gRPC and Envoy's messages take 8 MB.
     from inference_operator.gateway.controller import Gateway
 
-    return Gateway(store, clock, settings.gateway, kube, (lambda: authority.trust) if authority is not None else lambda: "")
+    return Gateway(
+        store, clock, settings.gateway, kube, (lambda: authority.trust) if authority is not None else lambda: "", namespace
+    )
 
 
 def _waking(add: Wake, gateway: "Gateway | None") -> Wake:

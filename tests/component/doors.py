@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 from aiohttp import web
 
-from inference_operator.gateway.resources import Door, resources
+from inference_operator.gateway.resources import Door, of_zones, resources
 from inference_operator.gateway.server import Word, serve
 from inference_operator.gateway.snapshot import Backend, Service
 from inference_protocol.messages import HEALTH_PORT, HTTP_PORT, READY_PATH
@@ -74,7 +74,8 @@ class Plane:
     trusted: ssl.SSLContext | None = None
 
     def say(self, *services: Service, weights: Mapping[str, int] | None = None) -> None:
-        self.word.say(resources(services, weights or {}, Door(self.port, 1 << 20, **self.options)))
+        found = resources(services, weights or {}, Door(self.port, 1 << 20, **self.options))
+        self.word.say(found, of_zones(services, weights or {}))
 
     async def ask(
         self, path: str, headers: Mapping[str, str] | None = None, *, body: bytes = b"{}"
@@ -97,14 +98,16 @@ class Plane:
 
 
 @asynccontextmanager
-async def plane(folder: Path, *services: Service, trusted: ssl.SSLContext | None = None, **options: Any) -> AsyncIterator[Plane]:
+async def plane(
+    folder: Path, *services: Service, trusted: ssl.SSLContext | None = None, zone: str = "", **options: Any
+) -> AsyncIterator[Plane]:
     """An Envoy that is told of these services."""
     port, control = loopback.free_ports(2)
     word = Word()
     listening = asyncio.Event()
     serving = asyncio.create_task(serve(word, control, lambda _: listening.set()))
     await listening.wait()
-    envoy = envoys.start(folder, control=control, door=port)
+    envoy = envoys.start(folder, control=control, door=port, zone=zone)
     try:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
             made = Plane(word, port, envoy, session, options, trusted)

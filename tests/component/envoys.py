@@ -40,7 +40,7 @@ def bootstrap(control: int, admin: int) -> str:
     return text
 
 
-def start(folder: Path, *, control: int, door: int, name: str = "envoy-1") -> Envoy:
+def start(folder: Path, *, control: int, door: int, name: str = "envoy-1", zone: str = "") -> Envoy:
     """An Envoy that is told by whoever listens on `control`, and will listen on `door`."""
     (admin,) = free_ports(1)
     config, log = folder / f"{name}.yaml", folder / f"{name}.log"
@@ -48,6 +48,7 @@ def start(folder: Path, *, control: int, door: int, name: str = "envoy-1") -> En
     command = [
         *(str(ensure_envoy()), "--config-path", str(config), "--service-node", name, "--concurrency", "1", "--use-dynamic-base-id"),
         # Else a field that Envoy does not have would go unseen.
+        *(("--service-zone", zone) if zone else ()),
         *("--reject-unknown-dynamic-fields", "--drain-time-s", "1", "--log-level", "warning"),
     ]
     with log.open("wb") as target:

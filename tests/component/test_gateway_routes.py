@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from aiohttp import web
 
-from inference_operator.api.gateway import ServeGateway
+from inference_operator.api.gateway import ServeGateway, TrafficDistribution
 from inference_operator.gateway.snapshot import Service
 from tests.component.doors import Counting, Plane, plane
 from tests.component.operators import until
@@ -174,3 +175,54 @@ async def test_an_odd_deadline_is_left_to_the_worker(workers: Counting, tmp_path
         await door.until(INFER, "worker")
         assert (await door.ask(INFER, {"Inference-Timeout-Ms": said}))[:2] == (200, "worker")
         assert "lua" not in door.envoy.log.lower(), door.envoy.log[-500:]
+
+
+async def test_a_session_stays_with_its_worker_and_sessions_spread(workers: Counting, tmp_path: Path) -> None:
+    backends = tuple([await workers.start(name, number) for number, name in enumerate("abc", 1)])
+    service = Service("default", "m", "1", True, backends, ServeGateway(affinity_header="session-id"))
+    async with plane(tmp_path, service) as door:
+        for name in "abc":
+            await door.until(INFER, name)
+        chosen = {}
+        for session in map(str, range(60)):
+            answers = await many(door, 5, headers={"session-id": session}, callers=1)
+            assert len(set(answers)) == 1
+            chosen[session] = answers[0][1]
+        assert set(chosen.values()) == set("abc")
+
+        # A worker that goes takes its own sessions with it, and hardly another: the ring is made anew.
+        door.say(replace(service, backends=backends[:2]))
+        await asyncio.sleep(0.3)
+        moved = {session for session, name in chosen.items() if (await door.ask(INFER, {"session-id": session}))[1] != name}
+        left = {session for session, name in chosen.items() if name == "c"}
+        assert left <= moved and len(moved - left) <= 6, (left, moved)
+
+
+async def test_a_session_with_more_than_its_share_is_answered_by_others_too(workers: Counting, tmp_path: Path) -> None:
+    async def slow(_: web.Request) -> None:
+        await asyncio.sleep(0.05)
+
+    backends = tuple([await workers.start(name, number) for number, name in enumerate("abc", 1)])
+    service = Service("default", "m", "1", True, backends, ServeGateway(affinity_header="session-id"))
+    async with plane(tmp_path, service) as door:
+        for name in "abc":
+            await door.until(INFER, name)
+        workers.acts |= dict.fromkeys("abc", slow)
+        workers.asked.clear()
+        await many(door, 600, headers={"session-id": "hot"}, callers=60)
+        # Half as many again as the average: half of all, not all.
+        assert max(workers.asked.values()) < 400, workers.asked
+
+
+async def test_requests_stay_in_the_envoys_zone_while_its_workers_answer(workers: Counting, tmp_path: Path) -> None:
+    near, far = await workers.start("near", 1), await workers.start("far", 2)
+    backends = (replace(near, zone="b"), replace(far, zone="a"))
+    options = ServeGateway(traffic_distribution=TrafficDistribution.PREFER_SAME_ZONE)
+    service = Service("default", "m", "1", True, backends, options)
+    async with plane(tmp_path, service, zone="b") as door:
+        await door.until(INFER, "near")
+        await asyncio.sleep(0.3)
+        assert set(await many(door, 100)) == {(200, "near")}
+        door.say(replace(service, backends=(replace(backends[0], draining=True), backends[1])))
+        await door.until(INFER, "far")
+        assert set(await many(door, 100)) == {(200, "far")}

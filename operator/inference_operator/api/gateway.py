@@ -1,10 +1,17 @@
 """How the gateway leads callers to a serving job. Without the gateway none of it has an effect."""
 
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field
 
 from inference_operator.api.schema import api_type
+
+
+class TrafficDistribution(StrEnum):
+    """Which workers an Envoy asks first."""
+
+    PREFER_SAME_ZONE = "PreferSameZone"
 
 
 @api_type()
@@ -45,4 +52,18 @@ class ServeGateway:
             description="Requests that one Envoy has under way here at most, for each protocol; more get 429 with Retry-After. "
             "Without it, the workers alone say when they are full.",
         ),
+    ] = None
+    affinity_header: Annotated[
+        str | None,
+        Field(
+            pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+            min_length=1,
+            max_length=63,
+            description="A header or metadata key, for example session-id. Requests with one value go to one worker, unless it has "
+            "half as many again as the others.",
+        ),
+    ] = None
+    traffic_distribution: Annotated[
+        TrafficDistribution | None,
+        Field(description="PreferSameZone keeps requests in the Envoy's zone while most of the workers there are healthy."),
     ] = None

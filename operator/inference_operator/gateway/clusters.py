@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping
 
+from inference_operator.api.gateway import TrafficDistribution
 from inference_operator.gateway import messages
 from inference_operator.gateway.manifests import ADS, Manifest, address, any_of
-from inference_operator.gateway.snapshot import Service
+from inference_operator.gateway.snapshot import Backend, Service
 from inference_operator.gateway.tls import CHECKED, of_workers
 from inference_operator.gateway.weights import FULL
 from inference_protocol.messages import GRPC_PORT, HEALTH_PORT, HTTP_PORT, READY_PATH
 
 PORTS = {"http": HTTP_PORT, "grpc": GRPC_PORT}
 # The numbers of Envoy's enums.
-_EDS, _LEAST_REQUEST = 3, 1
+_EDS, _LEAST_REQUEST, _RING_HASH = 3, 1, 2
 _HEALTHY, _DRAINING = 1, 3
 # Workers bound themselves and say 429; the door must not refuse before they do.
 _MOST = 100_000
@@ -35,13 +36,7 @@ def cluster(name: str, service: Service, protocol: str) -> Manifest:
         "type": _EDS,
         "eds_cluster_config": {"eds_config": ADS},
         "connect_timeout": "1s",
-        "lb_policy": _LEAST_REQUEST,
-        "common_lb_config": {
-            # Of workers that all fail their checks none is asked: an answer that says so is better than one that never comes.
-            "healthy_panic_threshold": {"value": 0},
-            # A new worker that is found healthy gets requests at once, and not a second later.
-            "update_merge_window": "0s",
-        },
+        **(_BY_HASH if service.options.affinity_header is not None else _BY_LOAD),
         "ignore_health_on_host_removal": True,
         "health_checks": [_CHECK_OF_TLS if service.tls else _CHECK],
         "outlier_detection": _OUTLIERS,
@@ -61,6 +56,18 @@ def cluster(name: str, service: Service, protocol: str) -> Manifest:
     }
 
 
+_COMMON: Manifest = {
+    # Of workers that all fail their checks none is asked: an answer that says so is better than one that never comes.
+    "healthy_panic_threshold": {"value": 0},
+    # A new worker that is found healthy gets requests at once, and not a second later.
+    "update_merge_window": "0s",
+}
+_BY_LOAD: Manifest = {"lb_policy": _LEAST_REQUEST, "common_lb_config": _COMMON}
+# Bounded loads: whoever has half as many again as the others on average is passed over for the next on the ring.
+_BY_HASH: Manifest = {
+    "lb_policy": _RING_HASH,
+    "common_lb_config": {**_COMMON, "consistent_hashing_lb_config": {"hash_balance_factor": 150}},
+}
 _CHECK: Manifest = {
     "timeout": "1s",
     "interval": "2s",
@@ -85,29 +92,41 @@ _OUTLIERS: Manifest = {
 }
 
 
-def endpoints(name: str, service: Service, port: int, weights: Mapping[str, int]) -> Manifest:
-    """Where a service's workers are, and how much each gets.
+def endpoints(name: str, service: Service, port: int, weights: Mapping[str, int], zone: str = "") -> Manifest:
+    """Where a service's workers are, and how much each gets; for an Envoy in `zone`, if the service prefers its own.
 
-    The last one of a service that falls asleep answers what comes before Envoy holds requests back.
+    The last worker of a service that falls asleep answers what comes before Envoy holds requests back.
     """
+    groups = [group for group in _nearest_first(service, zone) if group]
     return {
         "cluster_name": name,
         "endpoints": [
-            {
-                "lb_endpoints": [
-                    {
-                        "endpoint": {
-                            "address": address(backend.address, port),
-                            # Both protocols are one process, which tells by HTTP how it is.
-                            "health_check_config": {"port_value": HEALTH_PORT if service.tls else HTTP_PORT},
-                        },
-                        "health_status": _HEALTHY if not backend.draining or service.holds else _DRAINING,
-                        "load_balancing_weight": weights.get(backend.uid, FULL),
-                    }
-                    for backend in service.backends
-                ]
-            }
-        ]
-        if service.backends
-        else [],
+            {"lb_endpoints": [_endpoint(service, backend, port, weights) for backend in group], "priority": priority}
+            for priority, group in enumerate(groups)
+        ],
+    }
+
+
+def _nearest_first(service: Service, zone: str) -> tuple[list[Backend], list[Backend]]:
+    """Those of the zone, where one of them takes requests, and the others."""
+    near = [backend for backend in service.backends if backend.zone == zone]
+    if prefers_zones(service) and zone and any(not backend.draining for backend in near):
+        return near, [backend for backend in service.backends if backend.zone != zone]
+    return list(service.backends), []
+
+
+def prefers_zones(service: Service) -> bool:
+    """Whether Envoys of different zones are told differently of its workers."""
+    return service.options.traffic_distribution is TrafficDistribution.PREFER_SAME_ZONE
+
+
+def _endpoint(service: Service, backend: Backend, port: int, weights: Mapping[str, int]) -> Manifest:
+    return {
+        "endpoint": {
+            "address": address(backend.address, port),
+            # Both protocols are one process, which tells by HTTP how it is.
+            "health_check_config": {"port_value": HEALTH_PORT if service.tls else HTTP_PORT},
+        },
+        "health_status": _HEALTHY if not backend.draining or service.holds else _DRAINING,
+        "load_balancing_weight": weights.get(backend.uid, FULL),
     }

@@ -7,7 +7,7 @@ from itertools import chain
 
 from inference_operator.gateway.hold import Bounds
 from inference_operator.gateway.holding import Holding
-from inference_operator.gateway.resources import Door, resources
+from inference_operator.gateway.resources import Door, of_zones, resources
 from inference_operator.gateway.routes import by_route
 from inference_operator.gateway.server import Word, serve
 from inference_operator.gateway.snapshot import Service, services
@@ -16,6 +16,7 @@ from inference_operator.gateway.weights import weights
 from inference_operator.kube.ports import KubeClient
 from inference_operator.runtime.clock import Clock
 from inference_operator.settings import GatewaySettings
+from inference_operator.state.objects import Key
 from inference_operator.state.store import Store
 from inference_protocol.messages import Telemetry
 from inference_protocol.sketch import LatencySketch, added
@@ -29,19 +30,27 @@ _LOOK_SECONDS = 5.0
 # Over which a worker's p95 is measured, and from how many requests on it says something.
 _WINDOW_SECONDS = 10.0
 _FEWEST = 100
+_ZONE = "topology.kubernetes.io/zone"
 
 
 class Gateway:
     """The whole of it, as the composition root sees it."""
 
     def __init__(
-        self, store: Store, clock: Clock, settings: GatewaySettings, kube: KubeClient, trust: Callable[[], str] = lambda: ""
+        self,
+        store: Store,
+        clock: Clock,
+        settings: GatewaySettings,
+        kube: KubeClient,
+        trust: Callable[[], str] = lambda: "",
+        namespace: str = "",
     ) -> None:
-        """`trust` gives the CAs of workers, in PEM."""
+        """`trust` gives the CAs of workers, in PEM; `namespace` is the Envoys'."""
         self._store = store
         self._clock = clock
         self._settings = settings
         self._trust = trust
+        self._namespace = namespace
         self._word = Word()
         self._waker = Waker(store, kube, clock)
         most = Bounds(settings.held_requests, settings.held_bytes)
@@ -90,7 +99,7 @@ class Gateway:
         self._look(first=True)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow())
-            group.create_task(serve(self._word, self.port, self._listens, self._holding))
+            group.create_task(serve(self._word, self.port, self._listens, self._holding, self._zone_of))
 
     def _listens(self, port: int) -> None:
         self.port = port
@@ -114,7 +123,7 @@ class Gateway:
         jobs = store.jobs.values()
         pods = {job.uid: store.workers_of(job.uid) for job in jobs if not job.is_batch}
         door = self._door()
-        found = services(jobs, store.models, pods, store.readings, tls=bool(door.tls_folder and door.trust))
+        found = services(jobs, store.models, pods, store.readings, zones=self._zones(), tls=bool(door.tls_folder and door.trust))
         uids = chain.from_iterable((backend.uid for backend in service.backends) for service in found)
         weighed = {uid: self._weights[uid] for uid in uids if uid in self._weights}
         if not first and (found, weighed, door) == self._told:
@@ -122,12 +131,21 @@ class Gateway:
         self._services, self._told = found, (found, weighed, door)
         self._by_route = by_route(found)
         self._waker.look(found)
-        self._word.say(resources(found, weighed, door))
+        self._word.say(resources(found, weighed, door), of_zones(found, weighed))
         self._holding.look_again()
 
     def _door(self) -> Door:
         limits = self._settings
         return Door(limits.listener_port, limits.request_bytes, limits.hold_seconds, limits.tls_folder, self._trust())
+
+    def _zones(self) -> dict[str, str]:
+        """The zones of nodes, by name."""
+        return {name: zone for name, node in self._store.nodes.items() if (zone := node.labels.get(_ZONE))}
+
+    def _zone_of(self, envoy: str) -> str:
+        pod = self._store.pods.get(Key(self._namespace, envoy))
+        node = self._store.nodes.get(pod.node) if pod is not None and pod.node is not None else None
+        return node.labels.get(_ZONE, "") if node is not None else ""
 
     def _find(self, route: str) -> Service | None:
         return self._by_route.get(route)

@@ -57,7 +57,8 @@ _TABLE = """
 DiscoveryRequest: version_info 1 string, node 2 Node, resource_names 3 *string, type_url 4 string, response_nonce 5 string,
     error_detail 6 Status
 DiscoveryResponse: version_info 1 string, resources 2 *Any, type_url 4 string, nonce 5 string
-Node: id 1 string
+Node: id 1 string, locality 4 Locality
+Locality: zone 2 string
 Status: code 1 int32, message 2 string
 Address: socket_address 1 SocketAddress, pipe 2 Pipe
 Pipe: path 1 string
@@ -86,7 +87,8 @@ HttpHealthCheck: path 2 string
 HealthCheck: timeout 1 Duration, interval 2 Duration, unhealthy_threshold 4 UInt32Value, healthy_threshold 5 UInt32Value,
     http_health_check 8 HttpHealthCheck, no_traffic_interval 12 Duration, transport_socket_match_criteria 23 Struct
 EdsConfig: eds_config 1 ConfigSource
-LbConfig: healthy_panic_threshold 1 Percent, update_merge_window 4 Duration
+LbConfig: healthy_panic_threshold 1 Percent, update_merge_window 4 Duration, consistent_hashing_lb_config 7 ConsistentHashing
+ConsistentHashing: hash_balance_factor 2 UInt32Value
 RetryBudget: budget_percent 1 Percent, min_retry_concurrency 2 UInt32Value
 Thresholds: max_connections 2 UInt32Value, max_pending_requests 3 UInt32Value, max_requests 4 UInt32Value,
     retry_budget 8 RetryBudget
@@ -95,7 +97,7 @@ OutlierDetection: consecutive_5xx 1 UInt32Value, interval 2 Duration, base_eject
     max_ejection_percent 4 UInt32Value, enforcing_consecutive_5xx 5 UInt32Value, enforcing_success_rate 6 UInt32Value,
     enforcing_consecutive_gateway_failure 11 UInt32Value, split_external_local_origin_errors 12 bool,
     consecutive_local_origin_failure 13 UInt32Value, enforcing_local_origin_success_rate 15 UInt32Value
-LocalityLbEndpoints: lb_endpoints 2 *LbEndpoint
+LocalityLbEndpoints: lb_endpoints 2 *LbEndpoint, priority 5 uint32
 LbEndpoint: endpoint 1 Endpoint, health_status 2 int32, load_balancing_weight 4 UInt32Value
 Endpoint: address 1 Address, health_check_config 2 HealthCheckPort
 HealthCheckPort: port_value 1 uint32
@@ -128,7 +130,9 @@ OnMatch: matcher 1 Matcher, action 2 TypedConfig
 RouteMatch: prefix 1 string
 DirectResponse: status 1 uint32, body 2 DataSource
 RouteAction: cluster 1 string, weighted_clusters 3 WeightedClusters, timeout 8 Duration, retry_policy 9 RetryPolicy,
-    request_mirror_policies 30 *MirrorPolicy, max_stream_duration 36 MaxStreamDuration
+    hash_policy 15 *HashPolicy, request_mirror_policies 30 *MirrorPolicy, max_stream_duration 36 MaxStreamDuration
+HashPolicy: header 1 HashHeader
+HashHeader: header_name 1 string
 WeightedClusters: clusters 1 *ClusterWeight, header_name 4 string
 ClusterWeight: name 1 string, weight 2 UInt32Value
 MirrorPolicy: cluster 1 string, runtime_fraction 3 RuntimeFraction, disable_shadow_host_suffix_append 6 bool

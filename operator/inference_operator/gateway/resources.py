@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from inference_operator.gateway import answers, messages
-from inference_operator.gateway.clusters import PORTS, cluster, cluster_name, endpoints
+from inference_operator.gateway.clusters import PORTS, cluster, cluster_name, endpoints, prefers_zones
 from inference_operator.gateway.listener import LISTENER_NAME, listener
 from inference_operator.gateway.manifests import Manifest
 from inference_operator.gateway.routes import ROUTES_NAME, routes
@@ -54,6 +54,17 @@ def resources(services: Iterable[Service], weights: Mapping[str, int], door: Doo
         messages.ENDPOINTS: _by_name(messages.ENDPOINTS, workers),
         messages.LISTENER: _by_name(messages.LISTENER, listeners),
         messages.ROUTES: _by_name(messages.ROUTES, tables),
+    }
+
+
+def of_zones(services: Iterable[Service], weights: Mapping[str, int]) -> Mapping[str, Mapping[str, Resource]]:
+    """What Envoys of each zone are told of workers, where that is not what all are told: by zone, then by name."""
+    zoned = [service for service in services if prefers_zones(service)]
+    found = {backend.zone for service in zoned for backend in service.backends if backend.zone}
+    named = [(cluster_name(service, protocol), service, port) for service in zoned for protocol, port in PORTS.items()]
+    return {
+        zone: _by_name(messages.ENDPOINTS, {name: endpoints(name, service, port, weights, zone) for name, service, port in named})
+        for zone in found
     }
 
 

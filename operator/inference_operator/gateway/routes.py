@@ -83,6 +83,7 @@ def _to(split: Split, protocol: str) -> Manifest:
             "retry_host_predicate": [{"name": "previous", "typed_config": any_of(messages.PREVIOUS_HOSTS, {})}],
             "host_selection_retry_max_attempts": "3",
         },
+        "hash_policy": [{"header": {"header_name": header}} for header in _affinity(split)],
         "request_mirror_policies": [_copied(service, percent, protocol) for service, percent in split.mirrors],
     }
     drawn = {"draw": _DRAWN} if "weighted_clusters" in route else {}
@@ -91,6 +92,11 @@ def _to(split: Split, protocol: str) -> Manifest:
     # What waits for a worker stays in the caller's socket but for so much.
     kept = {"request_body_buffer_limit": str(HELD_BYTES), "typed_per_filter_config": _filters(hold=_HELD, **drawn)}
     return {"match": {"prefix": "/"}, "route": route, **kept}
+
+
+def _affinity(split: Split) -> list[str]:
+    """The header by which the route's versions choose a worker, if they do: the first that is there counts."""
+    return sorted({service.options.affinity_header for service, _ in split.shares if service.options.affinity_header is not None})
 
 
 _DRAWN = any_of(messages.LUA_OF_ROUTE, {"source_code": {"inline_string": DRAW}})

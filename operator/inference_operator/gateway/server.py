@@ -17,7 +17,7 @@ from h2.events import DataReceived
 from inference_operator.gateway import messages
 from inference_operator.gateway.hold import Refusal
 from inference_operator.gateway.holding import Holding
-from inference_operator.gateway.resources import Resources
+from inference_operator.gateway.resources import Resource, Resources
 from inference_operator.gateway.streams import Conversation, Request, Response
 from inference_operator.observability import metrics
 
@@ -34,18 +34,28 @@ _REQUEST_BYTES = 1 << 22
 _REASON_CHARACTERS = 500
 
 
+_NO_ZONES: Mapping[str, Mapping[str, Resource]] = {}
+
+
 class Word:
     """What is to be told now. Streams wait for the next one."""
 
     def __init__(self) -> None:
         self.resources: Resources | None = None
+        self._of_zones: Mapping[str, Resources] = {}
         self._changed = asyncio.Event()
 
-    def say(self, resources: Resources) -> None:
-        """Replace what is told; whoever waits is woken."""
+    def say(self, resources: Resources, zones: Mapping[str, Mapping[str, Resource]] = _NO_ZONES) -> None:
+        """Replace what is told; whoever waits is woken. `zones` has endpoints that are others for Envoys of a zone."""
         self.resources = resources
+        told = resources[messages.ENDPOINTS]
+        self._of_zones = {zone: {**resources, messages.ENDPOINTS: {**told, **others}} for zone, others in zones.items()}
         self._changed.set()
         self._changed = asyncio.Event()
+
+    def of(self, zone: str) -> Resources | None:
+        """What an Envoy in a zone is told; None while nothing is known."""
+        return self._of_zones.get(zone, self.resources)
 
     async def changed(self) -> None:
         """Wait until something else is told."""
@@ -55,8 +65,10 @@ class Word:
 class Discovery:
     """The service's method, in grpclib's form."""
 
-    def __init__(self, word: Word) -> None:
+    def __init__(self, word: Word, zone_of: Callable[[str], str]) -> None:
+        """`zone_of` gives the zone of an Envoy by its id, which is its pod's name; empty where nobody knows."""
         self._word = word
+        self._zone_of = zone_of
 
     def __mapping__(self) -> dict[str, Handler]:
         """Methods by path."""
@@ -64,14 +76,14 @@ class Discovery:
 
     async def _stream(self, stream: Stream[Any, Any]) -> None:
         """Tell an Envoy what it asks for, now and whenever that changes, until it goes."""
-        conversation, node = Conversation(), ""
+        conversation, node, zone = Conversation(), "", ""
         metrics.gateway_envoys.inc()
         hearing = asyncio.ensure_future(stream.recv_message())
         try:
             while True:
                 changed = asyncio.ensure_future(self._word.changed())
-                if self._word.resources is not None:
-                    for response in conversation.due(self._word.resources):
+                if (resources := self._word.of(zone or self._zone_of(node))) is not None:
+                    for response in conversation.due(resources):
                         await stream.send_message(_written(response))
                 await asyncio.wait((hearing, changed), return_when=asyncio.FIRST_COMPLETED)
                 changed.cancel()
@@ -80,7 +92,7 @@ class Discovery:
                 heard = _heard(hearing)
                 if heard is None:
                     return
-                node = node or heard.node.id
+                node, zone = node or heard.node.id, zone or heard.node.locality.zone
                 _take(conversation, heard, node)
                 hearing = asyncio.ensure_future(stream.recv_message())
         finally:
@@ -185,19 +197,25 @@ class _Protocol(H2Protocol):
 class DiscoveryServer(Server):
     """Serves a Word, and holds requests."""
 
-    def __init__(self, word: Word, holding: Holding | None = None) -> None:
-        super().__init__([Discovery(word), *([Authorization(holding)] if holding is not None else [])])
+    def __init__(self, word: Word, holding: Holding | None, zone_of: Callable[[str], str]) -> None:
+        super().__init__([Discovery(word, zone_of), *([Authorization(holding)] if holding is not None else [])])
         self._open: set[_Protocol] = set()
 
     def _protocol_factory(self) -> H2Protocol:
         return _Protocol(super()._protocol_factory(), self._open)
 
 
-async def serve(word: Word, port: int, listening: Callable[[int], None], holding: Holding | None = None) -> None:
+async def serve(
+    word: Word,
+    port: int,
+    listening: Callable[[int], None],
+    holding: Holding | None = None,
+    zone_of: Callable[[str], str] = lambda _: "",
+) -> None:
     """Serve for ever, on `port`; where that is 0, on a free one. `listening` is told which."""
     sock = socket.create_server(("0.0.0.0", port))  # noqa: S104 -- Envoys come from outside the pod
     listening(sock.getsockname()[1])
-    server = DiscoveryServer(word, holding)
+    server = DiscoveryServer(word, holding, zone_of)
     await server.start(sock=sock)
     log.info("the gateway's control plane listens on port %d", sock.getsockname()[1])
     try:

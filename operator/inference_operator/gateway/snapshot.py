@@ -14,6 +14,7 @@ from inference_operator.workers.source import default_version, model_source, pin
 # What a caller can name in a path without escapes; other names come only of models by URI.
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 NO_OPTIONS = ServeGateway()
+NO_ZONES: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -23,6 +24,7 @@ class Backend:
     address: str
     uid: str
     draining: bool = False
+    zone: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +61,12 @@ def services(
     pods: Mapping[str, Iterable[Pod]],
     readings: Mapping[str, Reading],
     *,
+    zones: Mapping[str, str] = NO_ZONES,
     tls: bool = False,
 ) -> tuple[Service, ...]:
-    """All services, sorted. `pods` are by their job's uid, `readings` by their pod's. A service without workers is one, too.
+    """All services, sorted. `pods` are by their job's uid, `readings` by their pod's, `zones` by the node's name.
+
+    A service without workers is one, too.
 
     With `tls`, jobs whose workers speak TLS are among them. Where one of a version does, the others of it are left out: nobody's
     request goes in plain text because another job allows it.
@@ -72,7 +77,7 @@ def services(
             found.setdefault((job.key.namespace, *named), []).append(job)
     defaults = _defaults(found, models)
     return tuple(
-        _service(named, [job for job in found[named] if _speaks_tls(job)] or found[named], pods, readings, defaults)
+        _service(named, [job for job in found[named] if _speaks_tls(job)] or found[named], pods, readings, zones, defaults)
         for named in sorted(found)
     )
 
@@ -82,11 +87,14 @@ def _service(
     jobs: Iterable[Job],
     pods: Mapping[str, Iterable[Pod]],
     readings: Mapping[str, Reading],
+    zones: Mapping[str, str],
     defaults: Mapping[tuple[str, str], str],
 ) -> Service:
     namespace, model, version = named
     owners = tuple(jobs)
-    backends = (_backend(pod, job, readings.get(pod.uid)) for job in owners for pod in pods.get(job.uid, ()))
+    backends = (
+        _backend(pod, job, readings.get(pod.uid), zones.get(pod.node or "", "")) for job in owners for pod in pods.get(job.uid, ())
+    )
     return Service(
         namespace,
         model,
@@ -133,7 +141,7 @@ def _source(job: Job, spec: InferenceJobSpec, model: Model | None) -> tuple[str,
     return source.name, source.version
 
 
-def _backend(pod: Pod, job: Job, reading: Reading | None) -> Backend | None:
+def _backend(pod: Pod, job: Job, reading: Reading | None, zone: str) -> Backend | None:
     """The worker as the door sees it; None for one that takes no requests. An address that is none would spoil the others' news."""
     # A uid in a label of another namespace is a forgery: owners and what they own share theirs.
     if pod.key.namespace != job.key.namespace or pod.phase is not PodPhase.RUNNING or pod.over or pod.address is None:
@@ -143,8 +151,8 @@ def _backend(pod: Pod, job: Job, reading: Reading | None) -> Backend | None:
     except ValueError:
         return None
     if pod.deleting or (reading is not None and reading.telemetry.draining):
-        return Backend(address, pod.uid, draining=True)
-    return Backend(address, pod.uid) if pod.ready else None
+        return Backend(address, pod.uid, draining=True, zone=zone)
+    return Backend(address, pod.uid, zone=zone) if pod.ready else None
 
 
 def _defaults(found: Iterable[tuple[str, str, str]], models: Mapping[Key, Model]) -> dict[tuple[str, str], str]:

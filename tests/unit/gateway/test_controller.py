@@ -8,10 +8,11 @@ import pytest
 from inference_operator.gateway import messages
 from inference_operator.gateway.controller import Gateway
 from inference_operator.settings import GatewaySettings
+from inference_operator.state.objects import Key
 from inference_operator.state.store import Store
 from inference_protocol.messages import Telemetry
 from inference_protocol.sketch import LatencySketch
-from tests.builders import a_job, a_pod
+from tests.builders import a_job, a_node, a_pod
 from tests.unit.autoscaling.metricsapi.kube import FakeKube
 from tests.unit.autoscaling.test_metrics import Clock
 
@@ -80,3 +81,12 @@ def test_what_is_known_of_a_worker_goes_with_it(store: Store) -> None:
     gateway.round({})
 
     assert not gateway._began
+
+
+def test_an_envoy_is_in_the_zone_of_its_pods_node(store: Store) -> None:
+    node = replace(a_node(), labels={"topology.kubernetes.io/zone": "west"})
+    store.nodes[node.name] = node
+    store.put_pod(replace(a_pod(JOB, 3), key=Key("system", "gateway-1"), node=node.name, worker=None))
+    gateway = Gateway(store, Clock(), GatewaySettings(enabled=True), FakeKube(), namespace="system")
+
+    assert [gateway._zone_of(name) for name in ("gateway-1", "unknown", "")] == ["west", "", ""]
