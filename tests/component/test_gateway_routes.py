@@ -11,7 +11,8 @@ import pytest
 from aiohttp import web
 
 from inference_operator.api.gateway import ServeGateway, TrafficDistribution
-from inference_operator.gateway.snapshot import Service
+from inference_operator.gateway.snapshot import Backend, Service
+from tests import loopback
 from tests.component.doors import Counting, Plane, plane
 from tests.component.operators import until
 
@@ -98,40 +99,33 @@ async def test_a_request_over_the_bound_is_told_429_and_when_to_come_again(worke
         assert (await first)[0] == 200
 
 
-async def test_a_worker_without_room_is_passed_over_and_its_words_pass_when_all_are_full(workers: Counting, tmp_path: Path) -> None:
+async def test_what_a_worker_has_no_room_for_is_told_in_its_words_and_asks_no_worker_again(
+    workers: Counting, tmp_path: Path
+) -> None:
+    """Tried again, it would cost workers under load time for requests that they can't answer anyway."""
+
     async def full(_: web.Request) -> web.Response:
         return web.json_response({"error": "full"}, status=429, headers={"Retry-After": "7"})
-
-    service = Service(
-        "default", "m", "1", True, tuple([await workers.start(name, n) for n, name in enumerate(("full", "free"), 1)])
-    )
-    async with plane(tmp_path, service) as door:
-        await door.until(INFER, "free")
-        workers.acts["full"] = full
-        assert set(await many(door, 50, callers=1)) == {(200, "free")}
-        assert workers.asked["full"]
-
-        workers.acts["free"] = full
-        status, text, headers = await door.ask(INFER)
-        assert (status, text, headers["Retry-After"]) == (429, '{"error": "full"}', "7")
-
-
-async def test_a_storm_of_refusals_is_tried_again_within_the_budget(workers: Counting, tmp_path: Path) -> None:
-    """Retries are a fifth of what is under way: a pool that is full is not asked three times as much for it."""
-
-    async def full(_: web.Request) -> web.Response:
-        await asyncio.sleep(0.05)
-        return web.json_response({"error": "full"}, status=429, headers={"Retry-After": "1"})
 
     service = Service("default", "m", "1", True, tuple([await workers.start(name, n) for n, name in enumerate("ab", 1)]))
     async with plane(tmp_path, service) as door:
         await door.until(INFER, "a")
         workers.acts |= {"a": full, "b": full}
         workers.asked.clear()
+        status, text, headers = await door.ask(INFER)
+        assert (status, text, headers["Retry-After"]) == (429, '{"error": "full"}', "7")
         answers = await many(door, 1000, callers=100)
+        assert {status for status, _ in answers} == {429} and workers.asked.total() == 1001, workers.asked
 
-        assert {status for status, _ in answers} == {429}
-        assert workers.asked.total() < 1500, workers.asked
+
+async def test_a_worker_that_refuses_connections_costs_nobody_an_answer(workers: Counting, tmp_path: Path) -> None:
+    there = await workers.start("there", 1)
+    service = Service("default", "m", "1", True, (there,))
+    async with plane(tmp_path, service) as door:
+        await door.until(INFER, "there")
+        # No health check has told of it yet: its first requests find nobody.
+        door.say(replace(service, backends=(there, Backend(loopback.address(9), "gone"))))
+        assert set(await many(door, 200)) == {(200, "there")}
 
 
 async def test_a_silent_worker_costs_a_caller_its_deadline_and_no_more(workers: Counting, tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ RuntimeFraction: default_value 1 FractionalPercent
 FractionalPercent: numerator 1 uint32
 MaxStreamDuration: grpc_timeout_header_max 2 Duration
 RetryPolicy: retry_on 1 string, num_retries 2 UInt32Value, retry_host_predicate 5 *RetryPredicate,
-    host_selection_retry_max_attempts 6 int64, retriable_status_codes 7 *uint32, retry_back_off 8 BackOff
+    host_selection_retry_max_attempts 6 int64, retry_back_off 8 BackOff
 BackOff: base_interval 1 Duration, max_interval 2 Duration
 GrpcService: envoy_grpc 1 EnvoyGrpc, timeout 3 Duration
 EnvoyGrpc: cluster_name 1 string

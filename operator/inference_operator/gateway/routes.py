@@ -15,7 +15,7 @@ ROUTES_NAME = "models"
 # The filters that run only where a route has them do something.
 FILTER_DRAW, FILTER_BRIDGE, FILTER_HOLD = "draw", "bridge", "hold"
 _LONGEST_DEADLINE = "86400s"
-RETRIED = "connect-failure,refused-stream,reset-before-request,retriable-status-codes,resource-exhausted"
+RETRIED = "connect-failure,refused-stream,reset-before-request"
 
 
 def routes(services: Iterable[Service], request_bytes: int) -> Manifest:
@@ -68,8 +68,8 @@ _OWN: Manifest = {
 def _to(split: Split, protocol: str) -> Manifest:
     """A route. Requests have the deadline that their caller gives, which workers know too, and no other.
 
-    Only what no worker has begun is tried again, on another: a connection that was not made, a stream that was refused, and what a
-    worker had no room for (429, RESOURCE_EXHAUSTED). The last answer is the caller's, with its Retry-After.
+    Only what no worker has begun is tried again, on another: a connection that was not made, a stream that was refused. What a
+    worker has no room for is the caller's to hear: tried again, it costs workers under load a third of their timely answers.
     """
     route: Manifest = {
         **_chosen(split, protocol),
@@ -77,7 +77,6 @@ def _to(split: Split, protocol: str) -> Manifest:
         "max_stream_duration": {"grpc_timeout_header_max": _LONGEST_DEADLINE},
         "retry_policy": {
             "retry_on": RETRIED,
-            "retriable_status_codes": [429],
             "num_retries": 2,
             "retry_back_off": {"base_interval": "0.005s", "max_interval": "0.025s"},
             "retry_host_predicate": [{"name": "previous", "typed_config": any_of(messages.PREVIOUS_HOSTS, {})}],
