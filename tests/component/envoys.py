@@ -49,7 +49,7 @@ def start(folder: Path, *, control: int, door: int, name: str = "envoy-1", zone:
         *(str(ensure_envoy()), "--config-path", str(config), "--service-node", name, "--concurrency", "1", "--use-dynamic-base-id"),
         # Else a field that Envoy does not have would go unseen.
         *(("--service-zone", zone) if zone else ()),
-        *("--reject-unknown-dynamic-fields", "--drain-time-s", "1", "--log-level", "warning"),
+        *("--reject-unknown-dynamic-fields", "--drain-time-s", "5", "--drain-strategy", "immediate", "--log-level", "warning"),
     ]
     with log.open("wb") as target:
         process = subprocess.Popen(command, stdout=target, stderr=target, cwd=folder)

@@ -122,21 +122,26 @@ class Gateway:
         store = self._store
         jobs = store.jobs.values()
         pods = {job.uid: store.workers_of(job.uid) for job in jobs if not job.is_batch}
-        door = self._door()
+        door, leaving = self._door(), self._leaving()
         found = services(jobs, store.models, pods, store.readings, zones=self._zones(), tls=bool(door.tls_folder and door.trust))
         uids = chain.from_iterable((backend.uid for backend in service.backends) for service in found)
         weighed = {uid: self._weights[uid] for uid in uids if uid in self._weights}
-        if not first and (found, weighed, door) == self._told:
+        if not first and (found, weighed, door, leaving) == self._told:
             return
-        self._services, self._told = found, (found, weighed, door)
+        self._services, self._told = found, (found, weighed, door, leaving)
         self._by_route = by_route(found)
         self._waker.look(found)
-        self._word.say(resources(found, weighed, door), of_zones(found, weighed))
+        self._word.say(resources(found, weighed, door), of_zones(found, weighed), leaving)
         self._holding.look_again()
 
     def _door(self) -> Door:
         limits = self._settings
         return Door(limits.listener_port, limits.request_bytes, limits.hold_seconds, limits.tls_folder, self._trust())
+
+    def _leaving(self) -> frozenset[str]:
+        """Pods of the Envoys' namespace that were told to go; which of them are Envoys, these know by their names."""
+        pods = self._store.pods.values()
+        return frozenset(pod.key.name for pod in pods if pod.deleting and pod.key.namespace == self._namespace)
 
     def _zones(self) -> dict[str, str]:
         """The zones of nodes, by name."""

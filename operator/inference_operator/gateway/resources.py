@@ -68,6 +68,11 @@ def of_zones(services: Iterable[Service], weights: Mapping[str, int]) -> Mapping
     }
 
 
+def without_door(told: Resources) -> Resources:
+    """What an Envoy that is to go is told: without its listener it takes no caller, and sends away those that it answers."""
+    return {**told, messages.LISTENER: {name: one for name, one in told[messages.LISTENER].items() if name != LISTENER_NAME}}
+
+
 def _by_name(kind: str, manifests: Mapping[str, Manifest]) -> dict[str, Resource]:
     packed = {name: messages.packed(kind, manifest) for name, manifest in manifests.items()}
     return {name: Resource(name, hashlib.sha256(data).hexdigest()[:16], data) for name, data in packed.items()}

@@ -17,7 +17,7 @@ from h2.events import DataReceived
 from inference_operator.gateway import messages
 from inference_operator.gateway.hold import Refusal
 from inference_operator.gateway.holding import Holding
-from inference_operator.gateway.resources import Resource, Resources
+from inference_operator.gateway.resources import Resource, Resources, without_door
 from inference_operator.gateway.streams import Conversation, Request, Response
 from inference_operator.observability import metrics
 
@@ -43,19 +43,30 @@ class Word:
     def __init__(self) -> None:
         self.resources: Resources | None = None
         self._of_zones: Mapping[str, Resources] = {}
+        self._leaving: frozenset[str] = frozenset()
         self._changed = asyncio.Event()
 
-    def say(self, resources: Resources, zones: Mapping[str, Mapping[str, Resource]] = _NO_ZONES) -> None:
-        """Replace what is told; whoever waits is woken. `zones` has endpoints that are others for Envoys of a zone."""
+    def say(
+        self,
+        resources: Resources,
+        zones: Mapping[str, Mapping[str, Resource]] = _NO_ZONES,
+        leaving: frozenset[str] = frozenset(),
+    ) -> None:
+        """Replace what is told; whoever waits is woken.
+
+        `zones` has endpoints that are others for Envoys of a zone, `leaving` the ids of Envoys that are to send their callers away.
+        """
         self.resources = resources
+        self._leaving = leaving
         told = resources[messages.ENDPOINTS]
         self._of_zones = {zone: {**resources, messages.ENDPOINTS: {**told, **others}} for zone, others in zones.items()}
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def of(self, zone: str) -> Resources | None:
+    def of(self, envoy: str, zone: str) -> Resources | None:
         """What an Envoy in a zone is told; None while nothing is known."""
-        return self._of_zones.get(zone, self.resources)
+        found = self._of_zones.get(zone, self.resources)
+        return without_door(found) if found is not None and envoy in self._leaving else found
 
     async def changed(self) -> None:
         """Wait until something else is told."""
@@ -82,7 +93,7 @@ class Discovery:
         try:
             while True:
                 changed = asyncio.ensure_future(self._word.changed())
-                if (resources := self._word.of(zone or self._zone_of(node))) is not None:
+                if (resources := self._word.of(node, zone or self._zone_of(node))) is not None:
                     for response in conversation.due(resources):
                         await stream.send_message(_written(response))
                 await asyncio.wait((hearing, changed), return_when=asyncio.FIRST_COMPLETED)
@@ -200,6 +211,12 @@ class DiscoveryServer(Server):
     def __init__(self, word: Word, holding: Holding | None, zone_of: Callable[[str], str]) -> None:
         super().__init__([Discovery(word, zone_of), *([Authorization(holding)] if holding is not None else [])])
         self._open: set[_Protocol] = set()
+
+    def close(self) -> None:
+        """End all: an Envoy that keeps its connection asks no other replica."""
+        super().close()
+        for one in tuple(self._open):
+            one.end("an Envoy's connection is ended: %s", "this replica stops")
 
     def _protocol_factory(self) -> H2Protocol:
         return _Protocol(super()._protocol_factory(), self._open)

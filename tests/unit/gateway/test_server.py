@@ -78,3 +78,11 @@ async def test_an_envoy_that_goes_is_no_longer_counted(word: Word, stream: Any) 
     async with asyncio.timeout(10):
         while metrics.gateway_envoys._value.get() != before:
             await asyncio.sleep(0.01)
+
+
+def test_an_envoy_that_is_to_go_loses_its_door_and_no_other_does() -> None:
+    word = Word()
+    word.say(resources([], {}, Door(8080, 1 << 20)), leaving=frozenset({"envoy-1"}))
+
+    listeners = [set((word.of(name, "") or {})[messages.LISTENER]) for name in ("envoy-1", "envoy-2")]
+    assert listeners == [{"self"}, {"self", "door"}]
