@@ -17,7 +17,7 @@ import tritonclient.http.aio as over_http
 from tritonclient.utils import InferenceServerException
 
 from tests.component import envoys
-from tests.component.objects import a_model, a_node, a_server
+from tests.component.objects import a_model, a_node, a_pod, a_server
 from tests.component.operators import Ward, until
 from tests.component.warm_node import CLAIM, WarmNode, all_ready
 from tests.loopback import free_ports
@@ -253,6 +253,23 @@ async def test_envoy_serves_on_when_the_operator_is_killed_and_hears_the_next(do
     await callers.during(kill)
     assert not callers.lost, callers.lost[:3]
     assert "refuses" not in "".join(operator.log for operator in ward.operators)
+
+
+async def test_an_envoy_whose_pod_is_to_go_sends_its_callers_away_with_their_answers(door: Door) -> None:
+    door.server.create(a_pod("envoy-1", namespace="operator-system"))
+    reader, writer = await asyncio.open_connection("127.0.0.1", door.envoy.door)
+    ask = b"GET /default/v2/models/digits/ready HTTP/1.1\r\nHost: door\r\n\r\n"
+    writer.write(ask)
+    assert b"connection: close" not in (await reader.readuntil(b"\r\n\r\n")).lower()
+
+    door.server.update("pods", "envoy-1", _deleted, "operator-system")
+    await asyncio.sleep(1)
+    writer.write(ask)
+    answer = (await reader.readuntil(b"\r\n\r\n")).lower()
+    writer.close()
+    assert b"http/1.1 200" in answer and b"connection: close" in answer
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", door.envoy.door)
 
 
 async def test_a_worker_that_dies_is_left_out_though_no_operator_says_so(door: Door) -> None:

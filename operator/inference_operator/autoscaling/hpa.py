@@ -26,7 +26,7 @@ class HpaDecision(NamedTuple):
 def decide_hpa(
     observed: Observed, spec: InferenceJobSpec, settings: Settings, now: datetime, *, over: bool, no_place: bool
 ) -> HpaDecision:
-    """Decide about the HPA. `over` says that the job has ended or failed, `no_place` that it has workers without a place."""
+    """Decide about the HPA. `over` says that the job ended, failed or sleeps, `no_place` that it has workers without a place."""
     mode = spec.autoscaling.mode if spec.autoscaling is not None else AutoscalingMode.NONE
     if mode is not AutoscalingMode.HPA or spec.input is not None:
         condition = _left_to(observed) if mode is AutoscalingMode.EXTERNAL else None

@@ -111,7 +111,7 @@ def _autoscaled(outcome: Outcome, observed: Observed, settings: Settings, now: d
     if outcome.silent or observed.job.spec is None:
         return outcome
     no_place = any(c.type is ConditionType.PLACED and c.reason in NO_PLACE for c in outcome.conditions)
-    over = outcome.phase in (Phase.FAILED, Phase.SUCCEEDED)
+    over = outcome.phase in (Phase.FAILED, Phase.SUCCEEDED) or outcome.status.asleep_since is not None
     decided = decide_hpa(observed, observed.job.spec, settings, now, over=over, no_place=no_place)
     more = (decided.condition,) if decided.condition is not None else ()
     namespace = observed.job.key.namespace

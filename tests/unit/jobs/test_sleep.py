@@ -8,13 +8,15 @@ import msgspec
 import pytest
 
 from inference_operator.api.gateway import ServeGateway
-from inference_operator.api.job import InferenceJobSpec, Serve
+from inference_operator.api.job import Autoscaling, AutoscalingMode, InferenceJobSpec, Serve
 from inference_operator.api.job_status import InferenceJobStatus
+from inference_operator.jobs.plan import plan
 from inference_operator.jobs.replicas import replicas
 from inference_operator.jobs.sleep import asleep_since, sleeps_at
+from inference_operator.jobs.state import job_state
 from inference_operator.settings import GatewaySettings
 from inference_operator.state.observed import Observed
-from tests.builders import NOW, SETTINGS, a_job, observed, resolved_of, whole
+from tests.builders import NOW, SETTINGS, TOKENS, a_job, an_autoscaler, observed, resolved_of, whole
 
 WITH_GATEWAY = msgspec.structs.replace(SETTINGS, gateway=GatewaySettings(enabled=True))
 SLEEPER = Serve(min_replicas=0, gateway=ServeGateway(idle_seconds=60))
@@ -54,3 +56,12 @@ def test_who_sleeps_wants_no_worker_whatever_spec_replicas_says() -> None:
         look, spec = seen(asleep_since=status)
         look = replace(look, job=replace(look.job, spec=replace(spec, replicas=3)))
         assert replicas(look, resolved_of(look), WITH_GATEWAY, NOW).wanted == wanted
+
+
+def test_who_sleeps_has_no_hpa_which_could_only_complain() -> None:
+    serve = replace(SLEEPER, max_replicas=3, latency_target_milliseconds=50)
+    job = a_job(serve=serve, autoscaling=Autoscaling(mode=AutoscalingMode.HPA), status=InferenceJobStatus(asleep_since=EARLIER))
+    look = observed(job, autoscalers=(an_autoscaler("own", job_uid=job.uid),))
+    decided = plan(look, job_state(look, WITH_GATEWAY, NOW), None, WITH_GATEWAY, TOKENS, NOW)
+
+    assert [type(action).__name__ for action in decided.actions] == ["DeleteAutoscaler", "WriteStatus"]
