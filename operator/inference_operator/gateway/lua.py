@@ -33,85 +33,86 @@ local function refuse(handle, code, message)
   handle:respond(headers, "")
 end
 
-local function choose(headers, protocol, namespace, model, version)
-  if not (namespace and model and namespace:match(NAME) and model:match(NAME)) then return end
-  local route = protocol .. ":" .. namespace .. "/" .. model
-  if version and version:match(NAME) then route = route .. "@" .. version end
-  headers:replace("inference-route", route)
+local function is_name(text)
+  return text and text:match(NAME)
 end
 
-local function ask(headers, what, namespace)
-  if namespace and namespace:match(NAME) then headers:replace("inference-route", "self:" .. what .. namespace) end
+local function of_model(protocol, namespace, model, version)
+  if not (is_name(namespace) and is_name(model)) then return nil end
+  local route = protocol .. ":" .. namespace .. "/" .. model
+  return is_name(version) and route .. "@" .. version or route
+end
+
+local function namespace_of(headers)
+  return headers:get("inference-namespace") or (headers:get(":authority") or ""):match("^([^.:]+)%.[^:]*%a")
+end
+
+local function of_http(headers, path)
+  local base, rest = path:match("^/([^/?]+)(/v2[/?].*)$")
+  if not base then base, rest = path:match("^/([^/?]+)(/v2)$") end
+  if base then
+    path = rest
+    headers:replace(":path", rest)
+  end
+  local model, after = path:match("^/v2/models/([^/?]+)(.*)$")
+  if model then return of_model("http", base or namespace_of(headers), model, after:match("^/versions/([^/?]+)")) end
+  if path == "/v2" or path:match("^/v2/health/%a+$") then return "self:http:" .. path end
+  if path == "/v2/repository/index" then
+    local namespace = base or namespace_of(headers)
+    return is_name(namespace) and "self:http:index:" .. namespace
+  end
+end
+
+local function of_message(handle, headers)
+  local namespace = namespace_of(headers)
+  local body = handle:body()
+  if body == nil or body:length() < 7 then return nil, "3", "the request names no model" end
+  local bytes = body:getBytes(0, math.min(body:length(), 1024))
+  if bytes:byte(1) ~= 0 then
+    return nil, "3", "name the model in the metadata inference-model: a compressed request can't be read"
+  end
+  local name, at = field(bytes, 6, 10)
+  if not name then
+    return nil, "3", "name the model in the metadata inference-model: the request does not begin with its name"
+  end
+  return of_model("grpc", namespace, name, (field(bytes, at, 18)))
+end
+
+local function of_grpc(handle, headers, path)
+  local model = headers:get("inference-model")
+  if model then return of_model("grpc", namespace_of(headers), model, headers:get("inference-model-version")) end
+  local call = path:match("^/inference%.GRPCInferenceService/(%a+)$")
+  if call == "ServerLive" or call == "ServerReady" or call == "ServerMetadata" then return "self:grpc:" .. call end
+  if call == "RepositoryIndex" then
+    local namespace = namespace_of(headers)
+    return is_name(namespace) and "self:grpc:RepositoryIndex:" .. namespace
+  end
+  if path:match("Stream") then
+    return nil, "3", "name the model in the metadata inference-model: a stream can't be read ahead"
+  end
+  if not (call and call:match("^Model")) then return nil, "12", "the gateway has no such call" end
+  return of_message(handle, headers)
 end
 
 function envoy_on_request(handle)
   local headers = handle:headers()
-  headers:remove("inference-route")
-  local allowed = headers:get("inference-timeout-ms")
-  if allowed and tonumber(allowed) then
-    headers:replace("x-envoy-upstream-rq-timeout-ms", string.format("%d", math.min(tonumber(allowed), 86400000) + GRACE))
+  local allowed = tonumber(headers:get("inference-timeout-ms") or "")
+  if allowed then
+    headers:replace("x-envoy-upstream-rq-timeout-ms", string.format("%d", math.min(allowed, 86400000) + GRACE))
   end
-  local path = headers:get(":path") or ""
-  local host = (headers:get(":authority") or ""):match("^([^.:]+)%.[^:]*%a")
-  local namespace = headers:get("inference-namespace") or host
-  if (headers:get("content-type") or ""):sub(1, 16) ~= "application/grpc" then
-    local base, rest = path:match("^/([^/?]+)(/v2[/?].*)$")
-    if not base then base, rest = path:match("^/([^/?]+)(/v2)$") end
-    if base then
-      namespace = base
-      path = rest
-      headers:replace(":path", rest)
-    end
-    if path:match("^/v2/health/%a+$") or path == "/v2" then
-      headers:replace("inference-route", "self:http:" .. path)
-      return
-    end
-    if path == "/v2/repository/index" then
-      ask(headers, "http:index:", namespace)
-      return
-    end
-    local model, after = path:match("^/v2/models/([^/?]+)(.*)$")
-    choose(headers, "http", namespace, model, after and after:match("^/versions/([^/?]+)"))
-    return
+  local path, route, code, why = headers:get(":path") or "", nil, nil, nil
+  if (headers:get("content-type") or ""):sub(1, 16) == "application/grpc" then
+    route, code, why = of_grpc(handle, headers, path)
+  else
+    route = of_http(headers, path)
   end
-  local model = headers:get("inference-model")
-  if model then
-    choose(headers, "grpc", namespace, model, headers:get("inference-model-version"))
-    return
+  if code then
+    refuse(handle, code, why)
+  elseif route then
+    handle:headers():replace("inference-route", route)
+  else
+    handle:headers():remove("inference-route")
   end
-  local call = path:match("^/inference%.GRPCInferenceService/(%a+)$")
-  if call == "ServerLive" or call == "ServerReady" or call == "ServerMetadata" then
-    headers:replace("inference-route", "self:grpc:" .. call)
-    return
-  end
-  if call == "RepositoryIndex" then
-    ask(headers, "grpc:RepositoryIndex:", namespace)
-    return
-  end
-  if path:match("Stream") then
-    refuse(handle, "3", "name the model in the metadata inference-model: a stream can't be read ahead")
-    return
-  end
-  if not (call and call:match("^Model")) then
-    refuse(handle, "12", "the gateway has no such call")
-    return
-  end
-  local body = handle:body()
-  if body == nil or body:length() < 7 then
-    refuse(handle, "3", "the request names no model")
-    return
-  end
-  local bytes = body:getBytes(0, math.min(body:length(), 1024))
-  if bytes:byte(1) ~= 0 then
-    refuse(handle, "3", "name the model in the metadata inference-model: a compressed request can't be read")
-    return
-  end
-  local name, at = field(bytes, 6, 10)
-  if not name then
-    refuse(handle, "3", "name the model in the metadata inference-model: the request does not begin with its name")
-    return
-  end
-  choose(handle:headers(), "grpc", namespace, name, (field(bytes, at, 18)))
 end
 """
 

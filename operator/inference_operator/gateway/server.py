@@ -89,15 +89,15 @@ class Discovery:
         """Tell an Envoy what it asks for, now and whenever that changes, until it goes."""
         conversation, node, zone = Conversation(), "", ""
         metrics.gateway_envoys.inc()
-        hearing = asyncio.ensure_future(stream.recv_message())
+        hearing, changed = asyncio.ensure_future(stream.recv_message()), asyncio.ensure_future(self._word.changed())
         try:
             while True:
+                changed.cancel()
                 changed = asyncio.ensure_future(self._word.changed())
                 if (resources := self._word.of(node, zone or self._zone_of(node))) is not None:
                     for response in conversation.due(resources):
                         await stream.send_message(_written(response))
                 await asyncio.wait((hearing, changed), return_when=asyncio.FIRST_COMPLETED)
-                changed.cancel()
                 if not hearing.done():
                     continue
                 heard = _heard(hearing)
@@ -108,6 +108,7 @@ class Discovery:
                 hearing = asyncio.ensure_future(stream.recv_message())
         finally:
             hearing.cancel()
+            changed.cancel()
             metrics.gateway_envoys.dec()
 
 
