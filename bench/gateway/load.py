@@ -6,14 +6,19 @@ import resource
 from pathlib import Path
 from typing import Any
 
-from bench.gateway.callers import Pool, closed_loop, connect, open_loop, request
+from bench.gateway.callers import Pool, Seen, closed_loop, connect, open_loop, request
 from bench.gateway.stage import BODY, PATH, answers, gateway, plain_envoy, worker
 from bench.proc import cpu_seconds, memory_mib
 from inference_operator.gateway.snapshot import Backend, Service
+from inference_protocol.messages import HTTP_PORT
 from tests import loopback
 
 _THROUGH = f"/bench{PATH}"
 _CALLERS, _SECONDS = 16, 5.0
+# Short and often, so that whatever else the machine does meets both.
+_TURNS, _TURN_SECONDS = 8, 1.0
+# So many keep the worker's batches full.
+_SATURATING = 64
 _DEADLINE_SECONDS = 0.1
 _FEW, _MANY = 100, 15_000
 
@@ -30,11 +35,11 @@ async def beside_plain(folder: Path, rounds: int) -> list[dict[str, Any]]:
             await answers("127.0.0.1", told.port, _THROUGH)
             await answers("127.0.0.1", plain, PATH)
             ways = {"plain": (plain, PATH, pid), "gateway": (told.port, _THROUGH, told.envoy.process.pid)}
-            for number in range(rounds):
+            for number in range(rounds * _TURNS):
                 for way in sorted(ways, reverse=bool(number % 2)):
                     port, path, process = ways[way]
                     before = cpu_seconds(process)
-                    seen = await closed_loop("127.0.0.1", port, request(BODY, path), callers=_CALLERS, seconds=_SECONDS)
+                    seen = await closed_loop("127.0.0.1", port, request(BODY, path), callers=_CALLERS, seconds=_TURN_SECONDS)
                     used = cpu_seconds(process) - before
                     found.append(
                         {
@@ -50,35 +55,29 @@ async def beside_plain(folder: Path, rounds: int) -> list[dict[str, Any]]:
 
 
 async def goodput(folder: Path, rounds: int) -> list[dict[str, Any]]:
-    """What is answered within 100 ms when twice as much comes as can be answered, over what can be answered."""
+    """What is answered within 100 ms when twice as much comes as the worker can answer, over that; and the same without Envoy."""
     address, found = loopback.address(2), []
     # A model that takes milliseconds: callers and Envoy are to have the rest of the machine.
     with worker(folder, address, steps=400, width=256):
         body = BODY.replace(b"[1, 64]", b"[1, 256]").replace(b"0.5", b"0.5, 0.5, 0.5, 0.5")
         async with gateway(folder, _service(address)) as told:
             await _answers_to(told.port, body)
+            given = {"Inference-Timeout-Ms": f"{_DEADLINE_SECONDS * 1e3:.0f}"}
+            ways = {"gateway": ("127.0.0.1", told.port, _THROUGH), "direct": (address, HTTP_PORT, PATH)}
             for number in range(rounds):
-                alone = await closed_loop("127.0.0.1", told.port, request(body, _THROUGH), callers=_CALLERS, seconds=_SECONDS)
-                given = request(body, _THROUGH, {"Inference-Timeout-Ms": f"{_DEADLINE_SECONDS * 1e3:.0f}"})
-                pool = Pool("127.0.0.1", told.port)
-
-                async def ask(pool: Pool = pool, given: bytes = given) -> int:
-                    return await pool.ask(given)
-
-                over = await open_loop(ask, rate=2 * alone.rate, seconds=2 * _SECONDS, seed=number)
-                pool.close()
-                timely = sum(taken <= _DEADLINE_SECONDS for taken in over.good) / over.seconds
-                found.append(
-                    {
-                        "part": "goodput",
-                        "capacity": round(alone.rate, 1),
-                        "offered": round(len(over.answers) / over.seconds, 1),
-                        "timely": round(timely, 1),
-                        "share": round(timely / alone.rate, 3),
-                        "statuses": over.statuses,
-                    }
-                )
+                most = await closed_loop(address, HTTP_PORT, request(body, PATH), callers=_SATURATING, seconds=_SECONDS)
+                for way, (host, port, path) in sorted(ways.items(), reverse=bool(number % 2)):
+                    over = await _over(Pool(host, port), request(body, path, given), 2 * most.rate, number)
+                    timely = sum(taken <= _DEADLINE_SECONDS for taken in over.good) / over.seconds
+                    row = {"part": "goodput", "way": way, "capacity": round(most.rate, 1), "timely": round(timely, 1)}
+                    found.append(row | {"share": round(timely / most.rate, 3), "statuses": over.statuses})
     return found
+
+
+async def _over(pool: Pool, given: bytes, rate: float, seed: int) -> Seen:
+    seen = await open_loop(lambda: pool.ask(given), rate=rate, seconds=_SECONDS, seed=seed)
+    pool.close()
+    return seen
 
 
 async def _answers_to(port: int, body: bytes) -> None:

@@ -70,8 +70,11 @@ def targets(rows: list[Row]) -> Iterator[Target]:
     if found := _of(rows, "zero"):
         yield at_most("zero", "s from the worker's first answer to the gateway's", _median(found, "firstAfterSeconds"), 0.3)
         yield at_most("zero-lost", "requests lost of bursts of 500", sum(row["lost"] for row in found), 0)
-    if found := _of(rows, "goodput"):
-        yield at_least("goodput", "answers in 100 ms at twice the capacity, over the capacity", _median(found, "share"), 0.9)
+    for way in ("gateway", "direct"):
+        if found := _of(rows, "goodput", way=way):
+            yield at_least(
+                f"goodput-{way}", f"answers in 100 ms at twice the capacity, over that: {way}", _median(found, "share"), 0.9
+            )
     many, few = (_of(rows, "connections", connections=count) for count in (15_000, 100))
     if many and few:
         yield at_most(
