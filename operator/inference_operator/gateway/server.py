@@ -3,16 +3,12 @@
 import asyncio
 import logging
 import socket
-from asyncio import BaseTransport
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from google.protobuf.message import DecodeError
 from grpclib.const import Cardinality, Handler, Status
-from grpclib.exceptions import GRPCError, StreamTerminatedError
-from grpclib.protocol import H2Protocol
-from grpclib.server import Server, Stream
-from h2.events import DataReceived
+from grpclib.exceptions import StreamTerminatedError
+from grpclib.server import Stream
 
 from inference_operator.gateway import messages
 from inference_operator.gateway.hold import Refusal
@@ -20,16 +16,18 @@ from inference_operator.gateway.holding import Holding
 from inference_operator.gateway.resources import Resource, Resources, without_door
 from inference_operator.gateway.streams import Conversation, Request, Response
 from inference_operator.observability import metrics
+from inference_operator.observability.logs import OurFaults
+from inference_operator.runtime.grpc_server import BoundedProtocol, BoundedServer, received
 
 log = logging.getLogger(__name__)
 
 _CHECK_PATH = "/envoy.service.auth.v3.Authorization/Check"
 _PATH = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
 # Each Envoy has one stream, and a connection for each hundred requests that wait; a few more while pods are replaced.
-_CONNECTIONS = 128
+_CONNECTIONS, _STREAMS = 128, 100
 # The number of Envoy's enum.
 _OVERWRITE = 2
-# An acknowledgement names every cluster that its sender wants the endpoints of.
+# An acknowledgement names every cluster that its sender wants the endpoints of. Of all requests of one connection.
 _REQUEST_BYTES = 1 << 22
 _REASON_CHARACTERS = 500
 
@@ -89,7 +87,7 @@ class Discovery:
         """Tell an Envoy what it asks for, now and whenever that changes, until it goes."""
         conversation, node, zone = Conversation(), "", ""
         metrics.gateway_envoys.inc()
-        hearing, changed = asyncio.ensure_future(stream.recv_message()), asyncio.ensure_future(self._word.changed())
+        hearing, changed = asyncio.ensure_future(received(stream)), asyncio.ensure_future(self._word.changed())
         try:
             while True:
                 changed.cancel()
@@ -105,7 +103,7 @@ class Discovery:
                     return
                 node, zone = node or heard.node.id, zone or heard.node.locality.zone
                 _take(conversation, heard, node)
-                hearing = asyncio.ensure_future(stream.recv_message())
+                hearing = asyncio.ensure_future(received(stream))
         finally:
             hearing.cancel()
             changed.cancel()
@@ -113,13 +111,11 @@ class Discovery:
 
 
 def _heard(hearing: "asyncio.Future[Any]") -> Any:
-    """The request; None at the stream's end. Raises GRPCError for what is no request."""
+    """The request; None at the stream's end, and where the Envoy is gone. Raises GRPCError for what is no request."""
     try:
         return hearing.result()
     except StreamTerminatedError:
         return None
-    except (DecodeError, NotImplementedError, AssertionError) as error:
-        raise GRPCError(Status.INVALID_ARGUMENT, "the request can't be read") from error
 
 
 def _take(conversation: Conversation, heard: Any, node: str) -> None:
@@ -147,7 +143,7 @@ class Authorization:
         return {_CHECK_PATH: Handler(self._check, Cardinality.UNARY_UNARY, messages.CheckRequest, messages.CheckResponse)}
 
     async def _check(self, stream: Stream[Any, Any]) -> None:
-        asked = await stream.recv_message()
+        asked = await received(stream)
         if asked is None:
             return
         headers = {entry.key: entry.value for entry in asked.attributes.request.http.headers}
@@ -169,58 +165,26 @@ def _options(headers: Mapping[str, str]) -> list[dict[str, Any]]:
     return [{"header": {"key": key, "value": value}, "append_action": _OVERWRITE} for key, value in headers.items()]
 
 
-class _Protocol(H2Protocol):
-    """A connection within bounds that grpclib has no setting for."""
+class _Services:
+    """Several services as the one that a server has."""
 
-    def __init__(self, made: H2Protocol, open_: set["_Protocol"]) -> None:
-        super().__init__(made.handler, made.config, made.h2_config)
-        self._open = open_
+    def __init__(self, *services: Discovery | Authorization) -> None:
+        self._services = services
 
-    def connection_made(self, transport: BaseTransport) -> None:
-        super().connection_made(transport)
-        # An empty frame of data says nothing; grpclib takes it for the end of the stream.
-        take = self.processor.process_data_received
-        self.processor.processors[DataReceived] = lambda event: take(event) if event.flow_controlled_length else None
-        self._open.add(self)
-        if len(self._open) > _CONNECTIONS:
-            self.end("more than %d Envoys are connected; one more is turned away", _CONNECTIONS)
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        self._open.discard(self)
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            super().data_received(data)
-        except Exception as error:  # noqa: BLE001 -- h2 raises what it likes at a header that is not ASCII
-            self.end("an Envoy sent what can't be read (%s); its connection is ended", type(error).__name__)
-            return
-        streams = self.processor.streams.values()
-        if self in self._open and any(s.buffer._acked_size > _REQUEST_BYTES for s in streams):  # noqa: SLF001
-            self.end("a request of an Envoy was larger than %d bytes; its connection is ended", _REQUEST_BYTES)
-
-    def end(self, why: str, bound: int | str) -> None:
-        """End the connection, and say why."""
-        log.warning(why, bound)
-        self._open.discard(self)
-        self.processor.close(why % bound)
+    def __mapping__(self) -> dict[str, Handler]:
+        """Methods by path."""
+        return {path: handler for service in self._services for path, handler in service.__mapping__().items()}
 
 
-class DiscoveryServer(Server):
-    """Serves a Word, and holds requests."""
+class _Protocol(BoundedProtocol):
+    caller = "an Envoy"
+    connections = _CONNECTIONS
+    streams = _STREAMS
 
-    def __init__(self, word: Word, holding: Holding | None, zone_of: Callable[[str], str]) -> None:
-        super().__init__([Discovery(word, zone_of), *([Authorization(holding)] if holding is not None else [])])
-        self._open: set[_Protocol] = set()
-
-    def close(self) -> None:
-        """End all: an Envoy that keeps its connection asks no other replica."""
-        super().close()
-        for one in tuple(self._open):
-            one.end("an Envoy's connection is ended: %s", "this replica stops")
-
-    def _protocol_factory(self) -> H2Protocol:
-        return _Protocol(super()._protocol_factory(), self._open)
+    def excess(self) -> str:
+        """See BoundedProtocol. What has been read of a stream is let go of."""
+        held = sum(stream.buffer._acked_size for stream in self.processor.streams.values())  # noqa: SLF001
+        return f"its requests, none complete, came to {_REQUEST_BYTES} bytes" if held > _REQUEST_BYTES else ""
 
 
 async def serve(
@@ -233,7 +197,11 @@ async def serve(
     """Serve for ever, on `port`; where that is 0, on a free one. `listening` is told which."""
     sock = socket.create_server(("0.0.0.0", port))  # noqa: S104 -- Envoys come from outside the pod
     listening(sock.getsockname()[1])
-    server = DiscoveryServer(word, holding, zone_of)
+    logging.getLogger("grpclib.server").addFilter(OurFaults((StreamTerminatedError,)))
+    services: list[Discovery | Authorization] = [Discovery(word, zone_of)]
+    if holding is not None:
+        services.append(Authorization(holding))
+    server = BoundedServer(_Services(*services), _Protocol)
     await server.start(sock=sock)
     log.info("the gateway's control plane listens on port %d", sock.getsockname()[1])
     try:

@@ -134,5 +134,11 @@ class BoundedServer(Server):
         self._protocol = protocol
         self._open: dict[BoundedProtocol, None] = {}
 
+    def close(self) -> None:
+        """End all: a client that keeps its connection asks no other replica."""
+        super().close()
+        for one in tuple(self._open):
+            one.end("this replica stops; its connection is ended")
+
     def _protocol_factory(self) -> H2Protocol:
         return self._protocol(super()._protocol_factory(), self._open)
