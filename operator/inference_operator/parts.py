@@ -158,7 +158,13 @@ def put_together(
         queue=queue,
         health=health,
         lease=Lease(
-            Kube(connection, api, of_lease), clock, leadership, namespace=namespace, name=settings.lease_name, identity=identity
+            Kube(connection, api, of_lease),
+            clock,
+            leadership,
+            namespace=namespace,
+            name=settings.lease_name,
+            identity=identity,
+            seconds=settings.lease_seconds,
         ),
         task_key_secret=task_key_secret,
         authority=authority,

@@ -26,7 +26,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 def leading(clock: Clock | None = None) -> Leadership:
     made = Leadership((clock or Clock()).boottime)
-    made.extend(0.0, EPOCH)
+    made.extend(0.0, 15, EPOCH)
     return made
 
 
@@ -83,7 +83,7 @@ def test_an_operator_that_was_suspended_past_its_lease_orders_nothing(what: str,
     async def ask(_: WorkerHttpClient) -> None:
         async with BoundedHttp() as http:
             client = WorkerHttpClient(http, leading(clock))
-            clock.seconds = 11.0
+            clock.seconds = 12.0
             await (client.order(HERE, "t", ORDER) if what == "order" else client.stop(HERE, "t", QUERY))
 
     with pytest.raises(LeadershipLostError):
