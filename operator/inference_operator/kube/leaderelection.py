@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 # The longest that a Lease is made of its own accord, and what counts for one that does not say.
 LONGEST_SECONDS = 15
-# Parts of a Lease's duration: how long its holder goes by it, when it renews, and how often others look.
+# For how much of its duration a holder goes by its Lease; and parts of the shortest: when it renews, and how often others look.
 HELD, RENEWED, LOOKED = 3 / 4, 1 / 4, 1 / 8
 # A Lease is at least so many times as long as the slowest of the last requests for it: a renewal and its repetition fit in.
 _ROOM = 8
@@ -130,7 +130,8 @@ class Lease:
     async def hold(self) -> None:
         """Renew for ever. Raises LeadershipLostError when it can't be renewed in time or another has it."""
         while True:
-            pause = RENEWED * lease_seconds(self._least, self._took)
+            # However long the Lease is: what was slow is soon forgotten then.
+            pause = RENEWED * self._least
             due = self._clock.monotonic() + pause
             await asyncio.sleep(pause)
             # A loop that is late here is late with answers too.
@@ -227,6 +228,8 @@ class Lease:
             if not isinstance(error, ConflictError):
                 log.warning("the Lease can't be written: %s", error)
             return False
+        if seconds != self._sight.duration:
+            log.info("the Lease counts for %d s", seconds)
         self._sight = Sight(self._me, stamp, seconds, self._clock.monotonic())
         self._leadership.extend(asked, seconds, _epoch(self._document))
         return True
