@@ -164,11 +164,25 @@ def _spread(at: Stage, what: str, kube: Kubectl, places: Callable[[], dict[str, 
 
 
 def lead_on(at: Stage, node: str) -> None:
-    """Have the operator on this node lead: the other is told to end, and gives the Lease back."""
+    """Have the operator on this node lead: the other is told to end, gives the Lease back, and stands by again."""
     name = at.leader()
     if at.operators().get(name) != node:
-        signal_operator(name, signal.SIGTERM)
+        with restarting(at, name):
+            signal_operator(name, signal.SIGTERM)
         wait_for(lambda: at.operators().get(at.leader()) == node, f"a leader on {node}")
+
+
+@contextmanager
+def restarting(at: Stage, pod: str) -> Iterator[None]:
+    """Wait at the end until the operator in this pod is another, and ready: its status is old for a moment."""
+    before = _container(at, pod)
+    yield
+    wait_for(lambda: pod in at.operators() and _container(at, pod) != before, f"another operator in {pod}", seconds=90)
+
+
+def _container(at: Stage, pod: str) -> str:
+    found = at.api.get(f"/api/v1/namespaces/{SYSTEM}/pods/{pod}") or {}
+    return str(found["status"]["containerStatuses"][0]["containerID"])
 
 
 def signal_operator(pod: str, number: signal.Signals) -> None:
