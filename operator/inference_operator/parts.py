@@ -170,7 +170,7 @@ def put_together(
         authority=authority,
         scheduling=scheduling,
         telemetry=telemetry,
-        prober=Prober(store, Pings(LIVE_PATH, HEALTH_PORT), clock, queue.add),
+        prober=Prober(store, Pings(LIVE_PATH, HEALTH_PORT), clock, partial(informer.wake_owner, urgent=True)),
         meters=Meters(store, Exporters(pods, settings.metering.port), clock, settings.metering),
         workers=Workers(queue, reconcilers),
         events=events,
