@@ -42,14 +42,14 @@ Epoch = tuple[int, int]
 
 
 class LeadershipLostError(Exception):
-    """Somebody else may lead now; this process must end."""
+    """Somebody else leads; this process must begin anew."""
 
 
 class Leads(Protocol):
     """What whoever acts for the leader asks before each act."""
 
-    def seconds_left(self) -> float:
-        """How long this process leads without another renewal, above 0. Raises LeadershipLostError."""
+    async def sure(self) -> float:
+        """Wait until this process is sure to lead, and return for how many seconds it does without another renewal, above 0."""
         ...
 
 
@@ -63,22 +63,24 @@ class Leadership:
     def __init__(self, boottime: Callable[[], float]) -> None:
         self._boottime = boottime
         self._until = 0.0
+        self._renewed = asyncio.Event()
         self.epoch: Epoch = (0, 0)
 
     def extend(self, asked: float, duration: int, epoch: Epoch) -> None:
         """Take in a renewal for `duration` seconds that was `asked` for then: others may count from that instant."""
         self._until = asked + HELD * duration
         self.epoch = epoch
+        self._renewed.set()
 
     def end(self) -> None:
         """Lead no longer."""
         self._until = 0.0
 
-    def seconds_left(self) -> float:
-        """See Leads."""
-        left = self._until - self._boottime()
-        if left <= 0:
-            raise LeadershipLostError("the Lease could not be renewed in time")
+    async def sure(self) -> float:
+        """See Leads. Who has lost the Lease to another waits here until its process begins anew."""
+        while (left := self._until - self._boottime()) <= 0:
+            self._renewed.clear()
+            await self._renewed.wait()
         return left
 
 
@@ -128,7 +130,10 @@ class Lease:
         log.info("leading as %s", self._me)
 
     async def hold(self) -> None:
-        """Renew for ever. Raises LeadershipLostError when it can't be renewed in time or another has it."""
+        """Renew for ever. Raises LeadershipLostError when another has it.
+
+        One that was late is a renewal too: it has the version that was read last, so nobody else has led.
+        """
         while True:
             # However long the Lease is: what was slow is soon forgotten then.
             pause = RENEWED * self._least
@@ -137,10 +142,12 @@ class Lease:
             # A loop that is late here is late with answers too.
             self._took.append(self._clock.monotonic() - due)
             try:
-                async with asyncio.timeout(self._leadership.seconds_left()):
+                # Not longer than it counts: the API server behind this connection may be dead.
+                async with asyncio.timeout(HELD * lease_seconds(self._least, self._took)):
                     ours = await self._renew()
             except TimeoutError:
-                raise LeadershipLostError("the Lease could not be renewed in time") from None
+                log.warning("the Lease can't be renewed in time")
+                continue
             if not ours and self._sight.holder != self._me:
                 raise LeadershipLostError(f"{self._sight.holder!r} holds the Lease")
 
