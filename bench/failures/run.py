@@ -6,6 +6,7 @@ runs on it is killed.
 """
 
 import os
+import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -31,11 +32,14 @@ def run(rounds: int) -> Result:
     count = rounds or _ROUNDS
     parts = os.environ.get("BENCH_PARTS", "nodes plain leader api steady").split()
     found: list[Round] = []
+    # Whoever ends it finds the cluster whole.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     with tempfile.TemporaryDirectory() as folder, stage(Path(folder), plain="plain" in parts) as at:
         for part, times, one in _rounds(at, count):
-            for number in range(times if part in parts else 0):
-                found.append({"part": part, **one(number)})
-                say(f"{part} {number + 1}/{times}: {found[-1]}")
+            for turn in range(times if part in parts else 0):
+                found.append({"part": part, **one(turn)})
+                say(f"{part} {turn + 1}/{times}: {found[-1]}")
     return Result(found, _targets(found))
 
 

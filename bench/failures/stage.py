@@ -32,8 +32,8 @@ TOLERATIONS = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSche
 # So many requests a second, each on a connection of its own; one without an answer after so long has failed.
 RATE, PATIENCE_SECONDS = 40.0, 1.0
 _BUILT = ROOT / "build" / "examples"
-# The kubelet waits twice as long each time before it starts a killed operator again.
-_OPTIONS = ("--max-container-restart-period", "10s")
+# The kubelet waits twice as long each time before it starts a killed operator again. The grace period is Kubernetes' default.
+_OPTIONS = ("--max-container-restart-period", "10s", "--node-monitor-grace-period", "50s")
 _PATIENT_SECONDS = 60.0
 
 
