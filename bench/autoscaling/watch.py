@@ -97,6 +97,13 @@ class Api:
         answer = self._client.rest_client.pool_manager.request("GET", self._client.configuration.host + path, timeout=5.0)
         return json.loads(answer.data) if answer.status == HTTPStatus.OK else None
 
+    def create(self, path: str, manifest: Manifest) -> None:
+        """Make an object. Raises RuntimeError with the API server's words."""
+        url = self._client.configuration.host + path
+        answer = self._client.rest_client.pool_manager.request("POST", url, json=manifest, timeout=5.0)
+        if answer.status != HTTPStatus.CREATED:
+            raise RuntimeError(f"{path}: {answer.status} {answer.data[:500]!r}")
+
     def metric(self, name: str, metric_name: str) -> float | None:
         """Of a job."""
         found = self.get(metric_path(self.namespace, name, metric_name))

@@ -1,4 +1,4 @@
-"""`python3 -m dev.cluster up|down|status|kill-node|start-node|control-plane`."""
+"""`python3 -m dev.cluster up|down|status|kill-node|start-node|kill-api|start-api|control-plane`."""
 
 import argparse
 import json
@@ -15,9 +15,11 @@ from dev.cluster import (
     default_layout,
     down,
     full_control_plane,
+    kill_api,
     kill_node,
     node_named,
     read_options,
+    start_api,
     start_api_only,
     start_node,
     status,
@@ -40,6 +42,10 @@ def main() -> int:
             down(layout)
         case "status":
             return _print_status(full_control_plane(layout, read_options(layout)), arguments)
+        case "kill-api":
+            kill_api(layout)
+        case "start-api":
+            start_api(layout)
         case "kill-node" | "start-node":
             _on_node(arguments.command, layout, arguments.name)
         case "control-plane":
@@ -58,6 +64,8 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("status", help="say how it is").add_argument("--json", action="store_true")
     for name in ("kill-node", "start-node"):
         commands.add_parser(name).add_argument("name")
+    commands.add_parser("kill-api", help="end API server and etcd")
+    commands.add_parser("start-api", help="start them again")
     plane = commands.add_parser("control-plane", help="only the API, without nodes")
     plane.add_argument("action", choices=("up", "down", "status"))
     plane.add_argument("--state", type=Path, default=api_only_layout().state)

@@ -90,6 +90,20 @@ def start_node(layout: Layout, node: Node) -> None:
         await_nodes(plane, api, {node: start_kubelet(plane, node)})
 
 
+def kill_api(layout: Layout) -> None:
+    """End API server and etcd at once; all else goes on."""
+    with locked(_lock(layout)):
+        processes_of(layout).stop("kube-apiserver", "etcd", kill=True)
+
+
+def start_api(layout: Layout) -> None:
+    """Start them again, and those of their clients that have ended meanwhile; wait until the API answers."""
+    with locked(_lock(layout)):
+        plane = full_control_plane(layout, read_options(layout))
+        start_control_plane(plane)
+        start_services(plane)
+
+
 def start_api_only(plane: ControlPlane, crds: Iterable[dict[str, Any]] = ()) -> Path:
     """Start a control plane without nodes, with these CRDs; needs no root when its state folder needs none."""
     with locked(_lock(plane.layout)):

@@ -10,6 +10,7 @@ from dev.cluster.api import Api, ApiError, Json
 from dev.cluster.cgroups import ensure_cgroup, processes_in
 from dev.cluster.control_plane import processes_of
 from dev.cluster.layout import GPU_RESOURCE, ControlPlane, Layout, Node
+from dev.cluster.network import end_silence, silence
 from dev.cluster.node_config import (
     socket_of,
     write_containerd_configuration,
@@ -38,6 +39,7 @@ def begin_node(plane: ControlPlane, node: Node) -> None:
     pause, archive = pause_image()
     folder = plane.layout.node(node.name)
     settings = write_containerd_configuration(node, folder, pause=pause)
+    end_silence(node)
     ensure_cgroup(node.cgroup)
     processes = processes_of(plane.layout)
     name = containerd_name(node)
@@ -128,7 +130,8 @@ def _last_renewal(api: Api, node: Node) -> datetime:
 
 
 def kill_node(layout: Layout, node: Node) -> None:
-    """Let the node die as a machine does: kubelet, containerd, shims and containers, by SIGKILL."""
+    """Let the node die as a machine does: kubelet, containerd, shims and containers at once, and without a farewell."""
+    silence(node)
     processes_of(layout).stop(kubelet_name(node), containerd_name(node), kill=True)
     kill_containers(layout, node)
 

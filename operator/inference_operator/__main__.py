@@ -1,7 +1,12 @@
 """`python -m inference_operator`."""
 
+import os
 import sys
 
-from inference_operator.app import main
+from inference_operator.app import BEGIN_ANEW, main
 
-sys.exit(main())
+code = main()
+if code == BEGIN_ANEW:
+    # By itself, since the kubelet waits longer each time: a slow API server may cost a short Lease again and again.
+    os.execv(sys.executable, sys.orig_argv)  # noqa: S606 -- the command that this process was started with
+sys.exit(code)

@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 # Ten thousand jobs are a heap that a full collection takes half a second to walk through; what is made anew is young garbage.
 GC_THRESHOLDS = (20_000, 20, 100)
 
+# The exit code of a process that has lost the Lease: what it was about to do is void, and it may be a candidate again.
+BEGIN_ANEW = 3
+
 CONFIG_VARIABLE = "INFERENCE_OPERATOR_CONFIG"
 NAMESPACE_VARIABLE = "POD_NAMESPACE"
 
@@ -119,7 +122,7 @@ async def _watch(registry: kopf.OperatorRegistry, namespaces: Namespaces, identi
     signals = asyncio.create_task(_take_signals(ready, stop))
     await kopf.operator(
         registry=registry,
-        settings=watch_settings(patient=namespaces != EVERYWHERE),
+        settings=watch_settings(),
         clusterwide=namespaces == EVERYWHERE,
         namespaces=[name for name in namespaces if name is not None],
         ready_flag=ready,
@@ -156,7 +159,7 @@ def _listen(stop: asyncio.Event) -> None:
 
 
 def main() -> int:
-    """The process: 0 when told to stop, 1 when a part failed, 2 when it can't be configured."""
+    """The process: 0 when told to stop, 1 when a part failed, 2 when it can't be configured, BEGIN_ANEW when it leads no longer."""
     path = os.environ.get(CONFIG_VARIABLE)
     try:
         settings = load_settings(Path(path) if path else None)
@@ -175,7 +178,10 @@ def main() -> int:
     except* StoppedError:
         log.info("stopped")
         code = 0
-    except* (LeadershipLostError, WatchEndedError) as group:
+    except* LeadershipLostError as group:
+        log.error("leads no longer: %s", group.exceptions[0])
+        code = BEGIN_ANEW
+    except* WatchEndedError as group:
         log.error("ended: %s", group.exceptions[0])
     except* Exception:
         log.exception("ended by a fault")

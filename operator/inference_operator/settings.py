@@ -5,7 +5,7 @@ The module is longer than others: every setting is found here.
 """
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -286,6 +286,9 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     http_port: int = 8080
     # The Lease that elects the leader, in the operator's own namespace.
     lease_name: str = "inference-operator"
+    # For how long the Lease counts after a renewal, from 1: a dead leader is followed after so long. While the API server answers
+    # slowly it is up to 15.
+    lease_seconds: Annotated[int, msgspec.Meta(ge=1)] = 2
     # The Secret with the key that tasks are handed to warm workers by, in the operator's own namespace. It has to be there; the
     # operator fills an empty one.
     task_key_name: str = "inference-operator-task-key"

@@ -174,6 +174,38 @@ def test_where_somebody_else_issues_the_certificate_its_secret_is_not_the_charts
     assert len(kinds(render("customMetrics.enabled=false"), "Secret")) == 1
 
 
+def test_a_second_operator_stands_by_elsewhere_and_a_drain_leaves_one() -> None:
+    objects = render()
+    (deployment,) = kinds(objects, "Deployment")
+    (budget,) = kinds(objects, "PodDisruptionBudget")
+    pod = deployment["spec"]["template"]["spec"]
+    (preferred,) = pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+
+    assert deployment["spec"]["replicas"] == 2 and budget["spec"]["maxUnavailable"] == 1
+    assert budget["spec"]["selector"] == deployment["spec"]["selector"] == preferred["podAffinityTerm"]["labelSelector"]
+    assert preferred["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
+    assert {(one["topologyKey"], one["whenUnsatisfiable"]) for one in pod["topologySpreadConstraints"]} == {
+        ("kubernetes.io/hostname", "ScheduleAnyway"),
+        ("topology.kubernetes.io/zone", "ScheduleAnyway"),
+    }
+
+
+def test_the_placing_of_the_operator_can_be_the_users() -> None:
+    objects = render(
+        "replicaCount=1",
+        "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchFields[0].key=x",
+        "tolerations[0].key=control-plane",
+        "topologySpreadConstraints[0].topologyKey=rack",
+    )
+    (deployment,) = kinds(objects, "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+
+    assert kinds(objects, "PodDisruptionBudget") == []
+    assert list(pod["affinity"]) == ["nodeAffinity"]
+    assert pod["topologySpreadConstraints"] == [{"topologyKey": "rack"}]
+    assert pod["tolerations"] == [{"key": "control-plane"}]
+
+
 def test_custom_metrics_are_served_behind_a_service_of_their_own() -> None:
     objects = render()
     (service,) = kinds(objects, "Service")
@@ -222,13 +254,13 @@ def test_the_scaler_for_keda_is_off_unless_asked_for() -> None:
 
 def test_the_gateway_is_off_unless_asked_for() -> None:
     assert len(kinds(render(), "Deployment")) == 1
-    assert kinds(render(), "PodDisruptionBudget") == []
+    assert [one["metadata"]["name"] for one in kinds(render(), "PodDisruptionBudget")] == ["release-inference-operator"]
 
 
 def test_the_gateways_pods_are_restricted_spread_and_know_no_account() -> None:
     objects = render("gateway.enabled=true", "gateway.port=9000")
     gateway = next(one for one in kinds(objects, "Deployment") if one["metadata"]["name"].endswith("-gateway"))
-    (budget,) = kinds(objects, "PodDisruptionBudget")
+    budget = next(one for one in kinds(objects, "PodDisruptionBudget") if one["metadata"]["name"].endswith("-gateway"))
     pod = gateway["spec"]["template"]["spec"]
     (container,) = pod["containers"]
 

@@ -43,6 +43,8 @@ NEEDED = [
     *((verb, CORE, "services", "") for verb in ("get", "list", "watch", "create", "patch")),
     *((verb, CORE, "endpoints", "") for verb in ("get", "delete")),
     *((verb, DISCOVERY, "endpointslices", "") for verb in ("get", "list", "watch", "create", "patch", "delete")),
+    # OpenShift's own question of whoever writes addresses of pods.
+    ("create", DISCOVERY, "endpointslices", "restricted"),
     *((verb, CORE, "nodes", "") for verb in ("list", "watch")),
     *((verb, CORE, "persistentvolumes", "") for verb in ("list", "watch")),
     *((verb, CORE, "persistentvolumeclaims", "") for verb in ("list", "watch")),
@@ -248,6 +250,8 @@ def test_whatever_the_role_grants_the_operator_has_used(cluster: Cluster, instal
     # A single get tells no more than a list; pods and Services are got when their name is taken. HPAs are made only where the
     # metrics API is served, which takes nodes: tests/e2e.
     elsewhere = {(verb, "horizontalpodautoscalers") for verb in ("create", "patch", "delete")}
+    # OpenShift alone asks for it.
+    elsewhere |= {("create", "endpointslices/restricted")}
     assert {(verb, resource) for verb, resource in granted - used - elsewhere if verb != "get"} == set()
 
 

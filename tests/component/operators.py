@@ -43,11 +43,6 @@ WATCHED = (
     "pods",
     "services",
 )
-QUICK_LEASE = {
-    "inference_operator.kube.leaderelection:DURATION_SECONDS": 3,
-    "inference_operator.kube.leaderelection:RENEW_DEADLINE_SECONDS": 2.0,
-    "inference_operator.kube.leaderelection:RETRY_SECONDS": 0.2,
-}
 
 
 async def until(condition: Callable[[], Any], what: str, *, seconds: float = _PATIENCE_SECONDS) -> Any:

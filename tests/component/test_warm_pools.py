@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from inference_operator.api.names import LABEL_JOB
+from inference_operator.app import BEGIN_ANEW
 from tests.component.api_server import ConnectionCutError
 from tests.component.objects import a_batch, a_model, a_node, succeeded
-from tests.component.operators import QUICK_LEASE, Ward, until
+from tests.component.operators import Ward, until
 from tests.component.warm_node import CLAIM, WarmNode, all_ready
 from tests.process import models
 
@@ -166,9 +167,9 @@ async def test_the_task_of_a_deleted_job_is_stopped(server: ApiServer, node: War
 async def test_a_standby_takes_the_tasks_over_from_a_leader(
     server: ApiServer, ward: Ward, node: WarmNode, fate: signal.Signals
 ) -> None:
-    first = ward.start(server.url, who="first", settings=SETTINGS, constants=QUICK_LEASE)
+    first = ward.start(server.url, who="first", settings=SETTINGS)
     await all_ready(node, 2)
-    second = ward.start(server.url, who="second", settings=SETTINGS, constants=QUICK_LEASE)
+    second = ward.start(server.url, who="second", settings=SETTINGS)
     await second.says("synced")
     jobs = a_few(server, node, 4, rows=LONG // 2)
     await until(lambda: all(items(node, job) > 0 for job in jobs[:2]), "the first items")
@@ -178,7 +179,7 @@ async def test_a_standby_takes_the_tasks_over_from_a_leader(
     first.send(signal.SIGCONT)
 
     await all_succeed(server, jobs)
-    assert await first.ended() in (1, -signal.SIGKILL)
+    assert await first.ended() in (BEGIN_ANEW, -signal.SIGKILL)
     await check_all_done_once(server, node, jobs, rows=LONG // 2)
 
 

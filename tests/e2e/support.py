@@ -4,13 +4,14 @@ import itertools
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 
-from examples.demo.cluster import Kubectl, wait_for
+from examples.demo.cluster import RELEASE, SYSTEM, Kubectl, wait_for
 from tests.outputs import committed_chunks, committed_items
 
 Manifest = dict[str, Any]
@@ -102,8 +103,8 @@ def has_progressed(folder: Path, name: str, *, least: int) -> bool:
     return progress(folder, name) >= least
 
 
-def kill_process(text: str, variable: str) -> int:
-    """SIGKILL the one process whose environment has `variable` with `text` in it; its pid."""
+def kill_process(text: str, variable: str, number: signal.Signals = signal.SIGKILL) -> int:
+    """Signal the one process whose environment has `variable` with `text` in it; its pid."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -112,13 +113,19 @@ def kill_process(text: str, variable: str) -> int:
         except OSError:
             continue
         if any(item.startswith(f"{variable}=".encode()) and text.encode() in item for item in environment):
-            os.kill(int(entry.name), signal.SIGKILL)
+            os.kill(int(entry.name), number)
             return int(entry.name)
     raise AssertionError(f"no process has {text!r} in {variable}")
 
 
-def kill_operator() -> int:
-    return kill_process("/etc/inference-operator/config.yaml", "INFERENCE_OPERATOR_CONFIG")
+def leader(kube: Kubectl) -> str:
+    """The operator's pod that leads."""
+    holder = replace(kube, namespace=SYSTEM).get("lease", RELEASE)["spec"]["holderIdentity"]
+    return str(holder.rpartition("-")[0])
+
+
+def kill_leader(kube: Kubectl, number: signal.Signals = signal.SIGKILL) -> int:
+    return kill_process(leader(kube), "HOSTNAME", number)
 
 
 def kill_worker(uid: str) -> int:

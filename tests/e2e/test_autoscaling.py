@@ -18,28 +18,13 @@ import yaml
 from bench.autoscaling.load import Plan, read
 from bench.autoscaling.service import job, metric, plan
 from dev.tools import ensure
-from examples.demo.cluster import RELEASE, ROOT, SYSTEM, Kubectl, Manifest, wait_for
+from examples.demo.cluster import ROOT, Kubectl, Manifest, wait_for
 from tests.e2e.conftest import Space
-from tests.e2e.support import condition, kill_process, wait_reason
+from tests.e2e.support import condition, kill_leader, wait_reason
 
 # Of what one worker answers here and now: machines differ by more than this.
 _BREACH = 1.4
 _LONG = 600.0
-
-
-@pytest.fixture(scope="module")
-def two_operators(kube: Kubectl) -> Iterator[None]:
-    """A leader and a standby: both answer the HPA."""
-    system = replace(kube, namespace=SYSTEM)
-    system.run("scale", f"deploy/{RELEASE}", "--replicas=2")
-    system.run("rollout", "status", f"deploy/{RELEASE}", "--timeout=120s")
-    yield
-    system.run("scale", f"deploy/{RELEASE}", "--replicas=1")
-
-
-def kill_leader(kube: Kubectl) -> None:
-    holder = replace(kube, namespace=SYSTEM).get("lease", RELEASE)["spec"]["holderIdentity"]
-    kill_process(holder.rpartition("-")[0], "HOSTNAME")
 
 
 def restart_api_server() -> None:
@@ -113,7 +98,7 @@ def faults(wanted: Plan) -> list[int]:
     return [one.status for one in read(Path(wanted.result)) if one.status != 200]
 
 
-def test_a_breach_is_answered_by_workers_and_calm_takes_them_away(space: Space, two_operators: None, tmp_path: Path) -> None:
+def test_a_breach_is_answered_by_workers_and_calm_takes_them_away(space: Space, tmp_path: Path) -> None:
     kube = space.kube
     kube.apply(job("elastic"))
     kube.wait("elastic", "Ready")

@@ -26,7 +26,7 @@ from tests.e2e.support import (
     assert_every_item_answered_once,
     condition,
     has_progressed,
-    kill_operator,
+    kill_leader,
     kill_worker,
     progress,
     reason,
@@ -176,7 +176,7 @@ def test_a_service_answers_alike_and_is_ready_only_while_its_tritonserver_is(scr
 
     with Caller(scripts, "beside", rows, truth) as caller:
         caller.wait_answered("at first")
-        kill_operator()
+        kill_leader(kube)
         caller.wait_answered("without an operator")
         kill_model_process(uid)
         caller.wait_answered("by a new model process")
@@ -202,7 +202,7 @@ def test_a_batch_outlives_server_model_process_operator_worker_and_pod(space: Sp
         return max((pod["metadata"] for pod in workers(kube, name)), key=lambda meta: int(meta["labels"][LABEL_ATTEMPT]))
 
     done = goes_on()
-    for strike in (kill_server, kill_model_process, lambda _: kill_operator()):
+    for strike in (kill_server, kill_model_process, lambda _: kill_leader(kube)):
         strike(newest()["uid"])
         done = goes_on(done)
     kill_worker(kube.get("inferencejob", name)["metadata"]["uid"])

@@ -14,7 +14,7 @@ from tests.e2e.support import (
     a_slow_batch,
     assert_every_item_answered_once,
     has_progressed,
-    kill_operator,
+    kill_leader,
     kill_worker,
     progress,
     truth_of_slow_batches,
@@ -35,7 +35,7 @@ def test_a_batch_survives_its_operator(threshold: int | None, space: Space, trut
     # From before the pod is there to well into the run; the component tests kill at every single write.
     if threshold is not None:
         wait_for(lambda: progress(space.folder, name) >= threshold and bool(workers(kube, name)), f"{threshold} items")
-    kill_operator()
+    kill_leader(kube)
 
     job = kube.wait(name, "Succeeded")
 

@@ -67,6 +67,7 @@ def _values(space: Space, places: Places, *, enabled: bool) -> Manifest:
     store = {"to": [namespaced(places.store)], "ports": [{"port": PORT}]}
     return {
         "nodeSelector": {"kubernetes.io/hostname": NODE},
+        "replicaCount": 1,
         "kedaScaler": {"enabled": True},
         "networkPolicy": {
             "enabled": enabled,

@@ -1,16 +1,20 @@
-"""A node dies as a machine does: what ran there goes on elsewhere, nothing is doubled, and the status says why."""
+"""A node dies as a machine does: callers are led elsewhere at once, what ran there goes on, nothing is doubled, the status says why."""
 
+import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 
-from examples.demo.cluster import ROOT, Kubectl, wait_for
+from examples.demo.cluster import RELEASE, ROOT, SYSTEM, Kubectl, wait_for
 from tests.e2e.conftest import Space
-from tests.e2e.support import a_job, a_slow_batch, condition, progress, workers
+from tests.e2e.support import a_job, a_slow_batch, condition, kill_leader, leader, progress, workers
+from tests.e2e.test_rollout import load
 from tests.outputs import committed_chunks
 
 DYING, SAFE = "gpu-1", "cpu-1"
@@ -28,6 +32,15 @@ def only_there(kube: Kubectl) -> Iterator[None]:
     kube.run("cordon", SAFE)
     yield
     kube.run("uncordon", SAFE)
+    node("start-node")
+
+
+@pytest.fixture
+def both_well_again(kube: Kubectl) -> Iterator[None]:
+    """Nodes as they were."""
+    yield
+    for name in (DYING, SAFE):
+        kube.run("uncordon", name)
     node("start-node")
 
 
@@ -60,6 +73,60 @@ def test_what_ran_on_a_node_that_died_goes_on_elsewhere(space: Space) -> None:
     assert nodes(space, "moved") == nodes(space, "guarded") == [DYING, SAFE]
     assert (job["status"]["attempts"], job["status"]["failedAttempts"]) == (2, 0)
     assert answered(space, "moved") == [(0, 2048)]
+
+
+@pytest.mark.usefixtures("both_well_again")
+def test_a_dead_nodes_worker_leaves_the_endpoints_while_requests_go_on(space: Space) -> None:
+    kube, name = space.kube, "halved"
+    serve = {"minReplicas": 1, "maxReplicas": 2}
+    kube.run("cordon", DYING)
+    kube.apply(a_job(name, serve=serve, tolerations=TOLERATIONS))
+    kube.wait(name, "Ready")
+    kube.run("uncordon", DYING)
+    kube.run("cordon", SAFE)
+    kube.run("scale", "ij", name, "--replicas=2")
+    wait_for(lambda: taking(kube, name) == {DYING, SAFE}, "a worker on each node")
+    before = {pod["metadata"]["uid"] for pod in workers(kube, name)}
+    kube.run("uncordon", SAFE)
+
+    with load(kube, name) as running:
+        node("kill-node")
+        wait_for(lambda: taking(kube, name) == {SAFE}, "the dead one has left")
+        # Of those before, some wait for its answer. Nobody else is sent there.
+        with load(kube, name) as after:
+            wait_for(lambda: after.answered > 100, "requests go on")
+
+    assert running.answered > 0
+    assert after.faults == []
+    assert before <= {pod["metadata"]["uid"] for pod in workers(kube, name)}
+
+
+@pytest.mark.usefixtures("both_well_again")
+def test_the_standby_takes_over_when_the_leaders_node_dies(space: Space) -> None:
+    kube = space.kube
+    wait_for(lambda: set(operators(kube).values()) == {DYING, SAFE}, "an operator on each node")
+    if operators(kube)[leader(kube)] != DYING:
+        kill_leader(kube, signal.SIGTERM)
+        wait_for(lambda: operators(kube).get(leader(kube)) == DYING, "the one on the node that will die leads")
+
+    node("kill-node")
+    kube.apply(a_job("next", nodeSelector={"kubernetes.io/hostname": SAFE}))
+
+    kube.wait("next", "Ready")
+    assert operators(kube)[leader(kube)] == SAFE
+
+
+def taking(kube: Kubectl, name: str) -> set[str]:
+    """The nodes of the workers that the Service sends requests to."""
+    listed = kube.run("get", "endpointslices", "-l", f"kubernetes.io/service-name={name}", "-o", "json")
+    found = (one for each in json.loads(listed)["items"] for one in each.get("endpoints") or ())
+    return {one["nodeName"] for one in found if one["conditions"]["ready"]}
+
+
+def operators(kube: Kubectl) -> dict[str, str]:
+    """The operator's pods, with their nodes."""
+    listed = replace(kube, namespace=SYSTEM).run("get", "pods", "-l", f"app.kubernetes.io/name={RELEASE}", "-o", "json")
+    return {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in json.loads(listed)["items"]}
 
 
 def answered(space: Space, name: str) -> list[tuple[int, int]]:

@@ -7,7 +7,7 @@ import pytest
 from examples.demo.cluster import wait_for
 from examples.demo.steps import answers
 from tests.e2e.conftest import Space
-from tests.e2e.support import Manifest, a_batch, a_slow_batch, kill_operator, progress, workers
+from tests.e2e.support import Manifest, a_batch, a_slow_batch, kill_leader, progress, workers
 
 
 def pool(space: Space, model: str) -> list[Manifest]:
@@ -85,7 +85,7 @@ def test_a_job_on_another_model_is_a_colocated_model_once_its_memory_is_known(wa
 def test_a_killed_operator_finds_the_task_again(warm: Space) -> None:
     warm.kube.apply(a_slow_batch("orphan", warm.folder))
     wait_for(lambda: progress(warm.folder, "orphan") > 0, "first chunk")
-    kill_operator()
+    kill_leader(warm.kube)
 
     job = warm.kube.wait("orphan", "Succeeded")
     assert job["status"]["attempts"] == 1

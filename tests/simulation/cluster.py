@@ -158,7 +158,8 @@ class SimulatedCluster:
             self._finish(at, raw, self._script(raw).outcome(number_of(raw)))
             return
         self._ready_at[uid], now = self._clock.monotonic(), rfc3339(self._clock.now())
-        self._status(at, raw, conditions=[{"type": "Ready", "status": "True", "lastTransitionTime": now}])
+        kinds = ("ContainersReady", "Ready")
+        self._status(at, raw, conditions=[{"type": kind, "status": "True", "lastTransitionTime": now} for kind in kinds])
         self._trace.worker(raw, "answers")
         if config_of(raw).task_token_digest:
             name = raw["metadata"]["name"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from tests.simulation.api import At, Raw
 from tests.simulation.world import World
@@ -55,6 +56,46 @@ def test_suspicion_alone_never_empties_a_service() -> None:
     world.run(60.0)
 
     assert world.taking("s") == {"a", "b"}
+
+
+def out_of_reach(world: World, name: str) -> None:
+    """What the node controller does about a node that it does not hear of."""
+    node = world.api.objects[At("nodes", "", name)]
+    taint = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
+    unknown = [{"type": "Ready", "status": "Unknown"}]
+    world.api.put(At("nodes", "", name), {**node, "spec": {"taints": [taint]}, "status": {**node["status"], "conditions": unknown}})
+    for at, pod in [
+        (at, pod) for at, pod in world.api.objects.items() if at.plural == "pods" and pod["spec"].get("nodeName") == name
+    ]:
+        conditions = [{**c, "status": "False"} if c["type"] == "Ready" else c for c in pod["status"]["conditions"]]
+        world.api.put(at, {**pod, "status": {**pod["status"], "conditions": conditions}})
+
+
+def test_work_that_answers_goes_on_where_the_control_plane_lost_its_nodes() -> None:
+    """An API server that was away for a minute made a batch begin anew, and took workers from their callers."""
+    world, seen = a_service("a", "b"), list[set[str]]()
+    world.node("c", cpu=1)
+    world.job("batch", at=10.0)
+    world.at(19.0, lambda: seen.append(world.taking("s")))
+    for name in "abc":
+        world.at(20.0, partial(out_of_reach, world, name))
+    world.at(25.0, lambda: seen.append(world.taking("s")))
+    world.run(60.0)
+
+    assert seen == [{"a", "b"}] * 2
+    assert (world.created("s"), world.created("batch")) == (2, 1)
+
+
+def test_work_that_falls_silent_where_the_control_plane_lost_its_node_is_given_up_at_once() -> None:
+    world, seen = a_service("a", "b"), list[int]()
+    world.node("c", at=10.0)
+    world.at(20.0, lambda: out_of_reach(world, "a"))
+    world.at(30.0, lambda: world.silent.add("a"))
+    for second in (29.0, 31.0):
+        world.at(second, lambda: seen.append(world.created("s")))
+    world.run(60.0)
+
+    assert seen == [2, 3]
 
 
 def test_a_worker_that_is_told_to_stop_takes_no_new_requests() -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from inference_operator.api import names
@@ -127,8 +128,9 @@ class Operator:
         of_pools = PoolReconciler(self.queue, self.scheduling, pools, applier, waiting_jobs, clock)
         endpoints = EndpointsReconciler(self.store, self.kube)
         self._workers = Workers(self.queue, {Kind.JOB: jobs, Kind.POOL: of_pools, Kind.ENDPOINTS: endpoints})
-        self._prober = Prober(self.store, SimulatedPings(api, silent), clock, self.queue.add) if silent is not None else None
         self._informer = InformerHandlers(self.store, self.scheduling, self.queue.add, metering=settings.metering)
+        wake_owner = partial(self._informer.wake_owner, urgent=True)
+        self._prober = Prober(self.store, SimulatedPings(api, silent), clock, wake_owner) if silent is not None else None
         self._meters = Meters(self.store, exporters, clock, settings.metering) if exporters is not None else None
         self._resync = Resync(self.kube, self.store, self._informer, lambda _: None)
 

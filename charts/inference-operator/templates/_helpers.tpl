@@ -88,6 +88,10 @@ namespaceSelector: {}
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
   verbs: [get, list, watch, create, patch, delete]
+# OpenShift asks for it of whoever writes addresses of pods; elsewhere it is no resource.
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices/restricted]
+  verbs: [create]
 - apiGroups: [""]
   resources: [endpoints]
   verbs: [get, delete]

@@ -20,6 +20,9 @@ ANNOTATION_AUTOSCALER = f"{DOMAIN}/autoscaler-revision"
 ANNOTATION_PLACEMENT = f"{DOMAIN}/placement"
 # The CAs, in PEM, by which a worker knows the operator until it has a certificate of its own.
 ANNOTATION_TRUST = f"{DOMAIN}/trust"
+# What the cluster autoscaler asks of pods before it empties a node.
+ANNOTATION_MOVABLE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+ANNOTATION_MOVABLE_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 
 MANAGED_BY = "inference-operator"
 WORKER_NAME = "inference-worker"

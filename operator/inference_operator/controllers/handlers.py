@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 _Take = Callable[..., None]
 
 
-_BACKOFFS = (1.0, 2.0, 4.0, 8.0, 8.0, 8.0, 8.0)
+_BACKOFFS = (1.0, 2.0, 4.0)
 
 # The kinds that are watched, by their plurals: group and version.
 WATCHED = {
@@ -92,8 +92,8 @@ class PatientBackoffs:
         return chain(_BACKOFFS, repeat(_BACKOFFS[-1]))
 
 
-def watch_settings(*, patient: bool = False) -> kopf.OperatorSettings:
-    """Kopf's settings: quiet, server-side filtered, and quick to notice a dead stream. `patient` ones try for ever."""
+def watch_settings() -> kopf.OperatorSettings:
+    """Kopf's settings: quiet, server-side filtered, quick to notice a dead stream, and patient with an API server that is away."""
     settings = kopf.OperatorSettings()
     settings.peering.standalone = True
     settings.scanning.disabled = True
@@ -113,8 +113,8 @@ def watch_settings(*, patient: bool = False) -> kopf.OperatorSettings:
     settings.networking.connect_timeout = 5
     settings.networking.enforce_retry_after = True
     # The default waits up to 21 s between tries: after an outage the watches would stay blind that much longer. And when the last
-    # try has failed the process ends, and lists everything anew: an API server that starts slowly is no reason for that.
-    # Rights in one namespace can be taken away by whoever administers it, which must not end the watches of the others.
-    settings.networking.error_backoffs = PatientBackoffs() if patient else _BACKOFFS
+    # try had failed the process would end, and list everything anew: a standby has to be warm when the API server is back. Who
+    # hears nothing at all for long is ended by the liveness probe.
+    settings.networking.error_backoffs = PatientBackoffs()
     settings.persistence.finalizer = f"{names.DOMAIN}/unused"
     return settings

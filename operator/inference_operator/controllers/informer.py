@@ -100,7 +100,7 @@ class InformerHandlers:
         self._scheduling.touch()
         if _works(before) != _works(node):
             for pod in self._store.workers_on(name):
-                self._wake_owner(pod)
+                self.wake_owner(pod)
 
     def volume(self, raw: Raw, *, gone: bool) -> None:
         """A PersistentVolume concerns those who wait for a place in its claim's namespace."""
@@ -131,7 +131,7 @@ class InformerHandlers:
         for request in self._scheduling.waiting(key.namespace):
             self._wake(request)
         for pod in self._store.workers_with(key):
-            self._wake_owner(pod)
+            self.wake_owner(pod)
         self._scheduling.touch()
 
     def pod(self, raw: Raw, *, gone: bool) -> None:
@@ -149,7 +149,7 @@ class InformerHandlers:
         if pod is not None:
             if gone or (pod.terminal and before is not None and not before.terminal):
                 self._quota_freed(pod)
-            self._wake_owner(pod)
+            self.wake_owner(pod)
         if _taken(before) != (None if gone else _taken(pod)) or _opens(before) != (None if gone else _opens(pod)):
             self._scheduling.touch()
 
@@ -170,14 +170,15 @@ class InformerHandlers:
         else:
             self._store.exporters[key] = found
 
-    def _wake_owner(self, pod: Pod) -> None:
+    def wake_owner(self, pod: Pod, *, urgent: bool = False) -> None:
+        """Have all look that a worker concerns: its job and its callers, the jobs whose tasks it has, its pool."""
         if pod.worker is None:
             return
         if (job := self._store.job_key(pod.worker.job_uid)) is not None:
-            self._wake(job_request(job))
+            self._wake(job_request(job), urgent=urgent)
             self._wake_endpoints(job, pod.worker.job_uid)
         for hosted in self._store.task_index.concerned(pod.key):
-            self._wake(job_request(hosted))
+            self._wake(job_request(hosted), urgent=urgent)
         if pod.worker.pool and (model := self._store.model_key(pod.worker.job_uid)) is not None:
             self._wake(pool_request(model))
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from inference_operator.errors import ConflictError, NotFoundError, OperatorError, RetryableError
-from inference_operator.kube.leaderelection import LeadershipLostError
 from inference_operator.observability import metrics
 from inference_operator.runtime.queue import WorkQueue
 from inference_operator.state.objects import Key
@@ -54,9 +53,6 @@ class Workers:
         except OperatorError as error:
             log.error("%s: %s", request, error)
             self._queue.retry(request)
-        except LeadershipLostError:
-            # It ends the process, as any part that can't go on.
-            raise
         except Exception:
             # One object's bug must not stop the others; the metric and the log tell.
             log.exception("%s: reconcile failed", request)

@@ -58,7 +58,7 @@ class WorkerHttpClient:
 
     async def order(self, worker: WorkerAddress, token: str, order: TaskOrder) -> TaskState:
         """See WorkerClient."""
-        seconds = min(_ORDER_SECONDS, self._leadership.seconds_left())
+        seconds = min(_ORDER_SECONDS, await self._leadership.sure())
         ours = msgspec.structs.replace(order, epoch=self._leadership.epoch)
         state = await self._post(worker, TASKS_PATH, token, ours, seconds)
         if state is None:
@@ -71,7 +71,7 @@ class WorkerHttpClient:
 
     async def stop(self, worker: WorkerAddress, token: str, query: TaskQuery) -> TaskState | None:
         """See WorkerClient."""
-        seconds = min(_ORDER_SECONDS, self._leadership.seconds_left())
+        seconds = min(_ORDER_SECONDS, await self._leadership.sure())
         ours = msgspec.structs.replace(query, epoch=self._leadership.epoch)
         return await self._post(worker, TASK_STOP_PATH, token, ours, seconds)
 

@@ -28,7 +28,7 @@ def api_session() -> ApiSession:
 
 
 class Kube:
-    """A KubeClient. With `leads` it is the leader's: a write raises LeadershipLostError once somebody else may lead."""
+    """A KubeClient. With `leads` it is the leader's: a write waits while somebody else may lead."""
 
     def __init__(self, connection: Connection, session: ApiSession, bucket: TokenBucket, leads: Leads | None = None) -> None:
         self._leads = leads
@@ -98,11 +98,11 @@ class Kube:
         kind: str = "application/json",
     ) -> Raw:
         await self._bucket.take()
+        # After all else that waits: a process that was paused there finds out here.
+        timeout = _TIMEOUT if method == "GET" or self._leads is None else _within(await self._leads.sure())
         headers = {"Accept": "application/json", "Content-Type": kind}
         if token := self._connection.bearer():
             headers["Authorization"] = f"Bearer {token}"
-        # After all that waits: a process that was paused there finds out here.
-        timeout = _TIMEOUT if method == "GET" or self._leads is None else _within(self._leads.seconds_left())
         try:
             async with self._session.request(
                 method,

@@ -12,7 +12,6 @@ from inference_operator.api.names import DOMAIN, short_hash
 from inference_operator.api.schema import API_VERSION
 from inference_operator.errors import ConflictError, OperatorError
 from inference_operator.kube import paths
-from inference_operator.kube.leaderelection import LeadershipLostError
 from inference_operator.kube.ports import KubeClient
 from inference_operator.observability import metrics
 from inference_operator.runtime.clock import Clock
@@ -74,8 +73,6 @@ class EventRecorder:
         except OperatorError as error:
             log.warning("event %s is lost: %s", manifest["metadata"]["name"], error)
             metrics.events_dropped_total.inc()
-        except LeadershipLostError:
-            raise
         except Exception:
             # Whatever an answer holds, an event that can't be written must not end the operator.
             log.exception("event %s is lost", manifest["metadata"]["name"])

@@ -4,14 +4,19 @@ The rules are client-go's: a holder renews well before others may take over, and
 they last saw the Lease change, so that clocks that disagree can't make two leaders. The holder looks at its own time before each
 write, since a process that was paused doesn't know of it. It is no fencing by the API server: a request that was on its way may
 still arrive, which is why every action of ours can be done twice.
+
+The Lease is short, so that a dead leader is soon followed. The holder writes into it for how long it counts, and others go by that:
+where renewals take long, a short one would be lost again and again.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from inference_operator.errors import ConflictError, NotFoundError, OperatorError
 from inference_operator.kube import paths
@@ -20,23 +25,31 @@ from inference_operator.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-DURATION_SECONDS = 15
-RENEW_DEADLINE_SECONDS = 10.0
-RETRY_SECONDS = 2.0
+_T = TypeVar("_T")
+
+# The longest that a Lease is made of its own accord, and what counts for one that does not say.
+LONGEST_SECONDS = 15
+# For how much of its duration a holder goes by its Lease; and parts of the shortest: when it renews, and how often others look.
+HELD, RENEWED, LOOKED = 3 / 4, 1 / 4, 1 / 8
+# A Lease is at least so many times as long as the slowest of the last requests for it: a renewal and its repetition fit in.
+_ROOM = 8
+_REMEMBERED = 8
+# A look that takes longer is begun anew, on another connection: the API server behind this one may be dead.
+_LOOK_SECONDS = 5.0
 
 
 Epoch = tuple[int, int]
 
 
 class LeadershipLostError(Exception):
-    """Somebody else may lead now; this process must end."""
+    """Somebody else leads; this process must begin anew."""
 
 
 class Leads(Protocol):
     """What whoever acts for the leader asks before each act."""
 
-    def seconds_left(self) -> float:
-        """How long this process leads without another renewal, above 0. Raises LeadershipLostError."""
+    async def sure(self) -> float:
+        """Wait until this process is sure to lead, and return for how many seconds it does without another renewal, above 0."""
         ...
 
 
@@ -50,67 +63,91 @@ class Leadership:
     def __init__(self, boottime: Callable[[], float]) -> None:
         self._boottime = boottime
         self._until = 0.0
+        self._renewed = asyncio.Event()
         self.epoch: Epoch = (0, 0)
 
-    def extend(self, asked: float, epoch: Epoch) -> None:
-        """Take in a renewal that was `asked` for then: others may count from that instant."""
-        self._until = asked + RENEW_DEADLINE_SECONDS
+    def extend(self, asked: float, duration: int, epoch: Epoch) -> None:
+        """Take in a renewal for `duration` seconds that was `asked` for then: others may count from that instant."""
+        self._until = asked + HELD * duration
         self.epoch = epoch
+        self._renewed.set()
 
     def end(self) -> None:
         """Lead no longer."""
         self._until = 0.0
 
-    def seconds_left(self) -> float:
-        """See Leads."""
-        left = self._until - self._boottime()
-        if left <= 0:
-            raise LeadershipLostError("the Lease could not be renewed in time")
+    async def sure(self) -> float:
+        """See Leads. Who has lost the Lease to another waits here until its process begins anew."""
+        while (left := self._until - self._boottime()) <= 0:
+            self._renewed.clear()
+            await self._renewed.wait()
         return left
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What was last seen of the Lease, and when (monotonic seconds)."""
+    """What was last seen of the Lease: who holds it, for how many seconds, and since when we see that (monotonic seconds)."""
 
     holder: str
     renewed: str
+    duration: int
     since: float
 
 
 def may_take(sight: Sight, me: str, now: float) -> bool:
     """Whether the Lease is ours, free, or has not changed for its whole duration while we watched."""
-    return sight.holder in ("", me) or now - sight.since >= DURATION_SECONDS
+    return sight.holder in ("", me) or now - sight.since >= sight.duration
+
+
+def lease_seconds(least: int, took: Iterable[float]) -> int:
+    """Return for how many seconds to hold the Lease, by what the last requests took: `least`, and longer where they are slow."""
+    return max(least, min(math.ceil(_ROOM * max(took, default=0.0)), LONGEST_SECONDS))
 
 
 class Lease:
     """One Lease. `acquire` waits for it, `hold` keeps it, `release` gives it back; `leadership` hears of each renewal."""
 
-    def __init__(self, kube: KubeClient, clock: Clock, leadership: Leadership, *, namespace: str, name: str, identity: str) -> None:
+    def __init__(
+        self, kube: KubeClient, clock: Clock, leadership: Leadership, *, namespace: str, name: str, identity: str, seconds: int
+    ) -> None:
         self._kube = kube
         self._clock = clock
         self._leadership = leadership
+        self._path = paths.lease(namespace, name)
         self._namespace = namespace
         self._name = name
         self._me = identity
-        self._sight = Sight("", "", clock.monotonic())
+        self._least = seconds
+        self._sight = Sight("", "", LONGEST_SECONDS, clock.monotonic())
+        self._took: deque[float] = deque(maxlen=_REMEMBERED)
+        # As the API server has it; None where that is not known.
         self._document: dict[str, Any] | None = None
 
     async def acquire(self) -> None:
         """Wait until the Lease is ours."""
-        while not await self._step():  # noqa: ASYNC110 -- the Lease lives in the API server, which rings no bell
-            await asyncio.sleep(RETRY_SECONDS)
+        while not await self._try_to_take():  # noqa: ASYNC110 -- the Lease lives in the API server, which rings no bell
+            await asyncio.sleep(self._until_next_look())
         log.info("leading as %s", self._me)
 
     async def hold(self) -> None:
-        """Renew for ever. Raises LeadershipLostError when it can't be renewed in time or another has it."""
+        """Renew for ever. Raises LeadershipLostError when another has it.
+
+        One that was late is a renewal too: it has the version that was read last, so nobody else has led.
+        """
         while True:
-            await asyncio.sleep(RETRY_SECONDS)
+            # However long the Lease is: what was slow is soon forgotten then.
+            pause = RENEWED * self._least
+            due = self._clock.monotonic() + pause
+            await asyncio.sleep(pause)
+            # A loop that is late here is late with answers too.
+            self._took.append(self._clock.monotonic() - due)
             try:
-                async with asyncio.timeout(self._leadership.seconds_left()):
-                    ours = await self._step()
+                # Not longer than it counts: the API server behind this connection may be dead.
+                async with asyncio.timeout(HELD * lease_seconds(self._least, self._took)):
+                    ours = await self._renew()
             except TimeoutError:
-                raise LeadershipLostError("the Lease could not be renewed in time") from None
+                log.warning("the Lease can't be renewed in time")
+                continue
             if not ours and self._sight.holder != self._me:
                 raise LeadershipLostError(f"{self._sight.holder!r} holds the Lease")
 
@@ -121,34 +158,64 @@ class Lease:
             return
         body = {**self._document, "spec": {**self._document["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}}
         try:
-            await self._kube.replace(paths.lease(self._namespace, self._name), body)
+            await self._kube.replace(self._path, body)
         except OperatorError as error:
             log.warning("the Lease could not be given back: %s", error)
 
-    async def _step(self) -> bool:
-        """Look, and take or renew where that is allowed. Whether the Lease is ours afterwards."""
+    async def _timed(self, request: Awaitable[_T]) -> _T:
+        """What a request answers; how long it takes decides for how long the Lease is asked next."""
+        began = self._clock.monotonic()
         try:
-            self._document = await self._kube.get(paths.lease(self._namespace, self._name))
+            return await request
+        finally:
+            self._took.append(self._clock.monotonic() - began)
+
+    def _until_next_look(self) -> float:
+        """Seconds until a candidate looks again: sooner where the Lease ends before."""
+        left = self._sight.since + self._sight.duration - self._clock.monotonic()
+        look = LOOKED * self._least
+        return min(look, left) if left > 0 else look
+
+    async def _try_to_take(self) -> bool:
+        try:
+            async with asyncio.timeout(_LOOK_SECONDS):
+                free = await self._look()
+        except TimeoutError:
+            log.warning("the Lease can't be read in %g s", _LOOK_SECONDS)
+            return False
+        return free and await self._write(self._document)
+
+    async def _renew(self) -> bool:
+        """Write without a look while nobody else has written; else look first."""
+        return (self._document is not None or await self._look()) and await self._write(self._document)
+
+    async def _look(self) -> bool:
+        """Whether we may take or renew it, by what the API server has."""
+        try:
+            self._document = await self._timed(self._kube.get(self._path))
         except NotFoundError:
-            return await self._write(None)
+            self._document = None
+            return True
         except OperatorError as error:
             log.warning("the Lease can't be read: %s", error)
             return False
         spec = self._document["spec"]
         holder, renewed = spec.get("holderIdentity") or "", spec.get("renewTime") or ""
         if (holder, renewed) != (self._sight.holder, self._sight.renewed):
-            self._sight = Sight(holder, renewed, self._clock.monotonic())
-        if not may_take(self._sight, self._me, self._clock.monotonic()):
-            return False
-        return await self._write(self._document)
+            lasts = spec.get("leaseDurationSeconds") or LONGEST_SECONDS
+            self._sight = Sight(holder, renewed, lasts, self._clock.monotonic())
+        return may_take(self._sight, self._me, self._clock.monotonic())
 
     async def _write(self, seen: dict[str, Any] | None) -> bool:
         asked, stamp = self._clock.boottime(), self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         old = seen["spec"] if seen is not None else {}
         mine = old.get("holderIdentity") == self._me
+        seconds = lease_seconds(self._least, self._took)
+        # Until it is answered nobody knows what the API server has.
+        self._document = None
         spec = {
             "holderIdentity": self._me,
-            "leaseDurationSeconds": DURATION_SECONDS,
+            "leaseDurationSeconds": seconds,
             "renewTime": stamp,
             "acquireTime": old.get("acquireTime", stamp) if mine else stamp,
             "leaseTransitions": old.get("leaseTransitions", 0) + (not mine and bool(seen)),
@@ -161,15 +228,17 @@ class Lease:
                     "metadata": {"name": self._name, "namespace": self._namespace},
                     "spec": spec,
                 }
-                self._document = await self._kube.create(paths.leases(self._namespace), body)
+                self._document = await self._timed(self._kube.create(paths.leases(self._namespace), body))
             else:
-                self._document = await self._kube.replace(paths.lease(self._namespace, self._name), {**seen, "spec": spec})
+                self._document = await self._timed(self._kube.replace(self._path, {**seen, "spec": spec}))
         except OperatorError as error:
             if not isinstance(error, ConflictError):
                 log.warning("the Lease can't be written: %s", error)
             return False
-        self._sight = Sight(self._me, stamp, self._clock.monotonic())
-        self._leadership.extend(asked, _epoch(self._document))
+        if seconds != self._sight.duration:
+            log.info("the Lease counts for %d s", seconds)
+        self._sight = Sight(self._me, stamp, seconds, self._clock.monotonic())
+        self._leadership.extend(asked, seconds, _epoch(self._document))
         return True
 
 

@@ -1,4 +1,4 @@
-"""Polls every ready worker several times a second, and keeps in the store who is suspected.
+"""Polls every ready worker several times a second, and keeps in the store who is suspected, and who answers.
 
 Each replica of the operator does so for itself. The operator's own pauses are no evidence: silence is counted in the time in which
 it was listening, and what has come is read before anybody is judged.
@@ -6,7 +6,7 @@ it was listening, and what has come is read before anybody is judged.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from inference_operator.liveness.detector import LIMITS, Cause, Evidence, Limits, NodeEvidence, Verdict, cut_off, is_silent, weigh
@@ -14,7 +14,6 @@ from inference_operator.observability import metrics
 from inference_operator.runtime.clock import Clock
 from inference_operator.runtime.pings import Word
 from inference_operator.state.objects import Node, Pod, PodPhase
-from inference_operator.state.request import Request, endpoints_request, job_request
 from inference_operator.state.store import Store
 
 log = logging.getLogger(__name__)
@@ -44,14 +43,6 @@ class Pinger(Protocol):
         ...
 
 
-class Wake(Protocol):
-    """Has a request reconciled."""
-
-    def __call__(self, request: Request, /, *, urgent: bool = False) -> None:
-        """Soon, or before all others."""
-        ...
-
-
 class _Polled:
     """A worker that is polled. Times are listening seconds; `asked` is when the first question that still waits was put."""
 
@@ -69,13 +60,15 @@ class _Polled:
 
 
 class Prober:
-    """Evidence of all workers, and the suspicions in the store."""
+    """Evidence of all workers, and the suspicions in the store. `wake_owner` has those look whom a worker concerns."""
 
-    def __init__(self, store: Store, pings: Pinger, clock: Clock, wake: Wake, limits: Limits = LIMITS) -> None:
+    def __init__(
+        self, store: Store, pings: Pinger, clock: Clock, wake_owner: Callable[[Pod], None], limits: Limits = LIMITS
+    ) -> None:
         self._store = store
         self._pings = pings
         self._clock = clock
-        self._wake = wake
+        self._wake_owner = wake_owner
         self._limits = limits
         self._polled: dict[str, _Polled] = {}
         self._on: dict[str, int] = {}
@@ -114,6 +107,7 @@ class Prober:
         for uid in self._polled.keys() - ready.keys():
             del self._polled[uid]
             self._odd.discard(uid)
+            self._store.heard.discard(uid)
             self._pings.forget(uid)
         for uid, pod in ready.items():
             known = self._polled.get(uid)
@@ -131,6 +125,8 @@ class Prober:
         if word is Word.ANSWERED:
             polled.answered = True
             polled.refusals = 0
+            if not polled.verdict.suspected:
+                self._store.heard.add(polled.pod.uid)
             polled.answers = 0 if late else polled.answers + 1
         else:
             polled.refusals += 1
@@ -180,17 +176,15 @@ class Prober:
     def _tell(self, polled: _Polled) -> None:
         pod, cause = polled.pod, polled.verdict.cause
         if cause is not None:
+            self._store.heard.discard(pod.uid)
             log.warning("worker %s on %s is suspected: %s", pod.key, pod.node, cause)
             metrics.suspicions_total.labels(cause).inc()
             polled.answers = 0
         else:
+            self._store.heard.add(pod.uid)
             log.info("worker %s on %s speaks again", pod.key, pod.node)
             metrics.suspicions_withdrawn_total.inc()
-        if pod.worker is not None and (job := self._store.job_key(pod.worker.job_uid)) is not None:
-            self._wake(endpoints_request(job), urgent=True)
-            self._wake(job_request(job), urgent=True)
-        for hosted in self._store.task_index.on(pod.key):
-            self._wake(job_request(hosted), urgent=True)
+        self._wake_owner(pod)
 
     def _evidence(self, polled: _Polled) -> Evidence:
         if not polled.answered:
@@ -217,4 +211,10 @@ def _doubted(node: Node | None) -> bool:
 
 
 def _is_polled(pod: Pod) -> bool:
-    return pod.ready and pod.phase is PodPhase.RUNNING and pod.address is not None and not (pod.deleting or pod.over)
+    # The control plane takes pods for not ready whose node it can't reach, which is when it matters whether they answer.
+    return (
+        (pod.ready or pod.containers_ready)
+        and pod.phase is PodPhase.RUNNING
+        and pod.address is not None
+        and not (pod.deleting or pod.over)
+    )

@@ -141,6 +141,8 @@ class Pod:
     ready_since: datetime | None = None
     # Whether its worker's own container is ready, whatever those beside it are.
     worker_ready: bool = False
+    # Whether all containers are, as their kubelet said last. `ready` the control plane takes away when it can't reach the node.
+    containers_ready: bool = False
     # Containers beside a worker that has ended, which no kubelet ends: a mesh's proxy goes on for ever.
     lingering: tuple[str, ...] = ()
     address: str | None = None

@@ -117,6 +117,7 @@ def parse_pod(raw: Raw) -> Pod:
         ready=ready is not None,
         ready_since=ready.last_transition_time if ready is not None else None,
         worker_ready=own.ready,
+        containers_ready=any(c.type == "ContainersReady" and c.status == "True" for c in status.conditions),
         lingering=tuple(c.name for c in beside if c.state.terminated is None) if ended else (),
         address=status.pod_ip,
         worker=_worker(meta),

@@ -83,6 +83,8 @@ class Store:
         self.silent: Mapping[str, Pod] = {}
         # When workers of a serving job were last seen to have requests, by its uid.
         self.requested: dict[str, datetime] = {}
+        # Those that answer the operator's own polls.
+        self.heard: set[str] = set()
         self._pods_of: dict[str, set[Key]] = {}
         self._jobs_of: dict[Key, set[Key]] = {}
         self._users_of: dict[Key, set[str]] = {}
@@ -241,8 +243,17 @@ class Store:
         if pod.node is None:
             return False
         node = self.nodes.get(pod.node)
+        if node is None:
+            return True
         # What a node that is not ready was told to end it may never end, or never say so.
-        return node is None or not node.reachable or (pod.deleting and not node.ready)
+        return (not node.reachable and pod.uid not in self.heard) or (pod.deleting and not node.ready)
+
+    def _as_heard(self, pod: Pod) -> Pod:
+        """The control plane takes a pod for not ready when it can't reach its node; a worker that answers us knows better."""
+        node = self.nodes.get(pod.node or "")
+        if pod.ready or not pod.containers_ready or pod.uid not in self.heard or node is None or node.ready:
+            return pod
+        return replace(pod, ready=True)
 
     def workers_with(self, claim: Key) -> tuple[Pod, ...]:
         """The worker pods that mount a claim, whether they live or not."""
@@ -251,7 +262,7 @@ class Store:
 
     def workers_of(self, uid: str) -> tuple[Pod, ...]:
         """The worker pods of one job."""
-        return tuple(self.pods[key] for key in self._pods_of.get(uid, ()))
+        return tuple(self._as_heard(self.pods[key]) for key in self._pods_of.get(uid, ()))
 
     def autoscalers_of(self, key: Key) -> tuple[Autoscaler, ...]:
         """The HPAs that scale a job, and whichever has the name that ours would have."""

@@ -24,7 +24,9 @@ SETTLED_SECONDS = 60.0
 # What the kubelet or the control plane writes when a pod ends through no fault of its worker.
 _DISRUPTIONS = frozenset(
     {"Evicted", "NodeLost", "NodeShutdown", "NodeAffinity", "Preempting", "Shutdown", "Terminated", "UnexpectedAdmissionError",
-     "OutOfcpu", "OutOfmemory", "OutOfpods", "DeletionByTaintManager", "TerminationByKubelet"}
+     "OutOfcpu", "OutOfmemory", "OutOfpods", "DeletionByTaintManager", "TerminationByKubelet",
+     # Its node died: when it is back, the runtime or the kubelet knows no more than that the container is gone.
+     "Unknown", "ContainerStatusUnknown"}
 )  # fmt: skip
 
 

@@ -70,7 +70,8 @@ def worker_pod(
         names.LABEL_JOB_UID: job.uid,
         **_labels(placement, number, revision),
     }
-    return pod(job, spec, config, resources, placement, owner=owner_reference(job), labels=labels, mounts=mounts, settings=settings)
+    owner, batch = owner_reference(job), spec.input is not None
+    return pod(job, spec, config, resources, placement, owner=owner, labels=labels, mounts=mounts, settings=settings, movable=batch)
 
 
 def pool_pod(
@@ -93,7 +94,7 @@ def pool_pod(
         **_labels(placement, number, revision),
     }
     owner = owner_reference(model, kind=MODEL_KIND)
-    return pod(like, spec, config, resources, placement, owner=owner, labels=labels, mounts=mounts, settings=settings)
+    return pod(like, spec, config, resources, placement, owner=owner, labels=labels, mounts=mounts, settings=settings, movable=True)
 
 
 def pod(
@@ -107,8 +108,11 @@ def pod(
     labels: dict[str, str],
     mounts: Mapping[str, bool],
     settings: Settings,
+    movable: bool,
 ) -> Manifest:
     """Return a worker pod with this configuration. `mounts` are claims, and whether they are written to.
+
+    `movable` says that another one goes on where this one ended, and nobody waits meanwhile.
 
     It is longer than others, so that it reads as the manifest does.
     """
@@ -116,6 +120,7 @@ def pod(
     accelerator = settings.accelerators[placement.accelerator]
     with_triton = config.triton is not None
     own = triton.front_resources(resources) if with_triton else resources
+    volumes = [*_volumes(mounts), *(triton.volumes() if with_triton else ()), *identity.volumes(spec, settings)]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -123,7 +128,11 @@ def pod(
             "name": placement.pod,
             "namespace": job.key.namespace,
             "labels": {**template.labels, **labels},
-            "annotations": {**template.annotations, names.ANNOTATION_PLACEMENT: placement_text(placement)},
+            "annotations": {
+                **_movable(volumes, whole=movable),
+                **template.annotations,
+                names.ANNOTATION_PLACEMENT: placement_text(placement),
+            },
             "ownerReferences": [owner],
         },
         "spec": _without_empty(
@@ -142,7 +151,7 @@ def pod(
                 **host_users(settings.worker_security),
                 "initContainers": [triton.sidecar(resources, settings)] if with_triton else [],
                 "containers": [_container(job, spec, config, own, template, mounts, settings, accelerator)],
-                "volumes": [*_volumes(mounts), *(triton.volumes() if with_triton else ()), *identity.volumes(spec, settings)],
+                "volumes": volumes,
             }
         ),
     }
@@ -158,6 +167,12 @@ def owner_reference(owner: Job | Model, *, kind: str = KIND) -> Manifest:
         "controller": True,
         "blockOwnerDeletion": False,
     }
+
+
+def _movable(volumes: list[Manifest], *, whole: bool) -> dict[str, str]:
+    """What the cluster autoscaler may end. It empties no node with a pod whose owner or volumes it does not know."""
+    scratch = ",".join(volume["name"] for volume in volumes if "emptyDir" in volume)
+    return {**({names.ANNOTATION_MOVABLE: "true"} if whole else {}), names.ANNOTATION_MOVABLE_VOLUMES: scratch}
 
 
 def _labels(placement: Placement, number: int, revision: str) -> dict[str, str]:

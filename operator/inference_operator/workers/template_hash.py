@@ -28,6 +28,9 @@ LEFT_OUT = (
     ("metadata", "labels", names.LABEL_ATTEMPT),
     ("metadata", "labels", names.LABEL_REVISION),
     ("metadata", "annotations", names.ANNOTATION_PLACEMENT),
+    # They change nothing of how it runs.
+    ("metadata", "annotations", names.ANNOTATION_MOVABLE),
+    ("metadata", "annotations", names.ANNOTATION_MOVABLE_VOLUMES),
     ("spec", "affinity"),
 )
 # Stands for the digest of each worker's own token: whether workers take tasks tells one template from another.

@@ -79,6 +79,8 @@ def test_the_settings_are_those_of_the_release_and_fit_a_process_outside(tools: 
     assert (loaded.http_port, loaded.worker_image, loaded.policy.path) == (9090, "worker:1", "")
     assert (loaded.custom_metrics.port, loaded.keda_scaler.port, loaded.gateway.port) == (0, 0, 0)
     assert loaded.lease_name == load_settings(None).lease_name
+    # At a breakpoint nothing is renewed.
+    assert loaded.lease_seconds == 15
 
 
 def test_what_is_served_stays_on_or_off(tmp_path: Path) -> None:

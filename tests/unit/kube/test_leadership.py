@@ -9,19 +9,26 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from inference_operator.controllers.queue_workers import Workers
 from inference_operator.errors import ConflictError, NotFoundError, RetryableError
 from inference_operator.kube.client import Kube
 from inference_operator.kube.connection import Connection
-from inference_operator.kube.leaderelection import RENEW_DEADLINE_SECONDS, Leadership, LeadershipLostError, Lease
+from inference_operator.kube.leaderelection import (
+    HELD,
+    LONGEST_SECONDS,
+    Leadership,
+    LeadershipLostError,
+    Lease,
+    Sight,
+    lease_seconds,
+    may_take,
+)
 from inference_operator.runtime.bucket import TokenBucket
-from inference_operator.runtime.queue import WorkQueue
-from inference_operator.state.objects import Key
-from inference_operator.state.request import Kind, Request, job_request
 from tests.clock import Clock
 
 CREATED = "2026-04-02T12:00:00Z"
 CREATED_SECONDS = 1775131200
+SECONDS = 2
+HELD_SECONDS = HELD * SECONDS
 
 
 @dataclass
@@ -42,8 +49,12 @@ class LeaseServer:
     version: int = 0
     created: str = CREATED
     during_write: Callable[[], None] = field(default=lambda: None)
+    during_read: Callable[[], None] = field(default=lambda: None)
+    reads: int = 0
 
     async def get(self, path: str) -> dict[str, Any]:
+        self.reads += 1
+        self.during_read()
         if self.lease is None:
             raise NotFoundError(path)
         return self.lease
@@ -65,40 +76,51 @@ class LeaseServer:
 
 def acquired(server: LeaseServer, clock: Clock, me: str = "me") -> Leadership:
     leadership = Leadership(clock.boottime)
-    lease = Lease(server, clock, leadership, namespace="n", name="l", identity=me)  # type: ignore[arg-type]
-    asyncio.run(lease.acquire())
+    asyncio.run(a_lease(server, clock, leadership, me).acquire())
     return leadership
 
 
+def a_lease(server: LeaseServer, clock: Clock, leadership: Leadership, me: str = "me") -> Lease:
+    return Lease(server, clock, leadership, namespace="n", name="l", identity=me, seconds=SECONDS)  # type: ignore[arg-type]
+
+
+def seconds_left(leadership: Leadership) -> float:
+    """For how long it leads; 0 where it would wait."""
+
+    async def ask() -> float:
+        done, _ = await asyncio.wait([asyncio.ensure_future(leadership.sure())], timeout=0.01)
+        return done.pop().result() if done else 0.0
+
+    return asyncio.run(ask())
+
+
 def test_a_standby_may_not_act() -> None:
-    with pytest.raises(LeadershipLostError):
-        Leadership(Clock().boottime).seconds_left()
+    assert seconds_left(Leadership(Clock().boottime)) == 0
 
 
 def test_a_machine_that_was_suspended_knows_that_it_leads_no_longer() -> None:
     clock = Suspended()
     leadership = acquired(LeaseServer(), clock)
-    assert leadership.seconds_left() == RENEW_DEADLINE_SECONDS
+    assert seconds_left(leadership) == HELD_SECONDS
 
-    clock.asleep = RENEW_DEADLINE_SECONDS
+    clock.asleep = HELD_SECONDS
 
-    with pytest.raises(LeadershipLostError):
-        leadership.seconds_left()
+    assert seconds_left(leadership) == 0
 
 
 def test_a_renewal_counts_from_when_it_was_asked_for() -> None:
     """Others may have seen it right then; its answer may have been on its way for long."""
     clock = Clock()
 
-    leadership = acquired(LeaseServer(during_write=lambda: setattr(clock, "seconds", 4.0)), clock)
+    leadership = acquired(LeaseServer(during_write=lambda: setattr(clock, "seconds", 1.0)), clock)
 
-    assert leadership.seconds_left() == RENEW_DEADLINE_SECONDS - 4.0
+    assert seconds_left(leadership) == HELD_SECONDS - 1.0
 
 
 def test_who_gives_the_lease_back_leads_no_longer() -> None:
     server, clock = LeaseServer(), Clock()
     leadership = Leadership(clock.boottime)
-    lease = Lease(server, clock, leadership, namespace="n", name="l", identity="me")  # type: ignore[arg-type]
+    lease = a_lease(server, clock, leadership)
 
     async def lead_and_release() -> None:
         await lease.acquire()
@@ -106,8 +128,7 @@ def test_who_gives_the_lease_back_leads_no_longer() -> None:
 
     asyncio.run(lead_and_release())
 
-    with pytest.raises(LeadershipLostError):
-        leadership.seconds_left()
+    assert seconds_left(leadership) == 0
 
 
 def test_each_leader_has_a_higher_epoch_than_the_one_before() -> None:
@@ -171,13 +192,34 @@ def test_a_leader_that_was_paused_past_its_lease_writes_nothing(write: str) -> N
     leadership = acquired(LeaseServer(), clock)
     before: list[str] = []
     asyncio.run(asked(WRITES[write], leadership, before))
-    clock.asleep = RENEW_DEADLINE_SECONDS
+    clock.asleep = HELD_SECONDS
 
     after: list[str] = []
-    with pytest.raises(LeadershipLostError):
-        asyncio.run(asked(WRITES[write], leadership, after))
+    asyncio.run(asked(lambda kube: waits(WRITES[write](kube)), leadership, after))
 
     assert (len(before), after) == (1, [])
+
+
+async def waits(act: Awaitable[object]) -> None:
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(act, 0.05)
+
+
+def test_what_waited_for_a_renewal_that_was_late_goes_on_with_it() -> None:
+    """A slow API server, or a loop that was late, is no reason to begin anew."""
+    clock, heard = Clock(), list[str]()
+    leadership = Leadership(clock.boottime)
+
+    async def late(kube: Kube) -> None:
+        writing = asyncio.ensure_future(kube.create("/x", {}))
+        await asyncio.sleep(0.02)
+        assert heard == []
+        leadership.extend(clock.boottime(), SECONDS, (0, 0))
+        await writing
+
+    asyncio.run(asked(late, leadership, heard))
+
+    assert heard == ["POST"]
 
 
 def test_reads_need_no_lease() -> None:
@@ -190,24 +232,149 @@ def test_reads_need_no_lease() -> None:
 
 def test_a_write_is_not_waited_for_beyond_the_lease() -> None:
     leadership = Leadership(lambda: 0.0)
-    leadership.extend(0.1 - RENEW_DEADLINE_SECONDS, (0, 0))
+    leadership.extend(0.1 - HELD_SECONDS, SECONDS, (0, 0))
 
     with pytest.raises(RetryableError):
         asyncio.run(asked(WRITES["apply"], leadership, [], hang=True))
 
 
-def test_a_lost_leadership_is_no_fault_of_one_object() -> None:
-    """The queue retries whatever else a look raises, for ever."""
+class StoppedError(Exception):
+    """The test has seen enough."""
 
-    class Lost:
-        async def reconcile(self, key: Key) -> None:
-            raise LeadershipLostError("lost")
 
-    async def work() -> None:
-        queue: WorkQueue[Request] = WorkQueue(lambda: 0.0)
-        queue.add(job_request(Key("team", "job")))
-        async with asyncio.timeout(1):
-            await Workers(queue, {Kind.JOB: Lost()}).work()
+def held(server: LeaseServer, clock: Clock, moments: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) -> Leadership:
+    """Acquire and hold; each pause passes at once, and `moments` is told its number before."""
+    leadership = Leadership(clock.boottime)
+    number = 0
 
-    with pytest.raises(LeadershipLostError):
-        asyncio.run(work())
+    async def pause(seconds: float) -> None:
+        nonlocal number
+        moments(number)
+        number += 1
+        clock.seconds += seconds
+
+    async def live() -> None:
+        lease = a_lease(server, clock, leadership)
+        await lease.acquire()
+        await lease.hold()
+
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    with pytest.raises(StoppedError):
+        asyncio.run(live())
+    return leadership
+
+
+def stop_at(last: int) -> Callable[[int], None]:
+    def moments(number: int) -> None:
+        if number == last:
+            raise StoppedError
+
+    return moments
+
+
+def test_a_dead_leader_is_followed_when_its_lease_has_not_changed_for_its_duration() -> None:
+    sight = Sight("other", "then", 2, since=10.0)
+
+    assert not may_take(sight, "me", 11.9)
+    assert may_take(sight, "me", 12.0)
+
+
+def test_a_candidate_goes_by_the_duration_that_the_holder_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A holder of another version, or behind a slow API server, goes by its Lease for longer than we would by ours."""
+    server, clock = LeaseServer(), Clock()
+    acquired(server, clock, "other")
+    assert server.lease is not None
+    server.lease["spec"]["leaseDurationSeconds"] = 15
+
+    async def pause(seconds: float) -> None:
+        clock.seconds += seconds
+
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    acquired(server, clock)
+
+    assert clock.seconds == pytest.approx(15, abs=0.01)
+
+
+def test_a_lease_lasts_as_asked_for_while_the_api_server_is_quick_and_longer_while_it_is_slow() -> None:
+    assert lease_seconds(2, ()) == lease_seconds(2, [0.25, 0.01]) == 2
+    assert lease_seconds(2, [0.01, 1.0]) == 8
+    assert lease_seconds(2, [30.0]) == LONGEST_SECONDS
+    assert lease_seconds(60, [30.0]) == 60
+
+
+def test_a_slow_api_server_does_not_cost_the_lease_that_was_just_acquired() -> None:
+    """It answers after 2 s, which is longer than a holder goes by a Lease of 2 s."""
+    clock = Clock()
+
+    def slow() -> None:
+        clock.seconds += 2.0
+
+    leadership = acquired(LeaseServer(during_read=slow, during_write=slow), clock)
+
+    assert seconds_left(leadership) == HELD * LONGEST_SECONDS - 2.0
+
+
+def test_a_lease_is_short_again_once_the_api_server_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    server = LeaseServer(during_read=lambda: setattr(clock, "seconds", clock.seconds + (2.0 if server.version == 0 else 0.0)))
+
+    leadership = held(server, clock, stop_at(9), monkeypatch)
+
+    assert clock.seconds < 10
+    assert server.lease is not None
+    assert server.lease["spec"]["leaseDurationSeconds"] == SECONDS
+    assert leadership.epoch == (CREATED_SECONDS, 0)
+
+
+def test_a_holder_renews_without_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, clock = LeaseServer(), Clock()
+
+    held(server, clock, stop_at(10), monkeypatch)
+
+    assert (server.reads, server.version) == (1, 11)
+
+
+def test_a_holder_looks_again_when_somebody_else_has_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An annotation is no reason to give the Lease up."""
+    server, clock = LeaseServer(), Clock()
+
+    def moments(number: int) -> None:
+        if number == 1:
+            assert server.lease is not None
+            server.lease = {**server.lease, "metadata": {**server.lease["metadata"], "resourceVersion": "99"}}
+        stop_at(5)(number)
+
+    leadership = held(server, clock, moments, monkeypatch)
+
+    assert server.reads == 2
+    assert seconds_left(leadership) > 0
+
+
+def test_a_holder_that_was_late_goes_on_where_nobody_else_has_led(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, clock = LeaseServer(), Clock()
+
+    def moments(number: int) -> None:
+        if number == 1:
+            clock.seconds += 60.0
+        stop_at(3)(number)
+
+    leadership = held(server, clock, moments, monkeypatch)
+
+    assert (seconds_left(leadership) > 0, leadership.epoch) == (True, (CREATED_SECONDS, 0))
+
+
+def test_a_holder_that_was_late_and_was_followed_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, clock = LeaseServer(), Clock()
+
+    def moments(number: int) -> None:
+        if number == 1:
+            clock.seconds += 60.0
+            assert server.lease is not None
+            spec = {**server.lease["spec"], "holderIdentity": "other", "renewTime": "2026-04-02T12:01:00.000000Z"}
+            server.lease = {"spec": spec, "metadata": {**server.lease["metadata"], "resourceVersion": "99"}}
+        stop_at(9)(number)
+
+    with pytest.raises(LeadershipLostError, match="'other' holds the Lease"):
+        held(server, clock, moments, monkeypatch)
+
+    assert server.lease is not None and server.lease["spec"]["holderIdentity"] == "other"

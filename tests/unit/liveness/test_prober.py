@@ -7,7 +7,6 @@ from dataclasses import replace
 from inference_operator.liveness.prober import STEP_SECONDS, Prober
 from inference_operator.runtime.pings import Word
 from inference_operator.state.objects import Key
-from inference_operator.state.request import Request, endpoints_request, job_request
 from inference_operator.state.store import Store
 from tests.builders import a_job, a_node, a_pod
 from tests.clock import Clock
@@ -20,7 +19,7 @@ class World:
 
     def __init__(self, *nodes: str) -> None:
         self.store, self.clock = Store(), Clock()
-        self.woken: list[Request] = []
+        self.woken: list[str] = []
         self.silent: set[str] = set()
         self.refusing: set[str] = set()
         self._asked: dict[str, bool] = {}
@@ -30,11 +29,7 @@ class World:
             self.store.nodes[node] = a_node(node)
         for number, node in enumerate(nodes, 1):
             self.store.put_pod(replace(a_pod(JOB, number, node=node, uid=f"w{number}"), address="10.0.0.1"))
-        self.prober = Prober(self.store, self, self.clock, self._wake)
-
-    def _wake(self, request: Request, /, *, urgent: bool = False) -> None:
-        assert urgent
-        self.woken.append(request)
+        self.prober = Prober(self.store, self, self.clock, lambda pod: self.woken.append(pod.uid))
 
     def ask(self, key: str, address: str) -> None:
         assert address == "10.0.0.1"
@@ -72,12 +67,12 @@ def test_a_silent_worker_is_suspected_within_a_second_and_trusted_when_it_speaks
 
     assert world.run(0.5) == set()
     assert world.run(0.5) == {"w1"}
-    assert world.woken == [endpoints_request(JOB.key), job_request(JOB.key)]
+    assert world.woken == ["w1"]
     assert list(world.store.silent) == ["w1"]
 
     world.silent = set()
     assert world.run(1.0) == set()
-    assert world.woken == [endpoints_request(JOB.key), job_request(JOB.key)] * 2
+    assert world.woken == ["w1"] * 2
     assert not world.store.silent
 
 
@@ -159,3 +154,33 @@ def test_a_worker_that_never_spoke_is_not_suspected() -> None:
     world.silent, world.refusing = {"w1"}, {"w2"}
 
     assert world.run(10.0) == set()
+
+
+def test_who_answers_is_known_and_who_falls_silent_or_goes_is_not() -> None:
+    world = World("a", "a", "b")
+    world.run(1.0)
+    assert world.store.heard == {"w1", "w2", "w3"}
+
+    world.silent = {"w1"}
+    world.run(1.0)
+    assert world.store.heard == {"w2", "w3"}
+    world.silent = set()
+    world.run(1.0)
+    assert world.store.heard == {"w1", "w2", "w3"}
+
+    world.store.drop_pod(next(pod.key for pod in world.store.pods.values() if pod.uid == "w3"), "w3")
+    world.run(0.5)
+    assert world.store.heard == {"w1", "w2"}
+
+
+def test_a_worker_whose_node_the_control_plane_lost_is_still_asked() -> None:
+    """It is said not to be ready then, which is hearsay."""
+    world = World("a", "b")
+    world.run(1.0)
+    pod = next(pod for pod in world.store.pods.values() if pod.uid == "w1")
+    world.store.put_pod(replace(pod, ready=False, containers_ready=True, resource_version="2"))
+    world.run(1.0)
+    assert "w1" in world.store.heard
+
+    world.silent = {"w1"}
+    assert world.run(1.0) == {"w1"}

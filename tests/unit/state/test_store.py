@@ -189,6 +189,30 @@ def test_a_pod_that_a_node_which_is_not_ready_was_told_to_end_is_lost(*, ready: 
     assert bool(store.observe(KEY).lost) == lost  # type: ignore[union-attr]
 
 
+def test_a_worker_that_answers_is_not_lost_with_the_control_planes_way_to_its_node() -> None:
+    """After an outage of the API server all nodes count as out of reach, and running work was given up."""
+    pod = a_pod(JOB)
+    store = a_store(JOB, pods=(pod,))
+    store.nodes["node-1"] = replace(a_node(), ready=False, reachable=False)
+    store.put_pod(replace(pod, ready=False, containers_ready=True, resource_version="2"))
+    unheard = store.observe(KEY)
+    store.heard.add(pod.uid)
+    heard = store.observe(KEY)
+
+    assert unheard is not None and heard is not None
+    assert (unheard.lost, unheard.pods[0].ready) == (frozenset({pod.uid}), False)
+    assert (heard.lost, heard.pods[0].ready) == (frozenset(), True)
+
+    # One whose own containers are not ready is not, whatever it answers.
+    store.put_pod(replace(pod, ready=False, containers_ready=False, resource_version="3"))
+    not_ready = store.observe(KEY)
+    assert not_ready is not None and not not_ready.pods[0].ready
+    # One that was told to end is given up: nobody knows whether it ever heard of it.
+    store.put_pod(replace(pod, deleting=True, resource_version="4"))
+    told = store.observe(KEY)
+    assert told is not None and told.lost == {pod.uid}
+
+
 def test_pods_on_nodes_gone_or_out_of_reach_are_lost() -> None:
     pod = a_pod(JOB)
     store = a_store(JOB, pods=(pod,))

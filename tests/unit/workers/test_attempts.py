@@ -80,6 +80,8 @@ ENDINGS = {
     "it took too much memory": (with_problem("OOMKilled", exit_code=137), "Failed", "OutOfMemory", 1),
     "its node evicted it": (with_problem("Evicted"), "Disrupted", "WorkerLost", 0),
     "its node shut down": (with_problem("NodeShutdown"), "Disrupted", "WorkerLost", 0),
+    "its node died and came back": (with_problem("Unknown"), "Disrupted", "WorkerLost", 0),
+    "its node came back without its containers": (with_problem("ContainerStatusUnknown"), "Disrupted", "WorkerLost", 0),
     "its node would not take it": (with_problem("UnexpectedAdmissionError"), "Disrupted", "WorkerLost", 0),
     "it crashed": (with_problem("Error", exit_code=139), "Failed", "WorkerFailed", 1),
     "it ended well and said nothing": (gone(SUCCEEDED, exit_code=0), "Failed", "WorkerFailed", 1),

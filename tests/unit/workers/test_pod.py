@@ -250,6 +250,20 @@ def test_our_labels_go_over_the_users(labels: dict[str, str]) -> None:
     assert found.get("team") == labels.get("team")
 
 
+def test_the_cluster_autoscaler_may_move_a_batch_and_not_a_service() -> None:
+    """It empties no node with a pod whose owner or volumes it does not know."""
+    batch, service = (built_unchecked(job)["metadata"]["annotations"] for job in (a_job(), a_job(serve=True)))
+
+    assert (batch[names.ANNOTATION_MOVABLE], names.ANNOTATION_MOVABLE in service) == ("true", False)
+    assert batch[names.ANNOTATION_MOVABLE_VOLUMES] == service[names.ANNOTATION_MOVABLE_VOLUMES] == "tmp"
+
+
+def test_the_author_of_a_job_says_whether_it_may_be_moved() -> None:
+    long = a_job(template=PodTemplate(annotations={names.ANNOTATION_MOVABLE: "false"}))
+
+    assert built_unchecked(long)["metadata"]["annotations"][names.ANNOTATION_MOVABLE] == "false"
+
+
 def test_users_can_not_tell_the_worker_what_to_do() -> None:
     job = a_job(
         template=PodTemplate(
