@@ -163,6 +163,10 @@ class NodeCapacity:
             for other in [one for claim in news for one in self._mounting.pop(claim, ())]:
                 self._fitting.pop(other, None)
 
+    def exists(self, resource: str) -> bool:
+        """Whether any node has such a resource at all."""
+        return any(info.node.allocatable.get(resource) for info in self.infos.values())
+
     def fit(self, requirements: PodRequirements) -> list[NodeInfo]:
         """Nodes that could hold such a pod when empty."""
         return self._look(requirements).fit

@@ -95,7 +95,7 @@ class PendingReasons:
             found = self._pending[pool] = no_warm_worker(pool, self._warm_workers)
         return found
 
-    def _no_room(self, asked: Iterable[_Asked]) -> PendingReason:
+    def _no_room(self, asked: Sequence[_Asked]) -> PendingReason:
         """Why none of the asked has room: for good, or just now."""
         words = []
         fits = claimed = False
@@ -108,13 +108,22 @@ class PendingReasons:
             words.append(f"{accelerator}: {why_not}")
         text = "; ".join(words)
         if not fits and not claimed:
-            text = f"no node fits, even when empty; {text}; lower the request, change nodeSelector or tolerations, or add a node"
-            return PendingReason(Reason.NO_NODE_FITS, text)
+            cure = self._device_cure(requirements for _, requirements, _, _ in asked)
+            cure = f"{cure}lower the request, change nodeSelector or tolerations, or add a node"
+            return PendingReason(Reason.NO_NODE_FITS, f"no node fits, even when empty; {text}; {cure}")
         if capped:
             cure = "wait for one to end, end one, or ask the administrator to raise the cap in namespaceLimits"
             return PendingReason(Reason.NAMESPACE_CAPPED, f"the namespace has as many workers as it may have; {text}; {cure}")
         cure = "wait for room, use a claim with access mode ReadWriteMany" if claimed else "wait for room"
         return PendingReason(Reason.NO_FREE_CAPACITY, f"no node has room now; {text}; {cure}, or add a node")
+
+    def _device_cure(self, asked: Iterable[PodRequirements]) -> str:
+        """What to do about devices that no node offers, whatever else keeps the nodes from fitting; empty where all are there."""
+        wanted = {name for requirements in asked for name, amount in requirements.amounts if amount and "/" in name}
+        absent = sorted(name for name in wanted if not self._capacity.exists(name))
+        if not absent:
+            return ""
+        return f"no node has {', '.join(absent)}: check the class's resourceName and the device plug-in, "
 
     def _await(self, request: PlacementRequest) -> None:
         """Count a request among those that wait for room under their namespace's caps."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from inference_operator.api.conditions import Reason
 from inference_operator.scheduling.scheduler import schedule
 from inference_operator.scheduling.types import Decision, Fleet
 from inference_operator.settings import CostWeights
@@ -58,6 +59,21 @@ def test_the_reason_for_waiting_names_the_slice() -> None:
     pending = decided(A100, accelerator="mig-1g").pending
 
     assert pending is not None and f"Insufficient {MIG}" in pending.message
+
+
+def test_a_device_that_no_node_has_is_told_with_what_to_look_at() -> None:
+    """A forgotten device plug-in and a wrong resourceName look alike: no node has such a resource."""
+    cure = f"no node has {MIG}: check the class's resourceName and the device plug-in"
+    absent, there = (decided(*nodes, accelerator="mig-1g", node_selector={"zone": "a"}).pending for nodes in ([A100], [SLICED]))
+
+    assert absent is not None and absent.reason is Reason.NO_NODE_FITS and cure in absent.message
+    assert there is not None and "node selector (zone=a)" in there.message and "device plug-in" not in there.message
+
+
+def test_the_reason_for_waiting_says_how_many_of_a_device_a_node_has() -> None:
+    pending = decided(A100, accelerator="mig-1g").pending
+
+    assert pending is not None and f"Insufficient {MIG} (1 requested, 0 allocatable)" in pending.message
 
 
 def test_work_with_time_goes_where_it_draws_least() -> None:
