@@ -188,7 +188,7 @@ class WorkerReason(StrEnum):
         "ProviderUnavailable",
         ReasonText(
             "The worker can't use any execution provider that its accelerator class lists.",
-            "Use a worker image that has the provider, and check the device's driver on the node.",
+            "Set accelerators.NAME.image to one that has a provider, check the driver on the node, and create the batch again.",
             final=True,
         ),
     )
@@ -265,7 +265,7 @@ class WorkerReason(StrEnum):
         "OutOfMemory",
         ReasonText(
             "The worker, or its device, doesn't have enough memory for the model and one batch.",
-            "Raise resources.limits.memory, or lower batchSize.",
+            "Lower batchSize, or raise resources.limits.memory for the host's memory, the class's deviceMemory for the device's.",
         ),
     )
     TERMINATED = (

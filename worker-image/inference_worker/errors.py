@@ -32,6 +32,14 @@ class WorkerError(Exception):
         return self.reason in PERMANENT
 
 
+def out_of_memory(what: str, *, on_cpu: bool) -> WorkerError:
+    """No memory `what` says for what, with the cure: a job sets the host's memory, and its accelerator class the device's."""
+    of_device = "lower batchSize, raise deviceMemory of the accelerator class, or use a class with more device memory"
+    of_host = "raise the memory limit (resources.limits.memory)"
+    cure = f"{of_host}, or lower batchSize" if on_cpu else f"{of_device}; if the host's memory is short, {of_host}"
+    return WorkerError(WorkerReason.OUT_OF_MEMORY, f"no memory {what}; {cure}")
+
+
 class RequestError(Exception):
     """One request can't be answered; others are not touched. `retry_after_seconds` says when asking again makes sense."""
 

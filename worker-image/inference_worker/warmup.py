@@ -8,11 +8,10 @@ from statistics import median
 
 import numpy as np
 
-from inference_protocol.reasons import WorkerReason
 from inference_worker.batching.profile import LatencyProfile
 from inference_worker.batching.rows import Bucket, Layout, layout_of
 from inference_worker.engines.engine import Engine, RunMode, Tensor, Tensors, on_cpu, shapes_of
-from inference_worker.errors import WorkerError
+from inference_worker.errors import out_of_memory
 from inference_worker.fixed_rows import layout_of_fixed
 from inference_worker.probe import taken_sample, understood
 
@@ -69,9 +68,7 @@ def warm_up(engine: Engine, batch_size: int, *, cpus: int = 1, clock: Clock = ti
         layout = layout_of(engine.inputs, unknown, f"it refused the zeros that it was warmed up with: {error}")
         return Warm(layout, LatencyProfile({}), None, inline=False, threads=1)
     except MemoryError as error:
-        raise WorkerError(
-            WorkerReason.OUT_OF_MEMORY, f"no memory for a batch of {rows or 1}: {error}; lower batchSize or raise the memory limit"
-        ) from error
+        raise out_of_memory(f"for a batch of {rows or 1}: {error}", on_cpu=on_cpu(engine)) from error
     if rows is not None:
         layout = layout_of_fixed(engine, sample)
         engine.capture(sample)
@@ -114,9 +111,7 @@ def _measure(
             measured[size] = min(_computed(engine, feeds, clock) for _ in range(rounds))
         except MemoryError as error:
             if size == 1:
-                raise WorkerError(
-                    WorkerReason.OUT_OF_MEMORY, f"no memory for a single row: {error}; raise the memory limit"
-                ) from error
+                raise out_of_memory(f"for a single row: {error}", on_cpu=on_cpu(engine)) from error
             return measured, size
         except (ValueError, RuntimeError):
             # What took two rows and three may still refuse a hundred; the sizes that work are the ones to use.

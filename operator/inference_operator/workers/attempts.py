@@ -13,7 +13,7 @@ from inference_operator.state.objects import Pod
 from inference_operator.state.observed import Observed
 from inference_operator.state.runner import Attempt, is_running
 from inference_operator.workers.pod_problems import problem_of
-from inference_protocol.messages import TerminationReport
+from inference_protocol.messages import MESSAGE_LENGTH, TerminationReport, cut
 from inference_protocol.reasons import PERMANENT, WorkerReason
 
 # The longest pause after a fault that only a change cures: a missing model may have been uploaded since, and nobody tells us.
@@ -140,7 +140,15 @@ def _last_words(attempt: Attempt) -> Ending | None:
         case "Failed" if report.reason is WorkerReason.OUTPUT_CLAIMED:
             return Ending(AttemptOutcome.DISRUPTED, report.reason, report.message)
         case "Failed":
-            return Ending(AttemptOutcome.FAILED, report.reason or WorkerReason.INTERNAL, report.message)
+            return Ending(AttemptOutcome.FAILED, report.reason or WorkerReason.INTERNAL, _told_of(attempt.accelerator, report))
+
+
+def _told_of(accelerator: str, report: TerminationReport) -> str:
+    """A worker's last words, with its class where that is to be mended: it knows its providers, and not who asked for them."""
+    if report.reason is not WorkerReason.PROVIDER_UNAVAILABLE:
+        return report.message
+    cure = f"accelerator class {accelerator} names image and providers (accelerators.{accelerator}.image in the chart's values)"
+    return f"{cut(report.message, MESSAGE_LENGTH - len(cure))}; {cure}"
 
 
 def _lost_its_service(attempt: Attempt) -> bool:

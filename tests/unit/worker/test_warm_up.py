@@ -209,6 +209,18 @@ def test_no_memory_for_a_single_row_is_an_error_with_a_way_out() -> None:
 
     assert caught.value.reason is WorkerReason.OUT_OF_MEMORY and not caught.value.permanent
     assert "batchSize" in caught.value.message and "memory limit" in caught.value.message
+    assert "deviceMemory" not in caught.value.message
+
+
+def test_a_device_without_memory_is_not_cured_by_the_hosts() -> None:
+    engine = Scripted(faults=lambda _: MemoryError("no room"))
+    engine.provider = "CUDAExecutionProvider"
+    with pytest.raises(WorkerError) as caught:
+        warm_up(engine, 4)
+
+    first, _, of_host = caught.value.message.partition("; if the host's memory is short, ")
+    assert "lower batchSize, raise deviceMemory of the accelerator class, or use a class with more device memory" in first
+    assert of_host == "raise the memory limit (resources.limits.memory)"
 
 
 def test_a_model_that_refuses_zeros_is_ready_without_batches_and_without_a_rate() -> None:

@@ -97,6 +97,16 @@ ENDINGS = {
 }
 
 
+def test_a_worker_without_its_provider_ends_with_the_name_of_the_class_that_is_to_be_mended() -> None:
+    """The worker knows its providers alone, and whoever reads its words does not know whose image to change."""
+    lacking = TerminationReport("Failed", "x" * 4000, WorkerReason.PROVIDER_UNAVAILABLE)
+    ending = judged(a_pod(a_job(), phase=FAILED, accelerator="gpu", report=lacking)).ending
+
+    assert ending is not None and ending.permanent and ending.message.startswith("x")
+    assert "accelerator class gpu" in ending.message and "accelerators.gpu.image" in ending.message
+    assert len(ending.message) <= 4096, "as much as a status takes"
+
+
 @pytest.mark.parametrize("how", list(ENDINGS))
 def test_how_an_attempt_ends(how: str) -> None:
     pod, outcome, reason, failed = ENDINGS[how]

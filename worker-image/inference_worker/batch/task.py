@@ -29,8 +29,8 @@ from inference_worker.batch.output import Output
 from inference_worker.batch.pipeline import Pipeline, Segment, columns
 from inference_worker.batching.rows import Layout, fixed_layout, layout_of, located
 from inference_worker.batching.slack import InSlack, Slack
-from inference_worker.engines.engine import Engine, EngineUnavailableError, Tensors, TensorSpec
-from inference_worker.errors import StoppedError, WorkerError
+from inference_worker.engines.engine import Engine, EngineUnavailableError, Tensors, TensorSpec, on_cpu
+from inference_worker.errors import StoppedError, WorkerError, out_of_memory
 from inference_worker.fixed_rows import dependent_items
 from inference_worker.probe import REFUSALS, understood
 from inference_worker.warmup import Warm
@@ -233,9 +233,7 @@ class Task:
         except ValueError as error:
             raise invalid(f"the model refused the batch that starts at item {pipeline.first}: {error}") from error
         except MemoryError as error:
-            raise WorkerError(
-                WorkerReason.OUT_OF_MEMORY, f"no memory for a batch of {self._config.batch_size}: {error}; lower batchSize"
-            ) from error
+            raise out_of_memory(f"for a batch of {self._config.batch_size}: {error}", on_cpu=on_cpu(self._engine)) from error
         except EngineUnavailableError as error:
             raise WorkerError(WorkerReason.BACKEND_UNREACHABLE, str(error)) from error
         except RuntimeError as error:

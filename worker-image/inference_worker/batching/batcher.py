@@ -21,7 +21,7 @@ from inference_worker.batching.replies import hand_over
 from inference_worker.batching.rows import Bucket, Layout
 from inference_worker.batching.slack import Slack
 from inference_worker.batching.ticket import Counts, Done, Ticket, Timing
-from inference_worker.engines.engine import Cancellation, Engine, Tensors
+from inference_worker.engines.engine import Cancellation, Engine, Tensors, on_cpu
 from inference_worker.errors import WorkerError
 
 _ANY = 1 << 40
@@ -65,7 +65,9 @@ class Batcher:
         self._inline = warm if inline else None
         self._max_rows = max_rows if layout.joins else _ANY
         self._forecast = Forecast(profile, max_rows=self._max_rows, runners=threads, warm=warm)
-        self._feedback = Feedback(self._forecast, self.breaker, self.ceilings, self.counts, on_hopeless, warm)
+        self._feedback = Feedback(
+            self._forecast, self.breaker, self.ceilings, self.counts, on_hopeless, warm, on_cpu=on_cpu(engine)
+        )
         self._execution = Execution(engine, layout, pad=pad, prepares=prepares)
         self._dispatcher = Dispatcher(
             self._execution, self._feedback, threads=threads, clock=clock, prepared=warm if prepares else None

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 
-from inference_protocol.reasons import WorkerReason
 from inference_worker.batching.breaker import Breaker
 from inference_worker.batching.execute import Report
 from inference_worker.batching.forecast import Forecast
 from inference_worker.batching.memory import MemoryCeilings
 from inference_worker.batching.rows import Bucket
 from inference_worker.batching.ticket import Counts
-from inference_worker.errors import WorkerError
+from inference_worker.errors import WorkerError, out_of_memory
 
 # Shapes whose answers are remembered; callers choose them, so there must be an end.
 _SHAPES_KEPT = 1024
@@ -28,13 +27,16 @@ class Feedback:
         counts: Counts,
         on_hopeless: Callable[[WorkerError], None],
         warm: Bucket | None = None,
+        *,
+        on_cpu: bool = True,
     ) -> None:
-        """`warm` is the shape (a bucket without the outputs wanted) that was run at warm-up."""
+        """`warm` is the shape (a bucket without the outputs wanted) that was run at warm-up, `on_cpu` whether a CPU computes."""
         self.forecast = forecast
         self.breaker = breaker
         self.ceilings = ceilings
         self.counts = counts
         self._on_hopeless = on_hopeless
+        self._on_cpu = on_cpu
         self._answered: dict[Bucket, None] = {} if warm is None else {warm: None}
 
     def observe(self, report: Report, bucket: Bucket, epoch: int, now: float) -> None:
@@ -54,8 +56,8 @@ class Feedback:
         elif (fault := report.fault) is not None and self._blames_the_model(fault, bucket[1:]):
             self.counts.breaker_opened += self.breaker.failed(epoch, now)
             if isinstance(fault, MemoryError) and self.ceilings.hopeless >= _HOPELESS_RUNS:
-                text = f"{self.ceilings.hopeless} runs of a single row found no memory: {fault}; raise the memory limit"
-                self._on_hopeless(WorkerError(WorkerReason.OUT_OF_MEMORY, text))
+                what = f"for a single row in {self.ceilings.hopeless} runs: {fault}"
+                self._on_hopeless(out_of_memory(what, on_cpu=self._on_cpu))
         else:
             self.breaker.undecided(epoch)
 

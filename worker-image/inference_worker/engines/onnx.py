@@ -31,7 +31,7 @@ from inference_worker.engines.onnx_signature import inputs_and_outputs, optional
 from inference_worker.engines.onnx_values import from_value, to_value
 from inference_worker.engines.opening import Opening
 from inference_worker.engines.providers import Options, forget_engines, open_session, own_options, usable, with_engine_caches
-from inference_worker.errors import WorkerError
+from inference_worker.errors import WorkerError, out_of_memory
 from inference_worker.row_axes import candidates
 
 log = logging.getLogger(__name__)
@@ -187,9 +187,8 @@ class OnnxEngine:
         except _LOAD_FAULTS as error:
             text = str(error)
             if onnx_faults.no_memory(text):
-                raise WorkerError(
-                    WorkerReason.OUT_OF_MEMORY, f"no memory to load the model: {onnx_faults.plain(text)}; raise the memory limit"
-                ) from error
+                what = f"to load the model: {onnx_faults.plain(text)}"
+                raise out_of_memory(what, on_cpu=self._providers[0][0] == _CPU) from error
             raise WorkerError(*onnx_faults.of_load(data, text, runtime=_RUNTIME)) from error
 
     def run(self, feeds: Tensors, wanted: tuple[str, ...] = (), cancellation: Cancellation | None = None) -> dict[str, Tensor]:

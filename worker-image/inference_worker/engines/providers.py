@@ -35,6 +35,8 @@ _CUDA = "CUDAExecutionProvider"
 _CPU = "CPUExecutionProvider"
 # Providers that come as a package of their own, which says where its library is.
 _PLUGINS = {TENSORRT_RTX: "onnxruntime_ep_nv_tensorrt_rtx", "OpenVINOExecutionProvider": "onnxruntime_ep_openvino"}
+# By which pip finds them.
+_PACKAGES = {TENSORRT_RTX: "onnxruntime-ep-nv-tensorrt-rtx-cu13", "OpenVINOExecutionProvider": "onnxruntime-ep-openvino"}
 # A pod has 2 GiB for temporary files, and ends when they are more.
 _TEMPORARY_LIMIT_BYTES = 1 << 29
 
@@ -89,7 +91,7 @@ def _problem(name: str) -> str:
     return (
         ""
         if any(device.ep_name == name for device in ort.get_ep_devices())
-        else f"{name} finds no device on this node that it takes"
+        else f"{name} finds no device on this node that the package {_PACKAGES[name]} takes"
     )
 
 
@@ -100,7 +102,7 @@ def _load_plugin(name: str) -> str:
         package = import_module(_PLUGINS[name])
         ort.register_execution_provider_library(name, package.get_library_path())
     except ImportError:
-        return f"{name} is not in this worker's image: the package {_PLUGINS[name]} is not installed"
+        return f"{name} is not in this worker's image: install the package {_PACKAGES[name]} there"
     except Exception as error:  # noqa: BLE001 -- the runtime has more fault classes than it documents, and another provider may do
         return f"{name} can't be loaded: {error}"
     return ""

@@ -85,8 +85,8 @@ class TorchScriptEngine:
         if promised != _CUDA or not self._torch.cuda.is_available():
             raise WorkerError(
                 WorkerReason.PROVIDER_UNAVAILABLE,
-                f"{promised} was asked for, but PyTorch {self._torch.__version__} finds no such device; use an image whose PyTorch "
-                "has it, and see whether the device's driver is in the pod",
+                f"{promised} was asked for, but PyTorch {self._torch.__version__} finds no such device; name an image whose "
+                "PyTorch has it in backends.torchscript.image, and see whether the device's driver is in the pod",
             )
         return "cuda"
 

@@ -200,7 +200,13 @@ async def test_a_model_that_never_finds_memory_for_a_row_ends_its_worker() -> No
     given_up = await hopeless(ROWS)
 
     assert given_up and {error.reason for error in given_up} == {WorkerReason.OUT_OF_MEMORY}
-    assert "memory limit" in given_up[0].message
+    assert "raise the memory limit" in given_up[0].message and "deviceMemory" not in given_up[0].message
+
+
+async def test_a_device_that_never_has_room_for_a_row_is_told_by_what_cures_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scripted, "provider", "CUDAExecutionProvider")
+
+    assert "raise deviceMemory of the accelerator class" in (await hopeless(ROWS))[0].message
 
 
 async def test_a_model_that_runs_requests_one_by_one_and_never_finds_memory_ends_its_worker_too() -> None:

@@ -163,7 +163,11 @@ class Options:
 
 
 @pytest.mark.parametrize(
-    ("problem", "told"), [("no libcudart", "can't be loaded: no libcudart"), ("", "finds no device on this node that it takes")]
+    ("problem", "told"),
+    [
+        ("no libcudart", "can't be loaded: no libcudart"),
+        ("", "finds no device on this node that the package onnxruntime-ep-nv-tensorrt-rtx-cu13 takes"),
+    ],
 )
 def test_a_plug_in_that_can_not_be_used_is_passed_over(
     problem: str, told: str, known: list[str], monkeypatch: pytest.MonkeyPatch
@@ -172,11 +176,6 @@ def test_a_plug_in_that_can_not_be_used_is_passed_over(
 
     assert usable((TENSORRT_RTX, CUDA)) == (CUDA,)
     with pytest.raises(WorkerError, match=f"{TENSORRT_RTX} {told}; use an image and a node that have it"):
-        usable((TENSORRT_RTX,))
-
-
-def test_without_the_plug_ins_package_the_refusal_says_so() -> None:
-    with pytest.raises(WorkerError, match="the package onnxruntime_ep_nv_tensorrt_rtx is not installed; use an image"):
         usable((TENSORRT_RTX,))
 
 
@@ -313,3 +312,13 @@ def test_a_device_is_known_by_its_driver_and_its_name() -> None:
     assert kind_by(Named()) == H200._replace(driver="CUDA 12080")
     for call in ("cuInit", "cuDeviceGet", "cuDriverGetVersion", "cuDeviceGetName"):
         assert kind_by(Named(call), module) is None
+
+
+@pytest.mark.parametrize(
+    ("provider", "package"),
+    [(TENSORRT_RTX, "onnxruntime-ep-nv-tensorrt-rtx-cu13"), ("OpenVINOExecutionProvider", "onnxruntime-ep-openvino")],
+)
+def test_a_plug_in_that_the_image_lacks_is_told_by_the_name_that_pip_knows(provider: str, package: str, known: list[str]) -> None:
+    """The module's name installs nothing."""
+    with pytest.raises(WorkerError, match=f"{provider} is not in this worker's image: install the package {package} there"):
+        usable((provider,))

@@ -126,7 +126,7 @@ class TritonEngine:
             raise WorkerError(
                 WorkerReason.PROVIDER_UNAVAILABLE,
                 f"{promised} was asked for, but Triton's model process computes with {said or 'it does not say what'}; "
-                "use an image whose ONNX Runtime has it",
+                "name an image whose ONNX Runtime has it in backends.triton.image",
             )
         # Triton refuses an instance of KIND_GPU without a GPU, so that the kind which was loaded is the device that computes.
         runtime = "onnxruntime" if server.platform == "onnxruntime" else "python/onnxruntime"
