@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import kopf
 
+from inference_operator.accelerators import warnings_of
 from inference_operator.controllers.handlers import WATCHED, register, watch_settings
 from inference_operator.errors import OperatorError, RetryableError
 from inference_operator.kube.client import api_session
@@ -169,6 +170,8 @@ def main() -> int:
         logs.set_up("INFO")
         log.error("%s", error)
         return 2
+    for warning in warnings_of(settings.accelerators):
+        log.warning("%s", warning)
     gc.set_threshold(*GC_THRESHOLDS)
     identity = f"{socket.gethostname()}-{os.getpid()}"
     namespace = os.environ.get(NAMESPACE_VARIABLE, "default")

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from inference_operator.accelerators import AcceleratorClass, default_classes, fault_of, with_quantities
+from inference_operator.accelerators import AcceleratorClass, default_classes, fault_of, unreadable, with_quantities
 from inference_operator.namespace_limits import NamespaceLimits, namespace_fault, with_defaults
 from inference_operator.signatures import SignatureRule, signatures_fault
 from inference_operator.template_limits import TemplateLimits, limits_fault
@@ -305,7 +305,10 @@ def load_settings(path: Path | None) -> Settings:
     if path is None:
         return Settings()
     try:
-        settings = msgspec.convert(with_defaults(with_quantities(msgspec.yaml.decode(path.read_bytes()))), Settings)
+        document = with_defaults(with_quantities(msgspec.yaml.decode(path.read_bytes())))
+        if (fault := unreadable(document)) is not None:
+            raise ConfigurationError(f"{path}: {fault}")
+        settings = msgspec.convert(document, Settings)
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}") from error
     except (msgspec.DecodeError, msgspec.ValidationError) as error:

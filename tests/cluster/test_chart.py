@@ -9,6 +9,7 @@ import yaml
 
 from dev.tools import bin_folder, ensure
 from examples.demo.cluster import ROOT
+from inference_operator.accelerators import GPU_PROVIDERS, PROVIDERS
 from inference_operator.api import names
 from inference_operator.api.crd import files
 from inference_operator.settings import GatewaySettings, Metering, Settings, WorkerSecurity
@@ -99,6 +100,27 @@ def test_the_policy_lets_in_each_image_that_the_settings_name_and_no_other() -> 
     assert images("settings.workerImage=mine:1", "admissionPolicy.images={mirror/*}") == ["mine:1", "mirror/*"]
 
 
+def test_the_policy_lets_in_the_runtimes_of_classes_beside_those_of_jobs() -> None:
+    """A warm worker has no job that could name one."""
+
+    def runtimes(*settings: str) -> list[str]:
+        variables = {v["name"]: v["expression"] for v in policy("pods", *settings)["variables"]}
+        found: list[str] = yaml.safe_load(variables["runtimeClasses"])
+        return found
+
+    given = "accelerators.gpu.runtimeClassName=gpu-runtime"
+    assert runtimes() == ["nvidia"] and runtimes(given) == ["nvidia", "gpu-runtime"]
+    assert runtimes(given, "settings.podTemplate.runtimeClasses={kata}") == ["kata", "gpu-runtime"]
+    assert runtimes("accelerators.gpu.runtimeClassName=nvidia") == ["nvidia"]
+
+
+def test_the_example_of_accelerator_classes_can_be_installed() -> None:
+    example = ROOT / "examples" / "accelerators-values.yaml"
+    done = helm("template", "release", str(CHART), "-n", "system", "-f", str(example))
+
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_policies_look_at_the_operators_account_alone() -> None:
     found = kinds(render("serviceAccount.name=strong"), "ValidatingAdmissionPolicy")
 
@@ -108,11 +130,42 @@ def test_the_policies_look_at_the_operators_account_alone() -> None:
 
 
 def test_whoever_names_namespaces_is_told_what_a_job_elsewhere_looks_like() -> None:
-    def notes(*flags: str) -> str:
-        return helm("install", "release", str(CHART), "-n", "system", "--dry-run=client", *flags).stdout.partition("NOTES:")[2]
-
-    assert "A job in another namespace gets no status at all" in notes("--set", "watchNamespaces={a}")
+    assert "A job in another namespace gets no status at all" in notes("watchNamespaces={a}")
     assert "watches all namespaces" in notes() and "no status" not in notes()
+
+
+def notes(*settings: str) -> str:
+    flags = [part for setting in settings for part in ("--set", setting)]
+    return helm("install", "release", str(CHART), "-n", "system", "--dry-run=client", *flags).stdout.partition("NOTES:")[2]
+
+
+def test_whoever_installs_is_warned_of_a_class_that_has_no_image_or_no_resource() -> None:
+    """Its jobs would end with ProviderUnavailable, those of auto too, though another class could run them."""
+    unnamed = "accelerators.gpu has no image: unless worker.image has CUDAExecutionProvider, its jobs end"
+    l4 = (
+        "accelerators.gpu.image=cuda:1",
+        "accelerators.l4.executionProviders[0].name=TensorrtExecutionProvider",
+        "accelerators.l4.executionProviders[1]=CUDAExecutionProvider",
+        "accelerators.l4.wattsBusy=72",
+    )
+    resource, image = "accelerators.l4.resourceName=nvidia.com/gpu", "accelerators.l4.image=trt:1"
+
+    assert unnamed in notes() and "auto tries no other class" in notes() and "accelerators.cpu" not in notes()
+    assert "WARNING" not in notes("accelerators.gpu.executionProviders={CPUExecutionProvider}")
+    found = notes(*l4)
+    assert "accelerators.l4 has TensorrtExecutionProvider,CUDAExecutionProvider and no resourceName" in found
+    assert "unless worker.image has TensorrtExecutionProvider or CUDAExecutionProvider" in found and unnamed not in found
+    assert "WARNING" not in notes(*l4, resource, image)
+
+
+def test_the_notes_know_each_provider_that_needs_a_device() -> None:
+    names = sorted(GPU_PROVIDERS)
+    classes = [f"accelerators.x{i}.executionProviders={{{name}}}" for i, name in enumerate(names)]
+    found = notes(*classes, *(f"accelerators.x{i}.wattsBusy=1" for i in range(len(names))))
+
+    assert [name for name in PROVIDERS if f" has {name} and no resourceName" in found] == [
+        p for p in PROVIDERS if p in GPU_PROVIDERS
+    ]
 
 
 def test_the_policies_can_be_left_out_or_tried_without_effect() -> None:
@@ -498,6 +551,16 @@ def test_changed_settings_make_new_pods() -> None:
         ("watchNamespaces={Team}", "watchNamespaces"),
         ("admissionPolicy.validationActions={Nothing}", "validationActions"),
         ("settings.namespaceLimits.default.maxPriority=1001", "maxPriority"),
+        ("accelerators.gpu.executionProviders={TensorRTExecutionProvider}", "executionProviders"),
+        ("accelerators.gpu.executionProviders[0].name=TensorRTExecutionProvider", "executionProviders"),
+        ("accelerators.gpu.executionProviders={TensorrtExecutionProvider,NvTensorRTRTXExecutionProvider}", "executionProviders"),
+        ("accelerators.gpu.resourceCount=2", "resourceCount"),
+        ("accelerators.gpu.deviceMemory=8Gb", "deviceMemory"),
+        ("accelerators.gpu.limits.memory=8Gb", "memory"),
+        ("accelerators.gpu.tolerations[0].operator=In,accelerators.gpu.tolerations[0].key=x", "operator"),
+        ("accelerators.gpu.wattsBusy=null", "wattsBusy"),
+        ("accelerators.gpu.wattsBusy=0", "wattsBusy"),
+        ("accelerators.gpu.runtimeClassName=NVIDIA", "runtimeClassName"),
         ("settings.namespaceLimits.default.maxGpus=1", "maxGpus"),
         ("settings.namespaceLimits.default.weight=0", "weight"),
         ("settings.namespaceLimits.overrides.team_a.weight=2", "team_a"),

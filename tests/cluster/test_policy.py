@@ -332,7 +332,7 @@ def test_a_runtime_that_no_job_may_name_is_refused(cluster: Cluster, account: Cl
         return tried(account, pods(worker["metadata"]["namespace"]), pod).message
 
     assert says("nvidia") == ""
-    assert "settings.podTemplate.runtimeClasses, and not by without-a-sandbox" in says("without-a-sandbox")
+    assert "accelerators and of settings.podTemplate.runtimeClasses, and not by without-a-sandbox" in says("without-a-sandbox")
 
 
 def test_the_policy_takes_the_lists_of_the_settings() -> None:
@@ -340,7 +340,7 @@ def test_the_policy_takes_the_lists_of_the_settings() -> None:
     plain, given = _lists(Release()), _lists(Release(values=(*limits, *A_CLASS)))
 
     assert plain["runtimeClasses"] == list(TemplateLimits().runtime_classes)
-    assert given["runtimeClasses"] == ["kata"]
+    assert given["runtimeClasses"] == ["kata", "npu-runtime"]
     assert {"spot*", "npu", "example.com/npu"} == {*given["tolerations"]} - {*plain["tolerations"]}
 
 
@@ -348,6 +348,8 @@ A_CLASS = (
     "accelerators.npu.executionProviders={CPUExecutionProvider}",
     "accelerators.npu.resourceName=example.com/npu",
     "accelerators.npu.tolerations[0].key=npu",
+    "accelerators.npu.runtimeClassName=npu-runtime",
+    "accelerators.npu.wattsBusy=10",
 )
 
 

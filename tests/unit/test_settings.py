@@ -6,7 +6,9 @@ import pytest
 
 from inference_operator.settings import ConfigurationError, load_settings
 
-CLASS = "accelerators: {cpu: {executionProviders: [CPUExecutionProvider], requests: {cpu: %s}, limits: {memory: %s}}}"
+CLASS = (
+    "accelerators: {cpu: {executionProviders: [CPUExecutionProvider], wattsBusy: 15, requests: {cpu: %s}, limits: {memory: %s}}}"
+)
 
 
 def written(folder: Path, cpu: str, memory: str) -> Path:
@@ -25,12 +27,12 @@ def test_the_amounts_of_a_class_may_be_written_without_quotes(tmp_path: Path) ->
 def test_a_count_of_devices_that_contradicts_the_class_is_refused(tmp_path: Path) -> None:
     """It was silently the class's count."""
     file = tmp_path / "config.yaml"
-    gpu = "gpu: {executionProviders: [CUDAExecutionProvider], resourceName: nvidia.com/gpu, limits: {nvidia.com/gpu: %s}}"
-    file.write_text(f"accelerators: {{cpu: {{executionProviders: [CPUExecutionProvider]}}, {gpu % 2}}}")
+    gpu = "gpu: {executionProviders: [CUDAExecutionProvider], wattsBusy: 300, resourceName: nvidia.com/gpu, limits: {nvidia.com/gpu: %s}}"
+    file.write_text(f"accelerators: {{cpu: {{executionProviders: [CPUExecutionProvider], wattsBusy: 15}}, {gpu % 2}}}")
     with pytest.raises(ConfigurationError, match=r"limits\.nvidia\.com/gpu is 2, but resourceCount is 1"):
         load_settings(file)
 
-    file.write_text(f"accelerators: {{cpu: {{executionProviders: [CPUExecutionProvider]}}, {gpu % 1}}}")
+    file.write_text(f"accelerators: {{cpu: {{executionProviders: [CPUExecutionProvider], wattsBusy: 15}}, {gpu % 1}}}")
     assert load_settings(file).accelerators["gpu"].resource_count == 1
 
 

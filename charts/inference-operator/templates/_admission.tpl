@@ -74,10 +74,16 @@ that namespace is watched by name. */ -}}
 {{- concat (without $images "" | uniq | sortAlpha) .Values.admissionPolicy.images | toJson -}}
 {{- end -}}
 
-{{- /* The RuntimeClasses that jobs may name; a list in CEL. The operator's default is the same. */ -}}
+{{- /* The RuntimeClasses that workers may have: those that jobs may name, whose default is the operator's, and those of classes; a list
+in CEL. */ -}}
 {{- define "inference-operator.policyRuntimeClasses" -}}
-{{- $limits := default dict (include "inference-operator.settings" . | fromYaml).podTemplate -}}
-{{- get $limits "runtimeClasses" | default (ternary (list "nvidia") list (not (hasKey $limits "runtimeClasses"))) | toJson -}}
+{{- $settings := include "inference-operator.settings" . | fromYaml -}}
+{{- $limits := default dict $settings.podTemplate -}}
+{{- $names := get $limits "runtimeClasses" | default (ternary (list "nvidia") list (not (hasKey $limits "runtimeClasses"))) -}}
+{{- range $settings.accelerators -}}
+{{- $names = append $names (default "" .runtimeClassName) -}}
+{{- end -}}
+{{- without $names "" | uniq | toJson -}}
 {{- end -}}
 
 {{- /* Keys of the taints that workers may tolerate: what classes tolerate, what jobs may, and what Kubernetes' admission adds itself

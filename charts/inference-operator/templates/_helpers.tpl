@@ -108,6 +108,15 @@ namespaceSelector: {}
   verbs: [create]
 {{- end -}}
 
+{{- /* The names of a class's execution providers, with commas. */ -}}
+{{- define "inference-operator.providers" -}}
+{{- $names := list -}}
+{{- range .executionProviders -}}
+{{- if kindIs "string" . -}}{{- $names = append $names . -}}{{- else -}}{{- $names = append $names .name -}}{{- end -}}
+{{- end -}}
+{{- join "," $names -}}
+{{- end -}}
+
 {{- define "inference-operator.customMetrics" -}}
 {{- printf "%s-custom-metrics" (include "inference-operator.fullname" . | trunc 48 | trimSuffix "-") -}}
 {{- end -}}

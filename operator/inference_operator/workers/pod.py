@@ -142,7 +142,7 @@ def pod(
                 "enableServiceLinks": False,
                 "terminationGracePeriodSeconds": settings.termination_grace_seconds,
                 "priorityClassName": template.priority_class_name,
-                "runtimeClassName": template.runtime_class_name,
+                "runtimeClassName": template.runtime_class_name or accelerator.runtime_class_name,
                 "imagePullSecrets": [{"name": name} for name in template.image_pull_secrets],
                 "nodeSelector": {**spec.node_selector, **accelerator.node_selector},
                 "affinity": _on_node(placement.node),

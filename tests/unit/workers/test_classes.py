@@ -8,9 +8,11 @@ import pytest
 from inference_operator.accelerators import AcceleratorClass, ProviderSetting
 from inference_operator.api.conditions import Reason
 from inference_operator.api.job import Backend, InferenceJobSpec
+from inference_operator.api.template import PodTemplate
 from inference_operator.jobs.admission import admit
 from inference_operator.settings import Backends, Settings, TorchScriptBackend, TritonBackend
 from inference_operator.state.objects import Job
+from inference_operator.template_limits import TemplateLimits
 from inference_operator.workers.classes import classes, providers_of
 from inference_operator.workers.resolve import Refusal
 from inference_operator.workers.template_hash import Revisions
@@ -121,7 +123,7 @@ def test_the_pod_has_what_its_class_says() -> None:
 
     assert spec["nodeSelector"] == {"zone": "a", "nvidia.com/gpu.product": "NVIDIA-L4"}
     assert spec["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
-    assert container["image"] == "REGISTRY/inference-worker-tensorrt:0.1.0"
+    assert container["image"] == "registry.example.com/inference-worker-tensorrt:0.1.0"
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
     assert pod["metadata"]["labels"]["inference.myorg/accelerator"] == "l4"
 
@@ -141,6 +143,21 @@ def test_the_image_of_a_class_is_not_that_of_pytorch() -> None:
     assert container_of(pod)["image"] == "torch"
 
 
+def test_a_pod_runs_by_the_runtime_of_its_class_unless_its_job_names_another() -> None:
+    """Where NVIDIA's runtime is not the node's default, each job had to name it, and a warm worker could not."""
+    of_class = msgspec.structs.replace(ALL.accelerators["l4"], runtime_class_name="nvidia")
+    limits = TemplateLimits(runtime_classes=("kata",))
+    settings = msgspec.structs.replace(ALL, accelerators={**ALL.accelerators, "l4": of_class}, pod_template=limits)
+
+    def runtime(job: Job, settings: Settings) -> str | None:
+        found: str | None = pod_of(job, accelerator="l4", settings=settings)["spec"].get("runtimeClassName")
+        return found
+
+    assert runtime(a_job(accelerator="l4"), settings) == "nvidia"
+    assert runtime(a_job(accelerator="l4", template=PodTemplate(runtime_class_name="kata")), settings) == "kata"
+    assert runtime(a_job(accelerator="l4"), ALL) is None
+
+
 def revisions(settings: Settings, **changes: Any) -> Revisions:
     changed = msgspec.structs.replace(settings.accelerators["l4"], **changes)
     settings = msgspec.structs.replace(settings, accelerators={**settings.accelerators, "l4": changed})
@@ -153,6 +170,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "providers": {"execution_providers": (CUDA,)},
     "node selector": {"node_selector": {}},
     "tolerations": {"tolerations": ()},
+    "RuntimeClass": {"runtime_class_name": "nvidia"},
 }
 
 
