@@ -8,10 +8,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
+from inference_operator.accelerators import AcceleratorClass, default_classes, fault_of, warnings_of
 from inference_operator.state.parse import parse_job, parse_model
+from inference_worker.engines import providers
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("dev/*.md")])
@@ -54,6 +57,48 @@ def test_an_example_is_valid(where: str, one: dict[str, Any]) -> None:
         assert parse_job(raw).invalid is None
     elif one["kind"] == "InferenceModel":
         assert parse_model(raw).invalid is None
+
+
+def classes_on_pages() -> list[tuple[str, str, dict[str, Any]]]:
+    """Page, name and definition of each accelerator class that a page shows, without those that it removes."""
+    return [
+        (page.name, name, given)
+        for page in PAGES
+        for block in re.findall(r"^```\n(accelerators:\n.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+        for name, given in yaml.safe_load(block)["accelerators"].items()
+        if given is not None
+    ]
+
+
+@pytest.mark.parametrize(("where", "name", "given"), classes_on_pages(), ids=lambda value: value if isinstance(value, str) else "")
+def test_a_class_on_a_page_runs_jobs_when_it_is_copied(where: str, name: str, given: dict[str, Any]) -> None:
+    """Copied as it was, such a class got the image for CPUs, no memory of its own, or no place on a tainted node."""
+    of_class = msgspec.convert(given, AcceleratorClass)
+
+    assert fault_of({**default_classes(), name: of_class}) is None
+    assert warnings_of({name: of_class}) == ()
+    assert {"cpu", "memory"} <= set(of_class.requests) and "memory" in of_class.limits
+    if of_class.resource_name is not None:
+        assert {"key": "nvidia.com/gpu", "operator": "Exists"} in given["tolerations"]
+
+
+def test_each_plug_in_has_a_recipe_for_an_image_that_ends_as_the_workers_own_user() -> None:
+    text = (ROOT / "docs" / "tasks" / "accelerators.md").read_text()
+    recipes = re.findall(r"```dockerfile\n(.*?)```", text, re.DOTALL)
+    installed = " ".join(recipes)
+
+    assert all(f" {package}==" in installed for package in providers._PACKAGES.values()) and "tensorrt-cu13-libs" in installed
+    for recipe in recipes:
+        first, *_, last = recipe.splitlines()
+        assert first.startswith("FROM registry.example.com/inference-worker") and last == "USER 65532:65532"
+
+
+def test_both_worker_images_find_the_driver_where_gke_mounts_it() -> None:
+    """The image with PyTorch is built from the one for CPUs."""
+    for name in ("Containerfile", "Containerfile.gpu"):
+        _, _, final = (ROOT / "worker-image" / name).read_text().rpartition("\nFROM ")
+        (libraries,) = re.findall(r"LD_LIBRARY_PATH=(\S+)", final)
+        assert "/usr/local/nvidia/lib64" in libraries.split(":") and "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in final
 
 
 def test_the_mission_manifest_is_unchanged() -> None:
