@@ -265,7 +265,7 @@ class WorkerReason(StrEnum):
         "OutOfMemory",
         ReasonText(
             "The worker, or its device, doesn't have enough memory for the model and one batch.",
-            "Lower batchSize, or raise resources.limits.memory for the host's memory, the class's deviceMemory for the device's.",
+            "Lower batchSize, raise resources.limits.memory (host) or the class's deviceMemory (device), or use a larger class.",
         ),
     )
     TERMINATED = (
