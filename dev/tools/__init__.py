@@ -91,6 +91,9 @@ TOOL_SETS: dict[str, ToolSet] = {
     # Checks after Pod Security, CIS and the NSA's guide; the rules are in the program. Ten minutes on two cores.
     "trivy": ToolSet(module="trivy", programs={"trivy": "github.com/aquasecurity/trivy/cmd/trivy"}, experiments="jsonv2"),
     "kube-score": ToolSet(module="kube-score", programs={"kube-score": "github.com/zegl/kube-score/cmd/kube-score"}),
+    # Where people have their models: a server of S3 and a registry, for the worker's tests.
+    "rclone": ToolSet(module="rclone", programs={"rclone": "github.com/rclone/rclone"}),
+    "registry": ToolSet(module="registry", programs={"registry": "github.com/distribution/distribution/v3/cmd/registry"}),
     "metrics-server": ToolSet(
         module="metrics-server", programs={"metrics-server": "sigs.k8s.io/metrics-server/cmd/metrics-server"}
     ),

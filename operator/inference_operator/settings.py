@@ -14,6 +14,7 @@ from inference_operator.namespace_limits import NamespaceLimits, namespace_fault
 from inference_operator.signatures import SignatureRule, signatures_fault
 from inference_operator.template_limits import TemplateLimits, limits_fault
 from inference_protocol.hosts import entry_fault
+from inference_protocol.storage import endpoint_fault
 
 # The kubelet maps so many ids into a pod's user namespace.
 _LARGEST_MAPPED_ID = 65535
@@ -198,6 +199,10 @@ class Fetching(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     # Hosts that the URLs of jobs and models may name, and their redirects lead to: names, *.SUFFIX or addresses. Empty allows every
     # host. Link-local addresses, loopback and metadata services stay forbidden, whatever stands here.
     allowed_hosts: tuple[str, ...] = ()
+    # Where s3:// and hf:// lead unless a Secret says otherwise: URLs. Empty is AWS, and https://huggingface.co.
+    s3_endpoint: str = ""
+    s3_region: str = ""
+    hub_endpoint: str = ""
 
 
 class PolicySettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -224,7 +229,8 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     # Who worker pods run as: {runAsUser, runAsGroup, fsGroup, supplementalGroups, userNamespaces}; null leaves an id out. A change
     # rolls out all services.
     worker_security: WorkerSecurity = WorkerSecurity()
-    # Where workers may fetch from over http(s): {allowedHosts}. A change rolls out the services that name a URL.
+    # Where workers may fetch from, and where stores are: {allowedHosts, s3Endpoint, s3Region, hubEndpoint}. A change rolls out the
+    # services that it is about.
     fetch: Fetching = Fetching()
     # Caps of each namespace, and the weight of its fair share: {default, overrides: {NAMESPACE}}, each of {maxPriority, maxDevices,
     # maxReplicas, maxPreemptionsPerHour, weight}.
@@ -315,6 +321,7 @@ def load_settings(path: Path | None) -> Settings:
         raise ConfigurationError(f"{path}: {error}") from error
     if settings.keda_scaler.tls and not settings.mutual_tls.enabled:
         raise ConfigurationError(f"{path}: kedaScaler.tls needs mutualTls.enabled, whose authority signs its certificate")
+    stores = {"s3Endpoint": settings.fetch.s3_endpoint, "hubEndpoint": settings.fetch.hub_endpoint}
     hosts = (entry_fault(entry) for entry in settings.fetch.allowed_hosts)
     found = (
         fault_of(settings.accelerators),
@@ -323,6 +330,7 @@ def load_settings(path: Path | None) -> Settings:
         namespace_fault(settings.namespace_limits, settings.accelerators),
         signatures_fault(settings.model_signatures),
         *(h and f"fetch.allowedHosts: {h}" for h in hosts),
+        *(url and (why := endpoint_fault(url)) and f"fetch.{name}: {why}" for name, url in stores.items()),
     )
     if (fault := next(filter(None, found), None)) is not None:
         raise ConfigurationError(f"{path}: {fault}")

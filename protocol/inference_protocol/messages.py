@@ -103,11 +103,25 @@ class Trust(_Record, frozen=True):
         return hash((self.required, tuple(self.keys), self.authorities, self.subjects, self.identities, self.revoked))
 
 
+class Storage(_Record, frozen=True):
+    """How the store of an s3, hf or oci location is asked.
+
+    `secret` names the Secret whose keys (`storage.keys_of`) the worker finds below IDENTITY_ROOT; empty where there is none. They
+    go before `s3_endpoint`, `s3_region` and `hub_endpoint` of the settings. `aws_role` is assumed by the worker's own token.
+    """
+
+    secret: str = ""
+    aws_role: str = ""
+    s3_endpoint: str = ""
+    s3_region: str = ""
+    hub_endpoint: str = ""
+
+
 class ModelSource(_Record, frozen=True):
     """Where a model comes from and what it must hash to (`digest` as `sha256:HEX`).
 
     `trust` travels with it, so that whatever loads the model knows who must have signed it; None where nobody has to. The signature
-    is at `signature_uri`, or else beside the model's file as `model.sig`.
+    is at `signature_uri`, or else beside the model's file as `model.sig`. `storage` is set for s3, hf and oci locations.
     """
 
     name: str
@@ -119,6 +133,7 @@ class ModelSource(_Record, frozen=True):
     signature: ModelSignature | None = None
     signature_uri: str | None = None
     trust: Trust | None = None
+    storage: Storage | None = None
 
 
 class TritonServer(_Record, frozen=True):

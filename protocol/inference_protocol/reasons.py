@@ -142,6 +142,20 @@ class WorkerReason(StrEnum):
             "Check the URL and its server, and let the worker's pod reach it.",
         ),
     )
+    MODEL_ACCESS_DENIED = (
+        "ModelAccessDenied",
+        ReasonText(
+            "The store of the model refuses who asks, or the Secret of storage.secretRef doesn't have what is needed.",
+            "Correct the Secret's keys, have admissionPolicy.secrets list it, and let its identity read the file.",
+        ),
+    )
+    MODEL_CHANGED = (
+        "ModelChanged",
+        ReasonText(
+            "The model's file was replaced while the worker fetched it.",
+            "Leave a file as it is once it has a name, and give each version a name of its own.",
+        ),
+    )
     QUANTIZATION_REFUSED = (
         "QuantizationRefused",
         ReasonText(

@@ -1,5 +1,7 @@
 """Locations that a job may name: `pvc://claim/path`, `http(s)://host/path`, `file:///path` in the worker's image.
 
+Models may also be at `s3://bucket/key`, `hf://org/repo@revision/path` and `oci://registry/repo:tag#file`.
+
 Parsing is pure. Whether a path leaves its volume through a symbolic link, or a host name resolves to a forbidden address,
 only the worker can see; it checks again there.
 """
@@ -14,7 +16,13 @@ _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 # Metadata services outside the link-local range, by cloud: Alibaba, Azure, Oracle, Google, AWS.
 _METADATA = frozenset({"100.100.100.200", "168.63.129.16", "192.0.0.192", "fd20:ce::254", "fd00:ec2::254", "fd00:ec2::23"})
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-SCHEMES = ("pvc", "https", "http", "file")
+_BUCKET = re.compile(r"[a-z0-9][-a-z0-9.]{1,61}[a-z0-9]")
+_HUB_NAME = re.compile(r"[A-Za-z0-9][-\w.]{0,95}", re.ASCII)
+_COMPONENT = r"[a-z0-9]+(?:(?:[.]|_{1,2}|-+)[a-z0-9]+)*"
+_REPOSITORY = re.compile(
+    rf"(?P<name>{_COMPONENT}(?:/{_COMPONENT})*)(?::(?P<tag>\w[-\w.]{{0,127}})|@(?P<digest>sha256:[0-9a-f]{{64}}))?", re.ASCII
+)
+SCHEMES = ("pvc", "s3", "hf", "oci", "https", "http", "file")
 
 
 class UriError(ValueError):
@@ -44,7 +52,40 @@ class FileUri:
     path: PurePosixPath
 
 
-Uri = PvcUri | HttpUri | FileUri
+@dataclass(frozen=True, slots=True)
+class S3Uri:
+    """An object by its bucket and key. Where the store is stands elsewhere, so that one manifest fits several."""
+
+    bucket: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class HubUri:
+    """A file of a model hub's repository (`ORG/REPO`) at a branch, tag or commit."""
+
+    repository: str
+    revision: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class OciUri:
+    """A layer of an OCI artifact: the one with the title `path`, or the only one where `path` is empty.
+
+    `host` is the name in `registry`, which may have a port; `reference` is a tag or a digest.
+    """
+
+    registry: str
+    host: str
+    repository: str
+    reference: str
+    path: str
+
+
+StoreUri = S3Uri | HubUri | OciUri
+RemoteUri = HttpUri | StoreUri
+Uri = PvcUri | FileUri | RemoteUri
 
 
 def is_uri(text: str) -> bool:
@@ -65,6 +106,12 @@ def parse_uri(text: str) -> Uri:
             return _pvc(text)
         case "http" | "https":
             return _http(text)
+        case "s3":
+            return _s3(text)
+        case "hf":
+            return _hub(text)
+        case "oci":
+            return _oci(text)
         case "file":
             if parts.netloc:
                 raise UriError(f"{text!r}: a file URI names no host; write file:///absolute/path")
@@ -89,6 +136,46 @@ def _relative(text: str, path: str) -> PurePosixPath:
     if ".." in segments:
         raise UriError(f"{text!r}: '..' would leave the volume; name the path from the volume's root")
     return PurePosixPath(*segments)
+
+
+def _s3(text: str) -> S3Uri:
+    bucket, _, key = text.removeprefix("s3://").partition("/")
+    if not _BUCKET.fullmatch(bucket):
+        raise UriError(f"{text!r}: {bucket!r} is no bucket's name; write s3://BUCKET/KEY")
+    return S3Uri(bucket, _key(text, key, "s3://BUCKET/KEY, and endpoint and region into the Secret of storage.secretRef"))
+
+
+def _hub(text: str) -> HubUri:
+    form = "hf://ORG/REPO@REVISION/PATH, with %2F for a slash in REVISION"
+    organisation, _, rest = text.removeprefix("hf://").partition("/")
+    named, _, path = rest.partition("/")
+    name, at, revision = named.partition("@")
+    if not (_HUB_NAME.fullmatch(organisation) and _HUB_NAME.fullmatch(name)) or (at and not revision):
+        raise UriError(f"{text!r} names no repository; write {form}")
+    return HubUri(f"{organisation}/{name}", _key(text, revision, form) if at else "main", _key(text, path, form))
+
+
+def _oci(text: str) -> OciUri:
+    form = "oci://REGISTRY/REPO:TAG or oci://REGISTRY/REPO@sha256:HEX, and #FILE behind it where the artifact has several"
+    place, sharp, path = text.removeprefix("oci://").partition("#")
+    registry, _, rest = place.partition("/")
+    found = _REPOSITORY.fullmatch(rest)
+    if found is None:
+        raise UriError(f"{text!r} names no repository; write {form}")
+    host = _http(f"https://{registry}").host
+    return OciUri(
+        registry, host, found["name"], found["digest"] or found["tag"] or "latest", _key(text, path, form) if sharp else ""
+    )
+
+
+def _key(text: str, written: str, form: str) -> str:
+    """The name of an object, percent-decoded. Nothing in it is left out: a store takes each letter as it is."""
+    plain = unquote(written)
+    if "?" in written or "#" in written or "\\" in plain or any(part in ("", ".", "..") for part in plain.split("/")):
+        raise UriError(f"{text!r}: {written!r} is no name of a file there; write {form}")
+    if any(ord(c) < 32 or ord(c) == 127 for c in plain):
+        raise UriError("a URI must not hold control characters")
+    return plain
 
 
 def _http(text: str) -> HttpUri:

@@ -110,6 +110,7 @@ def load(
         limit=config.model_limit_bytes,
         hosts=config.fetch_from,
         root=root,
+        storage=source.storage,
         vouch=signed.require if signed is not None else None,
     )
     data, beside, digest, variant = files.data, files.beside, files.digest, None

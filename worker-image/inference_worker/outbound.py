@@ -13,21 +13,37 @@ from inference_worker.errors import WorkerError, let_go
 _TIMEOUT_SECONDS = 30.0
 
 
-def connected(host: str, port: int, *, allowed: Sequence[str], told: str, tls: bool = False) -> socket.socket:
+def connected(
+    host: str, port: int, *, allowed: Sequence[str], told: str, tls: bool = False, authorities: str = ""
+) -> socket.socket:
     """A connection to an address that was checked, and not to what a second lookup might give. `told` begins each message.
+
+    `authorities` are CAs (PEM) that are trusted beside those of the system.
 
     Raises WorkerError: URI_FORBIDDEN, or MODEL_UNREACHABLE.
     """
     if (why := host_fault(host, allowed)) is not None:
         raise WorkerError(WorkerReason.URI_FORBIDDEN, f"{told}: {why}; have the setting fetch.allowedHosts allow it")
+    context = _trusting(authorities, told) if tls else None
     fault: OSError | None = None
     for address in _resolve(host, port, told):
         try:
             raw = _open(address, port)
-            return ssl.create_default_context().wrap_socket(raw, server_hostname=host) if tls else raw
+            return raw if context is None else context.wrap_socket(raw, server_hostname=host)
         except OSError as error:
             fault = let_go(error)
     raise WorkerError(WorkerReason.MODEL_UNREACHABLE, f"{told}: {fault}; is the server up and the network open?") from fault
+
+
+def _trusting(authorities: str, told: str) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if authorities:
+        try:
+            context.load_verify_locations(cadata=authorities)
+        except (ssl.SSLError, ValueError) as error:
+            text = f"{told}: the CAs of storage.secretRef can't be read; write certificates in PEM"
+            raise WorkerError(WorkerReason.MODEL_ACCESS_DENIED, text) from error
+    return context
 
 
 def _open(address: str, port: int) -> socket.socket:

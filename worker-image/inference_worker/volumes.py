@@ -1,10 +1,11 @@
 """From a location to a path that is really inside its volume."""
 
 from pathlib import Path
+from urllib.parse import quote, urlsplit
 
 from inference_protocol.messages import VOLUME_ROOT
 from inference_protocol.reasons import WorkerReason
-from inference_protocol.uris import FileUri, HttpUri, PvcUri, Uri, UriError, parse_uri
+from inference_protocol.uris import FileUri, PvcUri, Uri, UriError, parse_uri
 from inference_worker.errors import WorkerError
 
 
@@ -14,6 +15,17 @@ def parse(text: str) -> Uri:
         return parse_uri(text)
     except UriError as error:
         raise WorkerError(WorkerReason.URI_FORBIDDEN, str(error)) from error
+
+
+def beside(text: str, name: str) -> str:
+    """The location of a file in the same directory: for an OCI artifact, of its layer with this title."""
+    if text.startswith(("http://", "https://")):
+        parts = urlsplit(text)
+        return parts._replace(path=f"{parts.path.rpartition('/')[0]}/{quote(name)}", query="", fragment="").geturl()
+    if text.startswith("oci://"):
+        artifact, _, path = text.partition("#")
+        return f"{artifact}#{'/'.join([*path.split('/')[:-1], quote(name)])}"
+    return f"{text.rpartition('/')[0]}/{quote(name)}"
 
 
 def local_path(uri: PvcUri | FileUri, *, root: Path = Path(VOLUME_ROOT)) -> Path:
@@ -38,8 +50,8 @@ def local_path(uri: PvcUri | FileUri, *, root: Path = Path(VOLUME_ROOT)) -> Path
 
 
 def open_local(text: str, *, root: Path = Path(VOLUME_ROOT)) -> Path:
-    """Like local_path, for a text that must not be an http(s) address."""
+    """Like local_path, for a text that must not be a remote location."""
     uri = parse(text)
-    if isinstance(uri, HttpUri):
+    if not isinstance(uri, PvcUri | FileUri):
         raise WorkerError(WorkerReason.URI_FORBIDDEN, f"{text!r} can't be used here; use pvc://CLAIM/PATH")
     return local_path(uri, root=root)

@@ -4,9 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from inference_operator.api.schema import Rule, api_type
-
-SecretName = Annotated[str, Field(pattern="^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", min_length=1, max_length=253)]
+from inference_operator.api.schema import Rule, SecretName, api_type
 
 
 @api_type()

@@ -222,8 +222,8 @@ class Resources:
         "modelVersion picks a version of an InferenceModel; a model given as a URI has none",
     ),
     Rule(
-        "!self.model.matches('^https?://') || has(self.modelDigest)",
-        "a model fetched over http(s) needs modelDigest (sha256:HEX), so that what runs is what you meant",
+        "!self.model.matches('^(https?|s3|hf|oci)://') || has(self.modelDigest)",
+        "a model fetched over the network needs modelDigest (sha256:HEX), so that what runs is what you meant",
     ),
     Rule("!has(self.autoscaling) || self.autoscaling.mode == 'None' || !has(self.input)", "autoscaling is for serving jobs"),
     Rule("has(self.input) == has(oldSelf.input)", "a job stays batch or serving for life; create another job instead"),
@@ -239,10 +239,10 @@ class InferenceJobSpec:
             description="The name of an InferenceModel in this namespace, or a URI of an ONNX file.",
             json_schema_extra=validated(
                 Rule(
-                    "self.contains('://') ? self.matches('^(pvc|https|http|file)://[^ ]+$') && "
+                    "self.contains('://') ? self.matches('^(pvc|s3|hf|oci|https|http|file)://[^ ]+$') && "
                     "!self.matches('(?i)(^|/)([.]|%2e){2}(/|$)') : self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",
                     "must be an InferenceModel's name (its version goes into modelVersion), "
-                    "or a URI (pvc://, https://, http://, file:///) without '..'",
+                    "or a URI (pvc://, s3://, hf://, oci://, https://, http://, file:///) without '..'",
                 )
             ),
         ),

@@ -11,7 +11,7 @@ from pydantic import Field
 from inference_operator.accelerators import AUTO
 from inference_operator.api.conditions import Condition
 from inference_operator.api.job import Accelerator, Backend, Resources
-from inference_operator.api.schema import Digest, Instant, Location, Rule, ShortText, api_type
+from inference_operator.api.schema import Digest, Instant, Location, ModelLocation, Rule, SecretName, ShortText, api_type
 
 KIND = "InferenceModel"
 PLURAL = "inferencemodels"
@@ -91,27 +91,64 @@ class SignatureSpec:
     outputs: Annotated[list[TensorSpec], Field(min_length=1, max_length=32, description="The results.", json_schema_extra=_ATOMIC)]
 
 
+@api_type()
+class SecretReference:
+    """A Secret of the same namespace."""
+
+    name: Annotated[SecretName, Field(description="Its name; the administrator's admissionPolicy.secrets has to list it.")]
+
+
+@api_type(Rule("has(self.secretRef) || has(self.awsRoleArn)", "storage needs secretRef or awsRoleArn"))
+class Storage:
+    """Who asks a store for the file, and where the store is."""
+
+    secret_ref: Annotated[
+        SecretReference | None,
+        Field(
+            description="Of s3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_ENDPOINT_URL, AWS_REGION, "
+            "AWS_CA_BUNDLE; of hf: HF_TOKEN, HF_ENDPOINT; of oci: .dockerconfigjson; ca.crt of all. Workers see no other key."
+        ),
+    ] = None
+    aws_role_arn: Annotated[
+        str | None,
+        Field(
+            pattern="^arn:[a-z-]+:iam::[0-9]{12}:role/[\\w+=,.@/-]+$",
+            max_length=2048,
+            description="The role that workers assume by a token of the namespace's ServiceAccount default; goes before keys.",
+        ),
+    ] = None
+
+
 @api_type(
     Rule(
         "(self.?format.orValue('onnx') == 'torchscript') == has(self.signature)",
         "signature is for torchscript, whose files do not say what they take, and torchscript needs it",
     ),
     Rule("self.?format.orValue('onnx') == 'onnx' || !has(self.quantization)", "quantization is for onnx"),
-    Rule("!self.uri.matches('^https?://') || has(self.digest)", "a version fetched over http(s) needs its digest (sha256:HEX)"),
+    Rule(
+        "!self.uri.matches('^(https?|s3|hf|oci)://') || has(self.digest)",
+        "a version fetched over the network needs its digest (sha256:HEX)",
+    ),
+    Rule("!has(self.storage) || self.uri.matches('^(s3|hf|oci)://')", "storage is for s3://, hf:// and oci://"),
+    Rule("!has(self.storage) || !has(self.storage.awsRoleArn) || self.uri.startsWith('s3://')", "storage.awsRoleArn is for s3://"),
 )
 class ModelVersion:
     """One immutable file."""
 
     name: Annotated[str, Field(min_length=1, max_length=63, pattern="^[a-zA-Z0-9]([-._a-zA-Z0-9]*[a-zA-Z0-9])?$",
                                description="The version's name, for example 2.")]  # fmt: skip
-    uri: Annotated[Location, Field(description="Where the file is.")]
+    uri: Annotated[
+        ModelLocation,
+        Field(description="Where the file is: pvc://, s3://, hf://, oci://, https://, http:// or file://."),
+    ]
     digest: Annotated[Digest | None, Field(description="sha256 of the file; workers refuse any other.")] = None
     format: Annotated[str, Field(pattern="^(onnx|torchscript)$", max_length=16, description="onnx or torchscript.")] = "onnx"
     quantization: Annotated[QuantizationSpec | None, Field(description="Run an INT8 variant in its place.")] = None
     signature: Annotated[SignatureSpec | None, Field(description="What a torchscript file takes and gives.")] = None
     signature_uri: Annotated[
-        Location | None, Field(description="Where the signature is (a Sigstore bundle); else model.sig beside the file.")
+        ModelLocation | None, Field(description="Where the signature is (a Sigstore bundle); else model.sig beside the file.")
     ] = None
+    storage: Annotated[Storage | None, Field(description="How the store of an s3://, hf:// or oci:// location is asked.")] = None
 
 
 class Sharing(StrEnum):

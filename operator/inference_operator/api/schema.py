@@ -55,9 +55,14 @@ def validated(*rules: Rule) -> dict[str, Any]:
 
 # RFC 3339 on the wire; always with an offset, so that no instant depends on a machine's time zone.
 Instant = Annotated[AwareDatetime, Field(json_schema_extra={"format": "date-time"})]
+SecretName = Annotated[str, Field(pattern="^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", min_length=1, max_length=253)]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$", max_length=71)]
 ShortText = Annotated[str, Field(max_length=253)]
 Message = Annotated[str, Field(max_length=4096)]
+_NO_CLIMBING = Rule(
+    "!self.matches('(?i)(^|/)([.]|%2e){2}(/|$)')",
+    "must not contain '..': name the path from the volume's root",
+)
 Location = Annotated[
     str,
     Field(
@@ -68,10 +73,23 @@ Location = Annotated[
                 "self.matches('^(pvc|https|http|file)://[^ ]+$')",
                 "must start with pvc://CLAIM/PATH, https://, http:// or file:///",
             ),
+            _NO_CLIMBING,
+        ),
+    ),
+]
+
+
+ModelLocation = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=2048,
+        json_schema_extra=validated(
             Rule(
-                "!self.matches('(?i)(^|/)([.]|%2e){2}(/|$)')",
-                "must not contain '..': name the path from the volume's root",
+                "self.matches('^(pvc|s3|hf|oci|https|http|file)://[^ ]+$')",
+                "must start with pvc://CLAIM/PATH, s3://BUCKET/KEY, hf://ORG/REPO, oci://REGISTRY/REPO, https://, http:// or file:///",
             ),
+            _NO_CLIMBING,
         ),
     ),
 ]

@@ -106,6 +106,9 @@ def colocated_model_of(job: ResolvedJob, settings: Settings) -> ColocatedModel |
         return None
     if source.digest is None or source.quantization is not None or job.backend is not Backend.ONNX:
         return None
+    if source.storage is not None and (source.storage.secret or source.storage.aws_role):
+        # Only its own workers are shown what its store is asked with.
+        return None
     subject = wanted(source, Backend.ONNX)
     known: list[tuple[str, ModelMemory]] = []
     for name in classes(spec, job.backend, settings):

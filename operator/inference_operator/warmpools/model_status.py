@@ -19,7 +19,7 @@ from inference_operator.settings import Settings
 from inference_operator.state.objects import Model
 from inference_operator.workers import backend as backends
 from inference_operator.workers.actions import Action, Plan, WriteModelStatus
-from inference_operator.workers.fetch_rules import is_url, url_fault
+from inference_operator.workers.fetch_rules import location_fault
 from inference_operator.workers.source import default_version
 from inference_protocol.uris import UriError, parse_uri
 
@@ -141,8 +141,8 @@ def _fault(version: ModelVersion, settings: Settings) -> _Fault | None:
             parse_uri(uri)
         except UriError as error:
             return _Fault(Reason.INVALID_SPEC, str(error))
-    urls = filter(is_url, filter(None, (*uris, version.signature_uri)))
-    if (forbidden := next(filter(None, (url_fault(url, settings) for url in urls)), None)) is not None:
+    files = filter(None, (*uris, version.signature_uri))
+    if (forbidden := next(filter(None, (location_fault(text, settings) for text in files)), None)) is not None:
         return _Fault(Reason.HOST_FORBIDDEN, forbidden)
     chosen = backends.chosen(Backend.AUTO, version.format)
     missing = backends.fault(chosen, version.format, settings.backends)

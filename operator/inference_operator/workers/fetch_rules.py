@@ -7,7 +7,7 @@ from inference_operator.api.template import PodTemplate
 from inference_operator.settings import Settings
 from inference_protocol.hosts import host_fault
 from inference_protocol.messages import BatchTask, ModelSource
-from inference_protocol.uris import HttpUri, UriError, parse_uri
+from inference_protocol.uris import HttpUri, OciUri, RemoteUri, Uri, UriError, parse_uri
 
 # Where OpenTelemetry posts traces.
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -15,8 +15,8 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 
 def fetch_fault(spec: InferenceJobSpec, source: ModelSource, settings: Settings) -> str | None:
     """Return the first URL of a job that names a forbidden host, with why; None where all may be used."""
-    faults = ((place, url_fault(url, settings)) for place, url in _urls(spec, source))
-    return next((f"{place}: {fault}" for place, fault in faults if fault is not None), None)
+    found = _faults(spec, source, settings)
+    return next((f"{place}: {fault}" for place, fault in found if fault is not None), None)
 
 
 def url_fault(url: str, settings: Settings) -> str | None:
@@ -29,9 +29,9 @@ def url_fault(url: str, settings: Settings) -> str | None:
 
 
 def fetch_from(source: ModelSource, task: BatchTask | None, *, traces: bool, settings: Settings) -> tuple[str, ...]:
-    """Return the list that a worker needs for this: none where nothing of it is a URL, so that a new list rolls out no others."""
+    """Return the list that a worker needs for this: none where nothing of it is remote, so that a new list rolls out no others."""
     read = (*(uri for _, uri in _files(source)), *([task.input_uri] if task is not None and task.input_uri is not None else []))
-    return settings.fetch.allowed_hosts if traces or any(map(is_url, read)) else ()
+    return settings.fetch.allowed_hosts if traces or any(map(_is_remote, read)) else ()
 
 
 def traces_to(template: PodTemplate) -> Iterator[tuple[str, str]]:
@@ -39,12 +39,25 @@ def traces_to(template: PodTemplate) -> Iterator[tuple[str, str]]:
     return ((variable.name, variable.value) for variable in template.env if variable.name in ENDPOINTS and variable.value)
 
 
-def is_url(text: str) -> bool:
+def location_fault(text: str, settings: Settings) -> str | None:
+    """Return why workers may not fetch from where a location leads; None where they may, or where only they can tell."""
+    match _parsed(text):
+        case HttpUri(host=host) | OciUri(host=host):
+            return host_fault(host, settings.fetch.allowed_hosts)
+        case _:
+            return None
+
+
+def _is_remote(text: str) -> bool:
     """Whether a location is fetched over the network, however it is spelt."""
+    return isinstance(_parsed(text), RemoteUri)
+
+
+def _parsed(text: str) -> Uri | None:
     try:
-        return isinstance(parse_uri(text), HttpUri)
+        return parse_uri(text)
     except UriError:
-        return False
+        return None
 
 
 def _files(source: ModelSource) -> Iterator[tuple[str, str]]:
@@ -54,9 +67,10 @@ def _files(source: ModelSource) -> Iterator[tuple[str, str]]:
         yield "signatureUri", source.signature_uri
 
 
-def _urls(spec: InferenceJobSpec, source: ModelSource) -> Iterator[tuple[str, str]]:
-    yield from ((f"{field} {uri}", uri) for field, uri in _files(source) if is_url(uri))
-    if spec.input is not None and spec.input.uri is not None and is_url(spec.input.uri):
-        yield f"input.uri {spec.input.uri}", spec.input.uri
-    for name, url in traces_to(spec.template or PodTemplate()):
-        yield f"template.env {name}", url
+def _faults(spec: InferenceJobSpec, source: ModelSource, settings: Settings) -> Iterator[tuple[str, str | None]]:
+    """Yield each place that a job names, with why it may not."""
+    given = spec.input.uri if spec.input is not None else None
+    files = (*_files(source), *([("input.uri", given)] if given is not None else []))
+    yield from ((f"{field} {text}", location_fault(text, settings)) for field, text in files)
+    traces = traces_to(spec.template or PodTemplate())
+    yield from ((f"template.env {name}", url_fault(url, settings)) for name, url in traces)

@@ -1,4 +1,4 @@
-"""What a worker proves itself by, and what its callers' ports show: records of its configuration, and the volume with the files."""
+"""What a worker proves itself by, and what its callers' ports show: records, and the volume with the files."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,10 +17,14 @@ from inference_protocol.messages import (
     TOKEN_FILE,
     TRUST_FILE,
     JwtRules,
+    ModelSource,
     ServingTls,
+    Storage,
     WorkerIdentity,
 )
 from inference_protocol.spiffe import operator_id
+from inference_protocol.storage import ROLE_TOKEN_AUDIENCE, ROLE_TOKEN_FILE, STORAGE_FOLDER, keys_of
+from inference_protocol.uris import parse_uri
 
 Manifest = dict[str, Any]
 
@@ -86,15 +90,15 @@ def shown_names(pod: Pod, job: Job | None) -> tuple[str, ...]:
     return hosts(job.key, headless=job.spec.serve is not None and job.spec.serve.headless)
 
 
-def volumes(spec: InferenceJobSpec, settings: Settings) -> list[Manifest]:
+def volumes(spec: InferenceJobSpec, source: ModelSource, settings: Settings) -> list[Manifest]:
     """Return the volume; none for a worker that needs no file of it."""
-    sources = [*_own(settings.mutual_tls), *_of_job(spec.serve or Serve())]
+    sources = [*_own(settings.mutual_tls), *_of_job(spec.serve or Serve()), *_of_store(source)]
     return [{"name": _VOLUME, "projected": {"defaultMode": _MODE, "sources": sources}}] if sources else []
 
 
-def mounts(spec: InferenceJobSpec, settings: Settings) -> list[Manifest]:
+def mounts(spec: InferenceJobSpec, source: ModelSource, settings: Settings) -> list[Manifest]:
     """Return where the worker finds it."""
-    return [{"name": _VOLUME, "mountPath": IDENTITY_ROOT, "readOnly": True}] if volumes(spec, settings) else []
+    return [{"name": _VOLUME, "mountPath": IDENTITY_ROOT, "readOnly": True}] if volumes(spec, source, settings) else []
 
 
 def awaited_secrets(spec: InferenceJobSpec) -> str:
@@ -117,6 +121,18 @@ def _of_job(serve: Serve) -> list[Manifest]:
         {"secret": {"name": name, "items": [{"key": key, "path": path} for key, path in files.items()]}}
         for name, files in _secrets(serve)
     ]
+
+
+def _of_store(source: ModelSource) -> Iterator[Manifest]:
+    """The keys of a model's Secret that its store is asked with, and the token by which a role is assumed."""
+    storage = source.storage or Storage()
+    if storage.secret:
+        items = [{"key": key, "path": f"{STORAGE_FOLDER}/{key}"} for key in keys_of(parse_uri(source.uri))]
+        # Optional: which keys there must be depends on each other, and the worker says best what it lacks.
+        yield {"secret": {"name": storage.secret, "items": items, "optional": True}}
+    if storage.aws_role:
+        token = {"audience": ROLE_TOKEN_AUDIENCE, "expirationSeconds": _TOKEN_SECONDS, "path": ROLE_TOKEN_FILE}
+        yield {"serviceAccountToken": token}
 
 
 def _secrets(serve: Serve) -> Iterator[tuple[str, dict[str, str]]]:

@@ -120,7 +120,7 @@ def pod(
     accelerator = settings.accelerators[placement.accelerator]
     with_triton = config.triton is not None
     own = triton.front_resources(resources) if with_triton else resources
-    volumes = [*_volumes(mounts), *(triton.volumes() if with_triton else ()), *identity.volumes(spec, settings)]
+    volumes = [*_volumes(mounts), *(triton.volumes() if with_triton else ()), *identity.volumes(spec, config.model, settings)]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -232,7 +232,7 @@ def _container(
         "securityContext": container_security(),
         "volumeMounts": [
             *_volume_mounts(mounts, with_triton=config.triton is not None),
-            *identity.mounts(spec, settings),
+            *identity.mounts(spec, config.model, settings),
         ],
     }
 

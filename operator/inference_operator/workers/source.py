@@ -16,11 +16,11 @@ from inference_operator.api.model import (
     SignatureSpec,
     TensorSpec,
 )
-from inference_operator.settings import Settings
+from inference_operator.settings import Fetching, Settings
 from inference_operator.signatures import trust_for
 from inference_operator.state.objects import Job, Key, Model
-from inference_protocol.messages import ModelSignature, ModelSource, Quantization, TensorSignature
-from inference_protocol.uris import is_uri
+from inference_protocol.messages import ModelSignature, ModelSource, Quantization, Storage, TensorSignature
+from inference_protocol.uris import HubUri, S3Uri, is_uri, parse_uri
 
 
 def locations(spec: InferenceJobSpec) -> tuple[str, ...]:
@@ -82,14 +82,35 @@ def model_source(spec: InferenceJobSpec, version: ModelVersion | None) -> ModelS
         quantization=_quantization(version.quantization),
         signature=_signature(version.signature),
         signature_uri=version.signature_uri,
+        storage=_storage(version),
     )
 
 
 def trusted_source(job: Job, spec: InferenceJobSpec, version: ModelVersion | None, settings: Settings) -> ModelSource:
-    """Return the model file that a job runs, with who has to have signed it."""
-    source = model_source(spec, version)
+    """Return the model file that a job runs, with who has to have signed it, and where its store is."""
+    source = _where(model_source(spec, version), settings.fetch)
     trust = trust_for(job.key.namespace, source.name, settings.model_signatures)
     return msgspec.structs.replace(source, trust=trust) if trust is not None else source
+
+
+def _storage(version: ModelVersion) -> Storage | None:
+    given = version.storage
+    if given is None:
+        return None
+    return Storage(secret=given.secret_ref.name if given.secret_ref is not None else "", aws_role=given.aws_role_arn or "")
+
+
+def _where(source: ModelSource, settings: Fetching) -> ModelSource:
+    """Return the source with what the settings say of its store, and of no other: a change rolls out only who reads from it."""
+    own = source.storage or Storage()
+    match parse_uri(source.uri):
+        case S3Uri():
+            told = msgspec.structs.replace(own, s3_endpoint=settings.s3_endpoint, s3_region=settings.s3_region)
+        case HubUri():
+            told = msgspec.structs.replace(own, hub_endpoint=settings.hub_endpoint)
+        case _:
+            return source
+    return msgspec.structs.replace(source, storage=told) if told != Storage() else source
 
 
 def _said(text: str) -> str:

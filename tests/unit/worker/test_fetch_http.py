@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from inference_protocol.reasons import WorkerReason
-from inference_worker import fetch, outbound
+from inference_worker import fetch, outbound, pace
 from inference_worker.errors import StoppedError, WorkerError
 from tests.unit.worker.conftest import answering, saying
 
@@ -220,7 +220,7 @@ def test_a_path_with_a_space_is_fetched_or_refused_for_good() -> None:
 
 
 def test_a_download_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "_SLOW_SECONDS", 0.4)
+    monkeypatch.setattr(pace, "_SLOW_SECONDS", 0.4)
 
     with answering(dripping(OK)) as (port, _):
         error = refusal(port)
@@ -229,7 +229,7 @@ def test_a_download_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_head_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "_SLOW_SECONDS", 0.4)
+    monkeypatch.setattr(pace, "_SLOW_SECONDS", 0.4)
 
     with answering(dripping("HTTP/1.1 200 OK", between="A: b\r\n")) as (port, _):
         error = refusal(port)

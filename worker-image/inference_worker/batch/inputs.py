@@ -68,7 +68,7 @@ def _download(uri: str, task: BatchTask, root: Path, scratch: Path, stop: Callab
             stop=stop,
         )
     except WorkerError as error:
-        if error.reason is WorkerReason.MODEL_UNREACHABLE:
+        if error.reason in (WorkerReason.MODEL_UNREACHABLE, WorkerReason.MODEL_CHANGED):
             raise WorkerError(WorkerReason.INPUT_UNREACHABLE, error.message) from error
         raise
     path = scratch / (_written_path(task).name or "input")

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit
 
-from inference_protocol.messages import SIGNER_LENGTH, ModelSource, Signer, Trust, cut
+from inference_protocol.messages import SIGNER_LENGTH, ModelSource, Signer, Storage, Trust, cut
 from inference_protocol.reasons import WorkerReason
-from inference_worker import fetch
+from inference_worker import fetch, volumes
 from inference_worker.errors import WorkerError
 from inference_worker.signing import bundle as bundles
 from inference_worker.signing import manifest as manifests
@@ -48,9 +47,10 @@ def verified(source: ModelSource, *, hosts: Sequence[str], root: Path) -> Signed
     trust = source.trust
     if trust is None:
         return None
-    place = source.signature_uri or beside(source.uri)
+    place = source.signature_uri or volumes.beside(source.uri, _BESIDE)
     subject = f"{source.name}@{source.version}"
-    data = _fetched(place, subject, optional=not trust.required and source.signature_uri is None, hosts=hosts, root=root)
+    optional = not trust.required and source.signature_uri is None
+    data = _fetched(place, subject, source.storage, optional=optional, hosts=hosts, root=root)
     if data is None:
         return None
     now = datetime.fromtimestamp(time.time(), UTC)
@@ -74,19 +74,20 @@ def is_covered(asked: ModelSource, held: ModelSource) -> bool:
     return (asked.trust, asked.name, asked.version) == (held.trust, held.name, held.version)
 
 
-def beside(uri: str) -> str:
-    """Return where a model's signature is unless a place is named: in its directory."""
-    if uri.startswith(("http://", "https://")):
-        parts = urlsplit(uri)
-        return parts._replace(path=f"{parts.path.rpartition('/')[0]}/{_BESIDE}", query="", fragment="").geturl()
-    return f"{uri.rpartition('/')[0]}/{_BESIDE}"
-
-
-def _fetched(place: str, subject: str, *, optional: bool, hosts: Sequence[str], root: Path) -> bytes | None:
+def _fetched(
+    place: str, subject: str, storage: Storage | None, *, optional: bool, hosts: Sequence[str], root: Path
+) -> bytes | None:
     missing, large = WorkerReason.MODEL_UNSIGNED, WorkerReason.MODEL_SIGNATURE_REFUSED
     try:
         return fetch.read_verified(
-            place, digest=None, limit=bundles.LIMIT_BYTES, missing=missing, large=large, hosts=hosts, root=root
+            place,
+            digest=None,
+            limit=bundles.LIMIT_BYTES,
+            missing=missing,
+            large=large,
+            hosts=hosts,
+            root=root,
+            storage=storage,
         )[0]
     except WorkerError as error:
         if error.reason is not missing:

@@ -13,12 +13,12 @@ import pytest
 
 from inference_protocol.messages import ModelSource, Quantization, Trust, WorkerConfig
 from inference_protocol.reasons import WorkerReason
-from inference_worker import fetch, model
+from inference_worker import fetch, model, volumes
 from inference_worker.engines import external_data
 from inference_worker.errors import WorkerError
 from inference_worker.model import Loaded
 from inference_worker.signing import manifest as manifests
-from inference_worker.signing.verify import beside, is_covered
+from inference_worker.signing.verify import is_covered
 from tests.process import models
 from tests.process.attacks import COUNT, Attacker
 from tests.signers import ISSUER, SUBJECT, CertificateSigner, KeySigner, Sigstore
@@ -264,11 +264,15 @@ def test_a_fault_that_nobody_foresaw_refuses_the_model_for_good(root: Path, volu
         ("pvc://data/a/m.onnx", "pvc://data/a/model.sig"),
         ("pvc://data/m.onnx", "pvc://data/model.sig"),
         ("file:///m.onnx", "file:///model.sig"),
+        ("s3://models/a/m.onnx", "s3://models/a/model.sig"),
+        ("hf://org/repo@v1/a/m.onnx", "hf://org/repo@v1/a/model.sig"),
+        ("oci://r:5000/a/b:v1#a/m.onnx", "oci://r:5000/a/b:v1#a/model.sig"),
+        ("oci://r:5000/a/b:v1", "oci://r:5000/a/b:v1#model.sig"),
         ("https://h/a%20b/m.onnx?token=x/y#z", "https://h/a%20b/model.sig"),
     ],
 )
 def test_a_signature_is_beside_its_model(uri: str, place: str) -> None:
-    assert beside(uri) == place
+    assert volumes.beside(uri, "model.sig") == place
 
 
 def test_a_loaded_model_stands_for_another_only_with_the_same_signers_name_and_version() -> None:

@@ -1,0 +1,138 @@
+"""Objects of S3 and of what speaks like it: signed requests (Signature Version 4), by keys or by a role that is assumed.
+
+The instance's metadata is never asked for credentials: those are the node's.
+"""
+
+import hashlib
+import hmac
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from urllib.parse import quote, urlencode, urlsplit
+
+from inference_protocol.messages import Storage
+from inference_protocol.reasons import WorkerReason
+from inference_protocol.storage import ROLE_TOKEN_FILE
+from inference_protocol.uris import S3Uri
+from inference_worker.download import Bounds, Place, answered, no_authorization, small_body, status_words
+from inference_worker.errors import WorkerError
+from inference_worker.stores.keys import Keys, denied, endpoint, read_file
+
+_REGION = "us-east-1"
+_REGION_NAME = re.compile(r"[a-z0-9-]{1,64}", re.ASCII)
+_ALGORITHM = "AWS4-HMAC-SHA256"
+_NO_BODY = hashlib.sha256(b"").hexdigest()
+_STS_LIMIT_BYTES = 64 << 10
+_ELEMENTS = (b"AccessKeyId", b"SecretAccessKey", b"SessionToken")
+_SAFE = "-._~"
+_CURE = "check AWS_ENDPOINT_URL, AWS_REGION and the keys of the Secret, and that they may read the object (s3:GetObject)"
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What requests are signed by. `session` is empty for keys that don't expire."""
+
+    key: str
+    secret: str = field(repr=False)
+    session: str = field(default="", repr=False)
+
+
+def place(uri: S3Uri, told: str, storage: Storage, keys: Keys, bounds: Bounds) -> Place:
+    """Where the store has the object. Raises WorkerError where credentials are incomplete or can't be had."""
+    region = keys.get("AWS_REGION") or storage.s3_region or _REGION
+    if not _REGION_NAME.fullmatch(region):
+        raise denied("AWS_REGION is no region's name")
+    given = keys.get("AWS_ENDPOINT_URL") or storage.s3_endpoint
+    url = _url(uri, endpoint("AWS_ENDPOINT_URL", given) if given else "", region)
+    credentials = _credentials(storage, keys, region, bounds)
+
+    def authorize(url: str, headers: Mapping[str, str]) -> Mapping[str, str]:
+        assert credentials is not None
+        return signed(url, headers, credentials, region, datetime.fromtimestamp(time.time(), UTC))
+
+    return Place(
+        url,
+        told,
+        authorize if credentials is not None else no_authorization,
+        keys.authorities,
+        # A signature is for one host: a redirect says that the region or the endpoint is wrong.
+        follows=False,
+        denied=WorkerReason.MODEL_ACCESS_DENIED,
+        cure=_CURE,
+    )
+
+
+def _url(uri: S3Uri, base: str, region: str) -> str:
+    key = quote(uri.key, safe=f"/{_SAFE}")
+    if base:
+        return f"{base}/{uri.bucket}/{key}"
+    if "." in uri.bucket:
+        # No certificate is for a name with more dots.
+        return f"https://s3.{region}.amazonaws.com/{uri.bucket}/{key}"
+    return f"https://{uri.bucket}.s3.{region}.amazonaws.com/{key}"
+
+
+def signed(url: str, headers: Mapping[str, str], credentials: Credentials, region: str, now: datetime) -> dict[str, str]:
+    """The headers that sign a GET of a URL without a query, with these headers."""
+    parts = urlsplit(url)
+    stamp = now.strftime("%Y%m%dT%H%M%SZ")
+    own = {"x-amz-content-sha256": _NO_BODY, "x-amz-date": stamp}
+    if credentials.session:
+        own["x-amz-security-token"] = credentials.session
+    covered = {"host": parts.netloc, **{name.lower(): value for name, value in headers.items()}, **own}
+    names = ";".join(sorted(covered))
+    lines = "".join(f"{name}:{covered[name].strip()}\n" for name in sorted(covered))
+    request = f"GET\n{parts.path}\n\n{lines}\n{names}\n{_NO_BODY}"
+    scope = f"{stamp[:8]}/{region}/s3/aws4_request"
+    text = f"{_ALGORITHM}\n{stamp}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}"
+    key = f"AWS4{credentials.secret}".encode()
+    for part in scope.split("/"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    signature = hmac.digest(key, text.encode(), "sha256").hex()
+    proof = f"{_ALGORITHM} Credential={credentials.key}/{scope},SignedHeaders={names},Signature={signature}"
+    return {**own, "Authorization": proof}
+
+
+def _credentials(storage: Storage, keys: Keys, region: str, bounds: Bounds) -> Credentials | None:
+    """Those of a role, or of a Secret; None where nobody says who asks."""
+    if storage.aws_role:
+        return _assumed(storage.aws_role, keys, region, bounds)
+    if not (keys.get("AWS_ACCESS_KEY_ID") or keys.get("AWS_SECRET_ACCESS_KEY")):
+        return None
+    key, secret = keys.require("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    return Credentials(key, secret, keys.get("AWS_SESSION_TOKEN"))
+
+
+def _assumed(role: str, keys: Keys, region: str, bounds: Bounds) -> Credentials:
+    """What the security token service gives for the worker's own token. Raises WorkerError."""
+    token = read_file(ROLE_TOKEN_FILE)
+    if token is None:
+        raise WorkerError(
+            WorkerReason.INTERNAL, f"the worker has no token to assume {role} with; run operator and worker of one release"
+        )
+    url = f"https://sts.{region}.amazonaws.com/"
+    asked = {
+        "Action": "AssumeRoleWithWebIdentity",
+        "Version": "2011-06-15",
+        "RoleArn": role,
+        "RoleSessionName": "inference-worker",
+        "WebIdentityToken": token.strip(),
+    }
+    kind = {"Content-Type": "application/x-www-form-urlencoded"}
+    form = urlencode(asked).encode()
+    with answered(url, kind, told=url, authorities=keys.authorities, bounds=bounds, form=form) as (response, pace):
+        if response.status != 200:
+            cure = "does the role trust the namespace's ServiceAccount default, for the audience sts.amazonaws.com?"
+            reason = WorkerReason.MODEL_ACCESS_DENIED if response.status in (400, 401, 403) else WorkerReason.MODEL_UNREACHABLE
+            raise WorkerError(reason, f"{url} answered HTTP {status_words(response.status)} for {role}; {cure}")
+        return _parsed(small_body(response, pace, url, limit=_STS_LIMIT_BYTES), url)
+
+
+def _parsed(document: bytes, told: str) -> Credentials:
+    # Each is one element without markup within, so that no parser of XML, with what documents can do to it, is needed.
+    found = [re.findall(rb"<%s>([!-;=-~]{1,16384})</%s>" % (name, name), document) for name in _ELEMENTS]
+    if any(len(values) != 1 for values in found):
+        raise WorkerError(WorkerReason.MODEL_UNREACHABLE, f"{told} answered without credentials; is it a security token service?")
+    return Credentials(*(values[0].decode("ascii") for values in found))
