@@ -1,7 +1,7 @@
 """The worker with some of its constants replaced: `python -m tests.process.patched`, in a process of its own.
 
 PATCHES is a JSON object of "module:attribute" to a value; waits that are seconds in a cluster need not be seconds here.
-"die before sync" is the number of the fsync that the process does not live to see.
+"loopback allowed" lets workers fetch from this machine. "die before sync" is the number of the fsync that the process does not live to see.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import signal
 import sys
 
 DIE_BEFORE_SYNC = "die before sync"
+LOOPBACK_ALLOWED = "loopback allowed"
 PATCHES_VARIABLE = "PATCHES"
 
 
@@ -31,6 +32,13 @@ def die_before_sync(number: int) -> None:
     os.fsync = fsync  # type: ignore[assignment]
 
 
+def allow_loopback() -> None:
+    """Let fetches through to this machine's loopback, and nowhere else that is forbidden: tests have no other network."""
+    outbound = importlib.import_module("inference_worker.outbound")
+    real = outbound.forbidden_address
+    outbound.forbidden_address = lambda address: None if address.is_loopback else real(address)  # type: ignore[attr-defined]
+
+
 def main() -> int:
     """The worker; with arguments, one of its frontends."""
     from inference_worker import __main__ as worker
@@ -40,6 +48,8 @@ def main() -> int:
     patches = json.loads(os.environ[PATCHES_VARIABLE])
     if number := patches.pop(DIE_BEFORE_SYNC, 0):
         die_before_sync(number)
+    if patches.pop(LOOPBACK_ALLOWED, False):
+        allow_loopback()
     for target, value in patches.items():
         module, attribute = target.split(":")
         owner = importlib.import_module(module)

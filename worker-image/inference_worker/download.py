@@ -131,8 +131,9 @@ def _ask(place: Place, body: _Body, bounds: Bounds) -> None:
         with answered(url, {**headers, **proof}, told=told, authorities=place.authorities, bounds=bounds) as (response, pace):
             location = response.getheader("Location")
             if response.status not in (301, 302, 303, 307, 308) or not location or not place.follows:
+                if not body.size:
+                    body.origin = origin
                 _take(response, place, told, body, pace, bounds)
-                body.origin = origin
                 return
         url, where = _redirected(url, location)
         told = f"{place.told} (redirected to {where})"
