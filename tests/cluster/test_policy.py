@@ -135,11 +135,11 @@ BAD_PODS: dict[str, tuple[Any, str]] = {
     "a ConfigMap": (with_volume({"configMap": {"name": "c"}}), "claims, empty directories and projections alone"),
     "a token by projection": (
         projected({"serviceAccountToken": {"path": "t"}}),
-        "tokens for the operator's authority alone",
+        "tokens for the operator's authority and AWS' token service alone",
     ),
     "a token for another audience": (
         projected({"serviceAccountToken": {"path": "t", "audience": "https://other.example.com"}}),
-        "tokens for the operator's authority alone",
+        "tokens for the operator's authority and AWS' token service alone",
     ),
     "a Secret by projection": (
         projected({"secret": {"name": "s"}}),

@@ -20,12 +20,16 @@ BOTH = "a job either has an input (batch) or serves: set input or serve, not bot
 NO_INPUT = "output is for batch jobs: set input too, or leave output out"
 NO_OUTPUT = "a batch job with input.uri needs output.uri to write its answers to"
 NO_VERSION = "modelVersion picks a version of an InferenceModel; a model given as a URI has none"
-NO_DIGEST = "a model fetched over http(s) needs modelDigest (sha256:HEX), so that what runs is what you meant"
+NO_DIGEST = "a model fetched over the network needs modelDigest (sha256:HEX), so that what runs is what you meant"
 BAD_MODEL = (
     "must be an InferenceModel's name (its version goes into modelVersion), "
-    "or a URI (pvc://, https://, http://, file:///) without '..'"
+    "or a URI (pvc://, s3://, hf://, oci://, https://, http://, file:///) without '..'"
 )
 BAD_SCHEME = "must start with pvc://CLAIM/PATH, https://, http:// or file:///"
+BAD_MODEL_SCHEME = (
+    "must start with pvc://CLAIM/PATH, s3://BUCKET/KEY, hf://ORG/REPO, oci://REGISTRY/REPO, https://, http:// or file:///"
+)
+NO_STORE = "storage is for s3://, hf:// and oci://"
 CLIMBS = "must not contain '..': name the path from the volume's root"
 ONE_OF = "set exactly one of uri and data"
 INPUT_DIGEST = "an http(s) input needs its sha256 digest"
@@ -60,6 +64,7 @@ JOBS: list[Case] = [
         {"model": "digits", "modelVersion": "1"},
     ),
     ("http model", {"model": "http://host/m.onnx"}, NO_DIGEST, {"model": "http://host/m.onnx", "modelDigest": DIGEST}),
+    ("s3 model", {"model": "s3://models/m.onnx"}, NO_DIGEST, {"model": "s3://models/m.onnx", "modelDigest": DIGEST}),
     ("https model", {"model": "https://host/m.onnx"}, NO_DIGEST, {"model": "https://host/m.onnx", "modelDigest": DIGEST}),
     ("scheme of a model", {"model": "ftp://host/m.onnx"}, BAD_MODEL, {"model": "file:///models/m.onnx"}),
     ("model in upper case", {"model": "Lanes"}, BAD_MODEL, {"model": "lanes.v2"}),
@@ -293,6 +298,9 @@ SIGNATURE: Raw = {
 }
 QUANTIZATION: Raw = {"method": "Dynamic", "evaluation": "pvc://c/rows.npy"}
 VERSION: Raw = {"name": "1", "uri": "pvc://data/m.onnx"}
+IN_S3: Raw = {"name": "1", "uri": "s3://models/m.onnx", "digest": DIGEST}
+BY_SECRET: Raw = {"secretRef": {"name": "models"}}
+BY_ROLE: Raw = {"awsRoleArn": "arn:aws:iam::123456789012:role/models-reader"}
 MODELS: list[Case] = [
     ("no version", {"versions": []}, "should have at least 1 items", {"versions": [VERSION]}),
     ("versions left out", {"versions": None}, "Required value", {"versions": [VERSION]}),
@@ -347,15 +355,54 @@ MODELS: list[Case] = [
     (
         "http version",
         {"versions": [{"name": "1", "uri": "https://h/m"}]},
-        "a version fetched over http(s) needs its digest (sha256:HEX)",
+        "a version fetched over the network needs its digest (sha256:HEX)",
         {"versions": [{"name": "1", "uri": "https://h/m", "digest": DIGEST}]},
     ),
+    *(
+        (
+            f"{uri.partition(':')[0]} version without a digest",
+            {"versions": [{"name": "1", "uri": uri}]},
+            "a version fetched over the network needs its digest (sha256:HEX)",
+            {"versions": [{"name": "1", "uri": uri, "digest": DIGEST}]},
+        )
+        for uri in ("s3://models/m.onnx", "hf://org/net/m.onnx", "oci://r.example/net:v1")
+    ),
+    (
+        "storage of a volume",
+        {"versions": [{**VERSION, "storage": BY_SECRET}]},
+        NO_STORE,
+        {"versions": [{**IN_S3, "storage": BY_SECRET}]},
+    ),
+    (
+        "storage that says nothing",
+        {"versions": [{**IN_S3, "storage": {}}]},
+        "storage needs secretRef or awsRoleArn",
+        {"versions": [{**IN_S3, "storage": BY_ROLE}]},
+    ),
+    (
+        "a role for a hub",
+        {"versions": [{**IN_S3, "uri": "hf://org/net/m.onnx", "storage": BY_ROLE}]},
+        "storage.awsRoleArn is for s3://",
+        {"versions": [{**IN_S3, "storage": {**BY_ROLE, **BY_SECRET}}]},
+    ),
+    (
+        "a role that is none",
+        {"versions": [{**IN_S3, "storage": {"awsRoleArn": "models-reader"}}]},
+        "should match '^arn:",
+        {"versions": [{**IN_S3, "storage": BY_ROLE}]},
+    ),
+    (
+        "a Secret of another namespace",
+        {"versions": [{**IN_S3, "storage": {"secretRef": {"name": "ops/models"}}}]},
+        "should match",
+        {"versions": [{**IN_S3, "storage": BY_SECRET}]},
+    ),
     ("version that climbs", {"versions": [{"name": "1", "uri": "pvc://d/../m"}]}, CLIMBS, {"versions": [VERSION]}),
-    ("scheme of a version", {"versions": [{"name": "1", "uri": "gs://b/m"}]}, BAD_SCHEME, {"versions": [VERSION]}),
+    ("scheme of a version", {"versions": [{"name": "1", "uri": "gs://b/m"}]}, BAD_MODEL_SCHEME, {"versions": [VERSION]}),
     (
         "scheme of a signature",
         {"versions": [{**VERSION, "signatureUri": "gs://b/m.sig"}]},
-        BAD_SCHEME,
+        BAD_MODEL_SCHEME,
         {"versions": [{**VERSION, "signatureUri": "pvc://d/m.sig"}]},
     ),
     (

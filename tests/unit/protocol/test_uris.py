@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_protocol.uris import FileUri, HttpUri, PvcUri, UriError, forbidden_address, is_uri, parse_uri
+from inference_protocol.uris import FileUri, HttpUri, HubUri, OciUri, PvcUri, S3Uri, UriError, forbidden_address, is_uri, parse_uri
 
 pieces = st.sampled_from(
     [*("..", ".", "/", "//", "\\", "a", "b c", "?", "#", ";", "@", ":", "[", "]", "pvc", ""),
@@ -157,6 +157,38 @@ def test_plain_and_private_hosts_are_accepted(host: str) -> None:
      "pvc://-c/x", f"pvc://{'c' * 254}/x", "file://host/x", "http:///x", "http://h:99999/x", "http://h:x/", "pvc://c/a\\b", "pvc://c/\n"],
 )  # fmt: skip
 def test_what_is_refused_says_why(text: str) -> None:
+    with pytest.raises(UriError, match=r".{10}"):
+        parse_uri(text)
+
+
+DIGEST = "sha256:" + "a" * 64
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("s3://models/a/m.onnx", S3Uri("models", "a/m.onnx")),
+        ("s3://models/a%20b%2Bc", S3Uri("models", "a b+c")),
+        ("hf://org/net/m.onnx", HubUri("org/net", "main", "m.onnx")),
+        ("hf://org/net.v2@refs%2Fpr%2F1/a/m.onnx", HubUri("org/net.v2", "refs/pr/1", "a/m.onnx")),
+        ("oci://r.example/net", OciUri("r.example", "r.example", "net", "latest", "")),
+        ("oci://r.example:5000/a/b:v1#x/m.onnx", OciUri("r.example:5000", "r.example", "a/b", "v1", "x/m.onnx")),
+        (f"oci://r/a@{DIGEST}", OciUri("r", "r", "a", DIGEST, "")),
+    ],
+)
+def test_a_location_in_a_store_is_read(text: str, wanted: object) -> None:
+    assert parse_uri(text) == wanted
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["s3://", "s3://models", "s3://models/", "s3://Models/k", "s3://models/a//b", "s3://models/a/../b", "s3://models/%2e%2e/b",
+     "s3://models/k?endpoint=http://evil", "s3://user:secret@models/k", "s3://models/a%0d%0ab", "s3://169.254.169.254:80/k",
+     "hf://net/m.onnx", "hf://org/net", "hf://org/net@/m.onnx", "hf://org/net@v1", "hf://org/net@../m.onnx", "hf://../net/m.onnx",
+     "oci://r.example", "oci://r.example/Net", "oci://r.example/net:", "oci://r.example/net@sha256:abc", "oci://u:p@r.example/net",
+     "oci://169.254.169.254/net", "oci://[::1]/net", "oci://r.example/a/../b", "oci://r.example/net#", "oci://r.example:x/net"],
+)  # fmt: skip
+def test_a_location_in_a_store_that_means_something_else_is_refused(text: str) -> None:
     with pytest.raises(UriError, match=r".{10}"):
         parse_uri(text)
 

@@ -9,7 +9,7 @@ import pytest
 from inference_operator.accelerators import AcceleratorClass
 from inference_operator.api.conditions import Reason
 from inference_operator.api.job import Backend, Input, Output, Resources
-from inference_operator.api.model import AcceleratorResources, ModelVersion, Profile, WarmPoolStatus
+from inference_operator.api.model import AcceleratorResources, ModelVersion, Profile, SecretReference, Storage, WarmPoolStatus
 from inference_operator.api.schema import rfc3339
 from inference_operator.api.template import PodTemplate, Toleration
 from inference_operator.scheduling.types import ColocatedModel, ModelMemory, Offer
@@ -258,6 +258,9 @@ def test_a_measured_batch_may_be_a_colocated_model() -> None:
     assert colocated == ColocatedModel("default", OTHER_DIGEST, 8, (("data", True),), (("cpu", ModelMemory(200_000_000)),))
 
 
+IN_BUCKET = replace(
+    a_version(uri="s3://models/m.onnx", digest=OTHER_DIGEST), storage=Storage(secret_ref=SecretReference(name="models"))
+)
 NO_COLOCATED: dict[str, tuple[dict[str, Any], Model]] = {
     "never measured": ({}, a_model("n", a_version(digest=OTHER_DIGEST))),
     "measured on another backend": ({}, a_measured(OTHER, digest=OTHER_DIGEST, backend=Backend.TRITON)),
@@ -271,6 +274,8 @@ NO_COLOCATED: dict[str, tuple[dict[str, Any], Model]] = {
     ),
     "a node selector": ({"node_selector": {"disk": "fast"}}, OTHER),
     "serves": ({"serve": True}, OTHER),
+    # Another model's workers are not shown the Secret.
+    "a store that is asked with a Secret": ({}, a_measured(a_model("n", IN_BUCKET), digest=OTHER_DIGEST)),
 }
 
 

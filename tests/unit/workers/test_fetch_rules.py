@@ -15,7 +15,7 @@ from inference_operator.state.objects import Job, Model
 from inference_operator.warmpools.eligibility import task_order
 from inference_operator.workers.config import worker_config
 from inference_operator.workers.resolve import Refusal, ResolvedJob, resolve
-from inference_protocol.messages import WorkerConfig
+from inference_protocol.messages import Storage, WorkerConfig
 from tests.builders import DIGEST, SETTINGS, a_job, a_model, a_version, observed, resolved_of
 
 LISTED, OTHER = "https://models.example/m.onnx", "https://other.example/m.onnx"
@@ -59,6 +59,44 @@ def test_no_field_of_a_job_names_a_host_that_is_not_allowed(field: str) -> None:
     for url in (LISTED, "http://minio.storage.svc:9000/m.onnx"):
         job, model = FIELDS[field](url)
         assert isinstance(looked_at(job, model=model), ResolvedJob)
+
+
+@pytest.mark.parametrize("field", ["model", "a model's version", "a signature"])
+def test_no_registry_is_named_that_is_not_allowed(field: str) -> None:
+    job, model = FIELDS[field]("oci://other.example:5000/net:v1")
+
+    found = looked_at(job, model=model)
+
+    assert isinstance(found, Refusal) and found.reason is Reason.HOST_FORBIDDEN
+    job, model = FIELDS[field]("oci://models.example/net:v1")
+    assert isinstance(looked_at(job, model=model), ResolvedJob)
+
+
+@pytest.mark.parametrize("uri", ["s3://models/m.onnx", "hf://org/net/m.onnx", "oci://models.example/net"])
+def test_a_worker_is_told_the_list_for_stores_too(uri: str) -> None:
+    """Where a bucket or a hub is the worker learns from a Secret: it alone can hold the list against that."""
+    resolved = resolved_of(observed(a_job(model="m"), model=a_model("m", a_version(uri=uri))), ALLOWING)
+
+    assert told(resolved, ALLOWING).fetch_from == HOSTS
+
+
+@pytest.mark.parametrize(
+    ("uri", "wanted"),
+    [
+        ("s3://models/m.onnx", Storage(s3_endpoint="https://o", s3_region="eu")),
+        ("hf://org/net/m.onnx", Storage(hub_endpoint="https://hub")),
+        ("oci://models.example/net", None),
+        ("pvc://data/m.onnx", None),
+    ],
+)
+def test_a_source_has_what_the_settings_say_of_its_own_store_and_of_no_other(uri: str, wanted: Storage | None) -> None:
+    """A new endpoint of one store rolled out the services that read from another."""
+    fetch = Fetching(s3_endpoint="https://o", s3_region="eu", hub_endpoint="https://hub")
+    settings = msgspec.structs.replace(SETTINGS, fetch=fetch)
+    seen = observed(a_job(model="m"), model=a_model("m", a_version(uri=uri)))
+
+    assert resolved_of(seen, settings).source.storage == wanted
+    assert resolved_of(seen).source.storage is None
 
 
 @pytest.mark.parametrize("url", ["HTTPS://other.example/m", " https://other.example/m", "https://OTHER.example./m"])
@@ -105,6 +143,15 @@ def test_a_new_list_rolls_out_no_service_without_a_url() -> None:
     assert before.revisions == after.revisions
     before, after = (resolved_of(observed(by_url), settings) for settings in (SETTINGS, ALLOWING))
     assert before.revisions != after.revisions
+
+
+@pytest.mark.parametrize("name", ["s3Endpoint", "hubEndpoint"])
+def test_an_endpoint_that_is_no_url_ends_the_operator_at_its_start(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_bytes(msgspec.yaml.encode({"fetch": {name: "objects.example:9000"}}))
+
+    with pytest.raises(ConfigurationError, match=f"fetch.{name}: it is no URL"):
+        load_settings(file)
 
 
 @pytest.mark.parametrize("entry", ["*", "https://models.example", "*.0.0.7", "10.0.0.0/8"])

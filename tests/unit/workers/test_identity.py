@@ -9,14 +9,15 @@ import pytest
 from inference_operator.api.callers import Authentication, ClientCertificates, Jwt, ServeTls
 from inference_operator.api.conditions import ConditionType, Reason, find
 from inference_operator.api.job import Serve
+from inference_operator.api.model import SecretReference, Storage
 from inference_operator.settings import MutualTls
 from inference_operator.state.objects import Job, Key, PodPhase
-from inference_operator.workers.identity import hosts, shown_names
+from inference_operator.workers.identity import hosts, shown_names, volumes
 from inference_operator.workers.resolve import Refusal, resolve
 from inference_operator.workers.service import endpoint, service_manifest
 from inference_protocol.messages import JwtRules, ServingTls, WorkerIdentity
 from inference_protocol.spiffe import only_uri, worker_id
-from tests.builders import SETTINGS, a_job, a_pod, observed
+from tests.builders import SETTINGS, a_job, a_model, a_pod, a_version, observed, resolved_of
 from tests.unit.scheduling.support import decide, status_of
 from tests.unit.workers.test_pod import config_of, container_of, pod_of
 
@@ -148,3 +149,43 @@ def test_a_certificate_with_several_uris_names_nobody() -> None:
     assert only_uri({"subjectAltName": (("URI", "spiffe://a"), ("URI", "spiffe://b"))}) is None
     assert only_uri({}) is None
     assert only_uri(None) is None
+
+
+def stored(uri: str, storage: Storage) -> list[dict[str, Any]]:
+    version = replace(a_version(uri=uri), storage=storage)
+    resolved = resolved_of(observed(a_job(model="m"), model=a_model("m", version)))
+    return volumes(resolved.spec, resolved.source, SETTINGS)
+
+
+BY_SECRET = Storage(secret_ref=SecretReference(name="models"))
+
+
+@pytest.mark.parametrize(
+    ("uri", "some"),
+    [
+        ("s3://models/m.onnx", {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_CA_BUNDLE"}),
+        ("hf://org/net/m.onnx", {"HF_TOKEN"}),
+        ("oci://r.example/net", {".dockerconfigjson"}),
+    ],
+)
+def test_a_worker_is_shown_the_keys_of_its_store_and_no_others(uri: str, some: set[str]) -> None:
+    """The rest of a Secret may be for anything, and a worker answers whoever reaches it."""
+    (volume,) = stored(uri, BY_SECRET)
+    ((_, secret),) = volume["projected"]["sources"][0].items()
+    shown = {item["key"] for item in secret["items"]}
+
+    assert secret["name"] == "models" and secret["optional"] is True
+    assert some <= shown and (shown - some) <= {"ca.crt", "AWS_SESSION_TOKEN", "HF_ENDPOINT"}
+    assert all(item["path"] == f"storage/{item['key']}" for item in secret["items"])
+
+
+def test_a_role_is_assumed_by_a_token_for_the_token_service_alone() -> None:
+    (volume,) = stored("s3://models/m.onnx", Storage(aws_role_arn="arn:aws:iam::123456789012:role/models"))
+    token = volume["projected"]["sources"][0]["serviceAccountToken"]
+
+    assert (token["audience"], token["path"]) == ("sts.amazonaws.com", "storage/web-identity-token")
+    assert token["expirationSeconds"] <= 3600
+
+
+def test_a_model_without_storage_adds_nothing_to_its_pod() -> None:
+    assert volumes(resolved_of(observed(a_job())).spec, resolved_of(observed(a_job())).source, SETTINGS) == []
