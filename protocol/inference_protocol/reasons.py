@@ -151,10 +151,7 @@ class WorkerReason(StrEnum):
     )
     MODEL_CHANGED = (
         "ModelChanged",
-        ReasonText(
-            "The model's file was replaced while the worker fetched it.",
-            "Leave a file as it is once it has a name, and give each version a name of its own.",
-        ),
+        ReasonText("The model's file was replaced while it was fetched.", "Give each version of the file a name of its own."),
     )
     QUANTIZATION_REFUSED = (
         "QuantizationRefused",
