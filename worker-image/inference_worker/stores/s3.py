@@ -16,7 +16,7 @@ from inference_protocol.messages import Storage
 from inference_protocol.reasons import WorkerReason
 from inference_protocol.storage import ROLE_TOKEN_FILE
 from inference_protocol.uris import S3Uri
-from inference_worker.download import Bounds, Place, answered, no_authorization, small_body, status_words
+from inference_worker.download import Authorize, Bounds, Place, answered, no_authorization, small_body, status_words
 from inference_worker.errors import WorkerError
 from inference_worker.stores.keys import Keys, denied, endpoint, read_file
 
@@ -46,22 +46,26 @@ def place(uri: S3Uri, told: str, storage: Storage, keys: Keys, bounds: Bounds) -
         raise denied("AWS_REGION is no region's name")
     given = keys.get("AWS_ENDPOINT_URL") or storage.s3_endpoint
     url = _url(uri, endpoint("AWS_ENDPOINT_URL", given) if given else "", region)
-    credentials = _credentials(storage, keys, region, bounds)
-
-    def authorize(url: str, headers: Mapping[str, str]) -> Mapping[str, str]:
-        assert credentials is not None
-        return signed(url, headers, credentials, region, datetime.fromtimestamp(time.time(), UTC))
-
     return Place(
         url,
         told,
-        authorize if credentials is not None else no_authorization,
+        _signer(_credentials(storage, keys, region, bounds), region),
         keys.authorities,
         # A signature is for one host: a redirect says that the region or the endpoint is wrong.
         follows=False,
         denied=WorkerReason.MODEL_ACCESS_DENIED,
         cure=_CURE,
     )
+
+
+def _signer(credentials: Credentials | None, region: str) -> Authorize:
+    if credentials is None:
+        return no_authorization
+
+    def authorize(url: str, headers: Mapping[str, str]) -> Mapping[str, str]:
+        return signed(url, headers, credentials, region, datetime.fromtimestamp(time.time(), UTC))
+
+    return authorize
 
 
 def _url(uri: S3Uri, base: str, region: str) -> str:
