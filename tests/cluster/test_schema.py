@@ -135,6 +135,12 @@ JOBS: list[Case] = [
         AUTHENTICATION_WAYS,
         {"serve": {"authentication": BY_CERTIFICATE, "tls": {}}},
     ),
+    (
+        "a service that keeps a worker and sleeps",
+        {"serve": {"minReplicas": 1, "gateway": {"idleSeconds": 60}}},
+        "gateway.idleSeconds needs minReplicas 0",
+        {"serve": {"minReplicas": 0, "gateway": {"idleSeconds": 60}}},
+    ),
     ("maxReplicas 0", {"serve": {"minReplicas": 0, "maxReplicas": 0}}, "greater than or equal to 1", {"serve": {"minReplicas": 0}}),
     ("minReplicas above", {"serve": {"minReplicas": 1001}}, "less than or equal to 1000", {"serve": {"minReplicas": 1000}}),
     (
