@@ -100,6 +100,10 @@ REQUESTS := 1000000
 fuzz-wire: venv ## requests that are nearly right against real processes: make fuzz-wire TARGET=http1 REQUESTS=1000000 SEED=1
 	@$(PYTHON) -m tests.fuzz.wire --target $(TARGET) --requests $(REQUESTS) --seed $(SEED)
 
+FAULTS := 50
+chaos: venv images ## faults against the local cluster under load, drawn from a seed: make chaos SEED=1 FAULTS=50
+	@$(PYTHON) -m tests.chaos.run --seed $(SEED) --faults $(FAULTS)
+
 # Hours for all: a sample is stable, what is known is kept in build/mutants, and a run that was cut off goes on.
 SAMPLE := 200
 SEED := 1
@@ -113,7 +117,7 @@ demo: venv images ## the whole story on the local cluster
 bench: venv ## one benchmark: make bench NAME=...
 	$(PYTHON) -m bench $(NAME)
 
-.PHONY: sbom hooks version run image-gpu test-conformance test-large test-network check-manifests
+.PHONY: chaos sbom hooks version run image-gpu test-conformance test-large test-network check-manifests
 hooks: venv ## have git run the checks of lint at each commit
 	@$(PYTHON) -m dev.lint.hooks install
 

@@ -187,6 +187,17 @@ def _container(at: Stage, pod: str) -> str:
 
 def signal_operator(pod: str, number: signal.Signals) -> None:
     """Signal the operator's process in this pod."""
+    if not _signal(pod, "INFERENCE_OPERATOR_CONFIG", number):
+        raise RuntimeError(f"no operator runs in {pod}")
+
+
+def signal_worker(pod: str, number: signal.Signals) -> bool:
+    """Signal a worker's process; False where it has ended."""
+    return _signal(pod, "INFERENCE_WORKER_CONFIG", number)
+
+
+def _signal(hostname: str, variable: str, number: signal.Signals) -> bool:
+    """Signal the process that runs under this host name and has this variable."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -195,10 +206,10 @@ def signal_operator(pod: str, number: signal.Signals) -> None:
         except OSError:
             continue
         names = {item.partition(b"=")[0] for item in environment}
-        if f"HOSTNAME={pod}".encode() in environment and b"INFERENCE_OPERATOR_CONFIG" in names:
+        if f"HOSTNAME={hostname}".encode() in environment and variable.encode() in names:
             os.kill(int(entry.name), number)
-            return
-    raise RuntimeError(f"no operator runs in {pod}")
+            return True
+    return False
 
 
 def _plain(at: Stage) -> tuple[Manifest, Manifest]:

@@ -1,0 +1,133 @@
+"""Does to the local cluster what a story says, and makes it whole again."""
+
+import signal
+import time
+from collections.abc import Callable
+
+from bench.failures.stage import SERVICE, Stage, restarting, signal_operator, signal_worker
+from dev.cluster import NODES, kill_api, kill_node, start_api, start_node
+from dev.cluster.network import end_silence, silence
+from examples.demo.cluster import Manifest
+from tests.chaos.story import Fault, Kind
+from tests.chaos.verdict import Told
+
+_DRAIN_SECONDS = 90
+
+
+class Faults:
+    """All faults of one namespace. `batches` are the jobs that run beside the service."""
+
+    def __init__(self, at: Stage, batches: Callable[[], list[str]]) -> None:
+        self._at = at
+        self._batches = batches
+        self._rolled = 0
+        self._kinds: dict[Kind, Callable[[Fault], str]] = {
+            Kind.WORKER_KILLED: self._kill_worker,
+            Kind.WORKER_FROZEN: self._freeze_worker,
+            Kind.POD_DELETED: self._delete_pod,
+            Kind.LEADER_KILLED: self._kill_leader,
+            Kind.LEADER_FROZEN: self._freeze_leader,
+            Kind.NODE_SILENT: self._silence_node,
+            Kind.NODE_DEAD: self._end_node,
+            Kind.NODE_DRAINED: self._drain_node,
+            Kind.API_AWAY: self._take_api_away,
+            Kind.BATCH_SUSPENDED: self._suspend_batch,
+            Kind.SERVICE_ROLLED: self._roll_out,
+        }
+
+    def do(self, fault: Fault) -> Told:
+        """Wait as long as it says, do it, and undo what can be undone."""
+        time.sleep(fault.calm)
+        begun = time.time()
+        whom = self._kinds[fault.kind](fault)
+        return Told(fault, begun, time.time(), whom)
+
+    def _workers(self) -> list[Manifest]:
+        jobs = [SERVICE, *self._batches()]
+        found = [pod for job in jobs for pod in self._at.workers(job) if pod["status"].get("phase") == "Running"]
+        return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
+
+    def _worker(self, fault: Fault) -> str:
+        found = self._workers()
+        return str(found[fault.number % len(found)]["metadata"]["name"]) if found else ""
+
+    def _kill_worker(self, fault: Fault) -> str:
+        if name := self._worker(fault):
+            signal_worker(name, signal.SIGKILL)
+        return name
+
+    def _freeze_worker(self, fault: Fault) -> str:
+        if name := self._worker(fault):
+            signal_worker(name, signal.SIGSTOP)
+            time.sleep(fault.seconds)
+            signal_worker(name, signal.SIGCONT)
+        return name
+
+    def _delete_pod(self, fault: Fault) -> str:
+        if name := self._worker(fault):
+            self._at.kube.run("delete", "pod", name, "--wait=false", "--ignore-not-found")
+        return name
+
+    def _kill_leader(self, _: Fault) -> str:
+        leader = self._at.leader()
+        with restarting(self._at, leader):
+            signal_operator(leader, signal.SIGKILL)
+        return leader
+
+    def _freeze_leader(self, fault: Fault) -> str:
+        leader = self._at.leader()
+        signal_operator(leader, signal.SIGSTOP)
+        time.sleep(fault.seconds)
+        signal_operator(leader, signal.SIGCONT)
+        return leader
+
+    def _silence_node(self, fault: Fault) -> str:
+        node = NODES[fault.number % len(NODES)]
+        silence(node)
+        try:
+            time.sleep(fault.seconds)
+        finally:
+            end_silence(node)
+        return node.name
+
+    def _end_node(self, fault: Fault) -> str:
+        node = NODES[fault.number % len(NODES)]
+        silence(node)
+        kill_node(self._at.layout, node)
+        time.sleep(fault.seconds)
+        start_node(self._at.layout, node)
+        return node.name
+
+    def _drain_node(self, fault: Fault) -> str:
+        name = NODES[fault.number % len(NODES)].name
+        options = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", f"--timeout={_DRAIN_SECONDS}s")
+        try:
+            self._at.kube.run("drain", name, *options)
+            time.sleep(fault.seconds)
+        except RuntimeError:
+            name = f"{name}, which was not done in {_DRAIN_SECONDS} s"
+        finally:
+            self._at.kube.run("uncordon", NODES[fault.number % len(NODES)].name)
+        return name
+
+    def _take_api_away(self, fault: Fault) -> str:
+        kill_api(self._at.layout)
+        time.sleep(fault.seconds)
+        start_api(self._at.layout)
+        return "the control plane"
+
+    def _suspend_batch(self, fault: Fault) -> str:
+        batches = self._batches()
+        if not batches:
+            return ""
+        name = batches[fault.number % len(batches)]
+        for suspended in (True, False):
+            self._at.kube.run("patch", "ij", name, "--type=merge", "-p", f'{{"spec":{{"suspend":{str(suspended).lower()}}}}}')
+            time.sleep(fault.seconds)
+        return name
+
+    def _roll_out(self, _: Fault) -> str:
+        self._rolled += 1
+        size = 4 + self._rolled % 4
+        self._at.kube.run("patch", "ij", SERVICE, "--type=merge", "-p", f'{{"spec":{{"batchSize":{size}}}}}')
+        return f"{SERVICE} with batchSize {size}"

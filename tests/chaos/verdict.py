@@ -1,0 +1,52 @@
+"""What a story came to: pure, from what callers heard and what is left behind."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from bench.autoscaling.load import Answered
+from tests.chaos.story import Fault, Kind
+
+# A caller may notice these, for as long as they last and a moment: of nothing else a request may be lost.
+_NOTICED = frozenset({Kind.WORKER_KILLED, Kind.WORKER_FROZEN, Kind.NODE_SILENT, Kind.NODE_DEAD})
+_MOMENT_SECONDS = 2.3
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A fault that was done: from when to when (time.time()), and upon whom."""
+
+    fault: Fault
+    begun: float
+    ended: float
+    whom: str = ""
+
+    def excuses(self, answer: Answered) -> bool:
+        """Whether a request that was sent then may have failed because of it.
+
+        What is silent longer than a moment is left out by then, so it excuses failures at its begin; what comes back has its word.
+        """
+        return self.fault.kind in _NOTICED and self.begun - 1.0 <= answer.time <= self.begun + _MOMENT_SECONDS
+
+
+def lost(answers: Iterable[Answered], told: Sequence[Told]) -> list[Answered]:
+    """Requests without a 200 that no fault excuses."""
+    return [answer for answer in answers if answer.status != 200 and not any(one.excuses(answer) for one in told)]
+
+
+def gaps(spans: Sequence[tuple[int, int]], total: int) -> str:
+    """What is wrong with the spans of items that are answered; empty where each item is there once and in its place."""
+    begin = 0
+    for start, end in spans:
+        if start != begin or end <= start:
+            return f"items {start} to {end} stand behind {begin}"
+        begin = end
+    return "" if begin == total else f"{begin} of {total} items are answered"
+
+
+def nearest(answer: Answered, told: Sequence[Told]) -> str:
+    """Which fault came last before a request, for the story that is told."""
+    before = [one for one in told if one.begun <= answer.time]
+    if not before:
+        return "before the first fault"
+    last = max(before, key=lambda one: one.begun)
+    return f"{answer.time - last.begun:.1f} s after {last.fault.kind} ({last.whom})"
