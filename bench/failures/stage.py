@@ -65,6 +65,10 @@ class Stage:
         """A job's pods."""
         return _listed(self.api, self.kube.namespace, f"inference.myorg/job={job}")
 
+    def warm_workers(self) -> dict[str, str]:
+        """The ready workers of magika's warm pool, with their nodes."""
+        return _places(_listed(self.api, self.kube.namespace, "inference.myorg/model=magika"))
+
     def create(self, manifest: Manifest) -> None:
         """Create a job at once: kubectl would take a tenth of a second of what is measured."""
         self.api.create(f"/apis/inference.myorg/v1/namespaces/{self.kube.namespace}/inferencejobs", manifest)
@@ -143,12 +147,13 @@ def a_job(name: str, **spec: Any) -> Manifest:
 
 def settle(at: Stage) -> None:
     """Wait for an operator and a worker on each node, and for both workers in the endpoints."""
-    _spread(at, "operators", at.system, at.operators)
-    _spread(at, "workers", at.kube, lambda: _places(at.workers(SERVICE)))
+    spread(at, "operators", at.system, at.operators)
+    spread(at, "workers", at.kube, lambda: _places(at.workers(SERVICE)))
     wait_for(lambda: _taking(at) == 2, "both workers in the endpoints")
 
 
-def _spread(at: Stage, what: str, kube: Kubectl, places: Callable[[], dict[str, str]]) -> None:
+def spread(at: Stage, what: str, kube: Kubectl, places: Callable[[], dict[str, str]]) -> None:
+    """Have one on each node, and no more."""
     give_up = time.monotonic() + _PATIENT_SECONDS
     while set((found := places()).values()) != {SAFE, DYING} or len(found) > 2:
         if time.monotonic() > give_up:
