@@ -65,6 +65,10 @@ class Stage:
         """A job's pods."""
         return _listed(self.api, self.kube.namespace, f"inference.myorg/job={job}")
 
+    def places(self, job: str) -> dict[str, str]:
+        """A job's ready pods, with their nodes."""
+        return _places(self.workers(job))
+
     def warm_workers(self) -> dict[str, str]:
         """The ready workers of magika's warm pool, with their nodes."""
         return _places(_listed(self.api, self.kube.namespace, "inference.myorg/model=magika"))

@@ -38,9 +38,11 @@ class Faults:
     def do(self, fault: Fault) -> Told:
         """Wait as long as it says, do it, and undo what can be undone."""
         time.sleep(fault.calm)
+        before = self._at.places(SERVICE)
         begun = time.time()
         whom = self._kinds[fault.kind](fault)
-        return Told(fault, begun, time.time(), whom)
+        left = [name for name, node in before.items() if whom not in (name, node)]
+        return Told(fault, begun, time.time(), whom, alone=not left)
 
     def _workers(self) -> list[Manifest]:
         jobs = [SERVICE, *self._batches()]

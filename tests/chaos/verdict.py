@@ -9,23 +9,27 @@ from tests.chaos.story import Fault, Kind
 # A caller may notice these, for as long as they last and a moment: of nothing else a request may be lost.
 _NOTICED = frozenset({Kind.WORKER_KILLED, Kind.WORKER_FROZEN, Kind.NODE_SILENT, Kind.NODE_DEAD})
 _MOMENT_SECONDS = 2.3
+# Until a worker that was the only one is back, or another has started.
+_RETURN_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A fault that was done: from when to when (time.time()), and upon whom."""
+    """A fault that was done: from when to when (time.time()), upon whom, and whether it left no worker of the service."""
 
     fault: Fault
     begun: float
     ended: float
     whom: str = ""
+    alone: bool = False
 
     def excuses(self, answer: Answered) -> bool:
         """Whether a request that was sent then may have failed because of it.
 
-        What is silent longer than a moment is left out by then, so it excuses failures at its begin; what comes back has its word.
+        What is silent longer than a moment is left out by then, unless nobody else is there.
         """
-        return self.fault.kind in _NOTICED and self.begun - 1.0 <= answer.time <= self.begun + _MOMENT_SECONDS
+        until = self.ended + _RETURN_SECONDS if self.alone else self.begun + _MOMENT_SECONDS
+        return self.fault.kind in _NOTICED and self.begun - 1.0 <= answer.time <= until
 
 
 def lost(answers: Iterable[Answered], told: Sequence[Told]) -> list[Answered]:

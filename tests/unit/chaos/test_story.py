@@ -54,6 +54,12 @@ def test_a_request_may_fail_for_a_moment_after_its_worker_has_died_and_at_no_oth
     assert nearest(answers[0], [death]) == "before the first fault"
 
 
+def test_whoever_was_the_only_one_may_be_missed_until_it_is_back() -> None:
+    silence = Told(Fault(Kind.NODE_SILENT, 0.0, 6.0, 0), 100.0, 106.0, "a node", alone=True)
+
+    assert [answer.time for answer in lost([Answered(at, 0.1, 0) for at in (98.0, 105.0, 130.0)], [silence])] == [98.0, 130.0]
+
+
 def test_a_drain_a_roll_out_and_an_operators_death_excuse_nothing() -> None:
     answer = Answered(100.5, 0.1, 0)
 
