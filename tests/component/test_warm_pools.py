@@ -129,13 +129,15 @@ async def test_a_worker_that_died_while_nobody_reigned_is_replaced_and_its_task_
     assert await node.items_done() == 2 * LONG - kept_items
 
 
-@pytest.mark.usefixtures("reign")
-async def test_the_task_of_a_worker_that_falls_silent_goes_on_beside_and_is_done_once(server: ApiServer, node: WarmNode) -> None:
+async def test_the_task_of_a_worker_that_falls_silent_goes_on_beside_and_is_done_once(
+    server: ApiServer, node: WarmNode, reign: Reign
+) -> None:
     """As when a node dies: nobody says so for 40 s, and it may wake and go on."""
     workers = {worker.pod: worker for worker in await all_ready(node, 2)}
     (job,) = a_few(server, node, 1, rows=LONG)
     await until(lambda: items(node, job) > 0, "the first items")
     silent = workers.pop(server.get("inferencejobs", job)["status"]["placement"]["pod"])
+    await reign.operator.says(f"{silent.pod} on node-1 answers")
     silent.process.send_signal(signal.SIGSTOP)
     committed = items(node, job)
     (other,) = workers

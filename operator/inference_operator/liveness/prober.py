@@ -123,6 +123,9 @@ class Prober:
         late = polled.asked is not None and self._listened - polled.asked > self._limits.late_seconds
         polled.asked = None
         if word is Word.ANSWERED:
+            if not polled.answered:
+                # Its silence means something from now on.
+                log.info("worker %s on %s answers", polled.pod.key, polled.pod.node)
             polled.answered = True
             polled.refusals = 0
             if not polled.verdict.suspected:
