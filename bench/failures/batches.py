@@ -7,15 +7,12 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from bench.failures.stage import DYING, SAFE, Stage, a_job, lead_on, settle, spread
+from bench.failures.stage import DYING, SAFE, Stage, a_long_batch, lead_on, settle, spread
 from dev.cluster import kill_node, node_named, start_node
 from dev.cluster.network import silence
-from examples.demo.cluster import Manifest, wait_for
+from examples.demo.cluster import wait_for
 from tests.outputs import committed_chunks
 
-_ROWS = 60_000
 _POLL_SECONDS = 0.01
 _TAINT = "nvidia.com/gpu"
 _POOL = {"min": 2, "max": 2, "batchSize": 8, "accelerator": "cpu", "claims": ["data"]}
@@ -26,7 +23,7 @@ def lose_its_node(at: Stage, number: int, *, warm: bool) -> dict[str, Any]:
     settle(at)
     with _warm(at) if warm else nullcontext():
         name = f"{'warm' if warm else 'cold'}-{number}"
-        at.kube.apply(_batch(at, name, warm=warm))
+        at.kube.apply(a_long_batch(at, name, pooled=warm))
         out = at.volume / "out" / name
         wait_for(lambda: len(committed_chunks(out)) > 0, "the first commits")
         where = at.kube.get("ij", name)["status"]["placement"]["node"]
@@ -42,18 +39,6 @@ def lose_its_node(at: Stage, number: int, *, warm: bool) -> dict[str, Any]:
         at.kube.delete("inferencejob", name, "--wait=false")
     failed = status.get("failedAttempts", 0)
     return {"node": where, "committed": round(committed, 3), "attempts": status["attempts"], "failedAttempts": failed}
-
-
-def _batch(at: Stage, name: str, *, warm: bool) -> Manifest:
-    items = at.volume / "rows.npy"
-    if not items.exists():
-        np.save(items, np.tile(np.load(at.volume / "magika" / "files.npy"), (64, 1))[:_ROWS])
-    given = {"batchSize": 8, "input": {"uri": f"pvc://data/{items.name}"}, "output": {"uri": f"pvc://data/out/{name}"}}
-    job = a_job(name, model="magika", **given)
-    if warm:
-        # A job that asks for something of its own gets a pod of its own.
-        del job["spec"]["tolerations"]
-    return job
 
 
 @contextmanager

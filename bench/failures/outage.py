@@ -1,46 +1,35 @@
 """API server and etcd are away for a minute: what callers and a running batch notice, and how soon decisions go on."""
 
-import json
 import os
 import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bench.autoscaling.load import read
 from bench.failures.deaths import failures
-from bench.failures.stage import SERVICE, Stage, a_job, calling, settle
+from bench.failures.stage import SERVICE, Stage, a_job, a_long_batch, calling, settle
 from dev.cluster import kill_api, start_api
 from examples.demo.cluster import wait_for
+from tests.outputs import committed_items
 
 _SECONDS = float(os.environ.get("BENCH_OUTAGE_SECONDS", "60"))
 _BEFORE_SECONDS, _AFTER_SECONDS = 3.0, 40.0
-_ROWS = 60_000
 
 
 def take_api_away(at: Stage, number: int) -> dict[str, Any]:
     """One outage under load."""
     settle(at)
     name = f"batch-{number}"
-    items = at.volume / "rows.npy"
-    if not items.exists():
-        np.save(items, np.tile(np.load(at.volume / "magika" / "files.npy"), (64, 1))[:_ROWS])
-    spec = {
-        "model": "magika",
-        "batchSize": 8,
-        "input": {"uri": f"pvc://data/{items.name}"},
-        "output": {"uri": f"pvc://data/out/{name}"},
-    }
-    at.kube.apply(a_job(name, **spec))
-    wait_for(lambda: _committed(at, name) > 0, "the first commit")
+    at.kube.apply(a_long_batch(at, name))
+    out = at.volume / "out" / name
+    wait_for(lambda: committed_items(out) > 0, "the first commit")
     plan = at.plan(SERVICE, _BEFORE_SECONDS + _SECONDS + _AFTER_SECONDS, f"outage-{number}")
     with calling(at, plan) as (callers,):
         time.sleep(_BEFORE_SECONDS)
         kill_api(at.layout)
-        begun, first = time.time(), _committed(at, name)
+        begun, first = time.time(), committed_items(out)
         time.sleep(_SECONDS)
-        last = _committed(at, name)
+        last = committed_items(out)
         start_api(at.layout)
         back = time.time()
         at.create(a_job(f"after-{number}", serve={"minReplicas": 1, "maxReplicas": 1}))
@@ -66,10 +55,3 @@ def _told(at: Stage, name: str) -> float:
     path = f"/apis/inference.myorg/v1/namespaces/{at.kube.namespace}/inferencejobs/{name}"
     wait_for(lambda: bool((at.api.get(path) or {}).get("status", {}).get("conditions")), f"a status of {name}", seconds=90)
     return time.time()
-
-
-def _committed(at: Stage, name: str) -> int:
-    manifest = at.volume / "out" / name / "manifest.jsonl"
-    if not manifest.exists():
-        return 0
-    return max((json.loads(line).get("end", 0) for line in manifest.read_bytes().split(b"\n")[:-1]), default=0)

@@ -16,6 +16,8 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
+import numpy as np
+
 from bench.autoscaling.load import Plan
 from bench.autoscaling.watch import Api
 from dev.cluster import NODES, Layout, default_layout, start_api, start_node
@@ -35,6 +37,7 @@ _BUILT = ROOT / "build" / "examples"
 # The kubelet waits twice as long each time before it starts a killed operator again. The grace period is Kubernetes' default.
 _OPTIONS = ("--max-container-restart-period", "10s", "--node-monitor-grace-period", "50s")
 _PATIENT_SECONDS = 60.0
+_ROWS = 60_000
 
 
 @dataclass(frozen=True)
@@ -147,6 +150,18 @@ def a_job(name: str, **spec: Any) -> Manifest:
     """A job of digits on CPUs."""
     given = {"model": "digits", "accelerator": "cpu", "tolerations": TOLERATIONS, **spec}
     return {"apiVersion": "inference.myorg/v1", "kind": "InferenceJob", "metadata": {"name": name}, "spec": given}
+
+
+def a_long_batch(at: Stage, name: str, *, pooled: bool = False) -> Manifest:
+    """A batch of minutes. One that is `pooled` asks for nothing of its own, so that a warm worker may run it."""
+    items = at.volume / "rows.npy"
+    if not items.exists():
+        np.save(items, np.tile(np.load(at.volume / "magika" / "files.npy"), (64, 1))[:_ROWS])
+    given = {"batchSize": 8, "input": {"uri": f"pvc://data/{items.name}"}, "output": {"uri": f"pvc://data/out/{name}"}}
+    job = a_job(name, model="magika", **given)
+    if pooled:
+        del job["spec"]["tolerations"]
+    return job
 
 
 def settle(at: Stage) -> None:

@@ -146,13 +146,14 @@ class SchedulingLoop:
             for owner, decision in self._decisions.items()
             if owner.kind is Kind.POOL and decision.pending and not decision.assignments
         ]
+        silent = self._silent()
         fleet = Fleet(
             self._nodes(),
             tuple(self._store.pods.values()),
             tuple(self._requests.values()),
             tuple(self._running.values()),
-            tuple(warm for warm in self._pools.warm_workers(looks, blocked) if warm.pod not in self._silent()),
-            self._lent(),
+            tuple(warm for warm in self._pools.warm_workers(looks, blocked) if warm.pod not in silent),
+            self._lent(silent),
             usage(self._store.unmanaged_usage, self._store.busy, self._settings.metering.resource_name),
             self._preemptions.by_namespace(now),
         )
@@ -177,12 +178,12 @@ class SchedulingLoop:
         silent = {pod.node for pod in self._store.silent.values()}
         return tuple(replace(node, silent=True) if node.name in silent else node for node in self._store.nodes.values())
 
-    def _lent(self) -> tuple[ServiceSlack, ...]:
+    def _lent(self, silent: frozenset[Key]) -> tuple[ServiceSlack, ...]:
         """What services lend now. A worker whose last answer tells of a task has it until that has ended, whoever waits for it."""
         found = []
         for lender in self._lenders.values():
             pods = [(worker.pod, self._store.pods.get(worker.pod)) for worker in lender.slack.workers]
-            taken = {key for key, pod in pods if pod is None or self._store.task_index.has_task(pod)} | self._silent()
+            taken = {key for key, pod in pods if pod is None or self._store.task_index.has_task(pod)} | silent
             found.append(lent(lender, self._store.scaling_metrics.get(lender.uid), taken))
         return tuple(found)
 

@@ -34,9 +34,7 @@ _GRPC: Manifest = {"header_filter": {"header": {"name": "content-type", "string_
 _NOT_FOUND, _RESOURCE_EXHAUSTED, _UNAVAILABLE, _DEADLINE_EXCEEDED = 5, 8, 14, 4
 _HINT = ": write PATH as /NAMESPACE/v2/models/MODEL/..."
 _TABLE = (
-    _Reply(
-        _status(404), _NOT_FOUND, f"no model is served as %REQ({ROUTE_HEADER})%", ": write PATH as /NAMESPACE/v2/models/MODEL/..."
-    ),
+    _Reply(_status(404), _NOT_FOUND, f"no model is served as %REQ({ROUTE_HEADER})%", _HINT),
     # A circuit breaker is open: as many requests as serve.gateway.maxParallelRequests are under way.
     _Reply(_flag("UO"), _RESOURCE_EXHAUSTED, "too many requests for the model are under way", status=429, retry_seconds=1),
     _Reply(_status(504), _DEADLINE_EXCEEDED, "the request's deadline can't be met: %LOCAL_REPLY_BODY%"),

@@ -34,7 +34,7 @@ from inference_worker.batch.manifest import (
     read_manifests,
     read_summary,
 )
-from inference_worker.batch.takeover import Start, require_turn, start_of
+from inference_worker.batch.takeover import Start, Whole, require_turn, start_of
 from inference_worker.errors import WorkerError
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
@@ -98,14 +98,16 @@ class Output:
 
     def _open(self) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
-        start = self._start()
+        # Read once for both looks; all are read again at the end.
+        whole = functools.cache(self._is_whole)
+        start = self._start(whole)
         if start.chunks and start.chunks[-1].end == start.author.total and self._summary_is_there():
             self._author, self.chunks = start.author, list(start.chunks)
             return
         self._claim()
         try:
             # Whoever claimed before this line is seen now, and whoever claims after it sees us.
-            start = self._start()
+            start = self._start(whole)
         except WorkerError:
             (self._directory / ATTEMPTS / self._name).unlink(missing_ok=True)
             raise
@@ -119,7 +121,7 @@ class Output:
     def _name(self) -> str:
         return f"{self._header.claim}.jsonl"
 
-    def _start(self) -> Start:
+    def _start(self, whole: Whole) -> Start:
         others, claimed = read_manifests(self._directory), self._manifest is not None
         if claimed:
             others = [other for other in others if other.header.claim != self._header.claim]
@@ -129,7 +131,7 @@ class Output:
         if self._summary_is_there():
             summary = read_summary(self._directory)
             finished_by = summary.uid if summary is not None else ""
-        return start_of(self._header, others, finished_by, functools.cache(self._is_whole), name)
+        return start_of(self._header, others, finished_by, whole, name)
 
     def _claim(self) -> None:
         folder = self._directory / ATTEMPTS
