@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_GRPC_TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])")
-_UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+from inference_protocol import grpc_timeout
+
 _TOO_MANY, _UNAVAILABLE, _TOO_LATE = 429, 503, 504
 # What a request counts for that doesn't say how long it is: so much of it Envoy holds.
 HELD_BYTES = 1 << 20
@@ -56,8 +56,7 @@ def _milliseconds(headers: Mapping[str, str]) -> float | None:
 
 
 def _grpc_timeout(headers: Mapping[str, str]) -> float | None:
-    found = _GRPC_TIMEOUT.fullmatch(headers.get("grpc-timeout", ""))
-    return int(found[1]) * _UNITS[found[2]] if found is not None else None
+    return grpc_timeout.seconds(headers.get(grpc_timeout.HEADER, ""))
 
 
 def refusal(request: Asked, waiting: Bounds, most: Bounds, expected_seconds: float | None, problem: str | None) -> Refusal | None:
@@ -76,7 +75,7 @@ def left(headers: Mapping[str, str], waited: float) -> dict[str, str]:
     """The request's own headers of time, with what is left of it."""
     found = {
         "inference-timeout-ms": (_milliseconds(headers), "{:d}"),
-        "grpc-timeout": (_grpc_timeout(headers), "{:d}m"),
+        grpc_timeout.HEADER: (_grpc_timeout(headers), "{:d}m"),
     }
     return {
         name: form.format(min(max(1, math.floor((seconds - waited) * 1e3)), _MOST_MILLISECONDS))

@@ -3,25 +3,23 @@
 import re
 from http import HTTPStatus
 
+from inference_protocol import grpc_timeout
 from inference_worker.errors import RequestError
 from inference_worker.serve.ask import bad
 from inference_worker.serve.compression import CODINGS
 
-TIMEOUT = "grpc-timeout"
+TIMEOUT = grpc_timeout.HEADER
 _PLAIN = "application/grpc"
 _CONTENT_TYPE = re.compile(r"application/grpc([+;].*)?")
-_VALUE = re.compile(r"([0-9]{1,8})([HMSmun])")
-_UNIT_SECONDS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 
 
 def timeout_of(text: str | None) -> float | None:
     """GRPC's time-out in seconds."""
     if text is None:
         return None
-    match = _VALUE.fullmatch(text)
-    if match is None:
+    if (seconds := grpc_timeout.seconds(text)) is None:
         raise bad(f"{TIMEOUT} {text[:32]!r} is no time-out")
-    return int(match[1]) * _UNIT_SECONDS[match[2]]
+    return seconds
 
 
 def is_grpc(content_type: str) -> bool:
