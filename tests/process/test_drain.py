@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +59,9 @@ def held_server() -> Iterator[HeldServer]:
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body))
             held.asked.set()
             held.let_go.wait(60)
-            connection.sendall(body)
+            # Who asked may be gone by then.
+            with suppress(OSError):
+                connection.sendall(body)
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
