@@ -1,7 +1,8 @@
 """The worker on a real CUDA device, beside the bare runtime, and beside another checkout where BENCH_OTHER_SOURCE names one.
 
-BENCH_PARTS selects among device, mixed, served, study, slack, memory, torchscript and pair (of two devices). Needs onnxruntime-gpu,
-torch with torchvision and nvidia-ml-py. Without a CUDA provider it says so and measures nothing.
+BENCH_PARTS selects among device, mixed, served, study, slack, memory, torchscript, pair (of two devices) and other (which puts
+that other checkout beside this one, figure by figure). Needs onnxruntime-gpu, torch with torchvision and nvidia-ml-py. Without a
+CUDA provider it says so and measures nothing.
 """
 
 import os
@@ -12,7 +13,7 @@ from typing import Any
 
 import onnxruntime as ort
 
-from bench.gpu import bare, device, pair, serving, shortage, slack, study
+from bench.gpu import bare, device, other, pair, serving, shortage, slack, study
 from bench.gpu.nets import INPUT, OUTPUT, PRECISIONS, SIDE, export
 from bench.gpu.served import Stream, load, worker
 from bench.report import ROOT, Result, Target, at_least, at_most
@@ -100,8 +101,8 @@ def _served(nets: dict[str, Path]) -> tuple[dict[str, Any], list[Target]]:
             at_most(f"gpu.single.{precision}", "ms that the worker adds to one row", found["single"]["addedMs"], 0.6),
         ]
         record[precision] = found
-    if other := os.environ.get("BENCH_OTHER_SOURCE"):
-        with worker(nets["fp32"], source=Path(other)) as on:
+    if before := os.environ.get("BENCH_OTHER_SOURCE"):
+        with worker(nets["fp32"], source=Path(before)) as on:
             load(on, [Stream(500)], 2.0)
             record["other"] = [serving.at(on, rate) for rate in (1000, 2000)]
     return record, targets
@@ -131,21 +132,26 @@ def _memory(nets: dict[str, Path]) -> tuple[dict[str, Any], list[Target]]:
     return found, [at_most(f"gpu.shortage.{key}", f"answers {key}", found[key], 0) for key in ("lost", "wrong", "restarts")]
 
 
+def _torch_model(nets: dict[str, Path]) -> dict[str, Any]:
+    uri = f"pvc://data/{nets['torchscript'].name}"
+    return {"name": "net", "version": "1", "uri": uri, "signature": _TORCH_SIGNATURE}
+
+
 def _torchscript(nets: dict[str, Path]) -> tuple[dict[str, Any], list[Target]]:
     alone = bare.torchscript(nets["torchscript"])
-    model: dict[str, Any] = {
-        "name": "net",
-        "version": "1",
-        "uri": f"pvc://data/{nets['torchscript'].name}",
-        "signature": _TORCH_SIGNATURE,
-    }
-    with worker(nets["torchscript"], backend="torchscript", model=model) as on:
+    with worker(nets["torchscript"], backend="torchscript", model=_torch_model(nets)) as on:
         load(on, [Stream(500)], 2.0)
         heard = serving.most(on, alone["imagesPerSecond"] * 1.2)
         at_half = serving.at(on, alone["imagesPerSecond"] / 2)
     share = float(heard.summary()["imagesPerSecond"]) / alone["imagesPerSecond"]
     found = {"bare": alone, "most": heard.summary(), "half": at_half, "share": round(share, 3)}
     return found, [at_least("gpu.torchscript", "images/s over HTTP over the bare loop's", share, 0.8)]
+
+
+def _other(nets: dict[str, Path]) -> tuple[dict[str, Any], list[Target]]:
+    if (source := os.environ.get("BENCH_OTHER_SOURCE")) is None:
+        return {"why": "BENCH_OTHER_SOURCE names no other checkout"}, []
+    return other.measure(nets, Path(source), _torch_model(nets)), []
 
 
 def _pair(nets: dict[str, Path]) -> tuple[dict[str, Any], list[Target]]:
@@ -164,4 +170,5 @@ _PARTS: dict[str, Part] = {
     "memory": _memory,
     "torchscript": _torchscript,
     "pair": _pair,
+    "other": _other,
 }

@@ -134,7 +134,7 @@ def single(on: Worker, bare_ms: float) -> dict[str, Any]:
     return {"p50Ms": round(p50, 3), "bareMs": bare_ms, "addedMs": round(p50 - bare_ms, 3)}
 
 
-def most(on: Worker, rate: float) -> Heard:
+def most(on: Worker, rate: float, protocol: str = "http") -> Heard:
     """What comes of more than can be answered, from 192 callers that wait for their answers."""
-    (heard,) = load(on, [Stream(rate, connections=32)], _SECONDS)
+    (heard,) = load(on, [Stream(rate, connections=32, protocol=protocol)], _SECONDS)
     return heard

@@ -8,6 +8,7 @@ import numpy as np
 from bench.gpu import bare
 from bench.gpu.nets import INPUT, images
 from bench.gpu.served import Stream, answers, load, worker
+from bench.report import ROOT
 
 _LEFT_BYTES = 5 << 29
 _BATCH = 1024
@@ -15,7 +16,7 @@ _LARGE = 200
 _TOLERANCE = 2e-2
 
 
-def measure(path: Path) -> dict[str, Any]:
+def measure(path: Path, source: Path = ROOT) -> dict[str, Any]:
     """Single images, and requests that are larger than what fits, while another process holds the rest of the device."""
     import torch
 
@@ -24,7 +25,7 @@ def measure(path: Path) -> dict[str, Any]:
     free, _ = torch.cuda.mem_get_info()
     hog = torch.empty(max(0, free - _LEFT_BYTES), dtype=torch.uint8, device="cuda")
     try:
-        with worker(path, batch=_BATCH) as on:
+        with worker(path, source=source, batch=_BATCH) as on:
             facts = on.get("/v2/models/net/config")
             (heard,) = load(on, [Stream(200, processes=2)], 4.0)
             large = [answers(on, rows) for _ in range(5)]
@@ -32,6 +33,7 @@ def measure(path: Path) -> dict[str, Any]:
             alive = on.get("/v2/health/live") is not None
     finally:
         del hog
+        torch.cuda.empty_cache()
     lost = heard.asked - heard.latency.size + sum(each is None for each in large)
     wrong = sum(each is not None and np.max(np.abs(each - right)) > _TOLERANCE * np.max(np.abs(right)) for each in large)
     return {

@@ -37,7 +37,7 @@ def measure(on: Worker, most: float) -> dict[str, Any]:
     """The highest rate, in steps of a twentieth of `most` images a second, at which each kind keeps its bound; by both orders."""
     found: dict[str, Any] = {}
     for order, told in (("deadlines", True), ("firstCome", False)):
-        found[order] = _highest(on, most, told=told)
+        found[order] = highest(on, most, told=told)
     best = found["deadlines"]["best"]
     found["overFirstCome"] = round(best["rate"] / max(1.0, found["firstCome"]["best"]["rate"]), 3)
     found["half"] = _at(on, best["rate"] / 2, told=True)
@@ -47,7 +47,8 @@ def measure(on: Worker, most: float) -> dict[str, Any]:
     return found
 
 
-def _highest(on: Worker, most: float, *, told: bool) -> dict[str, Any]:
+def highest(on: Worker, most: float, *, told: bool = True) -> dict[str, Any]:
+    """The looks at it, and the best of those where each kind keeps its bound; `told`: workers hear of deadlines and priorities."""
     low, high, best, tried = 0, len(_STEPS), {"rate": 0.0}, []
     while low < high:
         middle = (low + high) // 2
