@@ -19,6 +19,7 @@ from inference_protocol.messages import DeviceReading
 from inference_protocol.sketch import HIGHEST_SECONDS, LOG_GAMMA, LOWEST_SECONDS, LatencySketch
 from inference_worker.batching.batcher import Batcher
 from inference_worker.batching.ticket import Counts, Timing
+from inference_worker.tenant_metrics import of_tenants
 
 REGISTRY = CollectorRegistry()
 
@@ -172,6 +173,7 @@ class ModelMetrics:
             yield family
         yield _gauge("inference_ready", "1 when the model is loaded, verified, warmed and not draining.", self, int(self._ready()))
         yield from self._of_batcher()
+        yield from of_tenants(LABELS, self.labels, self.counts.tenants)
 
     def _by_code(self) -> Metric:
         family = CounterMetricFamily("inference_requests", "Requests answered, by HTTP status.", labels=(*LABELS, "code"))

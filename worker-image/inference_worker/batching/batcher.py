@@ -20,6 +20,7 @@ from inference_worker.batching.queue import DEFAULT_PRIORITY, NEVER
 from inference_worker.batching.replies import hand_over
 from inference_worker.batching.rows import Bucket, Layout
 from inference_worker.batching.slack import Slack
+from inference_worker.batching.tenants import NOBODY, Tenant
 from inference_worker.batching.ticket import Counts, Done, Ticket, Timing
 from inference_worker.engines.engine import Cancellation, Engine, Tensors, on_cpu
 from inference_worker.errors import WorkerError
@@ -112,32 +113,38 @@ class Batcher:
         *,
         deadline: float = NEVER,
         priority: int = DEFAULT_PRIORITY,
+        tenant: Tenant = NOBODY,
     ) -> Ticket | None:
         """Run a request, at once or in its turn, and tell `done`; None when `done` was called already.
 
         `deadline` is an instant of time.monotonic. Raises RequestError for one that is refused: 400 for rows that disagree, 429
-        when the queue is full or the deadline can't be met, 503 when the breaker is open or the worker goes away.
+        when the queue is full, the deadline can't be met or the tenant's quota is used up, 503 when the breaker is open or the
+        worker goes away.
         """
         now = self._clock()
         if self._closed:
             raise going_away()
         rows = self._admission.rows(feeds)
         bucket = self.layout.bucket(feeds, wanted)
-        self._admission.admit(rows, bucket, deadline, priority, now)
+        surplus = self._admission.admit(rows, bucket, deadline, priority, now, tenant)
+        if surplus is not None:
+            self._dispatcher.displace(surplus)
         if self._inline is not None and bucket[1:] == self._inline and rows <= self._max_rows and not self._queue.length:
-            self._run_inline(feeds, wanted, rows, bucket, now, done)
+            self._run_inline(feeds, wanted, rows, bucket, now, done, tenant)
             return None
-        expected = now + self._admission.answered_in(rows, bucket, deadline, priority, now)
+        expected = now + self._admission.answered_in(rows, bucket, deadline, priority, now, tenant)
         due = min(deadline, now + self._target)
         if due < NEVER:
             self.slack.spare(due - expected)
-        ticket = Ticket(feeds, wanted, rows, bucket, deadline, now, done, priority, expected)
+        ticket = Ticket(feeds, wanted, rows, bucket, deadline, now, done, priority, tenant, expected)
         if self.breaker.state is BreakerState.HALF_OPEN:
             ticket.canary_epoch = self.breaker.epoch
         self._dispatcher.add(ticket, now)
         return None if ticket.over else ticket
 
-    def _run_inline(self, feeds: Tensors, wanted: tuple[str, ...], rows: int, bucket: Bucket, now: float, done: Done) -> None:
+    def _run_inline(
+        self, feeds: Tensors, wanted: tuple[str, ...], rows: int, bucket: Bucket, now: float, done: Done, tenant: Tenant
+    ) -> None:
         """Run at once, here: nothing that waits or can be cancelled is needed for that."""
         epoch = self.breaker.epoch
         answer: Answer
@@ -153,6 +160,10 @@ class Batcher:
             self._feedback.observe(report, bucket, epoch, self._clock())
             (answer,) = report.answers
             seconds = self._clock() - now
+        if tenant is not NOBODY:
+            self.counts.tenants.begin(tenant, rows)
+            self.counts.tenants.ran(tenant, rows, seconds)
+            self.counts.tenants.end(tenant)
         hand_over(answer, Timing(0.0, seconds, rows), done)
 
     def cancel(self, ticket: Ticket) -> None:

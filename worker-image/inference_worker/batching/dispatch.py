@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from http import HTTPStatus
 
-from inference_worker.batching.admission import going_away
+from inference_worker.batching.admission import displaced, going_away
 from inference_worker.batching.execute import Answer, Execution, Report
 from inference_worker.batching.feedback import Feedback
 from inference_worker.batching.in_flight import InFlight
@@ -19,6 +19,7 @@ from inference_worker.batching.queue import DEFAULT_PRIORITY, NEVER, DeadlineQue
 from inference_worker.batching.replies import hand_over, told
 from inference_worker.batching.rows import Bucket
 from inference_worker.batching.runners import Runners
+from inference_worker.batching.tenants import NOBODY
 from inference_worker.batching.ticket import Batch, Ticket, Timing
 from inference_worker.errors import RequestError, let_go
 
@@ -45,7 +46,7 @@ class Dispatcher:
         self, execution: Execution, feedback: Feedback, *, threads: int, clock: Callable[[], float], prepared: Bucket | None = None
     ) -> None:
         """`prepared` is the shape (a bucket without the outputs wanted) of whose runs one is prepared while others compute."""
-        self.queue: DeadlineQueue[Ticket] = DeadlineQueue()
+        self.queue: DeadlineQueue[Ticket] = DeadlineQueue(feedback.forecast.max_rows if execution.joins else 1)
         self.in_flight = InFlight(threads)
         self._execution = execution
         self._feedback = feedback
@@ -74,11 +75,14 @@ class Dispatcher:
 
     def add(self, ticket: Ticket, now: float) -> None:
         """Run a request, at once where a runner is idle, else in its turn."""
-        if ticket.deadline < NEVER or ticket.priority != DEFAULT_PRIORITY:
+        tenant = ticket.tenant
+        if ticket.deadline < NEVER or ticket.priority != DEFAULT_PRIORITY or tenant is not NOBODY:
             self._ordered_at = now
-        order = self.queue.order(ticket.priority, ticket.deadline, now)
-        ticket.place = QueueEntry(ticket, ticket.rows, ticket.bucket, order)
+        order = self.queue.order(ticket.priority, ticket.deadline, now, tenant)
+        ticket.place = QueueEntry(ticket, ticket.rows, ticket.bucket, order, tenant)
         self.queue.add(ticket.place)
+        if tenant is not NOBODY:
+            self._counts.tenants.begin(tenant, ticket.rows)
         if ticket.deadline < NEVER:
             ticket.timer = self._loop.call_later(max(0.0, ticket.deadline - now), self._expire, ticket)
         self._dispatch()
@@ -90,6 +94,10 @@ class Dispatcher:
             self._end(ticket)
             if ticket.batch is not None:
                 ticket.batch.cancel_if_abandoned()
+
+    def displace(self, ticket: Ticket) -> None:
+        """Refuse one that waits, so that a tenant with fewer has its place."""
+        self._fail(ticket, displaced())
 
     def close(self) -> None:
         """Refuse everything that waits; what runs may end."""
@@ -135,6 +143,8 @@ class Dispatcher:
     def _end(self, ticket: Ticket) -> None:
         ticket.over = True
         self._progress.set()
+        if ticket.tenant is not NOBODY:
+            self._counts.tenants.end(ticket.tenant)
         if ticket.batch is None:
             # If this was the canary, it decides nothing any more, and another may try.
             self._breaker.undecided(ticket.canary_epoch)
@@ -269,6 +279,8 @@ class Dispatcher:
         except Exception:
             # What is learned from a run is no reason to keep its answers back.
             log.exception("a run could not be taken into account")
+        members = ((ticket.tenant, ticket.rows) for ticket in batch.tickets)
+        self._counts.tenants.share(members, batch.rows, sum(seconds for _, seconds in result.runs))
         self._counts.wasted_rows += sum(ticket.rows for ticket in batch.tickets if ticket.over)
         self._forecast.observe_batch(ended - batch.begun, batch.expected)
         # First the next run: it computes while these callers are told.

@@ -9,6 +9,7 @@ import msgspec
 from inference_worker.batching.execute import Answer
 from inference_worker.batching.queue import DEFAULT_PRIORITY, QueueEntry
 from inference_worker.batching.rows import Bucket
+from inference_worker.batching.tenants import NOBODY, Ledger, Tenant
 from inference_worker.engines.engine import Cancellation, Tensors
 
 _SIZES_COUNTED = 1024
@@ -51,6 +52,7 @@ class Ticket(msgspec.Struct, eq=False):
     arrived: float
     done: Done
     priority: int = DEFAULT_PRIORITY
+    tenant: Tenant = NOBODY
     expected: float = 0.0
     canary_epoch: int = -1
     over: bool = False
@@ -94,6 +96,7 @@ class Counts:
     breaker_opened: int = 0
     halvings: int = 0
     by_rows: dict[int, tuple[int, float]] = field(default_factory=dict)
+    tenants: Ledger = field(default_factory=Ledger)
 
     @property
     def seconds(self) -> float:

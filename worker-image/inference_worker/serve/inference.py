@@ -10,12 +10,14 @@ import msgspec
 
 from inference_worker.batching.execute import Answer
 from inference_worker.batching.queue import DEFAULT_PRIORITY, NEVER
+from inference_worker.batching.tenants import NOBODY
 from inference_worker.batching.ticket import Ticket, Timing
 from inference_worker.engines.engine import Tensors
 from inference_worker.errors import InputsRefusedError, RequestError, unforeseen
 from inference_worker.model import Model
 from inference_worker.serve.ask import Ask, shortest
 from inference_worker.serve.shapes import with_shapes
+from inference_worker.serve.tenant_header import TENANT, tenant_of
 from inference_worker.serve.timeouts import explained, not_whole
 from inference_worker.tracing import Span, Tracer
 
@@ -72,7 +74,7 @@ class Inference:
                 span.end(timing, None)
             done(answer, timing)
 
-        ticket = self._submit(model, ask, deadline, finish, span)
+        ticket = self._submit(model, ask, deadline, finish, span, arrival.headers.get(TENANT))
         if ticket is None:
             return None
 
@@ -85,12 +87,12 @@ class Inference:
 
     @staticmethod
     def _submit(
-        model: Model, ask: Ask, deadline: float, finish: Callable[[Answer, Timing], None], span: Span | None
+        model: Model, ask: Ask, deadline: float, finish: Callable[[Answer, Timing], None], span: Span | None, whose: str | None
     ) -> Ticket | None:
         try:
-            return model.batcher.submit(
-                ask.feeds, ask.outputs, finish, deadline=deadline, priority=ask.priority or DEFAULT_PRIORITY
-            )
+            tenant = NOBODY if whose is None else tenant_of(whose)
+            priority = ask.priority or DEFAULT_PRIORITY
+            return model.batcher.submit(ask.feeds, ask.outputs, finish, deadline=deadline, priority=priority, tenant=tenant)
         except RequestError as error:
             if span is not None:
                 span.end(None, error)

@@ -138,7 +138,7 @@ def test_clearing_gives_back_all_in_order() -> None:
 def test_an_empty_queue_has_nobody_ahead_and_no_head() -> None:
     queue: DeadlineQueue[str] = DeadlineQueue()
 
-    assert queue.ahead((1, 0.0, 0)) == 0 and queue.head() is None
+    assert queue.ahead((1, 0, 0.0, 0)) == 0 and queue.head() is None
 
 
 @pytest.mark.parametrize(("deadline", "ahead"), [(0.5, 0), (1.5, 4), (9.0, 8)])
@@ -147,8 +147,8 @@ def test_the_rows_ahead_are_those_of_the_more_urgent_in_any_bucket(deadline: flo
     add(queue, "a", deadline=1.0, bucket=A, rows=4)
     add(queue, "b", deadline=2.0, bucket=B, rows=4)
 
-    assert queue.ahead((100, deadline, 0)) == ahead
-    assert queue.ahead((99, 9.0, 0)) == 0 and queue.ahead((101, 0.0, 0)) == 8
+    assert queue.ahead((100, 0, deadline, 0)) == ahead
+    assert queue.ahead((99, 0, 9.0, 0)) == 0 and queue.ahead((101, 0, 0.0, 0)) == 8
 
 
 steps = st.lists(

@@ -10,4 +10,5 @@ from inference_worker.batching.ticket import Counts
 def test_nothing_is_counted_before_the_first_request() -> None:
     counts = asdict(Counts())
 
-    assert counts.pop("by_rows") == {} and set(counts.values()) == {0}
+    assert counts.pop("by_rows") == {} and not Counts().tenants.usage
+    assert counts.pop("tenants") and set(counts.values()) == {0}
