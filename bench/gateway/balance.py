@@ -1,7 +1,6 @@
 """Who gets what: a canary's share, a mirror's copies, and two workers of which one is twice as slow."""
 
 import asyncio
-import statistics
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -88,7 +87,7 @@ async def two_speeds(folder: Path, rounds: int) -> list[dict[str, Any]]:
 
 @asynccontextmanager
 async def _weighed(folder: Path, workers: dict[str, Paced]) -> AsyncIterator[Gateway]:
-    """An Envoy that is told of weights as the operator makes them, of what each worker's requests took."""
+    """An Envoy that is told of weights as the operator makes them, of what each worker says of its speed."""
     service = Service("bench", "m", "1", True, tuple(Backend(address, address) for address in workers))
     async with gateway(folder, service) as told:
 
@@ -96,10 +95,7 @@ async def _weighed(folder: Path, workers: dict[str, Paced]) -> AsyncIterator[Gat
             known: dict[str, int] = {}
             while True:
                 await asyncio.sleep(_WINDOW_SECONDS)
-                p95 = {a: statistics.quantiles(w.took, n=20)[-1] if len(w.took) >= 50 else None for a, w in workers.items()}
-                for worker in workers.values():
-                    worker.took.clear()
-                known.update(weights(known, p95))
+                known.update(weights(known, {address: paced.seconds for address, paced in workers.items()}))
                 told.say(service, weights=known)
 
         task = asyncio.create_task(reweigh())

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,6 @@ class Paced:
     name: str
     seconds: float
     asked: int = 0
-    took: list[float] = field(default_factory=list)
     free_at: float = 0.0
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -77,7 +76,6 @@ class Paced:
                     begun = loop.time()
                     self.free_at = max(self.free_at, begun) + self.seconds
                     await asyncio.sleep(self.free_at - begun)
-                    self.took.append(loop.time() - begun)
                 body = self.name.encode()
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):

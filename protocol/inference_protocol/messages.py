@@ -410,8 +410,9 @@ class TaskState(_Record, frozen=True):
 class Telemetry(_Record, frozen=True):
     """A live worker's answer on TELEMETRY_PATH. `sketch` holds LatencySketch counts since the worker's start.
 
-    `busy_seconds`, since the start too, is the time in which the runners computed, as a share of all of them: a worker whose every
-    runner computes all the time gains one second a second.
+    `row_seconds` is what a row takes of this worker when there is always enough to do: its speed, whatever waits; None where it
+    isn't known. `busy_seconds`, since the start too, is the time in which the runners computed, as a share of all of them: a
+    worker whose every runner computes all the time gains one second a second.
     A warm worker tells the tasks that have not ended, how long it has had none, and the files of the models that it has loaded
     beside its own. `problem` is why nothing can be computed now. `device` is there where it computes on one.
     """
@@ -426,6 +427,7 @@ class Telemetry(_Record, frozen=True):
     requests_total: Count = 0
     failed_total: Count = 0
     busy_seconds: Amount = 0.0
+    row_seconds: Amount | None = None
     tasks: Annotated[tuple[TaskState, ...], msgspec.Meta(max_length=MOST_TASKS)] = ()
     idle_seconds: Amount | None = None
     colocated: Annotated[tuple[Digest, ...], msgspec.Meta(max_length=MOST_COLOCATED)] = ()

@@ -125,6 +125,7 @@ class WorkerState:
             requests_total=metrics.requests,
             failed_total=metrics.failed,
             busy_seconds=metrics.batcher.busy_seconds if metrics.batcher is not None else 0.0,
+            row_seconds=model.batcher.row_seconds if model is not None else None,
             tasks=self.tasks.open if self.tasks is not None else (),
             idle_seconds=self.tasks.idle_seconds if self.tasks is not None else None,
             colocated=self.colocated.digests if self.colocated is not None else (),

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from itertools import chain
+from statistics import median
 
 from inference_operator.gateway.hold import Bounds
 from inference_operator.gateway.holding import Holding
@@ -19,7 +20,6 @@ from inference_operator.settings import GatewaySettings
 from inference_operator.state.objects import Key
 from inference_operator.state.store import Store
 from inference_protocol.messages import Telemetry
-from inference_protocol.sketch import LatencySketch, added
 
 log = logging.getLogger(__name__)
 
@@ -27,9 +27,8 @@ log = logging.getLogger(__name__)
 _PAUSE_SECONDS = 0.02
 # A look without cause, should one have been missed.
 _LOOK_SECONDS = 5.0
-# Over which a worker's p95 is measured, and from how many requests on it says something.
+# Over which the middle of what a worker says of its speed is taken: one slow run is no slow worker.
 _WINDOW_SECONDS = 10.0
-_FEWEST = 100
 _ZONE = "topology.kubernetes.io/zone"
 
 
@@ -59,10 +58,10 @@ class Gateway:
         self._stir = asyncio.Event()
         self._services: tuple[Service, ...] = ()
         self._told: object = None
-        # By the pod's uid: its weight, what it had counted when its window began and when that was, and its p95 in the last window.
+        # By the pod's uid: its weight, when its window began and what it has said since, and its speed in the last window.
         self._weights: dict[str, int] = {}
-        self._began: dict[str, tuple[float, Mapping[int, int]]] = {}
-        self._p95: dict[str, float | None] = {}
+        self._heard: dict[str, tuple[float, list[float]]] = {}
+        self._row_seconds: dict[str, float] = {}
         self.port = settings.port
 
     def wake(self) -> None:
@@ -70,18 +69,17 @@ class Gateway:
         self._stir.set()
 
     def round(self, told: Mapping[str, Telemetry | None]) -> None:
-        """Take in a round of telemetry: every window, weights follow from what each worker's requests took."""
+        """Take in a round of telemetry: every window, weights follow from what a row takes of each worker."""
         now, moved = self._clock.monotonic(), False
         for uid, answer in told.items():
-            if answer is None:
+            if answer is None or answer.row_seconds is None:
                 continue
-            began, before = self._began.setdefault(uid, (now, answer.sketch))
-            if now - began < _WINDOW_SECONDS:
-                continue
-            sketch = LatencySketch(added(before, answer.sketch))
-            self._p95[uid] = sketch.quantile(0.95) if sketch.total >= _FEWEST else None
-            self._began[uid], moved = (now, answer.sketch), True
-        for kept in (self._began, self._p95, self._weights):
+            began, heard = self._heard.setdefault(uid, (now, []))
+            heard.append(answer.row_seconds)
+            if now - began >= _WINDOW_SECONDS:
+                self._row_seconds[uid] = median(heard)
+                self._heard[uid], moved = (now, []), True
+        for kept in (self._heard, self._row_seconds, self._weights):
             for uid in kept.keys() - told.keys():
                 del kept[uid]
         if moved:
@@ -91,8 +89,8 @@ class Gateway:
 
     def _reweigh(self) -> None:
         for service in self._services:
-            p95 = {backend.uid: self._p95.get(backend.uid) for backend in service.backends}
-            self._weights.update(weights(self._weights, p95))
+            known = {backend.uid: self._row_seconds.get(backend.uid) for backend in service.backends}
+            self._weights.update(weights(self._weights, known))
 
     async def serve(self) -> None:
         """Serve for ever. The store has to be whole: what is not in it would be taken from the Envoys."""

@@ -64,6 +64,7 @@ class Batcher:
         self._closed = False
         self._threads = threads
         self._inline = warm if inline else None
+        self._largest = max_rows if layout.joins else 1
         self._max_rows = max_rows if layout.joins else _ANY
         self._forecast = Forecast(profile, max_rows=self._max_rows, runners=threads, warm=warm)
         self._feedback = Feedback(
@@ -89,6 +90,11 @@ class Batcher:
     def in_flight(self) -> int:
         """Requests in runs under way."""
         return self._in_flight.requests
+
+    @property
+    def row_seconds(self) -> float | None:
+        """Seconds of all runners that a row takes when there is always enough to do; None where nothing was measured."""
+        return self.profile.per_row(self._largest) / self._threads or None
 
     @property
     def busy_seconds(self) -> float:
