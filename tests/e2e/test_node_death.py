@@ -103,6 +103,28 @@ def test_a_dead_nodes_worker_leaves_the_endpoints_while_requests_go_on(space: Sp
 
 
 @pytest.mark.usefixtures("both_well_again")
+@pytest.mark.parametrize("warned", [True, False], ids=["cordoned-first", "at-once"])
+def test_the_only_worker_moves_before_its_node_is_drained_and_no_request_is_lost(space: Space, warned: bool) -> None:  # noqa: FBT001
+    kube, name = space.kube, f"moves-{warned}".lower()
+    kube.run("cordon", SAFE)
+    kube.apply(a_job(name, tolerations=TOLERATIONS))
+    kube.wait(name, "Ready")
+    kube.run("uncordon", SAFE)
+
+    with load(kube, name) as callers:
+        wait_for(lambda: callers.answered > 20, "requests are answered")
+        if warned:
+            kube.run("cordon", DYING)
+            wait_for(lambda: taking(kube, name) == {SAFE}, "the successor has taken over")
+        kube.run("drain", DYING, f"--pod-selector=inference.myorg/job={name}", "--delete-emptydir-data", "--force", "--timeout=60s")
+        wait_for(lambda: taking(kube, name) == {SAFE}, "the successor takes requests")
+        before = callers.answered
+        wait_for(lambda: callers.answered > before + 20, "requests go on")
+
+    assert callers.faults == []
+
+
+@pytest.mark.usefixtures("both_well_again")
 def test_the_standby_takes_over_when_the_leaders_node_dies(space: Space) -> None:
     kube = space.kube
     wait_for(lambda: set(operators(kube).values()) == {DYING, SAFE}, "an operator on each node")

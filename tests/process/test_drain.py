@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
-from contextlib import suppress
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +61,7 @@ def held_server() -> Iterator[HeldServer]:
             held.asked.set()
             held.let_go.wait(60)
             # Who asked may be gone by then.
-            with suppress(OSError):
+            with contextlib.suppress(OSError):
                 connection.sendall(body)
 
     thread = threading.Thread(target=serve, daemon=True)
@@ -112,6 +113,24 @@ def test_a_draining_worker_is_live_and_not_ready_and_still_answers(place: Place)
 
     ended = worker.stop().ended()
     assert (ended.code, ended.said.outcome, ended.said.reason) == (0, "Drained", None)
+
+
+def test_a_worker_that_was_told_to_go_answers_for_as_long_as_callers_come_and_most_of_its_grace_lasts(place: Place) -> None:
+    config = a_config(place.put("m.onnx", models.identity()), drain_seconds=5.0)
+    worker = place.start(config, patches=QUICK_DRAIN).wait_ready()
+    worker.stop()
+    until(lambda: get(worker.port, "/v2/health/ready").status == 503, "not ready")
+
+    answered, begun = 0, time.monotonic()
+    while time.monotonic() - begun < 1.5:
+        answered += post(worker.port, INFER, infer_json([[1, 2]])).status == 200
+    assert answered > 10 and worker.running
+
+    with contextlib.suppress(OSError):
+        while True:
+            post(worker.port, INFER, infer_json([[1, 2]]))
+    assert 2.5 < time.monotonic() - begun < 30
+    assert worker.ended().code == 0
 
 
 @pytest.fixture

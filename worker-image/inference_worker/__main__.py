@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -42,6 +43,9 @@ _EXIT_RETRY, _EXIT_PERMANENT = 1, 2
 # Endpoints keep sending for a moment after a pod is marked for deletion; leaving at once would refuse those callers.
 _LINGER_SECONDS = 2.0
 _REFUSAL_SECONDS = 2.0
+_COMING = 0.7
+"""The share of the grace in which requests may still come; the rest is for their answers."""
+
 _SWITCH_SECONDS = 100e-6
 _COLLECTED_OBJECTS = 10_000
 
@@ -89,15 +93,17 @@ async def _until_stopped(state: WorkerState, stop: asyncio.Event) -> None:
 async def _drain(state: WorkerState, listeners: Listeners, tasks: Tasks | None = None) -> TerminationReport:
     """Not ready any more, but still answering: first to all who come, then to those who are there.
 
+    Callers come for as long as no other worker has taken this one's place; most of the grace is theirs.
     The ends of tasks are told for a moment longer, so that whoever waits for them hears of them.
     """
     state.drain()
     listeners.announce_end()
     if tasks is not None:
         await tasks.close()
-    await asyncio.sleep(_LINGER_SECONDS)
+    begun = time.monotonic()
+    await _until_quiet(state, state.config.drain_seconds * _COMING)
     listeners.close()
-    late = await listeners.drained(state.config.drain_seconds)
+    late = await listeners.drained(state.config.drain_seconds - (time.monotonic() - begun))
     if late:
         # Whoever still waits is told so, which is more than a closed connection tells.
         state.repository.close()
@@ -107,6 +113,16 @@ async def _drain(state: WorkerState, listeners: Listeners, tasks: Tasks | None =
     committed = "; what was under way of tasks is committed" if tasks is not None else ""
     text = f"told to stop; every request that was received is answered{committed}"
     return TerminationReport("Drained", text, model=state.facts)
+
+
+async def _until_quiet(state: WorkerState, most: float) -> None:
+    """Wait until nobody has asked for a while, and no longer than `most` seconds."""
+    begun = heard = time.monotonic()
+    asked = state.asked
+    while (now := time.monotonic()) - heard < _LINGER_SECONDS and now - begun < max(most, _LINGER_SECONDS):
+        await asyncio.sleep(_LINGER_SECONDS / 20)
+        if state.asked != asked:
+            asked, heard = state.asked, time.monotonic()
 
 
 async def _run_task(state: WorkerState, stop: asyncio.Event) -> TerminationReport:

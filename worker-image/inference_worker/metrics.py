@@ -151,6 +151,12 @@ class ModelMetrics:
         return sum(self.codes.values())
 
     @property
+    def asked(self) -> int:
+        """Requests that came: answered, running or waiting."""
+        under_way = self.batcher.waiting + self.batcher.in_flight if self.batcher is not None else 0
+        return self.requests + under_way
+
+    @property
     def failed(self) -> int:
         """Requests answered with an error."""
         return self.requests - self.codes.get(200, 0)

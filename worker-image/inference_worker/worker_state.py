@@ -94,6 +94,11 @@ class WorkerState:
         """Why the worker has failed; None unless it has."""
         return self._fault if self._machine.phase is WorkerPhase.FAILED else None
 
+    @property
+    def asked(self) -> int:
+        """Requests that came since the start: answered, running or waiting."""
+        return sum(each.asked for each in self.metrics.values())
+
     def drain(self) -> None:
         """Enter the phase from which a worker that was told to stop does not return."""
         self._machine.enter(WorkerPhase.DRAINING)

@@ -8,6 +8,7 @@ from inference_operator.controllers.scheduling_loop import SchedulingLoop, Wake
 from inference_operator.controllers.waiting_jobs import WaitingJobs
 from inference_operator.settings import Metering
 from inference_operator.state.endpoints import parse_slice
+from inference_operator.state.leaving import is_leaving
 from inference_operator.state.objects import Autoscaler, Job, Key, Model, Node, Pod
 from inference_operator.state.parse import parse_autoscaler, parse_claim, parse_job, parse_model, parse_node, parse_volume
 from inference_operator.state.parse_pods import parse_exporter, parse_pod
@@ -256,8 +257,8 @@ def _substance(node: Node | None) -> object:
 
 
 def _works(node: Node | None) -> object:
-    """Whether a node can be counted on to run and to end what it has."""
-    return node is not None and (node.reachable, node.ready)
+    """Whether a node can be counted on to run and to end what it has, and for long."""
+    return node is not None and (node.reachable, node.ready, is_leaving(node))
 
 
 def _taken(pod: Pod | None) -> object:

@@ -18,8 +18,9 @@ from inference_operator.workers.resolve import ResolvedJob
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """A serving job's workers. `current` have the newest revision, `stale` an older one; both live. `failed` ended by a fault.
+    """A serving job's workers, by what should become of them.
 
+    `current` have the newest revision, `stale` an older one, or a node that is about to go; both live. `failed` ended by a fault.
     `fault` is what the newest of them ended by, until a later worker answers and the pause is over. `settles` is when a later one
     will have answered for long enough for the count of failures to be cleared.
     """
@@ -41,6 +42,8 @@ class Replicas:
     most: int | None = None
     # Workers that were told to go and still hold their places.
     leaving: int = 0
+    # The uids of workers whose node was announced to go.
+    moving: frozenset[str] = frozenset()
     # Those that have a batch in their slack.
     lending: frozenset[Key] = frozenset()
 
@@ -55,6 +58,11 @@ class Replicas:
         return tuple(pod for pod in (*self.current, *self.stale) if is_running(pod))
 
     @property
+    def outdated(self) -> tuple[Pod, ...]:
+        """Workers of an older revision, whose end makes room for a successor; one on a node that takes no more work makes none."""
+        return tuple(pod for pod in self.stale if pod.uid not in self.moving)
+
+    @property
     def missing(self) -> int:
         """Workers that have still to be placed."""
         return max(0, self.wanted - len(self.current))
@@ -63,6 +71,11 @@ class Replicas:
     def whole(self) -> bool:
         """Whether all workers that are wanted answer, and none of another revision is left."""
         return len(self.ready) >= self.wanted > 0 and not self.stale
+
+    @property
+    def stays(self) -> bool:
+        """Whether all workers that are wanted answer, none is outdated, and some should move."""
+        return len(self.serving) >= self.wanted > 0 and bool(self.stale) and not self.outdated
 
     @property
     def complete(self) -> bool:
@@ -78,7 +91,7 @@ class Replicas:
         """
         spare = len(self.serving) > 1 and not self.leaving and self.fault is None
         settled = len(self.ready) == len(self.current) and not self.superfluous
-        return bool(self.missing and self.stale and settled and (self.complete or spare))
+        return bool(self.missing and self.outdated and settled and (self.complete or spare))
 
     @property
     def superfluous(self) -> tuple[Pod, ...]:
@@ -96,7 +109,8 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
     """Return the job's pods, sorted."""
     pods = sorted(observed.pods, key=lambda pod: pod.number)
     live = sorted(observed.live, key=lambda pod: pod.number)
-    current = tuple(pod for pod in live if pod.worker is not None and resolved.revisions.make(pod.worker))
+    newest = tuple(pod for pod in live if pod.worker is not None and resolved.revisions.make(pod.worker))
+    current = tuple(pod for pod in newest if pod.uid not in observed.moving)
     stale = tuple(pod for pod in live if pod not in current)
     ended = tuple(pod for pod in pods if pod.over and not pod.deleting)
     faults = [
@@ -129,6 +143,7 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
         untold=untold if fault is not None else 0,
         asleep=asleep,
         most=1 if resolved.one_pod else None,
+        moving=observed.moving,
         lending=frozenset(work.pod for work in observed.background),
         leaving=sum(pod.deleting and not pod.terminal and pod.uid not in observed.lost for pod in pods),
     )

@@ -23,7 +23,7 @@ def lacks_room(
     pending = decision.pending if decision is not None and not decision.assignments else None
     if pending is not None and pending.reason in (Reason.NO_FREE_CAPACITY, Reason.FAIR_SHARE):
         return "no node"
-    if pending is not None and pending.reason is Reason.NAMESPACE_CAPPED and _counts_with(state.stale[0], service, settings):
+    if pending is not None and pending.reason is Reason.NAMESPACE_CAPPED and _counts_with(state.outdated[0], service, settings):
         return "no cap of its namespace"
     failure = observed.create_failure
     if failure is None or failure.reason is not Reason.QUOTA_EXCEEDED or not is_held_up(failure, settings, now):
@@ -32,7 +32,7 @@ def lacks_room(
         # A quota is counted again some time after a worker has left: its successor may be refused for that alone.
         return None
     # One that answers stays, unless the only one can be replaced.
-    leaving = state.stale[: max(1, len(state.serving) - 1)]
+    leaving = state.outdated[: max(1, len(state.serving) - 1)]
     return "no quota" if has_room_without(failure.message, leaving) else None
 
 

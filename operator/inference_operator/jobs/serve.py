@@ -80,7 +80,7 @@ def plan_serve(
     pending = decision.pending if decision is not None and state.missing and not placing else None
     status = _status(observed, service, now, pending)
     # One whose last old worker had to make room is not over either.
-    rolls_out = bool(state.stale) or status.current_revision not in (None, resolved.revisions.combined)
+    rolls_out = bool(state.outdated) or status.current_revision not in (None, resolved.revisions.combined)
     conditions, phase = _conditions(observed, state, pending, status, placing=placing, rolls_out=rolls_out)
     recheck = soonest(
         now,
@@ -110,7 +110,7 @@ def _actions(
     actions.extend(DeletePod(pod.key, pod.uid, "not wanted any more") for pod in state.superfluous)
     if state.may_make_room and (who := lacks_room(observed, service, decision, settings, now)) is not None:
         # A roll-out needs room beside the old workers; where there is none, one of them makes room.
-        oldest = state.stale[0]
+        oldest = state.outdated[0]
         actions.append(DeletePod(oldest.key, oldest.uid, f"makes room for its successor: {who} has room for both"))
     actions.extend(delete_lost(observed))
     # While nothing answers, the newest ended pod keeps the last words; the others only fill the list.
@@ -154,12 +154,15 @@ def _conditions(
     placing: bool,
     rolls_out: bool,
 ) -> tuple[tuple[UndatedCondition, ...], Phase]:
-    ready, wanted = len(state.ready), state.wanted
-    placed = UndatedCondition(ConditionType.PLACED, Truth.TRUE, Reason.PLACED, f"{len(state.current)}/{wanted} workers placed")
+    # Where nothing else has room, a worker on a node that is about to go is as good as any other.
+    stays = state.stays and pending is not None
+    ready, wanted = len(state.serving if stays else state.ready), state.wanted
+    count = len(state.serving if stays else state.current)
+    placed = UndatedCondition(ConditionType.PLACED, Truth.TRUE, Reason.PLACED, f"{count}/{wanted} workers placed")
     if not wanted:
         text = "no worker is wanted; set replicas above zero to serve again" if state.asleep is None else ASLEEP
         return (ACCEPTED, UndatedCondition(ConditionType.READY, Truth.TRUE, Reason.SCALED_TO_ZERO, text)), Phase.SCALED_TO_ZERO
-    if state.whole:
+    if state.whole or stays:
         text = f"{ready}/{wanted} workers ready at {status.endpoint}{out_of_reach(observed)}"
         return (ACCEPTED, placed, UndatedCondition(ConditionType.READY, Truth.TRUE, Reason.SERVING, text)), Phase.SERVING
     reason, text, permanent = _why_not_ready(observed, state, pending)

@@ -64,6 +64,8 @@ class Observed:
     lost: frozenset[str] = frozenset()
     # Uids of pods of which the operator's own polls hear nothing. They may live, so what is done about it has to be safe.
     silent: frozenset[str] = frozenset()
+    # Uids of pods whose node was announced to go. They work on until others have their place.
+    moving: frozenset[str] = frozenset()
     readings: dict[str, Reading] = field(default_factory=dict)
     # What the devices of these pods have drawn, by the pods' and the devices' uids.
     meters: Mapping[str, Mapping[str, Drawn]] = field(default_factory=dict)

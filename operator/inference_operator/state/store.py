@@ -15,6 +15,7 @@ from inference_operator.api.names import headless_name, service_name
 from inference_operator.state.endpoints import EndpointsObserved, Slices
 from inference_operator.state.finished import is_finished, reopened
 from inference_operator.state.index import discard
+from inference_operator.state.leaving import is_leaving
 from inference_operator.state.load import ScalingMetrics
 from inference_operator.state.objects import (
     Autoscaler,
@@ -307,6 +308,7 @@ class Store:
             autoscaler_failure=self.autoscaler_failures.get(job_request(key)),
             lost=frozenset(pod.uid for pod in seen if self._is_lost(pod)),
             silent=frozenset(pod.uid for pod in seen if pod.uid in self.silent),
+            moving=frozenset(pod.uid for pod in seen if (node := self.nodes.get(pod.node or "")) is not None and is_leaving(node)),
             readings=readings,
             meters={pod.uid: dict(self.meters[pod.uid]) for pod in seen if pod.uid in self.meters},
             hosted=hosted,

@@ -1,8 +1,10 @@
 """The EndpointSlices of a serving job's Service: who is sent requests. Pure.
 
-The Service has no selector, so that a worker that is suspected or drains leaves at once, and comes back as quickly.
+The Service has no selector, so that a worker that is suspected or drains leaves at once, and comes back as quickly. While nobody
+else takes requests, those that were told to go keep them: they answer until most of their grace is over.
 """
 
+from inference_operator.api.job import wanted_replicas
 from inference_operator.state.endpoints import LABEL_SERVICE, LABEL_WRITER, WRITER, Endpoint, EndpointSlice, EndpointsObserved, Port
 from inference_operator.state.objects import Pod, PodPhase
 from inference_operator.workers.actions import ApplySlice, DeleteSlice, EndpointsAction, TakeSelector
@@ -37,12 +39,13 @@ def plan_endpoints(seen: EndpointsObserved) -> tuple[EndpointsAction, ...]:
 def desired(seen: EndpointsObserved) -> dict[str, tuple[str, tuple[Port, ...], tuple[Endpoint, ...]]]:
     """Return what each slice should say, by its name. A worker's number says which slice it is in for as long as it lives."""
     distrusted = _distrusted(seen)
+    last = _last_ones(seen)
     found: dict[str, tuple[str, list[Endpoint]]] = {}
     for pod in sorted(seen.pods, key=lambda pod: (pod.number, pod.key)):
         if pod.address is not None and _is_reached(pod):
             family = "IPv6" if ":" in pod.address else "IPv4"
             name = f"{seen.service.name}-{family.lower()}-{pod.number // _EACH}"
-            found.setdefault(name, (family, []))[1].append(_endpoint(pod, seen, distrusted))
+            found.setdefault(name, (family, []))[1].append(_endpoint(pod, seen, distrusted, last=pod.uid in last))
     return {name: (family, ports(seen.job), tuple(endpoints)) for name, (family, endpoints) in found.items()}
 
 
@@ -52,19 +55,30 @@ def _distrusted(seen: EndpointsObserved) -> frozenset[str]:
     return seen.suspected if takes - seen.suspected else frozenset()
 
 
+def _last_ones(seen: EndpointsObserved) -> frozenset[str]:
+    """Return the workers that were told to go and take requests until another does, of a job that wants workers."""
+    spec = seen.job.spec
+    wanted = spec is not None and not spec.suspend and not seen.job.deleting and wanted_replicas(spec) > 0
+    if not wanted or any(_is_reached(pod) and pod.ready and not pod.deleting for pod in seen.pods):
+        return frozenset()
+    going = frozenset(pod.uid for pod in seen.pods if pod.deleting and _is_reached(pod))
+    return going - seen.suspected or going
+
+
 def _is_reached(pod: Pod) -> bool:
     return pod.address is not None and pod.phase is PodPhase.RUNNING and not pod.over
 
 
-def _endpoint(pod: Pod, seen: EndpointsObserved, distrusted: frozenset[str]) -> Endpoint:
-    serving = pod.ready and pod.uid not in distrusted
+def _endpoint(pod: Pod, seen: EndpointsObserved, distrusted: frozenset[str], *, last: bool) -> Endpoint:
+    # One that was told to go says that it isn't ready, and answers whoever comes.
+    serving = (pod.ready or last) and pod.uid not in distrusted
     return Endpoint(
         pod=pod.key.name,
         uid=pod.uid,
         address=pod.address or "",
         node=pod.node,
         zone=seen.zones.get(pod.node or ""),
-        ready=serving and not pod.deleting,
+        ready=serving and (last or not pod.deleting),
         serving=serving,
         terminating=pod.deleting,
     )

@@ -34,11 +34,13 @@ def out_of_reach(observed: Observed) -> str:
     nodes = sorted({pod.node or "" for pod in lost})
     silent = sorted(attempt.pod.key.name for attempt in observed.attempts if attempt.pod.uid in observed.silent - observed.lost)
     mounted = {claim for pod in observed.live for claim in pod.claims}
+    going = sorted({pod.node or "" for pod in observed.live if pod.uid in observed.moving})
     claims = sorted(claim for claim in mounted if deleting((claim,), observed.claims))
     return "".join(
         (
             *(f"; node {node} is out of reach" for node in nodes),
             *(f"; worker {name} does not answer" for name in silent),
+            *(f"; node {node} takes no more work, so its workers move where there is room" for node in going),
             *(f"; claim {claim} is being deleted, so no further worker can mount it" for claim in claims),
         )
     )

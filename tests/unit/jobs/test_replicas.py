@@ -73,6 +73,40 @@ def test_workers_are_sorted_by_their_state() -> None:
     assert (state.missing, state.next_number) == (0, 6)
 
 
+def moving(job: Job, *pods: Pod, uids: frozenset[str]) -> Replicas:
+    seen = replace(observed(job, *pods), moving=uids)
+    return replicas(seen, resolved_of(seen), SETTINGS, NOW)
+
+
+def test_a_worker_on_a_node_that_is_about_to_go_stays_until_its_successor_answers() -> None:
+    job = a_service(1)
+    old = replace(a_pod(job, 1, ready=True), uid="old")
+    new = a_pod(job, 2, ready=False)
+
+    alone = moving(job, old, uids=frozenset({"old"}))
+    starting = moving(job, old, new, uids=frozenset({"old"}))
+    started = moving(job, old, replace(new, ready=True), uids=frozenset({"old"}))
+
+    assert (alone.missing, alone.superfluous, starting.missing, starting.superfluous) == (1, (), 0, ())
+    assert numbers(started.superfluous) == [1]
+
+
+def test_a_worker_on_a_node_that_is_about_to_go_makes_no_room_by_its_end() -> None:
+    job = a_service(1)
+    old = replace(a_pod(job, 1, ready=True), uid="old")
+
+    state = moving(job, old, uids=frozenset({"old"}))
+
+    assert state.stays and not state.may_make_room
+
+
+def test_a_node_that_is_used_again_keeps_its_worker() -> None:
+    job = a_service(1)
+    old, new = a_pod(job, 1, ready=True), a_pod(job, 2, ready=False)
+
+    assert numbers(moving(job, old, new, uids=frozenset()).superfluous) == [2]
+
+
 def test_numbers_are_never_used_twice() -> None:
     assert sorted_out(a_service(1, attempts=7)).next_number == 8
 

@@ -46,6 +46,24 @@ def ready(world: EndpointsObserved) -> set[str]:
     return {one.uid for _, _, endpoints in desired(world).values() for one in endpoints if one.ready}
 
 
+def test_the_last_workers_that_were_told_to_go_take_requests_until_another_does() -> None:
+    leaving = a_worker(1, ready=False, deleting=True)
+
+    assert ready(seen(leaving)) == ready(seen(leaving, a_worker(2, ready=False))) == {"w1"}
+    assert ready(seen(leaving, a_worker(2))) == {"w2"}
+
+
+def test_nobody_takes_requests_of_a_service_that_wants_no_workers() -> None:
+    assert JOB.spec is not None
+    suspended = replace(JOB, spec=replace(JOB.spec, suspend=True))
+
+    assert ready(replace(seen(a_worker(1, deleting=True)), job=suspended)) == set()
+
+
+def test_of_workers_that_were_told_to_go_the_silent_ones_take_no_requests() -> None:
+    assert ready(seen(a_worker(1, deleting=True), a_worker(2, deleting=True), suspected="w1")) == {"w2"}
+
+
 def test_a_slice_has_all_that_callers_need() -> None:
     (action,) = plan_endpoints(seen(a_worker(1)))
     assert isinstance(action, ApplySlice)
