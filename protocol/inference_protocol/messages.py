@@ -243,6 +243,8 @@ class WorkerConfig(_Record, frozen=True):
     fetch_from: tuple[str, ...] = ()
     # Whether the job itself says where its traces go: then they go nowhere that could not be fetched from.
     guarded_traces: bool = False
+    # The header by which traces tell sessions of callers; empty for none.
+    session_header: str = ""
     # Without one, telemetry and tasks are asked in plain HTTP.
     identity: WorkerIdentity | None = None
     # Without it, callers' ports are plain.

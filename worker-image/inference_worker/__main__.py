@@ -52,7 +52,8 @@ _COLLECTED_OBJECTS = 10_000
 
 async def serve(state: WorkerState, stop: asyncio.Event, ports: Ports) -> TerminationReport:
     """Serve from the first moment (probes tell the truth), load the model, then run the task or wait for the end."""
-    tracer = Tracer(guarded=state.config.fetch_from if state.config.guarded_traces else None)
+    config = state.config
+    tracer = Tracer(guarded=config.fetch_from if config.guarded_traces else None, session_header=config.session_header)
     listeners = await listen(state, Inference(tracer), ports)
     try:
         await listeners.settle()

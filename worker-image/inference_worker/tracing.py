@@ -2,7 +2,7 @@
 
 Whether a request is traced is decided from its `traceparent` header (W3C Trace Context) before anything is made, since making a
 span costs more than a small model's run. Configured by OpenTelemetry's own environment variables; without an endpoint nothing of
-OpenTelemetry is even imported.
+OpenTelemetry is even imported. Spans wait for a thread that sends them: at most 2048, and what comes on top of them is dropped.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import logging
 import os
 import random
 import re
+import threading
 import time
-from typing import TYPE_CHECKING, Any
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,16 +24,65 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
+_TRACEPARENT = re.compile(r"(?!ff)([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+# How a refusal is called; of others, those from 500 on are faults.
+_OUTCOMES = {
+    HTTPStatus.TOO_MANY_REQUESTS: "shed",
+    HTTPStatus.SERVICE_UNAVAILABLE: "unavailable",
+    HTTPStatus.GATEWAY_TIMEOUT: "expired",
+}
+# A session's name is its caller's choice.
+_SESSION_CHARACTERS = 256
+# A collector that takes nothing must not hold a worker that is to go.
+_CLOSE_SECONDS = 3.0
+
+
+class Caller(NamedTuple):
+    """Who asks, as W3C Trace Context tells it. `state` is its header `tracestate`, which is handed on as it is."""
+
+    trace: int
+    span: int
+    sampled: bool
+    state: str
+
+
+def caller(headers: Mapping[str, str]) -> Caller | None:
+    """The span that a request comes from; None where its headers name none."""
+    match = _TRACEPARENT.fullmatch(headers.get("traceparent", ""))
+    # A later version may say more, of which nothing is known.
+    if match is None or (match[5] is not None and match[1] == "00"):
+        return None
+    trace, span = int(match[2], 16), int(match[3], 16)
+    if not trace or not span:
+        return None
+    return Caller(trace, span, bool(int(match[4], 16) & 1), headers.get("tracestate", ""))
+
+
+def outcome(error: RequestError | None) -> str:
+    """How a request ended, in one word."""
+    if error is None:
+        return "answered"
+    return _OUTCOMES.get(error.status) or ("failed" if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "refused")
+
+
+def linked(members: Sequence[Span], own: Span) -> Sequence[Span]:
+    """Whom a member of a run links to: the first one to all others, and they to it.
+
+    All with all would be ten thousand links of a hundred requests.
+    """
+    first, *others = members
+    return others if first is own else [first]
 
 
 class Span:
     """A request that is traced. Its parts are made at its end, when their times are known."""
 
-    def __init__(self, tracer: Any, context: Any, attributes: dict[str, str]) -> None:
+    def __init__(self, tracer: Any, context: Any, attributes: dict[str, str | float], arrived: float | None) -> None:
+        """`arrived` is an instant of time.monotonic: the request's first byte. From now on it waits for the model."""
         self._tracer = tracer
-        self._begun = time.time_ns()
+        self._asked = time.time_ns()
+        self._begun = self._asked - (round((time.monotonic() - arrived) * 1e9) if arrived is not None else 0)
         self._span = tracer.start_span(
             "inference", context=context, kind=_server_kind(), attributes=attributes, start_time=self._begun
         )
@@ -41,11 +92,8 @@ class Span:
         from opentelemetry import trace
 
         if timing is not None:
-            inner = trace.set_span_in_context(self._span)
-            run = self._begun + round(timing.queue * 1e9)
-            self._tracer.start_span("queue", context=inner, start_time=self._begun).end(run)
-            part = self._tracer.start_span("run", context=inner, start_time=run, attributes={"inference.batch.rows": timing.rows})
-            part.end(run + round(timing.compute * 1e9))
+            self._tell(timing)
+        self._span.set_attribute("inference.outcome", outcome(error))
         if error is not None:
             self._span.set_attribute("http.response.status_code", int(error.status))
             self._span.set_status(trace.Status(trace.StatusCode.ERROR, error.message))
@@ -55,42 +103,82 @@ class Span:
         """Close the span of a request whose caller did not wait for the answer."""
         from opentelemetry import trace
 
+        self._span.set_attribute("inference.outcome", "left")
         self._span.set_status(trace.Status(trace.StatusCode.ERROR, "the caller left"))
         self._span.end()
+
+    def _tell(self, timing: Timing) -> None:
+        """The wait, and the run if there was one."""
+        from opentelemetry import trace
+
+        inner = trace.set_span_in_context(self._span)
+        ran = self._asked + round(timing.queue * 1e9)
+        self._tracer.start_span("queue", context=inner, start_time=self._asked).end(ran)
+        rows = timing.rows or (timing.batch.rows if timing.batch is not None else 0)
+        if not rows:
+            return
+        tickets = timing.batch.tickets if timing.batch is not None else []
+        members = [ticket.trace for ticket in tickets if isinstance(ticket.trace, Span)]
+        links = [trace.Link(member._span.get_span_context()) for member in (linked(members, self) if members else ())]  # noqa: SLF001
+        own = next((ticket.rows for ticket in tickets if ticket.trace is self), rows)
+        self._span.set_attribute("inference.rows", own)
+        attributes = {"inference.batch.rows": rows, "inference.batch.requests": len(tickets) or 1}
+        part = self._tracer.start_span("run", context=inner, start_time=ran, attributes=attributes, links=links)
+        part.end(ran + round(timing.compute * 1e9))
 
 
 class Tracer:
     """Decides which requests are traced. Without an endpoint it says no at the price of one comparison."""
 
     def __init__(
-        self, environment: Mapping[str, str] | None = None, *, exporter: Any = None, guarded: Sequence[str] | None = None
+        self,
+        environment: Mapping[str, str] | None = None,
+        *,
+        exporter: Any = None,
+        guarded: Sequence[str] | None = None,
+        session_header: str = "",
     ) -> None:
-        """`exporter` stands for the one that the environment names (tests). `guarded` is there where a job named it: the hosts."""
+        """`exporter` stands for the one that the environment names (tests). `guarded` is there where a job named it: the hosts.
+
+        `session_header` names sessions of callers, by whom their requests can then be found.
+        """
         environment = os.environ if environment is None else environment
         self._tracer: Any = None
         self._provider: Any = None
+        self._session_header = session_header
         self._ratio = _ratio(environment)
         if exporter is not None or any(environment.get(name) for name in ENDPOINTS):
             self._start(exporter, guarded)
 
-    def request(self, traceparent: str | None, model: str, version: str) -> Span | None:
-        """A span for a request that is to be traced; None for all others."""
+    def request(
+        self,
+        headers: Mapping[str, str],
+        model: str,
+        version: str,
+        *,
+        arrived: float | None = None,
+        timeout_seconds: float | None = None,
+    ) -> Span | None:
+        """A span for a request that is to be traced, by its headers; None for all others."""
         if self._tracer is None:
             return None
-        parent = None
-        if traceparent is not None and (match := _TRACEPARENT.fullmatch(traceparent)):
-            if not int(match[3], 16) & 1:
-                return None
-            parent = _remote(match[1], match[2]) if int(match[1], 16) and int(match[2], 16) else None
+        parent = caller(headers)
         # Sampling needs no secrecy, only speed.
-        if parent is None and random.random() >= self._ratio:  # noqa: S311
+        if not (parent.sampled if parent is not None else random.random() < self._ratio):  # noqa: S311
             return None
-        return Span(self._tracer, parent, {"inference.model.name": model, "inference.model.version": version})
+        attributes: dict[str, str | float] = {"inference.model.name": model, "inference.model.version": version}
+        if timeout_seconds is not None:
+            attributes["inference.timeout_ms"] = round(timeout_seconds * 1e3, 3)
+        if self._session_header and (session := headers.get(self._session_header)):
+            attributes["session.id"] = session[:_SESSION_CHARACTERS]
+        return Span(self._tracer, None if parent is None else _remote(parent), attributes, arrived)
 
     def close(self) -> None:
-        """Send what is not sent yet."""
+        """Send what is not sent yet, as far as that takes no longer than a moment."""
         if self._provider is not None:
-            self._provider.shutdown()
+            sending = threading.Thread(target=self._provider.shutdown, name="traces", daemon=True)
+            sending.start()
+            sending.join(_CLOSE_SECONDS)
 
     def _start(self, exporter: Any, guarded: Sequence[str] | None) -> None:
         try:
@@ -130,10 +218,11 @@ def _ratio(environment: Mapping[str, str]) -> float:
         return 0.0
 
 
-def _remote(trace: str, span: str) -> Any:
+def _remote(parent: Caller) -> Any:
     from opentelemetry import trace as api
 
-    context = api.SpanContext(int(trace, 16), int(span, 16), is_remote=True, trace_flags=api.TraceFlags(1))
+    state = api.TraceState.from_header([parent.state])
+    context = api.SpanContext(parent.trace, parent.span, is_remote=True, trace_flags=api.TraceFlags(1), trace_state=state)
     return api.set_span_in_context(api.NonRecordingSpan(context))
 
 

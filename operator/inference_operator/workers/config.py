@@ -74,10 +74,17 @@ def worker_config(
         backend=_BACKENDS[backend],
         fetch_from=fetch_from(source, task, traces=traces, settings=settings),
         guarded_traces=traces,
+        session_header=_session_header(spec) if traces or settings.tracing.endpoint else "",
         triton=TritonServer(settings.backends.triton.platform, TRITON_REPOSITORY) if backend is Backend.TRITON else None,
         identity=worker_identity(settings.mutual_tls),
         serving_tls=serving_tls(spec),
     )
+
+
+def _session_header(spec: InferenceJobSpec) -> str:
+    """By which the gateway knows sessions."""
+    gateway = spec.serve.gateway if spec.serve is not None else None
+    return (gateway.affinity_header if gateway is not None else None) or ""
 
 
 def _lends(spec: InferenceJobSpec) -> bool:

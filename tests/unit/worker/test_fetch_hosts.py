@@ -158,7 +158,7 @@ def test_the_exporter_of_a_jobs_traces_is_guarded(monkeypatch: pytest.MonkeyPatc
     with answering(saying("HTTP/1.1 200 OK\nContent-Length: 0")) as (port, seen):
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
         guarded = Tracer({"OTEL_EXPORTER_OTLP_ENDPOINT": "x", "OTEL_TRACES_SAMPLER_ARG": "1"}, guarded=HOSTS)
-        span = guarded.request(None, "net", "1")
+        span = guarded.request({}, "net", "1")
         assert span is not None
         span.end(None, None)
         guarded.close()

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_operator.api import names
+from inference_operator.api.gateway import ServeGateway
 from inference_operator.api.job import Input, ModelControl, Output, Resources, Serve, SharedMemory
 from inference_operator.api.model import ModelVersion, QuantizationMethod, QuantizationSpec
 from inference_operator.api.template import EnvironmentVariable, PodTemplate, Toleration
@@ -300,6 +301,16 @@ def test_a_worker_is_told_where_traces_go_and_its_user_may_say_otherwise() -> No
     assert told["OTEL_RESOURCE_ATTRIBUTES"] == "k8s.namespace.name=default,inference.job=lane"
     assert changed["OTEL_TRACES_SAMPLER_ARG"] == "1"
     assert environment_of(pod_of(a_job(serve=True))).keys() == {CONFIG_VARIABLE}
+
+
+def test_a_traced_worker_is_told_the_header_by_which_the_gateway_knows_sessions() -> None:
+    traced = msgspec.structs.replace(SETTINGS, tracing=Tracing(endpoint="http://collector:4318"))
+    job = a_job(serve=Serve(gateway=ServeGateway(affinity_header="session-id")))
+
+    assert config_of(pod_of(job, settings=traced)).session_header == "session-id"
+    assert config_of(pod_of(a_job(serve=True), settings=traced)).session_header == ""
+    # Without traces, a change of the header must not roll out the service.
+    assert config_of(pod_of(job)).session_header == ""
 
 
 def test_callers_change_models_only_where_the_job_allows_it() -> None:

@@ -120,12 +120,13 @@ class Batcher:
         deadline: float = NEVER,
         priority: int = DEFAULT_PRIORITY,
         tenant: Tenant = NOBODY,
+        trace: object = None,
     ) -> Ticket | None:
         """Run a request, at once or in its turn, and tell `done`; None when `done` was called already.
 
-        `deadline` is an instant of time.monotonic. Raises RequestError for one that is refused: 400 for rows that disagree, 429
-        when the queue is full, the deadline can't be met or the tenant's quota is used up, 503 when the breaker is open or the
-        worker goes away.
+        `deadline` is an instant of time.monotonic. `trace` is the caller's own, and tells it which requests shared a run. Raises
+        RequestError for one that is refused: 400 for rows that disagree, 429 when the queue is full, the deadline can't be met or
+        the tenant's quota is used up, 503 when the breaker is open or the worker goes away.
         """
         now = self._clock()
         if self._closed:
@@ -142,7 +143,7 @@ class Batcher:
         due = min(deadline, now + self._target)
         if due < NEVER:
             self.slack.spare(due - expected)
-        ticket = Ticket(feeds, wanted, rows, bucket, deadline, now, done, priority, tenant, expected)
+        ticket = Ticket(feeds, wanted, rows, bucket, deadline, now, done, priority, tenant, expected, trace=trace)
         if self.breaker.state is BreakerState.HALF_OPEN:
             ticket.canary_epoch = self.breaker.epoch
         self._dispatcher.add(ticket, now)

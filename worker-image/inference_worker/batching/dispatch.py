@@ -138,7 +138,7 @@ class Dispatcher:
     def _timing(self, ticket: Ticket, rows: int) -> Timing:
         now = self._clock()
         begun = ticket.batch.begun if ticket.batch is not None else now
-        return Timing(begun - ticket.arrived, now - begun, rows)
+        return Timing(begun - ticket.arrived, now - begun, rows, ticket.batch)
 
     def _end(self, ticket: Ticket) -> None:
         ticket.over = True

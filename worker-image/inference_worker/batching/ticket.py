@@ -19,11 +19,15 @@ _NO_RUNS = (0, 0.0)
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """Seconds that a request waited and computed, and the rows that ran with it (its own among them)."""
+    """Seconds that a request waited and computed, and the rows that ran with it (its own among them).
+
+    `batch` is the run that it was part of; None where it ran alone or not at all.
+    """
 
     queue: float
     compute: float
     rows: int
+    batch: "Batch | None" = None
 
 
 Done = Callable[[Answer, Timing], None]
@@ -41,7 +45,7 @@ class Ticket(msgspec.Struct, eq=False):
     """One request on its way. `done` is called exactly once, unless the ticket is cancelled.
 
     A ticket waits while it has a `place`, runs while it has a `batch`, and is `over` once its caller is told or gone. `deadline`,
-    `arrived` and `expected` (the answer) are instants of the batcher's clock.
+    `arrived` and `expected` (the answer) are instants of the batcher's clock. `trace` is its caller's own.
     """
 
     feeds: Tensors
@@ -59,6 +63,7 @@ class Ticket(msgspec.Struct, eq=False):
     place: QueueEntry["Ticket"] | None = None
     batch: "Batch | None" = None
     timer: Timer | None = None
+    trace: object = None
 
 
 @dataclass(slots=True, eq=False)

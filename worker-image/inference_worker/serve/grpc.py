@@ -73,7 +73,7 @@ class GrpcService:
             stream.finish(refusal(error))
 
     def _call(self, stream: Stream, headers: dict[str, str]) -> Call:
-        arrival = Arrival(stream.arrived, timeout_of(headers.get(TIMEOUT)), headers.get("traceparent"), headers=headers)
+        arrival = Arrival(stream.arrived, timeout_of(headers.get(TIMEOUT)), headers=headers)
         coding = message_coding(headers.get("grpc-encoding", "identity"))
         compression = None
         if coding is not None:

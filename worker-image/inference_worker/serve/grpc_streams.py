@@ -141,7 +141,7 @@ class StreamCall(Call):
         """Of one message: what its own parameters allow counts from now, the stream's time-out from the stream's beginning."""
         now, timeout = time.monotonic(), self.arrival.timeout_seconds
         left = None if timeout is None else self.arrival.instant + timeout - now
-        return Arrival(now, left, self.arrival.traceparent, headers=self.arrival.headers)
+        return Arrival(now, left, headers=self.arrival.headers)
 
     def end(self) -> None:
         """See Receiver."""

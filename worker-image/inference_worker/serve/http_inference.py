@@ -131,7 +131,7 @@ class HttpInference:
             self._send(request, body, head)
 
         headers = request.headers
-        arrival = Arrival(request.arrived, timeout_of_headers(headers), headers.get("traceparent"), headers=headers)
+        arrival = Arrival(request.arrived, timeout_of_headers(headers), headers=headers)
         cancel = self._inference.ask(model, ask, arrival, done)
         if cancel is not None:
 

@@ -33,15 +33,14 @@ Done = Callable[[Tensors | RequestError, Timing], None]
 
 
 class Arrival(msgspec.Struct):
-    """When a request came (time.monotonic), what time its caller allows it, and the trace it belongs to.
+    """When a request came (time.monotonic), and what time its caller allows it.
 
     `whole` is when all of it was there: a caller's time counts from the first byte, and ours from the last. `headers` are its
-    call's, for the words of a refusal.
+    call's: for the words of a refusal, and the trace that it belongs to.
     """
 
     instant: float
     timeout_seconds: float | None = None
-    traceparent: str | None = None
     whole: float = 0.0
     headers: Mapping[str, str] = {}
 
@@ -59,9 +58,12 @@ class Inference:
         """
         timeout = shortest(arrival.timeout_seconds, ask.timeout_seconds)
         deadline = NEVER if timeout is None else arrival.instant + timeout
+        span = self._tracer.request(arrival.headers, model.name, model.version, arrived=arrival.instant, timeout_seconds=timeout)
         if deadline <= time.monotonic():
-            raise not_whole(ask.timeout_seconds, arrival.timeout_seconds, arrival.headers)
-        span = self._tracer.request(arrival.traceparent, model.name, model.version)
+            late = not_whole(ask.timeout_seconds, arrival.timeout_seconds, arrival.headers)
+            if span is not None:
+                span.end(None, late)
+            raise late
 
         def finish(answer: Answer, timing: Timing) -> None:
             if isinstance(answer, Exception):
@@ -92,7 +94,9 @@ class Inference:
         try:
             tenant = NOBODY if whose is None else tenant_of(whose)
             priority = ask.priority or DEFAULT_PRIORITY
-            return model.batcher.submit(ask.feeds, ask.outputs, finish, deadline=deadline, priority=priority, tenant=tenant)
+            return model.batcher.submit(
+                ask.feeds, ask.outputs, finish, deadline=deadline, priority=priority, tenant=tenant, trace=span
+            )
         except RequestError as error:
             if span is not None:
                 span.end(None, error)
