@@ -74,6 +74,10 @@ test-others: export INFERENCE_OTHERS = all
 test-others: venv ## KEDA and the Prometheus adapter, real ones, beside the local cluster (builds them once, ten minutes)
 	$(PYTHON) -m pytest -q tests/e2e/test_others.py
 
+test-traces: export INFERENCE_TRACES = all
+test-traces: venv ## traces from callers through Envoy to runs, in a real Jaeger (builds it once, ten minutes)
+	$(PYTHON) -m pytest -q tests/component/test_jaeger.py
+
 test-network: export INFERENCE_NETWORK = enforced
 test-network: venv ## the chart's NetworkPolicies, enforced on the local cluster (builds the firewall once, two minutes)
 	$(PYTHON) -m pytest -q tests/e2e/test_network_policies.py
@@ -117,7 +121,7 @@ demo: venv images ## the whole story on the local cluster
 bench: venv ## one benchmark: make bench NAME=...
 	$(PYTHON) -m bench $(NAME)
 
-.PHONY: chaos sbom hooks version run image-gpu test-conformance test-large test-network check-manifests
+.PHONY: chaos sbom hooks version run image-gpu test-conformance test-large test-network test-traces check-manifests
 hooks: venv ## have git run the checks of lint at each commit
 	@$(PYTHON) -m dev.lint.hooks install
 

@@ -94,6 +94,8 @@ TOOL_SETS: dict[str, ToolSet] = {
     # Where people have their models: a server of S3 and a registry, for the worker's tests.
     "rclone": ToolSet(module="rclone", programs={"rclone": "github.com/rclone/rclone"}),
     "registry": ToolSet(module="registry", programs={"registry": "github.com/distribution/distribution/v3/cmd/registry"}),
+    # Where traces go, for `make test-traces`. Ten minutes on two cores.
+    "jaeger": ToolSet(module="jaeger", programs={"jaeger": "github.com/jaegertracing/jaeger/cmd/jaeger"}),
     "metrics-server": ToolSet(
         module="metrics-server", programs={"metrics-server": "sigs.k8s.io/metrics-server/cmd/metrics-server"}
     ),

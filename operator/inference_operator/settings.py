@@ -6,6 +6,7 @@ The module is longer than others: every setting is found here.
 
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -112,6 +113,15 @@ class MutualTls(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
     authority_seconds: float = 31_536_000.0
 
 
+class GatewayTracing(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Where the Envoys send traces."""
+
+    # An OTLP/HTTP collector in plain text, for example http://collector.monitoring:4318; empty for no traces.
+    endpoint: str = ""
+    # Of requests without a traced caller, so many are traced all the same, in percent. Traced callers' requests always are.
+    sampling_percent: Annotated[float, msgspec.Meta(ge=0, le=100)] = 0.0
+
+
 class GatewaySettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The control plane of the Envoys in front of all services. The chart fills this in."""
 
@@ -130,6 +140,8 @@ class GatewaySettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     hold_seconds: float = 300.0
     # The folder in which the Envoys have tls.crt and tls.key. With it callers are served TLS alone, and reach jobs with serve.tls.
     tls_folder: str = ""
+    # Where the Envoys send traces: {endpoint, samplingPercent}.
+    tracing: GatewayTracing = GatewayTracing()
 
 
 class TritonBackend(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -271,7 +283,7 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     # certificateSeconds, authoritySeconds}.
     mutual_tls: MutualTls = MutualTls()
     # The control plane of the gateway: {enabled, port, listenerPort, requestBytes, heldRequests, heldBytes,
-    # holdSeconds, tlsFolder}.
+    # holdSeconds, tlsFolder, tracing: {endpoint, samplingPercent}}.
     gateway: GatewaySettings = GatewaySettings()
     # Failed attempts wait this long, doubling, up to the limit.
     backoff_seconds: float = 2.0
@@ -321,6 +333,8 @@ def load_settings(path: Path | None) -> Settings:
         raise ConfigurationError(f"{path}: {error}") from error
     if settings.keda_scaler.tls and not settings.mutual_tls.enabled:
         raise ConfigurationError(f"{path}: kedaScaler.tls needs mutualTls.enabled, whose authority signs its certificate")
+    if (collector := settings.gateway.tracing.endpoint) and (why := collector_fault(collector)) is not None:
+        raise ConfigurationError(f"{path}: gateway.tracing.endpoint: {why}")
     stores = {"s3Endpoint": settings.fetch.s3_endpoint, "hubEndpoint": settings.fetch.hub_endpoint}
     hosts = (entry_fault(entry) for entry in settings.fetch.allowed_hosts)
     found = (
@@ -335,6 +349,18 @@ def load_settings(path: Path | None) -> Settings:
     if (fault := next(filter(None, found), None)) is not None:
         raise ConfigurationError(f"{path}: {fault}")
     return settings
+
+
+def collector_fault(url: str) -> str | None:
+    """What is wrong with the address of the Envoys' collector, with the cure; None where it can be used."""
+    try:
+        place = urlsplit(url)
+        usable = place.scheme == "http" and place.hostname and (place.port is None or place.port > 0)
+    except ValueError:
+        usable = False
+    if usable and not (place.username or place.query or place.fragment):
+        return None
+    return f"{url!r} is not http://HOST:PORT: for TLS, name a collector near the Envoys that speaks it to others"
 
 
 def security_fault(security: WorkerSecurity) -> str | None:

@@ -12,7 +12,7 @@ from examples.demo.cluster import ROOT
 from inference_operator.accelerators import GPU_PROVIDERS, PROVIDERS
 from inference_operator.api import names
 from inference_operator.api.crd import files
-from inference_operator.settings import GatewaySettings, Metering, Settings, WorkerSecurity
+from inference_operator.settings import GatewaySettings, GatewayTracing, Metering, Settings, WorkerSecurity
 from inference_protocol.messages import GRPC_PORT, HEALTH_PORT, HTTP_PORT
 
 pytestmark = pytest.mark.cluster
@@ -330,7 +330,7 @@ def test_the_gateways_pods_are_restricted_spread_and_know_no_account() -> None:
         "kubernetes.io/hostname",
         "topology.kubernetes.io/zone",
     }
-    assert container["ports"] == [{"name": "callers", "containerPort": 9000}]
+    assert container["ports"] == [{"name": "callers", "containerPort": 9000}, {"name": "metrics", "containerPort": 9902}]
 
 
 def test_the_gateways_envoys_ask_the_operator_where_it_listens_and_it_tells_them_where_to() -> None:
@@ -338,7 +338,7 @@ def test_the_gateways_envoys_ask_the_operator_where_it_listens_and_it_tells_them
     maps = {one["metadata"]["name"]: one["data"] for one in kinds(objects, "ConfigMap")}
     bootstrap = yaml.safe_load(maps["release-inference-operator-gateway"]["envoy.yaml"])
     settings = msgspec.convert(yaml.safe_load(maps["release-inference-operator"]["config.yaml"]), Settings, strict=False)
-    (cluster,) = bootstrap["static_resources"]["clusters"]
+    (cluster,) = (one for one in bootstrap["static_resources"]["clusters"] if one["name"] == "operator")
     endpoint = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]["address"]["socket_address"]
     service = next(one for one in kinds(objects, "Service") if one["metadata"]["name"].endswith("-control"))
 
@@ -347,6 +347,22 @@ def test_the_gateways_envoys_ask_the_operator_where_it_listens_and_it_tells_them
     # Envoy's administration could end it: nobody outside of the pod reaches it.
     assert bootstrap["admin"]["address"]["socket_address"]["address"] == "127.0.0.1"
     assert settings.gateway == GatewaySettings(enabled=True, port=7001, listener_port=9000, request_bytes=134_217_728)
+
+
+def test_the_gateways_envoys_show_metrics_and_no_more_of_their_administration_and_send_traces_where_the_values_say() -> None:
+    collector = "http://collector.monitoring:4318"
+    objects = render("gateway.enabled=true", "gateway.metricsPort=9111", f"gateway.tracing.endpoint={collector}")
+    maps = {one["metadata"]["name"]: one["data"] for one in kinds(objects, "ConfigMap")}
+    bootstrap = yaml.safe_load(maps["release-inference-operator-gateway"]["envoy.yaml"])
+    settings = msgspec.convert(yaml.safe_load(maps["release-inference-operator"]["config.yaml"]), Settings, strict=False)
+    (listener,) = bootstrap["static_resources"]["listeners"]
+    (host,) = listener["filter_chains"][0]["filters"][0]["typed_config"]["route_config"]["virtual_hosts"]
+
+    assert listener["address"]["socket_address"] == {"address": "0.0.0.0", "port_value": 9111}
+    assert [(route["match"]["path"], route["route"]["prefix_rewrite"]) for route in host["routes"]] == [
+        ("/metrics", "/stats/prometheus")
+    ]
+    assert settings.gateway.tracing == GatewayTracing(collector)
 
 
 def test_the_gateway_serves_tls_from_a_secret_that_the_operator_never_reads() -> None:
@@ -373,6 +389,9 @@ def test_network_policies_let_the_gateway_to_workers_and_the_operator_and_no_fur
     assert gateway["podSelector"] in [peer.get("podSelector") for rule in worker["ingress"] for peer in rule["from"]]
     assert gateway["podSelector"] in [peer.get("podSelector") for rule in operator["ingress"] for peer in rule.get("from", [])]
     assert [port["port"] for rule in gateway["egress"] for port in rule["ports"]] == [53, 53, 18000, HTTP_PORT, GRPC_PORT]
+    assert [rule["from"] for rule in gateway["ingress"] if {"port": 9902} in rule["ports"]] == [
+        [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+    ]
 
 
 def test_cert_manager_may_issue_the_certificate() -> None:

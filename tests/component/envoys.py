@@ -21,6 +21,7 @@ class Envoy:
     log_file: Path
     door: int
     admin: int
+    metrics: int
 
     @property
     def log(self) -> str:
@@ -31,9 +32,10 @@ class Envoy:
         self.process.wait()
 
 
-def bootstrap(control: int, admin: int) -> str:
+def bootstrap(control: int, admin: int, metrics: int) -> str:
     """The chart's file, for operators and callers on loopback."""
-    places = {"OPERATOR_ADDRESS": "127.0.0.1", "OPERATOR_PORT": str(control), "ADMIN_ADDRESS": "127.0.0.1", "9901": str(admin)}
+    addresses = dict.fromkeys(("OPERATOR_ADDRESS", "ADMIN_ADDRESS", "METRICS_ADDRESS"), "127.0.0.1")
+    places = {**addresses, "OPERATOR_PORT": str(control), "9901": str(admin), "9902": str(metrics)}
     text = BOOTSTRAP.read_text()
     for name, value in places.items():
         text = text.replace(name, value)
@@ -42,9 +44,9 @@ def bootstrap(control: int, admin: int) -> str:
 
 def start(folder: Path, *, control: int, door: int, name: str = "envoy-1", zone: str = "") -> Envoy:
     """An Envoy that is told by whoever listens on `control`, and will listen on `door`."""
-    (admin,) = free_ports(1)
+    admin, metrics = free_ports(2)
     config, log = folder / f"{name}.yaml", folder / f"{name}.log"
-    config.write_text(bootstrap(control, admin))
+    config.write_text(bootstrap(control, admin, metrics))
     command = [
         *(str(ensure_envoy()), "--config-path", str(config), "--service-node", name, "--concurrency", "1", "--use-dynamic-base-id"),
         # Else a field that Envoy does not have would go unseen.
@@ -53,4 +55,4 @@ def start(folder: Path, *, control: int, door: int, name: str = "envoy-1", zone:
     ]
     with log.open("wb") as target:
         process = subprocess.Popen(command, stdout=target, stderr=target, cwd=folder)
-    return Envoy(process, log, door, admin)
+    return Envoy(process, log, door, admin, metrics)

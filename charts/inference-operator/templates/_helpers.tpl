@@ -162,7 +162,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- /* What an Envoy starts with. */ -}}
 {{- define "inference-operator.gatewayBootstrap" -}}
 {{- $host := printf "%s.%s.svc" (include "inference-operator.gatewayControl" .) .Release.Namespace -}}
-{{- .Files.Get "files/envoy.yaml" | replace "OPERATOR_ADDRESS" $host | replace "OPERATOR_PORT" (.Values.gateway.controlPort | toString) | replace "ADMIN_ADDRESS" "127.0.0.1" -}}
+{{- .Files.Get "files/envoy.yaml" | replace "OPERATOR_ADDRESS" $host | replace "OPERATOR_PORT" (.Values.gateway.controlPort | toString) | replace "ADMIN_ADDRESS" "127.0.0.1" | replace "METRICS_ADDRESS" "0.0.0.0" | replace "9902" (.Values.gateway.metricsPort | toString) -}}
 {{- end -}}
 
 {{- /* Helm drops values that are null. The settings need them: an id that is not there has a default. */ -}}
@@ -222,6 +222,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
     "heldRequests" (int .Values.gateway.heldRequests)
     "heldBytes" (int64 .Values.gateway.heldBytes)
     "holdSeconds" .Values.gateway.holdSeconds
+    "tracing" .Values.gateway.tracing
     "tlsFolder" (ternary "/etc/inference-gateway-tls" "" (ne .Values.gateway.tls.secretName ""))
   )
 -}}

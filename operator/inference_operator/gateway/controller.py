@@ -134,7 +134,14 @@ class Gateway:
 
     def _door(self) -> Door:
         limits = self._settings
-        return Door(limits.listener_port, limits.request_bytes, limits.hold_seconds, limits.tls_folder, self._trust())
+        return Door(
+            limits.listener_port,
+            limits.request_bytes,
+            limits.hold_seconds,
+            limits.tls_folder,
+            self._trust(),
+            limits.tracing if limits.tracing.endpoint else None,
+        )
 
     def _leaving(self) -> frozenset[str]:
         """Pods of the Envoys' namespace that were told to go; which of them are Envoys, these know by their names."""

@@ -7,6 +7,8 @@ from inference_operator.gateway.manifests import ADS, Manifest, address, any_of
 from inference_operator.gateway.replies import REPLIES
 from inference_operator.gateway.routes import FILTER_BRIDGE, FILTER_DRAW, FILTER_HOLD, ROUTES_NAME
 from inference_operator.gateway.tls import of_callers
+from inference_operator.gateway.tracing import of_requests
+from inference_operator.settings import GatewayTracing
 
 LISTENER_NAME = "door"
 # The number of Envoy's enum.
@@ -18,7 +20,7 @@ _LATER_SECONDS = 5
 _BRIDGE: Manifest = {"content_type": CONTENT_TYPE, "withhold_grpc_frames": True}
 
 
-def listener(port: int, hold_seconds: float, *, tls: bool = False) -> Manifest:
+def listener(port: int, hold_seconds: float, *, tls: bool = False, tracing: GatewayTracing | None = None) -> Manifest:
     """One port for both protocols: the preface of HTTP/2 tells them apart."""
     manager: Manifest = {
         "stat_prefix": LISTENER_NAME,
@@ -37,6 +39,7 @@ def listener(port: int, hold_seconds: float, *, tls: bool = False) -> Manifest:
         "stream_idle_timeout": "900s",
         "common_http_protocol_options": {"idle_timeout": "3600s"},
         "local_reply_config": {"mappers": REPLIES},
+        **({"tracing": of_requests(tracing)} if tracing is not None else {}),
     }
     filters = [{"name": "http", "typed_config": any_of(messages.CONNECTION_MANAGER, manager)}]
     chain: Manifest = {"filters": filters, **({"transport_socket": of_callers()} if tls else {})}

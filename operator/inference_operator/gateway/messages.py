@@ -32,6 +32,9 @@ AUTHORIZATION_OF_ROUTE = "envoy.extensions.filters.http.ext_authz.v3.ExtAuthzPer
 BRIDGE = "envoy.extensions.filters.http.grpc_http1_reverse_bridge.v3.FilterConfig"
 BRIDGE_OF_ROUTE = "envoy.extensions.filters.http.grpc_http1_reverse_bridge.v3.FilterConfigPerRoute"
 ROUTER = "envoy.extensions.filters.http.router.v3.Router"
+OPENTELEMETRY = "envoy.config.trace.v3.OpenTelemetryConfig"
+SAMPLER_BY_PARENT = "envoy.extensions.tracers.opentelemetry.samplers.v3.ParentBasedSamplerConfig"
+SAMPLER_BY_RATIO = "envoy.extensions.tracers.opentelemetry.samplers.v3.TraceIdRatioBasedSamplerConfig"
 HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 SECRET = "envoy.extensions.transport_sockets.tls.v3.Secret"  # noqa: S105 -- a name
 DOWNSTREAM_TLS = "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext"
@@ -119,6 +122,10 @@ StringMatcher: exact 1 string, prefix 2 string
 HeaderOption: header 1 HeaderValue, append_action 3 int32
 HeaderValue: key 1 string, value 2 string
 ConnectionOptions: idle_timeout 1 Duration
+Tracing: provider 9 TraceProvider, spawn_upstream_span 10 BoolValue
+TraceProvider: name 1 string, typed_config 3 Any
+HttpService: http_uri 1 HttpUri
+HttpUri: uri 1 string, cluster 2 string, timeout 3 Duration
 ExplicitConfig: http_protocol_options 1 Empty, http2_protocol_options 2 Empty
 VirtualHost: name 1 string, domains 2 *string, typed_per_filter_config 15 *OptionsEntry, matcher 21 Matcher,
     request_body_buffer_limit 25 UInt64Value
@@ -137,7 +144,7 @@ WeightedClusters: clusters 1 *ClusterWeight, header_name 4 string
 ClusterWeight: name 1 string, weight 2 UInt32Value
 MirrorPolicy: cluster 1 string, runtime_fraction 3 RuntimeFraction, disable_shadow_host_suffix_append 6 bool
 RuntimeFraction: default_value 1 FractionalPercent
-FractionalPercent: numerator 1 uint32
+FractionalPercent: numerator 1 uint32, denominator 2 int32
 MaxStreamDuration: grpc_timeout_header_max 2 Duration
 RetryPolicy: retry_on 1 string, num_retries 2 UInt32Value, retry_host_predicate 5 *RetryPredicate,
     host_selection_retry_max_attempts 6 int64, retry_back_off 8 BackOff
@@ -166,14 +173,16 @@ envoy.config.cluster.v3.Cluster: name 1 string, type 2 int32, eds_cluster_config
     transport_socket 24 TransportSocket, typed_extension_protocol_options 36 *OptionsEntry, transport_socket_matches 43 *SocketMatch
 envoy.config.endpoint.v3.ClusterLoadAssignment: cluster_name 1 string, endpoints 2 *LocalityLbEndpoints
 envoy.config.listener.v3.Listener: name 1 string, address 2 Address, filter_chains 3 *FilterChain
+envoy.config.trace.v3.OpenTelemetryConfig: service_name 2 string, http_service 3 HttpService, sampler 5 TypedConfig,
+    max_cache_size 6 UInt32Value
 envoy.config.route.v3.RouteConfiguration: name 1 string, virtual_hosts 2 *VirtualHost,
     max_direct_response_body_size_bytes 11 UInt32Value
 envoy.config.route.v3.Route: match 1 RouteMatch, route 2 RouteAction, direct_response 7 DirectResponse,
     response_headers_to_add 10 *HeaderOption, typed_per_filter_config 13 *OptionsEntry, request_body_buffer_limit 20 UInt64Value
 envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager: stat_prefix 2 string, rds 3 Rds,
-    http_filters 5 *NamedConfig, use_remote_address 14 BoolValue, stream_idle_timeout 24 Duration, normalize_path 30 BoolValue,
-    common_http_protocol_options 35 ConnectionOptions, local_reply_config 38 LocalReplies,
-    request_headers_timeout 41 Duration, path_with_escaped_slashes_action 45 int32
+    http_filters 5 *NamedConfig, tracing 7 Tracing, use_remote_address 14 BoolValue,
+    stream_idle_timeout 24 Duration, normalize_path 30 BoolValue, common_http_protocol_options 35 ConnectionOptions,
+    local_reply_config 38 LocalReplies, request_headers_timeout 41 Duration, path_with_escaped_slashes_action 45 int32
 envoy.extensions.filters.http.ext_authz.v3.ExtAuthz: grpc_service 1 GrpcService, status_on_error 7 HttpStatus,
     transport_api_version 12 int32
 envoy.extensions.filters.http.ext_authz.v3.ExtAuthzPerRoute: disabled 1 bool, check_settings 2 CheckSettings
@@ -182,6 +191,8 @@ envoy.extensions.filters.http.grpc_http1_reverse_bridge.v3.FilterConfigPerRoute:
 envoy.extensions.filters.http.lua.v3.Lua: default_source_code 3 DataSource
 envoy.extensions.filters.http.lua.v3.LuaPerRoute: source_code 3 DataSource
 envoy.extensions.filters.http.router.v3.Router: suppress_envoy_headers 4 bool
+envoy.extensions.tracers.opentelemetry.samplers.v3.ParentBasedSamplerConfig: wrapped_sampler 1 TypedConfig
+envoy.extensions.tracers.opentelemetry.samplers.v3.TraceIdRatioBasedSamplerConfig: sampling_percentage 1 FractionalPercent
 envoy.extensions.upstreams.http.v3.HttpProtocolOptions: explicit_http_config 3 ExplicitConfig
 envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer:
 envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext: common_tls_context 1 TlsContext

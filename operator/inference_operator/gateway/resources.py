@@ -11,6 +11,8 @@ from inference_operator.gateway.manifests import Manifest
 from inference_operator.gateway.routes import ROUTES_NAME, routes
 from inference_operator.gateway.snapshot import Service
 from inference_operator.gateway.tls import secrets
+from inference_operator.gateway.tracing import collector
+from inference_operator.settings import GatewayTracing
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +37,24 @@ class Door:
     hold_seconds: float = 300.0
     tls_folder: str = ""
     trust: str = ""
+    tracing: GatewayTracing | None = None
 
 
 def resources(services: Iterable[Service], weights: Mapping[str, int], door: Door) -> Resources:
     """All that Envoy is told. `weights` are by the pod's uid; a worker without one has the full weight."""
     known = tuple(services)
     names = [(service, protocol, cluster_name(service, protocol)) for service in known for protocol in PORTS]
+    own = {answers.CLUSTER_NAME: answers.own_cluster(door.port), **(collector(door.tracing) if door.tracing is not None else {})}
     clusters = {name: cluster(name, service, protocol) for service, protocol, name in names}
     workers = {name: endpoints(name, service, PORTS[protocol], weights) for service, protocol, name in names}
     listeners = {
-        LISTENER_NAME: listener(door.port, door.hold_seconds, tls=bool(door.tls_folder)),
+        LISTENER_NAME: listener(door.port, door.hold_seconds, tls=bool(door.tls_folder), tracing=door.tracing),
         answers.LISTENER_NAME: answers.own_listener(door.port),
     }
     tables = {ROUTES_NAME: routes(known, door.request_bytes), answers.ANSWERS_NAME: answers.answers(known)}
     return {
         messages.SECRET: _by_name(messages.SECRET, secrets(door.tls_folder, door.trust)),
-        messages.CLUSTER: _by_name(messages.CLUSTER, {answers.CLUSTER_NAME: answers.own_cluster(door.port), **clusters}),
+        messages.CLUSTER: _by_name(messages.CLUSTER, {**own, **clusters}),
         messages.ENDPOINTS: _by_name(messages.ENDPOINTS, workers),
         messages.LISTENER: _by_name(messages.LISTENER, listeners),
         messages.ROUTES: _by_name(messages.ROUTES, tables),
