@@ -71,9 +71,9 @@ async def serve(state: WorkerState, stop: asyncio.Event, ports: Ports) -> Termin
         # And requests leave no cycles behind: to look for them every 700 objects would cost a tenth of the event loop's time.
         gc.set_threshold(_COLLECTED_OBJECTS)
         if state.config.task is not None:
-            return await _run_task(state, stop)
+            return await _run_task(state, stop, tracer)
         if state.config.task_token_digest:
-            return await _take_tasks(state, stop, listeners)
+            return await _take_tasks(state, stop, listeners, tracer)
         await _until_stopped(state, stop)
         return await _drain(state, listeners)
     finally:
@@ -126,11 +126,12 @@ async def _until_quiet(state: WorkerState, most: float) -> None:
             asked, heard = state.asked, time.monotonic()
 
 
-async def _run_task(state: WorkerState, stop: asyncio.Event) -> TerminationReport:
+async def _run_task(state: WorkerState, stop: asyncio.Event, tracer: Tracer) -> TerminationReport:
     model = state.model
     assert state.config.task is not None and model is not None
     task = Task(state.config, state.config.task, model.engine, model.warm, digest=model.facts.digest, root=state.root)
     state.task = task
+    ended = tracer.attempt(state.config)
     running = asyncio.create_task(in_thread(task.run, name="task"))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -138,13 +139,18 @@ async def _run_task(state: WorkerState, stop: asyncio.Event) -> TerminationRepor
     if stop.is_set():
         state.drain()
     task.stop()
-    inline = await running
-    return report_of(task, inline, state.facts)
+    try:
+        report = report_of(task, await running, state.facts)
+    except WorkerError as error:
+        ended(TerminationReport("Failed", error.message, reason=error.reason, progress=task.progress))
+        raise
+    ended(report)
+    return report
 
 
-async def _take_tasks(state: WorkerState, stop: asyncio.Event, listeners: Listeners) -> TerminationReport:
+async def _take_tasks(state: WorkerState, stop: asyncio.Event, listeners: Listeners, tracer: Tracer) -> TerminationReport:
     """Do what is ordered, and answer requests, until told to stop."""
-    tasks = state.take_tasks()
+    tasks = state.take_tasks(tracer)
     doing = asyncio.create_task(tasks.run())
     try:
         await _until_stopped(state, stop)

@@ -111,8 +111,14 @@ class Errand:
 class Tasks:
     """A warm worker's tasks. `begin` makes a task that is ready to run, its model loaded; it raises WorkerError."""
 
-    def __init__(self, begin: Callable[[TaskOrder], Awaitable[Begun]]) -> None:
+    def __init__(
+        self,
+        begin: Callable[[TaskOrder], Awaitable[Begun]],
+        traced: Callable[[TaskOrder], Callable[[TerminationReport], None]] = lambda _: lambda _: None,
+    ) -> None:
+        """`traced` is told when a task's turn has come, and returns what is told its end."""
         self._begin = begin
+        self._traced = traced
         self._errands: dict[Id, Errand] = {}
         self._queue: deque[Errand] = deque()
         self._ends: deque[Id] = deque()
@@ -184,11 +190,13 @@ class Tasks:
                 await self._ordered.wait()
             errand = self._current = self._queue.popleft()
             errand.start()
+            ended = self._traced(errand.order)
             try:
                 report = await self._do(errand)
             finally:
                 self._current = None
                 self._idle_since = time.monotonic()
+            ended(report)
             self._finish(errand, report)
 
     async def close(self) -> None:

@@ -13,12 +13,14 @@ import random
 import re
 import threading
 import time
+import uuid
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from inference_protocol.messages import TaskOrder, TerminationReport, WorkerConfig
     from inference_worker.batching.ticket import Timing
     from inference_worker.errors import RequestError
 
@@ -145,6 +147,7 @@ class Tracer:
         environment = os.environ if environment is None else environment
         self._tracer: Any = None
         self._provider: Any = None
+        self._ids: Any = None
         self._session_header = session_header
         self._ratio = _ratio(environment)
         if exporter is not None or any(environment.get(name) for name in ENDPOINTS):
@@ -173,6 +176,24 @@ class Tracer:
             attributes["session.id"] = session[:_SESSION_CHARACTERS]
         return Span(self._tracer, None if parent is None else _remote(parent), attributes, arrived)
 
+    def attempt(self, of: WorkerConfig | TaskOrder) -> Callable[[TerminationReport], None]:
+        """Begin the span of a batch's attempt; returns what is told its end. All attempts of a job are one trace, its UID's."""
+        if self._tracer is None:
+            return lambda _: None
+        self._ids.given = _as_trace(of.uid)
+        span = self._tracer.start_span(
+            "attempt",
+            attributes={
+                "inference.model.name": of.model.name,
+                "inference.model.version": of.model.version,
+                "k8s.namespace.name": of.namespace,
+                "inference.job": of.job,
+                "inference.attempt": of.attempt,
+            },
+        )
+        self._ids.given = None
+        return lambda report: _end_attempt(span, report)
+
     def close(self) -> None:
         """Send what is not sent yet, as far as that takes no longer than a moment."""
         if self._provider is not None:
@@ -194,7 +215,10 @@ class Tracer:
             log.warning("traces are asked for, but OpenTelemetry is not installed: %s", error)
             return
         resource = Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", "inference-worker")})
-        self._provider = TracerProvider(sampler=sampling.ALWAYS_ON, resource=resource, shutdown_on_exit=False)
+        self._ids = _ids()
+        self._provider = TracerProvider(
+            sampler=sampling.ALWAYS_ON, resource=resource, shutdown_on_exit=False, id_generator=self._ids
+        )
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("inference_worker")
 
@@ -216,6 +240,40 @@ def _ratio(environment: Mapping[str, str]) -> float:
     except ValueError:
         log.warning("OTEL_TRACES_SAMPLER_ARG must be a ratio, not %r; untraced callers stay untraced", text)
         return 0.0
+
+
+def _ids() -> Any:
+    from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+
+    class Ids(RandomIdGenerator):
+        """Random ones, but for a trace whose id is `given`."""
+
+        given: int | None = None
+
+        def generate_trace_id(self) -> int:
+            return self.given or super().generate_trace_id()
+
+    return Ids()
+
+
+def _as_trace(uid: str) -> int | None:
+    """A UID as the id of a trace, which has as many bits; None for another text."""
+    try:
+        return uuid.UUID(uid).int
+    except ValueError:
+        return None
+
+
+def _end_attempt(span: Any, report: TerminationReport) -> None:
+    from opentelemetry import trace
+
+    span.set_attribute("inference.outcome", report.outcome)
+    if report.progress is not None:
+        span.set_attribute("inference.items.completed", report.progress.completed)
+        span.set_attribute("inference.items.total", report.progress.total)
+    if report.reason is not None:
+        span.set_status(trace.Status(trace.StatusCode.ERROR, f"{report.reason}: {report.message}"))
+    span.end()
 
 
 def _remote(parent: Caller) -> Any:

@@ -28,6 +28,7 @@ from inference_worker.repository import Repository
 from inference_worker.signing.verify import is_covered
 from inference_worker.tasks import Begun, Tasks, config_of, facts_of
 from inference_worker.threads import in_thread
+from inference_worker.tracing import Tracer
 from inference_worker.warmup import Warm
 
 
@@ -151,7 +152,7 @@ class WorkerState:
             return model.facts if model is not None else None
         return facts_of(task, model.facts)
 
-    def take_tasks(self) -> Tasks:
+    def take_tasks(self, tracer: Tracer) -> Tasks:
         """Become a warm worker."""
         model = self.model
         assert model is not None, "its own model is loaded first"
@@ -159,7 +160,7 @@ class WorkerState:
             # Only there do models share the memory that this process may use.
             room = FreeMemory(cpu.usable_memory_bytes() - model.facts.memory_bytes, model.facts.device_free_bytes)
             self.colocated = ColocatedModels(self._load_colocated, room, on_device=not on_cpu(model.engine))
-        self.tasks = Tasks(self._begin)
+        self.tasks = Tasks(self._begin, tracer.attempt)
         return self.tasks
 
     async def _begin(self, order: TaskOrder) -> Begun:

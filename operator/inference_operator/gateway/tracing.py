@@ -11,6 +11,8 @@ _SERVICE_NAME = "inference-gateway"
 # Where collectors take traces by OTLP over HTTP, unless the endpoint has a path of its own: as OpenTelemetry's SDKs have it.
 _PATH = "/v1/traces"
 _OTLP_PORT = 4318
+# Posts under way, of some hundred spans each: one that takes them and never answers must not have all of an Envoy's memory.
+_POSTS: Manifest = {"max_connections": 4, "max_pending_requests": 16}
 # Spans that wait for a collector that is away; more are dropped.
 _MOST_SPANS = 2048
 # The numbers of Envoy's enums.
@@ -45,6 +47,7 @@ def collector(tracing: GatewayTracing) -> dict[str, Manifest]:
             "name": COLLECTOR_NAME,
             "type": _STRICT_DNS,
             "connect_timeout": "1s",
+            "circuit_breakers": {"thresholds": [_POSTS]},
             "load_assignment": {"cluster_name": COLLECTOR_NAME, "endpoints": [{"lb_endpoints": [endpoint]}]},
         }
     }

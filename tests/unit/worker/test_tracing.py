@@ -8,11 +8,14 @@ import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from inference_protocol.messages import Progress, TerminationReport
+from inference_protocol.reasons import WorkerReason
 from inference_worker import tracing
 from inference_worker.batching.profile import LatencyProfile
 from inference_worker.batching.ticket import Timing
@@ -20,6 +23,7 @@ from inference_worker.errors import RequestError
 from inference_worker.tracing import ENDPOINTS, Tracer, linked, outcome
 from inference_worker.warmup import Warm
 from tests.process import models
+from tests.process.harness import a_config
 from tests.process.wire import infer_json
 from tests.unit.worker.scripted_engines import ALONE, ROWS, Scripted
 from tests.unit.worker.states import a_worker_state, infer, inferring, routes_of
@@ -290,6 +294,32 @@ def test_of_a_large_run_each_span_but_one_has_one_link() -> None:
 
     assert linked(members, members[0]) == members[1:]
     assert all(linked(members, member) == [members[0]] for member in members[1:])
+
+
+@pytest.mark.parametrize("uid", ["7c9e6679-7425-40de-944b-e07fc1f90ae7", "no-uid"])
+def test_attempts_of_a_job_are_one_trace_which_its_uid_names(traces: Traces, uid: str) -> None:
+    config = msgspec.structs.replace(a_config("pvc://data/m.onnx"), uid=uid, attempt=2)
+    traces.tracer.attempt(config)(TerminationReport("Drained", "told to stop", progress=Progress(total=9, completed=4, resumed=0)))
+    # Ids of requests stay random.
+    assert traces.ask(SAMPLED)
+
+    span = traces.spans["attempt"]
+    assert (f"{span.context.trace_id:032x}" == uid.replace("-", "")) is (uid != "no-uid") and span.parent is None
+    said = span.attributes or {}
+    assert (said["inference.outcome"], said["inference.attempt"], said["inference.items.completed"]) == ("Drained", 2, 4)
+    assert span.status.status_code is StatusCode.UNSET
+
+
+def test_a_failed_attempt_is_an_error_with_its_reason(traces: Traces) -> None:
+    report = TerminationReport("Failed", "no such file", reason=WorkerReason.INTERNAL)
+    traces.tracer.attempt(a_config("pvc://data/m.onnx"))(report)
+
+    status = traces.spans["attempt"].status
+    assert (status.status_code, status.description) == (StatusCode.ERROR, f"{WorkerReason.INTERNAL}: no such file")
+
+
+def test_without_an_endpoint_attempts_are_not_traced() -> None:
+    Tracer({}).attempt(a_config("pvc://data/m.onnx"))(TerminationReport("Succeeded", ""))
 
 
 @pytest.mark.parametrize(

@@ -57,13 +57,7 @@ class Inference:
         Raises RequestError for one that is refused at once.
         """
         timeout = shortest(arrival.timeout_seconds, ask.timeout_seconds)
-        deadline = NEVER if timeout is None else arrival.instant + timeout
         span = self._tracer.request(arrival.headers, model.name, model.version, arrived=arrival.instant, timeout_seconds=timeout)
-        if deadline <= time.monotonic():
-            late = not_whole(ask.timeout_seconds, arrival.timeout_seconds, arrival.headers)
-            if span is not None:
-                span.end(None, late)
-            raise late
 
         def finish(answer: Answer, timing: Timing) -> None:
             if isinstance(answer, Exception):
@@ -76,7 +70,7 @@ class Inference:
                 span.end(timing, None)
             done(answer, timing)
 
-        ticket = self._submit(model, ask, deadline, finish, span, arrival.headers.get(TENANT))
+        ticket = self._submit(model, ask, arrival, timeout, finish, span)
         if ticket is None:
             return None
 
@@ -89,9 +83,18 @@ class Inference:
 
     @staticmethod
     def _submit(
-        model: Model, ask: Ask, deadline: float, finish: Callable[[Answer, Timing], None], span: Span | None, whose: str | None
+        model: Model,
+        ask: Ask,
+        arrival: Arrival,
+        timeout: float | None,
+        finish: Callable[[Answer, Timing], None],
+        span: Span | None,
     ) -> Ticket | None:
+        deadline = NEVER if timeout is None else arrival.instant + timeout
         try:
+            if deadline <= time.monotonic():
+                raise not_whole(ask.timeout_seconds, arrival.timeout_seconds, arrival.headers)
+            whose = arrival.headers.get(TENANT)
             tenant = NOBODY if whose is None else tenant_of(whose)
             priority = ask.priority or DEFAULT_PRIORITY
             return model.batcher.submit(

@@ -17,6 +17,7 @@ from inference_worker import metrics, worker_state
 from inference_worker.__main__ import _run_task
 from inference_worker.batching.profile import LatencyProfile
 from inference_worker.device_meter import DeviceMeter
+from inference_worker.tracing import Tracer
 from inference_worker.warmup import Warm
 from tests.process import models
 from tests.process.wire import infer_json
@@ -324,7 +325,7 @@ async def test_committed_items_of_a_batch_are_counted(volume: Path, root: Path) 
     task = BatchTask(input_data="[1, 2]\n[3, 4]", output_uri="pvc://data/out")
     state = await a_worker_state(models.identity(), job="items", task=task, root=root)
 
-    await _run_task(state, asyncio.Event())
+    await _run_task(state, asyncio.Event(), Tracer({}))
 
     assert counted("items")["inference_batch_items_total"] == 2
 
@@ -335,7 +336,7 @@ async def test_a_batch_worker_that_is_told_to_stop_is_no_longer_ready(volume: Pa
     warm = Warm(ROWS, LatencyProfile({}), None, inline=False, threads=1)
     state = await a_worker_state(engine, warm, task=task, root=root)
     stop = asyncio.Event()
-    working = asyncio.create_task(_run_task(state, stop))
+    working = asyncio.create_task(_run_task(state, stop, Tracer({})))
     await engine.begun()
     assert state.ready
 
