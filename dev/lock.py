@@ -45,6 +45,7 @@ LOCKS = (
     Lock("worker-image/requirements-triton.txt"),
     Lock("worker-image/requirements-torchscript.txt", index="https://download.pytorch.org/whl/cpu"),
     Lock("tests/fuzz/requirements.txt"),
+    Lock("bench/tensors/flight.txt"),
     *(Lock(f"bench/worker/{name}.txt") for name in ("client", "models")),
     *(Lock(f"bench/worker/peers/{name}.txt") for name in ("kserve", "litserve", "mlserver", "mosec", "triton")),
 )

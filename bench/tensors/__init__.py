@@ -1,0 +1,1 @@
+"""Ways of a large tensor to a model and back."""
