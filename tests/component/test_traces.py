@@ -95,6 +95,8 @@ async def test_an_envoy_shows_the_series_that_the_page_names_and_nothing_else_of
                 async with session.post(url + path) as answer:
                     assert answer.status == 404, path
 
+    (kept,) = re.findall(r"regex: (envoy_.*)", page)
+    assert all(re.fullmatch(kept, name) for name in named)
     shown = {re.split(r"[{ ]", line, maxsplit=1)[0] for line in text.splitlines() if not line.startswith("#")}
     assert len(named) > 15 and named <= shown, named - shown
     assert 'envoy_cluster_name="http_default/net@1"' in text and 'envoy_http_conn_manager_prefix="door"' in text
