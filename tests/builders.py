@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from inference_operator.api.conditions import Reason
-from inference_operator.api.job import Backend, DeadlinePolicy, InferenceJobSpec, Input, Output, Serve
+from inference_operator.api.job import Backend, DeadlinePolicy, InferenceJobSpec, Input, Output, Serve, wanted_replicas
 from inference_operator.api.job_status import CostTerms, InferenceJobStatus, Placement
 from inference_operator.api.model import InferenceModelSpec, InferenceModelStatus, ModelVersion, Profile
-from inference_operator.api.names import pod_name
+from inference_operator.api.names import budget_name, pod_name
 from inference_operator.scheduling.estimate import Estimate, Subject
 from inference_operator.scheduling.requirements import Tolerance, pod_requirements
 from inference_operator.scheduling.types import (
@@ -24,6 +24,7 @@ from inference_operator.settings import Settings
 from inference_operator.state.load import Load, Recommendation, ScalingMetrics, Workers
 from inference_operator.state.objects import (
     Autoscaler,
+    Budget,
     CreateFailure,
     Job,
     Key,
@@ -318,11 +319,19 @@ def a_reading(
     return Reading(telemetry, NOW - timedelta(seconds=ago))
 
 
+def budget_of(job: Job, wanted: int) -> Budget | None:
+    """The budget that a service of so many workers has once the operator has made it."""
+    if job.is_batch or wanted < 2:
+        return None
+    return Budget(Key(job.key.namespace, budget_name(job.key.name)), "budget", job.uid, wanted - 1)
+
+
 def observed(
     job: Job,
     *pods: Pod,
     model: Model | None = None,
     has_service: bool = True,
+    budget: Budget | None = None,
     create_failure: CreateFailure | None = None,
     lost: Sequence[Pod] = (),
     readings: dict[str, Reading] | None = None,
@@ -334,6 +343,7 @@ def observed(
         model=model,
         pods=pods,
         has_service=has_service,
+        budget=budget if budget is not None or job.spec is None else budget_of(job, wanted_replicas(job.spec)),
         create_failure=create_failure,
         lost=frozenset(pod.uid for pod in lost),
         readings=readings or {},

@@ -163,6 +163,7 @@ ALLOWED = (
     Allowed("^(evictions|guests|steering)$", "CHANGELOG.md", "tells users which name is new", " is .|preemptions_total"),
     Allowed("^evict", "dev/cluster/node_config.py", "the kubelet's own setting and verb"),
     Allowed("^evict", "*", "an annotation of the cluster autoscaler", "safe-to-evict"),
+    Allowed("^Evict", "*", "a field of PodDisruptionBudgets", "unhealthyPodEvictionPolicy"),
     Allowed("^evict", "docs/*", "Kubernetes' own, by another API", "isn't an eviction|Kubernetes evicts|its pods are evicted"),
     Allowed("^evict", "tests/cluster/test_rbac.py", "the API's subresource pods/eviction", '"pods", "eviction"'),
     Allowed("^evict", "tests/unit/workers/*", "what the kubelet does to a pod", "PodProblem|troubled|its (node|worker)"),

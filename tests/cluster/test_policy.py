@@ -525,6 +525,21 @@ def test_an_autoscaler_scales_the_job_that_it_belongs_to(cluster: Cluster, accou
     assert account.delete(f"{path}/theirs").code == 403
 
 
+def test_a_budget_is_for_the_workers_of_the_job_that_it_belongs_to(cluster: Cluster, account: Client, worker: Raw) -> None:
+    path = f"/apis/policy/v1/namespaces/{worker['metadata']['namespace']}/poddisruptionbudgets"
+    uid = worker["metadata"]["labels"]["inference.myorg/job-uid"]
+
+    def says(selector: Raw) -> str:
+        return tried(account, path, of_job(worker, "mine", {"minAvailable": 1, "selector": selector})).message
+
+    assert says({"matchLabels": {"inference.myorg/job-uid": uid}}) == ""
+    for selector in ({}, {"matchLabels": {"app": "bank"}}, {"matchLabels": {"inference.myorg/job-uid": "another"}}):
+        assert "workers of their own job" in says(selector)
+
+    cluster.client.create(path, {"metadata": {"name": "theirs"}, "spec": {"minAvailable": 1}})
+    assert account.delete(f"{path}/theirs").code == 403
+
+
 def test_events_are_of_jobs_and_in_the_operators_name(account: Client, namespace: str) -> None:
     path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
     job = {"apiVersion": "inference.myorg/v1", "kind": "InferenceJob", "namespace": namespace, "name": "j"}

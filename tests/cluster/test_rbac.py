@@ -50,6 +50,7 @@ NEEDED = [
     *((verb, CORE, "persistentvolumeclaims", "") for verb in ("list", "watch")),
     ("create", "events.k8s.io", "events", ""),
     *((verb, "autoscaling", "horizontalpodautoscalers", "") for verb in ("get", "list", "watch", "create", "patch", "delete")),
+    *((verb, "policy", "poddisruptionbudgets", "") for verb in ("get", "list", "watch", "create", "patch", "delete")),
     ("create", "authentication.k8s.io", "tokenreviews", ""),
     ("create", "authorization.k8s.io", "subjectaccessreviews", ""),
 ]
@@ -140,7 +141,7 @@ def test_with_namespaces_named_the_operator_gets_along_without_rights_elsewhere(
     release = Release("narrow-system", "narrow", (f"watchNamespaces={{{namespace}}}",))
     narrow = install(cluster, tmp_path, release)
     user = "system:serviceaccount:narrow-system:narrow"
-    watched = {"pods", "services", "endpointslices", "persistentvolumeclaims", "horizontalpodautoscalers"}
+    watched = {"pods", "services", "endpointslices", "persistentvolumeclaims", "horizontalpodautoscalers", "poddisruptionbudgets"}
     watched |= {"inferencejobs", "inferencemodels"}
 
     def requests() -> list[Raw]:

@@ -34,6 +34,7 @@ KINDS = (
     Kind("", "v1", "endpoints", "Endpoints"),
     Kind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
     Kind("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler"),
+    Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"),
     Kind("coordination.k8s.io", "v1", "leases", "Lease"),
     Kind("events.k8s.io", "v1", "events", "Event"),
     Kind("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False),

@@ -40,6 +40,7 @@ WATCHED = (
     "nodes",
     "persistentvolumeclaims",
     "persistentvolumes",
+    "poddisruptionbudgets",
     "pods",
     "services",
 )

@@ -125,6 +125,25 @@ def test_the_only_worker_moves_before_its_node_is_drained_and_no_request_is_lost
 
 
 @pytest.mark.usefixtures("both_well_again")
+def test_a_drain_takes_the_workers_of_a_service_one_at_a_time(space: Space) -> None:
+    kube, name = space.kube, "budgeted"
+    kube.run("cordon", SAFE)
+    kube.apply(a_job(name, replicas=2, tolerations=TOLERATIONS))
+    kube.wait(name, "Ready")
+    kube.run("uncordon", SAFE)
+    assert kube.get("pdb", f"{name}-workers")["spec"]["minAvailable"] == 1
+
+    with load(kube, name) as callers:
+        wait_for(lambda: callers.answered > 20, "requests are answered")
+        kube.run("drain", DYING, f"--pod-selector=inference.myorg/job={name}", "--delete-emptydir-data", "--force", "--timeout=90s")
+        wait_for(lambda: taking(kube, name) == {SAFE}, "the successors take requests")
+
+    assert callers.faults == []
+    kube.run("scale", "ij", name, "--replicas=1")
+    wait_for(lambda: not kube.run("get", "pdb", "-o", "name"), "one worker needs none")
+
+
+@pytest.mark.usefixtures("both_well_again")
 def test_the_standby_takes_over_when_the_leaders_node_dies(space: Space) -> None:
     kube = space.kube
     wait_for(lambda: set(operators(kube).values()) == {DYING, SAFE}, "an operator on each node")

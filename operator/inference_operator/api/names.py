@@ -29,6 +29,7 @@ WORKER_NAME = "inference-worker"
 CONTAINER = "worker"
 
 _LABEL_LIMIT = 63
+_BUDGET = "-workers"
 _HEADLESS = "-headless"
 _DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
@@ -62,9 +63,18 @@ def service_name(job: str) -> str:
 
 def headless_name(job: str) -> str:
     """The Service whose name resolves to the workers' own addresses."""
+    return _derived(job, _HEADLESS)
+
+
+def budget_name(job: str) -> str:
+    """The PodDisruptionBudget of a serving job's workers."""
+    return _derived(job, _BUDGET)
+
+
+def _derived(job: str, tail: str) -> str:
     name = service_name(job)
-    head = name if len(name) + len(_HEADLESS) <= _LABEL_LIMIT else f"{name[:44].rstrip('-')}-{short_hash(job)}"
-    return head + _HEADLESS
+    head = name if len(name) + len(tail) <= _LABEL_LIMIT else f"{name[:44].rstrip('-')}-{short_hash(job)}"
+    return head + tail
 
 
 def selector(uid: str) -> dict[str, str]:

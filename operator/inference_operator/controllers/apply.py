@@ -14,17 +14,26 @@ from inference_operator.kube import paths
 from inference_operator.kube.events import EventRecorder
 from inference_operator.kube.ports import KubeClient, Raw
 from inference_operator.runtime.clock import Clock
-from inference_operator.state.objects import Autoscaler, CreateFailure, Job, Key, Model, Pod
-from inference_operator.state.parse import model_status_document, parse_autoscaler, parse_job, parse_model, status_document
+from inference_operator.state.objects import Autoscaler, Budget, CreateFailure, Job, Key, Model, Pod
+from inference_operator.state.parse import (
+    model_status_document,
+    parse_autoscaler,
+    parse_budget,
+    parse_job,
+    parse_model,
+    status_document,
+)
 from inference_operator.state.parse_pods import parse_pod
 from inference_operator.state.raw import owner_of
 from inference_operator.state.request import Request
 from inference_operator.workers.actions import (
     Action,
     ApplyAutoscaler,
+    ApplyBudget,
     CreatePod,
     CreateService,
     DeleteAutoscaler,
+    DeleteBudget,
     DeleteJob,
     DeletePod,
     EmitEvent,
@@ -49,6 +58,7 @@ class StateCache(Protocol):
     services: dict[Key, str]
     models: dict[Key, Model]
     autoscalers: dict[Key, Autoscaler]
+    budgets: dict[Key, Budget]
 
     def put_pod(self, pod: Pod) -> bool:
         """Take in what the API server answered, or what is assumed until it does."""
@@ -136,6 +146,8 @@ class Applier:
                 await self._task_client.stop(request, action.warm_worker, action.address, action.uid, action.attempt)
             case CreateService():
                 return await self._create_service(request, action)
+            case ApplyBudget() | DeleteBudget():
+                await self._budget(request, action)
             case DeleteJob():
                 log.info("%s: delete: %s", request, action.why)
                 await self._kube.delete(paths.one_job(action.key), uid=action.uid)
@@ -192,6 +204,28 @@ class Applier:
             names.LABEL_JOB_UID
         ]
         return None
+
+    async def _budget(self, request: Request, action: ApplyBudget | DeleteBudget) -> None:
+        """Created first, as an HPA is. Where it is refused the job goes on: without it a drain is less careful, and no more."""
+        if isinstance(action, DeleteBudget):
+            log.info("%s: delete PodDisruptionBudget: %s", request, action.why)
+            await self._kube.delete(paths.one_budget(action.key), uid=action.uid)
+            self._cache.budgets.pop(action.key, None)
+            return
+        metadata = action.manifest["metadata"]
+        key = Key(metadata["namespace"], metadata["name"])
+        log.info("%s: PodDisruptionBudget: %s", request, action.why)
+        try:
+            if action.uid is None:
+                made = await self._create_or_adopt(paths.budgets(key.namespace), action.manifest)
+            else:
+                manifest = {**action.manifest, "metadata": {**metadata, "uid": action.uid}}
+                made = await self._kube.apply(paths.one_budget(key), manifest)
+        except RefusedError as error:
+            log.warning("%s: no PodDisruptionBudget: %s", request, error)
+            return
+        if (budget := parse_budget(made)) is not None:
+            self._cache.budgets[key] = budget
 
     async def _apply_autoscaler(self, request: Request, action: ApplyAutoscaler) -> CreateFailure | None:
         """Created first, and only then applied: an apply would take over an HPA of somebody else that has just come."""

@@ -33,6 +33,7 @@ WATCHED = {
     "services": ("", "v1"),
     "endpointslices": ("discovery.k8s.io", "v1"),
     "horizontalpodautoscalers": ("autoscaling", "v2"),
+    "poddisruptionbudgets": ("policy", "v1"),
 }
 
 
@@ -65,6 +66,7 @@ def register(
         "services": informer.service,
         "endpointslices": informer.slice,
         "horizontalpodautoscalers": informer.autoscaler,
+        "poddisruptionbudgets": informer.budget,
     }
     for kind in kinds:
         listen(takes[kind], kind)
@@ -104,7 +106,7 @@ def watch_settings() -> kopf.OperatorSettings:
     settings.watching.connect_timeout = 10
     settings.watching.reconnect_backoff = 1.0
     # Kubernetes' controllers give the slices that they write for a Service the Service's labels.
-    for kind in ("services", "endpointslices"):
+    for kind in ("services", "endpointslices", "poddisruptionbudgets"):
         settings.watching.label_selectors[kind] = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}"
     # An idle worker task an object lives this long: at ten thousand objects five seconds of them are 50 MB.
     settings.queueing.idle_timeout = 0.5

@@ -10,7 +10,15 @@ from inference_operator.settings import Metering
 from inference_operator.state.endpoints import parse_slice
 from inference_operator.state.leaving import is_leaving
 from inference_operator.state.objects import Autoscaler, Job, Key, Model, Node, Pod
-from inference_operator.state.parse import parse_autoscaler, parse_claim, parse_job, parse_model, parse_node, parse_volume
+from inference_operator.state.parse import (
+    parse_autoscaler,
+    parse_budget,
+    parse_claim,
+    parse_job,
+    parse_model,
+    parse_node,
+    parse_volume,
+)
 from inference_operator.state.parse_pods import parse_exporter, parse_pod
 from inference_operator.state.raw import owner_of
 from inference_operator.state.request import endpoints_request, job_request, pool_request
@@ -222,6 +230,19 @@ class InformerHandlers:
         else:
             self._store.services.pop(key, None)
         if before is not None and after != before and (job := self._store.job_key(before)) is not None:
+            self._wake(job_request(job))
+
+    def budget(self, raw: Raw, *, gone: bool) -> None:
+        """A PodDisruptionBudget that has a worker's labels."""
+        key = _key(raw)
+        before, after = self._store.budgets.get(key), None if gone else parse_budget(raw)
+        if gone and (before is None or before.uid != raw["metadata"]["uid"]):
+            return
+        if after is None:
+            self._store.budgets.pop(key, None)
+        else:
+            self._store.budgets[key] = after
+        if before is not None and before != after and (job := self._store.job_key(before.job_uid)) is not None:
             self._wake(job_request(job))
 
     def autoscaler(self, raw: Raw, *, gone: bool) -> None:

@@ -63,6 +63,7 @@ class Resync:
                 ("pods", self._pods, self._informer.pod, paths.pods, ""),
                 ("services", self._services, self._informer.service, paths.services, _OURS),
                 ("endpointslices", self._slices, self._informer.slice, paths.slices, _OURS),
+                ("poddisruptionbudgets", self._budgets, self._informer.budget, paths.budgets, _OURS),
                 ("horizontalpodautoscalers", self._autoscalers, self._informer.autoscaler, paths.autoscalers, ""),
                 ("inferencemodels", self._models, self._informer.model, paths.models, ""),
                 ("inferencejobs", self._jobs, self._informer.job, paths.jobs, ""),
@@ -124,6 +125,9 @@ class Resync:
 
     def _slices(self) -> dict[Key, str]:
         return {key: found.uid for key, found in self._store.slices.known.items()}
+
+    def _budgets(self) -> dict[Key, str]:
+        return {key: found.uid for key, found in self._store.budgets.items()}
 
     def _models(self) -> dict[Key, str]:
         return {key: model.uid for key, model in self._store.models.items()}

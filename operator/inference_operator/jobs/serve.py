@@ -40,6 +40,7 @@ from inference_operator.state.observed import Observed
 from inference_operator.state.runner import is_running, own_attempt
 from inference_operator.warmpools.credentials import Tokens
 from inference_operator.workers.actions import Action, CreatePod, CreateService, DeletePod, WriteModelStatus
+from inference_operator.workers.budget import plan_budget
 from inference_operator.workers.creation import create_retry_time, create_worker, is_held_up, told
 from inference_operator.workers.identity import awaited_secrets
 from inference_operator.workers.pod_problems import out_of_reach, problem_of
@@ -102,6 +103,7 @@ def _actions(
     actions: list[Action] = []
     if not is_held_up(observed.create_failure, settings, now):
         actions += _services(observed, service)
+    actions += plan_budget(observed, state.wanted)
     if decision is not None and service.request is not None:
         for offset, (given, why) in enumerate(decision.explained[: state.missing]):
             number = state.next_number + offset

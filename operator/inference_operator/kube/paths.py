@@ -98,6 +98,17 @@ def autoscalers(namespace: str | None) -> str:
     return f"{root}/namespaces/{namespace}/horizontalpodautoscalers" if namespace else f"{root}/horizontalpodautoscalers"
 
 
+def budgets(namespace: str | None) -> str:
+    """PodDisruptionBudgets."""
+    root = "/apis/policy/v1"
+    return f"{root}/namespaces/{namespace}/poddisruptionbudgets" if namespace else f"{root}/poddisruptionbudgets"
+
+
+def one_budget(key: Key) -> str:
+    """One PodDisruptionBudget."""
+    return f"{budgets(key.namespace)}/{key.name}"
+
+
 def one_autoscaler(key: Key) -> str:
     """One HorizontalPodAutoscaler."""
     return f"{autoscalers(key.namespace)}/{key.name}"

@@ -66,6 +66,16 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
+class Budget:
+    """A PodDisruptionBudget of ours: `job_uid` is its owner's. `min_available` is None where somebody made it say otherwise."""
+
+    key: Key
+    uid: str
+    job_uid: str
+    min_available: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Taint:
     """A node's taint."""
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from inference_operator.state.load import ScalingMetrics
 from inference_operator.state.objects import (
     Autoscaler,
+    Budget,
     CreateFailure,
     Job,
     Key,
@@ -58,6 +59,7 @@ class Observed:
     pods: tuple[Pod, ...]
     has_service: bool = False
     has_headless: bool = False
+    budget: Budget | None = None
     create_failure: CreateFailure | None = None
     autoscaler_failure: CreateFailure | None = None
     # Uids of pods whose node is gone or out of reach. They may never end, so nothing waits for them.

@@ -12,8 +12,8 @@ from inference_operator.api.job import KIND, InferenceJobSpec
 from inference_operator.api.job_status import InferenceJobStatus, Placement
 from inference_operator.api.model import InferenceModelSpec, InferenceModelStatus
 from inference_operator.api.schema import GROUP
-from inference_operator.state.objects import Autoscaler, Job, Key, Model, Node, Taint
-from inference_operator.state.raw import PLACEMENT, Raw, RawCondition, RawMeta, RawStruct, is_ours
+from inference_operator.state.objects import Autoscaler, Budget, Job, Key, Model, Node, Taint
+from inference_operator.state.raw import PLACEMENT, Raw, RawCondition, RawMeta, RawStruct, is_ours, owner_of
 from inference_operator.state.resources import amounts
 from inference_operator.state.topology import NodeSelectorRequirement, Volume
 from inference_operator.state.volumes import Claim
@@ -133,6 +133,17 @@ def parse_autoscaler(raw: Raw) -> Autoscaler:
         scaled_object=meta.labels.get("scaledobject.keda.sh/name"),
         spec=raw.get("spec", {}) if ours else {},
     )
+
+
+def parse_budget(raw: Raw) -> Budget | None:
+    """A PodDisruptionBudget of ours; None for one of somebody else."""
+    job = owner_of(raw)
+    if job is None:
+        return None
+    meta, spec = raw["metadata"], raw.get("spec") or {}
+    least = spec.get("minAvailable")
+    exact = type(least) is int and "maxUnavailable" not in spec
+    return Budget(Key(meta.get("namespace", ""), meta["name"]), meta["uid"], job, least if exact else None)
 
 
 class _Requirement(RawStruct, frozen=True):

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime
 
-from inference_operator.api.names import headless_name, service_name
+from inference_operator.api.names import budget_name, headless_name, service_name
 from inference_operator.state.endpoints import EndpointsObserved, Slices
 from inference_operator.state.finished import is_finished, reopened
 from inference_operator.state.index import discard
@@ -19,6 +19,7 @@ from inference_operator.state.leaving import is_leaving
 from inference_operator.state.load import ScalingMetrics
 from inference_operator.state.objects import (
     Autoscaler,
+    Budget,
     CreateFailure,
     Job,
     Key,
@@ -63,6 +64,7 @@ class Store:
         # Our Services that still have a selector, with their own uids.
         self.selecting: dict[Key, str] = {}
         self.slices = Slices()
+        self.budgets: dict[Key, Budget] = {}
         self.readings: dict[str, Reading] = {}
         self.create_failures: dict[Request, CreateFailure] = {}
         self.autoscaler_failures: dict[Request, CreateFailure] = {}
@@ -304,6 +306,7 @@ class Store:
             pods=pods,
             has_service=self.services.get(Key(key.namespace, service_name(key.name))) == job.uid,
             has_headless=self.services.get(Key(key.namespace, headless_name(key.name))) == job.uid,
+            budget=self._budget(key, job.uid),
             create_failure=self.create_failures.get(job_request(key)),
             autoscaler_failure=self.autoscaler_failures.get(job_request(key)),
             lost=frozenset(pod.uid for pod in seen if self._is_lost(pod)),
@@ -322,6 +325,10 @@ class Store:
             volumes=self.volumes.terms(key.namespace),
             claims=self.claims.of(key.namespace),
         )
+
+    def _budget(self, job: Key, uid: str) -> Budget | None:
+        found = self.budgets.get(Key(job.namespace, budget_name(job.name)))
+        return found if found is not None and found.job_uid == uid else None
 
     def _lent_by(self, hosted: Attempt | None) -> LendingService | None:
         worker = hosted.pod.worker if hosted is not None else None

@@ -58,6 +58,24 @@ class CreateService:
 
 
 @dataclass(frozen=True, slots=True)
+class ApplyBudget:
+    """Make the job's PodDisruptionBudget, or bring it (`uid`) to what it should say."""
+
+    manifest: dict[str, Any]
+    uid: str | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteBudget:
+    """Delete this very PodDisruptionBudget."""
+
+    key: Key
+    uid: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class ApplySlice:
     """Make an EndpointSlice, or bring ours (`uid`) to what it should say."""
 
@@ -149,6 +167,8 @@ Action = (
     | StartTask
     | StopTask
     | CreateService
+    | ApplyBudget
+    | DeleteBudget
     | DeleteJob
     | WriteStatus
     | WriteModelStatus

@@ -52,7 +52,7 @@ async def test_nothing_is_dropped_before_every_kind_was_listed_and_owners_go_fir
     bench = Bench()
     await bench.resync.once()
 
-    lists, drops = bench.done[:9], bench.done[9:]
+    lists, drops = bench.done[:10], bench.done[10:]
     assert lists[0] == "list nodes" and lists[-1] == "list inferencejobs"
     assert drops == [f"drop job {JOB.key.name}", f"drop service {JOB.key.name}", f"drop pod {POD.key.name}", "drop node node-1"]
 

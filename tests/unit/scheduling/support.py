@@ -15,14 +15,16 @@ from inference_operator.scheduling.types import Decision, PlacementRequest
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Job, Pod
 from inference_operator.state.observed import Observed
-from inference_operator.state.parse import parse_autoscaler, parse_job, status_document
+from inference_operator.state.parse import parse_autoscaler, parse_budget, parse_job, status_document
 from inference_operator.state.parse_pods import parse_pod
 from inference_operator.workers.actions import (
     Action,
     ApplyAutoscaler,
+    ApplyBudget,
     CreatePod,
     CreateService,
     DeleteAutoscaler,
+    DeleteBudget,
     DeleteJob,
     DeletePod,
     EmitEvent,
@@ -66,6 +68,11 @@ def _apply(seen: Observed, action: Action, now: datetime) -> Observed:
             return replace(seen, pods=pods)
         case CreateService():
             return replace(seen, has_service=True)
+        case ApplyBudget():
+            said = {**action.manifest, "metadata": {**action.manifest["metadata"], "uid": action.uid or "new"}}
+            return replace(seen, budget=parse_budget(said))
+        case DeleteBudget():
+            return replace(seen, budget=None)
         case WriteModelStatus():
             assert seen.model is not None
             return replace(seen, model=replace(seen.model, status=action.status))
