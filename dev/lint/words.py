@@ -167,6 +167,7 @@ ALLOWED = (
     Allowed("^evict", "docs/*", "Kubernetes' own, by another API", "isn't an eviction|Kubernetes evicts|its pods are evicted"),
     Allowed("^evict", "tests/cluster/test_rbac.py", "the API's subresource pods/eviction", '"pods", "eviction"'),
     Allowed("^evict", "tests/unit/workers/*", "what the kubelet does to a pod", "PodProblem|troubled|its (node|worker)"),
+    Allowed("^evict", "*", "what a cache does with entries, as other caches' metrics name it", "cache_evictions"),
     Allowed("^Evicted$", "*", "the reason that the kubelet gives", '"Evicted"'),
     Allowed("^HOST$", "operator/*/warmpools/model_status.py", "a host of the network", "HOST_FORBIDDEN"),
     Allowed("^lane$", "docs/*", "the example model", r"lane-|/lane\b|lane net|\(lane\)|^\| lane"),

@@ -192,6 +192,23 @@ class ServingTls(_Record, frozen=True):
     jwt: JwtRules | None = None
 
 
+class FrameReuse(_Record, frozen=True):
+    """When a stream's answer is used again: as long as a frame's structural similarity to the computed one is at least so much."""
+
+    similarity: float = 0.95
+    max_streams: int = 64
+    max_bytes: int = 64 << 20
+    max_age_seconds: float = 10.0
+
+
+class AnswerCache(_Record, frozen=True):
+    """How much of answers a worker keeps, and for how long, to give them again for the same bytes; `frames` for like ones."""
+
+    max_bytes: int = 64 << 20
+    max_age_seconds: float = 60.0
+    frames: FrameReuse | None = None
+
+
 class CertificateRequest(_Record, frozen=True):
     """What a worker asks the operator's authority: a PKCS #10 request in PEM. Only its public key counts."""
 
@@ -249,6 +266,8 @@ class WorkerConfig(_Record, frozen=True):
     identity: WorkerIdentity | None = None
     # Without it, callers' ports are plain.
     serving_tls: ServingTls | None = None
+    # Without it, each request has a run.
+    cache: AnswerCache | None = None
 
 
 # Bounds, because a worker's word ends in a status that has them too: what breaks them is not taken.
@@ -298,7 +317,8 @@ class ModelFacts(_Record, frozen=True):
     `device_bytes` is what loading and warming it took of its device's memory, `device_free_bytes` what the device then had left;
     both are 0 where it runs on CPUs, or where no driver tells. `not_batched_because` says why requests do not share a run; it is
     empty where they do. `device_runs` says how a device that minds changing numbers of rows is spared them, and
-    `not_captured_because` why not by captured runs; both are empty elsewhere. `signer` is None where no signature was asked for.
+    `not_captured_because` why not by captured runs; both are empty elsewhere. `not_cached_because` says why answers are not kept
+    though the job has a cache. `signer` is None where no signature was asked for.
     """
 
     digest: Digest
@@ -315,6 +335,7 @@ class ModelFacts(_Record, frozen=True):
     not_batched_because: Annotated[str, msgspec.Meta(max_length=512)] = ""
     device_runs: Literal["", "Captured", "SessionPerSize", "OneSession"] = ""
     not_captured_because: Annotated[str, msgspec.Meta(max_length=512)] = ""
+    not_cached_because: Annotated[str, msgspec.Meta(max_length=512)] = ""
     signer: Signer | None = None
 
     @property

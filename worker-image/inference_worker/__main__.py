@@ -29,7 +29,7 @@ from inference_protocol.reasons import WorkerReason
 from inference_worker.allocator import keep_freed_memory
 from inference_worker.batch.task import Task
 from inference_worker.errors import WorkerError
-from inference_worker.serve.inference import Inference
+from inference_worker.serve.inference import Answerer, Inference
 from inference_worker.serve.listeners import Listeners, Ports, listen
 from inference_worker.tasks import Tasks, report_of
 from inference_worker.threads import in_thread
@@ -54,7 +54,7 @@ async def serve(state: WorkerState, stop: asyncio.Event, ports: Ports) -> Termin
     """Serve from the first moment (probes tell the truth), load the model, then run the task or wait for the end."""
     config = state.config
     tracer = Tracer(guarded=config.fetch_from if config.guarded_traces else None, session_header=config.session_header)
-    listeners = await listen(state, Inference(tracer), ports)
+    listeners = await listen(state, Inference(tracer, _cache(state)), ports)
     try:
         await listeners.settle()
         model = await state.repository.load(state.config.model.name)
@@ -79,6 +79,16 @@ async def serve(state: WorkerState, stop: asyncio.Event, ports: Ports) -> Termin
     finally:
         listeners.end()
         tracer.close()
+
+
+def _cache(state: WorkerState) -> Answerer | None:
+    """What answers from memory, where the job asks for that; nobody else pays for its import."""
+    told = state.config.cache
+    if told is None:
+        return None
+    from inference_worker.cache.answers import AnswerCache
+
+    return AnswerCache(told, state.metrics[state.config.model.name])
 
 
 async def _until_stopped(state: WorkerState, stop: asyncio.Event) -> None:

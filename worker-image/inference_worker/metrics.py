@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,9 @@ from inference_protocol.sketch import HIGHEST_SECONDS, LOG_GAMMA, LOWEST_SECONDS
 from inference_worker.batching.batcher import Batcher
 from inference_worker.batching.ticket import Counts, Timing
 from inference_worker.tenant_metrics import of_tenants
+
+if TYPE_CHECKING:
+    from inference_worker.cache.counts import CacheCounts
 
 REGISTRY = CollectorRegistry()
 
@@ -83,6 +87,8 @@ class ModelMetrics:
         self._sketch = LatencySketch()
         self.counts = Counts()
         self.batcher: Batcher | None = None
+        # Where the job asks for a cache.
+        self.cache: CacheCounts | None = None
         self._last_inference = 0.0
         self._ready = ready
 
@@ -180,6 +186,8 @@ class ModelMetrics:
         yield _gauge("inference_ready", "1 when the model is loaded, verified, warmed and not draining.", self, int(self._ready()))
         yield from self._of_batcher()
         yield from of_tenants(LABELS, self.labels, self.counts.tenants)
+        if self.cache is not None:
+            yield from self.cache.collect(LABELS, self.labels)
 
     def _by_code(self) -> Metric:
         family = CounterMetricFamily("inference_requests", "Requests answered, by HTTP status.", labels=(*LABELS, "code"))
@@ -280,7 +288,11 @@ def device_sample() -> DeviceReading:
 
 def sample() -> ModelMetrics:
     """A model that was never asked, for whoever wants to know what there is."""
-    return ModelMetrics(("", "", "", ""), ready=lambda: False)
+    from inference_worker.cache.counts import CacheCounts
+
+    made = ModelMetrics(("", "", "", ""), ready=lambda: False)
+    made.cache = CacheCounts()
+    return made
 
 
 def resident_bytes() -> int:

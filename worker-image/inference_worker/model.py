@@ -1,5 +1,6 @@
 """One model of the worker: how it is loaded, and what is kept of it while it answers."""
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from inference_worker.serve.codec import Decoder
 from inference_worker.signing.verify import verified
 from inference_worker.threads import in_thread
 from inference_worker.warmup import Warm, fills_up, warm_up
+
+log = logging.getLogger(__name__)
 
 _ROWS_LIMIT_BYTES = 1 << 30
 _WHY_LETTERS = 400
@@ -128,7 +131,21 @@ def load(
     after = look()
     seconds = (loaded - begun, time.perf_counter() - loaded)
     facts = _facts(config, engine, warm, (digest, variant), seconds, (before, after))
-    return Loaded(source, engine, warm, msgspec.structs.replace(facts, signer=signed.signer if signed is not None else None))
+    signer = signed.signer if signed is not None else None
+    return Loaded(
+        source, engine, warm, msgspec.structs.replace(facts, signer=signer, not_cached_because=_not_cached(config, engine))
+    )
+
+
+def _not_cached(config: WorkerConfig, engine: Engine) -> str:
+    if config.cache is None:
+        return ""
+    from inference_worker.cache.steady import why_not
+
+    why = why_not(engine)[:_WHY_LETTERS]
+    if why:
+        log.warning("the job's cache is not used: %s", why)
+    return why
 
 
 def _warmed(engine: Engine, batch_size: int, cpus: int) -> Warm:

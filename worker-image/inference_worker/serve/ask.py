@@ -36,6 +36,16 @@ class Extras(msgspec.Struct, frozen=True):
     classes: dict[str, int] = {}
 
 
+class Series(msgspec.Struct, frozen=True):
+    """What a request belongs to: a stream of frames that are alike, or a sequence whose requests the model remembers."""
+
+    stream: str = ""
+    sequence: bool = False
+
+
+_ALONE = Series()
+
+
 class Ask(msgspec.Struct, frozen=True):
     """One request: feeds by input name and the outputs asked for (empty is all).
 
@@ -48,6 +58,7 @@ class Ask(msgspec.Struct, frozen=True):
     timeout_seconds: float | None = None
     priority: int | None = None
     extras: Extras | None = None
+    series: Series = _ALONE
 
 
 class Signature:
@@ -163,6 +174,19 @@ def scheduling(parameters: Mapping[str, object]) -> tuple[float | None, int | No
             raise bad(f"parameter {name} must be a whole number from 0, not {value!r}"[:200])
     seconds = timeout / 1e6 if isinstance(timeout, int) and timeout else None
     return seconds, priority if isinstance(priority, int) and priority else None
+
+
+_STREAM_LETTERS = 256
+
+
+def series_of(parameters: Mapping[str, object]) -> Series:
+    """What `stream_id` and `sequence_id` say; 0 and "" are none, as with Triton. Raises RequestError(400) for no name."""
+    stream, sequence = parameters.get("stream_id", ""), parameters.get("sequence_id")
+    if type(stream) is int:
+        stream = str(stream)
+    if not isinstance(stream, str) or len(stream) > _STREAM_LETTERS:
+        raise bad(f"parameter stream_id must be a name of at most {_STREAM_LETTERS} characters, not {stream!r}"[:200])
+    return Series(stream, bool(sequence)) if stream or sequence else _ALONE
 
 
 def timeout_of_headers(headers: Mapping[str, str]) -> float | None:

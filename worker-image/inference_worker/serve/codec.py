@@ -27,6 +27,7 @@ from inference_worker.serve.ask import (
     in_shared_memory,
     output_extras,
     scheduling,
+    series_of,
     span_of,
 )
 from inference_worker.serve.http_messages import Payload
@@ -92,7 +93,7 @@ class Decoder:
         raw = memoryview(body)[size:]
         feeds = {spec.name: tensors.from_raw(raw[start:end], shape, spec) for spec, shape, start, end in plan.parts}
         ask = plan.ask
-        return Ask(ask.id, feeds, ask.outputs, ask.timeout_seconds, ask.priority), plan.form
+        return Ask(ask.id, feeds, ask.outputs, ask.timeout_seconds, ask.priority, series=ask.series), plan.form
 
     def _remember(self, head: bytes, body: Payload, ask: Ask, form: Form) -> None:
         if ask.id or ask.extras is not None or len(head) > _PLAN_BYTES:
@@ -109,9 +110,8 @@ class Decoder:
             parts.append((spec, ask.feeds[spec.name].shape, start, start + size))
             start += size
         kept = Form(form.binary, form.binary_all, form.plain, heads={})
-        self._plans[head] = _Plan(
-            tuple(parts), len(body) - len(head), Ask("", {}, ask.outputs, ask.timeout_seconds, ask.priority), kept
-        )
+        known = Ask("", {}, ask.outputs, ask.timeout_seconds, ask.priority, series=ask.series)
+        self._plans[head] = _Plan(tuple(parts), len(body) - len(head), known, kept)
 
 
 _PLANS, _PLAN_BYTES = 256, 4096
@@ -131,13 +131,12 @@ def decode(body: Payload, header_length: str | None, signature: Signature) -> tu
     names, form, asked = _outputs(document.get("outputs"), signature)
     # What the request as a whole asks for is a wish; what an input says of itself has to be understood.
     wishes = document.get("parameters")
-    timeout, priority = None, None
-    if isinstance(wishes, dict):
-        timeout, priority = scheduling(wishes)
-        if wishes.get("binary_data_output") is True:
-            form = Form(form.binary, binary_all=True, plain=form.plain)
+    wishes = wishes if isinstance(wishes, dict) else {}
+    (timeout, priority), series = scheduling(wishes), series_of(wishes)
+    if wishes.get("binary_data_output") is True:
+        form = Form(form.binary, binary_all=True, plain=form.plain)
     extras = Extras(reads, *asked) if reads or (asked is not _NOTHING and any(asked)) else None
-    return Ask(identity_of(document.get("id")), feeds, names, timeout, priority, extras), form
+    return Ask(identity_of(document.get("id")), feeds, names, timeout, priority, extras, series), form
 
 
 def _missing_header(body: Payload, header_length: str | None) -> str:

@@ -48,6 +48,7 @@ def running_parameters(model: Model) -> dict[str, str]:
         "shared_inputs": ", ".join(layout.shared) if model.batches else "",
         "device_runs": model.facts.device_runs,
         "not_captured_because": model.facts.not_captured_because,
+        "not_cached_because": model.facts.not_cached_because,
     }
     return {name: text for name, text in told.items() if text}
 

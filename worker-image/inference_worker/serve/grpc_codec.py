@@ -21,6 +21,7 @@ from inference_worker.serve.ask import (
     in_shared_memory,
     output_extras,
     scheduling,
+    series_of,
     span_of,
 )
 from inference_worker.serve.grpc_raw import HEAD_BYTES, InferRequest, with_raw
@@ -79,7 +80,7 @@ class Decoder:
             return ask, self._remember(asked, ask, form)
         raw, known = asked.raw, plan.ask
         feeds = {spec.name: tensors.from_raw(raw[at], shape, spec) for at, (spec, shape) in enumerate(plan.parts)}
-        return Ask("", feeds, known.outputs, known.timeout_seconds, known.priority), plan.form
+        return Ask("", feeds, known.outputs, known.timeout_seconds, known.priority, series=known.series), plan.form
 
     def _remember(self, asked: InferRequest, ask: Ask, form: Form) -> Form:
         head, inputs = asked.head, asked.message.inputs
@@ -89,7 +90,7 @@ class Decoder:
             self._plans.clear()
         kept = Form(form.raw, heads={})
         parts = tuple((self._signature.inputs[entry.name], ask.feeds[entry.name].shape) for entry in inputs)
-        self._plans[head] = _Plan(parts, Ask("", {}, ask.outputs, ask.timeout_seconds, ask.priority), kept)
+        self._plans[head] = _Plan(parts, Ask("", {}, ask.outputs, ask.timeout_seconds, ask.priority, series=ask.series), kept)
         return kept
 
 
@@ -120,9 +121,10 @@ def decode(asked: InferRequest, signature: Signature) -> tuple[Ask, Form]:
             feeds[spec.name] = _typed(entry, shape, spec)
     signature.require_all({**feeds, **reads} if reads else feeds)
     outputs, extras = _outputs(request.outputs, signature, reads) if request.outputs or reads else ((), None)
-    timeout, priority = scheduling(parameters(request.parameters)) if request.parameters else (None, None)
+    wishes = parameters(request.parameters)
+    (timeout, priority), series = scheduling(wishes), series_of(wishes)
     # Triton's client reads raw answers only, also to a request that has no tensor.
-    return Ask(request.id, feeds, outputs, timeout, priority, extras), Form(bool(raw) or bool(reads) or not feeds)
+    return Ask(request.id, feeds, outputs, timeout, priority, extras, series), Form(bool(raw) or bool(reads) or not feeds)
 
 
 def _apart(inputs: Any, signature: Signature) -> tuple[list[Any], dict[str, Read]]:

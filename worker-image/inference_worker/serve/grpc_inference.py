@@ -115,7 +115,7 @@ class GrpcInference:
                 return
             if ask.extras is not None or is_large(answers, lambda _: form.raw):
                 delivering = True
-                self._deliver(model, asked, answers, timing, arrival.whole, reply)
+                self._deliver(model, asked, answers, timing, arrival, reply)
                 return
             try:
                 body = grpc_codec.encode(ask, form, answers, model=model.name, version=model.version)
@@ -124,7 +124,7 @@ class GrpcInference:
                 return
             model.metrics.ran(timing, time.monotonic() - arrival.whole)
             count(200)
-            reply(body)
+            reply(body + arrival.mark.parameters)
 
         cancel = self._inference.ask(model, ask, arrival, done)
         if cancel is None:
@@ -138,7 +138,9 @@ class GrpcInference:
 
         return abandoned
 
-    def _deliver(self, model: Model, asked: tuple[Ask, Form], answers: Tensors, timing: Timing, whole: float, reply: Reply) -> None:
+    def _deliver(
+        self, model: Model, asked: tuple[Ask, Form], answers: Tensors, timing: Timing, arrival: Arrival, reply: Reply
+    ) -> None:
         """Answer one that asks for much, or for more than tensors; in a thread where that takes long."""
         ask, form = asked
         extras = ask.extras or _NO_EXTRAS
@@ -148,9 +150,9 @@ class GrpcInference:
             return grpc_codec.encode(ask, form, made.answers, model=model.name, version=model.version, placed=made.placed)
 
         def send(body: bytes) -> None:
-            model.metrics.ran(timing, time.monotonic() - whole)
+            model.metrics.ran(timing, time.monotonic() - arrival.whole)
             model.metrics.answered(200)
-            reply(body)
+            reply(body + arrival.mark.parameters)
 
         apart = is_large(answers, lambda _: form.raw) or is_large_answer(extras, answers)
         self._background.make(write, send, lambda error: _refuse(model, error, reply), apart=apart)

@@ -19,7 +19,7 @@ from inference_worker.serve.codec import Form
 from inference_worker.serve.compression import PLAIN_BYTES, accepted, deflate
 from inference_worker.serve.extras import delivered, gathered, is_large_answer, is_large_request
 from inference_worker.serve.http_messages import Request, Response, refusal
-from inference_worker.serve.inference import CLIENT_GONE, LARGE_BYTES, Arrival, Inference
+from inference_worker.serve.inference import CLIENT_GONE, LARGE_BYTES, Arrival, Inference, Mark
 from inference_worker.serve.pieces import is_large
 from inference_worker.serve.shared_memory import SharedMemory
 from inference_worker.threads import parsed
@@ -119,7 +119,7 @@ class HttpInference:
                 refuse(answers)
                 return
             if ask.extras is not None or is_large(answers, form.is_binary):
-                self._deliver(request, model, (ask, form), answers, timing, refuse)
+                self._deliver(request, model, (ask, form), answers, (timing, arrival.mark), refuse)
                 return
             try:
                 body, head = codec.encode(ask, form, answers, model=model.name, version=model.version)
@@ -128,7 +128,7 @@ class HttpInference:
                 return
             metrics_of.ran(timing, time.monotonic() - request.whole)
             metrics_of.answered(200)
-            self._send(request, body, head)
+            self._send(request, body, head, arrival.mark)
 
         headers = request.headers
         arrival = Arrival(request.arrived, timeout_of_headers(headers), headers=headers)
@@ -142,10 +142,10 @@ class HttpInference:
             request.on_abandoned = abandoned
 
     def _deliver(
-        self, request: Request, model: Model, asked: tuple[Ask, Form], answers: Tensors, timing: Timing, refuse: Refuse
+        self, request: Request, model: Model, asked: tuple[Ask, Form], answers: Tensors, of: tuple[Timing, Mark], refuse: Refuse
     ) -> None:
         """Answer one that asks for much, or for more than tensors; in a thread where that takes long."""
-        ask, form = asked
+        (ask, form), (timing, mark) = asked, of
         extras = ask.extras or _NO_EXTRAS
 
         def write() -> tuple[bytes, int | None]:
@@ -155,7 +155,7 @@ class HttpInference:
         def send(written: tuple[bytes, int | None]) -> None:
             model.metrics.ran(timing, time.monotonic() - request.whole)
             model.metrics.answered(200)
-            self._send(request, *written)
+            self._send(request, *written, mark)
 
         apart = is_large(answers, form.is_binary) or is_large_answer(extras, answers)
         if apart:
@@ -163,8 +163,8 @@ class HttpInference:
             request.on_abandoned = None
         self._background.make(write, send, lambda error: refuse(_unwritten(error)), apart=apart)
 
-    def _send(self, request: Request, body: bytes, head: int | None) -> None:
-        response = _response(body, head)
+    def _send(self, request: Request, body: bytes, head: int | None, mark: Mark) -> None:
+        response = _response(body, head, mark)
         coding = accepted(request.headers.get("accept-encoding", "")) if len(body) > PLAIN_BYTES else None
         if coding is not None:
             self._compressed(request, response, coding)
@@ -188,10 +188,10 @@ def _unwritten(error: Exception) -> RequestError:
     return RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "the answer could not be written; the worker's log says why")
 
 
-def _response(body: bytes, head: int | None) -> Response:
+def _response(body: bytes, head: int | None, mark: Mark) -> Response:
     if head is None:
-        return Response(HTTPStatus.OK, body)
-    return Response(HTTPStatus.OK, body, "application/octet-stream", ((codec.HEADER, str(head)),))
+        return Response(HTTPStatus.OK, body, headers=mark.headers)
+    return Response(HTTPStatus.OK, body, "application/octet-stream", ((codec.HEADER, str(head)), *mark.headers))
 
 
 def _deflated(response: Response, coding: str) -> Response:

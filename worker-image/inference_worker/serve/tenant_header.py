@@ -3,9 +3,10 @@
 Whoever reaches the worker past the gateway can say anything here, as with priorities. It decides whose turn it is, nothing else.
 """
 
+from collections.abc import Mapping
 from functools import lru_cache
 
-from inference_worker.batching.tenants import MOST_WEIGHT, Tenant
+from inference_worker.batching.tenants import MOST_WEIGHT, NOBODY, Tenant
 from inference_worker.errors import RequestError
 from inference_worker.serve.ask import bad
 
@@ -13,6 +14,12 @@ TENANT = "inference-tenant"
 
 _LONGEST = 256
 _MOST = 1e9
+
+
+def tenant_in(headers: Mapping[str, str]) -> Tenant:
+    """Whom a request is for, by its headers. Raises RequestError(400)."""
+    text = headers.get(TENANT)
+    return NOBODY if text is None else tenant_of(text)
 
 
 @lru_cache(maxsize=256)
