@@ -141,6 +141,24 @@ JOBS: list[Case] = [
         "gateway.idleSeconds needs minReplicas 0",
         {"serve": {"minReplicas": 0, "gateway": {"idleSeconds": 60}}},
     ),
+    (
+        "frames that are kept longer than answers",
+        {"serve": {"cache": {"maxAgeSeconds": 5, "frames": {"maxAgeSeconds": 6}}}},
+        "frames.maxAgeSeconds must not be above cache.maxAgeSeconds",
+        {"serve": {"cache": {"maxAgeSeconds": 6, "frames": {"maxAgeSeconds": 6}}}},
+    ),
+    (
+        "similarity above",
+        {"serve": {"cache": {"frames": {"similarity": 1.01}}}},
+        "less than or equal to 1",
+        {"serve": {"cache": {"frames": {"similarity": 0.9}}}},
+    ),
+    (
+        "maxBytes of a cache",
+        {"serve": {"cache": {"maxBytes": 1000}}},
+        "greater than or equal to 1048576",
+        {"serve": {"cache": {"maxBytes": 1048576}}},
+    ),
     ("maxReplicas 0", {"serve": {"minReplicas": 0, "maxReplicas": 0}}, "greater than or equal to 1", {"serve": {"minReplicas": 0}}),
     ("minReplicas above", {"serve": {"minReplicas": 1001}}, "less than or equal to 1000", {"serve": {"minReplicas": 1000}}),
     (

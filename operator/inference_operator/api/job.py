@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from inference_operator.accelerators import AUTO, NAME_LIMIT, NAME_PATTERN
+from inference_operator.api.cache import AnswerCache
 from inference_operator.api.callers import Authentication, ServeTls
 from inference_operator.api.gateway import ServeGateway
 from inference_operator.api.schema import (
@@ -24,7 +25,6 @@ from inference_operator.api.template import PodTemplate, Toleration
 
 KIND = "InferenceJob"
 PLURAL = "inferencejobs"
-
 
 # Open: which names there are says the operator's settings, not the schema.
 Accelerator = Annotated[str, Field(pattern=NAME_PATTERN, min_length=1, max_length=NAME_LIMIT)]
@@ -184,6 +184,9 @@ class Serve:
         ),
     ] = None
     gateway: Annotated[ServeGateway | None, Field(description="How the gateway, if it is enabled, leads callers here.")] = None
+    cache: Annotated[AnswerCache | None, Field(description="Lets workers give answers again; {} is enough for equal inputs.")] = (
+        None
+    )
 
 
 @api_type(

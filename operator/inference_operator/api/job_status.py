@@ -200,6 +200,9 @@ class ModelStatus:
     not_captured_because: Annotated[
         Message | None, Field(description="Why runs are not replayed from CUDA graphs; absent where they are, and on CPUs.")
     ] = None
+    not_cached_because: Annotated[
+        Message | None, Field(description="Why the service's cache is not used; absent where it is, and without one.")
+    ] = None
 
 
 @api_type()

@@ -187,6 +187,7 @@ def model_status(source: ModelSource, choice: BackendChoice, facts: ModelFacts |
         not_batched_because=told.not_batched_because or None if told is not None else None,
         device_runs=DeviceRuns(told.device_runs) if told is not None and told.device_runs else None,
         not_captured_because=told.not_captured_because or None if told is not None else None,
+        not_cached_because=told.not_cached_because or None if told is not None else None,
     )
 
 

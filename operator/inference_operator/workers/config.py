@@ -15,7 +15,9 @@ from inference_operator.workers.fetch_rules import fetch_from, traces_to
 from inference_operator.workers.identity import serving_tls, worker_identity
 from inference_protocol.messages import (
     TRITON_REPOSITORY,
+    AnswerCache,
     BatchTask,
+    FrameReuse,
     ModelSource,
     TritonServer,
     WorkerConfig,
@@ -78,6 +80,7 @@ def worker_config(
         triton=TritonServer(settings.backends.triton.platform, TRITON_REPOSITORY) if backend is Backend.TRITON else None,
         identity=worker_identity(settings.mutual_tls),
         serving_tls=serving_tls(spec),
+        cache=_cache(spec),
     )
 
 
@@ -85,6 +88,17 @@ def _session_header(spec: InferenceJobSpec) -> str:
     """By which the gateway knows sessions."""
     gateway = spec.serve.gateway if spec.serve is not None else None
     return (gateway.affinity_header if gateway is not None else None) or ""
+
+
+def _cache(spec: InferenceJobSpec) -> AnswerCache | None:
+    told = spec.serve.cache if spec.serve is not None else None
+    if told is None:
+        return None
+    frames = told.frames
+    reuse = (
+        FrameReuse(frames.similarity, frames.max_streams, frames.max_bytes, frames.max_age_seconds) if frames is not None else None
+    )
+    return AnswerCache(told.max_bytes, told.max_age_seconds, reuse)
 
 
 def _lends(spec: InferenceJobSpec) -> bool:

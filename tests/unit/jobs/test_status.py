@@ -192,6 +192,14 @@ def test_why_requests_do_not_share_a_run_is_told_and_kept() -> None:
     assert model_status(ASKED, CHOICE, a_fact(), status).not_batched_because is None
 
 
+def test_why_a_services_cache_is_not_used_is_told_and_kept() -> None:
+    status = model_status(ASKED, CHOICE, msgspec.structs.replace(a_fact(), not_cached_because="it draws lots"), None)
+
+    assert status.not_cached_because == "it draws lots"
+    assert model_status(ASKED, CHOICE, None, status).not_cached_because == "it draws lots"
+    assert model_status(ASKED, CHOICE, a_fact(), status).not_cached_because is None
+
+
 def test_who_signed_the_model_is_told_with_the_time_of_the_first_worker_that_verified_it() -> None:
     """Each worker verifies anew: the time of another says nothing new, and would be written for nothing."""
     signer = Signer("release", "Key", int(NOW.timestamp()))

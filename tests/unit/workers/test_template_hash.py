@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from inference_operator.api.cache import AnswerCache, FrameReuse
 from inference_operator.api.job import (
     Autoscaling,
     AutoscalingMode,
@@ -172,6 +173,22 @@ def test_another_pod_template_does_not_make_a_batch_start_again() -> None:
     assert batch.spec is not None
 
     assert revisions(replace(batch, spec=replace(batch.spec, template=OTHER["template"]))) == revisions(batch)
+
+
+def test_a_cache_and_each_of_its_bounds_roll_a_service_out() -> None:
+    caches = (
+        None,
+        AnswerCache(),
+        AnswerCache(max_bytes=1 << 20),
+        AnswerCache(max_age_seconds=30),
+        AnswerCache(frames=FrameReuse()),
+        AnswerCache(frames=FrameReuse(similarity=0.9)),
+        AnswerCache(frames=FrameReuse(max_streams=2)),
+        AnswerCache(frames=FrameReuse(max_bytes=1 << 20)),
+        AnswerCache(frames=FrameReuse(max_age_seconds=5)),
+    )
+
+    assert len({revisions(changed(serve=Serve(cache=cache))).combined for cache in caches}) == len(caches)
 
 
 # What a manifest leaves out of a list, and the same as it is filled in.

@@ -4,9 +4,9 @@ A Gaussian window of 11 by 11 pixels with a deviation of 1.5, K1 = 0.01, K2 = 0.
 several planes (channels, rows) the least. It is not computed at a lower resolution: shrinking averages away noise and small things,
 so the value would be too high. Here it is never above that of the whole frames, whatever it is below:
 
-* The range of UINT8 is 255. Other types say nothing of theirs, so each plane counts from its own least value to its largest. A
-  smaller range and a shift towards zero only lower the value.
-* Where values below that range make the comparison of means negative, the window counts as negative.
+* The range of UINT8 is 255. Other types say nothing of theirs, so each plane counts from its own least value to its largest, or
+  less. A smaller range and a shift towards zero only lower the value.
+* Where structures contradict each other, the window counts as if it were equally light: less light would bring it nearer to 0.
 * What rounding may add is taken off.
 """
 
@@ -31,6 +31,13 @@ _STRIP_ROWS = 64
 """Rows of windows that are compared at a time: they stay in the processor's cache, and the first that differ end the comparison."""
 
 _ROUNDING = 1e-4
+
+_MOST_OF_IT = (0.01, 0.99)
+_WIDTHS = 2.0
+"""A range is at most so often that of most values: few others, a broken pixel say, must not make all the rest look alike."""
+
+_FAR = 8.0
+"""Of values further away than so many ranges single precision would know too little."""
 
 Plane = npt.NDArray[np.float32]
 
@@ -75,17 +82,30 @@ def planes_of(array: Tensor) -> Tensor | None:
 
 
 def measured(planes: Tensor) -> Frame | None:
-    """A frame to compare with; None where it holds NaN or infinity, which are like nothing."""
+    """A frame to compare with; None where a plane has no range that the formula could count by."""
     found = []
     for plane in planes:
-        least, most = (0.0, 255.0) if plane.dtype == np.uint8 else (float(plane.min()), float(plane.max()))
-        if not math.isfinite(most - least):
+        scale = _scale(plane)
+        if scale is None:
             return None
-        values = _scaled(plane, least, most - least)
+        values = _scaled(plane, *scale)
         means = _filtered(values)
         variances = _filtered(values * values) - means * means
-        found.append(Measured(least, most - least, values, means, variances))
+        found.append(Measured(*scale, values, means, variances))
     return Frame(tuple(found))
+
+
+def _scale(plane: Tensor) -> tuple[float, float] | None:
+    """The least value and the range of a plane; None where there is none: NaN and infinity, or a few values far from all others."""
+    if plane.dtype == np.uint8:
+        return 0.0, 255.0
+    with np.errstate(invalid="ignore"):
+        least, low, high, most = np.quantile(plane.astype(np.float64), (0.0, *_MOST_OF_IT, 1.0)).tolist()
+    whole = most - least
+    if not math.isfinite(whole):
+        return None
+    extent = min(whole, _WIDTHS * (high - low))
+    return (least, extent) if whole <= _FAR * extent else None
 
 
 def similarity(frame: Frame, planes: Tensor, enough: float) -> float:
@@ -134,10 +154,8 @@ def _similar(means: Plane, variances: Plane, values: Plane, off: Plane) -> Plane
     other_variance = np.maximum(_filtered(values * values) - other * other, 0.0)
     light = 1.0 - apart * apart / (means * means + other * other + np.float32(_C1))
     structure = 1.0 - spread / (np.maximum(variances, 0.0) + other_variance + np.float32(_C2))
-    product = np.multiply(light, structure, dtype=np.float32)
-    if float(light.min()) < 0:
-        np.negative(np.abs(product), out=product, where=light < 0)
-    return product
+    similar = np.multiply(light, structure, dtype=np.float32)
+    return np.minimum(similar, structure, out=similar, where=structure < 0)
 
 
 def _scaled(plane: Tensor, least: float, extent: float) -> Plane:

@@ -181,9 +181,9 @@ _STREAM_LETTERS = 256
 
 def series_of(parameters: Mapping[str, object]) -> Series:
     """What `stream_id` and `sequence_id` say; 0 and "" are none, as with Triton. Raises RequestError(400) for no name."""
-    stream, sequence = parameters.get("stream_id", ""), parameters.get("sequence_id")
-    if type(stream) is int:
-        stream = str(stream)
+    stream, sequence = parameters.get("stream_id"), parameters.get("sequence_id")
+    if stream is None or type(stream) is int:
+        stream = "" if stream is None else str(stream)
     if not isinstance(stream, str) or len(stream) > _STREAM_LETTERS:
         raise bad(f"parameter stream_id must be a name of at most {_STREAM_LETTERS} characters, not {stream!r}"[:200])
     return Series(stream, bool(sequence)) if stream or sequence else _ALONE
