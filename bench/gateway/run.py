@@ -13,6 +13,7 @@ from typing import Any
 
 from bench.gateway.added import added
 from bench.gateway.balance import shares, two_speeds
+from bench.gateway.cached import frames, repeated
 from bench.gateway.load import beside_plain, connections, goodput
 from bench.gateway.lost import lost
 from bench.gateway.schedule import schedules
@@ -30,6 +31,8 @@ _PARTS: dict[str, Callable[[Path, int], Awaitable[list[Row]]]] = {
     "zero": from_zero,
     "goodput": goodput,
     "connections": connections,
+    "cache": repeated,
+    "frames": frames,
 }
 
 
@@ -82,6 +85,16 @@ def targets(rows: list[Row]) -> Iterator[Target]:
         yield at_most(
             "connections", "p99 of 15,000 connections over that of 100", _median(many, "p99Ms") / _median(few, "p99Ms"), 2
         )
+    yield from _of_cache(rows)
+
+
+def _of_cache(rows: list[Row]) -> Iterator[Target]:
+    if found := _of(rows, "cache", inputs="repeated"):
+        yield at_least("cache", "rate of a repeated input over that without a cache", _median(found, "ratio"), 5)
+    if found := _of(rows, "frames", scene="still"):
+        yield at_least("frames", "frames of a still scene at 30 a second for each run", _median(found, "framesPerRun"), 10)
+    if found := _of(rows, "frames"):
+        yield at_most("frames-below", "answers used again below the bound, all scenes", sum(row["belowBound"] for row in found), 0)
 
 
 def _of(rows: list[Row], part: str, **more: object) -> list[Row]:

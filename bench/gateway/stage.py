@@ -18,7 +18,7 @@ from inference_operator.gateway.holding import Holding
 from inference_operator.gateway.resources import Door, resources
 from inference_operator.gateway.server import Word, serve
 from inference_operator.gateway.snapshot import Service
-from inference_protocol.messages import CONFIG_VARIABLE, HTTP_PORT, ModelSource, WorkerConfig, encode
+from inference_protocol.messages import CONFIG_VARIABLE, HTTP_PORT, AnswerCache, ModelSource, WorkerConfig, encode
 from tests import loopback
 from tests.component import envoys
 from tests.process import models
@@ -30,13 +30,23 @@ _PATIENCE_SECONDS = 60.0
 
 
 @contextmanager
-def worker(folder: Path, address: str, *, steps: int = 2, width: int = WIDTH) -> Iterator[subprocess.Popen[bytes]]:
-    """A real worker."""
+def worker(
+    folder: Path,
+    address: str,
+    *,
+    steps: int = 2,
+    width: int = WIDTH,
+    model_file: bytes | None = None,
+    cache: AnswerCache | None = None,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A real worker, of a model of so many steps unless its file is given."""
     volume = folder / f"volumes-{address}" / "data"
     volume.mkdir(parents=True, exist_ok=True)
-    (volume / "model.onnx").write_bytes(models.slow(width=width, steps=steps))
+    (volume / "model.onnx").write_bytes(model_file or models.slow(width=width, steps=steps))
     model = ModelSource(name="m", version="1", uri="pvc://data/model.onnx")
-    config = WorkerConfig(namespace="bench", job="bench", uid="bench", attempt=1, model=model, providers=("CPUExecutionProvider",))
+    config = WorkerConfig(
+        namespace="bench", job="bench", uid="bench", attempt=1, model=model, providers=("CPUExecutionProvider",), cache=cache
+    )
     variables = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("protocol", "worker-image")),

@@ -1,4 +1,7 @@
-"""InferenceJob: one piece of inference work with a deadline. With `input` it is a batch, without it serves."""
+"""InferenceJob: one piece of inference work with a deadline. With `input` it is a batch, without it serves.
+
+The module is longer than others: nearly all that a user may write of a job stands here.
+"""
 
 from enum import StrEnum
 from typing import Annotated

@@ -17,6 +17,10 @@ ROWS: list[Row] = [
     {"part": "shares", "canaryPercent": 9.2, "answersChanged": 1},
     {"part": "lost", "what": "drain", "lost": 0},
     {"part": "lost", "what": "drain", "lost": 2},
+    {"part": "cache", "inputs": "repeated", "ratio": 7.5},
+    {"part": "cache", "inputs": "new", "ratio": 0.9},
+    {"part": "frames", "scene": "still", "framesPerRun": 300.0, "belowBound": 0},
+    {"part": "frames", "scene": "moving", "framesPerRun": 1.0, "belowBound": 1},
     {"part": "connections", "void": "too few open files are allowed"},
 ]
 
@@ -33,6 +37,9 @@ def test_each_bound_is_held_against_its_own_rows() -> None:
         "canary": (0.8, False),
         "mirror": (1, False),
         "drain": (2, False),
+        "cache": (7.5, True),
+        "frames": (300.0, True),
+        "frames-below": (1, False),
     }
 
 

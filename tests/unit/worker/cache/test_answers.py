@@ -199,7 +199,8 @@ async def test_large_inputs_are_hashed_beside_the_event_loop() -> None:
     replies = await asyncio.gather(*(cached.infer(body, **headers) for _ in range(3)))
     again = await cached.infer(body, **headers)
 
-    assert sorted(map(mark_of, replies)) == ["", "coalesced", "coalesced"] and mark_of(again) == "hit"
+    # Whose input is hashed last may find the answer of the first.
+    assert len([reply for reply in replies if mark_of(reply) == ""]) == 1 and mark_of(again) == "hit"
     assert len({reply.body for reply in (*replies, again)}) == 1
 
 
