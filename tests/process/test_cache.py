@@ -176,6 +176,8 @@ def test_a_still_scene_over_both_protocols_is_computed_once(worker: Worker) -> N
     assert metric(worker, "inference_cache_requests_total", result="reuse") == 4
     assert metric(worker, "inference_cache_bytes", kind="frames") > 4 * PICTURE.size
     assert metric(worker, "inference_cache_saved_seconds_total") > 0
+    (told,) = get(worker.port, "/v2/models/net/stats").json["model_stats"]
+    assert (told["inference_stats"]["cache_hit"]["count"], told["inference_stats"]["cache_miss"]["count"]) == (4, 2)
 
 
 def test_a_reload_of_another_file_answers_by_that_file(place: Place) -> None:

@@ -17,7 +17,7 @@ from inference_worker.cache.keys import STREAM_HEADER, Asked, Key, asked, key_of
 from inference_worker.cache.known import Known, known, size_of, spared
 from inference_worker.cache.lru import Bounds, Lru
 from inference_worker.cache.marks import COALESCED, HIT, reuse
-from inference_worker.cache.streams import Image, Look, Streams, image_of, scene_of
+from inference_worker.cache.streams import Image, Look, Scene, Streams, image_of, scene_of
 from inference_worker.cache.waiting import Waiting
 from inference_worker.engines.engine import Tensors
 from inference_worker.metrics import ModelMetrics
@@ -37,6 +37,9 @@ _INLINE_VALUES = 4 << 10
 
 _TEXT_BYTES = 64
 
+_MOST_KEEPING = 8
+"""Frames that are made ready to be compared with at a time: the memory of those whose callers are answered is nobody's."""
+
 
 class AnswerCache:
     """Answers requests of the worker's models by what is kept, by what runs, or by a run. Implements Answerer and Listener."""
@@ -49,6 +52,7 @@ class AnswerCache:
         self._most_bytes = told.max_bytes
         self._streams = Streams(told.frames) if told.frames is not None else None
         self._flights = Flights(self, clock)
+        self._keeping = 0
         self._counts = metrics.cache = CacheCounts(self._occupied)
 
     def __call__(self, model: Model, ask: Ask, arrival: Arrival, deadline: float, finish: Done) -> Callable[[], bool] | None:
@@ -145,7 +149,6 @@ class AnswerCache:
 
     def _compute(self, streams: Streams, look: Look, image: Image, waiting: Waiting) -> None:
         def done(answer: Answer, timing: Timing) -> None:
-            waiting.ticket = None
             waiting.tell(answer, timing)
             if not isinstance(answer, Exception):
                 self._keep(streams, look, image, waiting, (answer, timing))
@@ -154,18 +157,22 @@ class AnswerCache:
         waiting.run_alone(done)
 
     def _keep(self, streams: Streams, look: Look, image: Image, waiting: Waiting, came: tuple[Tensors, Timing]) -> None:
-        """Keep a frame with its answer, once its caller has it."""
+        """Keep a frame with its answer, once its caller has it; unless so many are being kept that they would pile up."""
+        if self._keeping >= _MOST_KEEPING:
+            return
+        self._keeping += 1
+        now = self._clock()
+
+        def kept(scene: Scene | None) -> None:
+            self._keeping -= 1
+            if scene is not None:
+                streams.put(look, scene, now)
 
         def failed(error: Exception) -> None:
+            self._keeping -= 1
             log.error("a frame could not be kept", exc_info=error)
 
-        now = self._clock()
-        self._background.make(
-            lambda: scene_of(look, image, known(waiting, *came)),
-            lambda scene: streams.put(look, scene, now) if scene is not None else None,
-            failed,
-            apart=True,
-        )
+        self._background.make(lambda: scene_of(look, image, known(waiting, *came)), kept, failed, apart=True)
 
     def _fail(self, waiting: Waiting, error: Exception) -> None:
         waiting.tell_late(error, 0, self._clock())

@@ -42,6 +42,16 @@ class CacheCounts:
     results: dict[Result, int] = field(default_factory=lambda: dict.fromkeys(Result, 0))
     saved_seconds: float = 0.0
 
+    @property
+    def hits(self) -> int:
+        """Requests that had no run of their own."""
+        return sum(self.results[result] for result in (Result.HIT, Result.COALESCED, Result.REUSE))
+
+    @property
+    def misses(self) -> int:
+        """Requests that had one, since nothing was kept for them."""
+        return self.results[Result.MISS]
+
     def saved(self, result: Result, seconds: float) -> None:
         """Count a request that was answered without a run of its own."""
         self.results[result] += 1

@@ -91,7 +91,6 @@ class Flights:
 
     def _ended(self, flight: _Flight, waiting: Waiting, answer: Answer, timing: Timing) -> None:
         flight.runners.remove(waiting)
-        waiting.ticket = None
         if isinstance(answer, Exception):
             self._forget_if_idle(flight)
             waiting.tell(answer, timing)

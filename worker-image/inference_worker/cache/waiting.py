@@ -75,6 +75,7 @@ class Waiting(msgspec.Struct, eq=False):
 
     def tell(self, answer: Answer, timing: Timing) -> None:
         """Answer its caller, unless it is over."""
+        self.ticket = None
         if not self.over:
             self._end()
             hand_over(answer, timing, self.finish)

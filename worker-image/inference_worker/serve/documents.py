@@ -59,6 +59,7 @@ def statistics(model: Model) -> Document:
     answered = sum(metrics.latency.counts)
     queue, compute = (_duration(answered, distribution.sum / 1e3) for distribution in (metrics.queue, metrics.compute))
     nothing = _duration(0, 0.0)
+    hits, misses = (metrics.cache.hits, metrics.cache.misses) if metrics.cache is not None else (0, 0)
     return {
         "model_stats": [
             {
@@ -74,8 +75,8 @@ def statistics(model: Model) -> Document:
                     "compute_input": nothing,
                     "compute_infer": compute,
                     "compute_output": nothing,
-                    "cache_hit": nothing,
-                    "cache_miss": nothing,
+                    "cache_hit": _duration(hits, 0.0),
+                    "cache_miss": _duration(misses, 0.0),
                 },
                 "batch_stats": [
                     {

@@ -193,7 +193,7 @@ async def test_a_follower_whose_model_goes_is_told_so() -> None:
     assert (await blocking.reply()).status == 200
 
 
-@pytest.mark.parametrize("ends", ["answered", "failed", "left", "late"])
+@pytest.mark.parametrize("ends", ["answered", "failed", "left", "late", "past"])
 async def test_what_is_over_leaves_nothing_to_the_collector(ends: str) -> None:
     failing: list[Exception] = []
     engine = Scripted(held=True, faults=lambda _: failing[0] if failing else None)
@@ -201,7 +201,8 @@ async def test_what_is_over_leaves_nothing_to_the_collector(ends: str) -> None:
     gc.collect()
     gc.disable()
     try:
-        asked = [cached.asking(ONE, **(SOON if ends == "late" else {})) for _ in range(3)]
+        body = infer_json([[1, 2]], parameters={"sequence_id": 1}) if ends == "past" else ONE
+        asked = [cached.asking(body, **(SOON if ends == "late" else {})) for _ in range(3)]
         await engine.begun()
         if ends == "left":
             for asking in asked:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_protocol.messages import FrameReuse
+from inference_worker.cache import answers
 from inference_worker.cache.counts import Kind
 from tests.unit.worker.cache.cached import Cached, a_cached, binary, mark_of
 from tests.unit.worker.cache.test_similarity import least_by_formula, picture, with_noise
@@ -170,3 +172,25 @@ async def test_of_two_frames_under_way_the_later_one_is_kept() -> None:
         await asyncio.sleep(0.001)
 
     assert (await seen(cached, picture(64)[::-1].copy(), "a")).startswith("reuse")
+
+
+async def test_frames_whose_callers_are_answered_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that is quicker than the keeping would fill the memory with frames that no budget counts."""
+    slow, most = threading.Event(), 0
+
+    def waits(*_: object) -> None:
+        assert slow.wait(20)
+
+    monkeypatch.setattr(answers, "scene_of", waits)
+    _, cached = await a_stream()
+    # Comparing goes by the threads that are busy keeping; frames as small as this one are compared at once.
+    monkeypatch.setattr(answers, "_INLINE_VALUES", 1 << 20)
+    body, headers = binary(STILL[None], "UINT8", stream_id="a")
+    for _ in range(30):
+        assert (await cached.infer(body, **headers)).status == 200
+        most = max(most, len(cached.cache._background._tasks))
+    slow.set()
+    while cached.cache._background._tasks:
+        await asyncio.sleep(0.001)
+
+    assert most == 8 and cached.cache._keeping == 0
