@@ -122,17 +122,17 @@ def _frames(photograph: Frame, scene: str, draw: np.random.Generator) -> list[Fr
 def _shown(connections: list[http.client.HTTPConnection], taken: list[Frame], scene: str, stream: str) -> Row:
     """Send each frame to both workers when it is due, the first by turns, and judge what was said of it."""
     seconds: tuple[list[float], list[float]] = ([], [])
-    marks, begun = [], time.perf_counter()
+    told, begun = [], time.perf_counter()
     for number, frame in enumerate(taken):
         time.sleep(max(0.0, begun + number / _A_SECOND - time.perf_counter()))
         for side in (0, 1) if number % 2 else (1, 0):
             asked = time.perf_counter()
-            mark = _ask(connections[side], frame, stream)
+            answer = _ask(connections[side], frame, stream)
             seconds[side].append(time.perf_counter() - asked)
             if side:
-                marks.append(mark)
+                told.append(answer)
     took = time.perf_counter() - begun
-    again = _likenesses(taken, marks)
+    again = _likenesses(taken, told)
     plain, cached = (round(float(np.median(each)) * 1e3, 2) for each in seconds)
     runs = len(taken) - len(again)
     return {
@@ -149,18 +149,20 @@ def _shown(connections: list[http.client.HTTPConnection], taken: list[Frame], sc
     }
 
 
-def _likenesses(taken: list[Frame], marks: list[str]) -> list[float]:
-    """How like each frame whose answer was used again is to the one that the answer was computed from."""
-    found, computed = [], taken[0]
-    for frame, mark in zip(taken, marks, strict=True):
+def _likenesses(taken: list[Frame], told: list[tuple[str, bytes]]) -> list[float]:
+    """How like each frame whose answer was used again is to the one that the answer was computed from, known by the answer."""
+    found: list[float] = []
+    computed: dict[bytes, Frame] = {}
+    for frame, (mark, answer) in zip(taken, told, strict=True):
         if mark:
-            found.append(_similarity(computed, frame))
+            found.append(_similarity(computed[answer], frame))
         else:
-            computed = frame
+            computed[answer] = frame
     return found
 
 
-def _ask(connection: http.client.HTTPConnection, frame: Frame, stream: str) -> str:
+def _ask(connection: http.client.HTTPConnection, frame: Frame, stream: str) -> tuple[str, bytes]:
+    """An answer's mark, and the answer."""
     entry = {"name": "x", "datatype": "UINT8", "shape": [1, *frame.shape], "parameters": {"binary_data_size": frame.nbytes}}
     head = json.dumps({"inputs": [entry], "parameters": {"stream_id": stream}}).encode()
     connection.request("POST", PATH, head + frame.tobytes(), {"Inference-Header-Content-Length": str(len(head))})
@@ -168,7 +170,7 @@ def _ask(connection: http.client.HTTPConnection, frame: Frame, stream: str) -> s
     body = answer.read()
     if answer.status != 200:
         raise OSError(body)
-    return answer.getheader("inference-cache") or ""
+    return answer.getheader("inference-cache") or "", body
 
 
 def _until_answered(address: str) -> None:
