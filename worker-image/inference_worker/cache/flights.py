@@ -1,8 +1,8 @@
 """One run for requests that ask the same at the same time.
 
 A request that comes while another of the same key runs waits for that run, where it is not more urgent. If the run gives no
-answer, those who wait for it go on by themselves: one of them runs where the deadline of the first was too short, each where the
-run failed. So nobody fails by another's fault, and nobody waits beyond its own deadline.
+answer, those who wait for it go on by themselves: one of them runs where the first met its own deadline or its tenant's bounds,
+each where the run failed. So nobody fails by another's fault, and nobody waits beyond its own deadline.
 """
 
 import asyncio
@@ -18,6 +18,9 @@ from inference_worker.engines.engine import Tensors
 from inference_worker.errors import RequestError
 
 _EXPIRED = "the deadline passed while the request waited for another with the same inputs"
+
+_OF_ITS_OWN = (HTTPStatus.GATEWAY_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+"""What a request meets by its own deadline or its tenant's place: it says nothing of the others, so one of them runs for all."""
 
 
 class Listener(Protocol):
@@ -107,14 +110,14 @@ class Flights:
 
     def _go_on(self, flight: _Flight, error: Exception) -> None:
         """Let those go on by themselves who have waited for a run that gave no answer, the most urgent first."""
-        late = isinstance(error, RequestError) and error.status is HTTPStatus.GATEWAY_TIMEOUT
+        alone = isinstance(error, RequestError) and error.status in _OF_ITS_OWN
         followers, flight.followers = sorted(flight.followers, key=lambda follower: follower.urgency), []
         for follower in followers:
             if follower.over:
                 continue
             if flight.answer is not None:
                 self._listener.share(follower, *flight.answer)
-            elif late and flight.serves(follower):
+            elif alone and flight.serves(follower):
                 self._follow(flight, follower)
             else:
                 self._run_again(flight, follower)

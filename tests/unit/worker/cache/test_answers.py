@@ -87,12 +87,29 @@ async def test_classes_are_made_of_a_kept_answer_too() -> None:
 async def test_a_tenant_never_gets_another_tenants_answer() -> None:
     engine = Scripted()
     cached = await a_cached(engine)
-    tenants = ["acme;weight=2", "acme", "other;acme", "", ";acme"]
+    tenants = [{"inference-tenant": text} for text in ("acme;weight=2", "acme", "other;rows=100")]
 
-    replies = [await cached.infer(ONE, **{"inference-tenant": tenant}) for tenant in tenants]
+    replies = [await cached.infer(ONE, **headers) for headers in (*tenants, {}, {})]
 
     assert [mark_of(reply) for reply in replies] == ["", "hit", "", "", "hit"]
     assert len(engine.seen) == 3
+
+
+async def test_a_tenant_that_is_named_wrongly_is_refused_though_its_answer_is_kept() -> None:
+    cached = await a_cached(Scripted())
+    await cached.infer(ONE)
+
+    assert (await cached.infer(ONE, **{"inference-tenant": "acme;wait=2"})).status == 400
+
+
+async def test_answers_that_are_kept_take_nothing_of_a_quota() -> None:
+    """It is of rows and seconds that the model computes, and here it computes none."""
+    cached = await a_cached(Scripted())
+    quota = {"inference-tenant": "acme;rows=1"}
+
+    statuses = [(await cached.infer(ONE, **quota)).status for _ in range(20)]
+
+    assert statuses == [200] * 20
 
 
 async def test_another_tenants_run_under_way_does_not_even_show_in_time() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_worker.cache.keys import Asked, asked, key_of, tenant_of
+from inference_worker.cache.keys import Asked, asked, key_of
 from tests.unit.worker.states import FACTS
 
 WANTED = Asked("a", "net", "1", "sha256:aa/", ("y",))
@@ -65,10 +65,3 @@ def test_another_file_version_or_variant_has_another_key() -> None:
     keys = {key_of(asked("a", "net", version, fact, ()), FEEDS) for fact in facts for version in ("1", "2")}
 
     assert len(keys) == 6
-
-
-@pytest.mark.parametrize(
-    ("text", "tenant"), [("", ""), ("acme", "acme"), (" acme ; weight=2; quota=1", "acme"), (";x=acme", ""), ("a,b;c", "a,b")]
-)
-def test_the_tenant_stands_before_the_first_semicolon(text: str, tenant: str) -> None:
-    assert tenant_of(text) == tenant
