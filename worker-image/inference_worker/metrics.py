@@ -37,7 +37,6 @@ _ENERGY = "Energy that the device has drawn since its driver was loaded, whoever
 
 items_total = Counter("inference_batch_items_total", "Items of a batch task that were committed.", LABELS, registry=REGISTRY)
 
-
 Values = npt.NDArray[np.float64]
 
 
@@ -87,7 +86,6 @@ class ModelMetrics:
         self._sketch = LatencySketch()
         self.counts = Counts()
         self.batcher: Batcher | None = None
-        # Where the job asks for a cache.
         self.cache: CacheCounts | None = None
         self._last_inference = 0.0
         self._ready = ready
@@ -186,8 +184,7 @@ class ModelMetrics:
         yield _gauge("inference_ready", "1 when the model is loaded, verified, warmed and not draining.", self, int(self._ready()))
         yield from self._of_batcher()
         yield from of_tenants(LABELS, self.labels, self.counts.tenants)
-        if self.cache is not None:
-            yield from self.cache.collect(LABELS, self.labels)
+        yield from self.cache.collect(LABELS, self.labels) if self.cache is not None else ()
 
     def _by_code(self) -> Metric:
         family = CounterMetricFamily("inference_requests", "Requests answered, by HTTP status.", labels=(*LABELS, "code"))
