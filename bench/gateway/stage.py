@@ -14,8 +14,9 @@ from typing import Any
 from bench.gateway.callers import connect, request
 from bench.report import ROOT
 from dev.envoy import ensure_envoy
+from inference_operator.gateway.door import Door
 from inference_operator.gateway.holding import Holding
-from inference_operator.gateway.resources import Door, resources
+from inference_operator.gateway.resources import resources
 from inference_operator.gateway.server import Word, serve
 from inference_operator.gateway.snapshot import Service
 from inference_protocol.messages import CONFIG_VARIABLE, HTTP_PORT, ModelSource, WorkerConfig, encode

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 from aiohttp import web
 
-from inference_operator.gateway.resources import Door, of_zones, resources
+from inference_operator.gateway.door import Door
+from inference_operator.gateway.resources import of_zones, resources
 from inference_operator.gateway.server import Word, serve
 from inference_operator.gateway.snapshot import Backend, Service
 from inference_protocol.messages import HEALTH_PORT, HTTP_PORT, READY_PATH
@@ -75,7 +76,7 @@ class Plane:
 
     def say(self, *services: Service, weights: Mapping[str, int] | None = None) -> None:
         found = resources(services, weights or {}, Door(self.port, 1 << 20, **self.options))
-        self.word.say(found, of_zones(services, weights or {}))
+        self.word.say(found, of_zones(services, weights or {}, audited=self.options.get("audit", False)))
 
     async def ask(
         self, path: str, headers: Mapping[str, str] | None = None, *, body: bytes = b"{}"
@@ -85,12 +86,12 @@ class Plane:
         async with self.session.post(url, data=body, headers=headers, ssl=self.trusted or False) as answer:
             return answer.status, await answer.text(), answer.headers
 
-    async def until(self, path: str, wanted: str) -> None:
+    async def until(self, path: str, wanted: str, headers: Mapping[str, str] | None = None) -> None:
         """Wait until a worker of that name answers."""
         async with asyncio.timeout(20):
             while True:
                 try:
-                    if (await self.ask(path))[1] == wanted:
+                    if (await self.ask(path, headers))[1] == wanted:
                         return
                 except aiohttp.ClientError:
                     pass
