@@ -113,12 +113,14 @@ local function who(handle)
 end
 
 function judge(handle)
+  -- It is named anew behind this filter; the log has what is refused here.
+  if handle:headers():get(ROUTE_HEADER) then handle:headers():remove(ROUTE_HEADER) end
   local name, by, identity, why = who(handle)
   if not name then
     return "401", "16", "it is not known who calls: " .. WAYS .. (why and " (the token: " .. why .. ")" or "")
   end
   local quota = CALLERS[name]
-  local note = {tenant = name, by = by, identity = identity or "", quota = quota.quota, again = quota.again}
+  local note = {tenant = name, by = by, identity = identity, quota = quota.quota, again = quota.again}
   handle:streamInfo():dynamicMetadata():set(NOTES, CALLER, note)
 end
 """
@@ -159,7 +161,8 @@ end
 def who(values: Mapping[str, object]) -> str:
     """The first filter of all: finds the tenant, and refuses whoever is none."""
     fixed = {"SHORTEST": SHORTEST_KEY, "TOKEN_NOTES": TOKEN_NOTES, "PAYLOAD": PAYLOAD, "FAILURE": FAILURE}
-    return _constants({**fixed, "KEY_HEADER": KEY_HEADER, "NOTES": NOTES, "CALLER": CALLER, **values}) + _REFUSE + _WHO
+    names = {"KEY_HEADER": KEY_HEADER, "ROUTE_HEADER": ROUTE_HEADER, "NOTES": NOTES, "CALLER": CALLER}
+    return _constants({**fixed, **names, **values}) + _REFUSE + _WHO
 
 
 def told(values: Mapping[str, object]) -> str:

@@ -121,3 +121,14 @@ def test_a_list_that_can_be_used_and_one_that_is_off_have_no_fault() -> None:
 
     assert tenants_fault(known, tls=False) is None and tenants_fault(NO_TENANTS, tls=False) is None
     assert tenants_fault(certified, tls=True) is None and "certificates need TLS" in (tenants_fault(certified, tls=False) or "")
+
+
+def test_only_a_log_makes_workers_and_routes_say_what_they_have() -> None:
+    """Else news of a digest would be news for every Envoy."""
+    loaded = Service("default", "m", "1", True, (Backend("10.0.0.1", "a", digest="sha256:1"),))
+    other = Service("default", "m", "1", True, (Backend("10.0.0.1", "a", digest="sha256:2"),))
+    off, on = Door(8080, 1 << 20), Door(8080, 1 << 20, audit=True)
+
+    assert resources((loaded,), {}, off) == resources((other,), {}, off)
+    changed = {kind for kind, found in resources((loaded,), {}, on).items() if found != resources((other,), {}, on)[kind]}
+    assert changed == {messages.ENDPOINTS}
