@@ -16,6 +16,7 @@ from bench.gateway.balance import shares, two_speeds
 from bench.gateway.load import beside_plain, connections, goodput
 from bench.gateway.lost import lost
 from bench.gateway.schedule import schedules
+from bench.gateway.tenants import tenants
 from bench.gateway.zero import from_zero
 from bench.report import Result, Target, at_least, at_most
 
@@ -28,6 +29,7 @@ _PARTS: dict[str, Callable[[Path, int], Awaitable[list[Row]]]] = {
     "shares": shares,
     "lost": lost,
     "zero": from_zero,
+    "tenants": tenants,
     "goodput": goodput,
     "connections": connections,
 }
@@ -72,6 +74,7 @@ def targets(rows: list[Row]) -> Iterator[Target]:
     if found := _of(rows, "zero"):
         yield at_most("zero", "s from the worker's first answer to the gateway's", _median(found, "firstAfterSeconds"), 0.3)
         yield at_most("zero-lost", "requests lost of bursts of 500", sum(row["lost"] for row in found), 0)
+    yield from _of_tenants(rows)
     for way in ("gateway", "direct"):
         if found := _of(rows, "goodput", way=way):
             yield at_least(
@@ -82,6 +85,13 @@ def targets(rows: list[Row]) -> Iterator[Target]:
         yield at_most(
             "connections", "p99 of 15,000 connections over that of 100", _median(many, "p99Ms") / _median(few, "p99Ms"), 2
         )
+
+
+def _of_tenants(rows: list[Row]) -> Iterator[Target]:
+    if alone := _of(rows, "tenants", way="alone"):
+        for way, what in (("overQuota", "ten times its quota"), ("noQuota", "the same without a quota")):
+            over = _median(_of(rows, "tenants", way=way), "p99Ms") / _median(alone, "p99Ms")
+            yield at_most(f"tenants-{way}", f"p99 of the others over theirs alone, a tenant at {what}", over, 1.1)
 
 
 def _of(rows: list[Row], part: str, **more: object) -> list[Row]:

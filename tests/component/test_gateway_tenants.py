@@ -56,7 +56,7 @@ async def told(workers: Counting, door: Plane, headers: Mapping[str, str]) -> st
 async def test_a_key_makes_its_caller_a_tenant_and_never_reaches_the_worker(workers: Counting, tmp_path: Path) -> None:
     tenants = Tenants(
         enabled=True,
-        key_file=keys(tmp_path, f"a {KEY}\nb {OTHER_KEY}\nb short\nnobody {'n' * 20}\n"),
+        key_file=keys(tmp_path, f"a {KEY}\nb {OTHER_KEY}\nb short\nnobody {'n' * 20}\na {'t' * 20}\nb {'t' * 20}\n"),
         list=(Tenant("a", weight=3, rows_per_second=500, device_seconds_per_second=0.5, concurrent_requests=5), Tenant("b")),
     )
     service = Service("default", "m", "1", True, (await workers.start("worker", 1),))
@@ -66,7 +66,14 @@ async def test_a_key_makes_its_caller_a_tenant_and_never_reaches_the_worker(work
         assert "x-api-key" not in workers.headers["worker"] and KEY not in str(workers.headers["worker"])
         assert await told(workers, door, {"x-api-key": OTHER_KEY, "inference-tenant": "a;weight=1000"}) == "b"
         workers.asked.clear()
-        for headers in ({}, {"x-api-key": "wrong"}, {"x-api-key": "short"}, {"x-api-key": "n" * 20}, {"inference-tenant": "a"}):
+        for headers in (
+            {},
+            {"x-api-key": "wrong"},
+            {"x-api-key": "short"},
+            {"x-api-key": "n" * 20},
+            {"x-api-key": "t" * 20},
+            {"inference-tenant": "a"},
+        ):
             status, text, said = await door.ask(INFER, headers)
             assert status == 401 and "x-api-key: KEY" in text and said["www-authenticate"], (headers, text)
         assert not workers.asked
@@ -306,6 +313,29 @@ async def test_a_key_that_is_taken_back_counts_no_longer(workers: Counting, tmp_
             while (await door.ask(INFER, {"x-api-key": KEY}))[0] != 401:
                 await asyncio.sleep(0.2)
         assert await told(workers, door, {"x-api-key": OTHER_KEY}) == "a"
+
+
+async def test_a_changed_list_loses_no_request(workers: Counting, tmp_path: Path) -> None:
+    """Connections of the old list end one by one, each with an answer on it."""
+    tenants = Tenants(enabled=True, key_file=keys(tmp_path, f"a {KEY}\n"), list=(Tenant("a"),))
+    service = Service("default", "m", "1", True, (await workers.start("worker", 1),))
+    async with plane(tmp_path, service, tenants=tenants) as door:
+        await door.until(INFER, "worker", {"x-api-key": KEY})
+        stop, heard = asyncio.Event(), set[str | None]()
+
+        async def call() -> None:
+            while not stop.is_set():
+                heard.add(await told(workers, door, {"x-api-key": KEY}))
+
+        callers = [asyncio.create_task(call()) for _ in range(10)]
+        for weight in (2, 3):
+            door.options["tenants"] = Tenants(enabled=True, key_file=tenants.key_file, list=(Tenant("a", weight=weight),))
+            door.say(service)
+            await asyncio.sleep(1)
+        stop.set()
+        await asyncio.gather(*callers)
+        assert heard == {"a", "a;weight=2", "a;weight=3"}
+        assert await told(workers, door, {"x-api-key": KEY}) == "a;weight=3"
 
 
 @pytest.mark.parametrize("which", ["_WHO", "_TOLD"])

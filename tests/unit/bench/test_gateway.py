@@ -17,6 +17,9 @@ ROWS: list[Row] = [
     {"part": "shares", "canaryPercent": 9.2, "answersChanged": 1},
     {"part": "lost", "what": "drain", "lost": 0},
     {"part": "lost", "what": "drain", "lost": 2},
+    {"part": "tenants", "way": "alone", "p99Ms": 4.0},
+    {"part": "tenants", "way": "overQuota", "p99Ms": 4.2},
+    {"part": "tenants", "way": "noQuota", "p99Ms": 40.0},
     {"part": "connections", "void": "too few open files are allowed"},
 ]
 
@@ -33,6 +36,8 @@ def test_each_bound_is_held_against_its_own_rows() -> None:
         "canary": (0.8, False),
         "mirror": (1, False),
         "drain": (2, False),
+        "tenants-overQuota": (1.05, True),
+        "tenants-noQuota": (10.0, False),
     }
 
 
