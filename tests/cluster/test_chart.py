@@ -12,6 +12,7 @@ from examples.demo.cluster import ROOT
 from inference_operator.accelerators import GPU_PROVIDERS, PROVIDERS
 from inference_operator.api import names
 from inference_operator.api.crd import files
+from inference_operator.payloads import Payloads
 from inference_operator.settings import GatewaySettings, Metering, Settings, WorkerSecurity
 from inference_operator.tenants import Tenant, tenants_fault
 from inference_protocol.messages import GRPC_PORT, HEALTH_PORT, HTTP_PORT
@@ -399,6 +400,23 @@ def test_keys_of_tenants_are_mounted_by_the_envoys_alone() -> None:
     assert settings.tenants.list == (Tenant("a", namespaces=("team-a-*",), requests_per_second=100),)
     assert "secret-keys" in str(deployments[True]) and "secret-keys" not in str(deployments[False])
     assert tenants_fault(settings.tenants, tls=bool(settings.tls_folder)) is None
+
+
+def test_copies_of_payloads_leave_the_gateway_only_to_who_gets_them() -> None:
+    peer = "networkPolicy.payloads.to[0].namespaceSelector.matchLabels.name=events"
+    given = (
+        "gateway.enabled=true",
+        "gateway.payloads.url=http://events.events:8080/in",
+        "networkPolicy.payloads.ports={8080}",
+        peer,
+    )
+    gateway = policies("watchNamespaces={a}", *given)["system", "release-inference-operator-gateway"]
+    maps = {one["metadata"]["name"]: one["data"] for one in kinds(render(*given), "ConfigMap")}
+    settings = msgspec.convert(yaml.safe_load(maps["release-inference-operator"]["config.yaml"]), Settings, strict=False).gateway
+
+    rules = [rule for rule in gateway["egress"] if {"port": 8080} in rule["ports"]]
+    assert rules == [{"ports": [{"port": 8080}], "to": [{"namespaceSelector": {"matchLabels": {"name": "events"}}}]}]
+    assert settings.payloads == Payloads("http://events.events:8080/in")
 
 
 def test_network_policies_let_the_gateway_to_workers_and_the_operator_and_no_further() -> None:

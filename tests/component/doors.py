@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
+import grpc
 from aiohttp import web
+from tritonclient.grpc import service_pb2 as pb
 
 from inference_operator.gateway.door import Door
 from inference_operator.gateway.resources import of_zones, resources
 from inference_operator.gateway.server import Word, serve
 from inference_operator.gateway.snapshot import Backend, Service
-from inference_protocol.messages import HEALTH_PORT, HTTP_PORT, READY_PATH
+from inference_protocol.messages import GRPC_PORT, HEALTH_PORT, HTTP_PORT, READY_PATH
 from tests import loopback
 from tests.component import envoys
 
@@ -60,6 +62,32 @@ class Counting:
     async def end(self) -> None:
         for runner in self._runners:
             await runner.cleanup()
+
+
+@asynccontextmanager
+async def by_grpc(address: str) -> AsyncIterator[list[dict[str, str]]]:
+    """A worker by gRPC at the address: says that it is ready, answers with the model's name; and the metadata of what it heard."""
+    heard: list[dict[str, str]] = []
+
+    async def ready(_: bytes, context: Any) -> bytes:
+        heard.append(dict(context.invocation_metadata()))
+        return pb.ModelReadyResponse(ready=True).SerializeToString()
+
+    async def infer(request: bytes, context: Any) -> bytes:
+        heard.append(dict(context.invocation_metadata()))
+        return pb.ModelInferResponse(model_name=pb.ModelInferRequest.FromString(request).model_name).SerializeToString()
+
+    handlers = {
+        name: grpc.unary_unary_rpc_method_handler(call) for name, call in {"ModelReady": ready, "ModelInfer": infer}.items()
+    }
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("inference.GRPCInferenceService", handlers),))
+    server.add_insecure_port(f"{address}:{GRPC_PORT}")
+    await server.start()
+    try:
+        yield heard
+    finally:
+        await server.stop(None)
 
 
 @dataclass

@@ -20,10 +20,8 @@ from tritonclient.grpc import service_pb2 as pb
 from inference_operator.gateway import tenants_lua
 from inference_operator.gateway.snapshot import Service
 from inference_operator.tenants import Tenant, Tenants, Tokens
-from inference_protocol.messages import GRPC_PORT
-from tests import loopback
 from tests.authority import Authority
-from tests.component.doors import Counting, Plane, plane
+from tests.component.doors import Counting, Plane, by_grpc, plane
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -56,7 +54,7 @@ async def told(workers: Counting, door: Plane, headers: Mapping[str, str]) -> st
 async def test_a_key_makes_its_caller_a_tenant_and_never_reaches_the_worker(workers: Counting, tmp_path: Path) -> None:
     tenants = Tenants(
         enabled=True,
-        key_file=keys(tmp_path, f"a {KEY}\nb {OTHER_KEY}\nb short\nnobody {'n' * 20}\na {'t' * 20}\nb {'t' * 20}\n"),
+        key_file=keys(tmp_path, f"a {KEY}\nb {OTHER_KEY}\nb short\nnobody {'n' * 20}\na {'t' * 20}\nb {'t' * 20}\na {'t' * 20}\n"),
         list=(Tenant("a", weight=3, rows_per_second=500, device_seconds_per_second=0.5, concurrent_requests=5), Tenant("b")),
     )
     service = Service("default", "m", "1", True, (await workers.start("worker", 1),))
@@ -209,22 +207,12 @@ async def test_grpc_callers_are_told_who_they_are_not_and_workers_who_they_are(w
         list=(Tenant("a", weight=2, requests_per_second=0.01), Tenant("b", namespaces=("other",))),
     )
     backend = await workers.start("worker", 1)
-    heard: list[dict[str, str]] = []
-
-    async def answer(request: bytes, context: Any) -> bytes:
-        heard.append(dict(context.invocation_metadata()))
-        return pb.ModelReadyResponse(ready=True).SerializeToString()
-
-    server = grpc.aio.server()
-    handler = grpc.unary_unary_rpc_method_handler(answer)
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler("inference.GRPCInferenceService", {"ModelReady": handler}),)
-    )
-    server.add_insecure_port(f"{loopback.address(1)}:{GRPC_PORT}")
-    await server.start()
-
     service = Service("default", "m", "1", True, (backend,))
-    async with plane(tmp_path, service, tenants=tenants) as door, grpc.aio.insecure_channel(f"127.0.0.1:{door.port}") as channel:
+    async with (
+        by_grpc(backend.address) as heard,
+        plane(tmp_path, service, tenants=tenants) as door,
+        grpc.aio.insecure_channel(f"127.0.0.1:{door.port}") as channel,
+    ):
         # Without a quota, so that it is not used up by waiting.
         await door.until("/v2/health/live", "{}", {"x-api-key": OTHER_KEY})
         call = channel.unary_unary(
@@ -248,7 +236,6 @@ async def test_grpc_callers_are_told_who_they_are_not_and_workers_who_they_are(w
         code, text = await refused(**{"x-api-key": KEY})
         assert code is grpc.StatusCode.RESOURCE_EXHAUSTED and "0.01 requests a second" in text, text
         assert len(heard) == 1
-    await server.stop(None)
 
 
 async def test_requests_over_a_tenants_quota_cost_workers_nothing(workers: Counting, tmp_path: Path) -> None:
@@ -313,6 +300,17 @@ async def test_a_key_that_is_taken_back_counts_no_longer(workers: Counting, tmp_
             while (await door.ask(INFER, {"x-api-key": KEY}))[0] != 401:
                 await asyncio.sleep(0.2)
         assert await told(workers, door, {"x-api-key": OTHER_KEY}) == "a"
+
+
+@pytest.mark.parametrize("broken", ["", "no JSON", '{"keys": ["none"]}'])
+async def test_without_keys_of_the_issuer_only_tokens_are_refused(workers: Counting, tmp_path: Path, broken: str) -> None:
+    """A ConfigMap that can't be used would take the gateway from everybody."""
+    tokens = Tokens(ISSUER, ("gateway",), key_set_file="/set")
+    tenants = Tenants(enabled=True, tokens=tokens, key_file=keys(tmp_path, f"a {KEY}\n"), list=(Tenant("a", claims=("svc-a",)),))
+    service = Service("default", "m", "1", True, (await workers.start("worker", 1),))
+    async with plane(tmp_path, service, tenants=tenants, key_set=broken) as door:
+        await door.until(INFER, "worker", {"x-api-key": KEY})
+        assert (await door.ask(INFER, token(ec.generate_private_key(ec.SECP256R1()), sub="svc-a")))[0] == 401
 
 
 async def test_a_changed_list_loses_no_request(workers: Counting, tmp_path: Path) -> None:

@@ -243,6 +243,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
     "envoys" (int .Values.gateway.replicas)
     "tenants" (include "inference-operator.tenants" .Values.gateway.tenants | fromYaml)
     "audit" .Values.gateway.audit
+    "payloads" (dict
+      "url" .Values.gateway.payloads.url
+      "percent" .Values.gateway.payloads.percent
+      "maxBytes" (int .Values.gateway.payloads.maxBytes)
+      "namespaces" .Values.gateway.payloads.namespaces
+    )
   )
 -}}
 {{- mergeOverwrite $settings .Values.settings | toYaml -}}

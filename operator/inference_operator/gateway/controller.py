@@ -147,6 +147,7 @@ class Gateway:
             self._key_set(),
             limits.envoys,
             limits.audit,
+            limits.payloads,
         )
 
     def _key_set(self) -> str:

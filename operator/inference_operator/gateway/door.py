@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from inference_operator.payloads import NO_PAYLOADS, Payloads
 from inference_operator.tenants import NO_TENANTS, Tenants
 
 
@@ -21,6 +22,7 @@ class Door:
     key_set: str = ""
     envoys: int = 1
     audit: bool = False
+    payloads: Payloads = NO_PAYLOADS
 
     @property
     def callers_folder(self) -> str:

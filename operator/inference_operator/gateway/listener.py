@@ -5,6 +5,7 @@ from inference_operator.gateway.answers import CONTENT_TYPE
 from inference_operator.gateway.door import Door
 from inference_operator.gateway.lua import SOURCE
 from inference_operator.gateway.manifests import ADS, Manifest, address, any_of
+from inference_operator.gateway.payloads import copying
 from inference_operator.gateway.replies import REPLIES
 from inference_operator.gateway.routes import FILTER_BRIDGE, FILTER_DRAW, FILTER_HOLD, ROUTES_NAME
 from inference_operator.gateway.tenants import before_the_route, behind_the_route
@@ -29,6 +30,7 @@ def listener(door: Door) -> Manifest:
             *before_the_route(door),
             {"name": "whom", "typed_config": any_of(messages.LUA, {"default_source_code": {"inline_string": SOURCE}})},
             *behind_the_route(door.tenants),
+            *copying(door.payloads),
             {"name": FILTER_DRAW, "typed_config": any_of(messages.LUA, {})},
             {"name": FILTER_HOLD, "typed_config": any_of(messages.AUTHORIZATION, _asking(door.hold_seconds))},
             {"name": FILTER_BRIDGE, "typed_config": any_of(messages.BRIDGE, _BRIDGE)},

@@ -199,7 +199,7 @@ envoy.extensions.filters.http.ext_authz.v3.ExtAuthz: grpc_service 1 GrpcService,
 envoy.extensions.filters.http.ext_authz.v3.ExtAuthzPerRoute: disabled 1 bool, check_settings 2 CheckSettings
 envoy.extensions.filters.http.grpc_http1_reverse_bridge.v3.FilterConfig: content_type 1 string, withhold_grpc_frames 2 bool
 envoy.extensions.filters.http.grpc_http1_reverse_bridge.v3.FilterConfigPerRoute: disabled 1 bool
-envoy.extensions.filters.http.lua.v3.Lua: default_source_code 3 DataSource
+envoy.extensions.filters.http.lua.v3.Lua: default_source_code 3 DataSource, clear_route_cache 5 BoolValue
 envoy.extensions.filters.http.lua.v3.LuaPerRoute: source_code 3 DataSource
 envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication: providers 1 *JwtProviderEntry, rules 2 *JwtRule
 envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit: stat_prefix 1 string, status 2 HttpStatus,

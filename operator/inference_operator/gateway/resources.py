@@ -9,6 +9,7 @@ from inference_operator.gateway.clusters import PORTS, cluster, cluster_name, en
 from inference_operator.gateway.door import Door
 from inference_operator.gateway.listener import LISTENER_NAME, listener
 from inference_operator.gateway.manifests import Manifest
+from inference_operator.gateway.payloads import sink_cluster
 from inference_operator.gateway.routes import ROUTES_NAME, routes
 from inference_operator.gateway.snapshot import Service
 from inference_operator.gateway.tls import secrets
@@ -33,6 +34,7 @@ def resources(services: Iterable[Service], weights: Mapping[str, int], door: Doo
     names = [(service, protocol, cluster_name(service, protocol)) for service in known for protocol in PORTS]
     clusters = {name: cluster(name, service, protocol) for service, protocol, name in names}
     workers = {name: endpoints(name, service, PORTS[protocol], weights, audited=door.audit) for service, protocol, name in names}
+    own = {answers.CLUSTER_NAME: answers.own_cluster(door.port), **sink_cluster(door.payloads)}
     listeners = {
         LISTENER_NAME: listener(door),
         answers.LISTENER_NAME: answers.own_listener(door.port),
@@ -40,7 +42,7 @@ def resources(services: Iterable[Service], weights: Mapping[str, int], door: Doo
     tables = {ROUTES_NAME: routes(known, door), answers.ANSWERS_NAME: answers.answers(known)}
     return {
         messages.SECRET: _by_name(messages.SECRET, secrets(door.tls_folder, door.trust, door.callers_folder)),
-        messages.CLUSTER: _by_name(messages.CLUSTER, {answers.CLUSTER_NAME: answers.own_cluster(door.port), **clusters}),
+        messages.CLUSTER: _by_name(messages.CLUSTER, {**own, **clusters}),
         messages.ENDPOINTS: _by_name(messages.ENDPOINTS, workers),
         messages.LISTENER: _by_name(messages.LISTENER, listeners),
         messages.ROUTES: _by_name(messages.ROUTES, tables),

@@ -4,10 +4,12 @@ They are part of the listener, and follow from the settings alone: whatever work
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from inference_operator.gateway import messages, tenants_lua
 from inference_operator.gateway.door import Door
+from inference_operator.gateway.key_set import good_keys
+from inference_operator.gateway.lua_values import places
 from inference_operator.gateway.manifests import Manifest, any_of
 from inference_operator.tenants import ANONYMOUS, Tenant, Tenants, Tokens
 
@@ -23,11 +25,13 @@ def before_the_route(door: Door) -> list[Manifest]:
     tenants = door.tenants
     if not tenants.enabled:
         return []
-    tokens = [{"name": "token", "typed_config": any_of(messages.TOKENS, _tokens(tenants.tokens, door.key_set))}]
+    keys = good_keys(door.key_set)
+    tokens = [{"name": "token", "typed_config": any_of(messages.TOKENS, _tokens(tenants.tokens, keys))}]
     limited = [tenant for tenant in tenants.all if tenant.requests_per_second is not None]
     quotas = [{"name": "quota", "typed_config": any_of(messages.QUOTAS, _quotas(limited, door.envoys))}]
     return [
-        *(tokens if tenants.tokens.issuer else ()),
+        # Without keys no token is good; who is known otherwise gets in all the same.
+        *(tokens if tenants.tokens.issuer and keys else ()),
         {"name": "who", "typed_config": _lua(tenants_lua.who(_known(tenants, door.envoys)))},
         *(quotas if limited else ()),
     ]
@@ -37,7 +41,8 @@ def behind_the_route(tenants: Tenants) -> list[Manifest]:
     """The filter that knows where a request goes."""
     if not tenants.enabled:
         return []
-    return [{"name": FILTER_TOLD, "typed_config": _lua(tenants_lua.told({"TENANTS": {t.name: _told(t) for t in tenants.all}}))}]
+    source = tenants_lua.told({"TENANTS": {tenant.name: _told(tenant) for tenant in tenants.all}})
+    return [{"name": FILTER_TOLD, "typed_config": _lua(source, routed=True)}]
 
 
 def for_workers(tenants: Tenants) -> bool:
@@ -46,8 +51,9 @@ def for_workers(tenants: Tenants) -> bool:
     return tenants.enabled and any(quota is not None for found in quotas for quota in found)
 
 
-def _lua(source: str) -> Manifest:
-    return any_of(messages.LUA, {"default_source_code": {"inline_string": source}})
+def _lua(source: str, *, routed: bool = False) -> Manifest:
+    """A filter; one that is `routed` changes nothing of what the route is found by."""
+    return any_of(messages.LUA, {"default_source_code": {"inline_string": source}, "clear_route_cache": not routed})
 
 
 def _tokens(tokens: Tokens, key_set: str) -> Manifest:
@@ -130,14 +136,8 @@ def _told(tenant: Tenant) -> Mapping[str, object]:
     weight = f";weight={tenant.weight}" if tenant.weight != 1 else ""
     return {
         "told": tenant.name + weight,
-        "namespaces": _places(tenant.namespaces),
+        "namespaces": places(tenant.namespaces),
         "rows": tenant.rows_per_second,
         "device": tenant.device_seconds_per_second,
         "concurrent": tenant.concurrent_requests,
     }
-
-
-def _places(names: Sequence[str]) -> Mapping[str, object]:
-    whole = [name for name in names if not name.endswith("*")]
-    prefixes = [name[:-1] for name in names if name.endswith("*")]
-    return {"all": "" in prefixes, "names": dict.fromkeys(whole, True), "prefixes": prefixes}

@@ -1,8 +1,9 @@
 """The filters that say who calls, and what workers are told of it. Both are made with the tenants' table in them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from inference_operator.gateway.lua import ROUTE_HEADER, TENANT_HEADER
+from inference_operator.gateway.lua_values import PLACES, constants
 
 # Where a key is. It is taken off every request.
 KEY_HEADER = "x-api-key"
@@ -56,8 +57,10 @@ local function known_keys()
     text, keys = found, {}
     for line in found:gmatch("[^\\r\\n]+") do
       local name, key = line:match("^%s*(%S+)%s+(%S+)%s*$")
-      -- A key that two tenants have is nobody's.
-      if name and CALLERS[name] and #key >= SHORTEST then keys[key] = (keys[key] or name) == name and name end
+      if name and CALLERS[name] and #key >= SHORTEST then
+        -- A key that several tenants have is nobody's.
+        if keys[key] == nil then keys[key] = name elseif keys[key] ~= name then keys[key] = false end
+      end
     end
   end
   return keys
@@ -67,7 +70,7 @@ local function by_key(headers)
   local key = headers:get(KEY_HEADER)
   if not key then return nil end
   headers:remove(KEY_HEADER)
-  return KEY_FILE and known_keys()[key]
+  return KEY_FILE and known_keys()[key] or nil
 end
 
 local function by_token(handle)
@@ -128,14 +131,6 @@ end
 
 # `workers` of a route is there where a tenant has a quota that its workers keep. What one is told of comes to the whole again.
 _TOLD = """
-local function has(places, namespace)
-  if places.all or places.names[namespace] then return true end
-  for _, prefix in ipairs(places.prefixes) do
-    if namespace:sub(1, #prefix) == prefix then return true end
-  end
-  return false
-end
-
 local function part(name, whole, workers)
   return whole and (";" .. name .. "=" .. (("%.6f"):format(math.max(whole / workers, 1e-6)):gsub("%.?0+$", ""))) or ""
 end
@@ -163,32 +158,10 @@ def who(values: Mapping[str, object]) -> str:
     """The first filter of all: finds the tenant, and refuses whoever is none."""
     fixed = {"SHORTEST": SHORTEST_KEY, "TOKEN_NOTES": TOKEN_NOTES, "PAYLOAD": PAYLOAD, "FAILURE": FAILURE}
     names = {"KEY_HEADER": KEY_HEADER, "ROUTE_HEADER": ROUTE_HEADER, "NOTES": NOTES, "CALLER": CALLER}
-    return _constants({**fixed, **names, **values}) + _REFUSE + _WHO
+    return constants({**fixed, **names, **values}) + _REFUSE + _WHO
 
 
 def told(values: Mapping[str, object]) -> str:
     """The filter behind the one that names the route: where the tenant may go, and what workers are told of it."""
     fixed = {"NOTES": NOTES, "CALLER": CALLER, "ROUTE_HEADER": ROUTE_HEADER, "TENANT_HEADER": TENANT_HEADER}
-    return _constants({**fixed, **values}) + _REFUSE + _TOLD
-
-
-def _constants(values: Mapping[str, object]) -> str:
-    return "".join(f"local {name} = {literal(value)}\n" for name, value in values.items())
-
-
-def literal(value: object) -> str:
-    """A value as Lua's source has it. Raises TypeError for what it has no form for."""
-    match value:
-        case None:
-            return "nil"
-        case bool():
-            return str(value).lower()
-        case int() | float():
-            return repr(value)
-        case str():
-            return '"' + "".join(chr(b) if chr(b).isalnum() and b < 128 else f"\\{b:03}" for b in value.encode()) + '"'
-        case Mapping():
-            return "{" + ", ".join(f"[{literal(key)}] = {literal(one)}" for key, one in value.items()) + "}"
-        case Sequence():
-            return "{" + ", ".join(map(literal, value)) + "}"
-    raise TypeError(type(value).__name__)
+    return constants({**fixed, **values}) + PLACES + _REFUSE + _TOLD

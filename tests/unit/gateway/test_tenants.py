@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from inference_operator.gateway import messages
 from inference_operator.gateway.door import Door
+from inference_operator.gateway.lua_values import literal
 from inference_operator.gateway.resources import resources
 from inference_operator.gateway.snapshot import Backend, Service
 from inference_operator.gateway.tenants import before_the_route, behind_the_route
-from inference_operator.gateway.tenants_lua import literal
 from inference_operator.tenants import NO_TENANTS, Tenant, Tenants, Tokens, tenants_fault
 
 SERVICE = Service("default", "m", "1", True, (Backend("10.0.0.1", "a"), Backend("10.0.0.2", "b"), Backend("10.0.0.3", "c", True)))
