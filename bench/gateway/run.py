@@ -89,7 +89,8 @@ def targets(rows: list[Row]) -> Iterator[Target]:
 
 def _of_tenants(rows: list[Row]) -> Iterator[Target]:
     if alone := _of(rows, "tenants", way="alone"):
-        for way, what in (("overQuota", "ten times its quota"), ("noQuota", "the same without a quota")):
+        ways = {"atQuota": "its quota", "overQuota": "ten times its quota", "noQuota": "the same without a quota"}
+        for way, what in ways.items():
             over = _median(_of(rows, "tenants", way=way), "p99Ms") / _median(alone, "p99Ms")
             yield at_most(f"tenants-{way}", f"p99 of the others over theirs alone, a tenant at {what}", over, 1.1)
 

@@ -20,7 +20,7 @@ _TURNS, _TURN_SECONDS, _LATE_SECONDS = 30, 1.0, 0.01
 
 
 async def tenants(folder: Path, rounds: int) -> list[dict[str, Any]]:
-    """The p99 of the quiet one: alone, beside the loud one, and beside it without a quota, by turns."""
+    """The p99 of the quiet one by turns: alone, beside the loud one at its quota and over it, and over it without a quota."""
     (folder / "keys").write_text("".join(f"{name} {key}\n" for name, key in _KEYS.items()))
     limited, free = _tenants(folder, _QUOTA), _tenants(folder, None)
     address, found = loopback.address(9), []
@@ -32,7 +32,12 @@ async def tenants(folder: Path, rounds: int) -> list[dict[str, Any]]:
     ):
         for door in (told, other):
             await answers("127.0.0.1", door.port, _THROUGH, {"x-api-key": _KEYS["quiet"]})
-        ways = {"alone": (told.port, 0), "overQuota": (told.port, _TIMES), "noQuota": (other.port, _TIMES)}
+        ways = {
+            "alone": (told.port, 0),
+            "atQuota": (told.port, 1),
+            "overQuota": (told.port, _TIMES),
+            "noQuota": (other.port, _TIMES),
+        }
         for number in range(rounds):
             found += await _round(ways, number)
     return found

@@ -18,6 +18,7 @@ ROWS: list[Row] = [
     {"part": "lost", "what": "drain", "lost": 0},
     {"part": "lost", "what": "drain", "lost": 2},
     {"part": "tenants", "way": "alone", "p99Ms": 4.0},
+    {"part": "tenants", "way": "atQuota", "p99Ms": 4.0},
     {"part": "tenants", "way": "overQuota", "p99Ms": 4.2},
     {"part": "tenants", "way": "noQuota", "p99Ms": 40.0},
     {"part": "connections", "void": "too few open files are allowed"},
@@ -36,6 +37,7 @@ def test_each_bound_is_held_against_its_own_rows() -> None:
         "canary": (0.8, False),
         "mirror": (1, False),
         "drain": (2, False),
+        "tenants-atQuota": (1.0, True),
         "tenants-overQuota": (1.05, True),
         "tenants-noQuota": (10.0, False),
     }
