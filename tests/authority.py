@@ -89,18 +89,26 @@ class Authority:
     def server(self, *names: str, uri: str | None = None, seconds: float = 600.0, rsa: bool = False) -> Signed:
         return self._signed(names, uri, seconds, ExtendedKeyUsageOID.SERVER_AUTH, rsa=rsa)
 
-    def client(self, *, uri: str | None = None, seconds: float = 600.0) -> Signed:
-        return self._signed((), uri, seconds, ExtendedKeyUsageOID.CLIENT_AUTH)
+    def client(self, *names: str, uri: str | None = None, common: str | None = None, seconds: float = 600.0) -> Signed:
+        return self._signed(names, uri, seconds, ExtendedKeyUsageOID.CLIENT_AUTH, common=common)
 
     def _signed(
-        self, names: Sequence[str], uri: str | None, seconds: float, usage: x509.ObjectIdentifier, *, rsa: bool = False
+        self,
+        names: Sequence[str],
+        uri: str | None,
+        seconds: float,
+        usage: x509.ObjectIdentifier,
+        *,
+        rsa: bool = False,
+        common: str | None = None,
     ) -> Signed:
         from cryptography.hazmat.primitives.asymmetric import rsa as rsa_keys
 
         key = rsa_keys.generate_private_key(65537, 2048) if rsa else ec.generate_private_key(ec.SECP256R1())
         found: list[x509.GeneralName] = [x509.DNSName(name) for name in names]
         found += [x509.UniformResourceIdentifier(uri)] if uri is not None else []
-        builder = self._begun(x509.Name([]), key.public_key(), seconds).add_extension(
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)] if common is not None else [])
+        builder = self._begun(subject, key.public_key(), seconds).add_extension(
             x509.BasicConstraints(ca=False, path_length=None), critical=True
         )
         builder = builder.add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)

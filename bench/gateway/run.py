@@ -17,6 +17,7 @@ from bench.gateway.cached import frames, repeated
 from bench.gateway.load import beside_plain, connections, goodput
 from bench.gateway.lost import lost
 from bench.gateway.schedule import schedules
+from bench.gateway.tenants import tenants
 from bench.gateway.zero import from_zero
 from bench.report import Result, Target, at_least, at_most
 
@@ -29,6 +30,7 @@ _PARTS: dict[str, Callable[[Path, int], Awaitable[list[Row]]]] = {
     "shares": shares,
     "lost": lost,
     "zero": from_zero,
+    "tenants": tenants,
     "goodput": goodput,
     "connections": connections,
     "cache": repeated,
@@ -75,6 +77,7 @@ def targets(rows: list[Row]) -> Iterator[Target]:
     if found := _of(rows, "zero"):
         yield at_most("zero", "s from the worker's first answer to the gateway's", _median(found, "firstAfterSeconds"), 0.3)
         yield at_most("zero-lost", "requests lost of bursts of 500", sum(row["lost"] for row in found), 0)
+    yield from _of_tenants(rows)
     for way in ("gateway", "direct"):
         if found := _of(rows, "goodput", way=way):
             yield at_least(
@@ -95,6 +98,14 @@ def _of_cache(rows: list[Row]) -> Iterator[Target]:
         yield at_least("frames", "frames of a still scene at 30 a second for each run", _median(found, "framesPerRun"), 10)
     if found := _of(rows, "frames"):
         yield at_most("frames-below", "answers used again below the bound, all scenes", sum(row["belowBound"] for row in found), 0)
+
+
+def _of_tenants(rows: list[Row]) -> Iterator[Target]:
+    if alone := _of(rows, "tenants", way="alone"):
+        ways = {"atQuota": "its quota", "overQuota": "ten times its quota", "noQuota": "the same without a quota"}
+        for way, what in ways.items():
+            over = _median(_of(rows, "tenants", way=way), "p99Ms") / _median(alone, "p99Ms")
+            yield at_most(f"tenants-{way}", f"p99 of the others over theirs alone, a tenant at {what}", over, 1.1)
 
 
 def _of(rows: list[Row], part: str, **more: object) -> list[Row]:

@@ -14,10 +14,12 @@ from typing import Any
 from bench.gateway.callers import connect, request
 from bench.report import ROOT
 from dev.envoy import ensure_envoy
+from inference_operator.gateway.door import Door
 from inference_operator.gateway.holding import Holding
-from inference_operator.gateway.resources import Door, resources
+from inference_operator.gateway.resources import resources
 from inference_operator.gateway.server import Word, serve
 from inference_operator.gateway.snapshot import Service
+from inference_operator.tenants import NO_TENANTS, Tenants
 from inference_protocol.messages import CONFIG_VARIABLE, HTTP_PORT, AnswerCache, ModelSource, WorkerConfig, encode
 from tests import loopback
 from tests.component import envoys
@@ -109,17 +111,18 @@ async def paced(address: str, name: str, seconds: float) -> AsyncIterator[Paced]
 class Gateway:
     """An Envoy that is told by this process."""
 
-    def __init__(self, folder: Path, holding: Holding | None, name: str) -> None:
+    def __init__(self, folder: Path, holding: Holding | None, name: str, tenants: Tenants = NO_TENANTS) -> None:
         self.port, self._control = loopback.free_ports(2)
         self._holding = holding
         self.name = name
+        self._tenants = tenants
         self._word = Word()
         self._serving: asyncio.Task[None] | None = None
         self.envoy = envoys.start(folder, control=self._control, door=self.port, name=name)
 
     def say(self, *services: Service, weights: dict[str, int] | None = None, leaving: bool = False) -> None:
         """Tell it anew; one that is `leaving` sends its callers away."""
-        told = resources(services, weights or {}, Door(self.port, 1 << 26))
+        told = resources(services, weights or {}, Door(self.port, 1 << 26, tenants=self._tenants))
         self._word.say(told, leaving=frozenset({self.name} if leaving else ()))
 
     async def serve(self) -> None:
@@ -142,9 +145,11 @@ class Gateway:
 
 
 @asynccontextmanager
-async def gateway(folder: Path, *services: Service, holding: Holding | None = None, name: str = "told") -> AsyncIterator[Gateway]:
+async def gateway(
+    folder: Path, *services: Service, holding: Holding | None = None, name: str = "told", tenants: Tenants = NO_TENANTS
+) -> AsyncIterator[Gateway]:
     """One that leads to these services."""
-    made = Gateway(folder, holding, name)
+    made = Gateway(folder, holding, name, tenants)
     made.say(*services)
     await made.serve()
     try:
@@ -211,13 +216,13 @@ def _address(host: str, port: int) -> dict[str, Any]:
     return {"socket_address": {"address": host, "port_value": port}}
 
 
-async def answers(host: str, port: int, path: str) -> None:
+async def answers(host: str, port: int, path: str, headers: dict[str, str] | None = None) -> None:
     """Wait until a request is answered."""
     async with asyncio.timeout(_PATIENCE_SECONDS):
         while True:
             try:
                 caller = await connect(host, port)
-                status, _ = await caller.ask(request(BODY, path))
+                status, _ = await caller.ask(request(BODY, path, headers))
                 caller.close()
                 if status == 200:
                     return

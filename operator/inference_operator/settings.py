@@ -12,8 +12,10 @@ import msgspec
 
 from inference_operator.accelerators import AcceleratorClass, default_classes, fault_of, unreadable, with_quantities
 from inference_operator.namespace_limits import NamespaceLimits, namespace_fault, with_defaults
+from inference_operator.payloads import Payloads, payloads_fault
 from inference_operator.signatures import SignatureRule, signatures_fault
 from inference_operator.template_limits import TemplateLimits, limits_fault
+from inference_operator.tenants import Tenants, tenants_fault
 from inference_protocol.hosts import entry_fault
 from inference_protocol.storage import endpoint_fault
 
@@ -142,6 +144,14 @@ class GatewaySettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     tls_folder: str = ""
     # Where the Envoys send traces: {endpoint, samplingPercent}.
     tracing: GatewayTracing = GatewayTracing()
+    # How many Envoys there are: each grants its part of a tenant's quota of requests.
+    envoys: Annotated[int, msgspec.Meta(ge=1)] = 1
+    # Who calls: {enabled, unknown, certificateFolder, keyFile, tokens, list}.
+    tenants: Tenants = Tenants()
+    # Whether each request is a line of the Envoys' standard output.
+    audit: bool = False
+    # Copies of requests and answers: {url, percent, maxBytes, namespaces}.
+    payloads: Payloads = Payloads()
 
 
 class TritonBackend(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -283,7 +293,7 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     # certificateSeconds, authoritySeconds}.
     mutual_tls: MutualTls = MutualTls()
     # The control plane of the gateway: {enabled, port, listenerPort, requestBytes, heldRequests, heldBytes,
-    # holdSeconds, tlsFolder, tracing: {endpoint, samplingPercent}}.
+    # holdSeconds, tlsFolder, tracing: {endpoint, samplingPercent}, envoys, tenants, audit, payloads}.
     gateway: GatewaySettings = GatewaySettings()
     # Failed attempts wait this long, doubling, up to the limit.
     backoff_seconds: float = 2.0
@@ -343,6 +353,8 @@ def load_settings(path: Path | None) -> Settings:
         security_fault(settings.worker_security),
         namespace_fault(settings.namespace_limits, settings.accelerators),
         signatures_fault(settings.model_signatures),
+        payloads_fault(settings.gateway.payloads),
+        tenants_fault(settings.gateway.tenants, tls=bool(settings.gateway.tls_folder)),
         *(h and f"fetch.allowedHosts: {h}" for h in hosts),
         *(url and (why := endpoint_fault(url)) and f"fetch.{name}: {why}" for name, url in stores.items()),
     )

@@ -12,7 +12,9 @@ from examples.demo.cluster import ROOT
 from inference_operator.accelerators import GPU_PROVIDERS, PROVIDERS
 from inference_operator.api import names
 from inference_operator.api.crd import files
+from inference_operator.payloads import Payloads
 from inference_operator.settings import GatewaySettings, GatewayTracing, Metering, Settings, WorkerSecurity
+from inference_operator.tenants import Tenant, tenants_fault
 from inference_protocol.messages import GRPC_PORT, HEALTH_PORT, HTTP_PORT
 
 pytestmark = pytest.mark.cluster
@@ -346,7 +348,7 @@ def test_the_gateways_envoys_ask_the_operator_where_it_listens_and_it_tells_them
     assert [port["port"] for port in service["spec"]["ports"]] == [7001]
     # Envoy's administration could end it: nobody outside of the pod reaches it.
     assert bootstrap["admin"]["address"]["socket_address"]["address"] == "127.0.0.1"
-    assert settings.gateway == GatewaySettings(enabled=True, port=7001, listener_port=9000, request_bytes=134_217_728)
+    assert settings.gateway == GatewaySettings(enabled=True, port=7001, listener_port=9000, request_bytes=134_217_728, envoys=2)
 
 
 def test_the_gateways_envoys_show_metrics_and_no_more_of_their_administration_and_send_traces_where_the_values_say() -> None:
@@ -379,6 +381,58 @@ def test_the_gateway_serves_tls_from_a_secret_that_the_operator_never_reads() ->
     assert [(port["name"], port["port"], port["targetPort"]) for port in service["spec"]["ports"]] == [("https", 443, "callers")]
     operator = next(one for one in kinds(objects, "Deployment") if not one["metadata"]["name"].endswith("-gateway"))
     assert "callers" not in str(operator["spec"]["template"]["spec"].get("volumes"))
+
+
+def test_keys_of_tenants_are_mounted_by_the_envoys_alone() -> None:
+    objects = render(
+        "gateway.enabled=true",
+        "gateway.replicas=3",
+        "gateway.audit=true",
+        "gateway.tls.secretName=callers",
+        "gateway.tenants.enabled=true",
+        "gateway.tenants.certificates.caSecretName=authority",
+        "gateway.tenants.keys.secretName=secret-keys",
+        "gateway.tenants.tokens.issuer=https://issuer",
+        "gateway.tenants.tokens.audiences={gateway}",
+        "gateway.tenants.tokens.keySetConfigMap=issuer-keys",
+        "gateway.tenants.list[0].name=a",
+        "gateway.tenants.list[0].namespaces={team-a-*}",
+        "gateway.tenants.list[0].requestsPerSecond=100",
+    )
+    deployments = {
+        one["metadata"]["name"].endswith("-gateway"): one["spec"]["template"]["spec"] for one in kinds(objects, "Deployment")
+    }
+    maps = {one["metadata"]["name"]: one["data"] for one in kinds(objects, "ConfigMap")}
+    settings = msgspec.convert(yaml.safe_load(maps["release-inference-operator"]["config.yaml"]), Settings, strict=False).gateway
+    mounts = {
+        of_envoys: {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+        for of_envoys, pod in deployments.items()
+    }
+
+    assert settings.tenants.key_file == f"{mounts[True]['keys']}/keys"
+    assert settings.tenants.certificate_folder == mounts[True]["callers"]
+    assert settings.tenants.tokens.key_set_file == f"{mounts[False]['issuer']}/jwks.json"
+    assert settings.envoys == 3 and settings.audit
+    assert settings.tenants.list == (Tenant("a", namespaces=("team-a-*",), requests_per_second=100),)
+    assert "secret-keys" in str(deployments[True]) and "secret-keys" not in str(deployments[False])
+    assert tenants_fault(settings.tenants, tls=bool(settings.tls_folder)) is None
+
+
+def test_copies_of_payloads_leave_the_gateway_only_to_who_gets_them() -> None:
+    peer = "networkPolicy.payloads.to[0].namespaceSelector.matchLabels.name=events"
+    given = (
+        "gateway.enabled=true",
+        "gateway.payloads.url=http://events.events:8080/in",
+        "networkPolicy.payloads.ports={8080}",
+        peer,
+    )
+    gateway = policies("watchNamespaces={a}", *given)["system", "release-inference-operator-gateway"]
+    maps = {one["metadata"]["name"]: one["data"] for one in kinds(render(*given), "ConfigMap")}
+    settings = msgspec.convert(yaml.safe_load(maps["release-inference-operator"]["config.yaml"]), Settings, strict=False).gateway
+
+    rules = [rule for rule in gateway["egress"] if {"port": 8080} in rule["ports"]]
+    assert rules == [{"ports": [{"port": 8080}], "to": [{"namespaceSelector": {"matchLabels": {"name": "events"}}}]}]
+    assert settings.payloads == Payloads("http://events.events:8080/in")
 
 
 def test_network_policies_let_the_gateway_to_workers_and_the_operator_and_no_further() -> None:

@@ -10,12 +10,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
+import grpc
 from aiohttp import web
+from tritonclient.grpc import service_pb2 as pb
 
-from inference_operator.gateway.resources import Door, of_zones, resources
+from inference_operator.gateway.door import Door
+from inference_operator.gateway.resources import of_zones, resources
 from inference_operator.gateway.server import Word, serve
 from inference_operator.gateway.snapshot import Backend, Service
-from inference_protocol.messages import HEALTH_PORT, HTTP_PORT, READY_PATH
+from inference_protocol.messages import GRPC_PORT, HEALTH_PORT, HTTP_PORT, READY_PATH
 from tests import loopback
 from tests.component import envoys
 
@@ -61,6 +64,32 @@ class Counting:
             await runner.cleanup()
 
 
+@asynccontextmanager
+async def by_grpc(address: str) -> AsyncIterator[list[dict[str, str]]]:
+    """A worker by gRPC at the address: says that it is ready, answers with the model's name; and the metadata of what it heard."""
+    heard: list[dict[str, str]] = []
+
+    async def ready(_: bytes, context: Any) -> bytes:
+        heard.append(dict(context.invocation_metadata()))
+        return pb.ModelReadyResponse(ready=True).SerializeToString()
+
+    async def infer(request: bytes, context: Any) -> bytes:
+        heard.append(dict(context.invocation_metadata()))
+        return pb.ModelInferResponse(model_name=pb.ModelInferRequest.FromString(request).model_name).SerializeToString()
+
+    handlers = {
+        name: grpc.unary_unary_rpc_method_handler(call) for name, call in {"ModelReady": ready, "ModelInfer": infer}.items()
+    }
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("inference.GRPCInferenceService", handlers),))
+    server.add_insecure_port(f"{address}:{GRPC_PORT}")
+    await server.start()
+    try:
+        yield heard
+    finally:
+        await server.stop(None)
+
+
 @dataclass
 class Plane:
     """What a test says to its Envoy."""
@@ -75,7 +104,7 @@ class Plane:
 
     def say(self, *services: Service, weights: Mapping[str, int] | None = None) -> None:
         found = resources(services, weights or {}, Door(self.port, 1 << 20, **self.options))
-        self.word.say(found, of_zones(services, weights or {}))
+        self.word.say(found, of_zones(services, weights or {}, audited=self.options.get("audit", False)))
 
     async def ask(
         self, path: str, headers: Mapping[str, str] | None = None, *, body: bytes = b"{}"
@@ -85,12 +114,12 @@ class Plane:
         async with self.session.post(url, data=body, headers=headers, ssl=self.trusted or False) as answer:
             return answer.status, await answer.text(), answer.headers
 
-    async def until(self, path: str, wanted: str) -> None:
+    async def until(self, path: str, wanted: str, headers: Mapping[str, str] | None = None) -> None:
         """Wait until a worker of that name answers."""
         async with asyncio.timeout(20):
             while True:
                 try:
-                    if (await self.ask(path))[1] == wanted:
+                    if (await self.ask(path, headers))[1] == wanted:
                         return
                 except aiohttp.ClientError:
                     pass

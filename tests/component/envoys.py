@@ -19,6 +19,7 @@ class Envoy:
 
     process: subprocess.Popen[bytes]
     log_file: Path
+    audit_file: Path
     door: int
     admin: int
     metrics: int
@@ -26,6 +27,11 @@ class Envoy:
     @property
     def log(self) -> str:
         return self.log_file.read_text(errors="replace")
+
+    @property
+    def audit(self) -> list[str]:
+        """The lines about requests so far."""
+        return self.audit_file.read_text().splitlines()
 
     def end(self) -> None:
         self.process.kill()
@@ -45,14 +51,15 @@ def bootstrap(control: int, admin: int, metrics: int) -> str:
 def start(folder: Path, *, control: int, door: int, name: str = "envoy-1", zone: str = "") -> Envoy:
     """An Envoy that is told by whoever listens on `control`, and will listen on `door`."""
     admin, metrics = free_ports(2)
-    config, log = folder / f"{name}.yaml", folder / f"{name}.log"
+    config, log, audit = (folder / f"{name}.{suffix}" for suffix in ("yaml", "log", "audit"))
     config.write_text(bootstrap(control, admin, metrics))
     command = [
         *(str(ensure_envoy()), "--config-path", str(config), "--service-node", name, "--concurrency", "1", "--use-dynamic-base-id"),
         # Else a field that Envoy does not have would go unseen.
         *(("--service-zone", zone) if zone else ()),
         *("--reject-unknown-dynamic-fields", "--drain-time-s", "5", "--drain-strategy", "immediate", "--log-level", "warning"),
+        *("--file-flush-interval-msec", "50"),
     ]
-    with log.open("wb") as target:
-        process = subprocess.Popen(command, stdout=target, stderr=target, cwd=folder)
-    return Envoy(process, log, door, admin, metrics)
+    with log.open("wb") as target, audit.open("wb") as lines:
+        process = subprocess.Popen(command, stdout=lines, stderr=target, cwd=folder)
+    return Envoy(process, log, audit, door, admin, metrics)

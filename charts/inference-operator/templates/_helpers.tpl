@@ -164,6 +164,23 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
 {{- /* What an Envoy starts with. */ -}}
+{{- define "inference-operator.tenants" -}}
+{{- toYaml (dict
+  "enabled" .enabled
+  "unknown" .unknown
+  "certificateFolder" (ternary "/etc/inference-gateway-callers" "" (ne .certificates.caSecretName ""))
+  "keyFile" (ternary "/etc/inference-gateway-keys/keys" "" (ne .keys.secretName ""))
+  "tokens" (dict
+    "issuer" .tokens.issuer
+    "audiences" .tokens.audiences
+    "claim" .tokens.claim
+    "keySetFile" (ternary "/etc/inference-operator-issuer/jwks.json" "" (ne .tokens.keySetConfigMap ""))
+    "forward" .tokens.forward
+  )
+  "list" .list
+) -}}
+{{- end -}}
+
 {{- define "inference-operator.gatewayBootstrap" -}}
 {{- $host := printf "%s.%s.svc" (include "inference-operator.gatewayControl" .) .Release.Namespace -}}
 {{- .Files.Get "files/envoy.yaml" | replace "OPERATOR_ADDRESS" $host | replace "OPERATOR_PORT" (.Values.gateway.controlPort | toString) | replace "ADMIN_ADDRESS" "127.0.0.1" | replace "METRICS_ADDRESS" "0.0.0.0" | replace "9902" (.Values.gateway.metricsPort | toString) -}}
@@ -228,6 +245,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
     "holdSeconds" .Values.gateway.holdSeconds
     "tracing" .Values.gateway.tracing
     "tlsFolder" (ternary "/etc/inference-gateway-tls" "" (ne .Values.gateway.tls.secretName ""))
+    "envoys" (int .Values.gateway.replicas)
+    "tenants" (include "inference-operator.tenants" .Values.gateway.tenants | fromYaml)
+    "audit" .Values.gateway.audit
+    "payloads" (dict
+      "url" .Values.gateway.payloads.url
+      "percent" .Values.gateway.payloads.percent
+      "maxBytes" (int .Values.gateway.payloads.maxBytes)
+      "namespaces" .Values.gateway.payloads.namespaces
+    )
   )
 -}}
 {{- mergeOverwrite $settings .Values.settings | toYaml -}}

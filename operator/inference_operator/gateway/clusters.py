@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from inference_operator.api.gateway import TrafficDistribution
-from inference_operator.gateway import messages
-from inference_operator.gateway.manifests import ADS, Manifest, address, any_of
+from inference_operator.gateway import audit, messages
+from inference_operator.gateway.manifests import ADS, Manifest, address, any_of, metadata
 from inference_operator.gateway.snapshot import Backend, Service
 from inference_operator.gateway.tls import CHECKED, of_workers
 from inference_operator.gateway.weights import FULL
@@ -92,8 +92,12 @@ _OUTLIERS: Manifest = {
 }
 
 
-def endpoints(name: str, service: Service, port: int, weights: Mapping[str, int], zone: str = "") -> Manifest:
+def endpoints(
+    name: str, service: Service, port: int, weights: Mapping[str, int], zone: str = "", *, audited: bool = False
+) -> Manifest:
     """Where a service's workers are, and how much each gets; for an Envoy in `zone`, if the service prefers its own.
+
+    If requests are `audited`, also what each has loaded.
 
     The last worker of a service that falls asleep answers what comes before Envoy holds requests back.
     """
@@ -101,10 +105,20 @@ def endpoints(name: str, service: Service, port: int, weights: Mapping[str, int]
     return {
         "cluster_name": name,
         "endpoints": [
-            {"lb_endpoints": [_endpoint(service, backend, port, weights) for backend in group], "priority": priority}
+            {
+                "lb_endpoints": [
+                    {**_endpoint(service, backend, port, weights), **(_loaded(service, backend) if audited else {})}
+                    for backend in group
+                ],
+                "priority": priority,
+            }
             for priority, group in enumerate(groups)
         ],
     }
+
+
+def _loaded(service: Service, backend: Backend) -> Manifest:
+    return metadata(**{audit.SERVED: audit.of_worker(service.version, backend.digest)})
 
 
 def _nearest_first(service: Service, zone: str) -> tuple[list[Backend], list[Backend]]:

@@ -4,11 +4,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from itertools import chain
+from pathlib import Path
 from statistics import median
 
+from inference_operator.gateway.door import Door
 from inference_operator.gateway.hold import Bounds
 from inference_operator.gateway.holding import Holding
-from inference_operator.gateway.resources import Door, of_zones, resources
+from inference_operator.gateway.resources import of_zones, resources
 from inference_operator.gateway.routes import by_route
 from inference_operator.gateway.server import Word, serve
 from inference_operator.gateway.snapshot import Service, services
@@ -54,6 +56,7 @@ class Gateway:
         self._waker = Waker(store, kube, clock)
         most = Bounds(settings.held_requests, settings.held_bytes)
         self._holding = Holding(self._find, self._waker.outlook, self._waker.wake, clock.monotonic, most, settings.hold_seconds)
+        self._keys_read = ""
         self._by_route: Mapping[str, Service] = {}
         self._stir = asyncio.Event()
         self._services: tuple[Service, ...] = ()
@@ -129,7 +132,7 @@ class Gateway:
         self._services, self._told = found, (found, weighed, door, leaving)
         self._by_route = by_route(found)
         self._waker.look(found)
-        self._word.say(resources(found, weighed, door), of_zones(found, weighed), leaving)
+        self._word.say(resources(found, weighed, door), of_zones(found, weighed, audited=door.audit), leaving)
         self._holding.look_again()
 
     def _door(self) -> Door:
@@ -140,8 +143,25 @@ class Gateway:
             limits.hold_seconds,
             limits.tls_folder,
             self._trust(),
+            limits.tenants,
+            self._key_set(),
+            limits.envoys,
+            limits.audit,
+            limits.payloads,
             limits.tracing if limits.tracing.endpoint else None,
         )
+
+    def _key_set(self) -> str:
+        """The keys of the tokens' issuer: a mounted file, which may be replaced."""
+        file = self._settings.tenants.tokens.key_set_file
+        if not (file and self._settings.tenants.enabled):
+            return ""
+        try:
+            self._keys_read = Path(file).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            # A token is judged by the keys that were there.
+            log.warning("the keys of the tokens' issuer can't be read: %s", error)
+        return self._keys_read
 
     def _leaving(self) -> frozenset[str]:
         """Pods of the Envoys' namespace that were told to go; which of them are Envoys, these know by their names."""

@@ -1,14 +1,16 @@
 """Where callers connect, and the filters that their requests pass."""
 
-from inference_operator.gateway import messages
+from inference_operator.gateway import audit, messages
 from inference_operator.gateway.answers import CONTENT_TYPE
+from inference_operator.gateway.door import Door
 from inference_operator.gateway.lua import SOURCE
 from inference_operator.gateway.manifests import ADS, Manifest, address, any_of
+from inference_operator.gateway.payloads import copying
 from inference_operator.gateway.replies import REPLIES
 from inference_operator.gateway.routes import FILTER_BRIDGE, FILTER_DRAW, FILTER_HOLD, ROUTES_NAME
+from inference_operator.gateway.tenants import before_the_route, behind_the_route
 from inference_operator.gateway.tls import of_callers
 from inference_operator.gateway.tracing import of_requests
-from inference_operator.settings import GatewayTracing
 
 LISTENER_NAME = "door"
 # The number of Envoy's enum.
@@ -20,18 +22,22 @@ _LATER_SECONDS = 5
 _BRIDGE: Manifest = {"content_type": CONTENT_TYPE, "withhold_grpc_frames": True}
 
 
-def listener(port: int, hold_seconds: float, *, tls: bool = False, tracing: GatewayTracing | None = None) -> Manifest:
+def listener(door: Door) -> Manifest:
     """One port for both protocols: the preface of HTTP/2 tells them apart."""
     manager: Manifest = {
         "stat_prefix": LISTENER_NAME,
         "rds": {"config_source": ADS, "route_config_name": ROUTES_NAME},
         "http_filters": [
+            *before_the_route(door),
             {"name": "whom", "typed_config": any_of(messages.LUA, {"default_source_code": {"inline_string": SOURCE}})},
+            *behind_the_route(door.tenants),
+            *copying(door.payloads),
             {"name": FILTER_DRAW, "typed_config": any_of(messages.LUA, {})},
-            {"name": FILTER_HOLD, "typed_config": any_of(messages.AUTHORIZATION, _asking(hold_seconds))},
+            {"name": FILTER_HOLD, "typed_config": any_of(messages.AUTHORIZATION, _asking(door.hold_seconds))},
             {"name": FILTER_BRIDGE, "typed_config": any_of(messages.BRIDGE, _BRIDGE)},
             {"name": "router", "typed_config": any_of(messages.ROUTER, {})},
         ],
+        "access_log": [audit.log()] if door.audit else [],
         "use_remote_address": True,
         "normalize_path": True,
         "path_with_escaped_slashes_action": _REJECT,
@@ -39,11 +45,12 @@ def listener(port: int, hold_seconds: float, *, tls: bool = False, tracing: Gate
         "stream_idle_timeout": "900s",
         "common_http_protocol_options": {"idle_timeout": "3600s"},
         "local_reply_config": {"mappers": REPLIES},
-        **({"tracing": of_requests(tracing)} if tracing is not None else {}),
+        **({"tracing": of_requests(door.tracing)} if door.tracing is not None else {}),
     }
     filters = [{"name": "http", "typed_config": any_of(messages.CONNECTION_MANAGER, manager)}]
-    chain: Manifest = {"filters": filters, **({"transport_socket": of_callers()} if tls else {})}
-    return {"name": LISTENER_NAME, "address": address("0.0.0.0", port), "filter_chains": [chain]}  # noqa: S104
+    secured = {"transport_socket": of_callers(known=bool(door.callers_folder))} if door.tls_folder else {}
+    chain: Manifest = {"filters": filters, **secured}
+    return {"name": LISTENER_NAME, "address": address("0.0.0.0", door.port), "filter_chains": [chain]}  # noqa: S104
 
 
 def _asking(hold_seconds: float) -> Manifest:

@@ -8,6 +8,8 @@ MODEL_HEADER = "inference-model"
 VERSION_HEADER = "inference-model-version"
 # Which of a hundred a request is, where a route splits its requests between versions.
 DRAW_HEADER = "inference-draw"
+# What a worker is told of the caller's tenant. Only the gateway says it: what a caller says of it is removed.
+TENANT_HEADER = "inference-tenant"
 
 # A message of gRPC is a flag, four bytes of length, and fields. Requests begin with the model's name (1) and version (2).
 # A worker itself says that a deadline has passed. Envoy says so only for one that is silent for so much longer: what it says counts
@@ -96,6 +98,7 @@ end
 
 function envoy_on_request(handle)
   local headers = handle:headers()
+  headers:remove("inference-tenant")
   local allowed = tonumber(headers:get("inference-timeout-ms") or "")
   if allowed then
     headers:replace("x-envoy-upstream-rq-timeout-ms", string.format("%d", math.min(allowed, 86400000) + GRACE))

@@ -21,6 +21,12 @@ def any_of(kind: str, manifest: Manifest) -> Manifest:
     return {"@type": messages.type_url(kind), **manifest}
 
 
+def metadata(**found: Manifest) -> Manifest:
+    """The field of a route or a worker with what filters and logs find there, by their names; no field without any."""
+    entries = [{"key": name, "value": what} for name, what in sorted(found.items())]
+    return {"metadata": {"filter_metadata": entries}} if entries else {}
+
+
 NOBODY: Manifest = {"match": {"prefix": "/"}, "direct_response": {"status": 404}}
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from inference_operator.gateway.lua import ROUTE_HEADER
 from inference_operator.gateway.manifests import Manifest
+from inference_operator.gateway.tenants import OVER_QUOTA
+from inference_operator.gateway.tenants_lua import CALLER, NOTES
 
 # The numbers of Envoy's enums.
 _EQUAL, _IF_ABSENT, _OVERWRITE = 0, 1, 2
@@ -19,7 +21,7 @@ class _Reply:
     text: str
     hint: str = ""
     status: int | None = None
-    retry_seconds: int | None = None
+    retry_seconds: int | str | None = None
 
 
 def _status(number: int) -> Manifest:
@@ -33,8 +35,16 @@ def _flag(flag: str) -> Manifest:
 _GRPC: Manifest = {"header_filter": {"header": {"name": "content-type", "string_match": {"prefix": "application/grpc"}}}}
 _NOT_FOUND, _RESOURCE_EXHAUSTED, _UNAVAILABLE, _DEADLINE_EXCEEDED = 5, 8, 14, 4
 _HINT = ": write PATH as /NAMESPACE/v2/models/MODEL/..."
+_CALLER = f"%DYNAMIC_METADATA({NOTES}:{CALLER}"
 _TABLE = (
     _Reply(_status(404), _NOT_FOUND, f"no model is served as %REQ({ROUTE_HEADER})%", _HINT),
+    _Reply(
+        _status(OVER_QUOTA),
+        _RESOURCE_EXHAUSTED,
+        f"the tenant {_CALLER}:tenant)% has used its quota of {_CALLER}:quota)%",
+        status=429,
+        retry_seconds=f"{_CALLER}:again)%",
+    ),
     # A circuit breaker is open: as many requests as serve.gateway.maxParallelRequests are under way.
     _Reply(_flag("UO"), _RESOURCE_EXHAUSTED, "too many requests for the model are under way", status=429, retry_seconds=1),
     _Reply(_status(504), _DEADLINE_EXCEEDED, "the request's deadline can't be met: %LOCAL_REPLY_BODY%"),
@@ -46,8 +56,12 @@ _TABLE = (
 def _mappers() -> Iterator[Manifest]:
     for reply in _TABLE:
         again = [("retry-after", str(reply.retry_seconds))] if reply.retry_seconds is not None else []
-        by_grpc = [("grpc-status", str(reply.grpc_status)), ("grpc-message", reply.text), *again]
-        yield {"filter": {"and_filter": {"filters": [reply.case, _GRPC]}}, "headers_to_add": _headers(by_grpc)}
+        yield {
+            "filter": {"and_filter": {"filters": [reply.case, _GRPC]}},
+            # Envoy makes the message of the body.
+            "body_format_override": {"text_format_source": {"inline_string": reply.text}},
+            "headers_to_add": _headers([("grpc-status", str(reply.grpc_status)), *again]),
+        }
         yield {
             "filter": reply.case,
             **({"status_code": reply.status} if reply.status is not None else {}),

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from inference_operator.gateway import answers, messages
 from inference_operator.gateway.clusters import PORTS, cluster, cluster_name, endpoints, prefers_zones
+from inference_operator.gateway.door import Door
 from inference_operator.gateway.listener import LISTENER_NAME, listener
 from inference_operator.gateway.manifests import Manifest
+from inference_operator.gateway.payloads import sink_cluster
 from inference_operator.gateway.routes import ROUTES_NAME, routes
 from inference_operator.gateway.snapshot import Service
 from inference_operator.gateway.tls import secrets
 from inference_operator.gateway.tracing import collector
-from inference_operator.settings import GatewayTracing
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,32 +29,21 @@ class Resource:
 Resources = Mapping[str, Mapping[str, Resource]]
 
 
-@dataclass(frozen=True, slots=True)
-class Door:
-    """What is set for all: see the settings of the gateway. `trust` are the CAs of workers, in PEM; empty without mutual TLS."""
-
-    port: int
-    request_bytes: int
-    hold_seconds: float = 300.0
-    tls_folder: str = ""
-    trust: str = ""
-    tracing: GatewayTracing | None = None
-
-
 def resources(services: Iterable[Service], weights: Mapping[str, int], door: Door) -> Resources:
     """All that Envoy is told. `weights` are by the pod's uid; a worker without one has the full weight."""
     known = tuple(services)
     names = [(service, protocol, cluster_name(service, protocol)) for service in known for protocol in PORTS]
-    own = {answers.CLUSTER_NAME: answers.own_cluster(door.port), **(collector(door.tracing) if door.tracing is not None else {})}
     clusters = {name: cluster(name, service, protocol) for service, protocol, name in names}
-    workers = {name: endpoints(name, service, PORTS[protocol], weights) for service, protocol, name in names}
+    workers = {name: endpoints(name, service, PORTS[protocol], weights, audited=door.audit) for service, protocol, name in names}
+    traces = collector(door.tracing) if door.tracing is not None else {}
+    own = {answers.CLUSTER_NAME: answers.own_cluster(door.port), **sink_cluster(door.payloads), **traces}
     listeners = {
-        LISTENER_NAME: listener(door.port, door.hold_seconds, tls=bool(door.tls_folder), tracing=door.tracing),
+        LISTENER_NAME: listener(door),
         answers.LISTENER_NAME: answers.own_listener(door.port),
     }
-    tables = {ROUTES_NAME: routes(known, door.request_bytes), answers.ANSWERS_NAME: answers.answers(known)}
+    tables = {ROUTES_NAME: routes(known, door), answers.ANSWERS_NAME: answers.answers(known)}
     return {
-        messages.SECRET: _by_name(messages.SECRET, secrets(door.tls_folder, door.trust)),
+        messages.SECRET: _by_name(messages.SECRET, secrets(door.tls_folder, door.trust, door.callers_folder)),
         messages.CLUSTER: _by_name(messages.CLUSTER, {**own, **clusters}),
         messages.ENDPOINTS: _by_name(messages.ENDPOINTS, workers),
         messages.LISTENER: _by_name(messages.LISTENER, listeners),
@@ -61,13 +51,18 @@ def resources(services: Iterable[Service], weights: Mapping[str, int], door: Doo
     }
 
 
-def of_zones(services: Iterable[Service], weights: Mapping[str, int]) -> Mapping[str, Mapping[str, Resource]]:
+def of_zones(
+    services: Iterable[Service], weights: Mapping[str, int], *, audited: bool = False
+) -> Mapping[str, Mapping[str, Resource]]:
     """What Envoys of each zone are told of workers, where that is not what all are told: by zone, then by name."""
     zoned = [service for service in services if prefers_zones(service)]
     found = {backend.zone for service in zoned for backend in service.backends if backend.zone}
     named = [(cluster_name(service, protocol), service, port) for service in zoned for protocol, port in PORTS.items()]
     return {
-        zone: _by_name(messages.ENDPOINTS, {name: endpoints(name, service, port, weights, zone) for name, service, port in named})
+        zone: _by_name(
+            messages.ENDPOINTS,
+            {name: endpoints(name, service, port, weights, zone, audited=audited) for name, service, port in named},
+        )
         for zone in found
     }
 

@@ -2,14 +2,16 @@
 
 from collections.abc import Iterable
 
-from inference_operator.gateway import messages
+from inference_operator.gateway import audit, messages
 from inference_operator.gateway.answers import CLUSTER_NAME, PREFIX
 from inference_operator.gateway.clusters import PORTS, cluster_name
+from inference_operator.gateway.door import Door
 from inference_operator.gateway.hold import HELD_BYTES
 from inference_operator.gateway.lua import DRAW, DRAW_HEADER, ROUTE_HEADER
-from inference_operator.gateway.manifests import NOBODY, Manifest, any_of, matched
+from inference_operator.gateway.manifests import NOBODY, Manifest, any_of, matched, metadata
 from inference_operator.gateway.snapshot import Service
 from inference_operator.gateway.split import WHOLE, Split, splits
+from inference_operator.gateway.tenants import FILTER_TOLD, for_workers
 
 ROUTES_NAME = "models"
 # The filters that run only where a route has them do something.
@@ -18,18 +20,25 @@ _LONGEST_DEADLINE = "86400s"
 RETRIED = "connect-failure,refused-stream,reset-before-request"
 
 
-def routes(services: Iterable[Service], request_bytes: int) -> Manifest:
-    """The route table. A version that is named answers alone; callers who name none are split between versions."""
+def routes(services: Iterable[Service], door: Door) -> Manifest:
+    """The route table. A version that is named answers alone; callers who name none are split between versions.
+
+    Routes say how many workers they lead to if these keep quotas, and what they lead to if requests are logged.
+    """
     known = tuple(services)
+    counted = for_workers(door.tenants)
     entries: dict[str, Manifest] = {}
     for protocol in PORTS:
-        named = {_key(service, protocol, f"@{service.version}"): _to(Split(((service, WHOLE),)), protocol) for service in known}
-        unnamed = {_key(split.shares[0][0], protocol): _to(split, protocol) for split in splits(known)}
-        entries |= named | unnamed
+        named = {_key(service, protocol, f"@{service.version}"): Split(((service, WHOLE),)) for service in known}
+        unnamed = {_key(split.shares[0][0], protocol): split for split in splits(known)}
+        entries |= {
+            key: {**_to(split, protocol), **_noted(split, counted=counted, audited=door.audit)}
+            for key, split in (named | unnamed).items()
+        }
     host = {
         "name": "all",
         "domains": ["*"],
-        "request_body_buffer_limit": str(request_bytes),
+        "request_body_buffer_limit": str(door.request_bytes),
         "matcher": matched(ROUTE_HEADER, entries, {PREFIX: _OWN}, NOBODY),
         "typed_per_filter_config": _filters(bridge=any_of(messages.BRIDGE_OF_ROUTE, {"disabled": True}), hold=_FREE),
     }
@@ -91,6 +100,16 @@ def _to(split: Split, protocol: str) -> Manifest:
     # What waits for a worker stays in the caller's socket but for so much.
     kept = {"request_body_buffer_limit": str(HELD_BYTES), "typed_per_filter_config": _filters(hold=_HELD, **drawn)}
     return {"match": {"prefix": "/"}, "route": route, **kept}
+
+
+def _noted(split: Split, *, counted: bool, audited: bool) -> Manifest:
+    """A route's metadata, for the filter that tells workers of tenants and for the log; none where nobody asks for it."""
+    first = split.shares[0][0]
+    workers = sum(not backend.draining for service, percent in split.shares if percent for backend in service.backends)
+    return metadata(
+        **({FILTER_TOLD: {"workers": max(workers, 1)}} if counted else {}),
+        **({audit.SERVED: audit.of_route(first.namespace, first.model)} if audited else {}),
+    )
 
 
 def _affinity(split: Split) -> list[str]:

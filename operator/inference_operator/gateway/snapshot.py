@@ -3,7 +3,7 @@
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inference_operator.api.gateway import ServeGateway
 from inference_operator.api.job import InferenceJobSpec, Serve
@@ -25,6 +25,8 @@ class Backend:
     uid: str
     draining: bool = False
     zone: str = ""
+    # Of the file that it has loaded, as it says; empty while it has not said.
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +152,11 @@ def _backend(pod: Pod, job: Job, reading: Reading | None, zone: str) -> Backend 
         address = str(ipaddress.ip_address(pod.address))
     except ValueError:
         return None
+    facts = reading.telemetry.model if reading is not None else None
+    found = Backend(address, pod.uid, zone=zone, digest=facts.digest if facts is not None else "")
     if pod.deleting or (reading is not None and reading.telemetry.draining):
-        return Backend(address, pod.uid, draining=True, zone=zone)
-    return Backend(address, pod.uid, zone=zone) if pod.ready else None
+        return replace(found, draining=True)
+    return found if pod.ready else None
 
 
 def _defaults(found: Iterable[tuple[str, str, str]], models: Mapping[Key, Model]) -> dict[tuple[str, str], str]:

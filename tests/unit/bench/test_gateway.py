@@ -21,6 +21,10 @@ ROWS: list[Row] = [
     {"part": "cache", "inputs": "new", "ratio": 0.9},
     {"part": "frames", "scene": "still", "framesPerRun": 300.0, "belowBound": 0},
     {"part": "frames", "scene": "moving", "framesPerRun": 1.0, "belowBound": 1},
+    {"part": "tenants", "way": "alone", "p99Ms": 4.0},
+    {"part": "tenants", "way": "atQuota", "p99Ms": 4.0},
+    {"part": "tenants", "way": "overQuota", "p99Ms": 4.2},
+    {"part": "tenants", "way": "noQuota", "p99Ms": 40.0},
     {"part": "connections", "void": "too few open files are allowed"},
 ]
 
@@ -40,6 +44,9 @@ def test_each_bound_is_held_against_its_own_rows() -> None:
         "cache": (7.5, True),
         "frames": (300.0, True),
         "frames-below": (1, False),
+        "tenants-atQuota": (1.0, True),
+        "tenants-overQuota": (1.05, True),
+        "tenants-noQuota": (10.0, False),
     }
 
 

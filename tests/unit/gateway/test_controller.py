@@ -1,15 +1,20 @@
 """The word follows the store: said once, again when something changes, and with weights once workers have been measured."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from jwt.algorithms import ECAlgorithm
 
 from inference_operator.gateway import messages
 from inference_operator.gateway.controller import Gateway
 from inference_operator.settings import GatewaySettings
 from inference_operator.state.objects import Key
 from inference_operator.state.store import Store
+from inference_operator.tenants import Tenants, Tokens
 from inference_protocol.messages import Telemetry
 from tests.builders import a_job, a_node, a_pod
 from tests.unit.autoscaling.metricsapi.kube import FakeKube
@@ -85,3 +90,28 @@ def test_an_envoy_is_in_the_zone_of_its_pods_node(store: Store) -> None:
     gateway = Gateway(store, Clock(), GatewaySettings(enabled=True), FakeKube(), namespace="system")
 
     assert [gateway._zone_of(name) for name in ("gateway-1", "unknown", "")] == ["west", "", ""]
+
+
+def a_key(kid: str) -> str:
+    key = ECAlgorithm.to_jwk(ec.generate_private_key(ec.SECP256R1()).public_key(), as_dict=True)
+    return json.dumps({"keys": [{**key, "kid": kid}]})
+
+
+def test_keys_of_a_tokens_issuer_are_taken_up_when_their_file_is_replaced(store: Store, tmp_path: Path) -> None:
+    """A key that is taken back would count until the next restart; a file that is gone for a moment takes none away."""
+    file = tmp_path / "jwks.json"
+    tokens = Tokens("https://issuer", ("gateway",), key_set_file=str(file))
+    settings = GatewaySettings(enabled=True, tenants=Tenants(enabled=True, tokens=tokens))
+    gateway = Gateway(store, Clock(), settings, FakeKube())
+
+    def listeners() -> str:
+        gateway._look()
+        assert gateway._word.resources is not None
+        return gateway._word.resources[messages.LISTENER]["door"].data.decode(errors="replace")
+
+    file.write_text(a_key("first"))
+    assert '"first"' in listeners()
+    file.write_text(a_key("second"))
+    assert '"second"' in listeners() and '"first"' not in listeners()
+    file.unlink()
+    assert '"second"' in listeners()

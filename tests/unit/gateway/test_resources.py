@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_operator.gateway import messages
-from inference_operator.gateway.resources import Door, Resources, resources
+from inference_operator.gateway.door import Door
+from inference_operator.gateway.resources import Resources, resources
 from inference_operator.gateway.snapshot import Backend, Service
 
 WORKER = Backend("10.0.0.1", "a")

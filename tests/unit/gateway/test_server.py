@@ -8,7 +8,8 @@ import grpc
 import pytest
 
 from inference_operator.gateway import messages
-from inference_operator.gateway.resources import Door, resources
+from inference_operator.gateway.door import Door
+from inference_operator.gateway.resources import resources
 from inference_operator.gateway.server import Word, serve
 from inference_operator.gateway.snapshot import Service
 from inference_operator.observability import metrics

@@ -10,7 +10,7 @@ from inference_operator.api.gateway import ServeGateway
 from inference_operator.api.job import Serve
 from inference_operator.gateway.snapshot import Backend, services
 from inference_operator.state.objects import Job, Key, Pod, PodPhase, Reading
-from inference_protocol.messages import Telemetry
+from inference_protocol.messages import ModelFacts, Telemetry
 from tests.builders import NOW, a_job, a_model, a_pod, a_version
 
 MODEL = a_model("m", a_version("1"), a_version("2"), default_version="1")
@@ -143,3 +143,12 @@ def test_no_request_for_a_version_goes_in_plain_text_because_another_job_allows_
     (service,) = services([plain, secured], MODELS, pods, {}, tls=True)
 
     assert service.tls and [backend.uid for backend in service.backends] == ["b-2"]
+
+
+def test_a_worker_has_the_digest_of_the_file_that_it_has_loaded() -> None:
+    """The log says which file answered; while a version is rolled out, workers of one service have loaded two."""
+    facts = ModelFacts("sha256:" + "a" * 64, "CPUExecutionProvider", 0.1, 0.1, 1, 1)
+    told = {"job-1": Reading(Telemetry(ready=True, draining=False, model=facts), NOW)}
+    workers = (a_worker(a_service()), a_worker(a_service(), 2))
+
+    assert [backend.digest for backend in backends(*workers, readings=told)] == [facts.digest, ""]

@@ -1,7 +1,8 @@
 """What one Envoy is told when: all that it asked for, once, and nothing again because it refused."""
 
 from inference_operator.gateway import messages
-from inference_operator.gateway.resources import Door, Resources, resources
+from inference_operator.gateway.door import Door
+from inference_operator.gateway.resources import Resources, resources
 from inference_operator.gateway.snapshot import Backend, Service
 from inference_operator.gateway.streams import Conversation, Request, Response
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from inference_operator.gateway import messages
-from inference_operator.gateway.resources import Door, Resources, resources
+from inference_operator.gateway.door import Door
+from inference_operator.gateway.resources import Resources, resources
 from inference_operator.settings import ConfigurationError, GatewayTracing, load_settings
 
 
