@@ -240,7 +240,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
     "holdSeconds" .Values.gateway.holdSeconds
     "tlsFolder" (ternary "/etc/inference-gateway-tls" "" (ne .Values.gateway.tls.secretName ""))
     "api" .Values.gateway.api
-    "endpointPicker" (merge (dict "service" (include "inference-operator.endpointPicker" .)) .Values.gateway.endpointPicker)
+    "endpointPicker" (merge (dict "service" (ternary (include "inference-operator.endpointPicker" .) "" .Values.gateway.endpointPicker.enabled)) .Values.gateway.endpointPicker)
   )
 -}}
 {{- mergeOverwrite $settings .Values.settings | toYaml -}}

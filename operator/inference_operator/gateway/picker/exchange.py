@@ -20,8 +20,8 @@ _OVERWRITE = 2
 _GRPC_STATUS = {400: 3, 404: 5, 429: 8, 501: 12, 503: 14}
 _NO_MESSAGE = "name the model in the metadata inference-model: the gateway does not show the picker what is in requests"
 
-# The endpoints for a request by its target, headers and subset, in the order in which they are to be tried; or why there is none.
-Decide = Callable[[Target, Mapping[str, str], frozenset[str] | None], tuple[str, ...] | Refusal]
+# The endpoint for a request by its target, headers and subset; or why there is none.
+Decide = Callable[[Target, Mapping[str, str], frozenset[str] | None], str | Refusal]
 
 
 class Exchange:
@@ -58,7 +58,7 @@ class Exchange:
         self._headers, self._subset = _headers(heard.request_headers), _subset(heard)
         target = of_headers(self._headers)
         if not isinstance(target, InMessage):
-            yield _decided("request_headers", self._endpoints(target))
+            yield _decided("request_headers", self._endpoint(target))
         elif heard.request_headers.end_of_stream or self._request_mode not in (messages.BUFFERED, messages.FULL_DUPLEX):
             yield _immediate(Refusal(400, _NO_MESSAGE))
         else:
@@ -74,7 +74,7 @@ class Exchange:
         target = of_message(self._waits_for, self._read, whole=body.end_of_stream)
         if target is None:
             return
-        self._waits_for, decided = None, self._endpoints(target)
+        self._waits_for, decided = None, self._endpoint(target)
         if self._request_mode == messages.BUFFERED:
             yield _decided("request_body", decided)
             return
@@ -90,17 +90,16 @@ class Exchange:
         else:
             yield _immediate(Refusal(400, _NO_MESSAGE))
 
-    def _endpoints(self, target: Target | Refusal) -> tuple[str, ...] | Refusal:
+    def _endpoint(self, target: Target | Refusal) -> str | Refusal:
         return target if isinstance(target, Refusal) else self._decide(target, self._headers, self._subset)
 
 
-def _decided(kind: str, decided: tuple[str, ...] | Refusal) -> Any:
+def _decided(kind: str, decided: str | Refusal) -> Any:
     """What tells a gateway where to: a header and metadata that say the same."""
     if isinstance(decided, Refusal):
         return _immediate(decided)
-    value = ",".join(decided)
-    said = messages.ProcessingResponse(**{kind: {"response": {"header_mutation": _set({DESTINATION: value})}}})
-    said.dynamic_metadata.fields[DESTINATION_METADATA].struct_value.fields[DESTINATION].string_value = value
+    said = messages.ProcessingResponse(**{kind: {"response": {"header_mutation": _set({DESTINATION: decided})}}})
+    said.dynamic_metadata.fields[DESTINATION_METADATA].struct_value.fields[DESTINATION].string_value = decided
     return said
 
 

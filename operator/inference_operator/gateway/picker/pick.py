@@ -4,9 +4,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-# Whom a gateway may try after the first, should that one take no connection.
-_MOST = 3
-
 
 @dataclass(frozen=True, slots=True)
 class Load:
@@ -22,9 +19,9 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """Workers in the order in which they are to be tried."""
+    """Who answers. Gateways could be told more than one, to try them in turn, but not all of them read that."""
 
-    workers: tuple[str, ...]
+    worker: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,4 +47,4 @@ def pick(readings: Mapping[str, Load], deadline: float | None, candidates: Itera
     timely = [worker for worker in expected if deadline is None or worker not in paces or expected[worker] <= deadline]
     if not timely:
         return Shed(min(expected.values()))
-    return Picked(tuple(sorted(timely, key=lambda worker: (expected[worker], worker))[:_MOST]))
+    return Picked(min(timely, key=lambda worker: (expected[worker], worker)))

@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from inference_operator.gateway.clusters import PORTS
 from inference_operator.gateway.hold import Refusal, asked
@@ -20,6 +21,14 @@ from inference_protocol.messages import Telemetry
 _NOT_FOUND, _TOO_MANY, _UNAVAILABLE = 404, 429, 503
 # As in `gateway/lua.py`: a hundred requests in a row have every number once.
 _HUNDRED, _STRIDE = 100, 61
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A worker by its pod's uid, and where it is."""
+
+    uid: str
+    endpoint: str
 
 
 class Picker:
@@ -62,10 +71,8 @@ class Picker:
         self._services = {(service.namespace, service.model, service.version): service for service in found}
         self._splits = {(split.shares[0][0].namespace, split.shares[0][0].model): split for split in splits(found)}
 
-    def decide(
-        self, target: Target, headers: Mapping[str, str], subset: frozenset[str] | None
-    ) -> tuple[list[str], list[str]] | Refusal:
-        """Pods' uids and their endpoints, the best first; or what the caller is told."""
+    def decide(self, target: Target, headers: Mapping[str, str], subset: frozenset[str] | None) -> Choice | Refusal:
+        """Who gets a request, or what its caller is told."""
         service = self._service(target)
         if service is None:
             return _counted(Refusal(_NOT_FOUND, f"no model is served as {target.namespace}/{target.model}"))
@@ -75,11 +82,11 @@ class Picker:
         trusted = allowed.keys() - self._store.suspected or allowed.keys()
         return self._chosen(target, {uid: allowed[uid] for uid in trusted}, asked(headers).seconds)
 
-    def _chosen(self, target: Target, places: Mapping[str, str], deadline: float | None) -> tuple[list[str], list[str]] | Refusal:
+    def _chosen(self, target: Target, places: Mapping[str, str], deadline: float | None) -> Choice | Refusal:
         match pick({uid: self._load(uid) for uid in places}, deadline, places):
-            case Picked(workers):
+            case Picked(uid):
                 metrics.picker_requests_total.labels("picked").inc()
-                return list(workers), [places[uid] for uid in workers]
+                return Choice(uid, places[uid])
             case Shed(expected):
                 late = expected - (deadline or 0.0)
                 text = f"no worker of {target.model} answers in time: the soonest is expected in {expected:.3f} s"

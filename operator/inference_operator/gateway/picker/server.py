@@ -47,14 +47,13 @@ class ExternalProcessor:
         """Answer for one request until Envoy is done with it: so long the worker has it."""
         chosen: list[str] = []
 
-        def decide(target: Target, headers: Mapping[str, str], subset: frozenset[str] | None) -> tuple[str, ...] | Refusal:
+        def decide(target: Target, headers: Mapping[str, str], subset: frozenset[str] | None) -> str | Refusal:
             decided = self._picker.decide(target, headers, subset)
             if isinstance(decided, Refusal):
                 return decided
-            workers, places = decided
-            chosen.append(workers[0])
-            self._picker.begun(workers[0])
-            return tuple(places)
+            chosen.append(decided.uid)
+            self._picker.begun(decided.uid)
+            return decided.endpoint
 
         exchange = Exchange(decide)
         try:

@@ -8,7 +8,7 @@ from inference_operator.api.gateway import ServeGateway
 from inference_operator.api.job import Serve
 from inference_operator.gateway.hold import Refusal
 from inference_operator.gateway.picker.asked import Target
-from inference_operator.gateway.picker.picker import Picker
+from inference_operator.gateway.picker.picker import Choice, Picker
 from inference_operator.state.objects import Job, Reading
 from inference_operator.state.store import Store
 from inference_protocol.messages import Telemetry
@@ -56,7 +56,7 @@ def first(picker: Picker, target: Target = ASKED, subset: frozenset[str] | None 
     headers = {"inference-timeout-ms": str(timeout_ms)} if timeout_ms else {}
     found = picker.decide(target, headers, subset)
     assert not isinstance(found, Refusal), found
-    return found[1][0]
+    return found.endpoint
 
 
 def refused(
@@ -121,7 +121,7 @@ def test_only_endpoints_that_the_gateway_allows_are_picked(picker: Picker, store
 
 def test_a_suspected_worker_gets_nothing_while_there_is_another(picker: Picker, store: Store) -> None:
     store.suspected = frozenset({"pod-1"})
-    assert picker.decide(ASKED, {}, None) == (["pod-2"], [TWO])
+    assert picker.decide(ASKED, {}, None) == Choice("pod-2", TWO)
 
     store.suspected = frozenset({"pod-1", "pod-2"})
     assert first(picker) in (ONE, TWO)
