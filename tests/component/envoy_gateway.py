@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,7 @@ def start(folder: Path, objects: Iterable[dict[str, Any]]) -> Standalone:
 
 
 def _gateway(port: int) -> list[dict[str, Any]]:
-    proxy = {"provider": {"type": "Host", "host": {"envoyVersion": ENVOY_VERSION}}, "routingType": "Service"}
+    proxy = {"provider": {"type": "Host", "host": {"envoyVersion": ENVOY_VERSION}}}
     reference = {"group": _GROUP, "kind": "EnvoyProxy", "name": "host", "namespace": "infra"}
     listener = {"name": "http", "protocol": "HTTP", "port": port, "allowedRoutes": {"namespaces": {"from": "All"}}}
     routed = {"apiVersion": "gateway.networking.k8s.io/v1"}
@@ -97,16 +98,20 @@ def _gateway(port: int) -> list[dict[str, Any]]:
     ]
 
 
-def service(namespace: str, name: str, address: str, ports: dict[str, int]) -> dict[str, Any]:
-    """A Service whose own address is a worker's: nothing here plays kube-proxy."""
-    listed = [{"name": port, "port": number, "protocol": "TCP"} for port, number in ports.items()]
-    listed[-1] |= {"appProtocol": "kubernetes.io/h2c"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"clusterIP": address, "clusterIPs": [address], "ports": listed},
-    }
+def standing_in(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The object with a Backend in the place of each Service, which the standalone mode does not know; all else is as it was."""
+
+    def told(value: Any) -> Any:
+        if isinstance(value, list):
+            return [told(one) for one in value]
+        if not isinstance(value, Mapping):
+            return value
+        if value.get("kind") == "Service":
+            named = {key: one for key, one in value.items() if key != "port"}
+            return {**named, "group": _GROUP, "kind": "Backend"}
+        return {key: told(one) for key, one in value.items()}
+
+    return dict(told(manifest))
 
 
 def backend(namespace: str, name: str, places: Iterable[tuple[str, int]], *, h2c: bool = False) -> dict[str, Any]:

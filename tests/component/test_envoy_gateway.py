@@ -13,9 +13,9 @@ import pytest
 from inference_operator.api.gateway import ServeGateway
 from inference_operator.gateway.gatewayapi.objects import Owner
 from inference_operator.gateway.gatewayapi.routes import Doors, routes
-from inference_operator.gateway.snapshot import Backend, Service
+from inference_operator.gateway.snapshot import Service
 from inference_operator.state.objects import Key
-from inference_protocol.messages import GRPC_PORT, HTTP_PORT
+from inference_protocol.messages import HTTP_PORT
 from tests.component import envoy_gateway
 from tests.component.doors import Counting
 from tests.component.pools import Pool, two_workers
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(os.environ.get("INFERENCE_OTHERS") != "all", reason="make test-others")
 
 PARENT = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "namespace": "infra", "name": "public"}
-PORTS = {"http": HTTP_PORT, "grpc": GRPC_PORT}
 
 
 @pytest.fixture
@@ -69,9 +68,13 @@ async def test_our_routes_split_between_versions_there(tmp_path: Path) -> None:
     other = await workers.start("canary", 2)
     canary = Service("team", "m", "2", False, (other,), ServeGateway(traffic_percent=10), jobs=(Key("team", "canary"),))
     owners = {service.jobs[0]: Owner(f"uid-{service.version}", 1) for service in (stable, canary)}
-    made = [dict(one.manifest) for one in routes((stable, canary), owners, Doors((PARENT,), (PARENT,))) if one.kind == "HTTPRoute"]
-    services = [envoy_gateway.service("team", service.jobs[0].name, _address(service), PORTS) for service in (stable, canary)]
-    async with standalone(tmp_path, [*services, *made], "/team/v2/models/m/ready") as gateway, aiohttp.ClientSession() as session:
+    made = routes((stable, canary), owners, Doors((PARENT,), (PARENT,)))
+    http = [envoy_gateway.standing_in(one.manifest) for one in made if one.kind == "HTTPRoute"]
+    backends = [
+        envoy_gateway.backend("team", service.jobs[0].name, [(service.backends[0].address, HTTP_PORT)])
+        for service in (stable, canary)
+    ]
+    async with standalone(tmp_path, [*backends, *http], "/team/v2/models/m/ready") as gateway, aiohttp.ClientSession() as session:
         workers.asked.clear()
         for _ in range(1000):
             async with session.post(f"http://127.0.0.1:{gateway.port}/team/v2/models/m/infer", data=b"{}") as answer:
@@ -85,11 +88,6 @@ async def test_our_routes_split_between_versions_there(tmp_path: Path) -> None:
             assert answer.status == 404
     await workers.end()
     assert 50 < share < 150
-
-
-def _address(service: Service) -> str:
-    backend: Backend = service.backends[0]
-    return backend.address
 
 
 async def test_the_picker_is_asked_and_followed_there(pool: Pool, tmp_path: Path) -> None:
