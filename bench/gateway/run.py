@@ -15,6 +15,7 @@ from bench.gateway.added import added
 from bench.gateway.balance import shares, two_speeds
 from bench.gateway.load import beside_plain, connections, goodput
 from bench.gateway.lost import lost
+from bench.gateway.picked import picked
 from bench.gateway.schedule import schedules
 from bench.gateway.zero import from_zero
 from bench.report import Result, Target, at_least, at_most
@@ -30,6 +31,7 @@ _PARTS: dict[str, Callable[[Path, int], Awaitable[list[Row]]]] = {
     "zero": from_zero,
     "goodput": goodput,
     "connections": connections,
+    "picked": picked,
 }
 
 

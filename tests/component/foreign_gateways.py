@@ -50,18 +50,23 @@ def start(
     fail_open: bool = False,
     subset: Sequence[str] | None = None,
     original: bool = False,
+    asks: bool = True,
+    namespace: str = "default",
 ) -> Gateway:
-    """An Envoy before a pool of workers, by their addresses. `original` goes wherever the picker says, else into the pool alone."""
+    """An Envoy before a pool of workers, by their addresses. `original` goes wherever the picker says, else into the pool alone.
+
+    One that doesn't ask spreads requests by itself.
+    """
     port, admin = free_ports(2)
     config, log = folder / f"gateway-{port}.json", folder / f"gateway-{port}.log"
-    filters = [*([_hint(subset)] if subset is not None else []), _picker(body, fail_open=fail_open), _router()]
+    filters = [*([_hint(subset)] if subset is not None else []), *([_picker(body, fail_open=fail_open)] if asks else []), _router()]
     clusters = [_original(), *(_pool(name, workers, number) for name, number in (("http", HTTP_PORT), ("grpc", GRPC_PORT)))]
     config.write_text(
         json.dumps(
             {
                 "admin": {"address": _address("127.0.0.1", admin)},
                 "static_resources": {
-                    "listeners": [_listener(port, filters, "original" if original else "http")],
+                    "listeners": [_listener(port, filters, "original" if original else "http", namespace)],
                     "clusters": [*clusters, _asked(picker)],
                 },
             }
@@ -81,9 +86,9 @@ def _address(host: str, port: int) -> dict[str, Any]:
     return {"socket_address": {"address": host, "port_value": port}}
 
 
-def _listener(port: int, filters: list[dict[str, Any]], cluster: str) -> dict[str, Any]:
+def _listener(port: int, filters: list[dict[str, Any]], cluster: str, namespace: str) -> dict[str, Any]:
     grpc = {"prefix": "/", "headers": [{"name": "content-type", "string_match": {"prefix": "application/grpc"}}]}
-    path = {"match": {"prefix": "/default/v2/"}, "route": {"cluster": cluster, "prefix_rewrite": "/v2/", "timeout": "0s"}}
+    path = {"match": {"prefix": f"/{namespace}/v2/"}, "route": {"cluster": cluster, "prefix_rewrite": "/v2/", "timeout": "0s"}}
     manager = _typed(
         "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         stat_prefix="callers",
