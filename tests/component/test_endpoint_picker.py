@@ -45,6 +45,16 @@ async def test_a_busy_worker_gets_nothing_while_another_is_idle(pool: Pool) -> N
     assert await pool.served(idle) == before + 40
 
 
+@pytest.mark.parametrize("mode", ["FULL_DUPLEX_STREAMED", "NONE"])
+async def test_a_burst_is_spread_before_any_worker_has_told_of_it(pool: Pool, mode: str) -> None:
+    before = await pool.each()
+    async with pool.gateway(body=mode) as gateway:
+        await asyncio.gather(*(pool.infer(gateway.url, rows=64) for _ in range(16)))
+
+    shares = [now - then for now, then in zip(await pool.each(), before, strict=True)]
+    assert sum(shares) == 16 and min(shares) >= 6, shares
+
+
 async def test_a_deadline_that_nobody_meets_is_refused_before_any_worker_hears_of_it(pool: Pool) -> None:
     async with pool.gateway() as gateway:
         loop = asyncio.get_running_loop()

@@ -91,6 +91,8 @@ def picked(common: Any, answer: Any) -> str:
     """What the header says; the metadata says the same."""
     (option,) = common.header_mutation.set_headers
     assert option.header.key == KEY
+    # It takes the place of one that a caller has written.
+    assert option.append_action == 2
     value: str = option.header.raw_value.decode()
     assert answer.dynamic_metadata.fields["envoy.lb"].struct_value.fields[KEY].string_value == value
     return value
