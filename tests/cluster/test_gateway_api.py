@@ -176,6 +176,25 @@ def test_a_changed_route_is_mended_one_of_somebody_else_left_alone_and_all_go_wi
     until(lambda: set(listed(cluster, routes(namespace))) == {"theirs"}, "the end of all routes")
 
 
+def test_a_route_outlives_its_job_while_another_serves_the_version(cluster: Cluster, doors: Doors) -> None:
+    namespace = doors.namespace
+    serve(cluster, doors)
+    cluster.client.create(jobs(namespace), a_job("twin", modelVersion="1"))
+    doors.operator.run(doors.operator.worker(namespace, name="twin"))
+    # Of 9 parts, each of the two has a half.
+    until(lambda: unnamed(cluster, namespace) == {"stable": 9, "twin": 9, "canary": 2}, "the split")
+    before = {name: one["metadata"]["uid"] for name, one in listed(cluster, routes(namespace)).items()}
+
+    cluster.client.delete(f"{jobs(namespace)}/stable")
+
+    def owners() -> set[str]:
+        found = listed(cluster, routes(namespace)).values()
+        return {owner["name"] for one in found for owner in one["metadata"]["ownerReferences"]}
+
+    until(lambda: owners() == {"twin", "canary"} and unnamed(cluster, namespace) == {"twin": 9, "canary": 1}, "the other owner")
+    assert {name: one["metadata"]["uid"] for name, one in listed(cluster, routes(namespace)).items()} == before
+
+
 PICKING = ("gateway.endpointPicker.enabled=true", "gateway.endpointPicker.failureMode=FailOpen")
 
 

@@ -24,7 +24,7 @@ from inference_operator.gateway.gatewayapi.objects import (
     Owned,
     Owner,
     collection,
-    owner_of,
+    owners_of,
     refusals,
     says,
 )
@@ -175,6 +175,11 @@ class GatewayRoutes:
             return
         try:
             made = await self._apply(one, found)
+        except (ConflictError, NotFoundError):
+            # It is not the one that was found: its owner has gone, and it has gone with that.
+            self._listed = float("-inf")
+            self._stir.set()
+            return
         except RefusedError as error:
             self._written[named] = (one.manifest, None)
             self._record(one.job, f"{one.kind} {one.key.name} is refused: {error.message}", one.kind)
@@ -184,32 +189,38 @@ class GatewayRoutes:
         log.info("%s: %s %s", one.job, one.kind, one.key.name)
 
     async def _apply(self, one: Owned, found: Raw | None) -> Raw:
-        """Created first, and only then applied: an apply would take over what somebody else has made."""
-        body, path = msgspec.to_builtins(one.manifest), collection(one.kind, one.key.namespace)
+        """Looked for first: an apply would take over what somebody else has made.
+
+        Also made by an apply: what a creation has written, a later apply can't take away.
+        """
+        body, path = msgspec.to_builtins(one.manifest), f"{collection(one.kind, one.key.namespace)}/{one.key.name}"
         if found is None:
-            try:
-                return await self._kube.create(path, body)
-            except ConflictError:
-                found = await self._kube.get(f"{path}/{one.key.name}")
-                if owner_of(found) not in {job.uid for job in self._store.jobs.values()}:
-                    text = f"a {one.kind} {one.key.name!r} of somebody else exists; delete it"
-                    raise RefusedError(409, "NameTaken", text) from None
-        body["metadata"]["uid"] = found["metadata"]["uid"]
-        return await self._kube.apply(f"{path}/{one.key.name}", body)
+            found = await self._there(path)
+            if found is not None and not owners_of(found) & {job.uid for job in self._store.jobs.values()}:
+                raise RefusedError(409, "NameTaken", f"a {one.kind} {one.key.name!r} of somebody else exists; delete it")
+        if found is not None:
+            body["metadata"]["uid"] = found["metadata"]["uid"]
+        return await self._kube.apply(path, body)
+
+    async def _there(self, path: str) -> Raw | None:
+        try:
+            return await self._kube.get(path)
+        except NotFoundError:
+            return None
 
     async def _remove(self, named: _Named) -> None:
         """A Service stays: the operator may delete none. It goes with its job."""
         kind, key = named
         found = self._found.pop(named)
-        if kind != SERVICE and owner_of(found):
+        if kind != SERVICE and owners_of(found):
             await self._kube.delete(f"{collection(kind, key.namespace)}/{key.name}", uid=found["metadata"]["uid"])
 
     def _tell(self, found: Manifest) -> None:
-        uid = owner_of(found)
-        key = self._store.job_key(uid)
-        if key is not None:
-            for text in refusals(found):
-                self._record(key, text, uid)
+        texts = refusals(found)
+        keys = [key for uid in sorted(owners_of(found)) if texts and (key := self._store.job_key(uid)) is not None]
+        for key in keys:
+            for text in texts:
+                self._record(key, text, "a gateway's word")
 
     def _record(self, key: Key, text: str, occasion: str) -> None:
         job, reason = self._store.jobs.get(key), EventReason.ROUTE_REFUSED

@@ -1,6 +1,6 @@
 """What routes and pools have in common: kinds, owners, and whether an object says already what it should. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -47,7 +47,7 @@ Owners = Mapping[Key, Owner]
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """An object to be: its kind, its name, and the job that it belongs to."""
+    """An object to be: its kind, its name, and the first job that it belongs to."""
 
     kind: str
     key: Key
@@ -56,11 +56,11 @@ class Owned:
 
 
 def manifest(
-    kind: str, key: Key, job: Key, owners: Owners, said: Manifest, labels: Mapping[str, str] = MappingProxyType({})
+    kind: str, key: Key, jobs: Sequence[Key], owners: Owners, said: Manifest, labels: Mapping[str, str] = MappingProxyType({})
 ) -> Owned:
-    """The object of a job, which says `said` below its metadata. It goes with the job, unless another takes it over before that."""
-    uid = owners[job].uid
-    owner = {"apiVersion": API_VERSION, "kind": KIND, "name": job.name, "uid": uid, "controller": True, "blockOwnerDeletion": False}
+    """An object that says `said` below its metadata. It goes with the last of its jobs; the first is its controller."""
+    job, uid = jobs[0], owners[jobs[0]].uid
+    references = [_reference(one, owners[one].uid, controller=one is job) for one in jobs]
     all_labels = {
         **labels,
         LABEL: MADE_FOR,
@@ -68,8 +68,19 @@ def manifest(
         names.LABEL_JOB: names.label_value(job.name),
         names.LABEL_JOB_UID: uid,
     }
-    metadata = {"name": key.name, "namespace": key.namespace, "labels": all_labels, "ownerReferences": [owner]}
+    metadata = {"name": key.name, "namespace": key.namespace, "labels": all_labels, "ownerReferences": references}
     return Owned(kind, key, job, {"apiVersion": KINDS[kind][0], "kind": kind, "metadata": metadata, **said})
+
+
+def _reference(job: Key, uid: str, *, controller: bool) -> Manifest:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "name": job.name,
+        "uid": uid,
+        "controller": controller,
+        "blockOwnerDeletion": False,
+    }
 
 
 def pool_name(service: Service, protocol: str) -> str:
@@ -103,7 +114,7 @@ def refusals(found: Manifest) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def owner_of(found: Manifest) -> str:
-    """The uid of the job that an object belongs to; empty for somebody else's."""
+def owners_of(found: Manifest) -> frozenset[str]:
+    """The uids of the jobs that an object belongs to; none for somebody else's."""
     metadata: Any = found["metadata"]
-    return next((one["uid"] for one in metadata.get("ownerReferences") or () if one.get("kind") == KIND), "")
+    return frozenset(one["uid"] for one in metadata.get("ownerReferences") or () if one.get("kind") == KIND)

@@ -19,7 +19,7 @@ Replicas = Mapping[str, list[Manifest]]
 
 
 def pools(services: Iterable[Service], owners: Owners, picker: EndpointPicker, replicas: Replicas) -> tuple[Owned, ...]:
-    """The pools of each model, owned by the first job of its default version, and what leads to the picker."""
+    """The pools of each model, owned by the jobs of its default version, and what leads to the picker."""
     found: list[Owned] = []
     firsts: dict[str, Key] = {}
     for service in services:
@@ -43,18 +43,18 @@ def _pool(service: Service, protocol: str, owners: Owners, picker: EndpointPicke
             "failureMode": picker.failure_mode,
         },
     }
-    return manifest(POOL, Key(service.namespace, pool_name(service, protocol)), service.jobs[0], owners, {"spec": spec})
+    return manifest(POOL, Key(service.namespace, pool_name(service, protocol)), service.jobs, owners, {"spec": spec})
 
 
 def _to_picker(job: Key, owners: Owners, picker: EndpointPicker, replicas: Replicas) -> Iterable[Owned]:
     protocol = "https" if picker.tls else "kubernetes.io/h2c"
     port = {"name": "picker", "port": picker.port, "appProtocol": protocol, "protocol": "TCP"}
     key = Key(job.namespace, picker.service)
-    yield manifest(SERVICE, key, job, owners, {"spec": {"ports": [{**port, "targetPort": picker.port}]}})
+    yield manifest(SERVICE, key, [job], owners, {"spec": {"ports": [{**port, "targetPort": picker.port}]}})
     labels = {LABEL_SERVICE: picker.service, LABEL_WRITER: WRITER}
     for family, endpoints in sorted(replicas.items()):
         said: Manifest = {"addressType": family, "ports": [port], "endpoints": endpoints}
-        yield manifest(SLICE, Key(job.namespace, f"{picker.service}-{family.lower()}"), job, owners, said, labels)
+        yield manifest(SLICE, Key(job.namespace, f"{picker.service}-{family.lower()}"), [job], owners, said, labels)
 
 
 def replicas_of(slices: Iterable[Manifest]) -> Replicas:

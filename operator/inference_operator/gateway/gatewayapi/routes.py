@@ -1,4 +1,4 @@
-"""HTTPRoutes and GRPCRoutes that lead to services as our own gateway does: for each version, owned by one of its jobs. Pure.
+"""HTTPRoutes and GRPCRoutes that lead to services as our own gateway does: for each version, owned by its jobs. Pure.
 
 The route of the default version also has the requests that name none, split between versions.
 """
@@ -58,7 +58,7 @@ def _of_service(service: Service, unnamed: Split | None, owners: Owners, doors: 
         ):
             spec = {"parentRefs": list(parents), **({"hostnames": list(hostnames)} if hostnames else {}), "rules": rules}
             name = names.route_name(service.model, service.version, f"-{protocol}{suffix}")
-            yield manifest(kind, Key(service.namespace, name), service.jobs[0], owners, {"spec": spec})
+            yield manifest(kind, Key(service.namespace, name), service.jobs, owners, {"spec": spec})
 
 
 def _http_rules(service: Service, version: str, split: Split, owners: Owners, doors: Doors, *, by_host: bool) -> Iterable[Manifest]:
