@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from inference_operator.gateway.clusters import PORTS
 from inference_operator.gateway.hold import Refusal, asked
-from inference_operator.gateway.looking import Windows, follow, services_of
+from inference_operator.gateway.looking import follow, services_of
 from inference_operator.gateway.picker.asked import Target
 from inference_operator.gateway.picker.pick import Load, Picked, Shed, pick
+from inference_operator.gateway.picker.windows import Windows
 from inference_operator.gateway.snapshot import Service
 from inference_operator.gateway.split import Split, splits
 from inference_operator.observability import metrics
