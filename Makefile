@@ -71,8 +71,8 @@ test-engines: venv ## all of what holds for every back end (fetches PyTorch, 5 G
 	$(PYTHON) -m pytest -q tests/e2e/test_backends.py
 
 test-others: export INFERENCE_OTHERS = all
-test-others: venv ## KEDA and the Prometheus adapter, real ones, beside the local cluster (builds them once, ten minutes)
-	$(PYTHON) -m pytest -q tests/e2e/test_others.py
+test-others: venv ## KEDA, the Prometheus adapter and Envoy Gateway, real ones (builds them once, twenty minutes)
+	$(PYTHON) -m pytest -q tests/component/test_envoy_gateway.py tests/e2e/test_others.py
 
 test-traces: export INFERENCE_TRACES = all
 test-traces: venv ## traces from callers through Envoy to runs, in a real Jaeger (builds it once, ten minutes)

@@ -106,6 +106,8 @@ def settings(config_map: str, *, port: int) -> Raw:
     # Nothing of the cluster reaches these ports here, so any free one will do. Turned off, HPAs would be taken away.
     for served in ("customMetrics", "kedaScaler", "gateway"):
         found[served] = {**found.get(served, {}), "port": 0}
+    if "endpointPicker" in found["gateway"]:
+        found["gateway"]["endpointPicker"] = {**found["gateway"]["endpointPicker"], "port": 0}
     # A breakpoint stops the renewals too, and nobody waits to lead.
     found["leaseSeconds"] = 15
     # It would be mounted into the pod.

@@ -40,11 +40,11 @@ async def added(folder: Path, rounds: int) -> list[dict[str, Any]]:
 
 def _measure(address: str, told: Gateway, rounds: int) -> list[dict[str, Any]]:
     asks = {
-        "http": (_http(address, HTTP_PORT, ""), _http("127.0.0.1", told.port, "/bench")),
-        "grpc": (_grpc(address, GRPC_PORT), _grpc("127.0.0.1", told.port)),
+        "http": (asks_http(address, HTTP_PORT, ""), asks_http("127.0.0.1", told.port, "/bench")),
+        "grpc": (asks_grpc(address, GRPC_PORT), asks_grpc("127.0.0.1", told.port)),
     }
     for ask in (one for pair in asks.values() for one in pair):
-        _until(ask)
+        until(ask)
     return [_round(protocol, *pair, told.envoy.process.pid) for _ in range(rounds) for protocol, pair in asks.items()]
 
 
@@ -73,7 +73,8 @@ def _round(protocol: str, direct: Ask, through: Ask, envoy: int) -> dict[str, An
     }
 
 
-def _http(host: str, port: int, base: str) -> Ask:
+def asks_http(host: str, port: int, base: str) -> Ask:
+    """A caller by HTTP, on one connection."""
     connection = http.client.HTTPConnection(host, port)
 
     def ask() -> None:
@@ -90,7 +91,8 @@ def _http(host: str, port: int, base: str) -> Ask:
     return ask
 
 
-def _grpc(host: str, port: int) -> Ask:
+def asks_grpc(host: str, port: int) -> Ask:
+    """A caller by gRPC, on one connection."""
     given = pb.ModelInferRequest.InferInputTensor(name="x", datatype="FP32", shape=[1, WIDTH])
     message = pb.ModelInferRequest(model_name="m", inputs=[given], raw_input_contents=[_ROWS.tobytes()]).SerializeToString()
     call = grpc.insecure_channel(f"{host}:{port}").unary_unary("/inference.GRPCInferenceService/ModelInfer")
@@ -101,7 +103,8 @@ def _grpc(host: str, port: int) -> Ask:
     return ask
 
 
-def _until(ask: Ask) -> None:
+def until(ask: Ask) -> None:
+    """Wait until it is answered."""
     give_up = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:

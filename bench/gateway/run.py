@@ -16,6 +16,7 @@ from bench.gateway.balance import shares, two_speeds
 from bench.gateway.cached import frames, repeated
 from bench.gateway.load import beside_plain, connections, goodput
 from bench.gateway.lost import lost
+from bench.gateway.picked import picked
 from bench.gateway.schedule import schedules
 from bench.gateway.tenants import tenants
 from bench.gateway.zero import from_zero
@@ -35,6 +36,7 @@ _PARTS: dict[str, Callable[[Path, int], Awaitable[list[Row]]]] = {
     "connections": connections,
     "cache": repeated,
     "frames": frames,
+    "picked": picked,
 }
 
 

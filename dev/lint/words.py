@@ -23,8 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # What is read, beside the pages in the root.
 FOLDERS = ("operator", "worker-image", "protocol", "tests", "bench", "dev", "docs", "charts", "examples")
 SUFFIXES = frozenset({".py", ".md", ".yaml", ".tpl", ".txt", ".trace"})
-# What tools leave behind.
-SKIPPED = frozenset({"__pycache__", "build"})
+# What tools leave behind, and what others have written.
+SKIPPED = frozenset({"__pycache__", "build", "schemas"})
 
 # In these globs `*` matches `/` too.
 OPERATOR = ("operator/*",)

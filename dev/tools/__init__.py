@@ -96,6 +96,10 @@ TOOL_SETS: dict[str, ToolSet] = {
     "registry": ToolSet(module="registry", programs={"registry": "github.com/distribution/distribution/v3/cmd/registry"}),
     # Where traces go, for `make test-traces`. Ten minutes on two cores.
     "jaeger": ToolSet(module="jaeger", programs={"jaeger": "github.com/jaegertracing/jaeger/cmd/jaeger"}),
+    # A gateway of somebody else. Ten minutes on two cores.
+    "envoy-gateway": ToolSet(module="envoy-gateway", programs={"envoy-gateway": "github.com/envoyproxy/gateway/cmd/envoy-gateway"}),
+    # Its CRDs alone.
+    "gateway-api": ToolSet(module="gateway-api", programs={}, shares={"crds": ("sigs.k8s.io/gateway-api", "config/crd/standard")}),
     "metrics-server": ToolSet(
         module="metrics-server", programs={"metrics-server": "sigs.k8s.io/metrics-server/cmd/metrics-server"}
     ),
@@ -133,7 +137,7 @@ def _build(name: str, target: Path) -> None:
     go = shutil.which("go")
     if go is None:
         raise DevError("the Go toolchain (>= 1.24) is needed to build the cluster's programs")
-    say(f"building {name}: {', '.join(TOOL_SETS[name].programs)} (once; minutes on a small machine)")
+    say(f"building {name}: {', '.join(TOOL_SETS[name].programs) or 'files alone'} (once; minutes on a small machine)")
     with published(target.parent) as scratch, heartbeat(f"the build of {name}"):
         _go_build(go, TOOL_SETS[name], scratch)
     say(f"built {name} in {target}")
@@ -146,11 +150,12 @@ def _go_build(go: str, tools: ToolSet, scratch: Path) -> None:
     # A program may be named otherwise than its package: etcd is built from .../server/v3.
     single = len(tools.programs) == 1
     output = str(bin_dir / next(iter(tools.programs))) if single else f"{bin_dir}/"
-    command = [go, "build", "-trimpath", "-ldflags", tools.ldflags, "-o", output]
+    build = [go, "build", "-trimpath", "-ldflags", tools.ldflags, "-o", output, *tools.programs.values()]
+    command = build if tools.programs else [go, "mod", "download", *(module for module, _ in tools.shares.values())]
     environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOEXPERIMENT": tools.experiments}
     with log.open("wb") as out:
         result = subprocess.run(
-            ["nice", *command, *tools.programs.values()],
+            ["nice", *command],
             cwd=HERE / tools.module,
             env=environment,
             stdout=out,

@@ -93,6 +93,8 @@ async def _live(parts: Parts, group: asyncio.TaskGroup, settings: Settings, conn
         group.create_task(parts.keda_scaler.serve())
     if parts.gateway is not None:
         group.create_task(parts.gateway.serve())
+    if parts.picker is not None:
+        group.create_task(parts.picker.serve())
     await parts.lease.acquire()
     metrics.leading.set(1)
     group.create_task(parts.lease.hold())
@@ -100,6 +102,8 @@ async def _live(parts: Parts, group: asyncio.TaskGroup, settings: Settings, conn
         group.create_task(parts.metrics_api.register())
     group.create_task(parts.events.run())
     group.create_task(parts.scheduling.run())
+    if parts.gateway_routes is not None:
+        group.create_task(parts.gateway_routes.run())
     group.create_task(_sweep(store, parts.queue, parts.clock))
     for _ in range(settings.workers):
         group.create_task(parts.workers.work())

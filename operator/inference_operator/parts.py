@@ -4,7 +4,7 @@ The module is longer than others: every part is made here, and each takes some l
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from inference_operator.autoscaling.keda.server import KedaScaler
     from inference_operator.autoscaling.metricsapi.service import CustomMetricsService
     from inference_operator.gateway.controller import Gateway
+    from inference_operator.gateway.gatewayapi.controller import GatewayRoutes
+    from inference_operator.gateway.picker.server import EndpointPicker
     from inference_operator.identity.authority import Authority
     from inference_operator.shadow.controller import Shadow
 
@@ -95,6 +97,8 @@ class Parts:
     metrics_api: "CustomMetricsService | None"
     keda_scaler: "KedaScaler | None"
     gateway: "Gateway | None"
+    picker: "EndpointPicker | None"
+    gateway_routes: "GatewayRoutes | None"
 
     def refresh(self) -> None:
         """Bring gauges up to date before they are read."""
@@ -135,14 +139,17 @@ def put_together(
     scheduling = SchedulingLoop(store, pools, settings, clock, queue.add, shadow(settings))
     autoscale = Autoscale(store, clock, queue.add, settings.autoscaling, telemetry_seconds=settings.telemetry_seconds)
     gateway = _gateway(store, clock, settings, Kube(connection, api, TokenBucket(*_WAKES, clock.monotonic)), authority, namespace)
-    wake = _waking(queue.add, gateway)
+    picker = _picker(store, clock, settings, authority)
+    events = EventRecorder(Kube(connection, api, of_events, leadership), clock, reporter=identity)
+    routes = _gateway_routes(store, leader, events, clock, settings, namespace)
+    doors = [door for door in (gateway, picker) if door is not None]
+    wake = _waking(queue.add, [door.wake for door in (gateway, picker, routes) if door is not None])
     after_round = (
         WorkerMeters(store, settings.metering.resource_name).round,
         autoscale.round,
-        *([gateway.round] if gateway is not None else ()),
+        *(door.round for door in doors),
     )
     telemetry = Telemetry(store, workers, clock, wake, seconds=settings.telemetry_seconds, after_round=after_round)
-    events = EventRecorder(Kube(connection, api, of_events, leadership), clock, reporter=identity)
     trust = (lambda: authority.trust) if authority is not None else None
     applier = Applier(leader, store, Tasks(store, workers, clock, task_key_secret, queue.add), events, clock, trust)
     waiting_jobs = WaitingJobs(store, scheduling, queue.add)
@@ -191,6 +198,8 @@ def put_together(
         ),
         keda_scaler=_keda_scaler(store, clock, settings, authority),
         gateway=gateway,
+        picker=picker,
+        gateway_routes=routes,
     )
 
 
@@ -287,14 +296,36 @@ def _gateway(
     )
 
 
-def _waking(add: Wake, gateway: "Gateway | None") -> Wake:
-    """Whatever wakes a job or a pool may concern the gateway too."""
-    if gateway is None:
+def _picker(store: Store, clock: Clock, settings: Settings, authority: "Authority | None") -> "EndpointPicker | None":
+    mine = settings.gateway.endpoint_picker
+    if not mine.enabled:
+        return None
+    # Its gRPC and Envoy's messages take 8 MB.
+    from inference_operator.gateway.picker.server import EndpointPicker
+
+    context = partial(authority.server_context, "h2") if authority is not None and mine.tls else None
+    return EndpointPicker(store, clock, mine.port, context)
+
+
+def _gateway_routes(
+    store: Store, kube: Kube, events: EventRecorder, clock: Clock, settings: Settings, namespace: str
+) -> "GatewayRoutes | None":
+    if not settings.gateway.api.enabled:
+        return None
+    from inference_operator.gateway.gatewayapi.controller import GatewayRoutes
+
+    return GatewayRoutes(store, kube, events, clock, settings.gateway, namespace, tuple(settings.namespaces))
+
+
+def _waking(add: Wake, doors: Sequence[Callable[[], None]]) -> Wake:
+    """Whatever wakes a job or a pool may concern the doors too."""
+    if not doors:
         return add
 
     def wake(request: Request, /, *, urgent: bool = False) -> None:
         add(request, urgent=urgent)
-        gateway.wake()
+        for door in doors:
+            door()
 
     return wake
 

@@ -124,6 +124,49 @@ class GatewayTracing(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
     sampling_percent: Annotated[float, msgspec.Meta(ge=0, le=100)] = 0.0
 
 
+class ParentGateway(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A Gateway of the Gateway API that routes are attached to."""
+
+    # Its name.
+    name: str
+    # Its namespace. It has to allow routes from the jobs' namespaces.
+    namespace: str
+    # Its listener; empty for every listener that takes the routes.
+    section_name: str = ""
+
+
+class GatewayApi(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """HTTPRoutes and GRPCRoutes for services, where the Gateway API is installed. The chart fills this in."""
+
+    # Whether to make them.
+    enabled: bool = False
+    # The Gateways that they are attached to: {name, namespace, sectionName}.
+    parents: list[ParentGateway] = msgspec.field(default_factory=list)
+    # Those for gRPC, where they are others: a listener takes routes of one kind for a host. Empty for the same.
+    grpc_parents: list[ParentGateway] = msgspec.field(default_factory=list)
+    # Hosts that lead to all namespaces, which paths or headers name; empty for any host.
+    hostnames: list[str] = msgspec.field(default_factory=list)
+    # With it, NAMESPACE.DOMAIN is a host that leads to one namespace.
+    domain: str = ""
+    # Seconds between two looks at what has become of the routes.
+    seconds: float = 15.0
+
+
+class EndpointPicker(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The endpoint picker of the Gateway API Inference Extension. The chart fills this in."""
+
+    # Whether to serve it, and, with api, to make an InferencePool for each model.
+    enabled: bool = False
+    # Port of the gRPC server that gateways ask.
+    port: int = 9002
+    # What a gateway does while no picker answers: FailClose tells its callers 503, FailOpen leads them to any worker of the model.
+    failure_mode: Literal["FailClose", "FailOpen"] = "FailClose"
+    # The Service of the picker in the operator's own namespace.
+    service: str = ""
+    # TLS by a certificate of the operator's authority, which needs mutualTls.
+    tls: bool = False
+
+
 class GatewaySettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The control plane of the Envoys in front of all services. The chart fills this in."""
 
@@ -152,6 +195,10 @@ class GatewaySettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     audit: bool = False
     # Copies of requests and answers: {url, percent, maxBytes, namespaces}.
     payloads: Payloads = Payloads()
+    # Routes for gateways of others: {enabled, parents, grpcParents, hostnames, domain, seconds}.
+    api: GatewayApi = GatewayApi()
+    # Who picks workers for gateways of others: {enabled, port, failureMode, service, tls}.
+    endpoint_picker: EndpointPicker = EndpointPicker()
 
 
 class TritonBackend(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -293,7 +340,7 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     # certificateSeconds, authoritySeconds}.
     mutual_tls: MutualTls = MutualTls()
     # The control plane of the gateway: {enabled, port, listenerPort, requestBytes, heldRequests, heldBytes,
-    # holdSeconds, tlsFolder, tracing: {endpoint, samplingPercent}, envoys, tenants, audit, payloads}.
+    # holdSeconds, tlsFolder, tracing: {endpoint, samplingPercent}, envoys, tenants, audit, payloads, api, endpointPicker}.
     gateway: GatewaySettings = GatewaySettings()
     # Failed attempts wait this long, doubling, up to the limit.
     backoff_seconds: float = 2.0
@@ -345,6 +392,10 @@ def load_settings(path: Path | None) -> Settings:
         raise ConfigurationError(f"{path}: kedaScaler.tls needs mutualTls.enabled, whose authority signs its certificate")
     if (collector := settings.gateway.tracing.endpoint) and (why := collector_fault(collector)) is not None:
         raise ConfigurationError(f"{path}: gateway.tracing.endpoint: {why}")
+    if settings.gateway.endpoint_picker.tls and not settings.mutual_tls.enabled:
+        raise ConfigurationError(
+            f"{path}: gateway.endpointPicker.tls needs mutualTls.enabled, whose authority signs its certificate"
+        )
     stores = {"s3Endpoint": settings.fetch.s3_endpoint, "hubEndpoint": settings.fetch.hub_endpoint}
     hosts = (entry_fault(entry) for entry in settings.fetch.allowed_hosts)
     found = (

@@ -435,6 +435,40 @@ def test_copies_of_payloads_leave_the_gateway_only_to_who_gets_them() -> None:
     assert settings.payloads == Payloads("http://events.events:8080/in")
 
 
+def test_routes_for_gateways_of_others_are_off_and_their_rights_are_given_where_they_are_on() -> None:
+    def rights(*values: str) -> set[tuple[str, str]]:
+        rules = [
+            rule for kind in ("ClusterRole", "Role") for role in kinds(render(*values), kind) for rule in role.get("rules") or ()
+        ]
+        return {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
+
+    api, picker = "gateway.api.enabled=true", "gateway.endpointPicker.enabled=true"
+    verbs = ("get", "list", "create", "patch", "delete")
+    of_routes = {(resource, verb) for resource in ("httproutes", "grpcroutes") for verb in verbs}
+    of_pools = {("inferencepools", verb) for verb in verbs}
+
+    assert rights(api) - rights() == of_routes
+    assert rights(api, picker) - rights() == of_routes | of_pools
+    # Without routes nobody makes pools: the picker alone needs no right.
+    assert rights(picker) == rights()
+
+
+def test_the_endpoint_picker_has_a_service_and_a_port_where_it_is_on() -> None:
+    def picker(*values: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        objects = render(*values)
+        services = [one for one in kinds(objects, "Service") if one["metadata"]["name"].endswith("-endpoint-picker")]
+        (deployment,) = kinds(objects, "Deployment")
+        ports = deployment["spec"]["template"]["spec"]["containers"][0]["ports"]
+        return services, [port for port in ports if port["name"] == "endpoint-picker"]
+
+    assert picker() == ([], [])
+    (service,), ports = picker("gateway.endpointPicker.enabled=true", "gateway.endpointPicker.port=7000")
+    assert [(port["port"], port["targetPort"]) for port in service["spec"]["ports"]] == [(7000, "endpoint-picker")]
+    assert ports == [{"name": "endpoint-picker", "containerPort": 7000}]
+    found = policies("gateway.endpointPicker.enabled=true")["system", "release-inference-operator"]
+    assert 9002 in [port["port"] for rule in found["ingress"] for port in rule["ports"]]
+
+
 def test_network_policies_let_the_gateway_to_workers_and_the_operator_and_no_further() -> None:
     found = policies("watchNamespaces={a}", "gateway.enabled=true")
     gateway, worker = found["system", "release-inference-operator-gateway"], found["a", "release-inference-operator-workers"]

@@ -53,6 +53,16 @@ that namespace is watched by name. */ -}}
   reason: Forbidden
 {{- end -}}
 
+{{- /* Whether a slice leads to the endpoint picker and to nothing else; an expression in CEL. */ -}}
+{{- define "inference-operator.policyPicker" -}}
+{{- $picker := .Values.gateway.endpointPicker -}}
+{{- if and $picker.enabled .Values.gateway.api.enabled -}}
+object != null && variables.service == '{{ include "inference-operator.endpointPicker" . }}' && object.addressType != 'FQDN' && object.?ports.orValue([]).all(p, p.?port.orValue(0) == {{ $picker.port }}) && object.?endpoints.orValue([]).all(e, e.?targetRef.?kind.orValue('') == 'Pod' && e.targetRef.?namespace.orValue('') == '{{ .Release.Namespace }}')
+{{- else -}}
+false
+{{- end -}}
+{{- end -}}
+
 {{- /* What the loader, Python or a runtime obeys: RESERVED_ENVIRONMENT of the operator. */ -}}
 {{- define "inference-operator.reservedVariables" -}}
 ^(LD_|DYLD_|GLIBC_|MALLOC_|PYTHON|INFERENCE_|ORT_|CUDA_|NVIDIA_|TORCH_|PYTORCH_|TRITON|OMP_TOOL|OPENSSL_|BASH_|(PATH|HOME|TMPDIR|SHELL|BROWSER|ENV|IFS|GCONV_PATH|LOCPATH|NLSPATH|HOSTALIASES|RESOLV_HOST_CONF)$)

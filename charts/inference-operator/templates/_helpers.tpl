@@ -110,6 +110,17 @@ namespaceSelector: {}
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create]
+{{- if .Values.gateway.api.enabled }}
+# Routes of services, for gateways of others. Gateways themselves are none of the operator's business.
+- apiGroups: [gateway.networking.k8s.io]
+  resources: [httproutes, grpcroutes]
+  verbs: [get, list, create, patch, delete]
+{{- if .Values.gateway.endpointPicker.enabled }}
+- apiGroups: [inference.networking.k8s.io]
+  resources: [inferencepools]
+  verbs: [get, list, create, patch, delete]
+{{- end }}
+{{- end }}
 {{- end -}}
 
 {{- /* The names of a class's execution providers, with commas. */ -}}
@@ -139,6 +150,11 @@ namespaceSelector: {}
 
 {{- define "inference-operator.gateway" -}}
 {{- printf "%s-gateway" (include "inference-operator.fullname" . | trunc 47 | trimSuffix "-") -}}
+{{- end -}}
+
+{{- /* The Service by which gateways of others reach every replica of the operator; in namespaces with pools, too. */ -}}
+{{- define "inference-operator.endpointPicker" -}}
+{{- printf "%s-endpoint-picker" (include "inference-operator.fullname" . | trunc 41 | trimSuffix "-") -}}
 {{- end -}}
 
 {{- /* The Service by which Envoys reach every replica of the operator. */ -}}
@@ -254,6 +270,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
       "maxBytes" (int .Values.gateway.payloads.maxBytes)
       "namespaces" .Values.gateway.payloads.namespaces
     )
+    "api" .Values.gateway.api
+    "endpointPicker" (merge (dict "service" (ternary (include "inference-operator.endpointPicker" .) "" .Values.gateway.endpointPicker.enabled)) .Values.gateway.endpointPicker)
   )
 -}}
 {{- mergeOverwrite $settings .Values.settings | toYaml -}}

@@ -79,6 +79,14 @@ class EventReason(StrEnum):
         EventType.WARNING,
         ReasonText("An attempt of the job failed, and another one follows.", "Fix what the message names."),
     )
+    ROUTE_REFUSED = (
+        "RouteRefused",
+        EventType.WARNING,
+        ReasonText(
+            "A Gateway does not take the route or the pool of a service, or the API server refuses it.",
+            "Change the Gateway's listeners or its allowedRoutes as the message says.",
+        ),
+    )
 
 
 # A job that stalls says so in an event too, of type Warning and with the reason of its condition Stalled. What keeps a pod from

@@ -15,6 +15,8 @@ LABEL_MODEL_UID = f"{DOMAIN}/model-uid"
 LABEL_MODEL = f"{DOMAIN}/model"
 LABEL_ATTEMPT = f"{DOMAIN}/attempt"
 LABEL_REVISION = f"{DOMAIN}/revision"
+# The model that a service's worker answers for, whichever job it is of.
+LABEL_SERVES = f"{DOMAIN}/serves"
 LABEL_ACCELERATOR = f"{DOMAIN}/accelerator"
 ANNOTATION_AUTOSCALER = f"{DOMAIN}/autoscaler-revision"
 ANNOTATION_PLACEMENT = f"{DOMAIN}/placement"
@@ -31,6 +33,7 @@ CONTAINER = "worker"
 _LABEL_LIMIT = 63
 _BUDGET = "-workers"
 _HEADLESS = "-headless"
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?")
 _DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
@@ -75,6 +78,22 @@ def _derived(job: str, tail: str) -> str:
     name = service_name(job)
     head = name if len(name) + len(tail) <= _LABEL_LIMIT else f"{name[:44].rstrip('-')}-{short_hash(job)}"
     return head + tail
+
+
+def route_name(model: str, version: str, tail: str) -> str:
+    """A route or pool of a version of a model: a DNS label that begins with the model's name as far as it can."""
+    head = re.sub(r"[^-a-z0-9]", "-", model.lower())[: _LABEL_LIMIT - 20 - len(tail)].strip("-")
+    return (
+        f"inference-{head}-{short_hash(f'{model}@{version}')}{tail}"
+        if head
+        else f"inference-{short_hash(f'{model}@{version}')}{tail}"
+    )
+
+
+def serving(model: str) -> dict[str, str]:
+    """Labels that select all workers that answer for a model in a namespace."""
+    value = label_value(model) if _LABEL_VALUE.fullmatch(label_value(model)) else short_hash(model)
+    return {LABEL_SERVES: value}
 
 
 def selector(uid: str) -> dict[str, str]:

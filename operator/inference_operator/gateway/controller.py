@@ -10,10 +10,11 @@ from statistics import median
 from inference_operator.gateway.door import Door
 from inference_operator.gateway.hold import Bounds
 from inference_operator.gateway.holding import Holding
+from inference_operator.gateway.looking import follow, services_of
 from inference_operator.gateway.resources import of_zones, resources
 from inference_operator.gateway.routes import by_route
 from inference_operator.gateway.server import Word, serve
-from inference_operator.gateway.snapshot import Service, services
+from inference_operator.gateway.snapshot import Service
 from inference_operator.gateway.waker import Waker
 from inference_operator.gateway.weights import weights
 from inference_operator.kube.ports import KubeClient
@@ -21,17 +22,13 @@ from inference_operator.runtime.clock import Clock
 from inference_operator.settings import GatewaySettings
 from inference_operator.state.objects import Key
 from inference_operator.state.store import Store
+from inference_operator.state.topology import ZONE_LABEL
 from inference_protocol.messages import Telemetry
 
 log = logging.getLogger(__name__)
 
-# A burst of events is one look.
-_PAUSE_SECONDS = 0.02
-# A look without cause, should one have been missed.
-_LOOK_SECONDS = 5.0
 # Over which the middle of what a worker says of its speed is taken: one slow run is no slow worker.
 _WINDOW_SECONDS = 10.0
-_ZONE = "topology.kubernetes.io/zone"
 
 
 class Gateway:
@@ -99,32 +96,15 @@ class Gateway:
         """Serve for ever. The store has to be whole: what is not in it would be taken from the Envoys."""
         self._look(first=True)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow())
+            group.create_task(follow(self._stir, self._look, "the gateway's routes"))
             group.create_task(serve(self._word, self.port, self._listens, self._holding, self._zone_of))
 
     def _listens(self, port: int) -> None:
         self.port = port
 
-    async def _follow(self) -> None:
-        while True:
-            try:
-                await asyncio.wait_for(self._stir.wait(), _LOOK_SECONDS)
-            except TimeoutError:
-                pass
-            await asyncio.sleep(_PAUSE_SECONDS)
-            self._stir.clear()
-            try:
-                self._look()
-            except Exception:
-                # What was said last stays said: the door outlives a fault of ours.
-                log.exception("the gateway's routes could not be made")
-
     def _look(self, *, first: bool = False) -> None:
-        store = self._store
-        jobs = store.jobs.values()
-        pods = {job.uid: store.workers_of(job.uid) for job in jobs if not job.is_batch}
         door, leaving = self._door(), self._leaving()
-        found = services(jobs, store.models, pods, store.readings, zones=self._zones(), tls=bool(door.tls_folder and door.trust))
+        found = services_of(self._store, tls=bool(door.tls_folder and door.trust))
         uids = chain.from_iterable((backend.uid for backend in service.backends) for service in found)
         weighed = {uid: self._weights[uid] for uid in uids if uid in self._weights}
         if not first and (found, weighed, door, leaving) == self._told:
@@ -168,14 +148,10 @@ class Gateway:
         pods = self._store.pods.values()
         return frozenset(pod.key.name for pod in pods if pod.deleting and pod.key.namespace == self._namespace)
 
-    def _zones(self) -> dict[str, str]:
-        """The zones of nodes, by name."""
-        return {name: zone for name, node in self._store.nodes.items() if (zone := node.labels.get(_ZONE))}
-
     def _zone_of(self, envoy: str) -> str:
         pod = self._store.pods.get(Key(self._namespace, envoy))
         node = self._store.nodes.get(pod.node) if pod is not None and pod.node is not None else None
-        return node.labels.get(_ZONE, "") if node is not None else ""
+        return node.labels.get(ZONE_LABEL, "") if node is not None else ""
 
     def _find(self, route: str) -> Service | None:
         return self._by_route.get(route)

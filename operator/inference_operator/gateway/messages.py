@@ -5,18 +5,8 @@ as its number, and a map as the list of its entries: both are the same bytes. Th
 """
 
 from collections.abc import Mapping
-from typing import Any
 
-from google.protobuf import (
-    any_pb2,
-    descriptor_pb2,
-    descriptor_pool,
-    duration_pb2,
-    json_format,
-    message_factory,
-    struct_pb2,
-    wrappers_pb2,
-)
+from inference_operator.gateway.tables import Table
 
 _PACKAGE = "inference_operator.xds"
 CLUSTER = "envoy.config.cluster.v3.Cluster"
@@ -46,20 +36,10 @@ PLAIN = "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer"
 HEADER_INPUT = "envoy.type.matcher.v3.HttpRequestHeaderMatchInput"
 PREVIOUS_HOSTS = "envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
 
-_FIELD = descriptor_pb2.FieldDescriptorProto
-_SCALARS = {
-    "bool": _FIELD.TYPE_BOOL,
-    "bytes": _FIELD.TYPE_BYTES,
-    "double": _FIELD.TYPE_DOUBLE,
-    "int32": _FIELD.TYPE_INT32,
-    "int64": _FIELD.TYPE_INT64,
-    "string": _FIELD.TYPE_STRING,
-    "uint32": _FIELD.TYPE_UINT32,
-}
-_WELL_KNOWN = {"Any", "BoolValue", "Duration", "Struct", "UInt32Value", "UInt64Value"}
-_WELL_KNOWN_FILES = (any_pb2, duration_pb2, struct_pb2, wrappers_pb2)
-# A star is repeated. Those after a blank line travel in an Any.
-_TABLE = """
+# Those after a blank line travel in an Any.
+_TABLE = Table(
+    _PACKAGE,
+    """
 DiscoveryRequest: version_info 1 string, node 2 Node, resource_names 3 *string, type_url 4 string, response_nonce 5 string,
     error_detail 6 Status
 DiscoveryResponse: version_info 1 string, resources 2 *Any, type_url 4 string, nonce 5 string
@@ -225,59 +205,13 @@ envoy.extensions.transport_sockets.tls.v3.Secret: name 1 string, tls_certificate
 envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext: common_tls_context 1 TlsContext, sni 2 string
 envoy.type.matcher.v3.HttpRequestHeaderMatchInput: header_name 1 string
 envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate:
-"""
+""",
+)
 
-
-def _message(line: str) -> tuple[str, descriptor_pb2.DescriptorProto]:
-    """A line of the table, and in which package it is."""
-    title, _, fields = line.partition(":")
-    package, _, name = title.rpartition(".")
-    message = descriptor_pb2.DescriptorProto(name=name)
-    for field in filter(None, fields.split(",")):
-        called, number, kind = field.split()
-        label = _FIELD.LABEL_REPEATED if kind.startswith("*") else _FIELD.LABEL_OPTIONAL
-        added = message.field.add(name=called, number=int(number), label=label)
-        if (plain := kind.lstrip("*")) in _SCALARS:
-            added.type = _SCALARS[plain]
-        else:
-            added.type = _FIELD.TYPE_MESSAGE
-            added.type_name = f".google.protobuf.{plain}" if plain in _WELL_KNOWN else f".{_PACKAGE}.{plain}"
-    return package, message
-
-
-def _pool() -> descriptor_pool.DescriptorPool:
-    """A pool of their own: a program may use Envoy's own files beside these."""
-    pool = descriptor_pool.DescriptorPool()
-    known = []
-    for module in _WELL_KNOWN_FILES:
-        pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
-        known.append(module.DESCRIPTOR.name)
-    lines = _TABLE.replace("\n    ", " ").splitlines()
-    made = [_message(line) for line in lines if line]
-    embedded = [message for package, message in made if not package]
-    files = [(_PACKAGE, embedded), *((package, [message]) for package, message in made if package)]
-    for number, (package, messages) in enumerate(files):
-        name = f"inference_operator/xds-{number}.proto"
-        file = descriptor_pb2.FileDescriptorProto(
-            name=name, package=package, syntax="proto3", message_type=messages, dependency=known
-        )
-        pool.AddSerializedFile(file.SerializeToString())
-        if package == _PACKAGE:
-            known = [*known, name]
-    return pool
-
-
-_POOL = _pool()
-
-
-def _class(name: str) -> Any:
-    return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(name))
-
-
-DiscoveryRequest = _class(f"{_PACKAGE}.DiscoveryRequest")
-DiscoveryResponse = _class(f"{_PACKAGE}.DiscoveryResponse")
-CheckRequest = _class(f"{_PACKAGE}.CheckRequest")
-CheckResponse = _class(f"{_PACKAGE}.CheckResponse")
+DiscoveryRequest = _TABLE.message(f"{_PACKAGE}.DiscoveryRequest")
+DiscoveryResponse = _TABLE.message(f"{_PACKAGE}.DiscoveryResponse")
+CheckRequest = _TABLE.message(f"{_PACKAGE}.CheckRequest")
+CheckResponse = _TABLE.message(f"{_PACKAGE}.CheckResponse")
 
 
 def type_url(name: str) -> str:
@@ -285,19 +219,10 @@ def type_url(name: str) -> str:
     return f"type.googleapis.com/{name}"
 
 
-def packed(kind: str, manifest: Mapping[str, object]) -> bytes:
-    """The bytes of a resource, the same for equal manifests. Raises ParseError for what Envoy's API does not have."""
-    message = json_format.ParseDict(dict(manifest), _class(kind)(), descriptor_pool=_POOL)
-    whole: bytes = message.SerializeToString(deterministic=True)
-    return whole
+packed = _TABLE.packed
+unpacked = _TABLE.unpacked
 
 
 def embedded(name: str, manifest: Mapping[str, object]) -> bytes:
     """The bytes of a message without a package, as callers of the Open Inference Protocol get it."""
     return packed(f"{_PACKAGE}.{name}", manifest)
-
-
-def unpacked(kind: str, data: bytes) -> Mapping[str, object]:
-    """The manifest that a resource was packed from, by the names of Envoy's API."""
-    message = _class(kind).FromString(data)
-    return json_format.MessageToDict(message, preserving_proto_field_name=True, descriptor_pool=_POOL)

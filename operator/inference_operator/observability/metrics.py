@@ -40,6 +40,12 @@ gateway_held_requests = Gauge(
 gateway_refusals_total = Counter(
     "inference_gateway_refusals_total", "What Envoys refused to take; they go on with what they had.", registry=REGISTRY
 )
+picker_requests_total = Counter(
+    "inference_picker_requests_total",
+    "Requests that the endpoint picker decided: picked, shed (nobody in time), unavailable (nobody ready), or refused.",
+    ("outcome",),
+    registry=REGISTRY,
+)
 leaked_workers = Gauge(
     "inference_operator_leaked_workers",
     "Workers that hold a place though nobody wants them.",

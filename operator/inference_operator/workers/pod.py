@@ -68,6 +68,7 @@ def worker_pod(
     labels = {
         names.LABEL_JOB: names.label_value(job.key.name),
         names.LABEL_JOB_UID: job.uid,
+        **(names.serving(source.name) if spec.input is None else {}),
         **_labels(placement, number, revision),
     }
     owner, batch = owner_reference(job), spec.input is not None

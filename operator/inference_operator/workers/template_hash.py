@@ -27,6 +27,8 @@ LEFT_OUT = (
     ("metadata", "name"),
     ("metadata", "labels", names.LABEL_ATTEMPT),
     ("metadata", "labels", names.LABEL_REVISION),
+    # Workers of versions before it have none.
+    ("metadata", "labels", names.LABEL_SERVES),
     ("metadata", "annotations", names.ANNOTATION_PLACEMENT),
     # They change nothing of how it runs.
     ("metadata", "annotations", names.ANNOTATION_MOVABLE),

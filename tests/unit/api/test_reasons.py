@@ -70,7 +70,10 @@ def test_a_condition_type_says_what_it_means(kind: ConditionType) -> None:
 
 
 def test_success_is_normal_and_failure_is_a_warning() -> None:
-    assert {reason for reason in EventReason if reason.event_type is EventType.WARNING} == {EventReason.ATTEMPT_FAILED}
+    assert {reason for reason in EventReason if reason.event_type is EventType.WARNING} == {
+        EventReason.ATTEMPT_FAILED,
+        EventReason.ROUTE_REFUSED,
+    }
 
 
 def test_no_event_has_the_reason_of_a_job_that_stalls() -> None:

@@ -1,6 +1,7 @@
 """What one caller of a gRPC server of the operator can make it keep, by what its frames allow and hold."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from typing import Any, ClassVar
@@ -153,3 +154,24 @@ def test_a_caller_that_announces_sizes_without_end_is_told_two_of_them() -> None
         return len(encoder.table_size_changes)
 
     assert (told(BoundedEncoder()), told(Encoder())) == (2, 3999)
+
+
+async def test_an_answer_in_pieces_waits_for_no_acknowledgement_of_the_first() -> None:
+    """grpclib/asyncio: a socket of socket.create_server names no protocol, so asyncio leaves Nagle's algorithm on: 40 ms a piece."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = BoundedServer(Refusing(), Protocol)
+    await server.start(sock=listening)
+    _, writer = await asyncio.open_connection(*listening.getsockname())
+    (accepted,) = await _accepted(server)
+
+    assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+    writer.close()
+    server.close()
+
+
+async def _accepted(server: BoundedServer) -> list[Any]:
+    async with asyncio.timeout(10):
+        while not server._open:
+            await asyncio.sleep(0.01)
+    return [one.connection._transport.get_extra_info("socket") for one in server._open]

@@ -1,0 +1,1 @@
+"""Routes and pools for gateways of somebody else: the Gateway API, and its Inference Extension."""
