@@ -1,4 +1,7 @@
-"""Carry out a plan's actions in order. What the API server answers goes into the store at once, so that the next look sees it."""
+"""Carry out a plan's actions in order. What the API server answers goes into the store at once, so that the next look sees it.
+
+The module is longer than others, since each kind of action is carried out here, and all share how an object is created or taken over.
+"""
 
 import logging
 from collections.abc import Callable
