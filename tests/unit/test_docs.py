@@ -124,6 +124,18 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
+def forwarded() -> list[tuple[str, str]]:
+    """Where a command or a note is shown that forwards a port to a Service, and to which."""
+    shown = [*PAGES, *(ROOT / "examples").rglob("*"), ROOT / "charts" / "inference-operator" / "templates" / "NOTES.txt"]
+    texts = [(path, path.read_text()) for path in shown if path.suffix in {".md", ".yaml", ".sh", ".txt", ".py"}]
+    return [(path.name, name) for path, text in texts for name in re.findall(r"port-forward[^\n]*?\b(?:svc|services?)/(\S+)", text)]
+
+
+def test_no_page_forwards_a_port_to_the_service_of_a_job() -> None:
+    """It has no selector, and kubectl takes no other; the chart's own Services have one."""
+    assert [(where, name) for where, name in forwarded() if not name.startswith("inference-operator")] == []
+
+
 def test_the_readmes_command_gives_its_example_a_deadline_that_can_be_met() -> None:
     text = (ROOT / "README.md").read_text()
     (command,) = re.findall(r"^(sed .*) jobs\.yaml \|", text, re.MULTILINE)
