@@ -265,7 +265,9 @@ class Applier:
             reason = Reason.QUOTA_EXCEEDED
         elif is_invalid(error):
             reason = Reason.POD_INVALID
-        return CreateFailure(reason, error.message, self._clock.now(), before.count + 1 if before is not None else 0)
+        worker = action.assumed.worker if isinstance(action, CreatePod) else None
+        accelerator = worker.accelerator if worker is not None else ""
+        return CreateFailure(reason, error.message, self._clock.now(), before.count + 1 if before is not None else 0, accelerator)
 
     async def _write_status(self, action: WriteStatus) -> None:
         try:
