@@ -12,7 +12,8 @@ import msgspec
 import pytest
 import yaml
 
-from inference_operator.accelerators import AcceleratorClass, default_classes, fault_of, warnings_of
+from inference_operator.accelerator_faults import fault_of, warnings_of
+from inference_operator.accelerators import AcceleratorClass, default_classes
 from inference_operator.state.parse import parse_job, parse_model
 from inference_worker.engines import providers
 
