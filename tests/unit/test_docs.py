@@ -94,6 +94,18 @@ def test_each_plug_in_has_a_recipe_for_an_image_that_ends_as_the_workers_own_use
         assert first.startswith("FROM registry.example.com/inference-worker") and last == "USER 65532:65532"
 
 
+def test_every_image_that_a_class_names_is_built_by_a_command_on_a_page() -> None:
+    """A recipe had neither a file's name nor a tag, and the classes beside it named images that no command made."""
+    text = "\n".join(page.read_text() for page in PAGES)
+    shown = text + (ROOT / "examples" / "accelerators-values.yaml").read_text()
+    built = set(re.findall(r"docker build [^\n]*-t \$REGISTRY/([\w-]+):", text))
+
+    assert set(re.findall(r"image: registry\.example\.com/([\w-]+):", shown)) <= built
+    for recipe, command in re.findall(r"Save as `(\S+)`:\n\n```dockerfile\n.*?```\n\n```sh\n(.*?)```", text, re.DOTALL):
+        assert f"- < {recipe}\n" in command
+    assert len(re.findall("^Save as `", text, re.MULTILINE)) == text.count("```dockerfile\n")
+
+
 def test_both_worker_images_find_the_driver_where_gke_mounts_it() -> None:
     """The image with PyTorch is built from the one for CPUs."""
     for name in ("Containerfile", "Containerfile.gpu"):
