@@ -252,6 +252,12 @@ JOBS: list[Case] = [
         {"tolerations": tolerations(1)},
     ),
     (
+        "value that a toleration doesn't compare",
+        {"tolerations": [{"key": "k", "operator": "Exists", "value": "v"}]},
+        "value goes with operator: Equal",
+        {"tolerations": [{"key": "k", "operator": "Equal", "value": "v"}, {"key": "k", "value": "v"}]},
+    ),
+    (
         "variable that the loader obeys",
         {"template": {"env": [{"name": "LD_PRELOAD"}]}},
         "is reserved: the loader, Python or a runtime obeys it before the worker has verified anything",

@@ -7,7 +7,7 @@ would hold devices on which nothing computes.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from inference_operator.accelerators import is_device
+from inference_operator.accelerators import AUTO, is_device
 from inference_operator.api.job import Backend, InferenceJobSpec, Resources
 from inference_operator.api.quantity import parse_quantity
 from inference_operator.settings import Settings
@@ -40,8 +40,8 @@ def device_fault(spec: InferenceJobSpec, backend: Backend, model: Model | None, 
                 has = f"a worker on accelerator {name} computes on {of_class.resource_count}"
                 text = f"{asked.where} asks for {asked.number} {asked.resource}, but {has}; {_fewer_or_more(asked, name, settings)}"
             elif asked.number:
-                has = f"a worker on accelerator {name} doesn't compute on it"
-                text = f"{asked.where} asks for {asked.resource}, but {has}; {_elsewhere(asked.resource, settings)}"
+                why_not, cure = _why_not(spec, asked, name), _elsewhere(asked.resource, settings)
+                text = f"{asked.where} asks for {asked.resource}, {why_not}; {cure}"
             else:
                 continue
             return DeviceFault(text, asked.of_job)
@@ -64,6 +64,13 @@ def _devices(given: Resources, where: str, settings: Settings, *, of_job: bool) 
         for resource, text in amounts.items():
             if is_device(resource, settings.accelerators):
                 yield _Asked(f"{where}, {part}," if not of_job else f"{where}.{part}", resource, parse_quantity(text), of_job)
+
+
+def _why_not(spec: InferenceJobSpec, asked: _Asked, name: str) -> str:
+    """Why a worker of a class has no such device; with auto nobody has named the class."""
+    if spec.accelerator == AUTO and asked.of_job:
+        return "and accelerator auto takes classes without it too"
+    return f"but a worker on accelerator {name} doesn't compute on it"
 
 
 def _fewer_or_more(asked: _Asked, accelerator: str, settings: Settings) -> str:
