@@ -40,6 +40,15 @@ def test_a_reference_page_is_what_the_code_gives(name: str) -> None:
     assert written.endswith(BUILDER.PAGES[name]()), "run `make docs`"
 
 
+def test_the_charts_readme_has_each_value_and_what_its_comment_says() -> None:
+    text = BUILDER.chart()
+
+    assert "| `accelerators.gpu.wattsBusy` | `300` |" in text
+    assert "| `gateway.port` | `8080` | The port that they listen on, for HTTP and gRPC. |" in text
+    values = yaml.safe_load((BUILDER.CHART / "values.yaml").read_text())
+    assert all(re.search(rf"^\| `{name}[.`]", text, re.MULTILINE) for name in values)
+
+
 def objects() -> list[tuple[str, dict[str, Any]]]:
     found = []
     for path in sorted((ROOT / "examples" / "manifests").glob("*.yaml")):
