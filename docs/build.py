@@ -1,12 +1,14 @@
 """`make docs`: the reference pages, made from the code so that they can't drift. A test compares them."""
 
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import yaml
 from prometheus_client import CollectorRegistry, Metric
 
 from inference_operator import settings as settings_module
@@ -21,6 +23,7 @@ from inference_protocol.reasons import ReasonText, WorkerReason
 from inference_worker import metrics as worker_metrics
 
 HERE = Path(__file__).parent
+CHART = HERE.parent / "charts" / "inference-operator"
 _HEAD = "<!-- Made by `make docs`; edit the code instead. -->\n\n"
 
 
@@ -207,7 +210,65 @@ def settings() -> str:
     return text
 
 
-PAGES = {"api.md": api, "conditions.md": conditions, "events.md": events, "metrics.md": metrics, "settings.md": settings}
+_CHART = """# inference-operator
+
+Installs the operator, its CustomResourceDefinitions and what it needs. From a checkout:
+
+```sh
+helm install inference-operator charts/inference-operator -n inference-system --create-namespace
+kubectl rollout status deployment/inference-operator -n inference-system
+```
+
+The [README](../../README.md) leads from there to a first job. The [task pages](../../docs/tasks/) show what to set for what.
+
+## Values
+
+| Value | Default | Meaning |
+|---|---|---|
+"""
+
+
+def chart() -> str:
+    """The chart's README: each value with its default, and its comment in values.yaml."""
+    text = (CHART / "values.yaml").read_text()
+    return _CHART + "".join(_values(yaml.safe_load(text), _comments(text), ()))
+
+
+def _comments(text: str) -> dict[tuple[str, ...], str]:
+    """What stands above each key, by its path; examples in a comment are indented, and left out."""
+    found: dict[tuple[str, ...], str] = {}
+    above: list[str] = []
+    path: list[tuple[int, str]] = []
+    for line in text.splitlines():
+        if comment := re.fullmatch(r" *# ?(.*)", line):
+            above.append(comment[1])
+            continue
+        if key := re.match(r"( *)([\w-]+):", line):
+            path = [*(one for one in path if one[0] < len(key[1])), (len(key[1]), key[2])]
+            found[tuple(name for _, name in path)] = " ".join(one for one in above if not one.startswith("  "))
+        above = []
+    return found
+
+
+def _values(values: dict[str, Any], comments: dict[tuple[str, ...], str], above: tuple[str, ...]) -> Iterator[str]:
+    for name, value in values.items():
+        path = (*above, name)
+        divided, meaning = isinstance(value, dict) and bool(value), comments.get(path, "").replace("|", "\\|")
+        if meaning or not divided:
+            default = "" if divided else f"`{json.dumps(value)}`"
+            yield f"| `{'.'.join(path)}` | {default} | {meaning} |\n"
+        if divided:
+            yield from _values(value, comments, path)
+
+
+PAGES = {
+    "api.md": api,
+    "conditions.md": conditions,
+    "events.md": events,
+    "metrics.md": metrics,
+    "settings.md": settings,
+    "../../charts/inference-operator/README.md": chart,
+}
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import kopf
 
-from inference_operator.accelerators import warnings_of
+from inference_operator.accelerator_faults import warnings_of
 from inference_operator.controllers.handlers import WATCHED, register, watch_settings
 from inference_operator.errors import OperatorError, RetryableError
 from inference_operator.kube.client import api_session

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from inference_operator.accelerators import AcceleratorClass, default_classes, fault_of, unreadable, with_quantities
+from inference_operator.accelerator_faults import fault_of, unreadable
+from inference_operator.accelerators import AcceleratorClass, default_classes, with_quantities
 from inference_operator.namespace_limits import NamespaceLimits, namespace_fault, with_defaults
 from inference_operator.payloads import Payloads, payloads_fault
 from inference_operator.signatures import SignatureRule, signatures_fault

@@ -1,6 +1,7 @@
 """The chart as `helm template` renders it: CRDs by flag and kept, least privilege, restricted pods, bad values refused."""
 
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from inference_operator.payloads import Payloads
 from inference_operator.settings import GatewaySettings, GatewayTracing, Metering, Settings, WorkerSecurity
 from inference_operator.tenants import Tenant, tenants_fault
 from inference_protocol.messages import GRPC_PORT, HEALTH_PORT, HTTP_PORT
+from tests.unit.accelerators import CPU, FAULTS
 
 pytestmark = pytest.mark.cluster
 CHART = ROOT / "charts" / "inference-operator"
@@ -143,7 +145,7 @@ def notes(*settings: str) -> str:
 
 def test_whoever_installs_is_warned_of_a_class_that_has_no_image_or_no_resource() -> None:
     """Its jobs would end with ProviderUnavailable, those of auto too, though another class could run them."""
-    unnamed = "accelerators.gpu has no image: unless worker.image has CUDAExecutionProvider, its jobs end"
+    unnamed = "accelerators.gpu has no image: unless worker.image has CUDAExecutionProvider, jobs that name it end"
     l4 = (
         "accelerators.gpu.image=cuda:1",
         "accelerators.l4.executionProviders[0].name=TensorrtExecutionProvider",
@@ -152,12 +154,19 @@ def test_whoever_installs_is_warned_of_a_class_that_has_no_image_or_no_resource(
     )
     resource, image = "accelerators.l4.resourceName=nvidia.com/gpu", "accelerators.l4.image=trt:1"
 
-    assert unnamed in notes() and "auto tries no other class" in notes() and "accelerators.cpu" not in notes()
+    assert unnamed in notes() and "auto that come here do so too" in notes() and "While no node has nvidia.com/gpu" in notes()
+    assert "accelerators.cpu" not in notes()
     assert "WARNING" not in notes("accelerators.gpu.executionProviders={CPUExecutionProvider}")
     found = notes(*l4)
     assert "accelerators.l4 has TensorrtExecutionProvider,CUDAExecutionProvider and no resourceName" in found
     assert "unless worker.image has TensorrtExecutionProvider or CUDAExecutionProvider" in found and unnamed not in found
     assert "WARNING" not in notes(*l4, resource, image)
+
+
+def test_the_cpu_behind_a_device_is_no_cure_of_a_missing_image() -> None:
+    found = notes("accelerators.gpu.executionProviders={CUDAExecutionProvider,CPUExecutionProvider}")
+
+    assert "unless worker.image has CUDAExecutionProvider, jobs" in found and "auto that come here compute on CPUs instead" in found
 
 
 def test_the_notes_know_each_provider_that_needs_a_device() -> None:
@@ -678,6 +687,53 @@ def test_a_bad_value_is_refused_by_name(setting: str, says: str) -> None:
 
     assert done.returncode != 0
     assert says in done.stderr
+
+
+def with_values(folder: Path, values: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    file = folder / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    return helm("template", "release", str(CHART), "-f", str(file))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_helm_refuses_each_class_that_would_stop_the_operator_and_names_it(tmp_path: Path, fault: str) -> None:
+    """Some had passed, and the new operator ended again and again while the old went on with the old classes."""
+    given, _ = FAULTS[fault]
+    done = with_values(tmp_path, {"accelerators": {"x": given}})
+
+    assert done.returncode != 0
+    assert "accelerators.x" in done.stderr or "'/accelerators/x" in done.stderr or "unsupported value: +Inf" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["A100", "mig_1g", "gpu.shared", "l4-", "auto", "a" * 64])
+def test_helm_names_a_class_whose_name_is_none(tmp_path: Path, name: str) -> None:
+    """`at '': invalid propertyName` had said neither which class nor what was wrong with it."""
+    done = with_values(tmp_path, {"accelerators": {name: CPU}})
+
+    assert done.returncode != 0
+    assert f"accelerators.{name}: " in done.stderr
+
+
+@pytest.mark.parametrize("fault", ["watts of nothing", "both TensorRTs", "a provider twice", "requests above the limits"])
+def test_helm_says_in_the_operators_words_what_a_schema_can_not(tmp_path: Path, fault: str) -> None:
+    given, words = FAULTS[fault]
+
+    assert words in with_values(tmp_path, {"accelerators": {"x": given}}).stderr
+
+
+def test_helm_refuses_a_cap_on_a_class_that_is_not_there(tmp_path: Path) -> None:
+    """Who removed gpu, and had capped it, got an operator that did not start."""
+    limits = {"overrides": {"team": {"maxDevices": {"h100": 1}}}}
+    done = with_values(tmp_path, {"settings": {"namespaceLimits": limits}})
+
+    assert "namespaceLimits.overrides.team.maxDevices.h100: there is no accelerator class 'h100'" in done.stderr
+
+
+@pytest.mark.parametrize("amount", ["1Gi", "1073741824", "1.1e9", "+2G", "1024Mi", "1.5Gi", ".5Ti", "1Ei"])
+def test_helm_takes_each_way_to_write_enough_memory(tmp_path: Path, amount: str) -> None:
+    given = {**CPU, "requests": {"memory": "1G", "cpu": ".5"}, "limits": {"memory": amount, "cpu": "500m"}}
+
+    assert with_values(tmp_path, {"accelerators": {"x": given}}).returncode == 0
 
 
 def test_mutual_tls_is_off_unless_asked_for_and_brings_its_rights_along() -> None:

@@ -144,7 +144,7 @@ JOBS: list[Case] = [
     (
         "frames that are kept longer than answers",
         {"serve": {"cache": {"maxAgeSeconds": 5, "frames": {"maxAgeSeconds": 6}}}},
-        "frames.maxAgeSeconds must not be above cache.maxAgeSeconds",
+        "frames.maxAgeSeconds must not be above cache.maxAgeSeconds: lower it, or raise the other",
         {"serve": {"cache": {"maxAgeSeconds": 6, "frames": {"maxAgeSeconds": 6}}}},
     ),
     (
@@ -268,6 +268,12 @@ JOBS: list[Case] = [
         {"tolerations": [{"operator": "Exists"}]},
         "name the taint by its key: a toleration without one tolerates every taint",
         {"tolerations": tolerations(1)},
+    ),
+    (
+        "value that a toleration doesn't compare",
+        {"tolerations": [{"key": "k", "operator": "Exists", "value": "v"}]},
+        "value goes with operator: Equal; leave it out for Exists",
+        {"tolerations": [{"key": "k", "operator": "Equal", "value": "v"}, {"key": "k", "value": "v"}]},
     ),
     (
         "variable that the loader obeys",

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 import yaml
 
+from inference_operator.accelerator_faults import fault_of, warnings_of
 from inference_operator.accelerators import (
-    AUTO,
+    COMPUTES,
     EXCLUSIVE,
     GPU_PROVIDERS,
     NAME_PATTERN,
@@ -18,16 +19,13 @@ from inference_operator.accelerators import (
     AcceleratorClass,
     TolerationSetting,
     default_classes,
-    fault_of,
-    warnings_of,
 )
 from inference_operator.api.quantity import MAX_LENGTH, PATTERN
 from inference_operator.settings import ConfigurationError, load_settings
-from tests.unit.accelerators import EXAMPLE, example_classes
+from tests.unit.accelerators import CPU, CUDA, EXAMPLE, FAULTS, example_classes
 
 CHART = Path(__file__).parents[2] / "charts" / "inference-operator"
-CPU: dict[str, Any] = {"executionProviders": ["CPUExecutionProvider"], "wattsBusy": 15}
-CUDA: dict[str, Any] = {"executionProviders": ["CUDAExecutionProvider"], "wattsBusy": 300}
+CHECKS = (CHART / "templates" / "_accelerators.tpl").read_text()
 
 
 def loaded(folder: Path, **classes: Any) -> dict[str, Any]:
@@ -56,53 +54,6 @@ def test_auto_is_no_class(tmp_path: Path) -> None:
     assert "auto stands for any class" in refused(tmp_path, auto=CUDA)
 
 
-FAULTS: dict[str, tuple[dict[str, Any], str]] = {
-    "no provider": ({"executionProviders": []}, "executionProviders is empty; name at least one: CPUExecutionProvider"),
-    "a provider that nobody has": (
-        {"executionProviders": ["TensorRTExecutionProvider"]},
-        "there is no execution provider 'TensorRTExecutionProvider'; choose among",
-    ),
-    "a provider twice": (
-        {"executionProviders": ["CUDAExecutionProvider", {"name": "CUDAExecutionProvider"}]},
-        "names CUDAExecutionProvider twice",
-    ),
-    "a provider behind the CPU": ({"executionProviders": ["CPUExecutionProvider", "CUDAExecutionProvider"]}, "write it last"),
-    "both TensorRTs": (
-        {"executionProviders": ["TensorrtExecutionProvider", "NvTensorRTRTXExecutionProvider"]},
-        "only one of NvTensorRTRTXExecutionProvider and TensorrtExecutionProvider; make two classes",
-    ),
-    "options that are none": ({"executionProviders": [{"name": "CUDAExecutionProvider", "options": {"a": [1]}}]}, "options"),
-    "a resource without a domain": ({**CUDA, "resourceName": "gpu"}, "resourceName is 'gpu'; write it as nodes have it"),
-    "memory of no device": ({**CPU, "deviceMemory": "8Gi"}, "the class has no device"),
-    "memory that is none": ({**CUDA, "resourceName": "nvidia.com/gpu", "deviceMemory": "0"}, "deviceMemory is 0; write what"),
-    "memory that is no quantity": (
-        {**CUDA, "resourceName": "nvidia.com/gpu", "deviceMemory": "8Gigs"},
-        "accelerators.x.deviceMemory",
-    ),
-    "an image with a blank": ({**CUDA, "image": "a b"}, "image is 'a b'"),
-    "a label that no node has": ({**CUDA, "nodeSelector": {"gpu product": "A100"}}, "nodeSelector: gpu product=A100"),
-    "a value that no label has": ({**CUDA, "nodeSelector": {"gpu": "NVIDIA A100"}}, "nodeSelector: gpu=NVIDIA A100"),
-    "an operator of no toleration": (
-        {**CUDA, "tolerations": [{"key": "gpu", "operator": "In"}]},
-        "accelerators.x.tolerations[0].operator: Invalid enum value 'In'",
-    ),
-    "an effect of no taint": (
-        {**CUDA, "tolerations": [{"key": "gpu", "effect": "Never"}]},
-        "accelerators.x.tolerations[0].effect: Invalid enum value 'Never'",
-    ),
-    "a key that no taint has": ({**CUDA, "tolerations": [{"key": "a b"}]}, "'a b' is no key"),
-    "a value that is not compared": ({**CUDA, "tolerations": [{"key": "gpu", "value": "yes"}]}, "operator: Equal"),
-    "no watts": ({"executionProviders": ["CUDAExecutionProvider"]}, "wattsBusy is 0 or missing; write"),
-    "watts of nothing": ({**CUDA, "wattsBusy": 0}, "auto would prefer a class that costs no energy to all others"),
-    "a RuntimeClass that there can't be": ({**CUDA, "runtimeClassName": "NVIDIA"}, "accelerators.x.runtimeClassName is 'NVIDIA'"),
-    "watts below zero": ({**CUDA, "wattsBusy": -1}, "accelerators.x.wattsBusy is -1"),
-    "watts without end": ({**CUDA, "wattsIdle": float("inf")}, "accelerators.x.wattsIdle is inf"),
-    "a quantity that no pod takes": ({**CUDA, "limits": {"memory": "8Gigs"}}, "accelerators.x.limits.memory"),
-    "an unknown field": ({**CUDA, "watts": 300}, "accelerators.x: Object contains unknown field `watts`"),
-    "no list of providers": ({"wattsBusy": 300}, "accelerators.x: Object missing required field `executionProviders`"),
-}
-
-
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_of_a_class_is_told_with_its_place(tmp_path: Path, fault: str) -> None:
     given, words = FAULTS[fault]
@@ -127,12 +78,10 @@ def test_the_example_can_be_installed() -> None:
     }.items()
 
 
-def test_the_charts_schema_knows_every_field_and_name() -> None:
+def test_the_charts_schema_knows_every_field() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
-    names = schema["properties"]["accelerators"]["propertyNames"]
     of_class = schema["definitions"]["accelerator"]["properties"]
 
-    assert (names["pattern"], names["not"]) == (NAME_PATTERN, {"const": AUTO})
     assert set(of_class) == {field.encode_name for field in msgspec.structs.fields(type(example_classes()["cpu"]))}
 
 
@@ -155,10 +104,28 @@ def test_a_class_without_an_image_of_its_own_is_warned_of_at_the_start() -> None
     """The default image has the CPU's provider alone, and auto had sent work to a class that could not run any."""
     (of_default,) = warnings_of(default_classes())
 
-    assert of_default.startswith("accelerators.gpu has no image: unless worker.image has CUDAExecutionProvider, its jobs end with")
-    assert "auto tries no other class" in of_default
+    assert of_default.startswith(
+        "accelerators.gpu has no image: unless worker.image has CUDAExecutionProvider, jobs that name it end"
+    )
+    assert "auto that come here do so too, and try no other class" in of_default
     assert not warned(cpu=CPU, npu={**CPU, "resourceName": "example.com/npu"})
     assert not warned(gpu={**CUDA, "resourceName": "nvidia.com/gpu", "image": "cuda:1"})
+
+
+def test_the_cpu_behind_a_device_is_no_cure_of_a_missing_image_and_what_auto_does_is_said() -> None:
+    """`unless worker.image has CUDAExecutionProvider or CPUExecutionProvider` read as if all were well: every image has the CPU's."""
+    (warning,) = warned(
+        x={**CUDA, "executionProviders": ["CUDAExecutionProvider", "CPUExecutionProvider"], "resourceName": "a.b/c"}
+    )
+
+    assert "unless worker.image has CUDAExecutionProvider, jobs that name it end with ProviderUnavailable" in warning
+    assert "auto that come here compute on CPUs instead" in warning
+
+
+def test_who_has_no_gpu_is_told_that_the_warning_of_its_class_is_of_no_matter() -> None:
+    (of_default,) = warnings_of(default_classes())
+
+    assert of_default.endswith("While no node has nvidia.com/gpu, no job comes here, and nothing is to be done")
 
 
 @pytest.mark.parametrize("provider", sorted(GPU_PROVIDERS))
@@ -192,10 +159,9 @@ def test_the_charts_schema_takes_what_the_operator_takes_and_no_more() -> None:
     """An upgrade that helm lets through must not stop the operator."""
     schema = json.loads((CHART / "values.schema.json").read_text())["definitions"]
     of_class, of_toleration = schema["accelerator"]["properties"], schema["toleration"]["properties"]
-    exclusive = {schema[name]["anyOf"][0]["const"] for name in ("tensorrt", "tensorrtRtx")}
 
     assert schema["providerName"]["enum"] == list(PROVIDERS)
-    assert exclusive == EXCLUSIVE
+    assert all(text in CHECKS for text in (f'"{NAME_PATTERN}"', f'"{COMPUTES}"', *EXCLUSIVE))
     assert of_class["resourceCount"] == {"const": 1}
     assert (schema["quantity"]["pattern"], schema["quantity"]["maxLength"]) == (PATTERN, MAX_LENGTH)
     assert set(of_toleration) == {field.encode_name for field in msgspec.structs.fields(TolerationSetting)}

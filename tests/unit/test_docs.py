@@ -12,7 +12,8 @@ import msgspec
 import pytest
 import yaml
 
-from inference_operator.accelerators import AcceleratorClass, default_classes, fault_of, warnings_of
+from inference_operator.accelerator_faults import fault_of, warnings_of
+from inference_operator.accelerators import AcceleratorClass, default_classes
 from inference_operator.state.parse import parse_job, parse_model
 from inference_worker.engines import providers
 
@@ -37,6 +38,15 @@ def test_a_reference_page_is_what_the_code_gives(name: str) -> None:
     written = (ROOT / "docs" / "reference" / name).read_text()
 
     assert written.endswith(BUILDER.PAGES[name]()), "run `make docs`"
+
+
+def test_the_charts_readme_has_each_value_and_what_its_comment_says() -> None:
+    text = BUILDER.chart()
+
+    assert "| `accelerators.gpu.wattsBusy` | `300` |" in text
+    assert "| `gateway.port` | `8080` | The port that they listen on, for HTTP and gRPC. |" in text
+    values = yaml.safe_load((BUILDER.CHART / "values.yaml").read_text())
+    assert all(re.search(rf"^\| `{name}[.`]", text, re.MULTILINE) for name in values)
 
 
 def objects() -> list[tuple[str, dict[str, Any]]]:
@@ -93,6 +103,18 @@ def test_each_plug_in_has_a_recipe_for_an_image_that_ends_as_the_workers_own_use
         assert first.startswith("FROM registry.example.com/inference-worker") and last == "USER 65532:65532"
 
 
+def test_every_image_that_a_class_names_is_built_by_a_command_on_a_page() -> None:
+    """A recipe had neither a file's name nor a tag, and the classes beside it named images that no command made."""
+    text = "\n".join(page.read_text() for page in PAGES)
+    shown = text + (ROOT / "examples" / "accelerators-values.yaml").read_text()
+    built = set(re.findall(r"docker build [^\n]*-t \$REGISTRY/([\w-]+):", text))
+
+    assert set(re.findall(r"image: registry\.example\.com/([\w-]+):", shown)) <= built
+    for recipe, command in re.findall(r"Save as `(\S+)`:\n\n```dockerfile\n.*?```\n\n```sh\n(.*?)```", text, re.DOTALL):
+        assert f"- < {recipe}\n" in command
+    assert len(re.findall("^Save as `", text, re.MULTILINE)) == text.count("```dockerfile\n")
+
+
 def test_both_worker_images_find_the_driver_where_gke_mounts_it() -> None:
     """The image with PyTorch is built from the one for CPUs."""
     for name in ("Containerfile", "Containerfile.gpu"):
@@ -122,6 +144,18 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+def forwarded() -> list[tuple[str, str]]:
+    """Where a command or a note is shown that forwards a port to a Service, and to which."""
+    shown = [*PAGES, *(ROOT / "examples").rglob("*"), ROOT / "charts" / "inference-operator" / "templates" / "NOTES.txt"]
+    texts = [(path, path.read_text()) for path in shown if path.suffix in {".md", ".yaml", ".sh", ".txt", ".py"}]
+    return [(path.name, name) for path, text in texts for name in re.findall(r"port-forward[^\n]*?\b(?:svc|services?)/(\S+)", text)]
+
+
+def test_no_page_forwards_a_port_to_the_service_of_a_job() -> None:
+    """It has no selector, and kubectl takes no other; the chart's own Services have one."""
+    assert [(where, name) for where, name in forwarded() if not name.startswith("inference-operator")] == []
 
 
 def test_the_readmes_command_gives_its_example_a_deadline_that_can_be_met() -> None:

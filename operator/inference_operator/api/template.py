@@ -8,7 +8,13 @@ from inference_operator.api.schema import LabelKey, LabelValue, Rule, ShortText,
 from inference_operator.template_limits import RESERVED_ENVIRONMENT
 
 
-@api_type(Rule("has(self.key) && self.key != ''", "name the taint by its key: a toleration without one tolerates every taint"))
+@api_type(
+    Rule("has(self.key) && self.key != ''", "name the taint by its key: a toleration without one tolerates every taint"),
+    Rule(
+        "!has(self.value) || self.value == '' || !has(self.operator) || self.operator == 'Equal'",
+        "value goes with operator: Equal; leave it out for Exists",
+    ),
+)
 class Toleration:
     """A toleration as in core/v1."""
 

@@ -67,7 +67,7 @@ def _succeeded(observed: Observed, batch: BatchState, settings: Settings, now: d
         UndatedCondition(ConditionType.READY, Truth.TRUE, Reason.SUCCEEDED, text),
         UndatedCondition(ConditionType.SUCCEEDED, Truth.TRUE, Reason.SUCCEEDED, text),
     )
-    actions = (*_stop(observed, tried, "the work is done"), *_learned(observed, batch, now))
+    actions = (*_stop(observed, tried, "the work is done"), *_learned(observed, batch, settings, now))
     return Outcome(actions, conditions, status, Phase.SUCCEEDED)
 
 
@@ -78,13 +78,14 @@ def _stop(observed: Observed, tried: Attempts, why: str) -> tuple[DeletePod | St
     return tuple(one for one in stop_all(observed, why) if not (isinstance(one, DeletePod) and one.uid == kept))
 
 
-def _learned(observed: Observed, batch: BatchState, now: datetime) -> tuple[Action, ...]:
+def _learned(observed: Observed, batch: BatchState, settings: Settings, now: datetime) -> tuple[Action, ...]:
     """What an attempt that has ended well tells of its model."""
     attempt, model = batch.attempts.newest, observed.model
     if attempt is None or attempt.report is None or model is None:
         return ()
     # Each end speaks once, whoever looks at it again; of many in one second one will do.
-    status = learned(model, attempt.report.model, accelerator=attempt.accelerator, now=now, since=attempt.ended)
+    classes = settings.accelerators
+    status = learned(model, attempt.report.model, accelerator=attempt.accelerator, classes=classes, now=now, since=attempt.ended)
     return (WriteModelStatus(model.key, model.uid, status, model.resource_version),) if status is not None else ()
 
 
@@ -115,7 +116,7 @@ def _under_way(observed: Observed, batch: BatchState, attempt: Attempt, settings
     """The newest attempt lives: it starts, runs, or can't start."""
     spec = batch.resolved.spec
     status = batch_status(observed, batch, settings, now)
-    begin = (*_begin(batch.resolved, attempt, settings), *_probed(observed, attempt, now))
+    begin = (*_begin(batch.resolved, attempt, settings), *_probed(observed, attempt, settings, now))
     firm_end = spec.deadline if spec.deadline_policy is DeadlinePolicy.FIRM else None
     look = shift(now, LOOK_SECONDS) if observed.lent_by is not None else None
     watch = soonest(now, firm_end, deadline_look(spec.deadline, now), look)
@@ -152,14 +153,14 @@ def _begin(resolved: ResolvedJob, attempt: Attempt, settings: Settings) -> tuple
     return (StartTask(task.pod.key, task.pod.address, order),)
 
 
-def _probed(observed: Observed, attempt: Attempt, now: datetime) -> tuple[Action, ...]:
+def _probed(observed: Observed, attempt: Attempt, settings: Settings, now: datetime) -> tuple[Action, ...]:
     """The first figures of a model on this class: what the worker's warm-up has measured, long before the work is done."""
     facts, model = observed.facts_of(attempt), observed.model
     if model is None or facts is None:
         return ()
     if find_profile(model, measured(facts), accelerator=attempt.accelerator, batch_size=facts.batch_size):
         return ()
-    status = learned(model, facts, accelerator=attempt.accelerator, now=now)
+    status = learned(model, facts, accelerator=attempt.accelerator, classes=settings.accelerators, now=now)
     return (WriteModelStatus(model.key, model.uid, status, model.resource_version),) if status is not None else ()
 
 

@@ -124,7 +124,7 @@ def _actions(
         cause = f"its worker has ended, and {', '.join(newest.lingering)} holds the place"
         actions.append(DeletePod(newest.key, newest.uid, cause))
     # At the end, since a worker that does not answer ends the plan.
-    return (*actions, *_learned(observed, service, now), *stop_orphaned(observed))
+    return (*actions, *_learned(observed, service, settings, now), *stop_orphaned(observed))
 
 
 def _services(observed: Observed, service: ServiceState) -> Iterator[CreateService]:
@@ -136,14 +136,14 @@ def _services(observed: Observed, service: ServiceState) -> Iterator[CreateServi
         yield CreateService(service_manifest(observed.job, headless=True), "the job has no headless Service")
 
 
-def _learned(observed: Observed, service: ServiceState, now: datetime) -> tuple[Action, ...]:
+def _learned(observed: Observed, service: ServiceState, settings: Settings, now: datetime) -> tuple[Action, ...]:
     """What the first ready worker tells of its model."""
     model = observed.model
     if model is None or not service.replicas.ready:
         return ()
     first = own_attempt(service.replicas.ready[0])
-    facts = observed.facts_of(first)
-    status = learned(model, facts, accelerator=first.accelerator, now=now, since=first.started or now)
+    facts, since = observed.facts_of(first), first.started or now
+    status = learned(model, facts, accelerator=first.accelerator, classes=settings.accelerators, now=now, since=since)
     return (WriteModelStatus(model.key, model.uid, status, model.resource_version),) if status is not None else ()
 
 

@@ -4,8 +4,9 @@ All that wait for the same requirements share one look at the nodes; when it sho
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from math import inf
 
 from inference_operator.api.conditions import Reason
@@ -24,6 +25,7 @@ from inference_operator.state.objects import Key
 # A class that is asked for, the cap that holds it back if any does, and whether it would be in time.
 _Asked = tuple[str, PodRequirements, str, bool]
 _SERVICES_TOLD = 2
+_REASONS_TOLD = 8
 _HAS_ROOM = "node(s) had room reserved for work that goes first"
 
 
@@ -97,7 +99,7 @@ class PendingReasons:
 
     def _no_room(self, asked: Sequence[_Asked]) -> PendingReason:
         """Why none of the asked has room: for good, or just now."""
-        words = []
+        words: dict[str, list[str]] = {}
         fits = claimed = False
         capped = True
         for accelerator, requirements, cap, timely in asked:
@@ -105,8 +107,8 @@ class PendingReasons:
             claimed = claimed or self._capacity.claimed(requirements)
             capped = capped and bool(cap)
             why_not = cap or (self._rejected(requirements) if timely else "would finish after the deadline")
-            words.append(f"{accelerator}: {why_not}")
-        text = "; ".join(words)
+            words.setdefault(why_not, []).append(accelerator)
+        text = _by_reason(words)
         if not fits and not claimed:
             cure = self._device_cure(requirements for _, requirements, _, _ in asked)
             cure = f"{cure}lower the request, change nodeSelector or tolerations, or add a node"
@@ -152,6 +154,13 @@ class PendingReasons:
             counts.update(reason for _, reason in self._capacity.unfit(requirements))
             found = self._rejections[requirements] = filters.summary(counts)
         return found
+
+
+def _by_reason(words: Mapping[str, Sequence[str]]) -> str:
+    """Each reason once, behind the classes that it is about; of many, the first few."""
+    told = [f"{', '.join(names)}: {why}" for why, names in islice(words.items(), _REASONS_TOLD)]
+    untold = [name for names in islice(words.values(), _REASONS_TOLD, None) for name in names]
+    return "; ".join((*told, *((f"{len(untold)} more classes for reasons of their own",) if untold else ())))
 
 
 def no_warm_worker(pool: Key, warm_workers: Iterable[WarmWorker]) -> PendingReason:

@@ -194,12 +194,16 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class CreateFailure:
-    """The API server refused to make something for a job: in whose words, when, and how often in a row."""
+    """The API server refused to make something for a job: in whose words, when, and how often in a row.
+
+    `accelerator` is the class of the worker that it was, empty for all else.
+    """
 
     reason: Reason
     message: str
     time: datetime
     count: int
+    accelerator: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from inference_operator.api.conditions import ConditionType, Reason, Truth, UndatedCondition, dated
 from inference_operator.api.instants import shift
 from inference_operator.api.job import Backend
-from inference_operator.api.model import InferenceModelStatus, ModelUsage, ModelVersion
+from inference_operator.api.model import InferenceModelSpec, InferenceModelStatus, ModelUsage, ModelVersion
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Model
 from inference_operator.workers import backend as backends
@@ -124,7 +124,15 @@ def _ready(model: Model, settings: Settings) -> Iterator[UndatedCondition]:
     text = f"version {default!r} is what jobs take that name none"
     if faults:
         text += "; " + "; ".join(f"version {name!r} can't be used: {fault.message}" for name, fault in faults.items())
+    if unknown := _unknown_classes(model.spec, settings):
+        text += f"; what it says of accelerator {', '.join(unknown)} is not used: the operator has no such class"
     yield UndatedCondition(ConditionType.READY, Truth.TRUE, Reason.USABLE, text)
+
+
+def _unknown_classes(spec: InferenceModelSpec, settings: Settings) -> list[str]:
+    """The accelerator classes that profiles or resources are declared for and that there are not."""
+    named = {one.accelerator for one in spec.declared_profiles} | {one.accelerator for one in spec.resources}
+    return sorted(named - settings.accelerators.keys())
 
 
 def _stalled(fault: _Fault) -> Iterator[UndatedCondition]:

@@ -1,5 +1,6 @@
 """A worker to be created: the pod, and what the store assumes until it exists."""
 
+import re
 from collections.abc import Callable
 from datetime import datetime
 
@@ -19,6 +20,9 @@ from inference_operator.workers.options import worker_resources
 from inference_operator.workers.pod import worker_pod
 from inference_operator.workers.resolve import ResolvedJob
 from inference_operator.workers.triton import pod_amounts
+
+# What the API server's admission says of a pod whose RuntimeClass isn't there.
+_NO_RUNTIME = re.compile(r'RuntimeClass "[^"]*" not found')
 
 
 def create_worker(
@@ -72,8 +76,12 @@ def create_retry_time(failure: CreateFailure, settings: Settings) -> datetime:
 
 def told(failure: CreateFailure) -> str:
     """What the API server has said of it, with the cure where it is not the message's own."""
-    cure = "; correct the field of the job, its model or its accelerator class that it names"
-    return failure.message + (cure if failure.reason is Reason.POD_INVALID else "")
+    if failure.reason is Reason.POD_INVALID:
+        return f"{failure.message}; correct the field of the job, its model or its accelerator class that it names"
+    if failure.accelerator and _NO_RUNTIME.search(failure.message):
+        named = f"template.runtimeClassName of the job, or without it accelerators.{failure.accelerator}.runtimeClassName"
+        return f"{failure.message}; {named} in the chart's values, names it: correct that, or create the RuntimeClass"
+    return failure.message
 
 
 def is_held_up(failure: CreateFailure | None, settings: Settings, now: datetime) -> bool:

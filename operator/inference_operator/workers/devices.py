@@ -4,18 +4,15 @@ Counting such a request as if it were not there would place a worker with fewer 
 would hold devices on which nothing computes.
 """
 
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from inference_operator.accelerators import AUTO, is_device
 from inference_operator.api.job import Backend, InferenceJobSpec, Resources
 from inference_operator.api.quantity import parse_quantity
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Model
 from inference_operator.workers.classes import classes
-
-# How vendors name devices that compute, beside those that the settings name: amd.com/gpu, google.com/tpu, nvidia.com/mig-1g.5gb.
-_COMPUTES = re.compile(r"gpu|tpu|npu|vpu|mig-|neuron|gaudi|ascend|fpga", re.IGNORECASE)
 
 
 class DeviceFault(NamedTuple):
@@ -43,8 +40,8 @@ def device_fault(spec: InferenceJobSpec, backend: Backend, model: Model | None, 
                 has = f"a worker on accelerator {name} computes on {of_class.resource_count}"
                 text = f"{asked.where} asks for {asked.number} {asked.resource}, but {has}; {_fewer_or_more(asked, name, settings)}"
             elif asked.number:
-                has = f"a worker on accelerator {name} doesn't compute on it"
-                text = f"{asked.where} asks for {asked.resource}, but {has}; {_elsewhere(asked.resource, settings)}"
+                why_not, cure = _why_not(spec, asked, name), _elsewhere(asked.resource, settings)
+                text = f"{asked.where} asks for {asked.resource}, {why_not}; {cure}"
             else:
                 continue
             return DeviceFault(text, asked.of_job)
@@ -65,15 +62,15 @@ def _asked(spec: InferenceJobSpec, model: Model | None, accelerator: str, settin
 def _devices(given: Resources, where: str, settings: Settings, *, of_job: bool) -> Iterator[_Asked]:
     for part, amounts in (("limits", given.limits), ("requests", given.requests)):
         for resource, text in amounts.items():
-            if _is_device(resource, settings):
+            if is_device(resource, settings.accelerators):
                 yield _Asked(f"{where}, {part}," if not of_job else f"{where}.{part}", resource, parse_quantity(text), of_job)
 
 
-def _is_device(resource: str, settings: Settings) -> bool:
-    known = {c.resource_name for c in settings.accelerators.values() if c.resource_name is not None}
-    vendor, slash, name = resource.partition("/")
-    same_vendor = any(vendor == one.partition("/")[0] for one in known)
-    return resource in known or (bool(slash) and (same_vendor or _COMPUTES.search(name) is not None))
+def _why_not(spec: InferenceJobSpec, asked: _Asked, name: str) -> str:
+    """Why a worker of a class has no such device; with auto nobody has named the class."""
+    if spec.accelerator == AUTO and asked.of_job:
+        return "and accelerator auto takes classes without it too"
+    return f"but a worker on accelerator {name} doesn't compute on it"
 
 
 def _fewer_or_more(asked: _Asked, accelerator: str, settings: Settings) -> str:

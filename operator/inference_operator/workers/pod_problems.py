@@ -17,15 +17,24 @@ def problem_of(pod: Pod) -> tuple[Reason, str] | None:
     if pod.problem.container not in ("", triton.CONTAINER):
         return Reason.PENDING, f"container {pod.problem.container} beside the worker: {pod.problem.reason}: {words}"
     if pod.problem.reason in _IMAGE:
+        whose, fields = _image(pod)
         return (
             Reason.IMAGE_UNAVAILABLE,
-            f"the worker's image can't be had: {words}; check the chart's worker.image and its pull secret",
+            f"{whose} image can't be had: {words}; check {fields} in the chart's values, and the job's template.imagePullSecrets",
         )
     if "persistentvolumeclaim" in words.lower():
         return Reason.VOLUME_UNAVAILABLE, f"{words}; create the claim in this namespace, or correct the job's pvc:// URI"
     if pod.problem.reason == "Unschedulable":
         return Reason.UNSCHEDULABLE, f"kube-scheduler says: {words}"
     return Reason.PENDING, f"{pod.problem.reason}: {words}"
+
+
+def _image(pod: Pod) -> tuple[str, str]:
+    """Whose image a pod can't have, and the values that may name it: a class's image wins over the one for all."""
+    if pod.problem is not None and pod.problem.container == triton.CONTAINER:
+        return f"{triton.CONTAINER}'s", "backends.triton.image"
+    named = f"accelerators.{pod.worker.accelerator}.image, or " if pod.worker is not None and pod.worker.accelerator else ""
+    return "the worker's", f"{named}worker.image where the class has none (backends.torchscript.image for TorchScript)"
 
 
 def out_of_reach(observed: Observed) -> str:

@@ -1,9 +1,11 @@
 """Profiles from what workers measured: one a file, accelerator class, back end and batch size; moved slowly, written rarely."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from math import log
 
+from inference_operator.accelerators import CPU_PROVIDER, AcceleratorClass
 from inference_operator.api.job import Backend
 from inference_operator.api.model import InferenceModelStatus, Profile
 from inference_operator.scheduling.estimate import Key, key_of
@@ -22,13 +24,22 @@ _NEWS = 0.1
 
 
 def learned(
-    model: Model | None, facts: ModelFacts | None, *, accelerator: str, now: datetime, since: datetime | None = None
+    model: Model | None,
+    facts: ModelFacts | None,
+    *,
+    accelerator: str,
+    classes: Mapping[str, AcceleratorClass],
+    now: datetime,
+    since: datetime | None = None,
 ) -> InferenceModelStatus | None:
     """The model's status with this measurement in it; None when that would say nothing new.
 
-    `since` is when a worker started (serve) or its work ended (batch): what was learned after that has it in already.
+    What a worker measured on a CPU is not so of the class of devices that it fell back from. `since` is when a worker started
+    (serve) or its work ended (batch): what was learned after that has it in already.
     """
     if model is None or facts is None or facts.items_per_second is None or not accelerator:
+        return None
+    if _fell_back(facts, classes.get(accelerator)):
         return None
     load = facts.start_seconds
     key: Key = (facts.variant or facts.digest, accelerator, Backend(facts.backend), facts.batch_size)
@@ -58,6 +69,11 @@ def learned(
     kept = sorted(others, key=lambda p: p.observed_time)[-(_LIMIT - 1) :]
     profiles = sorted([*kept, fresh], key=key_of)
     return replace(model.status, profiles=profiles)
+
+
+def _fell_back(facts: ModelFacts, of_class: AcceleratorClass | None) -> bool:
+    """Whether a CPU computed where the class has devices. Other back ends than ONNX Runtime never fall back."""
+    return of_class is not None and facts.provider == CPU_PROVIDER != of_class.provider_names[0]
 
 
 def _weight(known: Profile | None, now: datetime) -> float:

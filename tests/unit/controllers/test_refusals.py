@@ -11,7 +11,7 @@ from inference_operator.errors import RefusedError
 from inference_operator.settings import Settings
 from inference_operator.state.request import job_request
 from inference_operator.state.store import Store
-from inference_operator.workers.creation import create_retry_time
+from inference_operator.workers.creation import create_retry_time, told
 from tests.builders import a_create_failure, a_job
 
 INVALID = (
@@ -55,3 +55,12 @@ def test_an_edit_of_the_spec_is_tried_at_once_and_other_news_are_not() -> None:
         replace(job, resource_version="3", generation=2, spec=replace(job.spec, resources=Resources(requests={"cpu": "1"})))
     )
     assert not store.create_failures
+
+
+def test_a_runtime_class_that_is_missing_is_told_with_the_class_that_sets_it() -> None:
+    """The job had not named one: its accelerator class had."""
+    missing = 'pods "x" is forbidden: pod rejected: RuntimeClass "nvidia" not found'
+    failure = replace(a_create_failure(missing, reason=Reason.POD_REFUSED), accelerator="l4")
+
+    assert "accelerators.l4.runtimeClassName in the chart's values" in told(failure)
+    assert told(replace(failure, message=POLICY)) == POLICY

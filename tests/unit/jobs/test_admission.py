@@ -95,7 +95,13 @@ FAULTS = {
         FOR_GOOD,
         "to gpu, or leave",
     ),
-    "a device wherever": (a_job(resources=Resources(limits={GPU: "1"})), None, BAD, FOR_GOOD, "set accelerator to gpu"),
+    "a device wherever": (
+        a_job(resources=Resources(limits={GPU: "1"})),
+        None,
+        BAD,
+        FOR_GOOD,
+        "resources.limits asks for nvidia.com/gpu, and accelerator auto takes classes without it too; set accelerator to gpu, or leave",
+    ),
     "a device of another vendor": (
         a_job(gpu=1, resources=Resources(limits={"amd.com/gpu": "1"})),
         None,

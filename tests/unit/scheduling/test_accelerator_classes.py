@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from inference_operator.accelerators import CPU_PROVIDER, AcceleratorClass
 from inference_operator.api.conditions import Reason
 from inference_operator.scheduling.scheduler import schedule
 from inference_operator.scheduling.types import Decision, Fleet
-from inference_operator.settings import CostWeights
+from inference_operator.settings import CostWeights, Settings
 from inference_operator.state.objects import Node
 from tests.builders import GPU, NOW, a_job, a_model, a_node, a_profile, observed
 from tests.unit.accelerators import with_classes
@@ -74,6 +75,34 @@ def test_the_reason_for_waiting_says_how_many_of_a_device_a_node_has() -> None:
     pending = decided(A100, accelerator="mig-1g").pending
 
     assert pending is not None and f"Insufficient {MIG} (1 requested, 0 allocatable)" in pending.message
+
+
+def waiting_for_many(job: dict[str, Any], **of_class: Any) -> str:
+    """Why a job waits that may run on twenty classes of a device that no node has; `of_class` has lists of values, one a class."""
+    many = {
+        f"c{i:02}": AcceleratorClass(
+            execution_providers=(CPU_PROVIDER,), resource_name="a.b/c", watts_busy=1.0, **{k: v[i] for k, v in of_class.items()}
+        )
+        for i in range(20)
+    }
+    request = wanted(observed(a_job(items=10, **job)), settings=Settings(accelerators=many))
+    assert request is not None
+    pending = schedule(Fleet((A100, L4), (), (request,)), CostWeights(), NOW)[request.key].pending
+    assert pending is not None and pending.reason is Reason.NO_NODE_FITS
+    return pending.message
+
+
+def test_twenty_classes_that_wait_for_the_same_tell_it_once() -> None:
+    """The same words for each of twenty classes were a line of 2,500 characters."""
+    message = waiting_for_many({})
+
+    assert "c00, c01, c02," in message and message.count("Insufficient a.b/c") == 1 and len(message) < 600
+
+
+def test_twenty_classes_with_reasons_of_their_own_tell_a_few_of_them() -> None:
+    message = waiting_for_many({}, node_selector=[{"product": f"p{i}"} for i in range(20)])
+
+    assert message.count("didn't match node selector") == 8 and "12 more classes for reasons of their own" in message
 
 
 def test_work_with_time_goes_where_it_draws_least() -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_operator.api.model import InferenceModelStatus, WarmPoolStatus
+from inference_operator.api.job import Resources
+from inference_operator.api.model import AcceleratorResources, DeclaredProfile, InferenceModelStatus, WarmPoolStatus
 from inference_operator.settings import Backends, Fetching, Settings, TorchScriptBackend
 from inference_operator.state.objects import Model
 from inference_operator.state.parse import model_status_document
@@ -187,3 +188,20 @@ def test_a_status_that_can_not_be_read_is_not_overwritten() -> None:
     model = replace(a_model(), unreadable="profiles.0.backend: unknown")
 
     assert with_model_status(Plan(), model, {"a"}, SETTINGS, NOW) == Plan()
+
+
+def test_a_class_that_only_the_model_knows_is_told() -> None:
+    """A profile for h100 on a cluster without that class had been `Usable`, without a word."""
+    model = a_model()
+    assert model.spec is not None
+    spec = replace(
+        model.spec,
+        declared_profiles=[
+            DeclaredProfile(accelerator="cpu", items_per_second=1.0),
+            DeclaredProfile(accelerator="h100", items_per_second=9.0),
+        ],
+        resources=[AcceleratorResources(accelerator="l40", resources=Resources())],
+    )
+    found = message(told(replace(model, spec=spec)), "Ready")
+
+    assert found.endswith("what it says of accelerator h100, l40 is not used: the operator has no such class")

@@ -447,7 +447,10 @@ VIEWS = {
     "failed": a_view(MODEL, *failed(MODEL, 1)),
     "refused": a_view(MODEL, create_failure=a_create_failure()),
 }
-IMAGE_CURE = "check the chart's worker.image and its pull secret"
+IMAGE_CURE = (
+    "check accelerators.cpu.image, or worker.image where the class has none (backends.torchscript.image for TorchScript) in the "
+    "chart's values, and the job's template.imagePullSecrets"
+)
 SAYS = {
     "none yet": (0, 0, ""),
     "well": (1, 1, "Serving"),

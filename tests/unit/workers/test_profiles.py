@@ -3,11 +3,11 @@
 from dataclasses import replace
 from math import log
 
-import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from inference_operator.accelerators import CPU_PROVIDER, CUDA_PROVIDER, AcceleratorClass, default_classes
 from inference_operator.api.job import Backend
 from inference_operator.api.model import InferenceModelStatus, Profile
 from inference_operator.scheduling.estimate import find_profile, key_of, measured
@@ -16,9 +16,11 @@ from inference_operator.workers.profiles import learned
 from inference_protocol.messages import ModelFacts
 from tests.builders import DIGEST, NOW, OTHER_DIGEST, a_fact, a_model, a_profile, whole
 
+CLASSES = default_classes()
+
 
 def learn(model: Model | None, rate: float | None = 1.0, *, accelerator: str = "cpu") -> InferenceModelStatus | None:
-    return learned(model, a_fact(items_per_second=rate), accelerator=accelerator, now=NOW)
+    return learned(model, a_fact(items_per_second=rate), accelerator=accelerator, classes=CLASSES, now=NOW)
 
 
 def only(status: InferenceModelStatus | None) -> Profile:
@@ -45,8 +47,8 @@ def test_a_first_measurement_is_taken_as_it_is() -> None:
 
 def test_memory_of_a_device_is_the_most_that_was_needed_and_more_of_it_is_news() -> None:
     def told(model: Model, needs: int) -> InferenceModelStatus | None:
-        facts = msgspec.structs.replace(a_fact(items_per_second=1.0), device_bytes=needs)
-        return learned(model, facts, accelerator="gpu", now=NOW)
+        facts = a_fact(provider=CUDA_PROVIDER, device_bytes=needs)
+        return learned(model, facts, accelerator="gpu", classes=CLASSES, now=NOW)
 
     known = replace(a_model(), status=told(a_model(), 0) or a_model().status)
     for needs, now_known in ((500, 500), (400, None), (510, None), (900, 900)):
@@ -54,6 +56,15 @@ def test_memory_of_a_device_is_the_most_that_was_needed_and_more_of_it_is_news()
         news = told(known, needs)
         assert (only(news).device_bytes if news is not None else None) == now_known
         known = replace(known, status=news or known.status)
+
+
+@pytest.mark.parametrize("provider", [CPU_PROVIDER, CUDA_PROVIDER])
+def test_a_worker_that_fell_back_to_the_cpu_teaches_nothing_of_its_class(provider: str) -> None:
+    """Its speed stayed the profile of the class, by which each further job was placed there or elsewhere."""
+    mixed = AcceleratorClass(execution_providers=(CUDA_PROVIDER, CPU_PROVIDER))
+    found = learned(a_model(), a_fact(provider=provider), accelerator="x", classes={"x": mixed}, now=NOW)
+
+    assert (found is None) is (provider == CPU_PROVIDER)
 
 
 def test_a_further_one_moves_the_profile_a_little() -> None:
@@ -94,7 +105,7 @@ FACTS = st.builds(
 @example([a_profile(backend=Backend.TRITON), a_profile(batch_size=8)], a_fact(items_per_second=5.0))
 @example([a_profile(), a_profile(digest=OTHER_DIGEST)], a_fact(items_per_second=5.0, variant=OTHER_DIGEST))
 def test_what_is_learned_is_found_again_and_all_others_keep_their_own(known: list[Profile], facts: ModelFacts) -> None:
-    status = learned(a_model(profiles=known), facts, accelerator="cpu", now=NOW)
+    status = learned(a_model(profiles=known), facts, accelerator="cpu", classes=CLASSES, now=NOW)
 
     assert status is not None
     assert len(set(map(key_of, status.profiles))) == len(status.profiles)
@@ -128,7 +139,7 @@ def test_a_measurement_says_nothing_about_a_generation() -> None:
 
 
 def test_one_measurement_has_no_spread() -> None:
-    profile = learned(a_model(), a_fact(), accelerator="cpu", now=NOW)
+    profile = learned(a_model(), a_fact(), accelerator="cpu", classes=CLASSES, now=NOW)
 
     assert profile is not None and profile.profiles[0].spread is None
 

@@ -1,0 +1,29 @@
+"""What keeps a pod from running is told with what to mend: the values that name its image are those of its class."""
+
+from dataclasses import replace
+
+import pytest
+
+from inference_operator.api.conditions import Reason
+from inference_operator.state.objects import PodPhase, PodProblem
+from inference_operator.workers.pod_problems import problem_of
+from inference_operator.workers.triton import CONTAINER
+from tests.builders import a_job, a_pod
+
+NO_IMAGE = PodProblem("ErrImagePull", "not found")
+
+
+@pytest.mark.parametrize("accelerator", ["cpu", "mig-1g"])
+def test_an_image_that_is_missing_is_looked_for_where_the_class_names_it(accelerator: str) -> None:
+    """All were sent to worker.image, which a class with an image of its own doesn't use."""
+    found = problem_of(a_pod(a_job(), phase=PodPhase.PENDING, accelerator=accelerator, problem=NO_IMAGE))
+
+    assert found is not None and found[0] is Reason.IMAGE_UNAVAILABLE
+    assert f"not found; check accelerators.{accelerator}.image, or worker.image where the class has none" in found[1]
+
+
+def test_tritons_image_is_looked_for_at_its_back_end() -> None:
+    found = problem_of(a_pod(a_job(), phase=PodPhase.PENDING, problem=replace(NO_IMAGE, container=CONTAINER)))
+
+    assert found is not None and found[0] is Reason.IMAGE_UNAVAILABLE
+    assert "tritonserver's image" in found[1] and "backends.triton.image" in found[1] and "worker.image" not in found[1]
