@@ -136,9 +136,13 @@ async def test_what_is_not_served_is_told_in_the_protocols_words(door: Door) -> 
             with pytest.raises(InferenceServerException) as caught:
                 await client.infer(name, grpc_input(), headers={"inference-namespace": namespace})
             assert caught.value.status() == "StatusCode.NOT_FOUND" and name in caught.value.message()
-        with pytest.raises(InferenceServerException) as caught:
-            await client.unload_model("digits")
-        assert caught.value.status() == "StatusCode.UNIMPLEMENTED"
+        # Naming the model in the metadata leads no further: the worker would take the call.
+        for headers in ({}, {"inference-namespace": "default", "inference-model": "digits"}):
+            for call in (client.unload_model, client.load_model):
+                with pytest.raises(InferenceServerException) as caught:
+                    await call("digits", headers=headers)
+                assert caught.value.status() == "StatusCode.UNIMPLEMENTED"
+        assert await client.is_model_ready("digits", headers={"inference-namespace": "default", "inference-model": "digits"})
 
 
 async def test_server_and_index_calls_answer_for_all_models_of_a_namespace_with_the_operator_away(door: Door) -> None:

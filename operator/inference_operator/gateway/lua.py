@@ -80,19 +80,24 @@ local function of_message(handle, headers)
   return of_model("grpc", namespace, name, (field(bytes, at, 18)))
 end
 
+local function is_of_model(path)
+  return path:match("^/inference%.GRPCInferenceService/Model%a+$") or path:match("^/grpc%.health%.v1%.Health/%a+$")
+    or path:match("^/grpc%.reflection%.v1%a*%.ServerReflection/%a+$")
+end
+
 local function of_grpc(handle, headers, path)
-  local model = headers:get("inference-model")
-  if model then return of_model("grpc", namespace_of(headers), model, headers:get("inference-model-version")) end
   local call = path:match("^/inference%.GRPCInferenceService/(%a+)$")
   if call == "ServerLive" or call == "ServerReady" or call == "ServerMetadata" then return "self:grpc:" .. call end
   if call == "RepositoryIndex" then
     local namespace = namespace_of(headers)
     return is_name(namespace) and "self:grpc:RepositoryIndex:" .. namespace
   end
-  if path:match("Stream") then
-    return nil, "3", "name the model in the metadata inference-model: a stream can't be read ahead"
+  if not is_of_model(path) then return nil, "12", "the gateway has no such call" end
+  local model = headers:get("inference-model")
+  if model then return of_model("grpc", namespace_of(headers), model, headers:get("inference-model-version")) end
+  if not call or call:match("Stream") then
+    return nil, "3", "name the model in the metadata inference-model: this call can't be read ahead"
   end
-  if not (call and call:match("^Model")) then return nil, "12", "the gateway has no such call" end
   return of_message(handle, headers)
 end
 
