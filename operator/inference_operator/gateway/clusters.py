@@ -139,8 +139,12 @@ def _endpoint(service: Service, backend: Backend, port: int, weights: Mapping[st
         "endpoint": {
             "address": address(backend.address, port),
             # Both protocols are one process, which tells by HTTP how it is.
-            "health_check_config": {"port_value": HEALTH_PORT if service.tls else HTTP_PORT},
+            "health_check_config": {
+                "port_value": HEALTH_PORT if service.tls else HTTP_PORT,
+                # One that was told to go says that it isn't ready.
+                **({"disable_active_health_check": True} if backend.last else {}),
+            },
         },
-        "health_status": _HEALTHY if not backend.draining or service.holds else _DRAINING,
+        "health_status": _HEALTHY if not backend.draining or backend.last or service.holds else _DRAINING,
         "load_balancing_weight": weights.get(backend.uid, FULL),
     }

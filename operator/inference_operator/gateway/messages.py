@@ -88,7 +88,7 @@ LbEndpoint: endpoint 1 Endpoint, health_status 2 int32, metadata 3 Metadata, loa
 Endpoint: address 1 Address, health_check_config 2 HealthCheckPort
 Metadata: filter_metadata 1 *MetadataEntry
 MetadataEntry: key 1 string, value 2 Struct
-HealthCheckPort: port_value 1 uint32
+HealthCheckPort: port_value 1 uint32, disable_active_health_check 4 bool
 FilterChain: filters 3 *NamedConfig, transport_socket 6 TransportSocket
 Rds: config_source 1 ConfigSource, route_config_name 2 string
 BodyFormat: json_format 2 Struct, text_format_source 5 DataSource

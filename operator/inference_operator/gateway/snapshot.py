@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from inference_operator.api.gateway import ServeGateway
-from inference_operator.api.job import InferenceJobSpec, Serve
+from inference_operator.api.job import InferenceJobSpec, Serve, wanted_replicas
 from inference_operator.state.finished import is_finished
 from inference_operator.state.objects import Job, Key, Model, Pod, PodPhase, Reading
 from inference_operator.workers.source import default_version, model_source, pinned_version, stand_in
@@ -19,7 +19,10 @@ NO_ZONES: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True, order=True)
 class Backend:
-    """A worker as callers reach it. `uid` is its pod's. One that drains answers what it has, and is given nothing new."""
+    """A worker as callers reach it. `uid` is its pod's.
+
+    One that drains answers what it has, and is given nothing new; but if it is the `last`, it takes requests until another does.
+    """
 
     address: str
     uid: str
@@ -27,6 +30,7 @@ class Backend:
     zone: str = ""
     # Of the file that it has loaded, as it says; empty while it has not said.
     digest: str = ""
+    last: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,7 @@ def _service(
 ) -> Service:
     namespace, model, version = named
     owners = tuple(jobs)
-    backends = (
+    seen = (
         _backend(pod, job, readings.get(pod.uid), zones.get(pod.node or "", "")) for job in owners for pod in pods.get(job.uid, ())
     )
     return Service(
@@ -102,11 +106,19 @@ def _service(
         model,
         version,
         defaults[namespace, model] == version,
-        tuple(sorted(filter(None, backends))),
+        _with_last(tuple(sorted(filter(None, seen))), owners),
         next((given for job in owners if (given := _options(job)) is not None), NO_OPTIONS),
         tuple(job.key for job in owners),
         any(map(_speaks_tls, owners)),
     )
+
+
+def _with_last(backends: tuple[Backend, ...], owners: Iterable[Job]) -> tuple[Backend, ...]:
+    """The workers, where none of them takes requests and others will come: then those that drain answer until these do."""
+    wanted = any(job.spec is not None and wanted_replicas(job.spec) > 0 for job in owners)
+    if not wanted or any(not backend.draining for backend in backends):
+        return backends
+    return tuple(replace(backend, last=True) for backend in backends)
 
 
 def _speaks_tls(job: Job) -> bool:

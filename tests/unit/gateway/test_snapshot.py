@@ -53,13 +53,25 @@ def test_no_request_goes_to_who_can_not_take_it(changes: dict[str, Any]) -> None
 
 def test_a_worker_that_is_told_to_go_drains_whether_it_is_ready_or_not() -> None:
     for ready in (True, False):
-        assert backends(a_worker(a_service(), deleting=True, ready=ready)) == (Backend("10.0.0.1", "job-1", draining=True),)
+        assert backends(a_worker(a_service(), deleting=True, ready=ready)) == (
+            Backend("10.0.0.1", "job-1", draining=True, last=True),
+        )
 
 
 def test_a_worker_that_says_that_it_drains_is_believed_before_the_kubelet() -> None:
     drains = {"job-1": Reading(Telemetry(ready=False, draining=True), NOW)}
 
-    assert backends(a_worker(a_service()), readings=drains) == (Backend("10.0.0.1", "job-1", draining=True),)
+    assert backends(a_worker(a_service()), readings=drains) == (Backend("10.0.0.1", "job-1", draining=True, last=True),)
+
+
+def test_one_that_was_told_to_go_is_not_the_last_while_another_takes_requests_or_none_is_wanted() -> None:
+    job = a_service()
+    going, other = a_worker(job, deleting=True), replace(a_worker(job), uid="job-2", address="10.0.0.2")
+    none = a_job("job", model="m", serve=Serve(min_replicas=0), replicas=0)
+
+    assert [(one.draining, one.last) for one in backends(going, other)] == [(True, False), (False, False)]
+    (service,) = services([none], MODELS, {none.uid: [a_worker(none, deleting=True)]}, {})
+    assert [one.last for one in service.backends] == [False]
 
 
 def test_the_order_of_jobs_and_pods_means_nothing() -> None:
