@@ -115,11 +115,11 @@ class SimulatedApi:
         await self._delay()
         at = locate(path)
         raw = self._found(at)
-        if at.plural == "endpointslices":
+        if at.plural in ("endpointslices", "poddisruptionbudgets"):
             return self._told("apply", at, self.put(at, body))
         if body["metadata"].get("uid", raw["metadata"]["uid"]) != raw["metadata"]["uid"]:
             raise ConflictError("another object of this name")
-        assert path.endswith("/status"), "the operator applies status and EndpointSlices alone"
+        assert path.endswith("/status"), "the operator applies status, EndpointSlices and PodDisruptionBudgets alone"
         return self._told("apply", at, self.put(at, {**raw, "status": body["status"]}))
 
     async def merge(self, path: str, body: Raw) -> Raw:
