@@ -236,6 +236,23 @@ def test_a_service_with_a_selector_is_taken_over_without_a_gap(cluster: Cluster,
     until(lambda: [one["metadata"]["uid"] for one in cluster.client.get(slices)["items"]] == [ours["metadata"]["uid"]], "one slice")
 
 
+def test_the_budget_of_a_service_follows_its_workers(cluster: Cluster, installed: Installed, namespace: str) -> None:
+    cluster.client.create(models(namespace), a_model())
+    cluster.client.create(jobs(namespace), a_job("serving", replicas=2))
+    path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+
+    def least() -> list[int]:
+        return [one["spec"]["minAvailable"] for one in cluster.client.get(path)["items"]]
+
+    until(lambda: least() == [1], "the budget")
+    cluster.client.merge(f"{path}/serving-workers", {"spec": {"minAvailable": 0}})
+    until(lambda: least() == [1], "what was changed to be changed back")
+    cluster.client.merge(f"{jobs(namespace)}/serving", {"spec": {"replicas": 3}})
+    until(lambda: least() == [2], "another worker to count")
+    cluster.client.merge(f"{jobs(namespace)}/serving", {"spec": {"replicas": 1}})
+    until(lambda: least() == [], "the budget of one to go")
+
+
 def test_whatever_the_role_grants_the_operator_has_used(cluster: Cluster, installed: Installed, namespace: str) -> None:
     """Runs after the lives above, whose requests the audit log holds."""
     role = next(
