@@ -75,9 +75,15 @@ def namespace(cluster: Cluster) -> str:
 
 
 @pytest.fixture(scope="session")
-def installed(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
-    """The operator, running as the chart's ServiceAccount and with no right but the chart's."""
+def node(cluster: Cluster) -> str:
+    """The node that all share."""
     make_node(cluster.client, NODE)
+    return NODE
+
+
+@pytest.fixture(scope="session")
+def installed(cluster: Cluster, node: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    """The operator, running as the chart's ServiceAccount and with no right but the chart's."""
     policy = ("admissionPolicy.images={mirror.example.com/*}", "admissionPolicy.secrets={shown-to-*}")
     release = Release(values=("backends.triton.image=localhost/triton:1", "settings.podTemplate.labels={team}", *policy))
     made = install(cluster, tmp_path_factory.mktemp("operator"), release)

@@ -13,7 +13,7 @@ from dev.tools import share
 from tests.cluster.client import MERGE, Client, jobs, models
 from tests.cluster.conftest import make_namespace
 from tests.cluster.objects import DIGEST, a_job, a_model
-from tests.cluster.operators import NODE, Installed, Release, install, make_node, until
+from tests.cluster.operators import Installed, Release, install, until
 from tests.loopback import free_ports
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def pools(namespace: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def crds(cluster: Cluster) -> None:
+def crds(cluster: Cluster, node: str) -> None:
     folder = share("gateway-api", "crds")
     for path in (*(folder / f"gateway.networking.k8s.io_{kind}.yaml" for kind in KINDS), POOLS):
         cluster.kubectl("apply", "--server-side", "-f", str(path))
@@ -52,8 +52,6 @@ def crds(cluster: Cluster) -> None:
     # A kind that is established may still have no storage.
     paths = (*(routes("default", kind) for kind in KINDS[1:]), pools("default"))
     until(lambda: all(cluster.client.call("GET", path).ok for path in paths), "the kinds")
-    if cluster.client.call("GET", f"/api/v1/nodes/{NODE}").code == 404:
-        make_node(cluster.client, NODE)
 
 
 @dataclass(frozen=True)
