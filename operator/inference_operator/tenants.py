@@ -36,6 +36,8 @@ class Tenant(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
     rows_per_second: _Amount | None = None
     device_seconds_per_second: _Amount | None = None
     concurrent_requests: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
+    # The most urgent priority that its requests may have, 1 being the most urgent of all; 100 is that of requests without one.
+    highest_priority: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 100
 
 
 class Tokens(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -67,7 +69,7 @@ class Tenants(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
     # Tokens: {issuer, audiences, claim, keySetFile, forward}.
     tokens: Tokens = Tokens()
     # The tenants: {name, namespaces, certificates, claims, weight, requestsPerSecond, requestBurst, rowsPerSecond,
-    # deviceSecondsPerSecond, concurrentRequests}.
+    # deviceSecondsPerSecond, concurrentRequests, highestPriority}.
     list: tuple[Tenant, ...] = ()
 
     @property

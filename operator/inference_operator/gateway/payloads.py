@@ -46,7 +46,7 @@ function envoy_on_request(handle)
   local headers = handle:headers()
   local namespace, model = (headers:get(ROUTE_HEADER) or ""):match("^%a+:([^:/]+)/(.+)$")
   local path = headers:get(":path") or ""
-  if not namespace or not (path:match("/infer$") or path:match("Infer$")) then return end
+  if not namespace or not (path:match("^[^?]*/infer/?$") or path:match("^[^?]*/infer/?%?") or path:match("Infer$")) then return end
   if not has(PLACES, namespace) or math.random() * 100 >= PERCENT then return end
   local notes = handle:streamInfo():dynamicMetadata():get(NOTES)
   local id = (headers:get("x-request-id") or ""):gsub("[^%w-]", ""):sub(1, 64)

@@ -134,6 +134,7 @@ def _bucket(rate: float, burst: int | None, envoys: int) -> Manifest:
 
 def _told(tenant: Tenant) -> Mapping[str, object]:
     weight = f";weight={tenant.weight}" if tenant.weight != 1 else ""
+    weight += f";priority={tenant.highest_priority}" if tenant.highest_priority != 100 else ""
     return {
         "told": tenant.name + weight,
         "namespaces": places(tenant.namespaces),

@@ -27,7 +27,8 @@ _BURST_SECONDS = 1.0
 class Tenant(msgspec.Struct, frozen=True, cache_hash=True):
     """A tenant, its weight among others, and what it may have of one worker; None where nothing is said.
 
-    `rows` and `device` are rows and seconds of runs in a second, `concurrent` requests that wait or run at once.
+    `rows` and `device` are rows and seconds of runs in a second, `concurrent` requests that wait or run at once. No request is more
+    urgent than `priority`, 1 being the most urgent and 100 that of one which says nothing: turns are among those of one priority.
     """
 
     name: str
@@ -35,9 +36,10 @@ class Tenant(msgspec.Struct, frozen=True, cache_hash=True):
     rows: float | None = None
     device: float | None = None
     concurrent: int | None = None
+    priority: int = 100
 
 
-NOBODY = Tenant("")
+NOBODY = Tenant("", priority=1)
 """Of requests that name no tenant."""
 
 
@@ -133,6 +135,19 @@ class Ledger:
             usage.device_bucket = usage.device_bucket or Bucket(tenant.device, now)
             if (seconds := usage.device_bucket.refuses(tenant.device, now)) is not None:
                 raise _spent(tenant, f"{tenant.device:g} device-seconds a second", seconds)
+
+    def require(self, tenant: Tenant, now: float) -> None:
+        """The same before anything is done for a request, which is counted where it is refused."""
+        try:
+            self.admit(tenant, now)
+        except RequestError:
+            self.refused(tenant)
+            raise
+
+    def spared(self, tenant: Tenant, rows: int) -> None:
+        """Count a request that was answered without a run."""
+        self.begin(tenant, rows)
+        self.end(tenant)
 
     def refused(self, tenant: Tenant) -> None:
         """Count a request that was refused, for whatever reason."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from inference_protocol.messages import AnswerCache as Told
 from inference_worker.batching.execute import Answer
+from inference_worker.batching.tenants import NOBODY
 from inference_worker.batching.ticket import Done, Timing
 from inference_worker.cache.counts import CacheCounts, Kind, Occupied, Result
 from inference_worker.cache.flights import Flights
@@ -57,7 +58,11 @@ class AnswerCache:
 
     def __call__(self, model: Model, ask: Ask, arrival: Arrival, deadline: float, finish: Done) -> Callable[[], bool] | None:
         """See Answerer."""
-        waiting = Waiting(model, ask, arrival, self._clock(), deadline, finish, tenant_in(arrival.headers))
+        now, tenant = self._clock(), tenant_in(arrival.headers)
+        if tenant is not NOBODY:
+            # To hash and to compare costs, too: a quota holds before it, as it does before a run.
+            model.batcher.counts.tenants.require(tenant, now)
+        waiting = Waiting(model, ask, arrival, now, deadline, finish, tenant)
         if model.facts.not_cached_because or ask.series.sequence:
             self._go_past(waiting)
         else:
@@ -73,6 +78,13 @@ class AnswerCache:
             self._by_bytes(wanted, waiting)
         else:
             self._by_likeness(wanted, stream, image, waiting)
+
+    def _saved(self, result: Result, seconds: float, waiting: Waiting) -> None:
+        """Count a request that had no run of its own. Its rows count against a quota all the same."""
+        self._counts.saved(result, seconds)
+        if waiting.tenant is not NOBODY:
+            batcher = waiting.model.batcher
+            batcher.counts.tenants.spared(waiting.tenant, batcher.layout.rows(waiting.ask.feeds))
 
     def _go_past(self, waiting: Waiting) -> None:
         self._counts.results[Result.PAST] += 1
@@ -102,7 +114,7 @@ class AnswerCache:
         if kept is None:
             self._flights.join(key, waiting)
             return
-        self._counts.saved(Result.HIT, kept.value.seconds)
+        self._saved(Result.HIT, kept.value.seconds, waiting)
         waiting.arrival.mark = HIT
         waiting.tell_late(kept.value.answer, kept.value.rows, now)
 
@@ -118,7 +130,7 @@ class AnswerCache:
 
     def share(self, waiting: Waiting, answer: Tensors, timing: Timing) -> None:
         """See Listener."""
-        self._counts.saved(Result.COALESCED, spared(waiting, timing))
+        self._saved(Result.COALESCED, spared(waiting, timing), waiting)
         waiting.arrival.mark = COALESCED
         waiting.tell_late(answer, timing.rows, self._clock())
 
@@ -136,7 +148,7 @@ class AnswerCache:
                 return
             now, entry = self._clock(), look.scene.known
             streams.used(look, now)
-            self._counts.saved(Result.REUSE, entry.seconds)
+            self._saved(Result.REUSE, entry.seconds, waiting)
             waiting.arrival.mark = reuse(look.likeness, look.age)
             waiting.tell_late(entry.answer, entry.rows, now)
 

@@ -35,7 +35,7 @@ class Waiting(msgspec.Struct, eq=False):
     @property
     def priority(self) -> int:
         """As the batcher takes it."""
-        return self.ask.priority or DEFAULT_PRIORITY
+        return max(self.ask.priority or DEFAULT_PRIORITY, self.tenant.priority)
 
     @property
     def urgency(self) -> tuple[int, float]:

@@ -120,7 +120,8 @@ def batched(
     model: Model, ask: Ask, arrival: Arrival, deadline: float, finish: Callable[[Answer, Timing], None]
 ) -> Callable[[], bool] | None:
     """Answer a request by a run. See Answerer."""
-    batcher, priority, tenant = model.batcher, ask.priority or DEFAULT_PRIORITY, tenant_in(arrival.headers)
+    batcher, tenant = model.batcher, tenant_in(arrival.headers)
+    priority = max(ask.priority or DEFAULT_PRIORITY, tenant.priority)
     ticket = batcher.submit(ask.feeds, ask.outputs, finish, deadline=deadline, priority=priority, tenant=tenant, trace=arrival.span)
     if ticket is None:
         return None

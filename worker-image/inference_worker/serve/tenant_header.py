@@ -37,7 +37,8 @@ def tenant_of(text: str) -> Tenant:
             raise bad(f"{TENANT}: there is no {key[:32]!r}; it has {', '.join(_LIMITS)}, each at most once")
         given[key] = _number(key, value)
     weight, concurrent = given.get("weight", 1.0), given.get("concurrent")
-    return Tenant(name, int(weight), given.get("rows"), given.get("device"), None if concurrent is None else int(concurrent))
+    most = None if concurrent is None else int(concurrent)
+    return Tenant(name, int(weight), given.get("rows"), given.get("device"), most, int(given.get("priority", 100.0)))
 
 
 # The least and the most of each, and whether it must be whole.
@@ -46,6 +47,7 @@ _LIMITS: dict[str, tuple[float, float, bool]] = {
     "rows": (1e-6, _MOST, False),
     "device": (1e-6, _MOST, False),
     "concurrent": (1, _MOST, True),
+    "priority": (1, _MOST, True),
 }
 
 

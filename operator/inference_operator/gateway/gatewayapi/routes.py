@@ -68,7 +68,7 @@ def _http_rules(service: Service, version: str, split: Split, owners: Owners, do
     to = {"backendRefs": _backends(split, "http", owners, doors), "timeouts": {"request": "0s"}}
     plain = {"path": {"type": "PathPrefix", "value": path}}
     if by_host:
-        yield {"matches": [plain], **({"filters": copied} if copied else {}), **to}
+        yield {"matches": [plain], "filters": [_told(service), *copied], **to}
         return
     prefixed = {"path": {"type": "PathPrefix", "value": f"/{service.namespace}{path}"}}
     rewrite = {"type": "URLRewrite", "urlRewrite": {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": path}}}
@@ -84,7 +84,7 @@ def _grpc_rule(service: Service, version: str, split: Split, owners: Owners, doo
         _header(MODEL_HEADER, service.model),
         *([_header(VERSION_HEADER, service.version)] if version else []),
     ]
-    copied = _copied(split, "grpc")
+    copied = [*([_told(service)] if by_host else []), *_copied(split, "grpc")]
     to = {"backendRefs": _backends(split, "grpc", owners, doors), **({"filters": copied} if copied else {})}
     if doors.picker:
         # An InferencePool is a backend of HTTPRoutes.
@@ -92,6 +92,12 @@ def _grpc_rule(service: Service, version: str, split: Split, owners: Owners, doo
         return {"matches": paths, **to, "timeouts": {"request": "0s"}}
     methods = [{"type": "Exact", "service": _GRPC_SERVICE, "method": method} for method in _METHODS]
     return {"matches": [{"method": method, "headers": headers} for method in methods], **to}
+
+
+def _told(service: Service) -> Manifest:
+    """The host says the namespace: what a caller says of it besides is no word to whoever picks a worker."""
+    named = {"name": NAMESPACE_HEADER, "value": service.namespace}
+    return {"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": [named]}}
 
 
 def _header(name: str, value: str) -> Manifest:

@@ -78,7 +78,7 @@ class Picker:
         if service is None:
             return _counted(Refusal(_NOT_FOUND, f"no model is served as {target.namespace}/{target.model}"))
         port = PORTS[target.protocol]
-        places = {worker.uid: _endpoint(worker.address, port) for worker in service.backends if not worker.draining}
+        places = {worker.uid: _endpoint(worker.address, port) for worker in service.backends if worker.last or not worker.draining}
         allowed = {uid: place for uid, place in places.items() if subset is None or place in subset}
         trusted = allowed.keys() - self._store.suspected or allowed.keys()
         return self._chosen(target, {uid: allowed[uid] for uid in trusted}, asked(headers).seconds)

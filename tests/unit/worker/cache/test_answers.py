@@ -102,14 +102,15 @@ async def test_a_tenant_that_is_named_wrongly_is_refused_though_its_answer_is_ke
     assert (await cached.infer(ONE, **{"inference-tenant": "acme;wait=2"})).status == 400
 
 
-async def test_answers_that_are_kept_take_nothing_of_a_quota() -> None:
-    """It is of rows and seconds that the model computes, and here it computes none."""
+async def test_answers_that_are_kept_count_as_rows_and_as_no_seconds_of_the_device() -> None:
+    """To hash and to compare takes the worker's time, which others wait for."""
     cached = await a_cached(Scripted())
-    quota = {"inference-tenant": "acme;rows=1"}
 
-    statuses = [(await cached.infer(ONE, **quota)).status for _ in range(20)]
+    rows = [(await cached.infer(ONE, **{"inference-tenant": "acme;rows=2"})).status for _ in range(20)]
+    device = [(await cached.infer(ONE, **{"inference-tenant": "other;device=0.5"})).status for _ in range(20)]
 
-    assert statuses == [200] * 20
+    assert rows[:2] == [200, 200] and 429 in rows
+    assert device == [200] * 20
 
 
 async def test_another_tenants_run_under_way_does_not_even_show_in_time() -> None:

@@ -14,6 +14,7 @@ from inference_worker.serve.tenant_header import tenant_of
     [
         ("gold", Tenant("gold")),
         ("gold;weight=3", Tenant("gold", weight=3)),
+        ("gold;priority=5", Tenant("gold", priority=5)),
         ("a@b.example ; rows=500; device=0.25;concurrent=8;weight=1000", Tenant("a@b.example", 1000, 500.0, 0.25, 8)),
     ],
 )
