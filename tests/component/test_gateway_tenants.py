@@ -214,7 +214,7 @@ async def test_grpc_callers_are_told_who_they_are_not_and_workers_who_they_are(w
         grpc.aio.insecure_channel(f"127.0.0.1:{door.port}") as channel,
     ):
         # Without a quota, so that it is not used up by waiting.
-        await door.until("/v2/health/live", "{}", {"x-api-key": OTHER_KEY})
+        await door.until("/v2/health/live", '{"live": true}', {"x-api-key": OTHER_KEY})
         call = channel.unary_unary(
             "/inference.GRPCInferenceService/ModelReady", response_deserializer=pb.ModelReadyResponse.FromString
         )

@@ -47,8 +47,9 @@ def answers(services: Iterable[Service]) -> Manifest:
 def _of_the_server() -> Iterator[tuple[str, Manifest]]:
     about: Manifest = {"name": _NAME, "version": _VERSION, "extensions": ["model_repository"]}
     yield "self:http:/v2", _said(_JSON, json.dumps(about).encode())
-    for path in ("live", "ready"):
-        yield f"self:http:/v2/health/{path}", _said(_JSON, b"{}")
+    for word in ("live", "ready"):
+        # KServe's client reads the word.
+        yield f"self:http:/v2/health/{word}", _said(_JSON, json.dumps({word: True}).encode())
     yield "self:grpc:ServerLive", _said(CONTENT_TYPE, messages.embedded("ServerLiveResponse", {"live": True}))
     yield "self:grpc:ServerReady", _said(CONTENT_TYPE, messages.embedded("ServerReadyResponse", {"ready": True}))
     yield "self:grpc:ServerMetadata", _said(CONTENT_TYPE, messages.embedded("ServerMetadataResponse", about))

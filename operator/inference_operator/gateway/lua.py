@@ -42,7 +42,8 @@ end
 local function of_model(protocol, namespace, model, version)
   if not (is_name(namespace) and is_name(model)) then return nil end
   local route = protocol .. ":" .. namespace .. "/" .. model
-  return is_name(version) and route .. "@" .. version or route
+  if version == nil or version == "" then return route end
+  return is_name(version) and route .. "@" .. version or nil
 end
 
 local function namespace_of(headers)
@@ -58,8 +59,9 @@ local function of_http(headers, path)
   end
   local model, after = path:match("^/v2/models/([^/?]+)(.*)$")
   if model then return of_model("http", base or namespace_of(headers), model, after:match("^/versions/([^/?]+)")) end
-  if path == "/v2" or path:match("^/v2/health/%a+$") then return "self:http:" .. path end
-  if path == "/v2/repository/index" then
+  local plain = path:gsub("%?.*$", ""):gsub("/+$", "")
+  if plain == "/v2" or plain:match("^/v2/health/%a+$") then return "self:http:" .. plain end
+  if plain == "/v2/repository/index" then
     local namespace = base or namespace_of(headers)
     return is_name(namespace) and "self:http:index:" .. namespace
   end

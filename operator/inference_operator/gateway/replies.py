@@ -47,6 +47,11 @@ _TABLE = (
     ),
     # A circuit breaker is open: as many requests as serve.gateway.maxParallelRequests are under way.
     _Reply(_flag("UO"), _RESOURCE_EXHAUSTED, "too many requests for the model are under way", status=429, retry_seconds=1),
+    _Reply(
+        _status(413),
+        _RESOURCE_EXHAUSTED,
+        "the request is too large to be read for its model: name that in the metadata inference-model",
+    ),
     _Reply(_status(504), _DEADLINE_EXCEEDED, "the request's deadline can't be met: %LOCAL_REPLY_BODY%"),
     _Reply(_status(429), _RESOURCE_EXHAUSTED, "%LOCAL_REPLY_BODY%", retry_seconds=1),
     _Reply(_status(503), _UNAVAILABLE, "no worker of the model is ready: %LOCAL_REPLY_BODY%", retry_seconds=1),

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from inference_worker.engines.engine import Engine, EngineUnavailableError, Tensors
-from inference_worker.likeness import KERNELS, differing
+from inference_worker.likeness import ROUNDING, differing
 from inference_worker.probe import REFUSALS, taken_sample
-from inference_worker.trial_rows import NARROW, WIDE, different
+from inference_worker.trial_rows import NARROW, WIDE, different, shared_ones
 
 _TIMES = 3
 
@@ -22,17 +22,20 @@ def why_not(engine: Engine) -> str:
         except (*REFUSALS, EngineUnavailableError):
             continue
         for other in others:
-            if (name := differing(first, other, KERNELS)) is not None:
+            if (name := differing(first, other, ROUNDING)) is not None:
                 return f"output {name!r} differs between runs on the same inputs"
     return ""
 
 
 def _rows(engine: Engine) -> Iterator[Tensors]:
-    """Zeros, small values and wide ones: what draws lots may scale them by what it is given."""
+    """Zeros, small values and wide ones, each also with what all rows share switched on: either may scale what draws lots."""
     try:
         sample, _ = taken_sample(engine)
     except (*REFUSALS, EngineUnavailableError):
         return
-    yield sample
-    for seed, values in enumerate((NARROW, WIDE)):
-        yield different(sample, engine.inputs, seed, values)
+    plain = (sample, *(different(sample, engine.inputs, seed, values) for seed, values in enumerate((NARROW, WIDE))))
+    for feeds in plain:
+        yield feeds
+        switched = shared_ones(feeds, engine.inputs)
+        if switched is not feeds:
+            yield switched

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from inference_worker.cache.steady import why_not
+from inference_worker.engines.onnx import OnnxEngine
 from inference_worker.model import Loaded
 from tests.process import models
 from tests.process.wire import infer_json
@@ -259,6 +261,22 @@ def test_a_model_that_draws_lots_or_counts_is_found_by_asking_it() -> None:
     assert "'y' differs" in why_not(Formula(lambda x: x + random.random(x.shape).astype(np.float32)))
     assert "'y' differs" in why_not(Formula(lambda x: x * random.random(x.shape).astype(np.float32)))
     assert "'y' differs" in why_not(Formula(lambda x: x * 0 + next(calls)))
+
+
+def test_a_model_whose_callers_switch_its_lots_on_is_found_too() -> None:
+    """Dropout draws only where `training` is true, which one input says for all rows."""
+    nodes = [helper.make_node("Dropout", ["x", "ratio", "training"], ["y"])]
+    training = helper.make_tensor_value_info("training", TensorProto.BOOL, [])
+    ratio = numpy_helper.from_array(np.array(0.5, np.float32), "ratio")
+    tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 64]) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "g", [tensors[0], training], [tensors[1]], [ratio])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+    engine = OnnxEngine(made.SerializeToString(), providers=("CPUExecutionProvider",), threads=1)
+    try:
+        assert "'y' differs" in why_not(engine)
+    finally:
+        engine.close()
 
 
 def test_a_model_that_refuses_what_it_is_tried_with_is_taken_at_its_jobs_word() -> None:
