@@ -18,6 +18,7 @@ from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from inference_protocol.messages import LIVE_PATH, STARTED_PATH
 from inference_worker.datatypes import HALVES, NUMPY, is_real
+from inference_worker.serve.http_messages import BODY_LIMIT_BYTES
 from tests.process import models
 from tests.process.harness import Worker, a_config, until
 from tests.process.wire import Wire, get, infer_json, post, request
@@ -208,6 +209,15 @@ def test_a_body_over_the_limit_is_refused_by_its_announcement(worker: Worker) ->
 
         assert reply.status == 413 and wire.closed()
     assert worker.answers("/v2/health/ready") == 200
+
+
+def test_a_caller_that_sends_all_of_a_refused_body_hears_why(worker: Worker) -> None:
+    """Programs and proxies send before they read: a reset in the middle looks like a worker that is gone."""
+    body = bytes(BODY_LIMIT_BYTES + (1 << 20))
+    for _ in range(5):
+        with Wire(worker.port) as wire:
+            reply = wire.send(request("POST", INFER, body)).read()
+            assert reply.status == 413 and "bytes" in reply.error
 
 
 def test_callers_who_leave_in_the_middle_leave_nothing_behind(worker: Worker) -> None:

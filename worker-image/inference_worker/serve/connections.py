@@ -9,6 +9,9 @@ from inference_worker.serve.budget import Budget
 from inference_worker.serve.http_heads import KnownHeads
 
 STALL_SECONDS = 30.0
+LINGER_SECONDS = 2.0
+"""How long what comes behind a refusal is read, without a look, so that its caller sees the refusal."""
+
 SLOWEST_BYTES = 64 << 10
 """What a caller takes of its answers at least in STALL_SECONDS, while they wait for it."""
 

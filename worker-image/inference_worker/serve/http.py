@@ -17,7 +17,7 @@ from typing import cast
 import httptools
 
 from inference_worker.errors import RequestError
-from inference_worker.serve.connections import STALL_SECONDS, CallerTimers, Connections
+from inference_worker.serve.connections import LINGER_SECONDS, STALL_SECONDS, CallerTimers, Connections
 from inference_worker.serve.http_heads import Head, without_offer
 from inference_worker.serve.http_messages import (
     BODY_LIMIT_BYTES,
@@ -394,7 +394,7 @@ class HttpProtocol(CallerTimers, asyncio.Protocol):
                     self._write(request.response, keep_alive=keep_alive, head=request.method == "HEAD", version=request.version)
                 case Response() as refusal:
                     queue.popleft()
-                    self._write(refusal, keep_alive=False)
+                    self._write(refusal, keep_alive=False, lingers=self._begun > 0)
                 case _Continue():
                     queue.popleft()
                     self._transport.write(_INTERIM)
@@ -431,7 +431,9 @@ class HttpProtocol(CallerTimers, asyncio.Protocol):
             if callback is not None:
                 callback()
 
-    def _write(self, response: Response, *, keep_alive: bool, head: bool = False, version: str = "1.1") -> None:
+    def _write(
+        self, response: Response, *, keep_alive: bool, head: bool = False, version: str = "1.1", lingers: bool = False
+    ) -> None:
         if self._transport is None:
             return
         text = f"{STATUS_LINES[response.status]}Content-Type: {response.content_type}\r\nContent-Length: {len(response.body)}\r\n"
@@ -445,8 +447,23 @@ class HttpProtocol(CallerTimers, asyncio.Protocol):
         self._transport.write(start if head else start + response.body)
         if not keep_alive:
             self._ending = True
-            self._transport.close()
+            if lingers and self._transport.can_write_eof():
+                self._linger(self._transport)
+            else:
+                self._transport.close()
             self._abandon()
+
+    def _linger(self, transport: asyncio.Transport) -> None:
+        """Say that nothing follows, and read on for a moment without a look.
+
+        To close while a request comes resets the connection, and its caller may never see the answer (RFC 9112, 9.6). A proxy
+        takes that for a worker that is gone.
+        """
+        transport.write_eof()
+        if self._paused:
+            self._paused = False
+            transport.resume_reading()
+        self._stall = asyncio.get_running_loop().call_later(LINGER_SECONDS, transport.close)
 
     def _refuse(self, status: HTTPStatus, message: str) -> None:
         """Answer with a refusal once all that came before is answered, and close. What follows a last request is nobody's."""
