@@ -35,6 +35,9 @@ from inference_worker.serve.http_messages import (
 
 log = logging.getLogger(__name__)
 
+_LINGERS = frozenset({HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.SERVICE_UNAVAILABLE})
+"""Refusals of what is well formed: their callers may still be sending it."""
+
 _PIPELINE_LIMIT = 32
 # What may be said about each byte of a chunk: those of one byte have five around it.
 _BYTES_A_BYTE = 8
@@ -195,6 +198,7 @@ class HttpProtocol(CallerTimers, asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Feed the parser; a request that breaks HTTP or a limit is answered in its turn, and is the last."""
         if self._ending:
+            self._discard(len(data))
             return
         self._turn = 0
         self._head_bytes += len(data)
@@ -394,7 +398,7 @@ class HttpProtocol(CallerTimers, asyncio.Protocol):
                     self._write(request.response, keep_alive=keep_alive, head=request.method == "HEAD", version=request.version)
                 case Response() as refusal:
                     queue.popleft()
-                    self._write(refusal, keep_alive=False, lingers=self._begun > 0)
+                    self._write(refusal, keep_alive=False, lingers=refusal.status in _LINGERS and self._begun > 0)
                 case _Continue():
                     queue.popleft()
                     self._transport.write(_INTERIM)
@@ -460,10 +464,16 @@ class HttpProtocol(CallerTimers, asyncio.Protocol):
         takes that for a worker that is gone.
         """
         transport.write_eof()
+        self._head_bytes = 0
         if self._paused:
             self._paused = False
             transport.resume_reading()
         self._stall = asyncio.get_running_loop().call_later(LINGER_SECONDS, transport.close)
+
+    def _discard(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > 2 * BODY_LIMIT_BYTES and self._transport is not None:
+            self._transport.close()
 
     def _refuse(self, status: HTTPStatus, message: str) -> None:
         """Answer with a refusal once all that came before is answered, and close. What follows a last request is nobody's."""
