@@ -26,6 +26,10 @@ class FakeTransport(asyncio.Transport):
         self.paused = False
         self.pauses = 0
 
+    def can_write_eof(self) -> bool:
+        """As over TLS: what is refused is closed at once."""
+        return False
+
     def write(self, data: bytes | bytearray | memoryview) -> None:
         assert not self.closed, "written after the close"
         self.written += bytes(data)
