@@ -156,7 +156,7 @@ def busy(worker: Worker) -> int:
 
 def test_whoever_is_asking_when_the_worker_is_told_to_stop_has_an_answer(place: Place) -> None:
     width = 256
-    config = a_config(place.put("slow.onnx", models.slow(width=width, steps=2000)), batch_size=1)
+    config = a_config(place.put("slow.onnx", models.slow(width=width, steps=6000)), batch_size=1)
     worker = place.start(config, variables=FRONTENDS, patches=QUICK_DRAIN).wait_ready()
     held = children(worker)
     asked = [Wire(worker.port).send(request("POST", INFER, infer_json([[0.5] * width]))) for _ in range(6)]
