@@ -182,9 +182,8 @@ class _Protocol(BoundedProtocol):
     streams = _STREAMS
 
     def excess(self) -> str:
-        """See BoundedProtocol. What has been read of a stream is let go of."""
-        held = sum(stream.buffer._acked_size for stream in self.processor.streams.values())  # noqa: SLF001
-        return f"its requests, none complete, came to {_REQUEST_BYTES} bytes" if held > _REQUEST_BYTES else ""
+        """See BoundedProtocol."""
+        return f"its requests, none complete, came to {_REQUEST_BYTES} bytes" if self.held_bytes > _REQUEST_BYTES else ""
 
 
 async def serve(

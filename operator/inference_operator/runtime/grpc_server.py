@@ -62,6 +62,11 @@ class BoundedProtocol(H2Protocol):
         """What the caller takes too much of, in words; empty where it does not."""
         raise NotImplementedError
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of messages that are not complete. What has been read of a stream is let go of."""
+        return sum(stream.buffer._acked_size for stream in self.processor.streams.values())  # noqa: SLF001
+
     def connection_made(self, transport: BaseTransport) -> None:
         """See asyncio.Protocol."""
         super().connection_made(transport)

@@ -100,8 +100,7 @@ class DeadlineQueue(Generic[T]):
         self.length += 1
         self.rows += waiting.rows
         if self._turns is not None:
-            waiting.turn = self._turns.start(waiting.tenant)
-            self._turns.take(waiting.tenant, waiting.rows)
+            waiting.turn = self._turns.take(waiting.tenant, waiting.rows)
 
     def remove(self, waiting: QueueEntry[T]) -> bool:
         """Take one out; False when it does not wait here any more."""
@@ -173,15 +172,12 @@ class DeadlineQueue(Generic[T]):
 
     def _order_anew(self) -> None:
         """Give all that wait their rounds, or take these from them; in the order of their deadlines."""
-        members = sorted(self._members(), key=lambda waiting: (waiting.order[0], waiting.order[2:]))
+        members, turns = sorted(self._members(), key=lambda waiting: (waiting.order[0], waiting.order[2:])), self._turns
         self._lines.clear()
         for waiting in members:
-            waiting.turn = 0.0
-            if self._turns is not None:
-                waiting.turn = self._turns.start(waiting.tenant)
-                self._turns.take(waiting.tenant, waiting.rows)
+            waiting.turn = 0.0 if turns is None else turns.take(waiting.tenant, waiting.rows)
             priority, _, deadline, number = waiting.order
-            waiting.order = (priority, int(waiting.turn // self._quantum), deadline, number)
+            waiting.order = (priority, 0 if turns is None else turns.round(waiting.turn), deadline, number)
             self._insert(waiting)
 
     def _take(self, bucket: Bucket, line: _Line[T], start: int, end: int) -> list[QueueEntry[T]]:

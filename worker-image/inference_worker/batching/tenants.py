@@ -60,11 +60,13 @@ class Turns:
         """The round that a turn belongs to."""
         return int(start // self._quantum)
 
-    def take(self, tenant: Tenant, rows: int) -> None:
-        """Let a tenant have its next turn."""
+    def take(self, tenant: Tenant, rows: int) -> float:
+        """Let a tenant have its next turn; return when that begins."""
         if len(self._taken) >= _TENANTS_KEPT:
             self._taken = {name: until for name, until in self._taken.items() if until > self._now}
-        self._taken[tenant.name] = self.start(tenant) + rows / tenant.weight
+        start = self.start(tenant)
+        self._taken[tenant.name] = start + rows / tenant.weight
+        return start
 
     def run(self, start: float) -> None:
         """A request is run whose turn began then: nobody's next turn is earlier."""
