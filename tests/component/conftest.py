@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.component.api_server import ApiServer
+from tests.component.doors import Counting
 from tests.component.kubelet import Kubelet
 from tests.component.operators import Nursery, Ward
 
@@ -42,3 +43,10 @@ async def server(ward: Ward) -> AsyncIterator[ApiServer]:
 @pytest.fixture
 def kubelet(server: ApiServer) -> Kubelet:
     return Kubelet(server)
+
+
+@pytest.fixture
+async def workers() -> AsyncIterator[Counting]:
+    made = Counting()
+    yield made
+    await made.end()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,8 +12,7 @@ import numpy as np
 
 from inference_protocol.messages import HTTP_PORT
 from tests.component import foreign_gateways
-from tests.component.objects import a_model, a_node, a_server
-from tests.component.warm_node import CLAIM, WarmNode, all_ready
+from tests.component.warm_node import WarmNode, all_ready, served_by_two
 from tests.loopback import free_ports
 from tests.process import models
 
@@ -112,13 +110,7 @@ class Pool:
 @asynccontextmanager
 async def two_workers(server: ApiServer, ward: Ward, tmp_path: Path) -> AsyncIterator[Pool]:
     """Both are ready, and a request has passed."""
-    node = WarmNode(server, tmp_path / "node", runs_jobs=True, patches={})
-    (node.claim / "model.onnx").write_bytes(MODEL)
-    model = a_model()
-    version = {"name": "1", "uri": f"pvc://{CLAIM}/model.onnx", "digest": f"sha256:{hashlib.sha256(MODEL).hexdigest()}"}
-    model["spec"] = {"versions": [version]}
-    for obj in (a_node(), model, a_server("served", replicas=2, serve={"minReplicas": 2})):
-        server.create(obj)
+    node = served_by_two(server, tmp_path, MODEL)
     (picker,) = free_ports(1)
     settings = {"telemetrySeconds": 0.1, "gateway": {"endpointPicker": {"enabled": True, "port": picker}}}
     operator = await ward.lead(server, settings=settings)

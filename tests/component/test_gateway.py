@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import signal
 from dataclasses import dataclass, field
 from itertools import product
@@ -17,9 +16,9 @@ import tritonclient.http.aio as over_http
 from tritonclient.utils import InferenceServerException
 
 from tests.component import envoys
-from tests.component.objects import a_model, a_node, a_pod, a_server
+from tests.component.objects import a_pod
 from tests.component.operators import Ward, until
-from tests.component.warm_node import CLAIM, WarmNode, all_ready
+from tests.component.warm_node import WarmNode, all_ready, served_by_two
 from tests.loopback import free_ports
 from tests.process import models
 
@@ -72,13 +71,7 @@ class Door:
 @pytest.fixture
 async def door(server: ApiServer, ward: Ward, tmp_path: Path) -> AsyncIterator[Door]:
     # A worker that is told to go stays as long as users see it stay: that is the time which the door has to hear of it.
-    node = WarmNode(server, tmp_path / "node", runs_jobs=True, patches={})
-    (node.claim / "model.onnx").write_bytes(MODEL)
-    model = a_model()
-    version = {"name": "1", "uri": f"pvc://{CLAIM}/model.onnx", "digest": f"sha256:{hashlib.sha256(MODEL).hexdigest()}"}
-    model["spec"] = {"versions": [version]}
-    for obj in (a_node(), model, a_server("served", replicas=2, serve={"minReplicas": 2})):
-        server.create(obj)
+    node = served_by_two(server, tmp_path, MODEL)
     control, listener = free_ports(2)
     settings = {"telemetrySeconds": 0.1, "gateway": {"enabled": True, "port": control, "listenerPort": listener}}
     operator = await ward.lead(server, settings=settings)

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import grpc
-import pytest
 from aiohttp import web
 from tritonclient.grpc import service_pb2 as pb
 
@@ -23,13 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 INFER = "/default/v2/models/m/infer"
-
-
-@pytest.fixture
-async def workers() -> AsyncIterator[Counting]:
-    made = Counting()
-    yield made
-    await made.end()
 
 
 @asynccontextmanager

@@ -17,17 +17,9 @@ from tests.component.doors import Counting, Plane, plane
 from tests.component.operators import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
 INFER = "/default/v2/models/m/infer"
-
-
-@pytest.fixture
-async def workers() -> AsyncIterator[Counting]:
-    made = Counting()
-    yield made
-    await made.end()
 
 
 async def many(

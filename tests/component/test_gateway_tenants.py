@@ -24,18 +24,11 @@ from tests.authority import Authority
 from tests.component.doors import Counting, Plane, by_grpc, plane
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
 INFER = "/default/v2/models/m/infer"
 KEY, OTHER_KEY = "k-0123456789abcdef", "k-fedcba9876543210"
-
-
-@pytest.fixture
-async def workers() -> AsyncIterator[Counting]:
-    made = Counting()
-    yield made
-    await made.end()
 
 
 def keys(folder: Path, text: str) -> str:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 import grpc
-import pytest
 from tritonclient.grpc import service_pb2 as pb
 
 from inference_operator.gateway.snapshot import Service
@@ -24,7 +23,6 @@ from tests.loopback import free_ports
 from tests.process import models
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from tests.component.api_server import ApiServer
@@ -32,13 +30,6 @@ if TYPE_CHECKING:
 
 INFER = "/default/v2/models/m/infer"
 OWN = "served.default.svc"
-
-
-@pytest.fixture
-async def workers() -> AsyncIterator[Counting]:
-    made = Counting()
-    yield made
-    await made.end()
 
 
 def shown(pair: Signed, folder: Path) -> ssl.SSLContext:

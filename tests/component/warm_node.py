@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import json
 import os
 import signal
@@ -35,6 +36,7 @@ from inference_protocol.messages import (
 )
 from tests import loopback
 from tests.component.kubelet import node_of, now
+from tests.component.objects import a_model, a_node, a_server
 from tests.component.operators import until
 from tests.outputs import committed_chunks
 from tests.process.harness import QUICK_COMMITS, QUICK_DRAIN, REPOSITORY
@@ -222,6 +224,18 @@ class WarmNode:
         url = f"http://{worker.address}:{port}{path}"
         async with aiohttp.ClientSession(raise_for_status=True) as session, session.get(url) as answer:
             return await answer.read()
+
+
+def served_by_two(server: ApiServer, folder: Path, data: bytes) -> WarmNode:
+    """A node, and a service `served` of two workers that have this model."""
+    node = WarmNode(server, folder / "node", runs_jobs=True, patches={})
+    (node.claim / "model.onnx").write_bytes(data)
+    model = a_model()
+    version = {"name": "1", "uri": f"pvc://{CLAIM}/model.onnx", "digest": f"sha256:{hashlib.sha256(data).hexdigest()}"}
+    model["spec"] = {"versions": [version]}
+    for obj in (a_node(), model, a_server("served", replicas=2, serve={"minReplicas": 2})):
+        server.create(obj)
+    return node
 
 
 async def all_ready(node: WarmNode, count: int) -> list[Warm]:
