@@ -35,17 +35,18 @@ def frontends(worker: Worker) -> list[int]:
     return [int(pid) for pid in children if b"frontends" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
-def inode(port: int) -> str:
-    """The socket at the other end of a caller's, by the caller's port (proc_net_tcp)."""
+def inode(caller: Wire) -> str:
+    """The socket at the other end of a caller's (proc_net_tcp); by both ports, as one alone may be that of older connections."""
+    wanted = caller.socket.getpeername()[1], caller.socket.getsockname()[1]
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
-        if int(fields[2].rpartition(":")[2], 16) == port:
+        if tuple(int(address.rpartition(":")[2], 16) for address in fields[1:3]) == wanted:
             return fields[9]
     return "none"
 
 
-def holds(pid: int, port: int) -> bool:
-    wanted = f"socket:[{inode(port)}]"
+def holds(pid: int, caller: Wire) -> bool:
+    wanted = f"socket:[{inode(caller)}]"
     with contextlib.suppress(FileNotFoundError):
         return any(str(file.readlink()) == wanted for file in Path(f"/proc/{pid}/fd").iterdir())
     return False
@@ -92,10 +93,9 @@ def test_requests_in_one_packet_are_answered_in_their_order(worker: Worker) -> N
 def test_callers_are_shared_evenly(worker: Worker) -> None:
     """Sixteen callers over gRPC may stay for days: all of them at one frontend would leave the others without work."""
     callers = [Wire(worker.port) for _ in range(8)] + [Wire(worker.grpc_port) for _ in range(8)]
-    ports = [caller.socket.getsockname()[1] for caller in callers]
 
     def shares() -> list[int]:
-        return [sum(holds(pid, port) for port in ports) for pid in frontends(worker)]
+        return [sum(holds(pid, caller) for caller in callers) for pid in frontends(worker)]
 
     try:
         until(lambda: sum(shares()) == len(callers), "all callers at frontends")
@@ -111,7 +111,7 @@ def test_a_frontend_that_dies_takes_its_own_callers_and_no_others(worker: Worker
         wires = [stack.enter_context(Wire(worker.port)) for _ in range(8)]
         assert {wire.get("/v2/health/ready").status for wire in wires} == {200}
         victim = frontends(worker)[0]
-        taken = [holds(victim, wire.socket.getsockname()[1]) for wire in wires]
+        taken = [holds(victim, wire) for wire in wires]
         os.kill(victim, signal.SIGKILL)
         until(lambda: gone(victim), "the end of the frontend")
         assert [ended(wire) for wire in wires] == taken and len(set(taken)) == 2

@@ -12,7 +12,7 @@ from inference_protocol.messages import GRPC_PORT, HEALTH_PORT, HTTP_PORT, READY
 
 PORTS = {"http": HTTP_PORT, "grpc": GRPC_PORT}
 # The numbers of Envoy's enums.
-_EDS, _LEAST_REQUEST, _RING_HASH = 3, 1, 2
+_EDS, _LEAST_REQUEST, _MAGLEV = 3, 1, 5
 _HEALTHY, _DRAINING = 1, 3
 # Workers bound themselves and say 429; the door must not refuse before they do.
 _MOST = 100_000
@@ -63,9 +63,9 @@ _COMMON: Manifest = {
     "update_merge_window": "0s",
 }
 _BY_LOAD: Manifest = {"lb_policy": _LEAST_REQUEST, "common_lb_config": _COMMON}
-# Bounded loads: whoever has half as many again as the others on average is passed over for the next on the ring.
+# Bounded loads: whoever has half as many again as the others on average is passed over for the next.
 _BY_HASH: Manifest = {
-    "lb_policy": _RING_HASH,
+    "lb_policy": _MAGLEV,
     "common_lb_config": {**_COMMON, "consistent_hashing_lb_config": {"hash_balance_factor": 150}},
 }
 _CHECK: Manifest = {
