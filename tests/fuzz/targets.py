@@ -47,6 +47,7 @@ from inference_worker.signing.keyless import identified
 from inference_worker.signing.keys import signed_by
 from inference_worker.signing.strict import SignatureError
 from tests.signers import CertificateSigner, KeySigner, Sigstore
+from tests.transports import ReadTransport
 
 
 def spec(name: str, datatype: str, *shape: int | None) -> TensorSpec:
@@ -126,9 +127,9 @@ def reflection(data: bytes) -> None:
     assert len(told) == 1
 
 
-class _Transport(asyncio.Transport):
-    def __init__(self) -> None:
-        super().__init__()
+class _Transport(ReadTransport):
+    def __init__(self, protocol: asyncio.BaseProtocol) -> None:
+        super().__init__(protocol)
         self.written = b""
         self.closed = False
 
@@ -169,11 +170,12 @@ def http_head(data: bytes) -> None:
         request.reply(Response(HTTPStatus.OK, request.method.encode() + b" " + request.path.encode() + b" " + request.body))
 
     def talk(*parts: bytes) -> bytes:
-        protocol, transport = HttpProtocol(answer, connections), _Transport()
+        protocol = HttpProtocol(answer, connections)
+        transport = _Transport(protocol)
         protocol.connection_made(transport)
         for part in parts:
             if not transport.closed:
-                protocol.data_received(part)
+                transport.deliver(part)
         written = transport.written
         protocol.connection_lost(None)
         return written
@@ -221,7 +223,8 @@ def http2_frames(data: bytes) -> None:
         stream.receiver = _Echo(stream)
 
     def talk() -> None:
-        protocol, transport = Http2Protocol(handle, Connections()), _Transport()
+        protocol = Http2Protocol(handle, Connections())
+        transport = _Transport(protocol)
         protocol.connection_made(transport)
         protocol.data_received(PREFACE + settings_frame({}))
         head = b"\x83\x86\x84\x41\x01a"

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from inference_worker.serve.connections import Connections
 from inference_worker.serve.http import HttpProtocol
 from inference_worker.serve.http_messages import Request, Response
 from tests.process.wire import Reply
+from tests.transports import ReadTransport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 
-class FakeTransport(asyncio.Transport):
+class FakeTransport(ReadTransport):
     """Keeps what is written and whether reading is paused; closes as a real one does, a moment later."""
 
     def __init__(self, protocol: HttpProtocol) -> None:
-        super().__init__()
-        self.protocol = protocol
+        super().__init__(protocol)
         self.written = b""
         self.closed = False
         self.paused = False
@@ -34,13 +34,17 @@ class FakeTransport(asyncio.Transport):
         assert not self.closed, "written after the close"
         self.written += bytes(data)
 
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        for data in list_of_data:
+            self.write(data)
+
     def is_closing(self) -> bool:
         return self.closed
 
     def close(self) -> None:
         if not self.closed:
             self.closed = True
-            asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
+            asyncio.get_running_loop().call_soon(cast(asyncio.Protocol, self.protocol).connection_lost, None)
 
     def abort(self) -> None:
         self.close()
@@ -97,7 +101,7 @@ class Served:
     def feed(self, *parts: bytes) -> Served:
         for part in parts:
             if not self.transport.closed:
-                self.protocol.data_received(part)
+                self.transport.deliver(part)
         return self
 
     async def settle(self) -> Served:

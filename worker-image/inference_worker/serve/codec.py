@@ -260,7 +260,7 @@ def encode(
         shapes = tuple(array.shape for array in answers.values())
         if (head := known.get(shapes)) is not None:
             return b"".join([head, *(tensors.to_raw(array, datatypes.name_of(array)) for array in answers.values())]), len(head)
-    chunks: list[bytes] = []
+    chunks: list[bytes | memoryview] = []
     entries: list[dict[str, Any]] = []
     for name, array in answers.items():
         datatype = datatypes.name_of(array)

@@ -201,7 +201,7 @@ def _encoded(ask: Ask, answers: Tensors, *, raw: bool, model: str, version: str,
                 # Raw contents are told apart by their number.
                 response.raw_output_contents.append(b"")
         elif raw:
-            response.raw_output_contents.append(tensors.to_raw(array, kinds[name]))
+            response.raw_output_contents.append(bytes(tensors.to_raw(array, kinds[name])))
         elif kinds[name] == "BYTES":
             output.contents.bytes_contents.extend(tensors.as_bytes(value) for piece in pieces(array) for value in piece)
         else:

@@ -19,6 +19,7 @@ import httptools
 from inference_worker.errors import RequestError
 from inference_worker.serve.connections import LINGER_SECONDS, STALL_SECONDS, CallerTimers, Connections
 from inference_worker.serve.http_heads import Head, without_offer
+from inference_worker.serve.http_large_body import LARGE_BYTES, LargeBody
 from inference_worker.serve.http_messages import (
     BODY_LIMIT_BYTES,
     BODY_TOO_LARGE,
@@ -26,6 +27,7 @@ from inference_worker.serve.http_messages import (
     HEADERS_TOO_LARGE,
     STATUS_LINES,
     LimitError,
+    Payload,
     Request,
     Response,
     error_body,
@@ -71,6 +73,7 @@ class HttpProtocol(CallerTimers, asyncio.Protocol):
         "_header_bytes",
         "_headers",
         "_in_headers",
+        "_large",
         "_later",
         "_latest",
         "_mid_message",
@@ -109,6 +112,8 @@ class HttpProtocol(CallerTimers, asyncio.Protocol):
         self._turn = 0
         self._taken = 0
         self._latest: Head | None = None
+        # Of the request whose body is read by another protocol.
+        self._large: Head | None = None
         self._reset()
 
     def _reset(self) -> None:
@@ -209,6 +214,7 @@ class HttpProtocol(CallerTimers, asyncio.Protocol):
             if self._mid_message and not self._ending:
                 self._require_dense()
                 self._reserve()
+                self._hand_over()
         except LimitError as limit:
             self._refuse(limit.status, limit.message)
         except httptools.HttpParserError as error:
@@ -220,6 +226,40 @@ class HttpProtocol(CallerTimers, asyncio.Protocol):
         if self._mid_message and self._stall is None and not self._ending:
             self._stall = asyncio.get_running_loop().call_later(STALL_SECONDS, self._stalled)
         self.flush()
+
+    def _hand_over(self) -> None:
+        """Have the rest of a large body read straight to where it stays. The parser has ended with the head."""
+        length = int(self._headers.get("content-length", 0))
+        if self._in_headers or self._offered or length - self._body_bytes < LARGE_BYTES:
+            return
+        self._large = self._head(length)
+        self._parser = httptools.HttpRequestParser(self)
+        self._read_by(LargeBody(self, self._body, length, self._large_whole))
+        self._body = []
+
+    def _large_whole(self, body: memoryview) -> None:
+        head = self._large
+        self._take_back()
+        if head is not None and not self._ending:
+            self._turn = 0
+            self._complete(head, body)
+            self.flush()
+
+    def _take_back(self) -> None:
+        if self._large is not None:
+            self._large = None
+            self._read_by(self)
+
+    def _read_by(self, protocol: asyncio.BaseProtocol) -> None:
+        """Hand what comes from now on to this one. A transport asks who reads when it begins to."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if not self._paused:
+            transport.pause_reading()
+        transport.set_protocol(protocol)
+        if not self._paused:
+            transport.resume_reading()
 
     def _require_dense(self) -> None:
         """Raise LimitError for chunks that have next to no content for what is said about them (CVE-2024-22019, CVE-2023-39326)."""
@@ -335,23 +375,21 @@ class HttpProtocol(CallerTimers, asyncio.Protocol):
         """A request is whole: queue it, and stop reading when the caller pipelines more than is sensible."""
         if self._offered:
             return
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        # As it came: whoever answers may put another body and other headers in their place.
+        self._latest = head = self._head(len(body))
+        self._complete(head, body)
+
+    def _head(self, length: int) -> Head:
+        parser = self._parser
+        method, version = parser.get_method().decode(), parser.get_http_version()
+        return Head(method, path_of(self._path), self._headers, parser.should_keep_alive(), version, length)
+
+    def _complete(self, head: Head, body: Payload) -> None:
         self._clear_stall()
         self._mid_message = False
         self._head_bytes = 0
-        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        keep_alive = self._parser.should_keep_alive()
-        request = Request(
-            self._parser.get_method().decode(),
-            path_of(self._path),
-            self._headers,
-            body,
-            keep_alive,
-            self._parser.get_http_version(),
-            self._begun,
-            connection=self,
-        )
-        # As it came: whoever answers may put another body and other headers in their place.
-        self._latest = Head(request.method, request.path, self._headers, keep_alive, request.version, len(body))
+        request = Request(head.method, head.path, head.headers, body, head.keep_alive, head.version, self._begun, connection=self)
         if self._reserved:
             # The body stays until it is answered.
             self._budget.lend(request, self._reserved)
@@ -448,7 +486,12 @@ class HttpProtocol(CallerTimers, asyncio.Protocol):
         elif version == "1.0":
             text += "Connection: keep-alive\r\n"
         start = (text + "\r\n").encode("latin-1")
-        self._transport.write(start if head else start + response.body)
+        if head:
+            self._transport.write(start)
+        elif len(response.body) < LARGE_BYTES:
+            self._transport.write(start + response.body)
+        else:
+            self._transport.writelines((start, response.body))
         if not keep_alive:
             self._ending = True
             if lingers and self._transport.can_write_eof():
@@ -483,6 +526,7 @@ class HttpProtocol(CallerTimers, asyncio.Protocol):
         self._mid_message = False
         self._ending = True
         self._release()
+        self._take_back()
         self._queue.append(refusal(RequestError(status, message)))
         self.flush()
 

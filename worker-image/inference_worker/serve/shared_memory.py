@@ -113,7 +113,7 @@ class SharedMemory:
             view, position = view[count:], position + count
         return data
 
-    def write(self, span: Span, data: bytes) -> None:
+    def write(self, span: Span, data: bytes | memoryview) -> None:
         """Copy bytes into a region. Raises RequestError(400) when there is no room for them (any more)."""
         region = self._found(span)
         if len(data) > span.byte_size:

@@ -15,6 +15,8 @@ from inference_worker.serve.pieces import pieces
 
 # More elements than any body may hold; numpy overflows on products far above it, even of shapes with a zero.
 _LARGEST = 1 << 40
+# Below it, a copy costs less than a look at where the bytes lie.
+_LARGE_BYTES = 16 << 10
 # A tensor without elements has no bytes that bound its other sizes, and a model that sums over the zero answers with all of them.
 _LARGEST_BESIDE_ZERO = 1 << 20
 
@@ -53,10 +55,12 @@ def from_raw(raw: bytes | memoryview, shape: tuple[int, ...], spec: TensorSpec) 
     return np.frombuffer(raw, dtype=spec.dtype).reshape(shape)
 
 
-def to_raw(array: Tensor, datatype: str) -> bytes:
-    """A tensor's bytes."""
+def to_raw(array: Tensor, datatype: str) -> bytes | memoryview:
+    """A tensor's bytes; those of a large one where they lie, to be copied once, into the answer."""
     if datatype != "BYTES":
-        return array.tobytes()
+        if array.nbytes < _LARGE_BYTES:
+            return array.tobytes()
+        return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
     values = (as_bytes(value) for piece in pieces(array) for value in piece)
     return b"".join(struct.pack("<I", len(value)) + value for value in values)
 
