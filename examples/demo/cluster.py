@@ -132,9 +132,9 @@ def _of_engines(images: Mapping[str, str]) -> Iterator[str]:
         yield from ("--set", f"backends.torchscript.image={torchscript}")
 
 
-def build_images() -> dict[str, str]:
+def build_images(*flags: str) -> dict[str, str]:
     """Build the images and bring them to the nodes; nothing happens when they are current."""
-    done = subprocess.run([sys.executable, "-m", "dev.images"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run([sys.executable, "-m", "dev.images", *flags], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     names: dict[str, str] = json.loads(done.stdout.strip().splitlines()[-1])
     return names
 

@@ -13,8 +13,8 @@ import pytest
 
 from examples.demo.cluster import RELEASE, ROOT, SYSTEM, Kubectl, wait_for
 from tests.e2e.conftest import Space
+from tests.e2e.load import digits_of, load
 from tests.e2e.support import a_job, a_slow_batch, condition, kill_leader, leader, progress, workers
-from tests.e2e.test_rollout import load
 from tests.outputs import committed_chunks
 
 DYING, SAFE = "gpu-1", "cpu-1"
@@ -83,11 +83,11 @@ def test_a_dead_nodes_worker_leaves_the_endpoints_while_requests_go_on(space: Sp
     wait_for(lambda: taking(kube, name) == {DYING, SAFE}, "a worker on each node")
     before = {pod["metadata"]["uid"] for pod in workers(kube, name)}
 
-    with load(kube, name) as running:
+    with load(digits_of(kube, name)) as running:
         node("kill-node")
         wait_for(lambda: taking(kube, name) == {SAFE}, "the dead one has left")
         # Of those before, some wait for its answer. Nobody else is sent there.
-        with load(kube, name) as after:
+        with load(digits_of(kube, name)) as after:
             wait_for(lambda: after.answered > 100, "requests go on")
 
     assert running.answered > 0
@@ -104,7 +104,7 @@ def test_the_only_worker_moves_before_its_node_is_drained_and_no_request_is_lost
     kube.wait(name, "Ready")
     kube.run("uncordon", SAFE)
 
-    with load(kube, name) as callers:
+    with load(digits_of(kube, name)) as callers:
         wait_for(lambda: callers.answered > 20, "requests are answered")
         if warned:
             kube.run("cordon", DYING)
@@ -126,7 +126,7 @@ def test_a_drain_takes_the_workers_of_a_service_one_at_a_time(space: Space) -> N
     kube.run("uncordon", SAFE)
     assert kube.get("pdb", f"{name}-workers")["spec"]["minAvailable"] == 1
 
-    with load(kube, name) as callers:
+    with load(digits_of(kube, name)) as callers:
         wait_for(lambda: callers.answered > 20, "requests are answered")
         kube.run("drain", DYING, f"--pod-selector=inference.myorg/job={name}", "--delete-emptydir-data", "--force", "--timeout=90s")
         wait_for(lambda: taking(kube, name) == {SAFE}, "the successors take requests")
