@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.autoscaling.load import Answered, read
-from bench.failures.stage import DYING, PLAIN, SAFE, SERVICE, Stage, a_job, calling, lead_on, settle
+from bench.failures.stage import ALONE, DYING, PLAIN, SAFE, SERVICE, Stage, a_job, calling, lead_on, settle
 from dev.cluster import kill_node, node_named, start_node
 from dev.cluster.network import silence
 from examples.demo.cluster import wait_for
 
-_BEFORE_SECONDS, _AFTER_SECONDS = 3.0, 8.0
+_BEFORE_SECONDS, _AFTER_SECONDS, _ALONE_SECONDS = 3.0, 8.0, 15.0
 # Kubernetes alone takes its grace period, which is 50 s by default, and a moment.
 _PLAIN_SECONDS = 65.0
 _POLL_SECONDS = 0.02
@@ -69,6 +69,29 @@ def die(at: Stage, number: int, *, with_leader: bool, plain: bool) -> Death:
     start_node(at.layout, node)
     at.kube.delete("inferencejob", f"new-{number}", "--wait=false")
     return found
+
+
+def die_alone(at: Stage, number: int) -> dict[str, Any]:
+    """Let the node of a service's only worker die; there is room elsewhere, and the leader lives."""
+    settle(at)
+    if not at.places(ALONE):
+        at.create(a_job(ALONE, serve={"minReplicas": 1, "maxReplicas": 1}))
+    wait_for(lambda: len(at.places(ALONE)) == 1, "its worker")
+    (name,) = at.places(ALONE).values()
+    lead_on(at, SAFE if name == DYING else DYING)
+    settle(at)
+    plan = at.plan(ALONE, _BEFORE_SECONDS + _ALONE_SECONDS, f"{ALONE}-{number}")
+    node = node_named(name)
+    assert node is not None
+    with calling(at, plan) as (callers,):
+        time.sleep(_BEFORE_SECONDS)
+        silence(node)
+        begun = time.time()
+        kill_node(at.layout, node)
+        callers.wait()
+    last, failed, asked = failures(read(Path(plan.result)), begun)
+    start_node(at.layout, node)
+    return {"last_failed": round(last, 3), "failed": failed, "asked": asked}
 
 
 def failures(answers: list[Answered], since: float) -> tuple[float, int, int]:

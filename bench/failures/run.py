@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from bench.failures.batches import lose_its_node
-from bench.failures.deaths import die
+from bench.failures.deaths import die, die_alone
 from bench.failures.leaders import kill_leader
 from bench.failures.outage import take_api_away
 from bench.failures.stage import Stage, stage
@@ -29,9 +29,9 @@ Round = dict[str, Any]
 
 
 def run(rounds: int) -> Result:
-    """All parts, or those of BENCH_PARTS="nodes plain warm cold leader api steady"; `rounds` deaths of each kind (20)."""
+    """All parts, or those of BENCH_PARTS="nodes alone plain warm cold leader api steady"; `rounds` deaths of each kind (20)."""
     count = rounds or _ROUNDS
-    parts = os.environ.get("BENCH_PARTS", "nodes plain warm cold leader api steady").split()
+    parts = os.environ.get("BENCH_PARTS", "nodes alone plain warm cold leader api steady").split()
     found: list[Round] = []
     # Whoever ends it finds the cluster whole.
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -48,6 +48,7 @@ def _rounds(at: Stage, count: int) -> list[tuple[str, int, Callable[[int], Round
     batches = -(-count // 4)
     return [
         ("nodes", count, lambda number: die(at, number, with_leader=number % 2 == 1, plain=False).document()),
+        ("alone", batches, lambda number: die_alone(at, number)),
         ("plain", _PLAIN_ROUNDS, lambda number: die(at, 1000 + number, with_leader=False, plain=True).document()),
         ("warm", batches, lambda number: lose_its_node(at, number, warm=True)),
         ("cold", batches, lambda number: lose_its_node(at, number, warm=False)),
@@ -74,6 +75,7 @@ def _targets(found: list[Round]) -> list[Target]:
     bound("node", failed, of("nodes", "last_failed"), 1.0, 2.3)
     bound("node-leads-elsewhere", f"{failed}, the leader lives", of("nodes", "last_failed", leader_died=False), 1.0, 2.3)
     bound("node-with-leader", f"{failed}, the leader dies too", of("nodes", "last_failed", leader_died=True), 2.3, 2.3)
+    bound("alone", f"{failed}, of a service with one worker", of("alone", "last_failed"), 2.3, 2.3)
     bound("warm", "seconds from a node's death to its batch's next commit, on a warm worker", of("warm", "committed"), 2.3, 2.3)
     bound("leader", "seconds from the leader's death to the next decision", of("leader", "decided"), 2.0, 2.0)
     bound("leaders-node", "the same, its node dies too", of("nodes", "decided", leader_died=True), 3.0, 3.0)

@@ -28,7 +28,7 @@ from examples.models.index import build_all
 from examples.models.magika_features import default_trees
 
 SAFE, DYING = (node.name for node in NODES)
-SERVICE, PLAIN = "served", "plain"
+SERVICE, PLAIN, ALONE = "served", "plain", "alone"
 # Work for CPUs may go to the node of the GPUs: it is the other one that there is.
 TOLERATIONS = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
 # So many requests a second, each on a connection of its own; one without an answer after so long has failed.

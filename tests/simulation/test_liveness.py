@@ -46,7 +46,7 @@ def test_a_silent_node_leaves_the_endpoints_within_a_second_and_comes_back() -> 
 
     assert [20.0 < left[0] <= 20.0 + BOUND_SECONDS, 30.0 < back[0] <= 30.0 + 2 * BOUND_SECONDS] == [True, True], (left, back)
     assert (len(left), len(back)) == (1, 1)
-    # Nothing was deleted, and nobody was put in its place.
+    # Nothing was deleted, and nobody was put in its place: there is no room.
     assert (world.created("s"), sum(world.deleted.values())) == (2, 0)
 
 
@@ -56,6 +56,36 @@ def test_suspicion_alone_never_empties_a_service() -> None:
     world.run(60.0)
 
     assert world.taking("s") == {"a", "b"}
+
+
+def test_a_silent_worker_has_a_successor_at_once_where_there_is_room() -> None:
+    world, begun = a_service("a", "b"), list[int]()
+    world.node("c", cpu=2)
+    world.at(20.0, lambda: world.silent.add("a"))
+    world.at(20.0 + BOUND_SECONDS, lambda: begun.append(world.created("s")))
+    world.run(60.0)
+
+    assert begun == [3] and world.taking("s") == {"b", "c"}
+
+
+def test_the_only_worker_of_a_service_has_a_successor_too() -> None:
+    world = a_service("a")
+    world.node("c", cpu=2)
+    world.at(20.0, lambda: world.silent.add("a"))
+    world.run(60.0)
+
+    assert world.taking("s") == {"c"}
+
+
+def test_a_worker_that_answers_again_before_its_successor_stays() -> None:
+    world = a_service("a", "b")
+    world.node("c", cpu=2)
+    world.at(20.0, lambda: world.silent.add("a"))
+    world.at(21.5, world.silent.clear)
+    world.run(60.0)
+
+    assert world.taking("s") == {"a", "b"}
+    assert (world.created("s"), sum(world.deleted.values())) == (3, 1)
 
 
 def out_of_reach(world: World, name: str) -> None:

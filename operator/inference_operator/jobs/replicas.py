@@ -20,7 +20,8 @@ from inference_operator.workers.resolve import ResolvedJob
 class Replicas:
     """A serving job's workers, by what should become of them.
 
-    `current` have the newest revision, `stale` an older one, or a node that is about to go; both live. `failed` ended by a fault.
+    `current` have the newest revision, `stale` an older one, or a node that is about to go or silent; all live. `failed` ended by
+    a fault.
     `fault` is what the newest of them ended by, until a later worker answers and the pause is over. `settles` is when a later one
     will have answered for long enough for the count of failures to be cleared.
     """
@@ -42,8 +43,10 @@ class Replicas:
     most: int | None = None
     # Workers that were told to go and still hold their places.
     leaving: int = 0
-    # The uids of workers whose node was announced to go.
+    # The uids of workers that want a successor elsewhere: their node was announced to go, or the operator hears nothing of them.
     moving: frozenset[str] = frozenset()
+    # Of these the silent ones. They may answer callers, or be dead.
+    silent: frozenset[str] = frozenset()
     # Those that have a batch in their slack.
     lending: frozenset[Key] = frozenset()
 
@@ -59,7 +62,7 @@ class Replicas:
 
     @property
     def outdated(self) -> tuple[Pod, ...]:
-        """Workers of an older revision, whose end makes room for a successor; one on a node that takes no more work makes none."""
+        """Workers of an older revision, whose end makes room for a successor; one that is to move makes none where it is."""
         return tuple(pod for pod in self.stale if pod.uid not in self.moving)
 
     @property
@@ -89,7 +92,7 @@ class Replicas:
 
         Where there is room for fewer than are wanted, the last one that answers stays.
         """
-        spare = len(self.serving) > 1 and not self.leaving and self.fault is None
+        spare = sum(pod.uid not in self.silent for pod in self.serving) > 1 and not self.leaving and self.fault is None
         settled = len(self.ready) == len(self.current) and not self.superfluous
         return bool(self.missing and self.outdated and settled and (self.complete or spare))
 
@@ -100,7 +103,7 @@ class Replicas:
         Of those that answer, one with a batch in its slack stays if another can go.
         """
         keep_stale = max(0, self.wanted - len(self.ready))
-        ranked = sorted(self.stale, key=lambda pod: (not is_running(pod), pod.number))
+        ranked = sorted(self.stale, key=lambda pod: (not is_running(pod), pod.uid in self.silent, pod.number))
         over = sorted(self.current, key=lambda pod: (not is_running(pod), pod.key not in self.lending, pod.number))[self.wanted :]
         return (*ranked[keep_stale:], *over)
 
@@ -110,7 +113,9 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
     pods = sorted(observed.pods, key=lambda pod: pod.number)
     live = sorted(observed.live, key=lambda pod: pod.number)
     newest = tuple(pod for pod in live if pod.worker is not None and resolved.revisions.make(pod.worker))
-    current = tuple(pod for pod in newest if pod.uid not in observed.moving)
+    # A successor that a wrong suspicion started goes again. It took nobody's place: a service that was ready preempts nothing.
+    moving = observed.moving | observed.silent
+    current = tuple(pod for pod in newest if pod.uid not in moving)
     stale = tuple(pod for pod in live if pod not in current)
     ended = tuple(pod for pod in pods if pod.over and not pod.deleting)
     faults = [
@@ -143,7 +148,8 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
         untold=untold if fault is not None else 0,
         asleep=asleep,
         most=1 if resolved.one_pod else None,
-        moving=observed.moving,
+        moving=moving,
+        silent=observed.silent,
         lending=frozenset(work.pod for work in observed.background),
         leaving=sum(pod.deleting and not pod.terminal and pod.uid not in observed.lost for pod in pods),
     )

@@ -79,7 +79,8 @@ def plan_serve(
     actions = _actions(observed, service, decision, settings, tokens, now)
     placing = any(isinstance(action, CreatePod) for action in actions)
     pending = decision.pending if decision is not None and state.missing and not placing else None
-    status = _status(observed, service, now, pending)
+    # A service whose workers all answer doesn't queue, though a successor of one has no place yet.
+    status = _status(observed, service, now, None if state.stays else pending)
     # One whose last old worker had to make room is not over either.
     rolls_out = bool(state.outdated) or status.current_revision not in (None, resolved.revisions.combined)
     conditions, phase = _conditions(observed, state, pending, status, placing=placing, rolls_out=rolls_out)

@@ -107,6 +107,49 @@ def test_a_node_that_is_used_again_keeps_its_worker() -> None:
     assert numbers(moving(job, old, new, uids=frozenset()).superfluous) == [2]
 
 
+def silent(job: Job, *pods: Pod, uids: frozenset[str]) -> Replicas:
+    seen = replace(observed(job, *pods), silent=uids)
+    return replicas(seen, resolved_of(seen), SETTINGS, NOW)
+
+
+def test_a_worker_that_does_not_answer_gets_a_successor_and_goes_when_that_answers() -> None:
+    job = a_service(2)
+    dead, other = replace(a_pod(job, 1, ready=True), uid="dead"), a_pod(job, 2, ready=True)
+    new = a_pod(job, 3, ready=False)
+    uids = frozenset({"dead"})
+
+    alone = silent(job, dead, other, uids=uids)
+    starting = silent(job, dead, other, new, uids=uids)
+    started = silent(job, dead, other, replace(new, ready=True), uids=uids)
+
+    assert (alone.missing, alone.superfluous, starting.missing, starting.superfluous) == (1, (), 0, ())
+    assert numbers(started.superfluous) == [1]
+
+
+def test_a_wrong_suspicion_costs_the_successor_and_not_the_worker() -> None:
+    job = a_service(1)
+    old, new = a_pod(job, 1, ready=True), a_pod(job, 2, ready=False)
+
+    assert numbers(silent(job, old, new, uids=frozenset()).superfluous) == [2]
+
+
+def test_of_old_workers_the_one_that_does_not_answer_goes_first() -> None:
+    job = a_service(2)
+    dead = replace(a_pod(job, 1, revision="old", ready=True), uid="dead")
+    old, new = a_pod(job, 2, revision="old", ready=True), a_pod(job, 3, ready=True)
+
+    assert numbers(silent(job, dead, old, new, uids=frozenset({"dead"})).superfluous) == [1]
+
+
+def test_beside_a_worker_that_does_not_answer_the_last_one_makes_no_room() -> None:
+    job = a_service(2)
+    dead = replace(a_pod(job, 1, revision="old", ready=True), uid="dead")
+    old = a_pod(job, 2, revision="old", ready=True)
+
+    assert replace(silent(job, old, dead, uids=frozenset()), most=1).may_make_room
+    assert not replace(silent(job, old, dead, uids=frozenset({"dead"})), wanted=3).may_make_room
+
+
 def test_numbers_are_never_used_twice() -> None:
     assert sorted_out(a_service(1, attempts=7)).next_number == 8
 
