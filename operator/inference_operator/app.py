@@ -38,7 +38,7 @@ GC_THRESHOLDS = (20_000, 20, 100)
 BEGIN_ANEW = 3
 
 CONFIG_VARIABLE = "INFERENCE_OPERATOR_CONFIG"
-NAMESPACE_VARIABLE = "POD_NAMESPACE"
+NAMESPACE_VARIABLE, ADDRESS_VARIABLE = "POD_NAMESPACE", "POD_IP"
 
 
 class StoppedError(Exception):
@@ -49,11 +49,11 @@ class WatchEndedError(Exception):
     """kopf's watches ended though nobody asked: the view would go stale, so the process must start anew."""
 
 
-async def run(settings: Settings, connection: Connection, namespace: str, identity: str, port: int) -> None:
+async def run(settings: Settings, connection: Connection, namespace: str, identity: str, address: str | None) -> None:
     """Run until told to stop. Raises StoppedError then, and whatever else ends a part."""
     async with api_session() as api, BoundedHttp() as pods:
-        parts = put_together(settings, connection, namespace, identity, api=api, pods=pods)
-        runner = await serve_health(parts.health, port, parts.refresh)
+        parts = put_together(settings, connection, namespace, identity, address, api=api, pods=pods)
+        runner = await serve_health(parts.health, settings.http_port, parts.refresh)
         try:
             async with asyncio.TaskGroup() as group:
                 await _live(parts, group, settings, connection, identity)
@@ -181,7 +181,7 @@ def main() -> int:
     namespace = os.environ.get(NAMESPACE_VARIABLE, "default")
     code = 1
     try:
-        asyncio.run(run(settings, connection, namespace, identity, settings.http_port))
+        asyncio.run(run(settings, connection, namespace, identity, os.environ.get(ADDRESS_VARIABLE)))
     except* StoppedError:
         log.info("stopped")
         code = 0

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inference_operator.autoscaling.controller import Autoscale
+from inference_operator.autoscaling.metricsapi.endpoint import Replica
 from inference_operator.controllers.apply import Applier
 from inference_operator.controllers.endpoints_reconciler import EndpointsReconciler
 from inference_operator.controllers.informer import InformerHandlers
@@ -112,11 +113,12 @@ def put_together(
     connection: Connection,
     namespace: str,
     identity: str,
+    address: str | None,
     *,
     api: ApiSession,
     pods: BoundedHttp,
 ) -> Parts:
-    """Make every part. `api` is the session for the API server, `pods` what workers and exporters are asked by.
+    """Make every part. `address` is this pod's, `api` the session for the API server, `pods` what asks workers and exporters.
 
     It is longer than others: one line for each part, in the order in which they need each other.
     """
@@ -195,6 +197,7 @@ def put_together(
             clock,
             settings,
             namespace,
+            Replica(identity.rpartition("-")[0], address) if address is not None else None,
         ),
         keda_scaler=_keda_scaler(store, clock, settings, authority),
         gateway=gateway,
@@ -218,6 +221,7 @@ def _metrics_api(
     clock: Clock,
     settings: Settings,
     namespace: str,
+    replica: Replica | None,
 ) -> "CustomMetricsService | None":
     if not settings.custom_metrics.enabled:
         return None
@@ -225,7 +229,7 @@ def _metrics_api(
     from inference_operator.autoscaling.metricsapi.budget import ReviewClients
     from inference_operator.autoscaling.metricsapi.service import CustomMetricsService
 
-    return CustomMetricsService(kube, leader, ReviewClients(*reviews), store, queue, clock, settings, namespace)
+    return CustomMetricsService(kube, leader, ReviewClients(*reviews), store, queue, clock, settings, namespace, replica)
 
 
 def _authority(kube: Kube, reviews: Kube, store: Store, settings: Settings, namespace: str, clock: Clock) -> "Authority | None":

@@ -67,8 +67,8 @@ class CustomMetrics(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     enabled: bool = False
     # Port of the TLS server.
     port: int = 8443
-    # The Service in front of it, in the operator's own namespace.
-    service: str = "inference-operator-custom-metrics"
+    # The Service in front of it, in the operator's own namespace, without a selector: whoever leads writes its EndpointSlice.
+    service: str = "inference-operator-metrics-api"
     # The Secret with tls.crt, tls.key and ca.crt, in the operator's own namespace.
     secret: str = "inference-operator-custom-metrics"  # noqa: S105 -- a name
     # Whether the operator makes the certificate (True), or somebody else, say cert-manager, puts it into the Secret.

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from inference_operator.autoscaling.metricsapi.endpoint import Replica, leader_slice
+from inference_operator.state.objects import Key
 from inference_operator.template_limits import RESERVED_ENVIRONMENT, TemplateLimits
 from inference_operator.workers import triton
 from inference_protocol.messages import CONFIG_VARIABLE
@@ -559,7 +561,35 @@ def test_events_are_of_jobs_and_in_the_operators_name(account: Client, namespace
         assert "in its own name" in tried(account, path, {**event, **forged}).message
 
 
-def api_service(version: str = "v1beta1", group: str = "custom.metrics.k8s.io", service: str = f"{ACCOUNT}-custom-metrics") -> Raw:
+METRICS_API = f"{ACCOUNT}-metrics-api"
+
+
+def a_metrics_slice(name: str = f"{METRICS_API}-ipv4", *, service: str = METRICS_API, **changes: Any) -> Raw:
+    """As the operator writes it."""
+    slice_ = leader_slice(Key(RELEASE_NAMESPACE, METRICS_API), UID, Replica("operator-1", "10.0.0.1"), port=8443)
+    labels = {**slice_["metadata"]["labels"], "kubernetes.io/service-name": service}
+    return {**slice_, "metadata": {**slice_["metadata"], "name": name, "labels": labels}, **changes}
+
+
+def test_the_metrics_api_is_led_to_the_operators_pods_and_nowhere_else(cluster: Cluster, account: Client) -> None:
+    def says(body: Raw) -> str:
+        path = f"/apis/discovery.k8s.io/v1/namespaces/{RELEASE_NAMESPACE}/endpointslices/{body['metadata']['name']}"
+        return account.call("PATCH", path, body, kind=APPLY, fieldManager="x", **DRY).message
+
+    target = {"kind": "Pod", "namespace": "bank", "name": "any"}
+    assert says(a_metrics_slice()) == ""
+    assert "nothing in kube-system" in says(a_metrics_slice("another"))
+    for wrong in (
+        a_metrics_slice(service="kubernetes"),
+        a_metrics_slice(ports=[{"name": "custom-metrics", "port": 443, "protocol": "TCP"}]),
+        a_metrics_slice(addressType="FQDN", endpoints=[{"addresses": ["example.com"]}]),
+        a_metrics_slice(endpoints=[{"addresses": ["10.0.0.1"]}]),
+        a_metrics_slice(endpoints=[{"addresses": ["10.0.0.1"], "targetRef": target}]),
+    ):
+        assert "its own pods, and nowhere else" in says(wrong)
+
+
+def api_service(version: str = "v1beta1", group: str = "custom.metrics.k8s.io", service: str = METRICS_API) -> Raw:
     spec: Raw = {"group": group, "version": version, "groupPriorityMinimum": 100, "versionPriority": 100}
     where = {"namespace": RELEASE_NAMESPACE, "name": service, "port": 443}
     body = {"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": f"{version}.{group}"}}

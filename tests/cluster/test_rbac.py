@@ -128,6 +128,9 @@ def test_secrets_roles_and_apis_are_reached_by_their_names_alone(cluster: Cluste
     for verb in ("get", "create", "patch", "update", "delete"):
         assert may(verb, api, "apiservices", "v1beta1.custom.metrics.k8s.io", "")
         assert not may(verb, api, "apiservices", "v1beta1.metrics.k8s.io", "")
+    for verb in ("create", "patch"):
+        assert may(verb, DISCOVERY, "endpointslices", f"{ACCOUNT}-metrics-api-ipv4")
+    assert may("get", CORE, "services", f"{ACCOUNT}-metrics-api")
     assert may("get", "rbac.authorization.k8s.io", "clusterroles", mine, "")
     assert not may("get", "rbac.authorization.k8s.io", "clusterroles", "cluster-admin", "")
     assert may("get", CORE, "configmaps", "extension-apiserver-authentication", "kube-system")

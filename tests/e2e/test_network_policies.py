@@ -170,7 +170,7 @@ def test_prometheus_reads_a_workers_metrics_and_calls_no_model_by_grpc(scene: Sc
 
 def test_a_worker_gets_no_further_than_it_must(scene: Scene) -> None:
     """Not to the API server, not to a kubelet, not to other pods: with the model's code in it, it would try."""
-    assert scene.worker.resolves(f"{RELEASE}-custom-metrics.{SYSTEM}.svc.cluster.local")
+    assert scene.worker.resolves(f"{RELEASE}-metrics-api.{SYSTEM}.svc.cluster.local")
     assert scene.worker.reaches(scene.store.address, PORT)
 
     for address, port in (
@@ -218,7 +218,7 @@ def test_the_operator_gets_no_further_than_it_must(scene: Scene) -> None:
 
     for address, port in ((scene.worker.address, GRPC), (scene.foreigner.address, PORT), (CONTROL_ADDRESS, KUBELET_PORT)):
         assert refused(scene.operator, address, port), (address, port)
-    assert not scene.operator.resolves(f"{RELEASE}-custom-metrics.{SYSTEM}.svc.cluster.local")
+    assert not scene.operator.resolves(f"{RELEASE}-metrics-api.{SYSTEM}.svc.cluster.local")
 
 
 def test_jobs_run_as_ever_behind_the_policies(scene: Scene, space: Space) -> None:

@@ -63,6 +63,12 @@ false
 {{- end -}}
 {{- end -}}
 
+{{- /* Whether a request is for a slice of the metrics API's Service; an expression in CEL. */ -}}
+{{- define "inference-operator.policyMetricsSlice" -}}
+{{- $service := include "inference-operator.metricsApi" . -}}
+request.namespace == '{{ .Release.Namespace }}' && request.name in ['{{ $service }}-ipv4', '{{ $service }}-ipv6']
+{{- end -}}
+
 {{- /* What the loader, Python or a runtime obeys: RESERVED_ENVIRONMENT of the operator. */ -}}
 {{- define "inference-operator.reservedVariables" -}}
 ^(LD_|DYLD_|GLIBC_|MALLOC_|PYTHON|INFERENCE_|ORT_|CUDA_|NVIDIA_|TORCH_|PYTORCH_|TRITON|OMP_TOOL|OPENSSL_|BASH_|(PATH|HOME|TMPDIR|SHELL|BROWSER|ENV|IFS|GCONV_PATH|LOCPATH|NLSPATH|HOSTALIASES|RESOLV_HOST_CONF)$)

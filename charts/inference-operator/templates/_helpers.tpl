@@ -136,6 +136,10 @@ namespaceSelector: {}
 {{- printf "%s-custom-metrics" (include "inference-operator.fullname" . | trunc 48 | trimSuffix "-") -}}
 {{- end -}}
 
+{{- define "inference-operator.metricsApi" -}}
+{{- printf "%s-metrics-api" (include "inference-operator.fullname" . | trunc 48 | trimSuffix "-") -}}
+{{- end -}}
+
 {{- define "inference-operator.taskKey" -}}
 {{- (include "inference-operator.settings" . | fromYaml).taskKeyName -}}
 {{- end -}}
@@ -230,7 +234,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   "customMetrics" (dict
     "enabled" .Values.customMetrics.enabled
     "port" .Values.customMetrics.port
-    "service" (include "inference-operator.customMetrics" .)
+    "service" (include "inference-operator.metricsApi" .)
     "secret" (include "inference-operator.customMetrics" .)
     "issue" (eq .Values.customMetrics.certificate "selfSigned")
     "owner" (ternary (include "inference-operator.customMetrics" .) "" .Values.rbac.create)

@@ -16,6 +16,11 @@ LABEL_WRITER = "endpointslice.kubernetes.io/managed-by"
 WRITER = f"{names.MANAGED_BY}.{names.DOMAIN}"
 
 
+def family_of(address: str) -> str:
+    """Return the addressType of a slice with this address."""
+    return "IPv6" if ":" in address else "IPv4"
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """A worker as callers of its Service see it; the conditions are those of discovery.k8s.io/v1."""

@@ -5,7 +5,16 @@ else takes requests, those that were told to go keep them: they answer until mos
 """
 
 from inference_operator.api.job import wanted_replicas
-from inference_operator.state.endpoints import LABEL_SERVICE, LABEL_WRITER, WRITER, Endpoint, EndpointSlice, EndpointsObserved, Port
+from inference_operator.state.endpoints import (
+    LABEL_SERVICE,
+    LABEL_WRITER,
+    WRITER,
+    Endpoint,
+    EndpointSlice,
+    EndpointsObserved,
+    Port,
+    family_of,
+)
 from inference_operator.state.objects import Pod, PodPhase
 from inference_operator.workers.actions import ApplySlice, DeleteSlice, EndpointsAction, TakeSelector
 from inference_operator.workers.pod import Manifest, owner_reference
@@ -43,7 +52,7 @@ def desired(seen: EndpointsObserved) -> dict[str, tuple[str, tuple[Port, ...], t
     found: dict[str, tuple[str, list[Endpoint]]] = {}
     for pod in sorted(seen.pods, key=lambda pod: (pod.number, pod.key)):
         if pod.address is not None and _is_reached(pod):
-            family = "IPv6" if ":" in pod.address else "IPv4"
+            family = family_of(pod.address)
             name = f"{seen.service.name}-{family.lower()}-{pod.number // _EACH}"
             found.setdefault(name, (family, []))[1].append(_endpoint(pod, seen, distrusted, last=pod.uid in last))
     return {name: (family, ports(seen.job), tuple(endpoints)) for name, (family, endpoints) in found.items()}

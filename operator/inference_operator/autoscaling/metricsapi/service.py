@@ -12,6 +12,7 @@ from inference_operator.autoscaling.metricsapi.authorization import SECONDS, Acc
 from inference_operator.autoscaling.metricsapi.budget import ReviewBudget, ReviewClients
 from inference_operator.autoscaling.metricsapi.cache import TimedCache
 from inference_operator.autoscaling.metricsapi.certificates import Bundle, Certificates
+from inference_operator.autoscaling.metricsapi.endpoint import LeaderEndpoint, Replica
 from inference_operator.autoscaling.metricsapi.registration import Registration
 from inference_operator.autoscaling.metricsapi.server import Front, Server
 from inference_operator.errors import NotFoundError, OperatorError
@@ -44,11 +45,18 @@ class CustomMetricsService:
         clock: Clock,
         settings: Settings,
         namespace: str,
+        replica: Replica | None,
     ) -> None:
+        """`replica` is this one, where it runs in a pod."""
         mine = settings.custom_metrics
         self._kube, self._store, self._queue, self._clock = kube, store, queue, clock
         self._certificates = Certificates(kube, namespace=namespace, secret=mine.secret, service=mine.service, makes=mine.issue)
         self._registration = Registration(leader, namespace=namespace, service=mine.service, owner=mine.owner)
+        self._endpoint = (
+            LeaderEndpoint(leader, namespace=namespace, service=mine.service, port=mine.port, replica=replica)
+            if replica is not None
+            else None
+        )
         known = ReviewBudget(reviews.known, most=_MOST_DIRECT)
         tokens = Tokens(known, ReviewBudget(reviews.unknown, most=_MOST_DIRECT), clock.monotonic)
         proxied, direct = (
@@ -92,8 +100,13 @@ class CustomMetricsService:
             return None
 
     async def register(self) -> None:
-        """Claim the API group while it is free, and tell the jobs when that changes."""
+        """Lead the Service here, claim the API group while it is free, and tell the jobs when that changes."""
         while True:
+            if self._endpoint is not None:
+                try:
+                    await self._endpoint.once()
+                except OperatorError as error:
+                    log.warning("the Service of the metrics API can't be led here: %s", error)
             if self._bundle is not None:
                 try:
                     self._tell(await self._registration.once(self._bundle.ca))

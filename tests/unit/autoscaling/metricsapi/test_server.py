@@ -74,7 +74,7 @@ class Bench:
         queue: WorkQueue[Request] = WorkQueue(clock.monotonic)
         settings = Settings(custom_metrics=CustomMetrics(enabled=True, port=0, service="metrics", secret="tls"))
         reviewing = reviews or ReviewClients(self.kube, self.kube, self.kube)
-        self.service = CustomMetricsService(self.kube, self.kube, reviewing, self.store, queue, clock, settings, "system")
+        self.service = CustomMetricsService(self.kube, self.kube, reviewing, self.store, queue, clock, settings, "system", None)
 
     @staticmethod
     def _token(spec: Raw) -> Raw:
