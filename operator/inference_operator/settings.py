@@ -391,6 +391,8 @@ def load_settings(path: Path | None) -> Settings:
         raise ConfigurationError(f"{path}: {error}") from error
     if settings.keda_scaler.tls and not settings.mutual_tls.enabled:
         raise ConfigurationError(f"{path}: kedaScaler.tls needs mutualTls.enabled, whose authority signs its certificate")
+    if (collector := settings.tracing.endpoint) and not _is_collector(collector, "http", "https"):
+        raise ConfigurationError(f"{path}: tracing.endpoint: {collector!r} is not http://HOST:PORT or https://HOST:PORT")
     if (collector := settings.gateway.tracing.endpoint) and (why := collector_fault(collector)) is not None:
         raise ConfigurationError(f"{path}: gateway.tracing.endpoint: {why}")
     if settings.gateway.endpoint_picker.tls and not settings.mutual_tls.enabled:
@@ -417,14 +419,18 @@ def load_settings(path: Path | None) -> Settings:
 
 def collector_fault(url: str) -> str | None:
     """What is wrong with the address of the Envoys' collector, with the cure; None where it can be used."""
-    try:
-        place = urlsplit(url)
-        usable = place.scheme == "http" and place.hostname and (place.port is None or place.port > 0)
-    except ValueError:
-        usable = False
-    if usable and not (place.username or place.query or place.fragment):
+    if _is_collector(url, "http"):
         return None
     return f"{url!r} is not http://HOST:PORT: for TLS, name a collector near the Envoys that speaks it to others"
+
+
+def _is_collector(url: str, *schemes: str) -> bool:
+    try:
+        place = urlsplit(url)
+        usable = place.scheme in schemes and place.hostname and (place.port is None or place.port > 0)
+    except ValueError:
+        return False
+    return bool(usable) and not (place.username or place.query or place.fragment)
 
 
 def security_fault(security: WorkerSecurity) -> str | None:

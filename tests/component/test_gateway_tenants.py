@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import ssl
 import time
 from dataclasses import replace
@@ -47,7 +48,9 @@ async def told(workers: Counting, door: Plane, headers: Mapping[str, str]) -> st
 async def test_a_key_makes_its_caller_a_tenant_and_never_reaches_the_worker(workers: Counting, tmp_path: Path) -> None:
     tenants = Tenants(
         enabled=True,
-        key_file=keys(tmp_path, f"a {KEY}\nb {OTHER_KEY}\nb short\nnobody {'n' * 20}\na {'t' * 20}\nb {'t' * 20}\na {'t' * 20}\n"),
+        key_file=keys(
+            tmp_path, f"a {KEY}\nb {OTHER_KEY}\nb short\nnobody {'n' * 20}\na {'t' * 20}\nb {'t' * 20}\na {'t' * 20}\nnonsense\n"
+        ),
         list=(Tenant("a", weight=3, rows_per_second=500, device_seconds_per_second=0.5, concurrent_requests=5), Tenant("b")),
     )
     service = Service("default", "m", "1", True, (await workers.start("worker", 1),))
@@ -68,6 +71,11 @@ async def test_a_key_makes_its_caller_a_tenant_and_never_reaches_the_worker(work
             status, text, said = await door.ask(INFER, headers)
             assert status == 401 and "x-api-key: KEY" in text and said["www-authenticate"], (headers, text)
         assert not workers.asked
+        # Whoever wrote the keys reads which of them are not taken, and nobody reads a key.
+        log = door.envoy.log
+        for number, why in ((3, "less than 16 characters"), (4, "no tenant of"), (6, "several tenants"), (8, "is not TENANT KEY")):
+            assert re.search(f"line {number} of the tenants' keys is passed over: it [a-z]* ?.*{why}", log), (number, log[-2000:])
+        assert KEY not in log and "t" * 20 not in log
 
 
 ISSUER = "https://issuer.example"

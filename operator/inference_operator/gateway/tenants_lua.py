@@ -46,7 +46,18 @@ _WHO = """
 local EVERY_SECONDS = 5
 local keys, text, looked = {}, "", 0
 
-local function known_keys()
+local function taken(line)
+  local name, key = line:match("^%s*(%S+)%s+(%S+)%s*$")
+  if not name then return nil, "is not TENANT KEY" end
+  if not CALLERS[name] then return nil, "names no tenant of gateway.tenants.list" end
+  if #key < SHORTEST then return nil, "has a key of less than " .. SHORTEST .. " characters" end
+  -- A key that several tenants have is nobody's.
+  local before = keys[key]
+  if before ~= nil and before ~= name then return key, "has a key that several tenants have", false end
+  return key, nil, name
+end
+
+local function known_keys(handle)
   local now = os.time()
   if now - looked < EVERY_SECONDS then return keys end
   looked = now
@@ -55,22 +66,25 @@ local function known_keys()
   if file then file:close() end
   if found ~= text then
     text, keys = found, {}
-    for line in found:gmatch("[^\\r\\n]+") do
-      local name, key = line:match("^%s*(%S+)%s+(%S+)%s*$")
-      if name and CALLERS[name] and #key >= SHORTEST then
-        -- A key that several tenants have is nobody's.
-        if keys[key] == nil then keys[key] = name elseif keys[key] ~= name then keys[key] = false end
+    local number = 0
+    for line in (found .. "\\n"):gmatch("([^\\n]*)\\n") do
+      number = number + 1
+      if line:find("%S") then
+        local key, why, name = taken(line)
+        if key then keys[key] = name end
+        if why then handle:logWarn("line " .. number .. " of the tenants' keys is passed over: it " .. why) end
       end
     end
   end
   return keys
 end
 
-local function by_key(headers)
+local function by_key(handle)
+  local headers = handle:headers()
   local key = headers:get(KEY_HEADER)
   if not key then return nil end
   headers:remove(KEY_HEADER)
-  return KEY_FILE and known_keys()[key] or nil
+  return KEY_FILE and known_keys(handle)[key] or nil
 end
 
 local function by_token(handle)
@@ -102,7 +116,7 @@ local function by_certificate(handle)
 end
 
 local function who(handle)
-  local name = by_key(handle:headers())
+  local name = by_key(handle)
   if name then return name, "key" end
   local identity, why
   if CLAIM then

@@ -75,6 +75,22 @@ def test_an_address_that_envoys_cannot_be_led_to_is_refused_with_the_cure(tmp_pa
         load_settings(file)
 
 
+@pytest.mark.parametrize("endpoint", ["collector:4318", "ftp://collector", "https://u:p@collector", "http://collector:port"])
+def test_a_collector_that_workers_can_not_send_to_is_refused(tmp_path: Path, endpoint: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(f"tracing: {{endpoint: '{endpoint}'}}")
+
+    with pytest.raises(ConfigurationError, match=r"tracing\.endpoint: .* is not http"):
+        load_settings(file)
+
+
+def test_workers_send_to_a_collector_by_tls_too(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("tracing: {endpoint: 'https://collector.monitoring:4318'}")
+
+    assert load_settings(file).tracing.endpoint == "https://collector.monitoring:4318"
+
+
 def test_the_share_of_untraced_callers_is_a_percentage(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("gateway: {tracing: {endpoint: 'http://c:1', samplingPercent: 101}}")
