@@ -29,8 +29,10 @@ _T = TypeVar("_T")
 
 # The longest that a Lease is made of its own accord, and what counts for one that does not say.
 LONGEST_SECONDS = 15
-# For how much of its duration a holder goes by its Lease; and parts of the shortest: when it renews, and how often others look.
-HELD, RENEWED, LOOKED = 3 / 4, 1 / 4, 1 / 8
+# For how much of its duration a holder goes by its Lease, from when it asked; after how much others take it, from when they saw it.
+HELD, TAKEN = 3 / 4, 7 / 8
+# Parts of the shortest Lease: when it is renewed, and how often others look.
+RENEWED, LOOKED = 1 / 4, 1 / 8
 # A Lease is at least so many times as long as the slowest of the last requests for it: a renewal and its repetition fit in.
 _ROOM = 8
 _REMEMBERED = 8
@@ -93,10 +95,15 @@ class Sight:
     duration: int
     since: float
 
+    @property
+    def over(self) -> float:
+        """When others may take it, if it doesn't change (monotonic seconds)."""
+        return self.since + TAKEN * self.duration
+
 
 def may_take(sight: Sight, me: str, now: float) -> bool:
-    """Whether the Lease is ours, free, or has not changed for its whole duration while we watched."""
-    return sight.holder in ("", me) or now - sight.since >= sight.duration
+    """Whether the Lease is ours, free, or has not changed for so long that its holder doesn't go by it any more."""
+    return sight.holder in ("", me) or now >= sight.over
 
 
 def lease_seconds(least: int, took: Iterable[float]) -> int:
@@ -172,7 +179,7 @@ class Lease:
 
     def _until_next_look(self) -> float:
         """Seconds until a candidate looks again: sooner where the Lease ends before."""
-        left = self._sight.since + self._sight.duration - self._clock.monotonic()
+        left = self._sight.over - self._clock.monotonic()
         look = LOOKED * self._least
         return min(look, left) if left > 0 else look
 
