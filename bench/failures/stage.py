@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -109,10 +109,10 @@ def calling(at: Stage, *plans: Plan) -> Iterator[list["subprocess.Popen[bytes]"]
 
 
 @contextmanager
-def stage(folder: Path, *, plain: bool) -> Iterator[Stage]:
-    """Cluster, operator, namespace, service; whatever was broken is whole again at the end."""
+def stage(folder: Path, *, plain: bool, options: Sequence[str] = _OPTIONS) -> Iterator[Stage]:
+    """Cluster, operator, namespace, service; whatever was broken is whole again at the end. Without `options` the cluster stays."""
     build_all(_BUILT, default_trees())
-    subprocess.run([sys.executable, "-m", "dev.cluster", "up", *_OPTIONS], cwd=ROOT, check=True)
+    subprocess.run([sys.executable, "-m", "dev.cluster", "up", *options], cwd=ROOT, check=True)
     install(local(), build_images())
     kube = replace(local(), namespace=f"bench-{uuid.uuid4().hex[:6]}")
     namespace, claim = load("00-namespace.yaml", namespace=kube.namespace)

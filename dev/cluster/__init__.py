@@ -17,6 +17,7 @@ from dev.cluster.layout import (
 )
 from dev.cluster.lifecycle import (
     down,
+    freeze_api,
     is_healthy,
     kill_api,
     read_options,
@@ -39,6 +40,7 @@ __all__ = [
     "api_only_layout",
     "default_layout",
     "down",
+    "freeze_api",
     "full_control_plane",
     "is_healthy",
     "kill_api",

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -94,6 +95,12 @@ def kill_api(layout: Layout) -> None:
     """End API server and etcd at once; all else goes on."""
     with locked(_lock(layout)):
         processes_of(layout).stop("kube-apiserver", "etcd", kill=True)
+
+
+def freeze_api(layout: Layout, *, frozen: bool) -> None:
+    """Have the API server stand still with all its connections, or go on."""
+    with locked(_lock(layout)):
+        processes_of(layout).signal("kube-apiserver", signal.SIGSTOP if frozen else signal.SIGCONT)
 
 
 def start_api(layout: Layout) -> None:

@@ -95,6 +95,11 @@ class Processes:
             return ""
         return "\n".join(text.splitlines()[-lines:])
 
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Signal one that runs."""
+        if (record := self.record(name)) is not None and is_running(record):
+            os.kill(record.pid, number)
+
     def stop(self, *names: str, kill: bool = False) -> None:
         """End the named processes together: SIGTERM, then SIGKILL; forget them afterwards."""
         records = [record for name in names if (record := self.record(name)) is not None]

@@ -3,15 +3,18 @@
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from bench.failures.stage import SERVICE, Stage, restarting, signal_operator, signal_worker
-from dev.cluster import NODES, kill_api, kill_node, start_api, start_node
+from dev.cluster import NODES, freeze_api, kill_api, kill_node, start_api, start_node
 from dev.cluster.network import end_silence, silence
-from examples.demo.cluster import Manifest
+from examples.demo.cluster import RELEASE, Manifest
 from tests.chaos.story import Fault, Kind
 from tests.chaos.verdict import Told
+from tests.chaos.volume import filled, output_of, read_only
 
 _DRAIN_SECONDS = 90
+_SLOW_SECONDS = 2.0
 
 
 class Faults:
@@ -31,6 +34,11 @@ class Faults:
             Kind.NODE_DEAD: self._end_node,
             Kind.NODE_DRAINED: self._drain_node,
             Kind.API_AWAY: self._take_api_away,
+            Kind.API_FROZEN: self._freeze_api,
+            Kind.API_SLOW: self._slow_api,
+            Kind.OUTPUT_FULL: self._fill_output,
+            Kind.OUTPUT_READ_ONLY: self._bar_output,
+            Kind.OPERATOR_ROLLED: self._roll_operator,
             Kind.BATCH_SUSPENDED: self._suspend_batch,
             Kind.SERVICE_ROLLED: self._roll_out,
         }
@@ -117,6 +125,37 @@ class Faults:
         time.sleep(fault.seconds)
         start_api(self._at.layout)
         return "the control plane"
+
+    def _freeze_api(self, fault: Fault) -> str:
+        freeze_api(self._at.layout, frozen=True)
+        try:
+            time.sleep(fault.seconds)
+        finally:
+            freeze_api(self._at.layout, frozen=False)
+        return "the API server"
+
+    def _slow_api(self, fault: Fault) -> str:
+        """Answer after two seconds or so: it stands still for most of the time."""
+        for _ in range(round(fault.seconds / _SLOW_SECONDS)):
+            self._freeze_api(replace(fault, seconds=0.9 * _SLOW_SECONDS))
+            time.sleep(0.1 * _SLOW_SECONDS)
+        return "the API server"
+
+    def _fill_output(self, fault: Fault) -> str:
+        with filled(output_of(self._at.volume)):
+            time.sleep(fault.seconds)
+        return "the volume of the batches"
+
+    def _bar_output(self, fault: Fault) -> str:
+        with read_only(output_of(self._at.volume)):
+            time.sleep(fault.seconds)
+        return "the volume of the batches"
+
+    def _roll_operator(self, _: Fault) -> str:
+        """Both versions are there at a time, as in an upgrade."""
+        self._at.system.run("rollout", "restart", f"deploy/{RELEASE}")
+        self._at.system.run("rollout", "status", f"deploy/{RELEASE}", f"--timeout={_DRAIN_SECONDS}s")
+        return RELEASE
 
     def _suspend_batch(self, fault: Fault) -> str:
         batches = self._batches()

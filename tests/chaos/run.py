@@ -25,6 +25,7 @@ from examples.demo.cluster import ROOT, wait_for
 from tests.chaos.faults import Faults
 from tests.chaos.story import Story, draw, shrunk
 from tests.chaos.verdict import Told, gaps, lost, nearest
+from tests.chaos.volume import output_of, small
 from tests.e2e.support import a_slow_batch, truth_of_slow_batches
 
 _ROUND_FAULTS = 10
@@ -171,7 +172,7 @@ def main() -> int:
     given = parser.parse_args()
     kept = ROOT / "build" / "chaos" / f"{given.seed}.json"
     rounds: list[dict[str, Any]] = json.loads(kept.read_text()) if kept.exists() else []
-    with tempfile.TemporaryDirectory() as folder, stage(Path(folder), plain=False) as at:
+    with tempfile.TemporaryDirectory() as folder, stage(Path(folder), plain=False) as at, small(output_of(at.volume)):
         while (done := sum(one["faults"] for one in rounds)) < given.faults:
             seed = given.seed * 1000 + len(rounds)
             story = draw(seed, min(_ROUND_FAULTS, given.faults - done))

@@ -21,6 +21,11 @@ class Kind(StrEnum):
     NODE_DEAD = "node dead"
     NODE_DRAINED = "node drained"
     API_AWAY = "API server and etcd away"
+    API_FROZEN = "API server frozen"
+    API_SLOW = "API server slow"
+    OUTPUT_FULL = "volume full"
+    OUTPUT_READ_ONLY = "volume read-only"
+    OPERATOR_ROLLED = "operator rolled out"
     BATCH_SUSPENDED = "batch suspended"
     SERVICE_ROLLED = "service rolled out"
 
@@ -52,10 +57,18 @@ _SHARES: dict[Kind, tuple[int, float, float]] = {
     Kind.NODE_DEAD: (1, 2.0, 8.0),
     Kind.NODE_DRAINED: (1, 1.0, 4.0),
     Kind.API_AWAY: (1, 2.0, 15.0),
+    Kind.API_FROZEN: (2, 0.3, 6.0),
+    Kind.API_SLOW: (1, 6.0, 15.0),
+    Kind.OUTPUT_FULL: (2, 0.5, 6.0),
+    Kind.OUTPUT_READ_ONLY: (2, 0.5, 6.0),
+    Kind.OPERATOR_ROLLED: (1, 0.0, 0.0),
     Kind.BATCH_SUSPENDED: (2, 0.0, 3.0),
     Kind.SERVICE_ROLLED: (2, 0.0, 0.0),
 }
 _LONGEST_CALM = 4.0
+# Those that are over in seconds, and need neither a node's restart nor a drain.
+_SLOW = (Kind.NODE_DEAD, Kind.NODE_DRAINED, Kind.API_AWAY, Kind.API_SLOW, Kind.OPERATOR_ROLLED)
+QUICK = tuple(kind for kind in Kind if kind not in _SLOW)
 
 
 def draw(seed: int, count: int, kinds: Sequence[Kind] = tuple(Kind)) -> Story:
