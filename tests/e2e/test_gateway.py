@@ -17,6 +17,8 @@ from tests.e2e.load import load, post
 from tests.e2e.support import a_job, workers
 
 NAME = f"{RELEASE}-gateway"
+# One of the two nodes has GPUs.
+TOLERATIONS = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
 OF_GATEWAY = "app.kubernetes.io/component=gateway"
 OF_OPERATOR = "app.kubernetes.io/component=operator"
 
@@ -35,9 +37,10 @@ class Gateway:
         return set(self.system.run("get", "pods", "-l", label, "-o", "name").split())
 
     def replace_one(self, label: str, deployment: str) -> None:
-        """Delete a pod as a drain does, and wait until another is ready and it is gone."""
+        """Delete a pod as a drain does, and wait until another is ready."""
         one = min(self.pods(label))
-        self.system.run("delete", one, "--wait=true", "--timeout=90s")
+        self.system.run("delete", one, "--wait=false")
+        wait_for(lambda: self.pods(label) - {one} != set(), "another")
         self.system.run("rollout", "status", f"deploy/{deployment}", "--timeout=90s")
 
 
@@ -45,7 +48,8 @@ class Gateway:
 def gateway(kube: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     repository, _, tag = build_images("--gateway")["gateway"].rpartition(":")
     file = tmp_path_factory.mktemp("values") / "values.yaml"
-    file.write_text(yaml.safe_dump({"gateway": {"enabled": True, "image": {"repository": repository, "tag": tag}, "audit": True}}))
+    given = {"enabled": True, "image": {"repository": repository, "tag": tag}, "audit": True, "tolerations": TOLERATIONS}
+    file.write_text(yaml.safe_dump({"gateway": given}))
     images = build_images()
     install(kube, images, values=[file])
     system = replace(kube, namespace=SYSTEM)
