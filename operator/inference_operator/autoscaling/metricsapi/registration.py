@@ -86,8 +86,13 @@ class Registration:
         }
 
     def _is_ours(self, raw: Raw) -> bool:
-        service = raw["spec"].get("service") or {}
-        return (service.get("namespace"), service.get("name")) == (self._namespace, self._service)
+        """Whether it leads to our Service, or to what our release called it before."""
+        service, metadata = raw["spec"].get("service") or {}, raw["metadata"]
+        if service.get("namespace") != self._namespace:
+            return False
+        released = any(owner["name"] == self._owner for owner in metadata.get("ownerReferences", []))
+        labelled = (metadata.get("labels") or {}).get(names.LABEL_MANAGED_BY) == names.MANAGED_BY
+        return bool(service.get("name") == self._service or (released and labelled))
 
 
 def _claims(raw: Raw) -> object:

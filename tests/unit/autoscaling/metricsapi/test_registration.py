@@ -50,6 +50,21 @@ async def test_a_free_slot_is_taken_in_both_versions(kube: FakeKube) -> None:
     assert kube.did("create", "replace", "delete", "apply") == []
 
 
+async def test_a_slot_that_leads_to_what_the_release_called_its_service_before_is_taken_over(kube: FakeKube) -> None:
+    await registration(kube, service="former").once("CA")
+
+    await registration(kube).once("CA")
+
+    assert {kube.objects[path]["spec"]["service"]["name"] for path in (V1, V2)} == {"metrics"}
+
+
+async def test_a_slot_of_another_release_in_the_namespace_is_not(kube: FakeKube) -> None:
+    kube.put("/apis/rbac.authorization.k8s.io/v1/clusterroles/theirs", {"metadata": {"name": "theirs"}})
+    await registration(kube, service="other", owner="theirs").once("CA")
+
+    assert (await registration(kube).once("CA")).state is MetricsApiState.TAKEN
+
+
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
 async def test_a_slot_of_another_is_left_alone_whichever_version_it_has(kube: FakeKube, version: str) -> None:
     kube.put(f"{PATH}/{version}.custom.metrics.k8s.io", anothers(version))
