@@ -36,10 +36,14 @@ class History:
 
     def job_changed(self, old: Job | None, new: Job) -> None:
         """Take in the newest version of a job beside the one before."""
-        if old is None or old.uid != new.uid or old.status == new.status:
+        namespace, kind = self._namespaces.label(new.key.namespace), kind_of(new)
+        if old is None or old.uid != new.uid:
+            if new.spec is not None and new.spec.deadline is not None:
+                # From zero on: Prometheus' increase() does not see a counter's first value.
+                for outcome in _DECIDED:
+                    metrics.deadlines_total.labels(namespace, kind, outcome.value)
             return
         before, after = old.status, new.status
-        namespace, kind = self._namespaces.label(new.key.namespace), kind_of(new)
         if (outlook := decided(before.deadline, after.deadline)) is not None:
             metrics.deadlines_total.labels(namespace, kind, outlook.value).inc()
         if (ended := attempts_ended(before, after, batch=new.is_batch)) is not None:
