@@ -6,7 +6,14 @@ from typing import NamedTuple
 
 from prometheus_client import Histogram
 
-from inference_operator.api.job_status import AttemptOutcome, DeadlineStatus, EnergyStatus, InferenceJobStatus, Outlook
+from inference_operator.api.job_status import (
+    AttemptOutcome,
+    DeadlineStatus,
+    EnergySource,
+    EnergyStatus,
+    InferenceJobStatus,
+    Outlook,
+)
 from inference_operator.api.reasons import Reason
 from inference_operator.observability import metrics
 from inference_operator.observability.namespaces import NamespaceLabels
@@ -16,6 +23,7 @@ from inference_protocol.reasons import WorkerReason
 NAMESPACES = 200
 """Namespaces with counters of their own."""
 
+BATCH, SERVICE = "batch", "service"
 _REASONS = frozenset(map(str, (*Reason, *WorkerReason)))
 _DECIDED = (Outlook.MET, Outlook.MISSED)
 
@@ -33,15 +41,16 @@ class History:
 
     def __init__(self) -> None:
         self._namespaces = NamespaceLabels(NAMESPACES)
+        for histogram in (metrics.time_to_place_seconds, metrics.time_to_complete_seconds):
+            histogram.labels(BATCH)
+            histogram.labels(SERVICE)
+        metrics.time_to_ready_seconds.labels(SERVICE)
 
     def job_changed(self, old: Job | None, new: Job) -> None:
         """Take in the newest version of a job beside the one before."""
         namespace, kind = self._namespaces.label(new.key.namespace), kind_of(new)
         if old is None or old.uid != new.uid:
-            if new.spec is not None and new.spec.deadline is not None:
-                # From zero on: Prometheus' increase() does not see a counter's first value.
-                for outcome in _DECIDED:
-                    metrics.deadlines_total.labels(namespace, kind, outcome.value)
+            _begin(new, namespace, kind)
             return
         before, after = old.status, new.status
         if (outlook := decided(before.deadline, after.deadline)) is not None:
@@ -55,8 +64,18 @@ class History:
 
 
 def kind_of(job: Job) -> str:
-    """Return `batch` or `service`."""
-    return "batch" if job.is_batch else "service"
+    """Return the label of a job's kind."""
+    return BATCH if job.is_batch else SERVICE
+
+
+def _begin(job: Job, namespace: str, kind: str) -> None:
+    """Have counters begin at zero: Prometheus' increase() does not see a counter's first value."""
+    if job.spec is not None and job.spec.deadline is not None:
+        for outcome in _DECIDED:
+            metrics.deadlines_total.labels(namespace, kind, outcome.value)
+    if job.is_batch:
+        for source in EnergySource:
+            metrics.energy_joules_total.labels(namespace, source.value)
 
 
 def reason_of(reason: str | None) -> str:
