@@ -20,6 +20,14 @@ SCRAPE_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
+class Line:
+    """One series: its labels, and (seconds since the start, value)."""
+
+    labels: dict[str, str]
+    points: list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
 class Prometheus:
     """One process. `targets` may be written anew while it runs."""
 
@@ -38,11 +46,15 @@ class Prometheus:
         except aiohttp.ClientConnectionError:
             return False
 
-    async def values(self, session: aiohttp.ClientSession, expr: str, *, since: float, until: float) -> list[float]:
-        """The numbers of all series of an expression in that time. Raises aiohttp.ClientError for what is no expression."""
+    async def lines(self, session: aiohttp.ClientSession, expr: str, *, since: float, until: float) -> list[Line]:
+        """All series of an expression in that time, without what is no number."""
         found = await self._ask(session, "query_range", query=expr, start=str(since), end=str(until), step="1")
-        numbers = [float(value) for series in found for _, value in series["values"]]
-        return [number for number in numbers if math.isfinite(number)]
+        lines = []
+        for series in found:
+            points = [(float(at) - since, float(value)) for at, value in series["values"]]
+            if points := [(at, value) for at, value in points if math.isfinite(value)]:
+                lines.append(Line(series["metric"], points))
+        return lines
 
     def end(self) -> None:
         self.process.kill()

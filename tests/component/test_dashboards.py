@@ -3,39 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import re
 import subprocess
-import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import aiohttp
 import pytest
 
 from dev.dashboards import BOARDS
-from tests.component import prometheus
-from tests.component.api_server import ApiServer
-from tests.component.objects import LATER, a_batch, a_model, a_node, a_server, condition, succeeded
-from tests.component.operators import Ward, until
-from tests.component.warm_node import CLAIM, WarmNode, all_ready
-from tests.loopback import free_ports
-from tests.process import models
+from tests.component import monitored
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from dev.dashboards.board import Board, Panel
-    from tests.component.kinds import Raw
+    from tests.component.monitored import Scraped
     from tests.component.operators import Nursery
-    from tests.component.prometheus import Prometheus
 
-WIDTH = 64
-MODEL = models.slow(width=WIDTH, steps=100)
-PAST = "2020-01-01T00:00:00Z"
-LONG_ROWS = 200_000
 # What has no series here: no device, no tenant of a gateway, and nothing that goes wrong.
 ABSENT = (
     "inference_device_",
@@ -43,133 +24,11 @@ ABSENT = (
     "inference_operator_suspicions_total",
     "inference_operator_reconcile_errors_total",
 )
-CHOICES = {"$namespace": ".*", "$job": ".*", "$instance": ".*", "$__rate_interval": "10s"}
-EXPRS = sorted({query.expr for board in BOARDS for row in board.rows for panel in row.panels for query in panel.queries})
-
-
-@dataclass
-class Scraped:
-    """What Prometheus answered to each query, and the texts that it scraped."""
-
-    values: dict[str, list[float]] = field(default_factory=dict)
-    texts: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Scene:
-    """A service with a cache, a warm pool, and batches of all fates, under one operator."""
-
-    server: ApiServer
-    ward: Ward
-    node: WarmNode
-    monitor: Prometheus
-    session: aiohttp.ClientSession
-
-    async def play(self) -> Scraped:
-        """Have everything happen while Prometheus scrapes, and ask it all queries."""
-        began, (port,) = time.time(), free_ports(1)
-        operator = f"127.0.0.1:{port}"
-        await self.ward.lead(self.server, settings={"httpPort": port, "telemetrySeconds": 0.1})
-        self.monitor.scrape(operator=[operator])
-        await self._shows("inference_time_to_place_seconds_count")
-        self._create(*self._objects())
-        workers = [f"{worker.address}:8000" for worker in await all_ready(self.node, 2)]
-        self.monitor.scrape(operator=[operator], worker=workers)
-        # Deadlines are counted from zero, which has to be seen.
-        await self._shows("count(inference_ready == 1) == 2", "inference_deadlines_total")
-        self._create(*self._batches())
-        async with asyncio.TaskGroup() as group:
-            calls = group.create_task(self._call())
-            await self._fates()
-            self._create(self._long())
-            await self._shows(
-                "inference_job_slack_seconds", "inference_attempts_total{outcome='Failed'}", "inference_model_load_seconds"
-            )
-            calls.cancel()
-        # Rates need two scrapes of what came last.
-        await asyncio.sleep(3 * prometheus.SCRAPE_SECONDS)
-        values = {expr: await self.monitor.values(self.session, _chosen(expr), since=began, until=time.time()) for expr in EXPRS}
-        texts = {"operator": await self._text(operator), "worker": await self._text(workers[-1])}
-        return Scraped(values, texts)
-
-    def _objects(self) -> list[Raw]:
-        (self.node.claim / "model.onnx").write_bytes(MODEL)
-        model = a_model()
-        version = {"name": "1", "uri": f"pvc://{CLAIM}/model.onnx", "digest": f"sha256:{hashlib.sha256(MODEL).hexdigest()}"}
-        model["spec"] = {"versions": [version], "warmPool": {"min": 1, "max": 1, "batchSize": 8, "claims": [CLAIM]}}
-        serve = {"latencyTargetMilliseconds": 100, "maxReplicas": 1, "cache": {}}
-        stuck = a_batch("stuck", accelerator="gpu", deadline=LATER)
-        return [a_node(), model, a_server("served", serve=serve), stuck]
-
-    def _batches(self) -> list[Raw]:
-        row = json.dumps({"x": [0.5] * WIDTH})
-        return [
-            a_batch("met", input={"data": row}, deadline=LATER),
-            a_batch("late", input={"data": row}, deadline=PAST),
-            a_batch("wrong", input={"data": json.dumps({"y": [1]})}),
-        ]
-
-    def _long(self) -> Raw:
-        given = {"uri": self.node.put_rows("long", LONG_ROWS, WIDTH)}
-        return a_batch("long", input=given, output={"uri": f"pvc://{CLAIM}/out/long"}, deadline=LATER)
-
-    def _create(self, *objects: Raw) -> None:
-        for obj in objects:
-            self.server.create(obj)
-
-    async def _fates(self) -> None:
-        for name in ("met", "late"):
-            await self._until(name, succeeded)
-        await self._until("wrong", lambda job: condition(job, "Stalled"))
-        await self._until("stuck", lambda job: condition(job, "Placed"))
-
-    async def _until(self, job: str, says: Callable[[Raw], Any]) -> None:
-        await until(lambda: says(self.server.get("inferencejobs", job)), f"the fate of {job}")
-
-    async def _call(self) -> None:
-        """Call the service for ever, half of it for what was asked before."""
-        (worker,) = (worker for worker in self.node.workers if "served" in worker.pod)
-        for number in range(10**9):
-            data = [float(number // 2)] * WIDTH
-            body = {"inputs": [{"name": "x", "shape": [1, WIDTH], "datatype": "FP32", "data": data}]}
-            async with self.session.post(f"http://{worker.address}:8000/v2/models/digits/infer", json=body) as answer:
-                assert answer.status == 200, await answer.text()
-
-    async def _shows(self, *exprs: str) -> None:
-        async with asyncio.timeout(60):
-            for expr in exprs:
-                while not await self.monitor.has(self.session, expr):
-                    await asyncio.sleep(0.1)
-
-    async def _text(self, address: str) -> str:
-        async with self.session.get(f"http://{address}/metrics") as answer:
-            return await answer.text()
 
 
 @pytest.fixture(scope="module")
 def scraped(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Scraped:
-    return asyncio.run(_scraped(nursery, tmp_path_factory.mktemp("dashboards")))
-
-
-async def _scraped(nursery: Nursery, folder: Path) -> Scraped:
-    server, ward, monitor = ApiServer(), Ward(nursery, folder), prometheus.start(folder / "prometheus")
-    await server.start()
-    node = WarmNode(server, folder / "node", runs_jobs=True)
-    try:
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as session:
-            return await Scene(server, ward, node, monitor, session).play()
-    finally:
-        monitor.end()
-        ward.end()
-        await node.end()
-        await server.stop()
-
-
-def _chosen(expr: str) -> str:
-    for variable, value in CHOICES.items():
-        expr = expr.replace(variable, value)
-    assert "$" not in expr, expr
-    return expr
+    return asyncio.run(monitored.scraped(nursery, tmp_path_factory.mktemp("dashboards")))
 
 
 def _panels(board: Board) -> list[Panel]:
@@ -179,7 +38,7 @@ def _panels(board: Board) -> list[Panel]:
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
 def test_each_panel_has_data(board: Board, scraped: Scraped) -> None:
     queries = [(panel.title, query.expr) for panel in _panels(board) for query in panel.queries]
-    empty = [(title, expr) for title, expr in queries if not scraped.values[expr]]
+    empty = [(title, expr) for title, expr in queries if not scraped.values(expr)]
 
     assert [one for one in empty if not any(name in one[1] for name in ABSENT)] == []
 
@@ -187,7 +46,7 @@ def test_each_panel_has_data(board: Board, scraped: Scraped) -> None:
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
 def test_shares_are_shares_and_no_number_is_impossible(board: Board, scraped: Scraped) -> None:
     for panel in _panels(board):
-        values = [value for query in panel.queries for value in scraped.values[query.expr]]
+        values = [value for query in panel.queries for value in scraped.values(query.expr)]
 
         assert panel.unit != "percentunit" or all(0 <= value <= 1 for value in values), panel.title
         assert "slack" in panel.title.lower() or all(value >= 0 for value in values), panel.title
@@ -196,7 +55,7 @@ def test_shares_are_shares_and_no_number_is_impossible(board: Board, scraped: Sc
 def test_numbers_are_those_of_the_scene(scraped: Scraped) -> None:
     def last(board: str, title: str) -> float:
         (panel,) = (panel for one in BOARDS if one.name == board for panel in _panels(one) if panel.title == title)
-        return scraped.values[panel.queries[0].expr][-1]
+        return scraped.lines[panel.queries[0].expr][0].points[-1][1]
 
     assert last("operator", "Leaders") == last("operator", "Replicas") == 1
     assert last("fleet", "Jobs that wait") == 1

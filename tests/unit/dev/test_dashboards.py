@@ -40,6 +40,15 @@ def test_every_series_is_one_of_the_reference() -> None:
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
+def test_the_page_names_panels_that_there_are(board: Board) -> None:
+    page = (FOLDER.parents[3] / "docs" / "tasks" / "monitor.md").read_text()
+    section = page.split(f"### {board.title}\n")[1].split("\n#")[0]
+    titles = {panel.title for row in board.rows for panel in row.panels} | {row.title for row in board.rows}
+
+    assert set(re.findall(r"(?<!\*)\*([A-Z][^*|]+)\*", section)) <= titles
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
 def test_panels_say_what_they_show_in_a_unit_and_with_ids_of_their_own(board: Board) -> None:
     made = json.loads(dashboard_json(board))
     ids = [panel["id"] for panel in made["panels"]]
