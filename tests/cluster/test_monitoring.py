@@ -5,14 +5,19 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
 from dev.packages import ensure_packages
+from dev.tools import share
 from examples.demo.cluster import ROOT
+from tests.cluster.conftest import make_namespace
 from tests.cluster.test_chart import CHART, helm, kinds, render
+
+if TYPE_CHECKING:
+    from tests.cluster.conftest import Cluster
 
 pytestmark = pytest.mark.cluster
 RUNBOOKS = (ROOT / "docs" / "tasks" / "monitor.md").read_text()
@@ -146,6 +151,35 @@ def test_what_the_cluster_does_not_know_is_rendered_skipped_or_refused() -> None
     assert refused.returncode != 0 and "install the Prometheus operator's CRDs" in refused.stderr
     known = [f"--api-versions=monitoring.coreos.com/v1/{kind}" for kind in foreign()]
     assert helm("template", "release", str(CHART), *flags, *known).returncode == 0
+
+
+def test_the_api_server_takes_monitors_and_rules_by_the_prometheus_operators_own_schemas(cluster: Cluster, tmp_path: Path) -> None:
+    folder = share("prometheus-operator", "crds")
+    plurals = ("servicemonitors", "podmonitors", "prometheusrules")
+    for plural in plurals:
+        cluster.kubectl("apply", "--server-side", "-f", str(folder / f"monitoring.coreos.com_{plural}.yaml"))
+    cluster.kubectl("wait", "--for=condition=Established", *(f"crd/{plural}.monitoring.coreos.com" for plural in plurals))
+    monitors = [
+        f"metrics.{monitor}.{value}"
+        for monitor in ("serviceMonitor", "podMonitor")
+        for value in (
+            "enabled=true",
+            "interval=15s",
+            "scrapeTimeout=10s",
+            "relabelings[0].action=labelmap",
+            "relabelings[0].regex=a_(.+)",
+        )
+    ]
+    rule = ("prometheusRule.enabled=true", "prometheusRule.rules[0].record=a:b", "prometheusRule.rules[0].expr=up")
+    found = [one for one in render(*monitors, *rule) if one["apiVersion"].startswith("monitoring.coreos.com/")]
+    space = make_namespace(cluster.client)
+    for one in found:
+        one["metadata"]["namespace"] = space
+    (tmp_path / "objects.yaml").write_text(yaml.safe_dump_all(found))
+
+    cluster.kubectl("create", "--validate=strict", "-f", str(tmp_path / "objects.yaml"))
+
+    assert len(found) == 3
 
 
 @pytest.mark.parametrize(

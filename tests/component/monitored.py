@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 WIDTH = 64
 MODEL = models.slow(width=WIDTH, steps=100)
-PAST = "2020-01-01T00:00:00Z"
 LONG_ROWS = 200_000
 CHOICES = {"$namespace": ".*", "$job": ".*", "$instance": ".*", "$__rate_interval": "10s"}
 EXPRS = sorted({query.expr for board in BOARDS for row in board.rows for panel in row.panels for query in panel.queries})
@@ -94,25 +93,25 @@ class Scene:
         version = {"name": "1", "uri": f"pvc://{CLAIM}/model.onnx", "digest": f"sha256:{hashlib.sha256(MODEL).hexdigest()}"}
         model["spec"] = {"versions": [version], "warmPool": {"min": 1, "max": 1, "batchSize": 8, "claims": [CLAIM]}}
         serve = {"latencyTargetMilliseconds": 100, "maxReplicas": 1, "cache": {}}
-        stuck = a_batch("stuck", accelerator="gpu", deadline=_in_an_hour())
+        stuck = a_batch("stuck", accelerator="gpu", deadline=_instant(hours=1))
         return [a_node(), model, a_server("served", serve=serve), stuck]
 
     def _batches(self) -> list[Raw]:
         row = json.dumps({"x": [0.5] * WIDTH})
         return [
-            a_batch("met", input={"data": row}, deadline=_in_an_hour()),
-            a_batch("late", input={"data": row}, deadline=PAST),
+            a_batch("met", input={"data": row}, deadline=_instant(hours=1)),
+            a_batch("late", input={"data": row}, deadline=_instant(hours=-1)),
             a_batch("wrong", input={"data": json.dumps({"y": [1]})}),
         ]
 
     def _long(self) -> Raw:
         given = {"uri": self.node.put_rows("long", LONG_ROWS, WIDTH)}
-        return a_batch("long", input=given, output={"uri": f"pvc://{CLAIM}/out/long"}, deadline=_in_an_hour())
+        return a_batch("long", input=given, output={"uri": f"pvc://{CLAIM}/out/long"}, deadline=_instant(hours=1))
 
     async def _one_more(self, number: int) -> None:
         name, rows = f"batch-{number}", 500 * (1 + number % 4)
         given = {"uri": self.node.put_rows(name, rows, WIDTH)}
-        self._create(a_batch(name, input=given, output={"uri": f"pvc://{CLAIM}/out/{name}"}, deadline=_in_an_hour()))
+        self._create(a_batch(name, input=given, output={"uri": f"pvc://{CLAIM}/out/{name}"}, deadline=_instant(hours=1)))
         await self._until(name, succeeded)
 
     def _create(self, *objects: Raw) -> None:
@@ -163,8 +162,8 @@ async def scraped(nursery: Nursery, folder: Path, more: int = 0) -> Scraped:
         await server.stop()
 
 
-def _in_an_hour() -> str:
-    return (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _instant(*, hours: int) -> str:
+    return (datetime.now(UTC) + timedelta(hours=hours)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _chosen(expr: str) -> str:

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 FOLDER = REPOSITORY / "docs" / "pictures"
 BATCHES = 60
 _COLUMNS = 3
-_MOST_LEGENDS = 6
+_MOST_LEGENDS = 8
+_DOTS = 4
 _UNITS = {
     "s": "s",
     "percentunit": "share",
@@ -82,7 +83,7 @@ def _draw(panel: Panel, found: Scraped, box: Axes) -> None:
         _stack(lines, box)
     else:
         for legend, line in lines:
-            box.plot(*zip(*line.points, strict=True), linewidth=1, label=legend)
+            box.plot(*zip(*line.points, strict=True), linewidth=1, label=legend, marker="." if len(line.points) < _DOTS else "")
     box.set_ylim(bottom=None if any(value < 0 for _, line in lines for _, value in line.points) else 0)
     box.set_ylabel(_UNITS[panel.unit], fontsize=8)
     box.tick_params(labelsize=7)
