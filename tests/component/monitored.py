@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -16,7 +17,7 @@ from dev.dashboards import BOARDS
 from tests.component import prometheus
 from tests.component.api_server import ApiServer
 from tests.component.objects import a_batch, a_model, a_node, a_server, condition, succeeded
-from tests.component.operators import Ward, until
+from tests.component.operators import REPOSITORY, Ward, until
 from tests.component.warm_node import CLAIM, WarmNode, all_ready
 from tests.loopback import free_ports
 from tests.process import models
@@ -33,7 +34,24 @@ WIDTH = 64
 MODEL = models.slow(width=WIDTH, steps=100)
 LONG_ROWS = 200_000
 CHOICES = {"$namespace": ".*", "$job": ".*", "$instance": ".*", "$__rate_interval": "10s"}
-EXPRS = sorted({query.expr for board in BOARDS for row in board.rows for panel in row.panels for query in panel.queries})
+_PAGE = (REPOSITORY / "docs" / "tasks" / "autoscaling.md").read_text()
+
+
+def _scalers() -> dict[str, str]:
+    """What KEDA and the Prometheus adapter ask by the examples of the page on autoscaling, for the scene's service."""
+    (keda,) = re.findall(r"query: (max.*)", _PAGE)
+    (adapter,) = re.findall(r"metricsQuery: (.*)", _PAGE)
+    (series,) = re.findall(r"seriesQuery: '(\w+)", _PAGE)
+    of_service = 'namespace="default",inference_job="served"'
+    filled = (
+        adapter.replace("<<.Series>>", series).replace("<<.LabelMatchers>>", of_service).replace("<<.GroupBy>>", "inference_job")
+    )
+    return {"keda": keda.replace("demo", "default").replace("magika", "served"), "adapter": filled}
+
+
+SCALERS = _scalers()
+_PANELS = [panel for board in BOARDS for row in board.rows for panel in row.panels]
+EXPRS = sorted({query.expr for panel in _PANELS for query in panel.queries} | set(SCALERS.values()))
 
 
 @dataclass

@@ -63,6 +63,14 @@ def test_numbers_are_those_of_the_scene(scraped: Scraped) -> None:
     assert last("job", "Workers") == 1
 
 
+@pytest.mark.parametrize("scaler", monitored.SCALERS)
+def test_what_scales_by_prometheus_finds_one_series(scaler: str, scraped: Scraped) -> None:
+    (line,) = scraped.lines[monitored.SCALERS[scaler]]
+
+    # One worker suffices; the latency is in milliseconds.
+    assert line.points[-1][1] == 1 if scaler == "keda" else 0.1 < max(value for _, value in line.points) < 1000
+
+
 @pytest.mark.parametrize("whose", ["operator", "worker"])
 def test_promtool_finds_nothing_but_the_name_of_the_mission(whose: str, scraped: Scraped) -> None:
     done = subprocess.run(["promtool", "check", "metrics"], input=scraped.texts[whose], capture_output=True, text=True, check=False)
