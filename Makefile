@@ -8,7 +8,7 @@ SYSTEM_PYTHON := python3
 CODE := dev operator protocol worker-image tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help venv cluster cluster-down images crds docs lock lint test test-engines test-others fuzz fuzz-wire mutants demo bench
+.PHONY: help venv cluster cluster-down images crds dashboards docs lock lint test test-engines test-others fuzz fuzz-wire mutants demo bench
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -33,6 +33,9 @@ image-gpu: ## the worker's image for NVIDIA GPUs, built and left in the cache (8
 
 crds: venv ## write crds/ from the Python model
 	$(PYTHON) -m inference_operator.api.crd crds charts/inference-operator/files/crds
+
+dashboards: venv ## write the chart's Grafana dashboards
+	$(PYTHON) -m dev.dashboards
 
 docs: venv ## the reference pages, made from the code
 	$(PYTHON) docs/build.py

@@ -4,6 +4,7 @@ import inspect
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,12 @@ from inference_operator.api.crd import inference_job_crd, inference_model_crd
 from inference_operator.api.events import STALLED_REASONS, EventReason, EventType
 from inference_operator.api.reasons import AnyReason, Reason
 from inference_operator.observability import metrics as operator_metrics
+from inference_operator.observability.cluster import ClusterCollector
 from inference_operator.observability.devices import DeviceCollector
 from inference_operator.observability.jobs import JobCollector
+from inference_operator.state.store import Store
 from inference_protocol.reasons import ReasonText, WorkerReason
+from inference_worker import device_metrics
 from inference_worker import metrics as worker_metrics
 
 HERE = Path(__file__).parent
@@ -156,17 +160,27 @@ def _event_row(event_type: EventType, reason: str, text: ReasonText) -> str:
 def metrics() -> str:
     """Every metric of operator and worker."""
     text = "# Metrics\n"
-    for title, registry in (("Operator, port 8080", _operator_registry()), ("Worker, port 8000", _worker_registry())):
+    for title, registry in (
+        ("Operator, port 8080: each replica", _operator_registry()),
+        ("Operator, port 8080: the leader alone", _cluster_registry()),
+        ("Worker, port 8000", _worker_registry()),
+    ):
         text += f"\n## {title}\n\n| Name | Type | Labels | Meaning |\n|---|---|---|---|\n"
         text += "".join(sorted(_metric_rows(registry)))
     return text
 
 
 def _operator_registry() -> CollectorRegistry:
-    """The operator's own series, and those of jobs, of which it is told when it runs."""
+    """What each replica tells of itself."""
+    return operator_metrics.REGISTRY
+
+
+def _cluster_registry() -> CollectorRegistry:
+    """What the leader tells: what it counts, and what it makes of the store, of which it is told when it runs."""
     registry = CollectorRegistry()
-    for collector in operator_metrics.REGISTRY._collector_to_names:  # noqa: SLF001 -- there is no public list of collectors
+    for collector in operator_metrics.CLUSTER._collector_to_names:  # noqa: SLF001 -- there is no public list of collectors
         registry.register(collector)
+    registry.register(ClusterCollector(Store(), lambda: datetime.now(UTC)))
     registry.register(JobCollector(tuple))
     registry.register(DeviceCollector({"": 0.0}, tuple))
     return registry
@@ -177,7 +191,7 @@ def _worker_registry() -> CollectorRegistry:
     registry = CollectorRegistry()
     registry.register(worker_metrics.items_total)
     registry.register(worker_metrics.ModelCollector([worker_metrics.sample()]))
-    registry.register(worker_metrics.DeviceCollector(worker_metrics.device_sample))
+    registry.register(device_metrics.DeviceCollector(device_metrics.device_sample))
     return registry
 
 
@@ -186,8 +200,9 @@ def _metric_rows(registry: CollectorRegistry) -> Iterator[str]:
         for family in collector.describe() if hasattr(collector, "describe") else collector.collect():
             own = getattr(collector, "_labelnames", None)
             labels = ", ".join(own if own is not None else _labels(family))
-            name = f"{family.name}_total" if family.type == "counter" else family.name
-            yield f"| `{name}` | {family.type} | {labels} | {family.documentation} |\n"
+            name = family.name + {"counter": "_total", "info": "_info"}.get(family.type, "")
+            kind = "gauge" if family.type == "info" else family.type
+            yield f"| `{name}` | {kind} | {labels} | {family.documentation} |\n"
 
 
 def _labels(family: Metric) -> list[str]:

@@ -4,6 +4,7 @@ They run as processes of this machine with the administrator's kubeconfig, as th
 that serve an API by a Service whose only endpoint is the control plane's own address.
 """
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,15 +57,27 @@ class Others:
     def prometheus(self, *, scrape_seconds: int) -> None:
         """It scrapes the operator. Returns when it has a series of it."""
         ensure_packages(("prometheus",))
-        system = replace(self.kube, namespace=SYSTEM)
-        system.apply(_in_front("metrics"))
-        address = system.get("service", "metrics")["spec"]["clusterIP"]
+        self.find_operator()
         config = self.folder / "prometheus.yaml"
-        config.write_text(yaml.safe_dump(_scraping(f"{address}:80", scrape_seconds)))
+        config.write_text(yaml.safe_dump(_scraping(self._targets, scrape_seconds)))
         data = self.folder / "prometheus"
         command = ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={data}"]
         self._run("prometheus", [*command, f"--web.listen-address={_HERE}:{_PROMETHEUS}"])
         wait_for(lambda: "inference_operator" in _fetched(f"{PROMETHEUS_URL}/api/v1/label/__name__/values"), "Prometheus's series")
+
+    def find_operator(self) -> None:
+        """Have Prometheus scrape the operator's pods of now: series of jobs are the leader's alone, so a Service would mix them.
+
+        Debian's Prometheus lacks the discovery of pods that one would use.
+        """
+        selector = f"app.kubernetes.io/name={RELEASE}"
+        pods = json.loads(replace(self.kube, namespace=SYSTEM).run("get", "pods", "-l", selector, "-o", "json"))["items"]
+        addresses = [f"{pod['status']['podIP']}:8080" for pod in pods if pod["status"].get("podIP")]
+        self._targets.write_text(json.dumps([{"targets": addresses}]))
+
+    @property
+    def _targets(self) -> Path:
+        return self.folder / "targets.json"
 
     def keda(self) -> None:
         """Its operator and its adapter, and external.metrics.k8s.io."""
@@ -89,6 +102,7 @@ class Others:
 
     def prometheus_adapter(self, rules: Manifest) -> None:
         """It serves custom.metrics.k8s.io, which the operator must not."""
+        self.find_operator()
         config = self.folder / "adapter.yaml"
         config.write_text(yaml.safe_dump(rules))
         command = [
@@ -190,14 +204,8 @@ def _objects(api: _Api, authority: str) -> Iterator[Manifest]:
         }
 
 
-def _in_front(service: str) -> Manifest:
-    """A Service in front of the operator's metrics. Debian's Prometheus lacks the discovery of pods that one would use."""
-    spec = {"selector": {"app.kubernetes.io/name": RELEASE}, "ports": [{"port": 80, "targetPort": "http"}]}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": service, "namespace": SYSTEM}, "spec": spec}
-
-
-def _scraping(target: str, seconds: int) -> Manifest:
-    job = {"job_name": RELEASE, "static_configs": [{"targets": [target]}]}
+def _scraping(targets: Path, seconds: int) -> Manifest:
+    job = {"job_name": RELEASE, "file_sd_configs": [{"files": [str(targets)], "refresh_interval": "5s"}]}
     return {"global": {"scrape_interval": f"{seconds}s"}, "scrape_configs": [job]}
 
 

@@ -151,12 +151,12 @@ def _by_cpu(namespace: str, name: str) -> list[Manifest]:  # noqa: ARG001
 
 
 def _by_latency(namespace: str, name: str) -> list[Manifest]:
-    query = f'max(inference_latency_ms{{namespace="{namespace}",name="{name}"}})'
+    query = f'max(inference_job_latency_seconds{{namespace="{namespace}",inference_job="{name}",percentile="95"}}) * 1e3'
     return [_scaled_object(name, query, "Value", str(TARGET_MILLISECONDS))]
 
 
 def _by_number(namespace: str, name: str) -> list[Manifest]:
-    query = f'max(inference_desired_replicas{{namespace="{namespace}",name="{name}"}})'
+    query = f'max(inference_job_desired_replicas{{namespace="{namespace}",inference_job="{name}"}})'
     return [_scaled_object(name, query, "AverageValue", "1")]
 
 

@@ -100,6 +100,11 @@ TOOL_SETS: dict[str, ToolSet] = {
     "envoy-gateway": ToolSet(module="envoy-gateway", programs={"envoy-gateway": "github.com/envoyproxy/gateway/cmd/envoy-gateway"}),
     # Its CRDs alone.
     "gateway-api": ToolSet(module="gateway-api", programs={}, shares={"crds": ("sigs.k8s.io/gateway-api", "config/crd/standard")}),
+    "prometheus-operator": ToolSet(
+        module="prometheus-operator",
+        programs={},
+        shares={"crds": ("github.com/prometheus-operator/prometheus-operator", "example/prometheus-operator-crd")},
+    ),
     "metrics-server": ToolSet(
         module="metrics-server", programs={"metrics-server": "sigs.k8s.io/metrics-server/cmd/metrics-server"}
     ),

@@ -96,7 +96,7 @@ async def _live(parts: Parts, group: asyncio.TaskGroup, settings: Settings, conn
     if parts.picker is not None:
         group.create_task(parts.picker.serve())
     await parts.lease.acquire()
-    metrics.leading.set(1)
+    metrics.lead()
     group.create_task(parts.lease.hold())
     if parts.metrics_api is not None:
         group.create_task(parts.metrics_api.register())

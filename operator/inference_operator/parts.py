@@ -37,8 +37,10 @@ from inference_operator.metering.energy import watts
 from inference_operator.metering.exporters import Exporters
 from inference_operator.metering.workers import WorkerMeters
 from inference_operator.observability import metrics
+from inference_operator.observability.cluster import ClusterCollector
 from inference_operator.observability.devices import DeviceCollector
 from inference_operator.observability.health import Health
+from inference_operator.observability.history import History
 from inference_operator.observability.jobs import JobCollector
 from inference_operator.runtime.bounded_http import BoundedHttp, Secured
 from inference_operator.runtime.bucket import TokenBucket
@@ -103,7 +105,6 @@ class Parts:
 
     def refresh(self) -> None:
         """Bring gauges up to date before they are read."""
-        metrics.jobs.set(len(self.store.jobs))
         metrics.leaked_workers.set(len(self.store.leaked(self.clock.now())))
         metrics.queue_depth.set(len(self.queue))
 
@@ -122,7 +123,7 @@ def put_together(
 
     It is longer than others: one line for each part, in the order in which they need each other.
     """
-    clock, store = SystemClock(), Store()
+    clock, store = SystemClock(), Store(History())
     queue: WorkQueue[Request] = WorkQueue(clock.monotonic)
     health = Health(clock, silence_seconds=3 * settings.resync_seconds)
     # An allowance each: renewing the Lease must not wait behind a thousand status writes, nor these for whoever asks for metrics.
@@ -162,7 +163,7 @@ def put_together(
     }
     informer = InformerHandlers(store, scheduling, wake, settings.metering)
     scope = Scope(settings.namespaces, all_pods=settings.read_all_pods)
-    _register_collectors(store, settings)
+    _register_collectors(store, clock, settings)
     return Parts(
         clock=clock,
         store=store,
@@ -206,10 +207,11 @@ def put_together(
     )
 
 
-def _register_collectors(store: Store, settings: Settings) -> None:
-    metrics.REGISTRY.register(JobCollector(partial(_scaling_metrics, store)))
+def _register_collectors(store: Store, clock: Clock, settings: Settings) -> None:
     declared = {name: accelerator.watts_busy for name, accelerator in settings.accelerators.items()}
-    metrics.REGISTRY.register(DeviceCollector(declared, partial(_watts, store)))
+    metrics.CLUSTER.register(ClusterCollector(store, clock.now))
+    metrics.CLUSTER.register(JobCollector(partial(_scaling_metrics, store)))
+    metrics.CLUSTER.register(DeviceCollector(declared, partial(_watts, store)))
 
 
 def _metrics_api(

@@ -97,8 +97,9 @@ def workers(kube: Kubectl, name: str) -> list[str]:
     return kube.run("get", "pods", "-l", f"inference.myorg/job={name}", "-o", "name").split()
 
 
-def test_keda_scales_by_the_number_that_prometheus_tells_it(space: Space, keda: None, tmp_path: Path) -> None:
+def test_keda_scales_by_the_number_that_prometheus_tells_it(space: Space, beside: Others, keda: None, tmp_path: Path) -> None:
     kube, name = space.kube, "followed"
+    beside.find_operator()
     kube.apply(job(name, mode="External"))
     kube.wait(name, "Ready")
     wait_reason(kube, name, "LeftToOthers", kind="Autoscaled")

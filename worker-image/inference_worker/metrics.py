@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from inference_protocol.messages import DeviceReading
 from inference_protocol.sketch import HIGHEST_SECONDS, LOG_GAMMA, LOWEST_SECONDS, LatencySketch
 from inference_worker.batching.batcher import Batcher
 from inference_worker.batching.ticket import Counts, Timing
@@ -25,15 +24,17 @@ from inference_worker.tenant_metrics import of_tenants
 if TYPE_CHECKING:
     from inference_worker.cache.counts import CacheCounts
 
+# A series beside each counter that nothing reads.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
 REGISTRY = CollectorRegistry()
 
 # Finer than the usual web buckets below 5 ms, where most CPU inference lives.
 BUCKETS_MILLISECONDS = (0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 25, 50, 75, 100, 250, 500, 1000, 2500, 5000, 10000)
+BUCKETS_SECONDS = tuple(milliseconds / 1e3 for milliseconds in BUCKETS_MILLISECONDS)
 BUCKETS_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _FOLD = 1024
-LABELS = ("namespace", "job", "model", "version")
-_OF_DEVICE = ("uuid", "name", "driver", "compute_capability")
-_ENERGY = "Energy that the device has drawn since its driver was loaded, whoever used it, joules."
+LABELS = ("namespace", "inference_job", "model", "version")
 
 items_total = Counter("inference_batch_items_total", "Items of a batch task that were committed.", LABELS, registry=REGISTRY)
 
@@ -55,6 +56,12 @@ class Distribution:
         places = np.searchsorted(self.bounds, values)
         self.counts = (np.bincount(places, minlength=len(self.counts)) + self.counts).tolist()
         self.sum += float(values.sum())
+
+    def in_milliseconds(self) -> "Distribution":
+        """Return a distribution of seconds in milliseconds."""
+        found = Distribution(BUCKETS_MILLISECONDS)
+        found.counts, found.sum = self.counts, self.sum * 1e3
+        return found
 
     @property
     def cumulative(self) -> list[tuple[str, float]]:
@@ -79,9 +86,9 @@ class ModelMetrics:
         self.labels = labels
         self.codes: dict[int, int] = {}
         self._timings: list[tuple[Timing, float]] = []
-        self._latency = Distribution(BUCKETS_MILLISECONDS)
-        self._queue = Distribution(BUCKETS_MILLISECONDS)
-        self._compute = Distribution(BUCKETS_MILLISECONDS)
+        self._latency = Distribution(BUCKETS_SECONDS)
+        self._queue = Distribution(BUCKETS_SECONDS)
+        self._compute = Distribution(BUCKETS_SECONDS)
         self._rows = Distribution(BUCKETS_ROWS)
         self._sketch = LatencySketch()
         self.counts = Counts()
@@ -108,9 +115,9 @@ class ModelMetrics:
         self._last_inference = time.time()
         seconds = np.array([seconds for _, seconds in timings])
         self._sketch.merge(_sketch_of(seconds))
-        self._latency.observe(seconds * 1e3)
-        self._queue.observe(np.array([timing.queue for timing, _ in timings]) * 1e3)
-        self._compute.observe(np.array([timing.compute for timing, _ in timings]) * 1e3)
+        self._latency.observe(seconds)
+        self._queue.observe(np.array([timing.queue for timing, _ in timings]))
+        self._compute.observe(np.array([timing.compute for timing, _ in timings]))
         self._rows.observe(np.array([timing.rows for timing, _ in timings], np.float64))
 
     @property
@@ -121,19 +128,19 @@ class ModelMetrics:
 
     @property
     def latency(self) -> Distribution:
-        """From the whole request to its answer, milliseconds."""
+        """From the whole request to its answer, seconds."""
         self._fold()
         return self._latency
 
     @property
     def queue(self) -> Distribution:
-        """Milliseconds waited."""
+        """Seconds waited."""
         self._fold()
         return self._queue
 
     @property
     def compute(self) -> Distribution:
-        """Milliseconds in the model."""
+        """Seconds in the model."""
         self._fold()
         return self._compute
 
@@ -167,15 +174,13 @@ class ModelMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """All series of this model."""
+        latency = self.latency
         yield self._by_code()
         for name, text, distribution in (
-            (
-                "inference_latency_ms",
-                "From the whole request to its answer, milliseconds: parsing, queue, compute and encoding.",
-                self.latency,
-            ),
-            ("inference_queue_ms", "Time waited for the model, milliseconds.", self.queue),
-            ("inference_compute_ms", "Time in the model, milliseconds.", self.compute),
+            ("inference_latency_seconds", "From the whole request to its answer: parsing, queue, compute and encoding.", latency),
+            ("inference_latency_ms", "The same in milliseconds.", latency.in_milliseconds()),
+            ("inference_queue_seconds", "Time waited for the model.", self.queue),
+            ("inference_compute_seconds", "Time in the model.", self.compute),
             ("inference_batch_rows", "Rows of the run that answered a request.", self.rows),
         ):
             family = HistogramMetricFamily(name, text, labels=LABELS)
@@ -245,42 +250,6 @@ class ModelCollector(Collector):
         resident = GaugeMetricFamily("inference_resident_bytes", "Memory of this worker's process.")
         resident.add_metric((), resident_bytes())
         yield resident
-
-
-class DeviceCollector(Collector):
-    """Makes the series of the device that this worker computes on, when they are asked for; none, where it has no device."""
-
-    def __init__(self, device: Callable[[], DeviceReading | None]) -> None:
-        self._device = device
-
-    def collect(self) -> Iterator[Metric]:
-        """What the device does not tell has no series."""
-        reading = self._device()
-        if reading is None:
-            return
-        info = GaugeMetricFamily("inference_device_info", "1, with what the device is.", labels=_OF_DEVICE)
-        info.add_metric((reading.uuid, reading.name, reading.driver, reading.compute_capability), 1)
-        yield info
-        for name, text, value in (
-            ("inference_device_utilization_ratio", "Share of the last moment in which the device computed.", reading.utilization),
-            ("inference_device_memory_used_bytes", "Memory of the device in use, whoever uses it.", reading.memory_used_bytes),
-            ("inference_device_memory_total_bytes", "Memory of the device.", reading.memory_total_bytes),
-            ("inference_device_power_watts", "What the device draws.", reading.watts),
-            ("inference_device_reading_age_seconds", "How long ago the device's meters were read.", reading.age_seconds),
-        ):
-            if value is not None:
-                family = GaugeMetricFamily(name, text, labels=_OF_DEVICE[:1])
-                family.add_metric((reading.uuid,), value)
-                yield family
-        if reading.energy_joules is not None:
-            counter = CounterMetricFamily("inference_device_energy_joules", _ENERGY, labels=_OF_DEVICE[:1])
-            counter.add_metric((reading.uuid,), reading.energy_joules)
-            yield counter
-
-
-def device_sample() -> DeviceReading:
-    """A device that tells everything, for whoever wants to know what there is."""
-    return DeviceReading("", utilization=0, memory_used_bytes=0, memory_total_bytes=0, energy_joules=0, watts=0)
 
 
 def sample() -> ModelMetrics:

@@ -19,9 +19,10 @@ from inference_worker import cpu
 from inference_worker.batch.task import Task
 from inference_worker.colocated import ColocatedModels, FreeMemory
 from inference_worker.device_meter import meter_for
+from inference_worker.device_metrics import DeviceCollector
 from inference_worker.engines.engine import Engine, on_cpu
 from inference_worker.errors import WorkerError
-from inference_worker.metrics import REGISTRY, DeviceCollector, ModelCollector, ModelMetrics
+from inference_worker.metrics import REGISTRY, ModelCollector, ModelMetrics
 from inference_worker.model import Loaded, Model, load
 from inference_worker.phase import PhaseMachine, WorkerPhase
 from inference_worker.repository import Repository

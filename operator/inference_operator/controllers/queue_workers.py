@@ -42,21 +42,24 @@ class Workers:
 
     async def _try(self, request: Request) -> None:
         try:
-            with metrics.reconcile_seconds.time():
+            with metrics.reconcile_seconds.labels(request.kind.value).time():
                 await self._reconcilers[request.kind].reconcile(request.key)
         except (ConflictError, NotFoundError) as error:
             log.info("%s: looked at again: %s", request, error)
-            self._queue.retry(request)
+            self._again(request, "conflict")
         except RetryableError as error:
             log.warning("%s: retried: %s", request, error)
-            self._queue.retry(request, after_seconds=error.after_seconds)
+            self._again(request, "unavailable", error.after_seconds)
         except OperatorError as error:
             log.error("%s: %s", request, error)
-            self._queue.retry(request)
+            self._again(request, "refused")
         except Exception:
             # One object's bug must not stop the others; the metric and the log tell.
             log.exception("%s: reconcile failed", request)
-            metrics.reconcile_errors_total.inc()
-            self._queue.retry(request)
+            self._again(request, "bug")
         else:
             self._queue.forget(request)
+
+    def _again(self, request: Request, cause: str, after_seconds: float | None = None) -> None:
+        metrics.reconcile_errors_total.labels(request.kind.value, cause).inc()
+        self._queue.retry(request, after_seconds=after_seconds)

@@ -13,6 +13,7 @@ from inference_operator.errors import ConflictError, NotFoundError, RefusedError
 from inference_operator.kube.connection import Connection
 from inference_operator.kube.leaderelection import Leads
 from inference_operator.kube.ports import Raw
+from inference_operator.observability import metrics
 from inference_operator.runtime.bucket import TokenBucket
 
 _PAGE = 500
@@ -97,29 +98,35 @@ class Kube:
         query: dict[str, str] | None = None,
         kind: str = "application/json",
     ) -> Raw:
-        await self._bucket.take()
+        with metrics.api_wait_seconds.time():
+            await self._bucket.take()
         # After all else that waits: a process that was paused there finds out here.
         timeout = _TIMEOUT if method == "GET" or self._leads is None else _within(await self._leads.sure())
         headers = {"Accept": "application/json", "Content-Type": kind}
         if token := self._connection.bearer():
             headers["Authorization"] = f"Bearer {token}"
+        status = 0
         try:
-            async with self._session.request(
-                method,
-                self._connection.server + path,
-                params=query,
-                data=msgspec.json.encode(body) if body is not None else None,
-                headers=headers,
-                ssl=self._connection.tls or False,
-                timeout=timeout,
-            ) as response:
-                data = await response.read()
-                if response.status < 300:
-                    decoded: Raw = msgspec.json.decode(data)
-                    return decoded
-                raise _error(response.status, data, response.headers.get("Retry-After"), f"{method} {path}")
+            with metrics.api_request_seconds.labels(method).time():
+                async with self._session.request(
+                    method,
+                    self._connection.server + path,
+                    params=query,
+                    data=msgspec.json.encode(body) if body is not None else None,
+                    headers=headers,
+                    ssl=self._connection.tls or False,
+                    timeout=timeout,
+                ) as response:
+                    data = await response.read()
+                    status = response.status
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise RetryableError(f"{method} {path}: {error or type(error).__name__}") from error
+        finally:
+            metrics.api_requests_total.labels(method, str(status)).inc()
+        if status >= 300:
+            raise _error(status, data, response.headers.get("Retry-After"), f"{method} {path}")
+        decoded: Raw = msgspec.json.decode(data)
+        return decoded
 
 
 def _within(seconds: float) -> aiohttp.ClientTimeout:

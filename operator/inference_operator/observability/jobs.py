@@ -6,9 +6,9 @@ from typing import NamedTuple
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from inference_operator.state.load import ScalingMetrics
+from inference_operator.state.load import Load, ScalingMetrics
 
-LABELS = ("namespace", "name")
+LABELS = ("namespace", "inference_job")
 ScalingMetricsOf = Callable[[], Iterable[tuple[tuple[str, str], ScalingMetrics]]]
 
 
@@ -17,13 +17,12 @@ class _Series(NamedTuple):
     text: str
 
 
-LATENCY = _Series("inference_latency_ms", "95th percentile of a job's request latency, milliseconds, 0 without requests.")
-LATENCY_P99 = _Series("inference_latency_p99_ms", "99th percentile of the same.")
-QUEUE = _Series("inference_queue_depth", "Requests that wait at a job's workers.")
-RATE = _Series("inference_requests_per_second", "Requests that a job's workers answered.")
-DESIRED = _Series("inference_desired_replicas", "Workers that a job's latency target takes.")
-READY = _Series("inference_ready_workers", "Workers of a job that are ready, as the HPA counts them.")
-UNREACHABLE = _Series("inference_unreachable_workers", "Ready workers of a job that the operator can't reach.")
+LATENCY = _Series("inference_job_latency_seconds", "Latency of a job's requests by percentile (50, 95, 99); 0 without requests.")
+QUEUE = _Series("inference_job_queue_depth", "Requests that wait at a job's workers.")
+RATE = _Series("inference_job_requests_per_second", "Requests that a job's workers answered.")
+DESIRED = _Series("inference_job_desired_replicas", "Workers that a job's latency target takes.")
+READY = _Series("inference_job_ready_workers", "Workers of a job that are ready, as the HPA counts them.")
+UNREACHABLE = _Series("inference_job_unreachable_workers", "Ready workers of a job that the operator can't reach.")
 
 
 class JobCollector(Collector):
@@ -35,13 +34,23 @@ class JobCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """All series."""
         found = list(self._scaling_metrics())
+        latency = GaugeMetricFamily(*LATENCY, labels=(*LABELS, "percentile"))
+        for labels, scaling_metrics in found:
+            for percentile, seconds in _latencies(scaling_metrics.load):
+                if scaling_metrics.known:
+                    latency.add_metric((*labels, percentile), seconds or 0.0)
+        yield latency
         for series, value in _VALUES:
-            family = GaugeMetricFamily(series.name, series.text, labels=LABELS)
+            family = GaugeMetricFamily(*series, labels=LABELS)
             for labels, scaling_metrics in found:
                 number = value(scaling_metrics)
                 if number is not None:
                     family.add_metric(labels, number)
             yield family
+
+
+def _latencies(load: Load) -> tuple[tuple[str, float | None], ...]:
+    return (("50", load.p50), ("95", load.p95), ("99", load.p99))
 
 
 def _known(scaling_metrics: ScalingMetrics, value: float | None) -> float | None:
@@ -50,8 +59,6 @@ def _known(scaling_metrics: ScalingMetrics, value: float | None) -> float | None
 
 
 _VALUES: tuple[tuple[_Series, Callable[[ScalingMetrics], float | None]], ...] = (
-    (LATENCY, lambda m: _known(m, (m.load.p95 or 0.0) * 1e3)),
-    (LATENCY_P99, lambda m: _known(m, (m.load.p99 or 0.0) * 1e3)),
     (QUEUE, lambda m: _known(m, m.workers.queued)),
     (RATE, lambda m: _known(m, m.load.requests_per_second)),
     (DESIRED, lambda m: _known(m, m.recommendation.desired) if m.recommendation is not None else None),

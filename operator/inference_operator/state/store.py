@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime
+from typing import Protocol
 
 from inference_operator.api.names import budget_name, headless_name, service_name
 from inference_operator.state.endpoints import EndpointsObserved, Slices
@@ -51,10 +52,19 @@ def is_newer(new: str, old: str) -> bool:
     return True
 
 
+class JobWatcher(Protocol):
+    """Hears of each change of a job."""
+
+    def job_changed(self, old: Job | None, new: Job) -> None:
+        """The newest version of a job, and the one before; None at first sight."""
+        ...
+
+
 class Store:
     """Jobs, models, nodes, pods, services, and what the operator itself remembers. One event loop; no locks."""
 
-    def __init__(self) -> None:
+    def __init__(self, watcher: JobWatcher | None = None) -> None:
+        self._watcher = watcher
         self.jobs: dict[Key, Job] = {}
         self.models: dict[Key, Model] = {}
         self.nodes: dict[str, Node] = {}
@@ -109,6 +119,8 @@ class Store:
             # What was refused was made of another spec; this one is yet to be tried.
             self.forget_refusals(job_request(job.key))
         self.jobs[job.key] = job
+        if self._watcher is not None:
+            self._watcher.job_changed(old, job)
         self._keys_by_uid[job.uid] = job.key
         self.task_index.link(job)
         if (model := _model_of(job)) is not None:

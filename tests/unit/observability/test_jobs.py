@@ -17,13 +17,13 @@ def test_every_job_has_its_series() -> None:
     shown = text(("a", ScalingMetrics(0.0, a_load(0.25, count=30), Workers(2, 2, queued=3), Recommendation(4))))
 
     for line in (
-        'inference_latency_ms{name="a",namespace="ns"} 250.0',
-        'inference_latency_p99_ms{name="a",namespace="ns"} 300.0',
-        'inference_queue_depth{name="a",namespace="ns"} 3.0',
-        'inference_requests_per_second{name="a",namespace="ns"} 2.0',
-        'inference_desired_replicas{name="a",namespace="ns"} 4.0',
-        'inference_ready_workers{name="a",namespace="ns"} 2.0',
-        'inference_unreachable_workers{name="a",namespace="ns"} 0.0',
+        'inference_job_latency_seconds{inference_job="a",namespace="ns",percentile="95"} 0.25',
+        'inference_job_latency_seconds{inference_job="a",namespace="ns",percentile="99"} 0.3',
+        'inference_job_queue_depth{inference_job="a",namespace="ns"} 3.0',
+        'inference_job_requests_per_second{inference_job="a",namespace="ns"} 2.0',
+        'inference_job_desired_replicas{inference_job="a",namespace="ns"} 4.0',
+        'inference_job_ready_workers{inference_job="a",namespace="ns"} 2.0',
+        'inference_job_unreachable_workers{inference_job="a",namespace="ns"} 0.0',
     ):
         assert line in shown
 
@@ -31,8 +31,8 @@ def test_every_job_has_its_series() -> None:
 def test_what_is_not_known_has_no_sample() -> None:
     shown = text(("gone", ScalingMetrics(0.0, a_load(None), Workers(2, 0, unreachable=2))))
 
-    assert "inference_latency_ms{" not in shown
-    assert 'inference_unreachable_workers{name="gone",namespace="ns"} 2.0' in shown
+    assert "inference_job_latency_seconds{" not in shown
+    assert 'inference_job_unreachable_workers{inference_job="gone",namespace="ns"} 2.0' in shown
 
 
 def test_a_job_that_is_gone_has_no_series() -> None:

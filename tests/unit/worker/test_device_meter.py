@@ -13,7 +13,7 @@ from prometheus_client.core import Metric
 from inference_protocol.messages import DeviceReading
 from inference_worker import device, device_meter
 from inference_worker.device_meter import DeviceMeter, find, meter_for
-from inference_worker.metrics import DeviceCollector
+from inference_worker.device_metrics import DeviceCollector
 from inference_worker.nvml import meter_by
 from tests.process.harness import a_config
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from inference_protocol.sketch import LatencySketch
 from inference_worker.batching.ticket import Timing
-from inference_worker.metrics import BUCKETS_MILLISECONDS, BUCKETS_ROWS, Distribution, ModelMetrics
+from inference_worker.metrics import BUCKETS_ROWS, BUCKETS_SECONDS, Distribution, ModelMetrics
 
 SECONDS = st.floats(1e-7, 4000.0)
 ASKED = st.lists(st.tuples(SECONDS, SECONDS, SECONDS, st.integers(1, 2000)), max_size=60)
@@ -35,9 +35,9 @@ def test_folding_counts_each_request_once(
         assert metrics.sketch.counts == expected.counts and metrics.sketch.total == expected.total
     both = [*first, *then]
     told: list[tuple[Distribution, tuple[float, ...], list[float]]] = [
-        (metrics.latency, BUCKETS_MILLISECONDS, [seconds * 1e3 for seconds, *_ in both]),
-        (metrics.queue, BUCKETS_MILLISECONDS, [queue * 1e3 for _, queue, _, _ in both]),
-        (metrics.compute, BUCKETS_MILLISECONDS, [compute * 1e3 for _, _, compute, _ in both]),
+        (metrics.latency, BUCKETS_SECONDS, [seconds for seconds, *_ in both]),
+        (metrics.queue, BUCKETS_SECONDS, [queue for _, queue, _, _ in both]),
+        (metrics.compute, BUCKETS_SECONDS, [compute for _, _, compute, _ in both]),
         (metrics.rows, BUCKETS_ROWS, [float(rows) for *_, rows in both]),
     ]
     for distribution, bounds, values in told:

@@ -57,7 +57,7 @@ def statistics(model: Model) -> Document:
     """What happened to the model's requests since the worker's start; durations are sums in nanoseconds."""
     metrics, counts = model.metrics, model.metrics.counts
     answered = sum(metrics.latency.counts)
-    queue, compute = (_duration(answered, distribution.sum / 1e3) for distribution in (metrics.queue, metrics.compute))
+    queue, compute = (_duration(answered, distribution.sum) for distribution in (metrics.queue, metrics.compute))
     nothing = _duration(0, 0.0)
     hits, misses = (metrics.cache.hits, metrics.cache.misses) if metrics.cache is not None else (0, 0)
     return {
@@ -69,7 +69,7 @@ def statistics(model: Model) -> Document:
                 "inference_count": counts.rows,
                 "execution_count": counts.runs,
                 "inference_stats": {
-                    "success": _duration(answered, metrics.latency.sum / 1e3),
+                    "success": _duration(answered, metrics.latency.sum),
                     "fail": _duration(metrics.failed, 0.0),
                     "queue": queue,
                     "compute_input": nothing,

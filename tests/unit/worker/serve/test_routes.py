@@ -46,7 +46,7 @@ async def test_each_state_answers_probes_and_requests_truly(state: str) -> None:
     assert (await infer(routes, infer_json([[1, 2]]))).status == inferred
     assert json.loads((await ask(routes, "/telemetry")).body)["ready"] is (state == "ready")
     assert (
-        f'inference_ready{{job="job",model="net",namespace="team",version="1"}} {float(state == "ready")}'
+        f'inference_ready{{inference_job="job",model="net",namespace="team",version="1"}} {float(state == "ready")}'
         in (await ask(routes, "/metrics")).body.decode()
     )
 
@@ -259,7 +259,7 @@ def counted(job: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for family in text_string_to_metric_families(generate_latest(metrics.REGISTRY).decode()):
         for sample in family.samples:
-            if sample.labels.get("job") == job:
+            if sample.labels.get("inference_job") == job:
                 name = sample.name + sample.labels.get("code", "")
                 found[name] = found.get(name, 0) + sample.value
     return found
@@ -277,7 +277,8 @@ async def test_counters_equal_the_requests_by_status() -> None:
     found = counted("counting")
 
     assert (found["inference_requests_total200"], found["inference_requests_total400"]) == (7, 3)
-    assert found["inference_latency_ms_count"] == found["inference_queue_ms_count"] == found["inference_compute_ms_count"] == 7
+    assert found["inference_latency_seconds_count"] == found["inference_latency_ms_count"] == 7
+    assert found["inference_queue_seconds_count"] == found["inference_compute_seconds_count"] == 7
     assert found["inference_batch_rows_count"] == found["inference_batch_rows_sum"] == 7
     assert found["inference_rows_total"] == found["inference_runs_total"] == 7
     telemetry = json.loads((await ask(routes, "/telemetry")).body)
