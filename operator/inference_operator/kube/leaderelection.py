@@ -74,6 +74,10 @@ class Leadership:
         self.epoch = epoch
         self._renewed.set()
 
+    def ask(self, asked: float, duration: int) -> None:
+        """A renewal is on its way: others may go by it at once, and its answer may never come. It may be shorter than the last."""
+        self._until = min(self._until, asked + HELD * duration)
+
     def end(self) -> None:
         """Lead no longer."""
         self._until = 0.0
@@ -202,7 +206,8 @@ class Lease:
             self._document = await self._timed(self._kube.get(self._path))
         except NotFoundError:
             self._document = None
-            return True
+            # Somebody has deleted it, and its holder may not know yet.
+            return may_take(self._sight, self._me, self._clock.monotonic())
         except OperatorError as error:
             log.warning("the Lease can't be read: %s", error)
             return False
@@ -220,6 +225,7 @@ class Lease:
         seconds = lease_seconds(self._least, self._took)
         # Until it is answered nobody knows what the API server has.
         self._document = None
+        self._leadership.ask(asked, seconds)
         spec = {
             "holderIdentity": self._me,
             "leaseDurationSeconds": seconds,

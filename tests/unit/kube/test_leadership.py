@@ -297,6 +297,44 @@ def test_a_candidate_goes_by_the_duration_that_the_holder_wrote(monkeypatch: pyt
     assert clock.seconds == pytest.approx(TAKEN * 15, abs=0.01)
 
 
+def test_a_lease_that_somebody_deletes_is_left_to_its_holder_for_as_long_as_that_goes_by_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server, clock = LeaseServer(), Clock()
+    holder = acquired(server, clock, "other")
+    looks = 0
+
+    async def pause(seconds: float) -> None:
+        nonlocal looks
+        looks += 1
+        server.lease = None
+        clock.seconds += seconds
+
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    acquired(server, clock)
+
+    monkeypatch.undo()
+    assert looks > 1
+    assert seconds_left(holder) == 0
+
+
+def test_a_shorter_renewal_counts_from_when_it_was_asked_for_although_its_answer_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others go by what the API server has, and know nothing of the longer one before."""
+    clock = Clock()
+    server = LeaseServer(during_read=lambda: setattr(clock, "seconds", clock.seconds + (2.0 if server.version == 0 else 0.0)))
+
+    def lose() -> None:
+        if server.lease is not None and server.lease["spec"]["leaseDurationSeconds"] == SECONDS:
+            raise RetryableError("the connection broke")
+
+    server.during_write = lose
+    leadership = held(server, clock, stop_at(9), monkeypatch)
+
+    monkeypatch.undo()
+    assert server.lease is not None and server.lease["spec"]["leaseDurationSeconds"] == SECONDS
+    assert seconds_left(leadership) <= HELD_SECONDS
+
+
 def test_a_lease_lasts_as_asked_for_while_the_api_server_is_quick_and_longer_while_it_is_slow() -> None:
     assert lease_seconds(2, ()) == lease_seconds(2, [0.25, 0.01]) == 2
     assert lease_seconds(2, [0.01, 1.0]) == 8
