@@ -14,6 +14,7 @@ import kopf
 
 from inference_operator.accelerator_faults import warnings_of
 from inference_operator.controllers.handlers import WATCHED, register, watch_settings
+from inference_operator.controllers.resync import RestoredError
 from inference_operator.errors import OperatorError, RetryableError
 from inference_operator.kube.client import api_session
 from inference_operator.kube.connection import Connection, ConnectionConfigError, connect
@@ -188,7 +189,7 @@ def main() -> int:
     except* LeadershipLostError as group:
         log.error("leads no longer: %s", group.exceptions[0])
         code = BEGIN_ANEW
-    except* WatchEndedError as group:
+    except* (WatchEndedError, RestoredError) as group:
         log.error("ended: %s", group.exceptions[0])
     except* Exception:
         log.exception("ended by a fault")

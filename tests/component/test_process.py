@@ -81,6 +81,17 @@ async def test_an_operator_whose_watch_fails_for_good_ends_rather_than_hear_noth
     assert list(await asyncio.gather(first.ended(), second.ended())) == [1, 1]
 
 
+async def test_an_operator_begins_anew_where_the_api_server_was_restored_from_a_backup(server: ApiServer, ward: Ward) -> None:
+    server.create(a_node())
+    operator = await ward.lead(server, settings={"resyncSeconds": 0.2})
+
+    # What came after the backup is gone, with its versions; no watch tells of that.
+    server.get("nodes", "node-1")["metadata"]["resourceVersion"] = "7"
+
+    assert await operator.ended() == 1
+    assert "older in the list" in operator.log
+
+
 async def test_the_api_server_may_restart_under_a_running_operator(server: ApiServer, ward: Ward, kubelet: Kubelet) -> None:
     for obj in (a_node(), a_model()):
         server.create(obj)

@@ -5,7 +5,7 @@ kopf does not report deletions that happened while its stream was down (docs/adr
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from inference_operator.api import names
@@ -14,8 +14,8 @@ from inference_operator.errors import OperatorError, RefusedError
 from inference_operator.kube import paths
 from inference_operator.kube.ports import KubeClient
 from inference_operator.kube.scope import Scope
-from inference_operator.state.objects import Key
-from inference_operator.state.store import Store, stale_objects
+from inference_operator.state.objects import Job, Key, Model, Node, Pod
+from inference_operator.state.store import Store, is_newer, stale_objects
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +25,10 @@ Collection = Callable[[str | None], str]
 _ALL = Scope()
 _FORBIDDEN = 403
 _OURS = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}"
+
+
+class RestoredError(Exception):
+    """The API server has gone back in time: its data were restored from a backup, and what is known here is of a later day."""
 
 
 class Resync:
@@ -40,7 +44,7 @@ class Resync:
         self._heard = heard
 
     async def run(self, seconds: float) -> None:
-        """Resync for ever; a failed round is tried again in the next."""
+        """Resync for ever; a failed round is tried again in the next. Raises RestoredError."""
         while True:
             await asyncio.sleep(seconds)
             try:
@@ -55,6 +59,7 @@ class Resync:
         between. Where a list fails, those of the lists before it are dropped all the same.
         """
         tombstones: list[tuple[str, Callable[..., None], list[tuple[Key, str]]]] = []
+        versions = self._versions()
         try:
             for name, known, take, collection, selector in (
                 ("nodes", self._nodes, self._informer.node, paths.nodes, ""),
@@ -69,7 +74,7 @@ class Resync:
                 ("inferencejobs", self._jobs, self._informer.job, paths.jobs, ""),
             ):
                 before = known()
-                listed = await self._kind(name, collection, take, before, selector=selector)
+                listed = await self._kind(name, collection, take, before, versions, selector=selector)
                 tombstones.append((name, take, stale_objects(before, listed)))
         finally:
             for name, take, gone in reversed(tombstones):
@@ -78,13 +83,20 @@ class Resync:
                     take(_tombstone(key, uid), gone=True)
 
     async def _kind(
-        self, name: str, collection: Collection, take: Callable[..., None], before: dict[Key, str], *, selector: str
+        self,
+        name: str,
+        collection: Collection,
+        take: Callable[..., None],
+        before: dict[Key, str],
+        versions: dict[str, str],
+        *,
+        selector: str,
     ) -> list[tuple[Key, str]]:
-        """What there is; `before` is what was known."""
+        """What there is; `before` is what was known, and `versions` of which version."""
         listed: list[tuple[Key, str]] = []
         for namespace in self._scope.of(name):
             try:
-                listed += await self._part(name, collection(namespace), take, selector=selector)
+                listed += await self._part(name, collection(namespace), take, versions, selector=selector)
             except RefusedError as error:
                 # Rights in one namespace are its administrator's to take, and the others are served all the same.
                 if namespace is None or error.status != _FORBIDDEN:
@@ -94,17 +106,27 @@ class Resync:
         self._heard(name)
         return listed
 
-    async def _part(self, name: str, path: str, take: Callable[..., None], *, selector: str) -> list[tuple[Key, str]]:
+    async def _part(
+        self, name: str, path: str, take: Callable[..., None], versions: dict[str, str], *, selector: str
+    ) -> list[tuple[Key, str]]:
         listed: list[tuple[Key, str]] = []
         async for page in self._kube.list_pages(path, selector=selector):
             for raw in page:
                 meta: dict[str, Any] = raw["metadata"]
                 uid = meta.get("labels", {}).get(names.LABEL_JOB_UID, "") if name == "services" else meta["uid"]
+                if not is_newer(meta["resourceVersion"], versions.get(meta["uid"], "")):
+                    raise RestoredError(f"{name} {meta['name']!r} is older in the list than what was known before it")
                 listed.append((Key(meta.get("namespace", ""), meta["name"]), uid))
                 _guarded(take, raw, name)
             # A page of five hundred objects takes tens of milliseconds; probes and leases must not wait for twenty of them.
             await asyncio.sleep(0)
         return listed
+
+    def _versions(self) -> dict[str, str]:
+        """The versions of what is known, by uid."""
+        store = self._store
+        kinds: tuple[Mapping[Any, Node | Pod | Model | Job], ...] = (store.nodes, store.pods, store.models, store.jobs)
+        return {one.uid: one.resource_version for kind in kinds for one in kind.values()}
 
     # Only what was known before the list began can be stale: the rest came after.
 

@@ -1,13 +1,14 @@
 """A complete list of all kinds: what it lacks is dropped, owners before what they own, and after every list."""
 
 from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
-from inference_operator.controllers.resync import Resync
+from inference_operator.controllers.resync import RestoredError, Resync
 from inference_operator.errors import RefusedError, RetryableError
 from inference_operator.kube.scope import Scope
 from inference_operator.state.objects import Key
@@ -90,3 +91,21 @@ async def test_without_rights_in_the_cluster_the_list_has_failed() -> None:
 
     with pytest.raises(RefusedError):
         await Resync(Mock(list_pages=pages), Store(), Mock(), lambda _: None, Scope(("team",))).once()
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [("1001", pytest.raises(RestoredError)), ("1200", nullcontext()), ("1201", nullcontext())]
+)
+async def test_a_list_of_an_earlier_day_than_what_was_known_before_it_is_that_of_a_backup(
+    version: str, expected: AbstractContextManager[object]
+) -> None:
+    """Whatever it says would be taken for old news, until as much has happened as since the backup."""
+    bench = Bench()
+    bench.store.nodes["node-1"] = replace(a_node("node-1"), uid="uid-node-1", resource_version="1200")
+    listed = {"metadata": {"name": "node-1", "uid": "uid-node-1", "resourceVersion": version}}
+
+    async def pages(path: str, *, selector: str = "") -> AsyncIterator[list[dict[str, Any]]]:
+        yield [listed] if path.endswith("/nodes") else []
+
+    with expected:
+        await Resync(Mock(list_pages=pages), bench.store, Mock(), lambda _: None).once()
