@@ -102,18 +102,24 @@ class CustomMetricsService:
     async def register(self) -> None:
         """Lead the Service here, claim the API group while it is free, and tell the jobs when that changes."""
         while True:
-            if self._endpoint is not None:
-                try:
-                    await self._endpoint.once()
-                except OperatorError as error:
-                    log.warning("the Service of the metrics API can't be led here: %s", error)
+            led = await self._lead()
             if self._bundle is not None:
                 try:
                     self._tell(await self._registration.once(self._bundle.ca))
                 except OperatorError as error:
                     log.warning("the metrics API can't be registered: %s", error)
             serving = self._store.metrics_api.state is MetricsApiState.SERVING
-            await asyncio.sleep(LOOK_SECONDS if serving else HURRY_SECONDS)
+            await asyncio.sleep(LOOK_SECONDS if serving and led else HURRY_SECONDS)
+
+    async def _lead(self) -> bool:
+        """Lead the Service here; False while it may lead to somebody who is dead."""
+        try:
+            if self._endpoint is not None:
+                await self._endpoint.once()
+        except OperatorError as error:
+            log.warning("the Service of the metrics API can't be led here: %s", error)
+            return False
+        return True
 
     def _tell(self, new: MetricsApi) -> None:
         before, self._store.metrics_api = self._store.metrics_api, new

@@ -19,6 +19,7 @@ from inference_operator.api.job import Serve
 from inference_operator.autoscaling.metricsapi import certificates, service
 from inference_operator.autoscaling.metricsapi.authentication import CONFIG_PATH
 from inference_operator.autoscaling.metricsapi.budget import ReviewClients
+from inference_operator.autoscaling.metricsapi.endpoint import Replica
 from inference_operator.autoscaling.metricsapi.service import CustomMetricsService
 from inference_operator.runtime.clock import SystemClock
 from inference_operator.runtime.queue import WorkQueue
@@ -74,7 +75,8 @@ class Bench:
         queue: WorkQueue[Request] = WorkQueue(clock.monotonic)
         settings = Settings(custom_metrics=CustomMetrics(enabled=True, port=0, service="metrics", secret="tls"))
         reviewing = reviews or ReviewClients(self.kube, self.kube, self.kube)
-        self.service = CustomMetricsService(self.kube, self.kube, reviewing, self.store, queue, clock, settings, "system", None)
+        here = Replica("operator-1", "10.0.0.1")
+        self.service = CustomMetricsService(self.kube, self.kube, reviewing, self.store, queue, clock, settings, "system", here)
 
     @staticmethod
     def _token(spec: Raw) -> Raw:
@@ -372,6 +374,25 @@ async def test_a_cluster_without_the_config_map_knows_tokens_alone(bench: Bench)
 
 async def test_the_registration_tells_the_jobs(bench: Bench) -> None:
     task = asyncio.create_task(bench.service.register())
+    await registered(bench)
+    task.cancel()
+
+
+async def test_a_service_that_could_not_be_led_here_is_tried_again_soon(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may lead to a dead leader, although the API group is served already."""
+    monkeypatch.setattr(service, "LOOK_SECONDS", 3600.0)
+    task = asyncio.create_task(bench.service.register())
+    await registered(bench)
+
+    bench.kube.put("/api/v1/namespaces/system/services/metrics", {"metadata": {"name": "metrics"}})
+    async with asyncio.timeout(20):
+        while not any(path.endswith("/endpointslices/metrics-ipv4") for path in bench.kube.objects):
+            await asyncio.sleep(0.01)
+    task.cancel()
+
+
+async def registered(bench: Bench) -> None:
+    """As the aggregator answers a registration."""
     path = "/apis/apiregistration.k8s.io/v1/apiservices/{}.custom.metrics.k8s.io"
     while path.format("v1beta1") not in bench.kube.objects:
         await asyncio.sleep(0.01)
@@ -380,7 +401,6 @@ async def test_the_registration_tells_the_jobs(bench: Bench) -> None:
         bench.kube.put(path.format(version), {**found, "status": {"conditions": [{"type": "Available", "status": "True"}]}})
     while bench.store.metrics_api.state is not MetricsApiState.SERVING:
         await asyncio.sleep(0.01)
-    task.cancel()
 
 
 def _encoded(bundle: certificates.Bundle) -> dict[str, str]:
