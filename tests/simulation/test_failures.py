@@ -1,5 +1,7 @@
 """Workers that fail, quotas and names in the way: tried again ever later, said once, and never in a hot loop."""
 
+import asyncio
+
 import pytest
 
 from inference_operator.errors import RefusedError
@@ -65,6 +67,30 @@ def test_a_service_that_ends_at_its_first_request_backs_off(replicas: int) -> No
     assert 14 <= world.created("loops") <= 17 * replicas
     assert writes_of(world, "loops") <= 5 * 17 * replicas
     assert world.status("loops")["failedAttempts"] >= 14
+
+
+def test_a_service_whose_node_turns_each_worker_away_backs_off_and_says_so() -> None:
+    """A ReplicaSet makes pods for such a kubelet as fast as it can."""
+    world = World()
+    world.node("cpu-1")
+    world.model()
+    world.job("svc", batch=False, replicas=1)
+    world.api.watch(lambda _, plural, raw: turn_away(world, raw) if plural == "pods" else None)
+    world.run(until=600)
+
+    # The first costs no time; the pause then doubles from 2 s to 120 s.
+    assert 9 <= world.created("svc") <= 13
+    assert world.status("svc")["reason"] == "WorkerLost"
+    assert len(world.workers("svc")) == 1
+
+
+def turn_away(world: World, raw: Raw) -> None:
+    """What a kubelet does whose device plugin hands out no device."""
+    if not raw["spec"].get("nodeName") or raw["status"].get("phase") != "Pending":
+        return
+    at = At("pods", raw["metadata"]["namespace"], raw["metadata"]["name"])
+    status = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "Allocate failed"}
+    asyncio.get_running_loop().call_soon(lambda: at in world.api.objects and world.api.put(at, {**raw, "status": status}))
 
 
 def test_a_service_that_has_answered_for_a_while_has_its_failures_forgiven() -> None:

@@ -323,7 +323,11 @@ class InferenceJobStatus:
     ] = None
     attempts: Annotated[int, Field(ge=0, description="Attempts that were started.")] = 0
     failed_attempts: Annotated[
-        int, Field(ge=0, description="Attempts, or workers of a service, that failed by their own fault; each counts once.")
+        int,
+        Field(
+            ge=0,
+            description="Attempts, or workers of a service, that failed by their own fault; also workers that nodes turned away.",
+        ),
     ] = 0
     preemptions: Annotated[int, Field(ge=0, description="How often it made room for more urgent work.")] = 0
     last_preemption: Annotated[PreemptionStatus | None, Field(description="The last time that it made room.")] = None

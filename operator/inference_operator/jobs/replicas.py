@@ -12,7 +12,7 @@ from inference_operator.settings import Settings
 from inference_operator.state.objects import Key, Pod
 from inference_operator.state.observed import Observed
 from inference_operator.state.runner import is_running, own_attempt
-from inference_operator.workers.attempts import Ending, backoff_seconds, ending_of, settles
+from inference_operator.workers.attempts import Ending, backoff_seconds, ending_of, holds_back, settles
 from inference_operator.workers.resolve import ResolvedJob
 
 
@@ -21,7 +21,7 @@ class Replicas:
     """A serving job's workers, by what should become of them.
 
     `current` have the newest revision, `stale` an older one, or a node that is about to go or silent; all live. `failed` ended by
-    a fault.
+    a fault, or were turned away by their nodes.
     `fault` is what the newest of them ended by, until a later worker answers and the pause is over. `settles` is when a later one
     will have answered for long enough for the count of failures to be cleared.
     """
@@ -125,7 +125,7 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
         and resolved.revisions.make(pod.worker)
         and (ending := ending_of(own_attempt(pod), pod.worker.revision)) is not None
     ]
-    failed = tuple(pod for pod, ending in faults if ending.outcome is AttemptOutcome.FAILED)
+    failed = tuple(pod for pod, ending in faults if holds_back(pod, ending))
     last = max(((p, e) for p, e in faults if p in failed), key=lambda pair: pair[0].number, default=None)
     settled = _settles(current, last[0].number if last is not None else 0, observed)
     told = observed.job.status.last_attempt
@@ -164,4 +164,8 @@ def _settles(current: tuple[Pod, ...], failed: int, observed: Observed) -> datet
 def _retry(pod: Pod, fault: Ending, untold: int, wanted: int, observed: Observed, settings: Settings, now: datetime) -> datetime:
     # All workers may fail of one cause: a round of failures doubles the pause, not each worker.
     rounds = ceil((observed.job.status.failed_attempts + untold) / max(1, wanted))
-    return shift(pod.ended or now, backoff_seconds(rounds, settings, permanent=fault.permanent))
+    if fault.outcome is AttemptOutcome.DISRUPTED:
+        # The first costs no time: the next node may take it.
+        rounds -= 1
+    # One whose own container never ran has no end.
+    return shift(pod.ended or pod.created or now, backoff_seconds(rounds, settings, permanent=fault.permanent))

@@ -9,7 +9,6 @@ from inference_operator.api.conditions import AnyReason, ConditionType, Reason, 
 from inference_operator.api.instants import shift
 from inference_operator.api.job import DeadlinePolicy
 from inference_operator.api.job_status import (
-    AttemptOutcome,
     AttemptStatus,
     DeadlineStatus,
     InferenceJobStatus,
@@ -274,7 +273,7 @@ def _last_failure(state: Replicas, before: AttemptStatus | None) -> AttemptStatu
     return AttemptStatus(
         number=newest.worker.number,
         pod=newest.key.name,
-        outcome=AttemptOutcome.FAILED,
+        outcome=state.fault.outcome,
         reason=state.fault.reason.value,
         message=state.fault.message[:4096],
         end_time=newest.ended.replace(microsecond=0) if newest.ended is not None else None,

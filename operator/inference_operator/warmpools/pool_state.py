@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from inference_operator.api.conditions import AnyReason, Reason
 from inference_operator.api.instants import EARLIEST, shift
-from inference_operator.api.job_status import AttemptOutcome
 from inference_operator.api.model import most_workers
 from inference_operator.scheduling.types import PoolDemand
 from inference_operator.settings import Settings
@@ -15,7 +14,7 @@ from inference_operator.state.objects import Pod
 from inference_operator.state.observed import PoolObserved
 from inference_operator.state.runner import is_running, own_attempt
 from inference_operator.warmpools.eligibility import Pool, resolve_pool
-from inference_operator.workers.attempts import PERMANENT_RETRY_SECONDS, Ending, backoff_seconds, ending_of, settles
+from inference_operator.workers.attempts import PERMANENT_RETRY_SECONDS, Ending, backoff_seconds, ending_of, holds_back, settles
 from inference_operator.workers.creation import told
 from inference_operator.workers.resolve import Refusal
 
@@ -31,9 +30,9 @@ class Fault(NamedTuple):
 class PoolState:
     """How a pool's workers stand. `pool` is None for a model without one, and where a `refusal` says why it has none.
 
-    `stale` workers have an older revision; they end what they do and go. `failed` are the ended ones that failed in a row, by
-    number: none once one that came after them has answered for long enough, which is when it `settles`. `fault` says what is wrong,
-    for as long as jobs should stay away for it, and `retry` when the next worker is tried.
+    `stale` workers have an older revision; they end what they do and go. `failed` are the ended ones that failed in a row or were
+    turned away by their nodes, by number: none once one that came after them has answered for long enough, which is when it
+    `settles`. `fault` says what is wrong, for as long as jobs should stay away for it, and `retry` when the next worker is tried.
     """
 
     pool: Pool | None
@@ -82,7 +81,7 @@ def pool_state(observed: PoolObserved, demand: PoolDemand, settings: Settings, n
 
 def _failed(ended: Sequence[Pod], pool: Pool) -> tuple[Pod, ...]:
     ours = ((p, _ending(p)) for p in ended if p.worker is not None and pool.revisions.make(p.worker))
-    return tuple(p for p, ending in ours if ending is not None and ending.outcome is AttemptOutcome.FAILED)
+    return tuple(p for p, ending in ours if ending is not None and holds_back(p, ending))
 
 
 def _ending(pod: Pod) -> Ending | None:

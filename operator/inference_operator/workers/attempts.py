@@ -197,6 +197,12 @@ def _killed(attempt: Attempt) -> Ending:
     return Ending(AttemptOutcome.FAILED, WorkerReason.INTERNAL, f"the worker ended with {code} and left no report{said}")
 
 
+def holds_back(pod: Pod, ending: Ending) -> bool:
+    """Whether a worker that ended so has the next one wait: by a fault, or before it started, turned away by its node."""
+    # A node that turns every pod away must not get them as fast as we can make them.
+    return ending.outcome is AttemptOutcome.FAILED or (ending.outcome is AttemptOutcome.DISRUPTED and pod.started is None)
+
+
 def backoff_seconds(failures: int, settings: Settings, *, permanent: bool = False) -> float:
     """How long to wait after so many failures in a row: doubling, up to the limit, or up to that of a `permanent` fault."""
     if failures <= 0:

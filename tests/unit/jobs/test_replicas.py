@@ -247,6 +247,28 @@ def test_a_drained_or_preempted_worker_is_no_fault() -> None:
     assert numbers(state.ended) == [1, 2]
 
 
+@pytest.mark.parametrize(("before", "pause"), [(0, 0), (1, 2), (2, 4)])
+def test_a_node_that_turns_workers_away_gets_them_ever_less_often(before: int, pause: float) -> None:
+    job = a_service(1, failed_attempts=before)
+    away = replace(a_pod(job, 1, phase=FAILED, problem=PodProblem("UnexpectedAdmissionError", "")), started=None, ended=None)
+    assert away.created is not None
+
+    state = sorted_out(job, away)
+
+    assert (numbers(state.failed), state.retry) == ([1], away.created + timedelta(seconds=pause))
+
+
+def test_a_worker_that_failed_before_its_own_container_ran_is_followed_after_its_pause() -> None:
+    """No container of its own says when it ended: a pause that was counted from each look was never over."""
+    job = a_service(1)
+    init = PodProblem("Error", "no such file", container="fetch")
+    pod = replace(a_pod(job, 1, phase=FAILED, problem=init, created_ago=900), started=None, ended=None)
+
+    state = sorted_out(job, pod)
+
+    assert state.fault is not None and state.retry is not None and state.retry < NOW
+
+
 @pytest.mark.parametrize(("failures", "pause", "pause_of_permanent"), [(0, 2, 2), (3, 16, 16), (7, 120, 256), (99, 120, 300)])
 def test_a_file_that_is_restored_is_looked_for_soon_and_ever_less_often(
     failures: int, pause: float, pause_of_permanent: float

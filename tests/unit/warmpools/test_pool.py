@@ -287,6 +287,16 @@ def test_failed_workers_back_off(count: int) -> None:
     assert made(decide_pool(seen, now=state.retry)) == [count + 1]
 
 
+def test_a_node_that_turns_workers_away_gets_no_more_of_them_for_a_while() -> None:
+    model = a_pooled_model(min=1)
+    (worker,) = failed(model, 1, report=None)
+    away = replace(worker, problem=PodProblem("UnexpectedAdmissionError", ""), started=None, ended=None, created=NOW)
+    lived = replace(away, started=NOW)
+
+    assert made(decide_pool(a_view(model, away))) == []
+    assert made(decide_pool(a_view(model, lived))) == [2]
+
+
 def test_the_pause_grows_though_the_failures_in_between_are_gone() -> None:
     model = a_pooled_model(min=1)
 
