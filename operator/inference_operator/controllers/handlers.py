@@ -104,6 +104,8 @@ def watch_settings() -> kopf.OperatorSettings:
     settings.watching.chunk_size = 500
     settings.watching.server_timeout = 300
     settings.watching.connect_timeout = 10
+    # The API server speaks every minute on each watch. One whose machine died ends no connection.
+    settings.watching.inactivity_timeout = 70.0
     settings.watching.reconnect_backoff = 1.0
     # Kubernetes' controllers give the slices that they write for a Service the Service's labels.
     for kind in ("services", "endpointslices", "poddisruptionbudgets"):

@@ -80,6 +80,13 @@ ENDINGS = {
     "it took too much memory": (with_problem("OOMKilled", exit_code=137), "Failed", "OutOfMemory", 1),
     "its node evicted it": (with_problem("Evicted"), "Disrupted", "WorkerLost", 0),
     "its node shut down": (with_problem("NodeShutdown"), "Disrupted", "WorkerLost", 0),
+    "its node shut down, and it ended in time": (
+        gone(SUCCEEDED, exit_code=0, problem=PodProblem("Terminated", "")),
+        "Disrupted",
+        "WorkerLost",
+        0,
+    ),
+    "it is done although it was told to stop": (gone(SUCCEEDED, report=a_report(), deleting=True), "Succeeded", "Succeeded", 0),
     "its node died and came back": (with_problem("Unknown"), "Disrupted", "WorkerLost", 0),
     "its node came back without its containers": (with_problem("ContainerStatusUnknown"), "Disrupted", "WorkerLost", 0),
     "its node would not take it": (with_problem("UnexpectedAdmissionError"), "Disrupted", "WorkerLost", 0),

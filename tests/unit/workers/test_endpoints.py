@@ -128,6 +128,12 @@ def test_pods_that_have_no_address_or_ended_are_nowhere() -> None:
     assert desired(seen(starting, ended)) == {}
 
 
+def test_a_worker_whose_node_nobody_knows_keeps_no_other_from_its_callers() -> None:
+    ((_, _, endpoints),) = desired(seen(a_worker(1, node="gone"), a_worker(2))).values()
+
+    assert [(one.node, one.zone, one.ready) for one in endpoints] == [("gone", None, True), ("n", "zone-1", True)]
+
+
 def test_both_families_have_their_slices() -> None:
     found = desired(seen(a_worker(1), a_worker(2, address="fd00::2")))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from typing import TYPE_CHECKING
@@ -200,6 +201,32 @@ def test_a_line_that_was_written_in_part_is_no_commit(tmp_path: Path, monkeypatc
 
     go_on(tmp_path, attempt=2)
 
+    assert read(tmp_path) == TRUTH
+
+
+def test_what_a_disk_takes_back_after_it_failed_to_sync_is_missed_by_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux shows what it could not write until it needs the memory, and reports the failure once."""
+    sync = os.fsync
+
+    def fail(file: int) -> None:
+        if os.fstat(file).st_ino == manifest(tmp_path).stat().st_ino:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        sync(file)
+
+    with monkeypatch.context() as patch, opened(tmp_path) as output:
+        output.commit(0, 7, answers(0, 7))
+        synced = manifest(tmp_path).read_bytes()
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(WorkerError) as caught:
+            output.commit(7, 14, answers(7, 14))
+    assert caught.value.reason is WorkerReason.OUTPUT_UNWRITABLE and not caught.value.permanent
+    assert go_on(tmp_path, attempt=2, commits=1) == 14
+
+    manifest(tmp_path).write_bytes(synced)
+
+    assert go_on(tmp_path, attempt=3) == 21
     assert read(tmp_path) == TRUTH
 
 
