@@ -128,11 +128,15 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class PodProblem:
-    """Why a pod does not get on, in the kubelet's or the scheduler's words. `container` is set where it is not the worker's own."""
+    """Why a pod does not get on, in the kubelet's or the scheduler's words. `container` is set where it is not the worker's own.
+
+    `over_limit` says that the kubelet has ended it for what it used itself, and not for its node's sake.
+    """
 
     reason: str
     message: str
     container: str = ""
+    over_limit: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,7 +159,7 @@ def _worker(meta: RawMeta) -> Worker:
 def _problem(status: _PodStatus, state: _State, beside: tuple[_ContainerStatus, ...]) -> PodProblem | None:
     """The first thing that keeps a pod from running, or that ended it."""
     if status.reason:
-        return PodProblem(status.reason, status.message)
+        return PodProblem(status.reason, status.message, over_limit=_is_over_limit(status, state))
     if state.terminated is not None and state.terminated.exit_code != 0:
         return PodProblem(state.terminated.reason or "Error", state.terminated.message)
     if state.waiting is not None and state.waiting.reason not in _BEGINNING:
@@ -180,6 +180,12 @@ def _problem(status: _PodStatus, state: _State, beside: tuple[_ContainerStatus, 
         if condition.type == "PodScheduled" and condition.status == "False":
             return PodProblem(condition.reason, condition.message)
     return None
+
+
+def _is_over_limit(status: _PodStatus, state: _State) -> bool:
+    # The kubelet marks those that it ends for its node's sake as disrupted, and those that it turns away never run.
+    disrupted = any(c.type == "DisruptionTarget" and c.status == "True" for c in status.conditions)
+    return status.reason == "Evicted" and state.terminated is not None and not disrupted
 
 
 def _reserved(spec: _PodSpec, of: Callable[[RawAmounts], dict[str, str]]) -> dict[str, int]:

@@ -136,7 +136,7 @@ def _last_words(attempt: Attempt) -> Ending | None:
             text = f"the kubelet ended the worker before its model was loaded (see loadTimeoutSeconds): {report.message}"
             return Ending(AttemptOutcome.FAILED, WorkerReason.INTERNAL, text)
         case "Drained":
-            return Ending(AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, report.message)
+            return _over_limit(attempt) or Ending(AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, report.message)
         case "Failed" if report.reason is WorkerReason.OUTPUT_CLAIMED:
             return Ending(AttemptOutcome.DISRUPTED, report.reason, report.message)
         case "Failed":
@@ -177,6 +177,18 @@ def _was_too_slow(attempt: Attempt, report: TerminationReport) -> bool:
     return attempt.hosted is None and report.model is None and report.progress is None and not disrupted
 
 
+def _over_limit(attempt: Attempt) -> Ending | None:
+    """The end of a worker by the kubelet, for the disk that it used itself: the next one would use as much."""
+    problem = attempt.pod.problem
+    if problem is None or not problem.over_limit:
+        return None
+    return Ending(
+        AttemptOutcome.FAILED,
+        WorkerReason.INTERNAL,
+        f"the kubelet ended it for what it wrote to its node's disk: {problem.message}",
+    )
+
+
 def _killed(attempt: Attempt) -> Ending:
     """How it ended without a word, by what the kubelet says of its pod."""
     problem, exit_code = attempt.pod.problem, attempt.pod.exit_code
@@ -186,6 +198,8 @@ def _killed(attempt: Attempt) -> Ending:
         return Ending(AttemptOutcome.FAILED, WorkerReason.OUT_OF_MEMORY, text)
     if attempt.leaving:
         return Ending(AttemptOutcome.DISRUPTED, WorkerReason.TERMINATED, "the worker was told to stop")
+    if (over := _over_limit(attempt)) is not None:
+        return over
     if reason in _DISRUPTIONS:
         text = f"{reason}: {problem.message if problem else ''}".rstrip(": ")
         return Ending(AttemptOutcome.DISRUPTED, Reason.WORKER_LOST, text)

@@ -150,9 +150,24 @@ UNSCHEDULED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulab
         ),
         pytest.param(raw_worker({"terminated": {"exitCode": 2}}), PodProblem("Error", ""), id="ended badly without a reason"),
         pytest.param(
-            raw_worker({"terminated": {"exitCode": 137, "reason": "Error"}}, reason="Evicted", message="low on memory"),
+            raw_worker(
+                {"terminated": {"exitCode": 137, "reason": "Error"}},
+                reason="Evicted",
+                message="low on memory",
+                conditions=[{"type": "DisruptionTarget", "status": "True"}],
+            ),
             PodProblem("Evicted", "low on memory"),
             id="the pod's own reason counts more",
+        ),
+        pytest.param(
+            raw_worker({"terminated": {"exitCode": 137, "reason": "Error"}}, reason="Evicted", message="over 2Gi"),
+            PodProblem("Evicted", "over 2Gi", over_limit=True),
+            id="ended for what it used itself",
+        ),
+        pytest.param(
+            raw_worker(reason="Evicted", message="The node had condition: [DiskPressure]."),
+            PodProblem("Evicted", "The node had condition: [DiskPressure]."),
+            id="turned away",
         ),
     ],
 )

@@ -62,6 +62,8 @@ def with_problem(reason: str, **how: Any) -> Pod:
     return gone(problem=PodProblem(reason, ""), **how)
 
 
+OVER_LIMIT = PodProblem("Evicted", 'Usage of EmptyDir volume "tmp" exceeds the limit "2Gi".', over_limit=True)
+
 ENDINGS = {
     "it is done": (gone(SUCCEEDED, report=a_report()), "Succeeded", "Succeeded", 0),
     "it failed": (gone(report=BROKEN, exit_code=1), "Failed", "WorkerFailed", 1),
@@ -79,6 +81,13 @@ ENDINGS = {
     "its node shuts down while it loads": (with_problem("NodeShutdown", report=UNLOADED), "Disrupted", "Terminated", 0),
     "it took too much memory": (with_problem("OOMKilled", exit_code=137), "Failed", "OutOfMemory", 1),
     "its node evicted it": (with_problem("Evicted"), "Disrupted", "WorkerLost", 0),
+    "it used more disk than it may": (gone(problem=OVER_LIMIT), "Failed", "WorkerFailed", 1),
+    "it used more disk than it may, and stopped in time": (
+        gone(SUCCEEDED, problem=OVER_LIMIT, report=a_report("Drained")),
+        "Failed",
+        "WorkerFailed",
+        1,
+    ),
     "its node shut down": (with_problem("NodeShutdown"), "Disrupted", "WorkerLost", 0),
     "its node shut down, and it ended in time": (
         gone(SUCCEEDED, exit_code=0, problem=PodProblem("Terminated", "")),
