@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from inference_operator.api.instants import EARLIEST
 from inference_operator.liveness.detector import LIMITS, Cause, Evidence, Limits, NodeEvidence, Verdict, cut_off, is_silent, weigh
 from inference_operator.observability import metrics
 from inference_operator.runtime.clock import Clock
@@ -72,6 +73,8 @@ class Prober:
         self._limits = limits
         self._polled: dict[str, _Polled] = {}
         self._on: dict[str, int] = {}
+        # Whose address has a later worker by now: whatever answers there is not they.
+        self._displaced: frozenset[str] = frozenset()
         # Who gives cause to look closer: silent beyond one poll, refusing, or suspected.
         self._odd: set[str] = set()
         self._steps = 0
@@ -93,7 +96,7 @@ class Prober:
         self._listened += min(now - self._last, 2 * STEP_SECONDS) if self._last is not None else 0.0
         self._last = now
         for uid, word in self._pings.collect():
-            if (polled := self._polled.get(uid)) is not None:
+            if (polled := self._polled.get(uid)) is not None and uid not in self._displaced:
                 self._hear(polled, word)
         if self._steps % _TURNS == 0:
             self._follow()
@@ -115,6 +118,8 @@ class Prober:
                 self._polled[uid] = _Polled(pod)
             else:
                 known.pod = pod
+        holders = {pod.address: pod.uid for pod in sorted(ready.values(), key=lambda pod: pod.created or EARLIEST)}
+        self._displaced = frozenset(uid for uid, pod in ready.items() if holders[pod.address] != uid)
         self._on = {}
         for pod in ready.values():
             self._on[pod.node or ""] = self._on.get(pod.node or "", 0) + 1

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 from inference_operator.liveness.prober import STEP_SECONDS, Prober
 from inference_operator.runtime.pings import Word
 from inference_operator.state.objects import Key
 from inference_operator.state.store import Store
-from tests.builders import a_job, a_node, a_pod
+from tests.builders import NOW, a_job, a_node, a_pod
 from tests.clock import Clock
 
 JOB = a_job(serve=True)
@@ -28,11 +29,11 @@ class World:
         for node in set(nodes):
             self.store.nodes[node] = a_node(node)
         for number, node in enumerate(nodes, 1):
-            self.store.put_pod(replace(a_pod(JOB, number, node=node, uid=f"w{number}"), address="10.0.0.1"))
+            self.store.put_pod(replace(a_pod(JOB, number, node=node, uid=f"w{number}"), address=f"10.0.0.{number}"))
         self.prober = Prober(self.store, self, self.clock, lambda pod: self.woken.append(pod.uid))
 
     def ask(self, key: str, address: str) -> None:
-        assert address == "10.0.0.1"
+        assert address.startswith("10.0.0.")
         self.connections += key not in self._asked
         self._asked.setdefault(key, True)
         self._asked[key] = True
@@ -184,3 +185,14 @@ def test_a_worker_whose_node_the_control_plane_lost_is_still_asked() -> None:
 
     world.silent = {"w1"}
     assert world.run(1.0) == {"w1"}
+
+
+def test_an_answer_from_a_later_workers_address_is_none_of_the_earlier_one() -> None:
+    """Networks give addresses again, also that of a pod whose node can't say that it is gone."""
+    world = World("a", "b")
+    world.run(1.0)
+    later = replace(a_pod(JOB, 3, node="b", uid="w3"), address="10.0.0.1", created=NOW + timedelta(hours=1))
+    world.store.put_pod(later)
+
+    assert world.run(1.5) == {"w1"}
+    assert "w1" not in world.store.heard and "w3" in world.store.heard
