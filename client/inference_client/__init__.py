@@ -1,9 +1,8 @@
-"""A typed client for InferenceJobs and InferenceModels: `Client` for ordinary code, `AsyncClient` for an event loop.
+"""A typed client for InferenceJobs and InferenceModels: `Client` for ordinary code, `inference_client.aio` for event loops.
 
 Both carry out the same steps (`steps.py`), so that they can't differ. The kubectl plug-in is built on it.
 """
 
-from inference_client.aio import AsyncClient
 from inference_client.api import InferenceJob, InferenceJobSpec, InferenceModel, InferenceModelSpec, Input, Metadata, Output, Serve
 from inference_client.client import Client
 from inference_client.errors import (
@@ -24,7 +23,6 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AlreadyExistsError",
-    "AsyncClient",
     "Client",
     "ClientError",
     "ConfigurationError",

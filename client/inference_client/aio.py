@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator, Callable
 from typing import Generic, Self
 
 from inference_client import calls, steps
+from inference_client.aio_transport import AsyncTransport
 from inference_client.api import InferenceJob, InferenceModel
 from inference_client.calls import Raw, Resource
 from inference_client.errors import ClientError
 from inference_client.job_state import Goal
 from inference_client.result import Result, result_of
 from inference_client.steps import Object, Steps, T
-from inference_client.transport import AsyncTransport
 
 
 class AsyncClient:
