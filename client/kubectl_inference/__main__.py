@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 
 from inference_client.errors import ClientError, JobFailedError, WaitTimeoutError
 from kubectl_inference import draw
@@ -9,11 +10,11 @@ from kubectl_inference.app import app
 from kubectl_inference.options import Exit
 
 
-def main() -> None:
-    """Run a command; errors go to stderr, and the exit code says of which kind they are."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command, by default that of the command line; errors go to stderr, and the exit code says of which kind they are."""
     try:
         # kubectl's users read "kubectl inference" in the usage, as they have typed it.
-        app(prog_name="kubectl inference")
+        app(arguments, prog_name="kubectl inference")
     except ClientError as error:
         draw.error(f"error: {error}")
         code = {JobFailedError: Exit.JOB_FAILED, WaitTimeoutError: Exit.TIMED_OUT}.get(type(error), Exit.ERROR)

@@ -1,4 +1,4 @@
-"""Draws pages and tables; the only module that knows rich. stdout has what was asked for, stderr all else."""
+"""Draws pages and tables. stdout has what was asked for, stderr all else."""
 
 import json
 from collections.abc import Iterable, Mapping
