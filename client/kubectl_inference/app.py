@@ -11,6 +11,7 @@ from kubectl_inference.commands.status import explain, status
 from kubectl_inference.commands.submit import submit
 from kubectl_inference.commands.top import top
 from kubectl_inference.commands.version import version
+from kubectl_inference.commands.wait import wait
 
 app = typer.Typer(
     name="kubectl inference",
@@ -21,5 +22,5 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (status, explain, top, submit, predict, logs, push, suspend, resume, retry, report, version):
+for command in (status, explain, top, submit, wait, predict, logs, push, suspend, resume, retry, report, version):
     app.command()(command)

@@ -65,7 +65,7 @@ def _section(section: Section) -> RenderableType:
             continue
         parts += _facts(facts)
         facts = []
-        parts.append(Padding(_wrapped(part) if isinstance(part, Table) else styled(part), (0, 0, 0, 2)))
+        parts.append(Padding(_wrapped(part) if isinstance(part, Table) else styled(part), (0, 0, 0, 2), expand=False))
     return Group(*parts, *_facts(facts))
 
 
@@ -75,7 +75,7 @@ def _facts(facts: list[Fact]) -> list[RenderableType]:
     grid = Grid.grid(padding=(0, 2))
     for one in facts:
         grid.add_row(Text(one.name, "dim"), styled(one.value))
-    return [Padding(grid, (0, 0, 0, 2))]
+    return [Padding(grid, (0, 0, 0, 2), expand=False)]
 
 
 def _wrapped(table: Table) -> RenderableType:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from inference_client import Client, Goal, InferenceJob, InferenceJobSpec, Input, JobFailedError, Metadata, NotFoundError
+from inference_client import Client, Goal, InferenceJob, InferenceJobSpec, Input, Metadata, NotFoundError
 from inference_client.aio import AsyncClient
 from kubectl_inference.__main__ import main
 from tests.cluster.client import jobs, models
@@ -69,8 +69,7 @@ def test_a_batch_from_submit_to_its_result(plugin: Plugin, installed: Installed,
     assert json.loads(plugin("top", "-o", "json"))["items"][0]["metadata"]["name"] == "job"
     assert plugin("top", "-o", "name") == "inferencejob.inference.myorg/job\n"
     assert "The place with the lowest cost" in plugin("explain", "ij/job")
-    with Client.from_kubeconfig(str(plugin.kubeconfig), namespace=space) as client:
-        assert client.jobs.result("job").rows == ({"y": 1}, {"y": 2})
+    assert plugin("wait", "job", "--for", "succeeded") == '{"y": 1}\n{"y": 2}\n'
 
 
 @pytest.mark.parametrize(
@@ -97,7 +96,7 @@ def test_the_page_names_the_cause_and_what_to_do(
     assert f"Cause {why}:" in page and help_ in page
 
 
-def test_a_submit_that_waits_tells_the_cause_of_a_failure(
+def test_a_wait_tells_the_cause_of_a_failure(
     plugin: Plugin, cluster: Cluster, installed: Installed, space: str, tmp_path: Path
 ) -> None:
     cluster.client.create(jobs(space), a_batch())
@@ -110,8 +109,8 @@ def test_a_submit_that_waits_tells_the_cause_of_a_failure(
 
     assert out == "inferencejob.inference.myorg/other created\n"
     assert "other is not Finished after 2 s: ModelUnknown" in " ".join(plugin.errors.split())
-    with Client.from_kubeconfig(str(plugin.kubeconfig), namespace=space) as client, pytest.raises(JobFailedError):
-        client.jobs.wait("job", timeout=10)
+    assert plugin("wait", "job", code=3) == ""
+    assert "error: inferencejob/job has failed: ModelNotFound: " in " ".join(plugin.errors.split())
 
 
 def test_a_failed_batch_is_suspended_resumed_and_tried_again(

@@ -1,27 +1,19 @@
 """`submit`: create jobs from a file or from flags, and wait for the result."""
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from inference_client import calls
 from inference_client.api import InferenceJob
 from inference_client.calls import Raw
 from inference_client.client import Client
-from inference_client.errors import JobFailedError, WaitTimeoutError
-from inference_client.job_state import is_batch
-from inference_client.result import result_of
 from inference_client.steps import decode
 from kubectl_inference import draw, manifests
-from kubectl_inference.gather import now, snapshot
+from kubectl_inference.commands.wait import finish
+from kubectl_inference.gather import now
 from kubectl_inference.options import KIND, Context, Exit, Form, Kubeconfig, Namespace, Output, connected, duration, waiting
-from kubectl_inference.pages.status import brief, status_page
-from kubectl_inference.snapshot import Snapshot
 
 
 class DryRun(StrEnum):
@@ -99,7 +91,7 @@ def submit(
     with connected(kubeconfig, context, namespace) as client:
         made = [_create(client, one, dry_run=dry_run is DryRun.SERVER, output=output) for one in found]
         if wait and dry_run is DryRun.NONE:
-            codes = [_finish(client, job, timeout) for job in made if job is not None]
+            codes = [finish(client, job.metadata.name, job.metadata.namespace, timeout) for job in made if job is not None]
             raise typer.Exit(max(codes, default=Exit.OK))
 
 
@@ -114,65 +106,3 @@ def _create(client: Client, manifest: Raw, *, dry_run: bool, output: Output) -> 
     else:
         draw.lines([name if output is Output.NAME else f"{name} created{' (server dry run)' if dry_run else ''}"])
     return decode(made, InferenceJob) if is_job else None
-
-
-def _finish(client: Client, job: InferenceJob, timeout: float) -> int:
-    """Wait, and print the result or the cause; the exit code."""
-    name, namespace = job.metadata.name, job.metadata.namespace
-    try:
-        with _shown(job) as on_change:
-            done = client.jobs.wait(name, namespace=namespace, timeout=timeout, on_change=on_change)
-    except (JobFailedError, WaitTimeoutError) as error:
-        draw.show_error(draw.page(status_page(snapshot(client, name, namespace))))
-        draw.error(f"error: {error}")
-        return Exit.JOB_FAILED if isinstance(error, JobFailedError) else Exit.TIMED_OUT
-    _print_result(done)
-    return Exit.OK
-
-
-def _print_result(job: InferenceJob) -> None:
-    if not is_batch(job):
-        draw.lines([job.status.endpoint or ""])
-        return
-    found = result_of(job)
-    draw.lines([json.dumps(row, ensure_ascii=False) for row in found.rows] or [found.uri or ""])
-    if found.failed:
-        draw.warn(f"the model refused {found.failed} items")
-
-
-@contextmanager
-def _shown(job: InferenceJob) -> Iterator[Any]:
-    """What is called with each state of the job: a bar on a terminal, else a line for each new word."""
-    console = draw.stderr()
-    if not console.is_terminal:
-        told: list[str] = []
-
-        def tell(new: InferenceJob) -> None:
-            word = brief(Snapshot(new, now()))
-            if told[-1:] != [word]:
-                told.append(word)
-                draw.warn(f"{new.metadata.name}: {word}")
-
-        yield tell
-        return
-    with Progress(
-        TextColumn("{task.fields[name]}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.description}"),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-    ) as bar:
-        task = bar.add_task("Pending", name=job.metadata.name, total=None)
-
-        def move(new: InferenceJob) -> None:
-            progress = new.status.progress
-            bar.update(
-                task,
-                description=brief(Snapshot(new, now())),
-                total=progress.total if progress else None,
-                completed=progress.completed if progress else 0,
-            )
-
-        yield move

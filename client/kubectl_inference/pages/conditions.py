@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from inference_client.api import Condition
 from inference_client.texts import reason_text
-from kubectl_inference.pages.parts import Fact, Line, Section, Table, Tone
+from kubectl_inference.pages.parts import Fact, Line, Section, Table, Tone, cell
 from kubectl_inference.pages.words import age
 from kubectl_inference.snapshot import Snapshot
 
@@ -15,19 +15,16 @@ _ABNORMAL = frozenset({"Reconciling", "Stalled", "Suspended"})
 def conditions(snapshot: Snapshot) -> Section:
     """All of them, and below the meaning and the cure of each reason that asks for something."""
     found = snapshot.job.status.conditions
-    rows = tuple(
-        (
-            Line(one.type),
-            Line(one.status, tone(one)),
-            Line(one.reason),
-            Line(age(one.last_transition_time, snapshot.now)),
-            Line(one.message),
-        )
-        for one in found
-    )
+    rows, told = [], set[str]()
+    for one in found:
+        # Ready, Reconciling and Stalled repeat what is in the way.
+        message = "as above" if one.message in told else one.message
+        told.add(one.message)
+        since = age(one.last_transition_time, snapshot.now)
+        rows.append((Line(one.type), Line(one.status, tone(one)), Line(one.reason), Line(since), cell(message)))
     if not rows:
         return Section("Conditions", (Line("none: the operator has not seen the job", Tone.WARNING),))
-    table = Table(("TYPE", "STATUS", "REASON", "SINCE", "MESSAGE"), rows)
+    table = Table(("TYPE", "STATUS", "REASON", "SINCE", "MESSAGE"), tuple(rows))
     return Section("Conditions", (table, *_meanings(found)))
 
 

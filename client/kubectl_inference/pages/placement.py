@@ -29,7 +29,9 @@ def _placement(snapshot: Snapshot) -> Iterator[Line | Fact | Table]:
         yield from place(status.placement)
         if status.placement.alternatives:
             yield alternatives(status.placement.alternatives)
-    elif placed is None or placed.status != "False":
+    elif (accepted := condition(status.conditions, "Accepted")) is not None and accepted.status == "False":
+        yield Line("None is looked for before the job is accepted.", Tone.DIM)
+    elif status.completion_time is None and placed is None:
         yield Line("The scheduler has not decided yet.", Tone.DIM)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from inference_client.api import InferenceJob
 from kubectl_inference.pages.advice import advice
-from kubectl_inference.pages.parts import Tone
+from kubectl_inference.pages.parts import Table, Tone
 from kubectl_inference.pages.placement import explanation
 from kubectl_inference.pages.status import brief, headline, status_page
 from kubectl_inference.snapshot import ClaimView, EventView, PodView, Snapshot
@@ -207,6 +207,7 @@ def test_a_word_of_a_newer_operator_is_shown_as_it_is() -> None:
 
 def test_the_timeline_is_in_order_and_ends_with_what_is_to_come() -> None:
     (table,) = next(one for one in status_page(SERVING).sections if one.title == "Timeline").body
+    assert isinstance(table, Table)
 
     assert [row[2].text for row in table.rows] == ["created", "first ready", "deadline (Soft)"]
     assert [row[1].text for row in table.rows] == ["5 min ago", "3 min 20 s ago", "in 1 h"]
