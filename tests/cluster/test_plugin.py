@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
+import signal
+import subprocess
+import sys
 import tarfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,6 +28,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.cluster.conftest import Cluster
+
+
+_PARTS = {"clientCertificateData": "certificate", "clientKeyData": "key"}
 
 
 @dataclass
@@ -204,6 +212,68 @@ def test_a_watch_shows_each_change_and_ends(cluster: Cluster, installed: Install
         client.jobs.delete("job")
         with pytest.raises(NotFoundError, match="deleted"):
             list(changes)
+
+
+def test_contexts_and_exec_credentials_are_kubectls(plugin: Plugin, cluster: Cluster, space: str, tmp_path: Path) -> None:
+    """The namespace is the context's, and the certificate comes from a program."""
+    document = json.loads(cluster.kubeconfig.read_text())
+    user = document["users"][0]["user"]
+    data = {key: base64.b64decode(user[f"client-{kind}-data"]).decode() for key, kind in _PARTS.items()}
+    credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": data}
+    program = tmp_path / "credential"
+    program.write_text(f"#!/bin/sh\ncat <<'E'\n{json.dumps(credential)}\nE\n")
+    program.chmod(0o755)
+    given = {"apiVersion": credential["apiVersion"], "command": str(program), "interactiveMode": "Never"}
+    document["users"].append({"name": "program", "user": {"exec": given}})
+    context = {"cluster": document["clusters"][0]["name"], "user": "program", "namespace": space}
+    document["contexts"].append({"name": "mine", "context": context})
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(document))
+    cluster.client.create(jobs(space), a_batch(suspend=True))
+
+    with pytest.raises(SystemExit) as ended:
+        main(["top", "--kubeconfig", str(path), "--context", "mine", "-o", "name"])
+
+    assert (ended.value.code, plugin.capsys.readouterr().out) == (0, "inferencejob.inference.myorg/job\n")
+    plugin("top", "--context", "nowhere", code=1)
+    assert "nowhere" in plugin.errors
+
+
+def test_a_shell_completes_names_of_jobs(cluster: Cluster, space: str) -> None:
+    cluster.client.create(jobs(space), a_batch(name="digits-batch"))
+    cluster.client.create(jobs(space), a_batch(name="other"))
+    words = ["status", "-n", space, "--kubeconfig", str(cluster.kubeconfig), "di"]
+
+    done = subprocess.run(
+        [sys.executable, "-m", "kubectl_inference.completion", *words], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.split() == ["digits-batch", ":4"]
+
+
+def test_a_page_is_shown_again_after_a_change_until_interrupted(cluster: Cluster, installed: Installed, space: str) -> None:
+    cluster.client.create(jobs(space), a_job(suspend=True))
+    installed.wait_reason(space, "Suspended", kind="Suspended")
+    command = [
+        sys.executable,
+        "-m",
+        "kubectl_inference",
+        "status",
+        "job",
+        "-w",
+        "-n",
+        space,
+        "--kubeconfig",
+        str(cluster.kubeconfig),
+    ]
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}) as watching:
+        assert watching.stdout is not None
+        assert any("Suspended" in line for line in watching.stdout)
+        cluster.client.merge(f"{jobs(space)}/job", {"spec": {"suspend": False}})
+        assert any("Starting" in line for line in watching.stdout)
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(timeout=30) == 130
 
 
 def test_an_account_that_may_read_less_is_told_what_is_missing(

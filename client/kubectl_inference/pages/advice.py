@@ -27,8 +27,16 @@ def _advice(snapshot: Snapshot) -> Iterator[str]:
     if (stopped := condition(job.status.conditions, "Suspended")) is not None and stopped.status == "True":
         yield f"Let it go on: {_command(snapshot, 'resume')}"
         return
-    if why is None or why.reason in _ON_ITS_WAY:
-        return
+    if why is not None and why.reason not in _ON_ITS_WAY:
+        yield from _against(snapshot, why)
+    for one in job.status.conditions:
+        text = reason_text(one.reason)
+        if one.type in _OTHERS and text is not None and not text.cure.startswith(_NOTHING):
+            yield f"{one.reason}: {text.cure}"
+
+
+def _against(snapshot: Snapshot, why: Cause) -> Iterator[str]:
+    job = snapshot.job
     if (text := reason_text(why.reason)) is not None:
         yield text.cure
     if (particular := _PARTICULAR.get(why.reason)) is not None:
@@ -40,6 +48,9 @@ def _advice(snapshot: Snapshot) -> Iterator[str]:
 
 
 _ON_ITS_WAY = frozenset({"Running", "Starting", "Serving", "Succeeded", "ScaledToZero"})
+# Conditions that may ask for something beside what is in the way: a limit that was applied, an autoscaler that can't scale.
+_OTHERS = frozenset({"Accepted", "Autoscaled"})
+_NOTHING = "No action is needed"
 _WITHOUT_WORKER = frozenset(
     {"ModelUnknown", "ModelVersionUnknown", "NoNodeFits", "NoFreeCapacity", "FairShare", "DeadlineInfeasible"}
 )

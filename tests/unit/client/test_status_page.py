@@ -161,6 +161,30 @@ def test_a_job_without_a_place_is_explained_by_what_it_asks_for() -> None:
     assert "requests: cpu=4711" in text and "No place: NoNodeFits" in text
 
 
+def test_what_else_asks_for_something_is_told_behind_the_cause() -> None:
+    limited = seen(
+        a_service(
+            condition("Accepted", "True", "ReplicasLimited"),
+            condition("Ready", "True", "Serving"),
+            condition("Autoscaled", "False", "LatencyTargetBelowFloor"),
+        )
+    )
+
+    first, second = advice(limited)
+    assert first.startswith("ReplicasLimited: Change serve.minReplicas") and second.startswith("LatencyTargetBelowFloor: Raise")
+
+
+def test_words_that_stand_twice_are_told_once() -> None:
+    (table, _) = next(one for one in status_page(NO_NODE).sections if one.title == "Conditions").body
+    assert isinstance(table, Table)
+
+    assert [row[-1].text for row in table.rows][1:] == [
+        "0/2 nodes fit: 2 Insufficient cpu (4711 requested)",
+        "as above",
+        "as above",
+    ]
+
+
 def test_a_job_that_nobody_has_seen_leads_to_the_operator() -> None:
     snapshot = seen(a_job(observedGeneration=0))
 
