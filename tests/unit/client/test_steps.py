@@ -95,6 +95,14 @@ def test_a_status_of_an_older_spec_is_no_end() -> None:
         Script(raw(old), {}, {}, {}).wait(timeout=2)
 
 
+def test_the_failure_of_an_older_spec_is_none() -> None:
+    """Whoever edits a failed job and waits is not told of the old failure before the operator has seen the edit."""
+    edited = msgspec.structs.replace(FAILED, metadata=msgspec.structs.replace(FAILED.metadata, generation=2))
+
+    assert failed(edited) is None
+    assert Script(raw(edited), event(DONE)).wait().status == DONE.status
+
+
 @pytest.mark.parametrize("error", [ExpiredError("too old"), UnavailableError("gone")], ids=["410", "broken off"])
 def test_a_watch_that_breaks_is_begun_anew(error: ClientError) -> None:
     script = Script(raw(RUNNING), error, raw(DONE, "9"))

@@ -74,10 +74,12 @@ def test_top_shows_what_is_urgent_first_in_kubectls_form() -> None:
     service = a_service(reason="Serving", readyReplicas=1, desiredReplicas=2, latency=LATENCY)
 
     table = top([calm, service, urgent], NOW, by=SortBy.DEADLINE, namespaces=True)
+    over = top([due(-60, outlook="Missed", slackSeconds=-55, ended=True), urgent], NOW, by=SortBy.DEADLINE)
     busy = top([calm, service, urgent], NOW, by=SortBy.LOAD)
 
     slacks = [row[table.columns.index("SLACK")].text for row in table.rows]
     assert slacks == ["-5s", "13min20s", "<none>"]
+    assert [row[over.columns.index("OUTLOOK")].text for row in over.rows] == ["AtRisk", "Missed"], "what has ended is not urgent"
     assert (table.columns[:2], table.columns[-1]) == (("NAMESPACE", "NAME"), "AGE")
     assert not any(" " in one for one in table.columns)
     assert busy.rows[0][busy.columns.index("LOAD(/S)")].text == "2" and busy.rows[0][2].text == "1/2"
