@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -35,12 +35,11 @@ class PageOutput(StrEnum):
     YAML = "yaml"
 
 
-class Exit:
-    """Exit codes. Those of usage errors are click's."""
+class Exit(IntEnum):
+    """Exit codes; a wrong use has the one that Typer gives it."""
 
     OK = 0
     ERROR = 1
-    USAGE = 2
     JOB_FAILED = 3
     TIMED_OUT = 4
 

@@ -68,22 +68,8 @@ def run_in_pod(
     on_sent: Callable[[int], None] = lambda _: None,
 ) -> str:
     """Run a command in a pod's first container; returns its output. Raises ClientError with its errors when it fails."""
-    core = kubernetes_client.CoreV1Api(client.transport.api)
     give_up = time.monotonic() + timeout
-    try:
-        channel = stream.stream(
-            core.connect_get_namespaced_pod_exec,
-            pod,
-            namespace,
-            command=command,
-            stdin=stdin is not None,
-            stdout=True,
-            stderr=True,
-            binary=True,
-            _preload_content=False,
-        )
-    except ApiException as error:
-        raise refusal(error.status or 503, str(error.body or error).encode()) from error
+    channel = _started(client, namespace, pod, command, stdin=stdin is not None)
     try:
         while stdin is not None and channel.is_open() and (data := stdin.read(_CHUNK)):
             channel.write_stdin(data)
@@ -99,6 +85,25 @@ def run_in_pod(
     finally:
         channel.close()
     return bytes(out).decode(errors="replace")
+
+
+def _started(client: Client, namespace: str, pod: str, command: list[str], *, stdin: bool) -> Any:
+    """The stream of a command that begins to run."""
+    core = kubernetes_client.CoreV1Api(client.transport.api)
+    try:
+        return stream.stream(
+            core.connect_get_namespaced_pod_exec,
+            pod,
+            namespace,
+            command=command,
+            stdin=stdin,
+            stdout=True,
+            stderr=True,
+            binary=True,
+            _preload_content=False,
+        )
+    except ApiException as error:
+        raise refusal(error.status or 503, str(error.body or error).encode()) from error
 
 
 def _check(verdict: bytes | str, errors: bytes | str, command: list[str], pod: str) -> None:

@@ -9,12 +9,17 @@ import onnxruntime as ort
 import pytest
 import yaml
 
-from examples.demo.cluster import build_images
+from examples.demo.cluster import Manifest, build_images
 from kubectl_inference.__main__ import main
 from tests.e2e.conftest import BUILT, Space
 
 MODEL = BUILT / "digits" / "model.onnx"
 DIGEST = f"sha256:{hashlib.sha256(MODEL.read_bytes()).hexdigest()}" if MODEL.exists() else ""
+
+
+def a_model(name: str, **version: str) -> Manifest:
+    spec = {"versions": [{"name": "1", **version}]}
+    return {"apiVersion": "inference.myorg/v1", "kind": "InferenceModel", "metadata": {"name": name}, "spec": spec}
 
 
 class Plugin:
@@ -45,14 +50,7 @@ def test_a_model_is_pushed_served_and_asked(space: Space, plugin: Plugin, tmp_pa
     assert (space.folder / "out" / "plugin" / "model.onnx").read_bytes() == MODEL.read_bytes()
     plugin("push", str(MODEL), "data/out/plugin/model.onnx", "--image", image, code=1)
     assert "is there already" in plugin.errors
-    version = {"name": "1", "uri": pushed["uri"], "digest": pushed["digest"]}
-    model = {
-        "apiVersion": "inference.myorg/v1",
-        "kind": "InferenceModel",
-        "metadata": {"name": "pushed"},
-        "spec": {"versions": [version]},
-    }
-    (tmp_path / "model.yaml").write_text(yaml.safe_dump(model))
+    (tmp_path / "model.yaml").write_text(yaml.safe_dump(a_model("pushed", uri=pushed["uri"], digest=pushed["digest"])))
     plugin("submit", "-f", str(tmp_path / "model.yaml"))
 
     out = plugin(
@@ -84,11 +82,12 @@ def test_a_batch_is_submitted_and_waited_for(space: Space, plugin: Plugin) -> No
 
 def test_the_page_of_a_wrong_digest_shows_both(space: Space, plugin: Plugin) -> None:
     wrong = "sha256:" + "0" * 64
-    given = ("--model", "digits", "--model-digest", wrong, "--accelerator", "cpu", "--data", json.dumps({"pixels": [0] * 64}))
-    plugin("submit", "mistaken", *given, "--wait", "--timeout", "60s", code=3)
+    space.kube.apply(a_model("mistaken", uri="pvc://data/digits/model.onnx", digest=wrong))
+    given = ("--accelerator", "cpu", "--data", json.dumps({"pixels": [0] * 64}))
+    plugin("submit", "mistaken", "--model", "mistaken", *given, "--wait", "--timeout", "60s", code=3)
 
     page = " ".join(plugin("status", "mistaken").split())
-    assert "mistaken on digits" in page and "What to do" in page
+    assert "Cause ModelDigestMismatch:" in page and "kubectl inference push FILE CLAIM/PATH" in page
     assert f"digest wanted {wrong}" in page
 
 

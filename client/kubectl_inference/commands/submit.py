@@ -24,6 +24,7 @@ class DryRun(StrEnum):
     SERVER = "server"
 
 
+# Longer than others: each flag is a parameter.
 def submit(
     name: Annotated[str | None, typer.Argument(help="The job's name; without -f.")] = None,
     filename: Annotated[str | None, typer.Option("--filename", "-f", help="A file with jobs and models, or - for stdin.")] = None,
