@@ -1,5 +1,6 @@
 """The client for an event loop: the same steps as `Client`, awaited."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Generic, Self
@@ -7,7 +8,7 @@ from typing import Generic, Self
 from inference_client import calls, steps
 from inference_client.aio_transport import AsyncTransport
 from inference_client.api import InferenceJob, InferenceModel
-from inference_client.calls import Raw, Resource
+from inference_client.calls import Pause, Raw, Resource
 from inference_client.errors import ClientError
 from inference_client.job_state import Goal
 from inference_client.result import Result, result_of
@@ -35,6 +36,10 @@ class AsyncClient:
         try:
             call = next(made)
             while True:
+                if isinstance(call, Pause):
+                    await asyncio.sleep(call.seconds)
+                    call = made.send({})
+                    continue
                 try:
                     answer = await self.transport.send(call)
                 except ClientError as error:

@@ -53,6 +53,13 @@ class Call:
     timeout_seconds: float = 30.0
 
 
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A wait between two calls, for a server that was away."""
+
+    seconds: float
+
+
 def get(resource: Resource, namespace: str | None, name: str) -> Call:
     """One object."""
     return Call("GET", resource.path(namespace, name))

@@ -6,7 +6,7 @@ from typing import Generic, Self
 
 from inference_client import calls, steps
 from inference_client.api import InferenceJob, InferenceModel
-from inference_client.calls import Raw, Resource
+from inference_client.calls import Pause, Raw, Resource
 from inference_client.errors import ClientError
 from inference_client.job_state import Goal
 from inference_client.result import Result, result_of
@@ -33,6 +33,10 @@ class Client:
         try:
             call = next(made)
             while True:
+                if isinstance(call, Pause):
+                    time.sleep(call.seconds)
+                    call = made.send({})
+                    continue
                 try:
                     answer = self.transport.send(call)
                 except ClientError as error:

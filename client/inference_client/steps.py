@@ -1,6 +1,7 @@
 """What the client does, request by request: generators that yield a `Call` and are sent its answer.
 
-A generator knows neither threads nor an event loop, so both clients run the same one. It is thrown the error of a call that failed.
+A generator knows neither threads nor an event loop, so both clients run the same one. It is thrown the error of a call that failed,
+and is sent nothing after a `Pause`.
 """
 
 from collections.abc import Callable, Generator
@@ -10,17 +11,19 @@ import msgspec
 
 from inference_client import calls
 from inference_client.api import InferenceJob, InferenceModel
-from inference_client.calls import Call, Raw, Resource
+from inference_client.calls import Call, Pause, Raw, Resource
 from inference_client.errors import ClientError, ExpiredError, JobFailedError, NotFoundError, UnavailableError, WaitTimeoutError
 from inference_client.job_state import Goal, cause, failed, is_batch, reached
 
 T = TypeVar("T")
-Steps = Generator[Call, Raw, T]
+Steps = Generator[Call | Pause, Raw, T]
 Object = TypeVar("Object", bound=InferenceJob | InferenceModel)
 Clock = Callable[[], float]
 
 # A watch is asked for anew after so long, so that a connection that has died in silence is noticed.
 WATCH_SECONDS = 60
+# A server that was away is not asked at once again.
+PAUSE = Pause(1.0)
 
 
 def decode(raw: Raw, kind: type[T]) -> T:
@@ -126,13 +129,21 @@ def changed(job: InferenceJob, *, give_up: float, clock: Clock) -> Steps[Inferen
         seconds = max(1, min(WATCH_SECONDS, round(left)))
         try:
             event = yield calls.next_change(calls.JOBS, namespace, since=since, seconds=seconds, fields=f"metadata.name={name}")
-        except (ExpiredError, UnavailableError):
+        except ExpiredError:
+            # Of a job that nothing has changed for minutes: the list's version is that of now.
+            event = {}
+            found = yield calls.list_(calls.JOBS, namespace, fields=f"metadata.name={name}")
+            since = found["metadata"]["resourceVersion"]
+            newest = next((decode(one, InferenceJob) for one in found["items"]), None)
+            if newest is None:
+                raise NotFoundError(f"inferencejob/{name} is deleted") from None
+            if newest.metadata.resource_version != job.metadata.resource_version:
+                return newest
+        except UnavailableError:
             if clock() >= give_up:
                 raise
-            found = yield from read(calls.JOBS, namespace, name, InferenceJob)
-            if found.metadata.resource_version != since:
-                return found
-            continue
+            event = {}
+            yield PAUSE
         if event.get("type") == "DELETED":
             raise NotFoundError(f"inferencejob/{name} is deleted")
         if event:

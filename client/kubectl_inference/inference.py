@@ -31,13 +31,16 @@ def ask(address: str, model: str, version: str, value: Any, way: Way) -> dict[st
     kit = over_grpc if way.grpc else over_http
     try:
         with contextlib.closing(_client(address, way)) as asked:
-            metadata = asked.get_model_metadata(model, version, headers=way.headers, **({"as_json": True} if way.grpc else {}))
+            # HTTP has its limit from the client, gRPC from each call.
+            limit = {"client_timeout": way.timeout} if way.grpc else {}
+            form = {"as_json": True} if way.grpc else {}
+            metadata = asked.get_model_metadata(model, version, headers=way.headers, **form, **limit)
             declared = [_declared(one) for one in metadata.get("inputs", ())]
             inputs = []
             for one in tensors.tensors(value, declared):
                 inputs.append(kit.InferInput(one.name, list(one.array.shape), one.datatype))
                 inputs[-1].set_data_from_numpy(one.array)
-            answer = asked.infer(model, inputs, version, headers=way.headers)
+            answer = asked.infer(model, inputs, version, headers=way.headers, **limit)
             names = [one["name"] for one in metadata.get("outputs", ())]
             return {"model": model, "outputs": {name: tensors.plain(answer.as_numpy(name)) for name in names}}
     except InferenceServerException as error:

@@ -23,6 +23,11 @@ _ERROR_CHANNEL = 3
 def forwarded(client: Client, namespace: str, pod: str, port: int) -> Iterator[str]:
     """An address on this machine whose connections lead to a port of a pod, as long as the block runs."""
     core = kubernetes_client.CoreV1Api(client.transport.api)
+    try:
+        # Once in vain: who may not do it is told so here, rather than by a connection that ends.
+        stream.portforward(core.connect_get_namespaced_pod_portforward, pod, namespace, ports=str(port)).close()
+    except ApiException as error:
+        raise refusal(error.status or 503, str(error.body or error.reason).encode()) from error
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=_accept, args=(core, listener, namespace, pod, port), daemon=True).start()
         yield f"127.0.0.1:{listener.getsockname()[1]}"

@@ -4,7 +4,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -112,7 +112,8 @@ def _helper(client: Client, claim: str, image: str, timeout: float) -> Iterator[
         _started(client, name, time.monotonic() + timeout)
         yield name
     finally:
-        client.transport.send(calls.delete(calls.PODS, client.namespace, name, grace_seconds=0))
+        with suppress(NotFoundError):
+            client.transport.send(calls.delete(calls.PODS, client.namespace, name, grace_seconds=0))
 
 
 def _started(client: Client, name: str, give_up: float) -> None:

@@ -9,6 +9,7 @@ from inference_client import calls, steps
 from inference_client.api import InferenceJob
 from inference_client.calls import Raw
 from inference_client.client import Client
+from inference_client.errors import ExpiredError
 from kubectl_inference import draw
 from kubectl_inference.gather import now
 from kubectl_inference.options import (
@@ -71,6 +72,10 @@ def _changed(client: Client, where: str | None, found: Raw, labels: str, fields:
     while (left := give_up - time.monotonic()) > 0:
         seconds = max(1, min(steps.WATCH_SECONDS, round(left)))
         call = calls.next_change(calls.JOBS, where, since=since, seconds=seconds, labels=labels, fields=fields)
-        if client.transport.send(call):
+        try:
+            if client.transport.send(call):
+                return True
+        except ExpiredError:
+            # The list is read anew.
             return True
     return False

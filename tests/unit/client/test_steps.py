@@ -8,7 +8,7 @@ import pytest
 
 from inference_client import steps
 from inference_client.api import InferenceJob
-from inference_client.calls import JOBS, Call
+from inference_client.calls import JOBS, Call, Pause
 from inference_client.errors import (
     AlreadyExistsError,
     ClientError,
@@ -30,13 +30,13 @@ class Script:
 
     def __init__(self, *answers: Raw | ClientError) -> None:
         self.answers = list(answers)
-        self.calls: list[Call] = []
+        self.calls: list[Any] = []
         self.now = 0.0
 
     def clock(self) -> float:
         return self.now
 
-    def run(self, made: Generator[Call, Raw, Any]) -> Any:
+    def run(self, made: Generator[Call | Pause, Raw, Any]) -> Any:
         try:
             call = next(made)
             while True:
@@ -103,11 +103,30 @@ def test_the_failure_of_an_older_spec_is_none() -> None:
     assert Script(raw(edited), event(DONE)).wait().status == DONE.status
 
 
-@pytest.mark.parametrize("error", [ExpiredError("too old"), UnavailableError("gone")], ids=["410", "broken off"])
-def test_a_watch_that_breaks_is_begun_anew(error: ClientError) -> None:
-    script = Script(raw(RUNNING), error, raw(DONE, "9"))
+def listed(*found: Raw) -> Raw:
+    return {"items": list(found), "metadata": {"resourceVersion": "900"}}
 
-    assert script.wait().metadata.resource_version == "9"
+
+def test_a_watch_that_is_too_old_is_begun_anew_from_now() -> None:
+    """A job that nothing has changed for minutes is older than what the API server remembers."""
+    old = ExpiredError("too old resource version: 7")
+    script = Script(raw(RUNNING), old, listed(raw(RUNNING)), event(DONE))
+
+    assert script.wait().status == DONE.status
+    assert dict(script.calls[-1].query)["resourceVersion"] == "900"
+    assert Script(raw(RUNNING), old, listed(raw(DONE, "9"))).wait().metadata.resource_version == "9"
+    with pytest.raises(NotFoundError, match="is deleted"):
+        Script(raw(RUNNING), old, listed()).wait()
+
+
+def test_a_server_that_is_away_for_a_while_ends_no_wait() -> None:
+    away = UnavailableError("away")
+    script = Script(raw(RUNNING), away, {}, away, {}, event(DONE))
+
+    assert script.wait().status == DONE.status
+    assert [type(call) for call in script.calls[1:5]] == [Call, Pause, Call, Pause]
+    with pytest.raises(UnavailableError):
+        Script(raw(RUNNING), away).wait(timeout=2)
 
 
 def test_a_job_that_is_deleted_meanwhile_ends_the_wait() -> None:
