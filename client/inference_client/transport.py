@@ -1,20 +1,21 @@
 """The way to the API server, by kubeconfig as kubectl has it: contexts, client certificates, tokens, exec credentials, proxies.
 
-This module and `aio_transport.py` alone know the `kubernetes` package. `Transport` blocks.
+Of this package, this module and `aio_transport.py` alone know the `kubernetes` package. `Transport` blocks.
 """
 
 import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import urllib3
-from kubernetes import client, config
-from kubernetes.config.config_exception import ConfigException
 
 from inference_client.calls import Call, Raw
 from inference_client.errors import ConfigurationError, UnavailableError, refusal
+
+if TYPE_CHECKING:
+    from kubernetes import client
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 # What a watch may hold in one event: an object has at most 1.5 MiB in etcd, and JSON is longer.
@@ -24,20 +25,23 @@ _LINE_LIMIT = 8 << 20
 class Transport:
     """Carries calls out, one after the other."""
 
-    def __init__(self, api: client.ApiClient, namespace: str) -> None:
+    def __init__(self, api: "client.ApiClient", namespace: str) -> None:
         self.api = api
         self.namespace = namespace
 
     @classmethod
     def from_kubeconfig(cls, kubeconfig: str | None = None, context: str | None = None) -> Self:
         """As kubectl: KUBECONFIG or ~/.kube/config, else the pod's own account. Raises ConfigurationError."""
+        # It takes longer to import than all else, and neither a help text nor a shell that completes needs it.
+        from kubernetes import client, config
+
         try:
             if inside(kubeconfig):
                 settings = client.Configuration()
                 config.load_incluster_config(settings)
                 return cls(client.ApiClient(settings), own_namespace())
             made = config.new_client_from_config(config_file=kubeconfig, context=context)
-        except (ConfigException, OSError) as error:
+        except (config.ConfigException, OSError) as error:
             raise unconfigured(kubeconfig, error) from error
         return cls(made, namespace_of(kubeconfig, context))
 
@@ -87,6 +91,8 @@ def own_namespace() -> str:
 
 def namespace_of(kubeconfig: str | None, context: str | None) -> str:
     """The namespace of a kubeconfig's context."""
+    from kubernetes import config
+
     contexts, active = config.list_kube_config_contexts(kubeconfig)
     chosen = next((one for one in contexts if one["name"] == context), active)
     return str(chosen["context"].get("namespace") or "default")

@@ -10,7 +10,7 @@ import typer
 from inference_client.api import InferenceJob
 from inference_client.client import Client
 from inference_client.errors import InvalidError, NotFoundError
-from kubectl_inference import draw, pod_streams
+from kubectl_inference import draw
 from kubectl_inference.gather import Reader
 from kubectl_inference.options import Context, Job, Kubeconfig, Namespace, PageOutput, connected, waiting
 from kubectl_inference.snapshot import pod_view
@@ -79,6 +79,8 @@ def _address(client: Client, job: InferenceJob, given: str | None, port: int) ->
     if given is not None:
         yield given
         return
+    from kubectl_inference import pod_streams
+
     pods = [pod_view(one) for one in Reader(client, client.namespace).pods(job)]
     ready = next((one.name for one in reversed(pods) if one.ready), None)
     if ready is None:

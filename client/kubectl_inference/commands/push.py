@@ -14,7 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from inference_client import calls
 from inference_client.client import Client
 from inference_client.errors import ClientError, InvalidError, NotFoundError, UnavailableError
-from kubectl_inference import draw, helper_pod, pod_streams
+from kubectl_inference import draw, helper_pod
 from kubectl_inference.helper_pod import Place
 from kubectl_inference.options import Context, Kubeconfig, Namespace, PageForm, PageOutput, connected, waiting
 from kubectl_inference.snapshot import pod_view
@@ -80,6 +80,8 @@ def model_digest(files: list[Path]) -> str:
 def _to_claim(
     client: Client, sources: list[Path], places: tuple[Place, ...], *, image: str, force: bool, timeout: float, sent: Sent
 ) -> None:
+    from kubectl_inference import pod_streams
+
     claim, namespace = places[0].claim, client.namespace
     try:
         client.transport.send(calls.get(calls.CLAIMS, namespace, claim))
