@@ -174,8 +174,11 @@ def _pods(snapshot: Snapshot) -> Section:
     )
     if not rows:
         return Section("Pods", ())
+    # A service counts its workers: 15 of them are not 15 crashes.
+    counted = "ATTEMPT" if is_batch(snapshot.job) else "WORKER"
+    columns = ("NAME", "READY", "PHASE", counted, "RESTARTS", "NODE", "AGE")
     problems = tuple(Fact(one.name, Line(one.problem, Tone.BAD)) for one in snapshot.pods if one.problem)
-    return Section("Pods", (Table(("NAME", "READY", "PHASE", "ATTEMPT", "RESTARTS", "NODE", "AGE"), rows), *problems))
+    return Section("Pods", (Table(columns, rows), *problems))
 
 
 def _events(snapshot: Snapshot) -> Section:

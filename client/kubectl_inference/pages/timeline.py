@@ -44,7 +44,11 @@ def _past(snapshot: Snapshot) -> Iterator[Moment]:
     if last is not None and last.end_time is not None:
         bad = last.outcome == "Failed"
         reason = f" ({last.reason})" if last.reason else ""
-        yield Moment(last.end_time, f"attempt {last.number} ended: {last.outcome}{reason}", Tone.BAD if bad else Tone.PLAIN)
+        yield Moment(
+            last.end_time,
+            f"{'attempt' if is_batch(job) else 'worker'} {last.number} ended: {last.outcome}{reason}",
+            Tone.BAD if bad else Tone.PLAIN,
+        )
     for one in status.conditions:
         if one.type == "Stalled" and one.status == "True":
             yield Moment(one.last_transition_time, f"stalled: {one.reason}", Tone.BAD)
