@@ -125,13 +125,17 @@ demo: venv images ## the whole story on the local cluster
 bench: venv ## one benchmark: make bench NAME=...
 	$(PYTHON) -m bench $(NAME)
 
-.PHONY: chaos sbom hooks version run image-gpu test-conformance test-large test-network test-traces check-manifests
+.PHONY: chaos sbom hooks version run plugin image-gpu test-conformance test-large test-network test-traces check-manifests
 hooks: venv ## have git run the checks of lint at each commit
 	@$(PYTHON) -m dev.lint.hooks install
 
 # Not a VERSION of the environment: what is written has to be asked for.
 version: ## check the version, or write it everywhere: make version VERSION=0.2.0
 	@$(SYSTEM_PYTHON) -m dev.lint.version $(if $(filter command,$(origin VERSION)),$(VERSION))
+
+URL := https://example.com/releases
+plugin: venv ## kubectl inference for Krew, an archive and its manifest: make plugin URL=https://HOST/vVERSION
+	@$(PYTHON) -m dev.plugin --url $(URL)
 
 run: venv ## the operator of this checkout in the place of the deployed one: make run DEBUG=1 ARGS="--port 9090"
 	@$(PYTHON) -m dev.run $(if $(DEBUG),--debug) $(ARGS)

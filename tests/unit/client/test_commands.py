@@ -260,16 +260,3 @@ def test_a_wrong_use_is_told_on_stderr(capsys: pytest.CaptureFixture[str]) -> No
     assert ended.value.code == 2
     out, errors = capsys.readouterr()
     assert out == "" and "Missing argument 'JOB'" in errors
-
-
-def test_the_krew_manifest_is_what_krew_takes() -> None:
-    """Krew's own rules (its docs, DEVELOPER_GUIDE and NAMING_GUIDE): a plain name, a short description, a file list with the binary."""
-    found = yaml.safe_load((Path(__file__).parents[3] / "client" / "krew" / "inference.yaml").read_text())
-    spec = found["spec"]
-
-    assert (found["apiVersion"], found["kind"]) == ("krew.googlecontainertools.github.com/v1alpha2", "Plugin")
-    assert found["metadata"]["name"] == "inference" and spec["version"].startswith("v")
-    assert len(spec["shortDescription"]) <= 50 and not spec["shortDescription"].endswith(".")
-    for platform in spec["platforms"]:
-        assert platform["bin"] == "kubectl-inference" and {"uri", "sha256", "files", "selector"} <= platform.keys()
-        assert {"from": "LICENSE", "to": "."} in platform["files"]
