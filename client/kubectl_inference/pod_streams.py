@@ -23,6 +23,7 @@ _ERROR_CHANNEL = 3
 def forwarded(client: Client, namespace: str, pod: str, port: int) -> Iterator[str]:
     """An address on this machine whose connections lead to a port of a pod, as long as the block runs."""
     core = kubernetes_client.CoreV1Api(client.transport.api)
+    _forget_resets()
     try:
         # Once in vain: who may not do it is told so here, rather than by a connection that ends.
         stream.portforward(core.connect_get_namespaced_pod_portforward, pod, namespace, ports=str(port)).close()
@@ -31,6 +32,17 @@ def forwarded(client: Client, namespace: str, pod: str, port: int) -> Iterator[s
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=_accept, args=(core, listener, namespace, pod, port), daemon=True).start()
         yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def _forget_resets() -> None:
+    """Threads of `kubernetes` raise when the pod ends a connection first, which is an ordinary end."""
+    before = threading.excepthook
+
+    def hook(arguments: threading.ExceptHookArgs) -> None:
+        if not issubclass(arguments.exc_type, OSError):
+            before(arguments)
+
+    threading.excepthook = hook
 
 
 def _accept(core: Any, listener: socket.socket, namespace: str, pod: str, port: int) -> None:

@@ -4,31 +4,42 @@ from datetime import datetime
 from math import floor, log10
 
 _UNITS = (("y", 31_536_000), ("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
-_KUBECTL_UNITS = (("y", 31_536_000), ("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+# Below how many seconds: in which unit, and what of the next smaller one. The older it is, the less kubectl tells.
+_AGES = (
+    (120, 1, "s", 0, ""),
+    (600, 60, "m", 1, "s"),
+    (10_800, 60, "m", 0, ""),
+    (28_800, 3_600, "h", 60, "m"),
+    (172_800, 3_600, "h", 0, ""),
+    (691_200, 86_400, "d", 3_600, "h"),
+    (63_072_000, 86_400, "d", 0, ""),
+    (252_288_000, 31_536_000, "y", 86_400, "d"),
+)
 
 
 def duration(seconds: float) -> str:
     """How long, in the two largest units: `3 d 4 h`, `5 min 10 s`."""
-    return _in_units(seconds, _UNITS, " ", " ") or "0 s"
-
-
-def age(since: datetime | None, now: datetime) -> str:
-    """How old, as kubectl writes it: `3d4h`, `5m10s`; `<unknown>` where nothing tells."""
-    if since is None:
-        return "<unknown>"
-    return _in_units(max(0.0, (now - since).total_seconds()), _KUBECTL_UNITS, "", "") or "0s"
-
-
-def _in_units(seconds: float, units: tuple[tuple[str, int], ...], before: str, between: str) -> str:
     left, parts = round(abs(seconds)), list[str]()
-    for unit, size in units:
+    for unit, size in _UNITS:
         if left >= size and len(parts) < 2:
-            parts.append(f"{left // size}{before}{unit}")
+            parts.append(f"{left // size} {unit}")
             left %= size
         elif parts:
             # `3 d 4 s` would say that the hours were looked at.
             break
-    return between.join(parts)
+    return " ".join(parts) or "0 s"
+
+
+def age(since: datetime | None, now: datetime) -> str:
+    """How old, as kubectl writes it (k8s.io/apimachinery/pkg/util/duration); `<unknown>` where nothing tells."""
+    if since is None:
+        return "<unknown>"
+    seconds = max(0, int((now - since).total_seconds()))
+    for below, size, unit, lower, smaller in _AGES:
+        if seconds < below:
+            rest = seconds % size // lower if lower else 0
+            return f"{seconds // size}{unit}" + (f"{rest}{smaller}" if rest else "")
+    return f"{seconds // 31_536_000}y"
 
 
 def when(instant: datetime, now: datetime) -> str:

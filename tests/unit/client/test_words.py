@@ -20,8 +20,28 @@ def test_a_duration_has_its_two_largest_units(seconds: float, text: str) -> None
     assert duration(seconds) == text
 
 
-def test_ages_are_kubectls() -> None:
-    assert age(NOW - timedelta(days=3, hours=4), NOW) == "3d4h"
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (5, "5s"),
+        (119, "119s"),
+        (120, "2m"),
+        (310, "5m10s"),
+        (3152, "52m"),
+        (10_800, "3h"),
+        (11_460, "3h11m"),
+        (90_000, "25h"),
+        (273_600, "3d4h"),
+        (864_000, "10d"),
+        (63_072_000 + 86_400, "2y1d"),
+        (400_000_000, "12y"),
+    ],
+)
+def test_ages_are_kubectls(seconds: float, text: str) -> None:
+    assert age(NOW - timedelta(seconds=seconds), NOW) == text
+
+
+def test_an_age_that_nothing_tells_is_unknown_and_none_is_negative() -> None:
     assert age(None, NOW) == "<unknown>"
     # A clock that is a little behind the server's.
     assert age(NOW + timedelta(seconds=2), NOW) == "0s"
