@@ -18,9 +18,8 @@ class Goal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What is in the way: the word, the operator's sentence, and the condition that has it first."""
+    """What is in the way: the word, and the operator's sentence."""
 
-    type: str
     reason: str
     message: str
 
@@ -56,7 +55,7 @@ def failed(job: InferenceJob) -> Cause | None:
     ended = condition(job.status.conditions, "Succeeded")
     if not is_current(job) or ended is None or ended.status != "False":
         return None
-    return cause(job) or Cause(ended.type, ended.reason, ended.message)
+    return cause(job) or Cause(ended.reason, ended.message)
 
 
 def cause(job: InferenceJob) -> Cause | None:
@@ -65,11 +64,5 @@ def cause(job: InferenceJob) -> Cause | None:
     for kind in _CHAIN:
         one = found.get(kind)
         if one is not None and one.status == ("True" if kind == "Stalled" else "False"):
-            return Cause(_first_with(job, one), one.reason, one.message)
+            return Cause(one.reason, one.message)
     return None
-
-
-def _first_with(job: InferenceJob, one: Condition) -> str:
-    """The first condition of the chain that has the reason: Stalled repeats that of another."""
-    others = (condition(job.status.conditions, kind) for kind in _CHAIN[1:])
-    return next((other.type for other in others if other and other.reason == one.reason and other.status == "False"), one.type)

@@ -1,5 +1,6 @@
 """What the page of a job says: the cause is found on it, and what to do about it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -118,6 +119,13 @@ def test_a_failed_batch_is_red_and_may_be_tried_again() -> None:
     assert headline(MISMATCH).tone is Tone.BAD and "batch demo/job on digits@1" in headline(MISMATCH).text
     assert "kubectl inference retry job -n demo" in "\n".join(advice(MISMATCH))
     assert headline(TYPO).tone is Tone.WARNING and "retry" not in "\n".join(advice(TYPO))
+
+
+def test_a_log_is_read_where_a_worker_was() -> None:
+    read = "kubectl inference logs job -n demo"
+
+    assert read in "\n".join(advice(CLAIM)) and read not in "\n".join(advice(replace(CLAIM, pods=())))
+    assert read not in "\n".join(advice(replace(NO_NODE, pods=CLAIM.pods)))
 
 
 def test_a_final_reason_says_that_nothing_is_tried_again() -> None:

@@ -183,7 +183,7 @@ def test_the_first_condition_that_is_in_the_way_is_the_cause() -> None:
 
     found = cause(job)
 
-    assert found is not None and (found.type, found.reason) == ("Placed", "NoNodeFits")
+    assert found is not None and (found.reason, found.message) == ("NoNodeFits", "0/2 nodes fit")
     assert cause(DONE) is None
 
 
