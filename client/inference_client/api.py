@@ -770,7 +770,7 @@ class InferenceJobStatus(Value, frozen=True, kw_only=True):
     resolved_model: ResolvedModel | None = None
     # Attempts that were started.
     attempts: int = 0
-    # Attempts, or workers of a service, that failed by their own fault; each counts once.
+    # Attempts, or workers of a service, that failed by their own fault; also workers that nodes turned away.
     failed_attempts: int = 0
     # How often it made room for more urgent work.
     preemptions: int = 0
