@@ -1,11 +1,11 @@
 # One verb for each thing that a developer does; `make` alone lists them.
 # The work is done by the Python package dev/, which needs nothing but Python and root.
 
-export PYTHONPATH := operator:protocol:worker-image
+export PYTHONPATH := operator:protocol:worker-image:client
 export ORT_DISABLE_TELEMETRY := 1
 PYTHON := .venv/bin/python
 SYSTEM_PYTHON := python3
-CODE := dev operator protocol worker-image tests bench examples
+CODE := dev operator protocol worker-image client tests bench examples
 
 .DEFAULT_GOAL := help
 .PHONY: help venv cluster cluster-down images crds dashboards docs lock lint test test-engines test-others fuzz fuzz-wire mutants demo bench
@@ -31,8 +31,9 @@ sbom: venv ## the bills of materials of both images, in build/sbom: make sbom AR
 image-gpu: ## the worker's image for NVIDIA GPUs, built and left in the cache (8 GB of disk, ten minutes)
 	@$(SYSTEM_PYTHON) -m dev.images --gpu
 
-crds: venv ## write crds/ from the Python model
+crds: venv ## write crds/, and the client's types and texts, from the Python model
 	$(PYTHON) -m inference_operator.api.crd crds charts/inference-operator/files/crds
+	$(PYTHON) -m dev.client
 
 dashboards: venv ## write the chart's Grafana dashboards
 	$(PYTHON) -m dev.dashboards
@@ -124,13 +125,17 @@ demo: venv images ## the whole story on the local cluster
 bench: venv ## one benchmark: make bench NAME=...
 	$(PYTHON) -m bench $(NAME)
 
-.PHONY: chaos sbom hooks version run image-gpu test-conformance test-large test-network test-traces check-manifests
+.PHONY: chaos sbom hooks version run plugin image-gpu test-conformance test-large test-network test-traces check-manifests
 hooks: venv ## have git run the checks of lint at each commit
 	@$(PYTHON) -m dev.lint.hooks install
 
 # Not a VERSION of the environment: what is written has to be asked for.
 version: ## check the version, or write it everywhere: make version VERSION=0.2.0
 	@$(SYSTEM_PYTHON) -m dev.lint.version $(if $(filter command,$(origin VERSION)),$(VERSION))
+
+URL := https://example.com/releases
+plugin: venv ## kubectl inference for Krew, an archive and its manifest: make plugin URL=https://HOST/vVERSION
+	@$(PYTHON) -m dev.plugin --url $(URL)
 
 run: venv ## the operator of this checkout in the place of the deployed one: make run DEBUG=1 ARGS="--port 9090"
 	@$(PYTHON) -m dev.run $(if $(DEBUG),--debug) $(ARGS)

@@ -22,10 +22,11 @@ _OPERATOR, _WORKER = "operator/requirements.txt", "worker-image/requirements.txt
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """A file of requirements; `arguments` make it from pyproject.toml. Without any it is a list of its own."""
+    """A file of requirements; `arguments` make it from `source`. Without any it is a list of its own."""
 
     path: str
     arguments: tuple[str, ...] = ()
+    source: str = "pyproject.toml"
     # Of an index that may be out of reach; the file stays as it is then.
     index: str = ""
 
@@ -39,6 +40,9 @@ LOCKS = (
         ("--extra", "worker", "--extra", "gpu", "--no-emit-package", "onnxruntime", "-c", _WORKER),
     ),
     Lock("dev/requirements.txt", ("--extra", "operator", "--extra", "worker", "--extra", "dev", "-c", _OPERATOR, "-c", _WORKER)),
+    # What the plug-in is released with is what its tests have run with.
+    Lock("client/requirements.txt", ("-c", "dev/requirements.txt"), source="client/pyproject.toml"),
+    Lock("dev/requirements-plugin.txt"),
     Lock("dev/requirements-uv.txt"),
     Lock("dev/requirements-envoy.txt"),
     Lock("dev/requirements-torchscript.txt"),
@@ -57,7 +61,7 @@ def write(root: Path, lock: Lock, upgrades: tuple[str, ...] = ()) -> None:
     before = path.read_text()
     if lock.arguments:
         # What is there stays: uv prefers the versions that it finds in its output.
-        _uv(root, "pyproject.toml", *lock.arguments, *upgrades, "--output-file", lock.path)
+        _uv(root, lock.source, *lock.arguments, *upgrades, "--output-file", lock.path)
         made = path.read_text()
     else:
         pins = "".join(f"{match[0].strip()}\n" for match in _PIN.finditer(before))

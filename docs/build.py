@@ -3,6 +3,8 @@
 import inspect
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -276,8 +278,24 @@ def _values(values: dict[str, Any], comments: dict[tuple[str, ...], str], above:
             yield from _values(value, comments, path)
 
 
+_CLI = """# Commands of kubectl inference
+
+[Use kubectl inference](../tasks/kubectl-plugin.md) tells what to use when, and what exit codes mean.
+
+"""
+
+
+def cli() -> str:
+    """Every command of the plug-in with its options, as Typer writes them."""
+    command = (sys.executable, "-m", "typer", "kubectl_inference.app", "utils", "docs", "--name", "kubectl inference")
+    made = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    _, _, commands = made.partition("\n## ")
+    return f"{_CLI}## {commands.rstrip()}\n"
+
+
 PAGES = {
     "api.md": api,
+    "cli.md": cli,
     "conditions.md": conditions,
     "events.md": events,
     "metrics.md": metrics,

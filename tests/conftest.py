@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Before anything imports ONNX Runtime: tests report nothing to anybody.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 # What tests start as processes of their own imports the checkout, also where pytest was not called by make.
-os.environ["PYTHONPATH"] = ":".join(str(ROOT / name) for name in ("operator", "protocol", "worker-image"))
+os.environ["PYTHONPATH"] = ":".join(str(ROOT / name) for name in ("operator", "protocol", "worker-image", "client"))
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Files that may lack hashes until somebody whose machine reaches their index has run `make lock`.
 WITHOUT_HASHES = ("worker-image/requirements-torchscript.txt",)
 CONTAINERFILES = ("operator/Containerfile", *(f"worker-image/Containerfile{end}" for end in ("", ".gpu", ".triton")))
-REQUIREMENTS = ("dev", "operator", "worker-image", "tests/fuzz")
+REQUIREMENTS = ("client", "dev", "operator", "worker-image", "tests/fuzz")
 INSTALLS = ("dev/**/*.py", "tests/fuzz/*.py", "bench/**/*.py")
 _HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}(?![0-9a-f])")
 _DIGEST = re.compile(r"[^@\s]+:[^@\s]+@sha256:[0-9a-f]{64}")

@@ -1,6 +1,6 @@
 """`python3 -m dev.lint.version [VERSION]`: check that every place names one version, or write a new one.
 
-pyproject.toml is the source. The chart, the two packages and the pages' image names follow; `make test` compares them.
+pyproject.toml is the source. The chart, the packages and the pages' image names follow; `make test` compares them.
 """
 
 import argparse
@@ -23,6 +23,8 @@ PLACES = (
     ("charts/inference-operator/Chart.yaml", rf"^appVersion: {_ANY}$"),
     ("operator/inference_operator/__init__.py", rf'^__version__ = "{_ANY}"$'),
     ("worker-image/inference_worker/__init__.py", rf'^__version__ = "{_ANY}"$'),
+    ("client/pyproject.toml", rf'^version = "{_ANY}"$'),
+    ("client/inference_client/__init__.py", rf'^__version__ = "{_ANY}"$'),
 )
 # Wherever a page names an image of ours with a version.
 IMAGE = rf"/inference-(?:operator|worker|worker-torch|triton):{_ANY}"

@@ -21,7 +21,7 @@ from dev.console import DevError, run_main
 ROOT = Path(__file__).resolve().parents[2]
 
 # What is read, beside the pages in the root.
-FOLDERS = ("operator", "worker-image", "protocol", "tests", "bench", "dev", "docs", "charts", "examples")
+FOLDERS = ("operator", "worker-image", "protocol", "client", "tests", "bench", "dev", "docs", "charts", "examples")
 SUFFIXES = frozenset({".py", ".md", ".yaml", ".tpl", ".txt", ".trace"})
 # What tools leave behind, and what others have written.
 SKIPPED = frozenset({"__pycache__", "build", "schemas"})

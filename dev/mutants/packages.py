@@ -55,4 +55,15 @@ PACKAGES = (
         ("worker-image/inference_worker/batching",),
         ("tests/unit/worker/", "tests/process/reports/test_batcher_hooks.py"),
     ),
+    Package(
+        "client",
+        (
+            "client/inference_client/job_state.py",
+            "client/inference_client/steps.py",
+            "client/kubectl_inference/pages",
+            "client/kubectl_inference/redact.py",
+            "client/kubectl_inference/snapshot.py",
+        ),
+        ("tests/unit/client/",),
+    ),
 )

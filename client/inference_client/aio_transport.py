@@ -1,0 +1,52 @@
+"""The way to the API server for event loops; see `transport.py`."""
+
+from typing import Self
+
+import aiohttp
+from kubernetes.aio import client, config
+
+from inference_client.calls import Call, Raw
+from inference_client.errors import refusal
+from inference_client.transport import document, event, inside, namespace_of, own_namespace, prepared, unconfigured, unreachable
+
+
+class AsyncTransport:
+    """Carries calls out in an event loop."""
+
+    def __init__(self, api: client.ApiClient, namespace: str) -> None:
+        self.api = api
+        self.namespace = namespace
+
+    @classmethod
+    async def from_kubeconfig(cls, kubeconfig: str | None = None, context: str | None = None) -> Self:
+        """As kubectl: KUBECONFIG or ~/.kube/config, else the pod's own account. Raises ConfigurationError."""
+        try:
+            if inside(kubeconfig):
+                settings = client.Configuration()
+                config.load_incluster_config(settings)
+                return cls(client.ApiClient(settings), own_namespace())
+            made = await config.new_client_from_config(config_file=kubeconfig, context=context)
+        except (config.ConfigException, OSError) as error:
+            raise unconfigured(kubeconfig, error) from error
+        return cls(made, namespace_of(kubeconfig, context))
+
+    async def close(self) -> None:
+        """End the connections."""
+        await self.api.close()
+
+    async def send(self, call: Call) -> Raw:
+        """The answer. Raises ClientError."""
+        try:
+            request = await self.api.param_serialize(*prepared(call), auth_settings=["BearerToken"])
+            response = await self.api.call_api(*request, _request_timeout=call.timeout_seconds)
+            if not 200 <= response.status <= 299:
+                raise refusal(response.status, await response.read())
+            if call.first_change:
+                try:
+                    return event(await response.response.content.readline())
+                finally:
+                    response.response.close()
+            body = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise unreachable(self.api.configuration.host, error) from error
+        return {"text": body.decode(errors="replace")} if call.text else document(body)

@@ -1,0 +1,1 @@
+"""The kubectl plug-in."""

@@ -1,0 +1,1 @@
+"""The commands, a module each: they read, ask `pages` what to say, and draw."""

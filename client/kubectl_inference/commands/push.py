@@ -1,0 +1,158 @@
+"""`push`: copy a model to a claim or a bucket, and print what a manifest needs."""
+
+import hashlib
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from inference_client import calls
+from inference_client.client import Client
+from inference_client.errors import ClientError, InvalidError, NotFoundError, UnavailableError
+from kubectl_inference import draw, helper_pod
+from kubectl_inference.helper_pod import Place
+from kubectl_inference.options import Context, Kubeconfig, Namespace, PageForm, PageOutput, connected, waiting
+from kubectl_inference.snapshot import pod_view
+
+_POLL_SECONDS = 0.5
+Sent = Callable[[int], None]
+
+
+def push(
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="The model's file, and files that belong to it.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="CLAIM/PATH, or the URI of a bucket as fsspec knows it.")],
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a file that is there. Jobs that pin its digest will refuse it.")
+    ] = (False),
+    image: Annotated[
+        str, typer.Option(envvar="KUBECTL_INFERENCE_IMAGE", help="The helper pod's image: any with sh, head and sha256sum.")
+    ] = "busybox:1.37",
+    output: PageForm = PageOutput.PAGE,
+    timeout: Annotated[float, waiting("10m")] = 600.0,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Copy a model to a PersistentVolumeClaim or a bucket, and print its digest, its URI, and the lines for an InferenceModel."""
+    sources = [Path(one) for one in files]
+    for one in sources:
+        if not one.is_file():
+            raise InvalidError(f"{one} is no file that can be read")
+    bucket = "://" in target and not target.startswith("pvc://")
+    with _bar(sum(one.stat().st_size for one in sources)) as sent:
+        if bucket:
+            uris = _to_bucket(sources, target, force=force, sent=sent)
+        else:
+            places = helper_pod.place(target, files)
+            with connected(kubeconfig, context, namespace) as client:
+                _to_claim(client, sources, places, image=image, force=force, timeout=timeout, sent=sent)
+            uris = [one.uri for one in places]
+    digest = model_digest(sources)
+    found = {"uri": uris[0], "digest": digest, "files": uris}
+    if output is not PageOutput.PAGE:
+        draw.document(found, output)
+        return
+    version = ("# in spec.versions of an InferenceModel", '- name: "1"', f"  uri: {uris[0]}", f"  digest: {digest}")
+    draw.lines((f"digest: {digest}", f"uri: {uris[0]}", "", *version))
+
+
+def sha256(path: Path) -> str:
+    """The digest of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def model_digest(files: list[Path]) -> str:
+    """The digest that an InferenceModel pins: of the only file, else of all of them by name; signatures don't count."""
+    counted = sorted((one for one in files if one.suffix != ".sig"), key=lambda one: one.name)
+    if len(counted) == 1:
+        return f"sha256:{sha256(counted[0])}"
+    # What `sha256sum FILE... | sha256sum` prints, by which the worker checks a model with weights beside it.
+    listing = "".join(f"{sha256(one)}  {one.name}\n" for one in counted)
+    return f"sha256:{hashlib.sha256(listing.encode()).hexdigest()}"
+
+
+def _to_claim(
+    client: Client, sources: list[Path], places: tuple[Place, ...], *, image: str, force: bool, timeout: float, sent: Sent
+) -> None:
+    from kubectl_inference import pod_streams
+
+    claim, namespace = places[0].claim, client.namespace
+    try:
+        client.transport.send(calls.get(calls.CLAIMS, namespace, claim))
+    except NotFoundError as error:
+        raise NotFoundError(f"namespace {namespace} has no PersistentVolumeClaim {claim}: create it first") from error
+    with _helper(client, claim, image, timeout) as pod:
+
+        def run(command: list[str]) -> str:
+            return pod_streams.run_in_pod(client, namespace, pod, command, timeout=timeout)
+
+        for source, place in zip(sources, places, strict=True):
+            if not force and run(helper_pod.existing(place)).strip() == "yes":
+                raise InvalidError(f"{place.uri} is there already: give a new version a name of its own, or replace it by --force")
+            with source.open("rb") as file:
+                command = helper_pod.writing(place, source.stat().st_size)
+                pod_streams.run_in_pod(client, namespace, pod, command, stdin=file, timeout=timeout, on_sent=sent)
+            written, wanted = run(helper_pod.digesting(place)).split()[0], sha256(source)
+            if written != wanted:
+                run(helper_pod.cleaning(place))
+                raise ClientError(f"{place.uri} arrived with the digest sha256:{written}, not sha256:{wanted}: push it again")
+            run(helper_pod.finishing(place))
+
+
+@contextmanager
+def _helper(client: Client, claim: str, image: str, timeout: float) -> Iterator[str]:
+    """A running pod that mounts the claim; deleted at the end."""
+    name = f"inference-push-{secrets.token_hex(4)}"
+    client.transport.send(calls.create(calls.PODS, client.namespace, helper_pod.manifest(name, claim, image)))
+    try:
+        _started(client, name, time.monotonic() + timeout)
+        yield name
+    finally:
+        with suppress(NotFoundError):
+            client.transport.send(calls.delete(calls.PODS, client.namespace, name, grace_seconds=0))
+
+
+def _started(client: Client, name: str, give_up: float) -> None:
+    """Wait until a pod is ready; what keeps it from starting is told at the end, since much of it passes."""
+    while not (found := pod_view(client.transport.send(calls.get(calls.PODS, client.namespace, name)))).ready:
+        if found.problem is not None and "ImagePullBackOff" in found.problem:
+            raise ClientError(f"the helper pod can't start: {found.problem}; name an image that the cluster has by --image")
+        if time.monotonic() > give_up or found.phase in {"Failed", "Succeeded"}:
+            raise UnavailableError(f"the helper pod {name} has not started: {found.problem or found.phase}")
+        time.sleep(_POLL_SECONDS)
+
+
+def _to_bucket(sources: list[Path], target: str, *, force: bool, sent: Sent) -> list[str]:
+    try:
+        import fsspec
+    except ImportError as error:
+        raise ClientError("a bucket needs fsspec: pip install 'inference-client[bucket]', and for s3:// s3fs beside it") from error
+    folder = target.endswith("/") or len(sources) > 1
+    uris = [f"{target.rstrip('/')}/{one.name}" if folder else target for one in sources]
+    try:
+        for source, uri in zip(sources, uris, strict=True):
+            store, path = fsspec.core.url_to_fs(uri)
+            if not force and store.exists(path):
+                raise InvalidError(f"{uri} is there already: give a new version a name of its own, or replace it by --force")
+            with source.open("rb") as file, store.open(path, "wb") as out:
+                while chunk := file.read(1 << 20):
+                    out.write(chunk)
+                    sent(len(chunk))
+    except (ImportError, ValueError, OSError) as error:
+        raise ClientError(f"{target}: {error}") from error
+    return uris
+
+
+@contextmanager
+def _bar(size: int) -> Iterator[Sent]:
+    console = draw.stderr()
+    columns = (TextColumn("push"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("push", total=size)
+        yield lambda count: bar.update(task, advance=count)

@@ -1,0 +1,101 @@
+"""`wait`: until a job has come so far, with a bar and then the result or the cause."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from inference_client.api import InferenceJob
+from inference_client.client import Client
+from inference_client.errors import JobFailedError, WaitTimeoutError
+from inference_client.job_state import Goal, is_batch
+from inference_client.result import result_of
+from kubectl_inference import draw
+from kubectl_inference.gather import now, snapshot
+from kubectl_inference.options import Context, Exit, Job, Kubeconfig, Namespace, connected, waiting
+from kubectl_inference.pages.status import brief, status_page
+from kubectl_inference.snapshot import Snapshot
+
+
+def wait(
+    job: Job,
+    goal: Annotated[
+        Goal,
+        typer.Option(
+            "--for",
+            case_sensitive=False,
+            help="How far it has to come; Finished is the end of a batch, and a service that is ready.",
+        ),
+    ] = Goal.FINISHED,
+    namespace: Namespace = None,
+    timeout: Annotated[float, waiting("10m")] = 600.0,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Wait for a job, and print its result, or the cause as soon as it has failed."""
+    with connected(kubeconfig, context, namespace) as client:
+        raise typer.Exit(finish(client, job, client.namespace, timeout, goal))
+
+
+def finish(client: Client, name: str, namespace: str, timeout: float, goal: Goal = Goal.FINISHED) -> int:
+    """Wait for a job, and print its result or the cause of its failure; returns the exit code. Raises ClientError."""
+    try:
+        with _shown(name) as on_change:
+            done = client.jobs.wait(name, goal, namespace=namespace, timeout=timeout, on_change=on_change)
+    except (JobFailedError, WaitTimeoutError) as error:
+        draw.show_error(draw.page(status_page(snapshot(client, name, namespace))))
+        draw.error(f"error: {error}")
+        return Exit.JOB_FAILED if isinstance(error, JobFailedError) else Exit.TIMED_OUT
+    _print_result(done)
+    return Exit.OK
+
+
+def _print_result(job: InferenceJob) -> None:
+    if not is_batch(job):
+        draw.lines([job.status.endpoint or ""])
+        return
+    found = result_of(job)
+    draw.lines([json.dumps(row, ensure_ascii=False) for row in found.rows] or [found.uri or ""])
+    if found.failed:
+        draw.warn(f"the model refused {found.failed} items")
+
+
+@contextmanager
+def _shown(name: str) -> Iterator[Any]:
+    """What is called with each state of the job: a bar on a terminal, else a line for each new word."""
+    console = draw.stderr()
+    if not console.is_terminal:
+        told: list[str] = []
+
+        def tell(new: InferenceJob) -> None:
+            word = brief(Snapshot(new, now()))
+            if told[-1:] != [word]:
+                told.append(word)
+                draw.warn(f"{name}: {word}")
+
+        yield tell
+        return
+    with Progress(
+        TextColumn("{task.fields[name]}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    ) as bar:
+        task = bar.add_task("Pending", name=name, total=None)
+
+        def move(new: InferenceJob) -> None:
+            progress = new.status.progress
+            bar.update(
+                task,
+                description=brief(Snapshot(new, now())),
+                total=progress.total if progress else None,
+                completed=progress.completed if progress else 0,
+            )
+
+        yield move

@@ -1,0 +1,159 @@
+"""Draws pages and tables. stdout has what was asked for, stderr all else."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table as Grid
+from rich.text import Text
+
+from kubectl_inference.pages.parts import Fact, Line, Page, Section, Table, Tone
+
+_STYLES = {
+    Tone.PLAIN: "",
+    Tone.GOOD: "green",
+    Tone.WARNING: "yellow",
+    Tone.BAD: "bold red",
+    Tone.DIM: "dim",
+    Tone.STRONG: "bold",
+}
+# Of what is not a terminal, and so has no width of its own.
+_WIDTH = 160
+_GAP = 3
+
+
+def stdout() -> Console:
+    """Where the answer goes."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_WIDTH)
+
+
+def stderr() -> Console:
+    """Where errors and progress go."""
+    return Console(stderr=True, highlight=False)
+
+
+def warn(text: str) -> None:
+    """Say something beside the answer."""
+    stderr().print(Text(f"note: {text}", "dim"), soft_wrap=True)
+
+
+def styled(line: Line) -> Text:
+    """A line in its colour."""
+    return Text(line.text, _STYLES[line.tone])
+
+
+def page(found: Page) -> RenderableType:
+    """A whole page."""
+    return Group(styled(found.headline), *(_section(one) for one in found.sections))
+
+
+def sections(found: Iterable[Section]) -> RenderableType:
+    """Some sections alone."""
+    return Group(*(_section(one) for one in found))
+
+
+def _section(section: Section) -> RenderableType:
+    parts: list[RenderableType] = [Text(f"\n{section.title}", "bold")]
+    facts: list[Fact] = []
+    for part in section.body:
+        if isinstance(part, Fact):
+            facts.append(part)
+            continue
+        parts += _facts(facts)
+        facts = []
+        parts.append(Padding(_wrapped(part) if isinstance(part, Table) else styled(part), (0, 0, 0, 2), expand=False))
+    return Group(*parts, *_facts(facts))
+
+
+def _facts(facts: list[Fact]) -> list[RenderableType]:
+    if not facts:
+        return []
+    grid = Grid.grid(padding=(0, 2))
+    for one in facts:
+        grid.add_row(Text(one.name, "dim"), styled(one.value))
+    return [Padding(grid, (0, 0, 0, 2), expand=False)]
+
+
+def _wrapped(table: Table) -> RenderableType:
+    """A table of a page: the last column is prose and wraps."""
+    grid = Grid(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
+    for name in table.columns[:-1]:
+        grid.add_column(name, no_wrap=True)
+    grid.add_column(table.columns[-1])
+    for row in table.rows:
+        grid.add_row(*(styled(one) for one in row))
+    return grid
+
+
+def columns(table: Table) -> RenderableType:
+    """A list as kubectl shows it: nothing is cut off or wrapped, also where it is wider than the terminal."""
+    widths = [max(len(name), *(len(row[at].text) for row in table.rows)) + _GAP for at, name in enumerate(table.columns)]
+    lines = [Text("".join(name.ljust(width) for name, width in zip(table.columns, widths, strict=True)).rstrip())]
+    for row in table.rows:
+        line = Text()
+        for one, width in zip(row, widths, strict=True):
+            line.append(one.text, _STYLES[one.tone]).append(" " * (width - len(one.text)))
+        line.rstrip()
+        lines.append(line)
+    return Text("\n").join(lines)
+
+
+def show(what: RenderableType) -> None:
+    """Print to stdout."""
+    stdout().print(what, soft_wrap=isinstance(what, Text))
+
+
+def show_error(what: RenderableType) -> None:
+    """Print to stderr: why what was asked for can't be shown."""
+    stderr().print(what)
+
+
+def document(found: Mapping[str, Any], form: str) -> None:
+    """Print an object as JSON or YAML, for programs."""
+    text = json.dumps(found, indent=2, ensure_ascii=False, default=str) if form == "json" else dump(found)
+    print(text.rstrip("\n"))  # noqa: T201 -- programs read it: neither colour nor wrapping
+
+
+def dump(found: Mapping[str, Any]) -> str:
+    """An object as YAML."""
+    text: str = yaml.safe_dump(dict(found), sort_keys=False, allow_unicode=True, width=120)
+    return text
+
+
+def of_page(found: Page) -> dict[str, Any]:
+    """A page for programs."""
+    return {"headline": found.headline.text, "sections": {one.title: [_plain(part) for part in one.body] for one in found.sections}}
+
+
+def _plain(part: Line | Fact | Table) -> Any:
+    match part:
+        case Line(text):
+            return text
+        case Fact(name, value):
+            return {name: value.text}
+        case Table(names, rows):
+            return [dict(zip(names, (one.text for one in row), strict=True)) for row in rows]
+
+
+def clear() -> None:
+    """Begin the screen anew; a line between two pages where there is no screen."""
+    console = stdout()
+    if console.is_terminal:
+        console.clear()
+    else:
+        console.print()
+
+
+def lines(found: Iterable[str]) -> None:
+    """Lines for programs."""
+    for one in found:
+        print(one)  # noqa: T201 -- neither colour nor wrapping
+
+
+def error(text: str) -> None:
+    """An error, to stderr as all of them."""
+    stderr().print(Text(text, "red"), soft_wrap=True)
