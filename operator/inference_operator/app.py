@@ -169,7 +169,7 @@ def main() -> int:
     path = os.environ.get(CONFIG_VARIABLE)
     try:
         settings = load_settings(Path(path) if path else None)
-        logs.set_up(settings.log_level)
+        logs.set_up(settings.log_level, settings.log_format)
         connection = connect()
     except (ConfigurationError, ConnectionConfigError) as error:
         logs.set_up("INFO")

@@ -73,7 +73,7 @@ def test_the_operators_pod_is_restricted() -> None:
 
 
 def test_no_rule_is_wider_than_it_needs_to_be() -> None:
-    rules = [rule for role in kinds(render("rbac.aggregate=false"), "ClusterRole") for rule in role["rules"]]
+    rules = [rule for role in kinds(render(), "ClusterRole") for rule in role["rules"]]
 
     assert not [rule for rule in rules if "*" in (*rule["apiGroups"], *rule["resources"], *rule["verbs"])]
     assert not [rule for rule in rules if {"secrets", "pods/exec", "configmaps"} & set(rule["resources"])]
@@ -258,15 +258,18 @@ def test_the_placing_of_the_operator_can_be_the_users() -> None:
     objects = render(
         "replicaCount=1",
         "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchFields[0].key=x",
+        "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchFields[0].operator=Exists",
         "tolerations[0].key=control-plane",
         "topologySpreadConstraints[0].topologyKey=rack",
+        "topologySpreadConstraints[0].maxSkew=1",
+        "topologySpreadConstraints[0].whenUnsatisfiable=DoNotSchedule",
     )
     (deployment,) = kinds(objects, "Deployment")
     pod = deployment["spec"]["template"]["spec"]
 
     assert kinds(objects, "PodDisruptionBudget") == []
     assert list(pod["affinity"]) == ["nodeAffinity"]
-    assert pod["topologySpreadConstraints"] == [{"topologyKey": "rack"}]
+    assert pod["topologySpreadConstraints"] == [{"topologyKey": "rack", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]
     assert pod["tolerations"] == [{"key": "control-plane"}]
 
 
@@ -625,7 +628,7 @@ def test_the_operators_ids_can_be_left_to_the_cluster() -> None:
         spec: dict[str, Any] = deployment["spec"]["template"]["spec"]
         return spec
 
-    left_out = pod("podSecurityContext.runAsUser=null", "podSecurityContext.runAsGroup=null", "userNamespace=true")
+    left_out = pod("podSecurityContext.runAsUser=null", "podSecurityContext.runAsGroup=null", "hostUsers=false")
     assert left_out["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     assert left_out["hostUsers"] is False
     assert "hostUsers" not in pod()

@@ -22,15 +22,16 @@ spec:
 {{- end -}}
 
 {{- define "inference-operator.user" -}}
-{{- printf "system:serviceaccount:%s:%s" .Release.Namespace (include "inference-operator.serviceAccountName" .) -}}
+{{- printf "system:serviceaccount:%s:%s" (include "inference-operator.namespace" .) (include "inference-operator.serviceAccountName" .) -}}
 {{- end -}}
 
 {{- /* Namespaces without workers: where one would stand beside what rules the cluster, or beside the operator's own Secrets unless
 that namespace is watched by name. */ -}}
 {{- define "inference-operator.policyElsewhere" -}}
 {{- $forbidden := .Values.admissionPolicy.forbiddenNamespaces -}}
-{{- if not (has .Release.Namespace .Values.watchNamespaces) -}}
-{{- $forbidden = append $forbidden .Release.Namespace | uniq -}}
+{{- $own := include "inference-operator.namespace" . -}}
+{{- if not (has $own .Values.watchNamespaces) -}}
+{{- $forbidden = append $forbidden $own | uniq -}}
 {{- end -}}
 - expression: "!(request.namespace in {{ toJson $forbidden | replace "\"" "'" }})"
   message: the operator makes, changes and deletes nothing in {{ join ", " $forbidden }}; create the job in another namespace
@@ -57,7 +58,7 @@ that namespace is watched by name. */ -}}
 {{- define "inference-operator.policyPicker" -}}
 {{- $picker := .Values.gateway.endpointPicker -}}
 {{- if and $picker.enabled .Values.gateway.api.enabled -}}
-object != null && variables.service == '{{ include "inference-operator.endpointPicker" . }}' && object.addressType != 'FQDN' && object.?ports.orValue([]).all(p, p.?port.orValue(0) == {{ $picker.port }}) && object.?endpoints.orValue([]).all(e, e.?targetRef.?kind.orValue('') == 'Pod' && e.targetRef.?namespace.orValue('') == '{{ .Release.Namespace }}')
+object != null && variables.service == '{{ include "inference-operator.endpointPicker" . }}' && object.addressType != 'FQDN' && object.?ports.orValue([]).all(p, p.?port.orValue(0) == {{ $picker.port }}) && object.?endpoints.orValue([]).all(e, e.?targetRef.?kind.orValue('') == 'Pod' && e.targetRef.?namespace.orValue('') == '{{ include "inference-operator.namespace" . }}')
 {{- else -}}
 false
 {{- end -}}
@@ -66,7 +67,7 @@ false
 {{- /* Whether a request is for a slice of the metrics API's Service; an expression in CEL. */ -}}
 {{- define "inference-operator.policyMetricsSlice" -}}
 {{- $service := include "inference-operator.metricsApi" . -}}
-request.namespace == '{{ .Release.Namespace }}' && request.name in ['{{ $service }}-ipv4', '{{ $service }}-ipv6']
+request.namespace == '{{ include "inference-operator.namespace" . }}' && request.name in ['{{ $service }}-ipv4', '{{ $service }}-ipv6']
 {{- end -}}
 
 {{- /* What the loader, Python or a runtime obeys: RESERVED_ENVIRONMENT of the operator. */ -}}

@@ -144,7 +144,7 @@ def pod(
                 "terminationGracePeriodSeconds": settings.termination_grace_seconds,
                 "priorityClassName": template.priority_class_name,
                 "runtimeClassName": template.runtime_class_name or accelerator.runtime_class_name,
-                "imagePullSecrets": [{"name": name} for name in template.image_pull_secrets],
+                "imagePullSecrets": _pull_secrets(template, settings),
                 "nodeSelector": {**spec.node_selector, **accelerator.node_selector},
                 "affinity": _on_node(placement.node),
                 "tolerations": _tolerations(spec, accelerator),
@@ -156,6 +156,10 @@ def pod(
             }
         ),
     }
+
+
+def _pull_secrets(template: PodTemplate, settings: Settings) -> list[Manifest]:
+    return [{"name": name} for name in dict.fromkeys((*settings.image_pull_secrets, *template.image_pull_secrets))]
 
 
 def owner_reference(owner: Job | Model, *, kind: str = KIND) -> Manifest:
