@@ -170,6 +170,15 @@ namespaceSelector: {}
 {{- (include "inference-operator.settings" . | fromYaml).httpPort -}}
 {{- end -}}
 
+{{- /* Where `helm test` and the notes have their job. */ -}}
+{{- define "inference-operator.testNamespace" -}}
+{{- default (first (append .Values.watchNamespaces "default")) .Values.test.namespace -}}
+{{- end -}}
+
+{{- define "inference-operator.installCheck" -}}
+{{- printf "%s-install-check" (include "inference-operator.fullname" . | trunc 49 | trimSuffix "-") -}}
+{{- end -}}
+
 {{- define "inference-operator.kedaScaler" -}}
 {{- printf "%s-keda-scaler" (include "inference-operator.fullname" . | trunc 51 | trimSuffix "-") -}}
 {{- end -}}
