@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from inference_operator.api.crd import inference_job_crd
 from inference_operator.settings import Settings
 
 Schema = dict[str, Any]
@@ -59,7 +60,7 @@ _LEFT: dict[str, Any] = {"gateway": {"api": {"seconds": {}}}, "mutualTls": {"cer
 
 
 def settings_definitions() -> dict[str, Schema]:
-    """What the value `settings` takes, by the names of its types; the first is `settings.Settings`."""
+    """What the value `settings` takes, by the names of its types, and what a class adds to pods."""
     made = msgspec.json.schema(Settings)["$defs"]
     top = made["Settings"]["properties"]
     for name in _VALUES:
@@ -71,6 +72,8 @@ def settings_definitions() -> dict[str, Schema]:
     wanted = {"Settings": None, **dict.fromkeys(_reached(made["Settings"], made))}
     # The operator is told more than a type says: overrides of namespaces have names of namespaces.
     written = {"NamespaceLimits": {"$ref": "#/definitions/namespaceLimits"}}
+    of_job = inference_job_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    wanted["PodTemplate"], made["PodTemplate"] = None, of_job["template"]
     return {_SETTINGS + name: written.get(name) or _plain(made[name], _SETTINGS) for name in sorted(wanted)}
 
 

@@ -85,7 +85,15 @@ def node(cluster: Cluster) -> str:
 def installed(cluster: Cluster, node: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     """The operator, running as the chart's ServiceAccount and with no right but the chart's."""
     policy = ("admissionPolicy.images={mirror.example.com/*}", "admissionPolicy.secrets={shown-to-*}")
-    release = Release(values=("backends.triton.image=localhost/triton:1", "settings.podTemplate.labels={team}", *policy))
+    template = (
+        "settings.podTemplate.labels={team}",
+        "settings.podTemplate.secrets={for-pods-*}",
+        "settings.podTemplate.images={tools.example.com/*}",
+        "settings.podTemplate.serviceAccounts={robot}",
+        "settings.podTemplate.hostAliases={store.example.com}",
+        "settings.podTemplate.ids={1000,2000-2999}",
+    )
+    release = Release(values=("backends.triton.image=localhost/triton:1", *template, *policy))
     made = install(cluster, tmp_path_factory.mktemp("operator"), release)
     yield made
     made.stop()

@@ -6,17 +6,19 @@ from typing import Any
 
 from inference_operator.accelerators import AcceleratorClass
 from inference_operator.api import names
-from inference_operator.api.job import KIND, Backend, InferenceJobSpec, Resources
+from inference_operator.api.job import KIND, Backend, InferenceJobSpec
 from inference_operator.api.job_status import Placement
 from inference_operator.api.model import KIND as MODEL_KIND
+from inference_operator.api.resources import Resources
 from inference_operator.api.schema import API_VERSION
 from inference_operator.api.template import PodTemplate
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Job, Model
 from inference_operator.state.parse import placement_text
-from inference_operator.workers import identity, triton
+from inference_operator.workers import identity, template_pod, triton
 from inference_operator.workers.config import worker_config
 from inference_operator.workers.environment import environment
+from inference_operator.workers.pod_template import template_on
 from inference_operator.workers.security import container_security, host_users, pod_security
 from inference_protocol.messages import (
     GRPC_PORT,
@@ -117,11 +119,16 @@ def pod(
 
     It is longer than others, so that it reads as the manifest does.
     """
-    template = spec.template or PodTemplate()
     accelerator = settings.accelerators[placement.accelerator]
+    template = template_on(spec, accelerator)
     with_triton = config.triton is not None
     own = triton.front_resources(resources) if with_triton else resources
-    volumes = [*_volumes(mounts), *(triton.volumes() if with_triton else ()), *identity.volumes(spec, config.model, settings)]
+    volumes = [
+        *_volumes(mounts),
+        *(triton.volumes() if with_triton else ()),
+        *identity.volumes(spec, config.model, settings),
+        *template_pod.volumes(template),
+    ]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -148,9 +155,14 @@ def pod(
                 "nodeSelector": {**spec.node_selector, **accelerator.node_selector},
                 "affinity": _on_node(placement.node),
                 "tolerations": _tolerations(spec, accelerator),
-                "securityContext": pod_security(settings),
+                "serviceAccountName": template.service_account_name,
+                "hostAliases": [{"ip": one.ip, "hostnames": one.hostnames} for one in template.host_aliases],
+                "securityContext": pod_security(settings, template_pod.ids(template.security_context)),
                 **host_users(settings.worker_security),
-                "initContainers": [triton.sidecar(resources, settings)] if with_triton else [],
+                "initContainers": [
+                    *([triton.sidecar(resources, settings)] if with_triton else ()),
+                    *template_pod.containers(template, settings),
+                ],
                 "containers": [_container(job, spec, config, own, template, mounts, settings, accelerator)],
                 "volumes": volumes,
             }
@@ -226,11 +238,13 @@ def _container(
     settings: Settings,
     accelerator: AcceleratorClass,
 ) -> Manifest:
+    env_from = template_pod.variables_from(template, settings)
     return {
         "name": names.CONTAINER,
         "image": worker_image(settings, accelerator, Backend(config.backend)),
         "imagePullPolicy": settings.image_pull_policy,
         "env": environment(job, config, template, settings),
+        **({"envFrom": env_from} if env_from else {}),
         "ports": [{"name": name, "containerPort": number} for name, number in _PORTS],
         "resources": {"requests": resources.requests, "limits": resources.limits},
         **_probes(settings),
@@ -238,6 +252,7 @@ def _container(
         "volumeMounts": [
             *_volume_mounts(mounts, with_triton=config.triton is not None),
             *identity.mounts(spec, config.model, settings),
+            *template_pod.mounts(template.volume_mounts),
         ],
     }
 
