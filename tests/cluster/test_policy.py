@@ -225,8 +225,8 @@ BAD_PODS: dict[str, tuple[Any, str]] = {
         of_spec(initContainers=[extra(image="evil.example.com/miner:1")]),
         "and not evil.example.com/miner:1",
     ),
-    "a sidecar that is privileged": (
-        of_spec(initContainers=[extra(securityContext={"privileged": True})]),
+    "a sidecar that is not confined": (
+        of_spec(initContainers=[extra(securityContext={"runAsUser": 1000})]),
         "a worker's containers are unprivileged",
     ),
     "a sidecar with another's Secret": (

@@ -1,6 +1,5 @@
 """The worker pod: placed by node affinity, restricted, without Kubernetes credentials."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,14 +18,12 @@ from inference_operator.workers import identity, template_pod, triton
 from inference_operator.workers.config import worker_config
 from inference_operator.workers.environment import environment
 from inference_operator.workers.pod_template import template_on
+from inference_operator.workers.probes import probes
 from inference_operator.workers.security import container_security, host_users, pod_security
 from inference_protocol.messages import (
     GRPC_PORT,
     HEALTH_PORT,
     HTTP_PORT,
-    LIVE_PATH,
-    READY_PATH,
-    STARTED_PATH,
     VOLUME_ROOT,
     ModelSource,
     WorkerConfig,
@@ -34,8 +31,6 @@ from inference_protocol.messages import (
 
 Manifest = dict[str, Any]
 
-_PROBE_SECONDS = 5
-_STARTUP_SECONDS = 300
 _PORTS = (("http", HTTP_PORT), ("grpc", GRPC_PORT), ("health", HEALTH_PORT))
 
 
@@ -247,41 +242,13 @@ def _container(
         **({"envFrom": env_from} if env_from else {}),
         "ports": [{"name": name, "containerPort": number} for name, number in _PORTS],
         "resources": {"requests": resources.requests, "limits": resources.limits},
-        **_probes(settings),
+        **probes(settings),
         "securityContext": container_security(),
         "volumeMounts": [
             *_volume_mounts(mounts, with_triton=config.triton is not None),
             *identity.mounts(spec, config.model, settings),
             *template_pod.mounts(template.volume_mounts),
         ],
-    }
-
-
-def _probes(settings: Settings) -> Manifest:
-    return {
-        "startupProbe": {
-            # One question, which is answered when the model is loaded. Each "not yet" would be a warning event, and a pause.
-            "httpGet": {"path": STARTED_PATH, "port": "health"},
-            # The worker listens a tenth of a second after its start: an earlier probe only makes a warning event.
-            "initialDelaySeconds": 1,
-            "periodSeconds": 1,
-            "timeoutSeconds": _STARTUP_SECONDS,
-            # A large model over a slow line takes hours; what hangs must not hold its device for ever.
-            "failureThreshold": max(1, math.ceil(settings.load_timeout_seconds / _STARTUP_SECONDS)),
-        },
-        "readinessProbe": {
-            "httpGet": {"path": READY_PATH, "port": "health"},
-            "periodSeconds": 1,
-            # The first "not ready" counts. A worker that has more to do than its CPU can is slow to say anything, and still serves.
-            "failureThreshold": 1,
-            "timeoutSeconds": _PROBE_SECONDS,
-        },
-        "livenessProbe": {
-            "httpGet": {"path": LIVE_PATH, "port": "health"},
-            "periodSeconds": 10,
-            "failureThreshold": 6,
-            "timeoutSeconds": _PROBE_SECONDS,
-        },
     }
 
 

@@ -22,6 +22,7 @@ from inference_operator.state.resources import PODS
 from inference_operator.template_limits import TemplateLimits, is_prefix_allowed, limits_fault
 from inference_operator.workers.pod_template import FIELDS, merged
 from inference_operator.workers.resolve import Refusal, ResolvedJob, resolve
+from inference_operator.workers.source import remembered
 from inference_operator.workers.template_rules import class_faults
 from inference_operator.workers.triton import pod_amounts
 from tests.builders import SETTINGS, a_job, a_model, a_version, observed
@@ -122,6 +123,18 @@ def test_a_changed_template_of_a_class_or_a_model_rolls_a_service_out_and_no_bat
         assert (revision(SETTINGS, a_model_with(other), serve=serve) != plain) is serve
         changed = with_class(template={"env": [{"name": "APP_A", "value": "x"}]})
         assert (revision(changed, a_model_with(None), serve=serve) != plain) is serve
+
+
+def test_a_job_whose_model_is_deleted_keeps_what_that_added_to_its_pods() -> None:
+    """Else its service would roll out to workers without their account and volumes."""
+    model = a_model_with(template(env=[{"name": "APP_A", "value": "x"}]))
+    job = a_job(model="m", accelerator="cpu", serve=True)
+    found = resolved(job, SETTINGS, model)
+    assert found.version is not None
+    known = remembered("m", found.version, model)
+    begun = replace(job, status=replace(job.status, resolved_model=known))
+
+    assert resolved(begun, SETTINGS, None).revisions == resolved(job, SETTINGS, model).revisions
 
 
 class Attack(NamedTuple):
