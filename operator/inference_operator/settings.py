@@ -305,8 +305,8 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     backends: Backends = Backends()
     # What each accelerator class means on this cluster, by its name.
     accelerators: dict[str, AcceleratorClass] = msgspec.field(default_factory=default_classes)
-    # What jobs may add to their pods, beside the usual: {environment, labels, annotations, priorityClasses, runtimeClasses,
-    # tolerations}.
+    # What jobs and models may add to their pods, beside the usual: {environment, labels, annotations, priorityClasses,
+    # runtimeClasses, tolerations, secrets, images, serviceAccounts, ids, hostAliases}.
     pod_template: TemplateLimits = TemplateLimits()
     # Who worker pods run as: {runAsUser, runAsGroup, fsGroup, supplementalGroups, userNamespaces}; null leaves an id out. A change
     # rolls out all services.
