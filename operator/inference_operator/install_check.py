@@ -49,7 +49,7 @@ async def _output(kube: Kube, key: Key, clock: Clock, *, give_up: float) -> str:
         conditions = status.get("conditions", conditions)
         ended = next((c for c in conditions if c["type"] == "Succeeded" and c["status"] != "Unknown"), None)
         if ended is not None and ended["status"] == "True":
-            return str(status.get("output", ""))
+            return str(status.get("output", {}).get("data", ""))
         if ended is not None:
             raise CheckError(f"the job has failed: {_told(conditions)}")
         await asyncio.sleep(_ASK_SECONDS)

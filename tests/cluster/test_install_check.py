@@ -72,7 +72,7 @@ def test_it_ends_as_its_job_and_leaves_none(
 
     assert job["spec"]["model"] == MODEL and job["metadata"]["managedFields"][0]["manager"] == FIELD_MANAGER
     assert ended == code, err
-    assert '{"y": 1}' in err if code == 0 else "ModelNotFound: there is no such file" in err
+    assert 'has succeeded: {"y": 1}\n{"y": 2}' in err if code == 0 else "ModelNotFound: there is no such file" in err
     assert cluster.client.get(jobs(namespace))["items"] == []
 
 

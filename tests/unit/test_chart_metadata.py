@@ -77,3 +77,9 @@ def test_values_on_a_page_are_taken(page: str, values: dict[str, Any]) -> None:
     found = [error.message for error in validator.iter_errors(without_nulls(values)) if "required property" not in error.message]
 
     assert found == [], page
+
+
+@pytest.mark.parametrize("file", ["operator/Containerfile", "worker-image/Containerfile"])
+def test_images_of_several_platforms_are_built_from_files_that_name_none(file: str) -> None:
+    assert re.search("x86|amd64|aarch64|arm64", (ROOT / file).read_text()) is None
+    assert all(one["platforms"] == ["linux/amd64", "linux/arm64"] for one in annotation("images") if "platforms" in one)

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from inference_operator.accelerators import AcceleratorClass
 from inference_operator.api.conditions import Reason
 from inference_operator.api.job import Backend
+from inference_operator.api.model import WarmPool
 from inference_operator.api.resources import Resources
 from inference_operator.api.template import PodTemplate
 from inference_operator.settings import Backends, Settings, TritonBackend
@@ -20,6 +21,7 @@ from inference_operator.state.objects import Job, Model
 from inference_operator.state.parse_pods import parse_pod
 from inference_operator.state.resources import PODS
 from inference_operator.template_limits import TemplateLimits, is_prefix_allowed, limits_fault
+from inference_operator.warmpools.eligibility import pool_of, takes
 from inference_operator.workers.pod_template import FIELDS, merged
 from inference_operator.workers.resolve import Refusal, ResolvedJob, resolve
 from inference_operator.workers.source import remembered
@@ -135,6 +137,20 @@ def test_a_job_whose_model_is_deleted_keeps_what_that_added_to_its_pods() -> Non
     begun = replace(job, status=replace(job.status, resolved_model=known))
 
     assert resolved(begun, SETTINGS, None).revisions == resolved(job, SETTINGS, model).revisions
+
+
+def test_a_warm_worker_of_a_model_has_its_template_and_takes_batches_that_add_nothing() -> None:
+    added = template(env=[{"name": "APP_A", "value": "x"}])
+    model = a_model_with(added)
+    assert model.spec is not None
+    model = replace(model, spec=replace(model.spec, warm_pool=WarmPool(min=1, accelerator="cpu")))
+    pool = pool_of(model, SETTINGS)
+    assert pool is not None and pool.like.spec.template == added
+
+    plain, special = (a_job(model="m", accelerator="cpu", template=one) for one in (None, template(labels={"a": "b"})))
+    settings = allowing_settings(labels=("a",))
+    assert takes(pool, resolved(plain, SETTINGS, model))
+    assert not takes(pool, resolved(special, settings, model))
 
 
 class Attack(NamedTuple):
