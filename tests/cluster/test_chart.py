@@ -118,6 +118,38 @@ def test_the_policy_lets_in_the_runtimes_of_classes_beside_those_of_jobs() -> No
     assert runtimes("accelerators.gpu.runtimeClassName=nvidia") == ["nvidia"]
 
 
+def test_the_policy_lets_in_what_classes_add_beside_what_jobs_may(tmp_path: Path) -> None:
+    """A class is the administrator's: what its template names need not be in a list."""
+    template = {
+        "env": [{"name": "APP_A", "valueFrom": {"secretKeyRef": {"name": "of-env", "key": "k"}}}],
+        "envFrom": [{"prefix": "TEAM_", "secretRef": {"name": "of-all"}}],
+        "volumes": [{"name": "v", "secret": {"secretName": "of-files", "items": [{"key": "k", "path": "k"}]}}],
+        "sidecars": [{"name": "agent", "image": "agent:1"}],
+        "initContainers": [{"name": "first", "image": "first:1"}],
+        "serviceAccountName": "of-class",
+        "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["store"]}],
+    }
+    lists = {
+        "secrets": ["listed"],
+        "images": ["tools/*"],
+        "serviceAccounts": ["robot"],
+        "hostAliases": ["b"],
+        "environment": ["A_*"],
+    }
+    values = {"accelerators": {"gpu": {"template": template}}, "settings": {"podTemplate": lists}}
+    rendered = [one for one in yaml.safe_load_all(with_values(tmp_path, values).stdout) if one]
+    pods = next(
+        one for one in kinds(rendered, "ValidatingAdmissionPolicy") if one["metadata"]["name"] == "release-inference-operator-pods"
+    )
+    found = {v["name"]: v["expression"] for v in pods["spec"]["variables"]}
+
+    assert set(yaml.safe_load(found["secrets"])) == {"listed", "of-env", "of-all", "of-files"}
+    assert set(yaml.safe_load(found["extraImages"])) == {"tools/*", "agent:1", "first:1"}
+    assert set(yaml.safe_load(found["accounts"])) == {"default", "robot", "of-class"}
+    assert set(yaml.safe_load(found["hosts"])) == {"b", "store"}
+    assert set(yaml.safe_load(found["prefixes"])) == {"APP_", "A_", "TEAM_"}
+
+
 def test_the_example_of_accelerator_classes_can_be_installed() -> None:
     example = ROOT / "examples" / "accelerators-values.yaml"
     done = helm("template", "release", str(CHART), "-n", "system", "-f", str(example))
@@ -194,7 +226,7 @@ def test_the_operators_namespace_gets_workers_only_where_it_is_watched_by_name()
 
 def test_named_namespaces_have_a_role_each_and_the_cluster_lends_only_nodes_and_volumes() -> None:
     def rights(*settings: str) -> tuple[dict[str, set[str]], list[str]]:
-        objects = render("customMetrics.enabled=false", *settings)
+        objects = render("customMetrics.enabled=false", "test.enabled=false", *settings)
         (role,) = (one for one in kinds(objects, "ClusterRole") if one["metadata"]["name"] == "release-inference-operator")
         wide = {name: set(rule["verbs"]) for rule in role["rules"] for name in rule["resources"]}
         roles = [
