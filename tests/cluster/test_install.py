@@ -12,6 +12,7 @@ from inference_operator.install_check import MODEL
 from inference_operator.settings import Settings
 from tests.cluster.client import jobs
 from tests.cluster.conftest import make_namespace
+from tests.cluster.operators import until
 from tests.cluster.test_secrets import helm
 
 if TYPE_CHECKING:
@@ -107,7 +108,8 @@ def test_names_and_ports_of_a_users_own_agree_everywhere(cluster: Cluster, insta
     path = f"/apis/coordination.k8s.io/v1/namespaces/{installation.namespace}/leases"
     token = cluster.kubectl("create", "token", name, "-n", installation.namespace).stdout.strip()
     operator = type(cluster.client)(cluster.kubeconfig, token=token)
-    assert operator.call("POST", path, {"metadata": {"name": "another"}}).code == 403
+    # The API server takes a second to hear of a policy.
+    until(lambda: operator.call("POST", path, {"metadata": {"name": "another"}}, dryRun="All").code == 403, "the policies")
     assert operator.call("POST", path, lease).ok
 
 
