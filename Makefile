@@ -38,8 +38,9 @@ crds: venv ## write crds/, and the client's types and texts, from the Python mod
 dashboards: venv ## write the chart's Grafana dashboards
 	$(PYTHON) -m dev.dashboards
 
-docs: venv ## the reference pages, made from the code
+docs: venv ## the reference pages and the schema of the chart's values, made from the code
 	$(PYTHON) docs/build.py
+	$(PYTHON) -m dev.values_schema
 
 # Versions stay, but those of the packages that are named: make lock UPGRADE="aiohttp msgspec".
 lock: venv ## the locked requirements with the hashes of all platforms' files

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from inference_operator.accelerators import AcceleratorClass
-from inference_operator.api.job import Resources
 from inference_operator.api.job_status import CostTerms, Placement
+from inference_operator.api.resources import Resources
 from inference_operator.api.schema import API_VERSION
 from inference_operator.settings import Settings
 from inference_operator.state.parse import parse_job

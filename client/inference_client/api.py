@@ -209,6 +209,96 @@ class Condition(Value, frozen=True, kw_only=True):
     observed_generation: int = 0
 
 
+class KeyFile(Value, frozen=True, kw_only=True):
+    """A key that becomes a file."""
+
+    # The key.
+    key: str
+    # The file, below the mount.
+    path: str
+
+
+class ConfigMapVolume(Value, frozen=True, kw_only=True):
+    """A ConfigMap of the job's namespace as files."""
+
+    # Which keys; all without it.
+    items: tuple[KeyFile, ...] = ()
+    # Its name.
+    name: str
+    # Whether the pod starts without it.
+    optional: bool = False
+
+
+class ContainerMount(Value, frozen=True, kw_only=True):
+    """Where a container beside the worker finds a volume of the template."""
+
+    # The volume.
+    name: str
+    # A path of the container's own.
+    mount_path: str
+    # Whether nobody writes there.
+    read_only: bool = False
+
+
+class FieldReference(Value, frozen=True, kw_only=True):
+    """A field of the pod itself."""
+
+    # For example metadata.name, spec.nodeName or metadata.labels['team'].
+    field_path: str
+
+
+class KeyReference(Value, frozen=True, kw_only=True):
+    """A key of a Secret or a ConfigMap of the job's namespace."""
+
+    # Its name.
+    name: str
+    # The key in it.
+    key: str
+    # Whether the pod starts without it.
+    optional: bool = False
+
+
+class VariableSource(Value, frozen=True, kw_only=True):
+    """Where a variable's value comes from."""
+
+    # A Secret's key; the setting podTemplate.secrets has to list the Secret.
+    secret_key_ref: KeyReference | None = None
+    # A ConfigMap's key.
+    config_map_key_ref: KeyReference | None = None
+    # A field of the pod.
+    field_ref: FieldReference | None = None
+
+
+class ContainerVariable(Value, frozen=True, kw_only=True):
+    """A variable of a container beside the worker."""
+
+    # Its name.
+    name: str
+    # Its value.
+    value: str = ""
+    # Where its value comes from instead.
+    value_from: VariableSource | None = None
+
+
+class Container(Value, frozen=True, kw_only=True):
+    """A container beside the worker. It runs as restricted as the worker, and sees the template's volumes alone."""
+
+    # In place of the image's entry point.
+    command: tuple[str, ...] = ()
+    # Arguments.
+    args: tuple[str, ...] = ()
+    # Variables.
+    env: tuple[ContainerVariable, ...] = ()
+    # Volumes of the template.
+    volume_mounts: tuple[ContainerMount, ...] = ()
+    # Its name.
+    name: str
+    # Its image; the setting podTemplate.images has to list it.
+    image: str
+    # Requests and limits; they count when a node is chosen. A device is none of its.
+    resources: Resources | None = None
+
+
 class Datatype(StrEnum):
     """The Open Inference Protocol's names of numbers."""
 
@@ -278,6 +368,13 @@ class DeviceRuns(StrEnum):
     ONE_SESSION = "OneSession"
 
 
+class EmptyDirectory(Value, frozen=True, kw_only=True):
+    """A directory that lives as long as the pod."""
+
+    # As text; the kubelet ends a pod that holds more.
+    size_limit: str = "1Gi"
+
+
 class EnergyMeter(StrEnum):
     """Who reads the counter of a device."""
 
@@ -307,6 +404,26 @@ class EnergyStatus(Value, frozen=True, kw_only=True):
     meter: str | None = None
 
 
+class ObjectReference(Value, frozen=True, kw_only=True):
+    """A Secret or a ConfigMap of the job's namespace."""
+
+    # Its name.
+    name: str
+    # Whether the pod starts without it.
+    optional: bool = False
+
+
+class EnvironmentFrom(Value, frozen=True, kw_only=True):
+    """All entries of a ConfigMap or a Secret, as variables of the worker container."""
+
+    # Before each name; the setting podTemplate has to allow all names that begin so, as it allows APP_.
+    prefix: str
+    # A ConfigMap.
+    config_map_ref: ObjectReference | None = None
+    # A Secret; the setting podTemplate.secrets has to list it.
+    secret_ref: ObjectReference | None = None
+
+
 class EnvironmentVariable(Value, frozen=True, kw_only=True):
     """A variable set in the worker container."""
 
@@ -314,6 +431,17 @@ class EnvironmentVariable(Value, frozen=True, kw_only=True):
     name: str
     # Its value.
     value: str = ""
+    # Where its value comes from instead.
+    value_from: VariableSource | None = None
+
+
+class HostAlias(Value, frozen=True, kw_only=True):
+    """Names of hosts that the pod finds at an address, without DNS."""
+
+    # The address.
+    ip: str
+    # The names; the setting podTemplate.hostAliases has to list each.
+    hostnames: tuple[str, ...]
 
 
 class InputFormat(StrEnum):
@@ -351,8 +479,56 @@ class Output(Value, frozen=True, kw_only=True):
     uri: str
 
 
+class RunAs(Value, frozen=True, kw_only=True):
+    """Who the pod's processes are. The setting podTemplate.ids has to allow each number."""
+
+    # Further groups.
+    supplemental_groups: tuple[int, ...] = ()
+    # The user.
+    run_as_user: int | None = None
+    # The group.
+    run_as_group: int | None = None
+    # The group that volumes are given to.
+    fs_group: int | None = None
+
+
+class SecretVolume(Value, frozen=True, kw_only=True):
+    """Keys of a Secret of the job's namespace as files."""
+
+    # Its name; the setting podTemplate.secrets has to list it.
+    secret_name: str
+    # Which keys.
+    items: tuple[KeyFile, ...]
+    # Whether the pod starts without it.
+    optional: bool = False
+
+
+class Volume(Value, frozen=True, kw_only=True):
+    """A volume of the pod."""
+
+    # The name that mounts refer to.
+    name: str
+    # A directory of the pod's own.
+    empty_dir: EmptyDirectory | None = None
+    # A ConfigMap.
+    config_map: ConfigMapVolume | None = None
+    # A Secret.
+    secret: SecretVolume | None = None
+
+
+class VolumeMount(Value, frozen=True, kw_only=True):
+    """Where the worker container finds a volume of the template."""
+
+    # The volume.
+    name: str
+    # A path below /mnt/extra: nothing is mounted over the image or over what the operator mounts.
+    mount_path: str
+    # Whether nobody writes there.
+    read_only: bool = False
+
+
 class PodTemplate(Value, frozen=True, kw_only=True):
-    """What users may add to worker pods. The security context is not among it: it stays restricted."""
+    """What users may add to worker pods, which stay at Pod Security's level restricted whatever it says."""
 
     # Labels added to worker pods.
     labels: Mapping[str, str] = {}
@@ -362,10 +538,26 @@ class PodTemplate(Value, frozen=True, kw_only=True):
     env: tuple[EnvironmentVariable, ...] = ()
     # Secrets to pull images with.
     image_pull_secrets: tuple[str, ...] = ()
+    # Further variables of the worker container, from ConfigMaps and Secrets.
+    env_from: tuple[EnvironmentFrom, ...] = ()
+    # Volumes beside those of models and data.
+    volumes: tuple[Volume, ...] = ()
+    # Where the worker container finds them.
+    volume_mounts: tuple[VolumeMount, ...] = ()
+    # Containers that end before the worker starts, one after the other.
+    init_containers: tuple[Container, ...] = ()
+    # Containers that run beside the worker. They start before it, and end after it.
+    sidecars: tuple[Container, ...] = ()
+    # Hosts that the pods find without DNS.
+    host_aliases: tuple[HostAlias, ...] = ()
     # The pods' PriorityClass.
     priority_class_name: str | None = None
     # The pods' RuntimeClass.
     runtime_class_name: str | None = None
+    # The pods' ServiceAccount, for registries and identities of clouds. They get no token of it.
+    service_account_name: str | None = None
+    # Who their processes are.
+    security_context: RunAs | None = None
 
 
 class ModelControl(StrEnum):
@@ -739,6 +931,8 @@ class ResolvedModel(Value, frozen=True, kw_only=True):
     name: str
     # The version that workers are made of.
     version: ModelVersion
+    # What the InferenceModel adds to its workers' pods.
+    template: PodTemplate | None = None
 
 
 class InferenceJobStatus(Value, frozen=True, kw_only=True):
@@ -850,6 +1044,8 @@ class InferenceModelSpec(Value, frozen=True, kw_only=True):
     default_version: str | None = None
     # Workers kept loaded.
     warm_pool: WarmPool | None = None
+    # What to add to the pods of its workers; a job's own template goes before it.
+    template: PodTemplate | None = None
 
 
 class ModelUsage(Value, frozen=True, kw_only=True):

@@ -81,6 +81,8 @@ class AcceleratorClass(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
     limits: dict[str, str] = {}
     node_selector: dict[str, str] = {}
     tolerations: tuple[TolerationSetting, ...] = ()
+    # What is added to the pods of its workers, as in spec.template of a job; the model's and the job's own go before it.
+    template: dict[str, Any] = {}
     # Declared board or package power of one worker's share: what costs are reckoned with, and energy where no meter watched.
     # A class has to say what it draws when busy: one that costs nothing would be preferred to all others.
     watts_busy: float = 0.0

@@ -29,6 +29,7 @@ from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import ConfigurationError, Settings, load_settings
 from inference_operator.state.request import Request, job_request
 from inference_operator.state.store import Store
+from inference_operator.workers.template_rules import class_faults
 
 log = logging.getLogger(__name__)
 
@@ -164,12 +165,20 @@ def _listen(stop: asyncio.Event) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
 
+def _checked(settings: Settings) -> Settings:
+    """The settings, whose classes have templates that pods can have. Raises ConfigurationError."""
+    fault = next(class_faults(settings.accelerators), None)
+    if fault is not None:
+        raise ConfigurationError(fault)
+    return settings
+
+
 def main() -> int:
     """The process: 0 when told to stop, 1 when a part failed, 2 when it can't be configured, BEGIN_ANEW when it leads no longer."""
     path = os.environ.get(CONFIG_VARIABLE)
     try:
-        settings = load_settings(Path(path) if path else None)
-        logs.set_up(settings.log_level)
+        settings = _checked(load_settings(Path(path) if path else None))
+        logs.set_up(settings.log_level, settings.log_format)
         connection = connect()
     except (ConfigurationError, ConnectionConfigError) as error:
         logs.set_up("INFO")

@@ -20,8 +20,18 @@ from inference_operator.tenants import Tenants, tenants_fault
 from inference_protocol.hosts import entry_fault
 from inference_protocol.storage import endpoint_fault
 
+# Bounds of numbers; Helm's schema has them from here.
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+_Count = Annotated[int, msgspec.Meta(ge=1)]
+_Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+# What metadata.name of an object of Kubernetes may be.
+_Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
+
 # The kubelet maps so many ids into a pod's user namespace.
 _LARGEST_MAPPED_ID = 65535
+
+
+LogFormat = Literal["json", "text"]
 
 
 class ConfigurationError(Exception):
@@ -48,7 +58,7 @@ class Tracing(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
     # An OTLP/HTTP collector, for example http://collector.monitoring:4318; empty for no traces.
     endpoint: str = ""
     # Share of requests without a traced caller that are traced all the same. Traced callers' requests always are.
-    ratio: float = 0.0
+    ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
 
 
 class AutoscalingSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -110,10 +120,10 @@ class MutualTls(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
     # The first part of all names in certificates.
     trust_domain: str = "cluster.local"
     # How long a worker's certificate is good. Workers renew it after two thirds of that.
-    certificate_seconds: float = 86_400.0
+    certificate_seconds: _Positive = 86_400.0
     # How long the authority's key signs. The next one is trusted before it signs, and the last one as long as anything signed by it
     # is good.
-    authority_seconds: float = 31_536_000.0
+    authority_seconds: _Positive = 31_536_000.0
 
 
 class GatewayTracing(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -150,7 +160,7 @@ class GatewayApi(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
     # With it, NAMESPACE.DOMAIN is a host that leads to one namespace.
     domain: str = ""
     # Seconds between two looks at what has become of the routes.
-    seconds: float = 15.0
+    seconds: _Positive = 15.0
 
 
 class EndpointPicker(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -288,13 +298,15 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     # The image of worker pods.
     worker_image: str = "localhost/inference-worker:latest"
     # When the kubelet pulls it.
-    image_pull_policy: str = "IfNotPresent"
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    # Secrets by which every worker pulls its images, beside those of its job; each has to be in the namespaces that have jobs.
+    image_pull_secrets: tuple[str, ...] = ()
     # Back ends beside ONNX Runtime: {triton: {image, platform}, torchscript: {image}}.
     backends: Backends = Backends()
     # What each accelerator class means on this cluster, by its name.
     accelerators: dict[str, AcceleratorClass] = msgspec.field(default_factory=default_classes)
-    # What jobs may add to their pods, beside the usual: {environment, labels, annotations, priorityClasses, runtimeClasses,
-    # tolerations}.
+    # What jobs and models may add to their pods, beside the usual: {environment, labels, annotations, priorityClasses,
+    # runtimeClasses, tolerations, secrets, images, serviceAccounts, ids, hostAliases}.
     pod_template: TemplateLimits = TemplateLimits()
     # Who worker pods run as: {runAsUser, runAsGroup, fsGroup, supplementalGroups, userNamespaces}; null leaves an id out. A change
     # rolls out all services.
@@ -318,15 +330,15 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     # them.
     read_all_pods: bool = False
     # How often one job at most is asked to make room for others; after that it keeps its place.
-    preemptions_per_job: int = 3
+    preemptions_per_job: Annotated[int, msgspec.Meta(ge=0)] = 3
     # Concurrent reconciles. They wait for the API server, so more than the cores is right.
-    workers: int = 16
+    workers: _Count = 16
     # At most one scheduling pass in this time; a burst of events is decided together.
-    scheduling_interval_seconds: float = 0.05
+    scheduling_interval_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.05
     # A relist heals what a watch has lost: kopf reports no deletions that it missed.
-    resync_seconds: float = 300.0
+    resync_seconds: _Positive = 300.0
     # How often running workers are asked how they stand; a round costs half a second of CPU for a thousand workers.
-    telemetry_seconds: float = 1.0
+    telemetry_seconds: _Positive = 1.0
     # Meters of devices, where there are any: {enabled, podLabels, namespaces, port, seconds, resourceName}.
     metering: Metering = Metering()
     # A learned policy in shadow mode (ADR 0010), which needs an image with ONNX Runtime: {path}.
@@ -344,36 +356,38 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     # holdSeconds, tlsFolder, tracing: {endpoint, samplingPercent}, envoys, tenants, audit, payloads, api, endpointPicker}.
     gateway: GatewaySettings = GatewaySettings()
     # Failed attempts wait this long, doubling, up to the limit.
-    backoff_seconds: float = 2.0
+    backoff_seconds: _Positive = 2.0
     # The longest of these waits.
-    backoff_limit_seconds: float = 120.0
+    backoff_limit_seconds: _Positive = 120.0
     # API requests a second of the whole operator.
-    requests_per_second: float = 200.0
+    requests_per_second: _Positive = 200.0
     # Requests that may come at once over that rate.
-    burst: int = 400
+    burst: _Count = 400
     # Grace for a worker to drain after SIGTERM.
-    termination_grace_seconds: int = 30
+    termination_grace_seconds: Annotated[int, msgspec.Meta(ge=0)] = 30
     # A pod that can't start (image, volume, admission) is given up as failed attempt after this time.
-    start_timeout_seconds: float = 600.0
+    start_timeout_seconds: _Positive = 600.0
     # A worker that hasn't loaded its model after this time is killed: a failed attempt. Counts in steps of five minutes. A change
     # rolls out all services.
-    load_timeout_seconds: float = 14400.0
+    load_timeout_seconds: _Positive = 14400.0
     # Port of /healthz, /readyz and /metrics.
-    http_port: int = 8080
+    http_port: _Port = 8080
     # The Lease that elects the leader, in the operator's own namespace.
-    lease_name: str = "inference-operator"
+    lease_name: _Name = "inference-operator"
     # For how long the Lease counts after a renewal, from 1: a dead leader is followed after so long. While the API server answers
     # slowly it is up to 15.
     lease_seconds: Annotated[int, msgspec.Meta(ge=1)] = 2
     # The Secret with the key that tasks are handed to warm workers by, in the operator's own namespace. It has to be there; the
     # operator fills an empty one.
-    task_key_name: str = "inference-operator-task-key"
+    task_key_name: _Name = "inference-operator-task-key"
     # DEBUG, INFO, WARNING or ERROR.
-    log_level: str = "INFO"
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    # json for an object a line, text for people.
+    log_format: LogFormat = "json"
     # Seconds to load a model, assumed while nothing is measured.
-    assumed_load_seconds: float = 3.0
+    assumed_load_seconds: _Positive = 3.0
     # Seconds for the whole work, assumed while nothing is measured.
-    assumed_work_seconds: float = 30.0
+    assumed_work_seconds: _Positive = 30.0
 
 
 def load_settings(path: Path | None) -> Settings:

@@ -17,7 +17,7 @@ import pytest
 from dev.cluster import ControlPlane, Layout, api_only_control_plane, start_api_only, stop_api_only
 from dev.tools import kubectl as find_kubectl
 from tests.cluster.client import Client, Raw
-from tests.cluster.operators import NODE, Installed, Release, install, make_node, writes_of
+from tests.cluster.operators import NODE, Installed, Release, install, make_node, until, writes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +63,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         made = Cluster(Client(kubeconfig), kubeconfig, plane.layout.audit_log)
         made.kubectl("apply", "-f", str(REPOSITORY / "crds"))
         names = [f"crd/{path.stem}" for path in sorted((REPOSITORY / "crds").glob("*.yaml"))]
-        made.kubectl("wait", "--for=condition=Established", *names)
+        # kubectl fails for a CRD that has no conditions yet.
+        wait = ("wait", "--for=condition=Established", *names)
+        until(lambda: made.kubectl(*wait, check=False).returncode == 0, "the CRDs")
         yield made
     finally:
         stop_api_only(plane)
@@ -85,7 +87,15 @@ def node(cluster: Cluster) -> str:
 def installed(cluster: Cluster, node: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     """The operator, running as the chart's ServiceAccount and with no right but the chart's."""
     policy = ("admissionPolicy.images={mirror.example.com/*}", "admissionPolicy.secrets={shown-to-*}")
-    release = Release(values=("backends.triton.image=localhost/triton:1", "settings.podTemplate.labels={team}", *policy))
+    template = (
+        "settings.podTemplate.labels={team}",
+        "settings.podTemplate.secrets={for-pods-*}",
+        "settings.podTemplate.images={tools.example.com/*}",
+        "settings.podTemplate.serviceAccounts={robot}",
+        "settings.podTemplate.hostAliases={store.example.com}",
+        "settings.podTemplate.ids={1000,2000-2999}",
+    )
+    release = Release(values=("backends.triton.image=localhost/triton:1", *template, *policy))
     made = install(cluster, tmp_path_factory.mktemp("operator"), release)
     yield made
     made.stop()

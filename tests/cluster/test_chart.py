@@ -73,7 +73,7 @@ def test_the_operators_pod_is_restricted() -> None:
 
 
 def test_no_rule_is_wider_than_it_needs_to_be() -> None:
-    rules = [rule for role in kinds(render("rbac.aggregate=false"), "ClusterRole") for rule in role["rules"]]
+    rules = [rule for role in kinds(render(), "ClusterRole") for rule in role["rules"]]
 
     assert not [rule for rule in rules if "*" in (*rule["apiGroups"], *rule["resources"], *rule["verbs"])]
     assert not [rule for rule in rules if {"secrets", "pods/exec", "configmaps"} & set(rule["resources"])]
@@ -116,6 +116,38 @@ def test_the_policy_lets_in_the_runtimes_of_classes_beside_those_of_jobs() -> No
     assert runtimes() == ["nvidia"] and runtimes(given) == ["nvidia", "gpu-runtime"]
     assert runtimes(given, "settings.podTemplate.runtimeClasses={kata}") == ["kata", "gpu-runtime"]
     assert runtimes("accelerators.gpu.runtimeClassName=nvidia") == ["nvidia"]
+
+
+def test_the_policy_lets_in_what_classes_add_beside_what_jobs_may(tmp_path: Path) -> None:
+    """A class is the administrator's: what its template names need not be in a list."""
+    template = {
+        "env": [{"name": "APP_A", "valueFrom": {"secretKeyRef": {"name": "of-env", "key": "k"}}}],
+        "envFrom": [{"prefix": "TEAM_", "secretRef": {"name": "of-all"}}],
+        "volumes": [{"name": "v", "secret": {"secretName": "of-files", "items": [{"key": "k", "path": "k"}]}}],
+        "sidecars": [{"name": "agent", "image": "agent:1"}],
+        "initContainers": [{"name": "first", "image": "first:1"}],
+        "serviceAccountName": "of-class",
+        "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["store"]}],
+    }
+    lists = {
+        "secrets": ["listed"],
+        "images": ["tools/*"],
+        "serviceAccounts": ["robot"],
+        "hostAliases": ["b"],
+        "environment": ["A_*"],
+    }
+    values = {"accelerators": {"gpu": {"template": template}}, "settings": {"podTemplate": lists}}
+    rendered = [one for one in yaml.safe_load_all(with_values(tmp_path, values).stdout) if one]
+    pods = next(
+        one for one in kinds(rendered, "ValidatingAdmissionPolicy") if one["metadata"]["name"] == "release-inference-operator-pods"
+    )
+    found = {v["name"]: v["expression"] for v in pods["spec"]["variables"]}
+
+    assert set(yaml.safe_load(found["secrets"])) == {"listed", "of-env", "of-all", "of-files"}
+    assert set(yaml.safe_load(found["extraImages"])) == {"tools/*", "agent:1", "first:1"}
+    assert set(yaml.safe_load(found["accounts"])) == {"default", "robot", "of-class"}
+    assert set(yaml.safe_load(found["hosts"])) == {"b", "store"}
+    assert set(yaml.safe_load(found["prefixes"])) == {"APP_", "A_", "TEAM_"}
 
 
 def test_the_example_of_accelerator_classes_can_be_installed() -> None:
@@ -194,7 +226,7 @@ def test_the_operators_namespace_gets_workers_only_where_it_is_watched_by_name()
 
 def test_named_namespaces_have_a_role_each_and_the_cluster_lends_only_nodes_and_volumes() -> None:
     def rights(*settings: str) -> tuple[dict[str, set[str]], list[str]]:
-        objects = render("customMetrics.enabled=false", *settings)
+        objects = render("customMetrics.enabled=false", "test.enabled=false", *settings)
         (role,) = (one for one in kinds(objects, "ClusterRole") if one["metadata"]["name"] == "release-inference-operator")
         wide = {name: set(rule["verbs"]) for rule in role["rules"] for name in rule["resources"]}
         roles = [
@@ -258,15 +290,18 @@ def test_the_placing_of_the_operator_can_be_the_users() -> None:
     objects = render(
         "replicaCount=1",
         "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchFields[0].key=x",
+        "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchFields[0].operator=Exists",
         "tolerations[0].key=control-plane",
         "topologySpreadConstraints[0].topologyKey=rack",
+        "topologySpreadConstraints[0].maxSkew=1",
+        "topologySpreadConstraints[0].whenUnsatisfiable=DoNotSchedule",
     )
     (deployment,) = kinds(objects, "Deployment")
     pod = deployment["spec"]["template"]["spec"]
 
     assert kinds(objects, "PodDisruptionBudget") == []
     assert list(pod["affinity"]) == ["nodeAffinity"]
-    assert pod["topologySpreadConstraints"] == [{"topologyKey": "rack"}]
+    assert pod["topologySpreadConstraints"] == [{"topologyKey": "rack", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]
     assert pod["tolerations"] == [{"key": "control-plane"}]
 
 
@@ -625,7 +660,7 @@ def test_the_operators_ids_can_be_left_to_the_cluster() -> None:
         spec: dict[str, Any] = deployment["spec"]["template"]["spec"]
         return spec
 
-    left_out = pod("podSecurityContext.runAsUser=null", "podSecurityContext.runAsGroup=null", "userNamespace=true")
+    left_out = pod("podSecurityContext.runAsUser=null", "podSecurityContext.runAsGroup=null", "hostUsers=false")
     assert left_out["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     assert left_out["hostUsers"] is False
     assert "hostUsers" not in pod()

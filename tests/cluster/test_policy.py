@@ -114,6 +114,13 @@ SIDECAR: Raw = {
         "capabilities": {"drop": ["ALL"]},
     },
 }
+
+
+def extra(**fields: Any) -> Raw:
+    """A container of a template, of an image that the administrator lists."""
+    return {**SIDECAR, "name": "extra-proxy", "image": "tools.example.com/proxy:1", **fields}
+
+
 FOREIGN = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "x", "uid": UID, "controller": True}
 FORGED = {"apiVersion": "inference.myorg/v1", "kind": "InferenceJob", "name": "x", "uid": UID, "controller": True}
 BAD_PODS: dict[str, tuple[Any, str]] = {
@@ -145,7 +152,7 @@ BAD_PODS: dict[str, tuple[Any, str]] = {
     ),
     "a Secret by projection": (
         projected({"secret": {"name": "s"}}),
-        "only the Secrets of admissionPolicy.secrets, and not s; ask the administrator",
+        "and of settings.podTemplate.secrets, and not s; ask the administrator",
     ),
     "a ConfigMap by projection": (projected({"configMap": {"name": "c"}}), "no projections but those"),
     "an SELinux type": (of_pod_security(seLinuxOptions={"type": "spc_t"}), "no SELinux context"),
@@ -186,10 +193,61 @@ BAD_PODS: dict[str, tuple[Any, str]] = {
         of_container(livenessProbe={"tcpSocket": {"host": "127.0.0.1", "port": 10250}}),
         "probes ask the worker itself",
     ),
-    "a Secret as variables": (of_container(envFrom=[{"secretRef": {"name": "s"}}]), "run what their images run"),
+    "a Secret as variables": (of_container(envFrom=[{"prefix": "APP_", "secretRef": {"name": "s"}}]), "and not s; ask"),
+    "variables of any name": (of_container(envFrom=[{"configMapRef": {"name": "c"}}]), "only under the prefixes"),
+    "variables whose names complete a reserved one": (
+        of_container(envFrom=[{"prefix": "L", "configMapRef": {"name": "c"}}]),
+        "only under the prefixes",
+    ),
+    "a reserved variable from a ConfigMap": (
+        lambda p: first(p)["env"].append({"name": "LD_PRELOAD", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}),
+        "that the loader, Python or a runtime obeys",
+    ),
+    "its configuration from a ConfigMap": (
+        lambda p: first(p)["env"].append({"name": CONFIG_VARIABLE, "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}),
+        "that the loader, Python or a runtime obeys",
+    ),
+    "another's Secret as a template's volume": (
+        lambda p: p["spec"]["volumes"].append({"name": "extra-v", "secret": {"secretName": "s"}}),
+        "and not s; ask",
+    ),
+    "a token as a template's volume": (
+        lambda p: p["spec"]["volumes"].append(
+            {"name": "extra-v", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}
+        ),
+        "tokens for the operator's authority",
+    ),
+    "a path of the node as a template's volume": (
+        lambda p: p["spec"]["volumes"].append({"name": "extra-v", "hostPath": {"path": "/"}}),
+        "claims, empty directories and projections alone",
+    ),
+    "a sidecar of another image": (
+        of_spec(initContainers=[extra(image="evil.example.com/miner:1")]),
+        "and not evil.example.com/miner:1",
+    ),
+    "a sidecar that is not confined": (
+        of_spec(initContainers=[extra(securityContext={"runAsUser": 1000})]),
+        "a worker's containers are unprivileged",
+    ),
+    "a sidecar with another's Secret": (
+        of_spec(initContainers=[extra(env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}])]),
+        "and not s; ask",
+    ),
+    "a sidecar in the worker's own directory": (
+        of_spec(initContainers=[extra(volumeMounts=[{"name": "tmp", "mountPath": "/tmp"}])]),
+        "mount the volumes of templates alone",
+    ),
+    "a tool's image as the worker": (of_container(image="tools.example.com/proxy:1"), "and not tools.example.com/proxy:1"),
+    "a template's volume over the image": (
+        lambda p: (
+            p["spec"]["volumes"].append({"name": "extra-v", "emptyDir": {}}),
+            first(p)["volumeMounts"].append({"name": "extra-v", "mountPath": "/opt/app"}),
+        ),
+        "mount nothing over",
+    ),
     "a Secret as a variable": (
         lambda p: first(p)["env"].append({"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}),
-        "run what their images run",
+        "and not s; ask",
     ),
     "an annotation for AppArmor": (
         lambda p: p["metadata"]["annotations"].update({"container.apparmor.security.beta.kubernetes.io/worker": "unconfined"}),

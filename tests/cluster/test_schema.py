@@ -41,6 +41,8 @@ BY_CERTIFICATE = {"clientCertificates": {"caSecretName": "callers"}}
 MAX_MIN = "maxReplicas must not be below minReplicas"
 FOR_SERVING = "autoscaling is for serving jobs"
 
+A_KEY = {"name": "s", "key": "k"}
+
 Case = tuple[str, dict[str, Any], str, dict[str, Any]]
 
 
@@ -292,6 +294,36 @@ JOBS: list[Case] = [
         {"template": {"env": [{"name": "INFERENCE_CACHE_DIRECTORY"}]}},
         "is reserved: the loader, Python or a runtime obeys it before the worker has verified anything",
         {"template": {"env": [{"name": "APP_CACHE_DIRECTORY"}]}},
+    ),
+    (
+        "value and source of a variable",
+        {"template": {"env": [{"name": "A", "value": "x", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}]}},
+        "set value or valueFrom, not both",
+        {"template": {"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}]}},
+    ),
+    (
+        "two sources of a variable",
+        {"template": {"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}, "secretKeyRef": A_KEY}}]}},
+        "set exactly one of secretKeyRef, configMapKeyRef and fieldRef",
+        {"template": {"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]}},
+    ),
+    (
+        "variables of no object",
+        {"template": {"envFrom": [{"prefix": "APP_"}]}},
+        "set exactly one of configMapRef and secretRef",
+        {"template": {"envFrom": [{"prefix": "APP_", "configMapRef": {"name": "c"}}]}},
+    ),
+    (
+        "volume of two kinds",
+        {"template": {"volumes": [{"name": "v", "emptyDir": {}, "configMap": {"name": "c"}}]}},
+        "set exactly one of emptyDir, configMap and secret; data on a claim has a pvc:// URI",
+        {"template": {"volumes": [{"name": "v", "emptyDir": {}}]}},
+    ),
+    (
+        "mount that climbs",
+        {"template": {"volumeMounts": [{"name": "v", "mountPath": "/mnt/extra/../v"}]}},
+        "must not contain '..'",
+        {"template": {"volumeMounts": [{"name": "v", "mountPath": "/mnt/extra/.v"}]}},
     ),
     ("name of a variable", {"template": {"env": [{"name": "1A"}]}}, "should match", {"template": {"env": [{"name": "A1"}]}}),
     (

@@ -48,7 +48,8 @@ class Gateway:
 def gateway(kube: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     repository, _, tag = build_images("--gateway")["gateway"].rpartition(":")
     file = tmp_path_factory.mktemp("values") / "values.yaml"
-    given = {"enabled": True, "image": {"repository": repository, "tag": tag}, "audit": True, "tolerations": TOLERATIONS}
+    image = {"registry": "", "repository": repository, "tag": tag}
+    given = {"enabled": True, "image": image, "audit": True, "tolerations": TOLERATIONS}
     file.write_text(yaml.safe_dump({"gateway": given}))
     images = build_images()
     install(kube, images, values=[file])

@@ -22,7 +22,7 @@ def test_the_start_warns_of_classes_whose_jobs_would_not_run(
     monkeypatch.setattr(app, "connect", lambda: None)
     monkeypatch.setattr(app, "run", ended_at_once)
     monkeypatch.setattr(app, "GC_THRESHOLDS", gc.get_threshold())
-    monkeypatch.setattr(logs, "set_up", lambda _: None)
+    monkeypatch.setattr(logs, "set_up", lambda *_: None)
 
     with caplog.at_level(logging.WARNING):
         assert app.main() == 0

@@ -22,15 +22,16 @@ spec:
 {{- end -}}
 
 {{- define "inference-operator.user" -}}
-{{- printf "system:serviceaccount:%s:%s" .Release.Namespace (include "inference-operator.serviceAccountName" .) -}}
+{{- printf "system:serviceaccount:%s:%s" (include "inference-operator.namespace" .) (include "inference-operator.serviceAccountName" .) -}}
 {{- end -}}
 
 {{- /* Namespaces without workers: where one would stand beside what rules the cluster, or beside the operator's own Secrets unless
 that namespace is watched by name. */ -}}
 {{- define "inference-operator.policyElsewhere" -}}
 {{- $forbidden := .Values.admissionPolicy.forbiddenNamespaces -}}
-{{- if not (has .Release.Namespace .Values.watchNamespaces) -}}
-{{- $forbidden = append $forbidden .Release.Namespace | uniq -}}
+{{- $own := include "inference-operator.namespace" . -}}
+{{- if not (has $own .Values.watchNamespaces) -}}
+{{- $forbidden = append $forbidden $own | uniq -}}
 {{- end -}}
 - expression: "!(request.namespace in {{ toJson $forbidden | replace "\"" "'" }})"
   message: the operator makes, changes and deletes nothing in {{ join ", " $forbidden }}; create the job in another namespace
@@ -57,7 +58,7 @@ that namespace is watched by name. */ -}}
 {{- define "inference-operator.policyPicker" -}}
 {{- $picker := .Values.gateway.endpointPicker -}}
 {{- if and $picker.enabled .Values.gateway.api.enabled -}}
-object != null && variables.service == '{{ include "inference-operator.endpointPicker" . }}' && object.addressType != 'FQDN' && object.?ports.orValue([]).all(p, p.?port.orValue(0) == {{ $picker.port }}) && object.?endpoints.orValue([]).all(e, e.?targetRef.?kind.orValue('') == 'Pod' && e.targetRef.?namespace.orValue('') == '{{ .Release.Namespace }}')
+object != null && variables.service == '{{ include "inference-operator.endpointPicker" . }}' && object.addressType != 'FQDN' && object.?ports.orValue([]).all(p, p.?port.orValue(0) == {{ $picker.port }}) && object.?endpoints.orValue([]).all(e, e.?targetRef.?kind.orValue('') == 'Pod' && e.targetRef.?namespace.orValue('') == '{{ include "inference-operator.namespace" . }}')
 {{- else -}}
 false
 {{- end -}}
@@ -66,12 +67,18 @@ false
 {{- /* Whether a request is for a slice of the metrics API's Service; an expression in CEL. */ -}}
 {{- define "inference-operator.policyMetricsSlice" -}}
 {{- $service := include "inference-operator.metricsApi" . -}}
-request.namespace == '{{ .Release.Namespace }}' && request.name in ['{{ $service }}-ipv4', '{{ $service }}-ipv6']
+request.namespace == '{{ include "inference-operator.namespace" . }}' && request.name in ['{{ $service }}-ipv4', '{{ $service }}-ipv6']
 {{- end -}}
 
 {{- /* What the loader, Python or a runtime obeys: RESERVED_ENVIRONMENT of the operator. */ -}}
 {{- define "inference-operator.reservedVariables" -}}
 ^(LD_|DYLD_|GLIBC_|MALLOC_|PYTHON|INFERENCE_|ORT_|CUDA_|NVIDIA_|TORCH_|PYTORCH_|TRITON|OMP_TOOL|OPENSSL_|BASH_|(PATH|HOME|TMPDIR|SHELL|BROWSER|ENV|IFS|GCONV_PATH|LOCPATH|NLSPATH|HOSTALIASES|RESOLV_HOST_CONF)$)
+{{- end -}}
+
+{{- /* How reserved variables begin, those that are one name too; a list in CEL. */ -}}
+{{- define "inference-operator.reservedStems" -}}
+{{- $pattern := include "inference-operator.reservedVariables" . -}}
+{{- $pattern | trimPrefix "^(" | trimSuffix ")" | replace "(" "" | replace ")$" "" | splitList "|" | toJson -}}
 {{- end -}}
 
 {{- /* How the operator starts Triton: the only command that a container is given; a list in CEL. */ -}}
@@ -100,6 +107,40 @@ in CEL. */ -}}
 {{- $names = append $names (default "" .runtimeClassName) -}}
 {{- end -}}
 {{- without $names "" | uniq | toJson -}}
+{{- end -}}
+
+{{- /* What templates may name, by settings.podTemplate and by classes, whose templates are the administrator's: lists by name. */ -}}
+{{- define "inference-operator.policyTemplates" -}}
+{{- $settings := include "inference-operator.settings" . | fromYaml -}}
+{{- $limits := default dict $settings.podTemplate -}}
+{{- $secrets := concat .Values.admissionPolicy.secrets (default list $limits.secrets) -}}
+{{- $images := default list $limits.images -}}
+{{- $accounts := append (default list $limits.serviceAccounts) "default" -}}
+{{- $hosts := default list $limits.hostAliases -}}
+{{- $prefixes := list "APP_" -}}
+{{- range $limits.environment -}}{{- if hasSuffix "*" . -}}{{- $prefixes = append $prefixes (trimSuffix "*" .) -}}{{- end -}}{{- end -}}
+{{- range $settings.accelerators -}}
+{{- $template := default dict .template -}}
+{{- $variables := default list $template.env -}}
+{{- range concat (default list $template.initContainers) (default list $template.sidecars) -}}
+{{- $images = append $images .image -}}
+{{- $variables = concat $variables (default list .env) -}}
+{{- end -}}
+{{- range $variables -}}{{- with (.valueFrom | default dict).secretKeyRef -}}{{- $secrets = append $secrets .name -}}{{- end -}}{{- end -}}
+{{- range $template.envFrom -}}
+{{- $prefixes = append $prefixes .prefix -}}
+{{- with .secretRef -}}{{- $secrets = append $secrets .name -}}{{- end -}}
+{{- end -}}
+{{- range $template.volumes -}}{{- with .secret -}}{{- $secrets = append $secrets .secretName -}}{{- end -}}{{- end -}}
+{{- with $template.serviceAccountName -}}{{- $accounts = append $accounts . -}}{{- end -}}
+{{- range $template.hostAliases -}}{{- $hosts = concat $hosts .hostnames -}}{{- end -}}
+{{- end -}}
+{{- dict "secrets" (uniq $secrets) "images" (uniq $images) "accounts" (uniq $accounts) "hosts" (uniq $hosts) "prefixes" (uniq $prefixes) | toYaml -}}
+{{- end -}}
+
+{{- /* Whether an entry of a list of patterns matches; an expression in CEL, of the list and what is looked for. */ -}}
+{{- define "inference-operator.policyMatches" -}}
+{{ index . 0 }}.exists(allowed, allowed.endsWith('*') ? {{ index . 1 }}.startsWith(allowed.substring(0, allowed.size() - 1)) : {{ index . 1 }} == allowed)
 {{- end -}}
 
 {{- /* Keys of the taints that workers may tolerate: what classes tolerate, what jobs may, and what Kubernetes' admission adds itself

@@ -19,14 +19,22 @@ app.kubernetes.io/component: operator
 {{- end -}}
 
 {{- define "inference-operator.labels" -}}
-{{ include "inference-operator.selectorLabels" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/part-of: inference-operator
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
+{{- include "inference-operator.labelled" (list . (include "inference-operator.selectorLabels" .) dict) -}}
+{{- end -}}
+
+{{- /* All labels of an object; takes a list of the root, the labels that select it, and others. What selects is nobody else's. */ -}}
+{{- define "inference-operator.labelled" -}}
+{{- $root := index . 0 -}}
+{{- toYaml (mergeOverwrite (dict) $root.Values.commonLabels (index . 2) (dict
+  "app.kubernetes.io/version" $root.Chart.AppVersion
+  "app.kubernetes.io/part-of" "inference-operator"
+  "app.kubernetes.io/managed-by" $root.Release.Service
+  "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" | trunc 63)
+) (index . 1 | fromYaml)) -}}
+{{- end -}}
+
+{{- define "inference-operator.namespace" -}}
+{{- default .Release.Namespace .Values.namespaceOverride -}}
 {{- end -}}
 
 {{- define "inference-operator.serviceAccountName" -}}
@@ -37,13 +45,23 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{- /* An image reference from {repository, tag, digest}; takes a list of the image and the default tag. */ -}}
+{{- /* An image reference from {registry, repository, tag, digest}; takes a list of the root, the image and the default tag. */ -}}
 {{- define "inference-operator.image" -}}
-{{- $image := index . 0 -}}
+{{- $root := index . 0 -}}{{- $image := index . 1 -}}
+{{- $registry := default $image.registry ($root.Values.global | default dict).imageRegistry -}}
+{{- $name := list $registry $image.repository | compact | join "/" -}}
 {{- if $image.digest -}}
-{{- printf "%s@%s" $image.repository $image.digest -}}
+{{- printf "%s@%s" $name $image.digest -}}
 {{- else -}}
-{{- printf "%s:%s" $image.repository (default (index . 1) $image.tag) -}}
+{{- printf "%s:%s" $name (default (index . 2) $image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* The Secrets by which the chart's own pods pull their images. */ -}}
+{{- define "inference-operator.imagePullSecrets" -}}
+{{- with concat (default list (.Values.global | default dict).imagePullSecrets) .Values.imagePullSecrets | uniq -}}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
 {{- end -}}
 {{- end -}}
 
@@ -144,6 +162,23 @@ namespaceSelector: {}
 {{- (include "inference-operator.settings" . | fromYaml).taskKeyName -}}
 {{- end -}}
 
+{{- define "inference-operator.lease" -}}
+{{- (include "inference-operator.settings" . | fromYaml).leaseName -}}
+{{- end -}}
+
+{{- define "inference-operator.httpPort" -}}
+{{- (include "inference-operator.settings" . | fromYaml).httpPort -}}
+{{- end -}}
+
+{{- /* Where `helm test` and the notes have their job. */ -}}
+{{- define "inference-operator.testNamespace" -}}
+{{- default (first (append .Values.watchNamespaces "default")) .Values.test.namespace -}}
+{{- end -}}
+
+{{- define "inference-operator.installCheck" -}}
+{{- printf "%s-install-check" (include "inference-operator.fullname" . | trunc 49 | trimSuffix "-") -}}
+{{- end -}}
+
 {{- define "inference-operator.kedaScaler" -}}
 {{- printf "%s-keda-scaler" (include "inference-operator.fullname" . | trunc 51 | trimSuffix "-") -}}
 {{- end -}}
@@ -173,14 +208,7 @@ app.kubernetes.io/component: gateway
 {{- end -}}
 
 {{- define "inference-operator.gatewayLabels" -}}
-{{ include "inference-operator.gatewaySelectorLabels" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/part-of: inference-operator
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
+{{- include "inference-operator.labelled" (list . (include "inference-operator.gatewaySelectorLabels" .) dict) -}}
 {{- end -}}
 
 {{- /* What an Envoy starts with. */ -}}
@@ -202,7 +230,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
 {{- define "inference-operator.gatewayBootstrap" -}}
-{{- $host := printf "%s.%s.svc" (include "inference-operator.gatewayControl" .) .Release.Namespace -}}
+{{- $host := printf "%s.%s.svc" (include "inference-operator.gatewayControl" .) (include "inference-operator.namespace" .) -}}
 {{- .Files.Get "files/envoy.yaml" | replace "OPERATOR_ADDRESS" $host | replace "OPERATOR_PORT" (.Values.gateway.controlPort | toString) | replace "ADMIN_ADDRESS" "127.0.0.1" | replace "METRICS_ADDRESS" "0.0.0.0" | replace "9902" (.Values.gateway.metricsPort | toString) -}}
 {{- end -}}
 
@@ -216,10 +244,20 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- toYaml $security -}}
 {{- end -}}
 
+{{- /* The names of the Secrets by which workers pull their images. */ -}}
+{{- define "inference-operator.workerPullSecrets" -}}
+{{- $names := list -}}
+{{- range concat (default list (.Values.global | default dict).imagePullSecrets) .Values.worker.imagePullSecrets -}}
+{{- $names = append $names .name -}}
+{{- end -}}
+{{- $names | uniq | toYaml -}}
+{{- end -}}
+
 {{- define "inference-operator.settings" -}}
 {{- $settings := dict
-  "workerImage" (include "inference-operator.image" (list .Values.worker.image .Chart.AppVersion))
+  "workerImage" (include "inference-operator.image" (list . .Values.worker.image .Chart.AppVersion))
   "imagePullPolicy" .Values.worker.image.pullPolicy
+  "imagePullSecrets" (include "inference-operator.workerPullSecrets" . | fromYamlArray)
   "workerSecurity" (include "inference-operator.workerSecurity" . | fromYaml)
   "backends" .Values.backends
   "accelerators" .Values.accelerators
@@ -228,8 +266,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   "policy" (dict "path" (ternary "/etc/inference-operator-policy/policy.onnx" "" (ne .Values.policy.configMap "")))
   "namespaces" .Values.watchNamespaces
   "readAllPods" .Values.rbac.readAllPods
+  "httpPort" 8080
+  "leaseName" "inference-operator"
   "taskKeyName" (printf "%s-task-key" (include "inference-operator.fullname" . | trunc 54 | trimSuffix "-"))
   "logLevel" .Values.logLevel
+  "logFormat" .Values.logFormat
   "autoscaling" .Values.autoscaling
   "customMetrics" (dict
     "enabled" .Values.customMetrics.enabled
@@ -250,7 +291,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
     "enabled" .Values.mutualTLS.enabled
     "port" .Values.mutualTLS.port
     "service" (include "inference-operator.authority" .)
-    "namespace" .Release.Namespace
+    "namespace" (include "inference-operator.namespace" .)
     "account" (include "inference-operator.serviceAccountName" .)
     "secret" (include "inference-operator.authority" .)
     "trustDomain" .Values.mutualTLS.trustDomain

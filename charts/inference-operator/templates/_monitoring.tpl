@@ -13,7 +13,7 @@
 {{- define "inference-operator.monitorMetadata" -}}
 {{- $root := index . 0 -}}
 name: {{ include "inference-operator.fullname" $root }}{{ index . 2 }}
-namespace: {{ (index . 1).namespace | default $root.Release.Namespace }}
+namespace: {{ (index . 1).namespace | default (include "inference-operator.namespace" $root) }}
 labels:
   {{- include "inference-operator.labels" $root | nindent 2 }}
   {{- with (index . 1).additionalLabels }}

@@ -12,13 +12,13 @@ from inference_operator.accelerators import AUTO, NAME_LIMIT, NAME_PATTERN
 from inference_operator.api.cache import AnswerCache
 from inference_operator.api.callers import Authentication, ServeTls
 from inference_operator.api.gateway import ServeGateway
+from inference_operator.api.resources import Resources
 from inference_operator.api.schema import (
     Digest,
     Instant,
     LabelKey,
     LabelValue,
     Location,
-    Quantity,
     Rule,
     ShortText,
     api_type,
@@ -202,18 +202,6 @@ class Autoscaling:
         AutoscalingMode,
         Field(description="None keeps spec.replicas; HPA lets the operator make an autoscaler; External leaves it to yours."),
     ] = AutoscalingMode.NONE
-
-
-@api_type()
-class Resources:
-    """What each worker container asks for, over the accelerator itself."""
-
-    requests: Annotated[
-        dict[LabelKey, Quantity], Field(max_length=8, description="Reserved on the node, for example cpu and memory.")
-    ] = Field(default_factory=dict)
-    limits: Annotated[
-        dict[LabelKey, Quantity], Field(max_length=8, description="Never exceeded; by default memory is limited to its request.")
-    ] = Field(default_factory=dict)
 
 
 @api_type(

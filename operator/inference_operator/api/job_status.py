@@ -18,6 +18,7 @@ from inference_operator.api.schema import (
     ShortText,
     api_type,
 )
+from inference_operator.api.template import PodTemplate
 
 
 class Outlook(StrEnum):
@@ -219,6 +220,7 @@ class ResolvedModel:
             json_schema_extra={"x-kubernetes-list-type": "atomic"},
         ),
     ] = Field(default_factory=list)
+    template: Annotated[PodTemplate | None, Field(description="What the InferenceModel adds to its workers' pods.")] = None
 
 
 @api_type()

@@ -10,8 +10,10 @@ from pydantic import Field
 
 from inference_operator.accelerators import AUTO
 from inference_operator.api.conditions import Condition
-from inference_operator.api.job import Accelerator, Backend, Resources
+from inference_operator.api.job import Accelerator, Backend
+from inference_operator.api.resources import Resources
 from inference_operator.api.schema import Digest, Instant, Location, ModelLocation, Rule, SecretName, ShortText, api_type
+from inference_operator.api.template import PodTemplate
 
 KIND = "InferenceModel"
 PLURAL = "inferencemodels"
@@ -256,6 +258,9 @@ class InferenceModelSpec:
             json_schema_extra=_ATOMIC,
         ),
     ] = Field(default_factory=list)
+    template: Annotated[
+        PodTemplate | None, Field(description="What to add to the pods of its workers; a job's own template goes before it.")
+    ] = None
     resources: Annotated[
         list[AcceleratorResources],
         Field(

@@ -1,11 +1,11 @@
-"""What a job adds to its worker pods. Which of it a cluster allows says the setting `podTemplate`."""
+"""What a class, a model or a job adds to worker pods. Which of it a cluster allows says the setting `podTemplate`."""
 
 from typing import Annotated
 
 from pydantic import Field
 
-from inference_operator.api.schema import LabelKey, LabelValue, Rule, ShortText, api_type, validated
-from inference_operator.template_limits import RESERVED_ENVIRONMENT
+from inference_operator.api.pod_parts import Container, EnvironmentFrom, EnvironmentVariable, HostAlias, RunAs, Volume, VolumeMount
+from inference_operator.api.schema import LabelKey, LabelValue, Rule, SecretName, ShortText, api_type
 
 
 @api_type(
@@ -29,29 +29,8 @@ class Toleration:
 
 
 @api_type()
-class EnvironmentVariable:
-    """A variable set in the worker container."""
-
-    name: Annotated[
-        str,
-        Field(
-            pattern="^[A-Za-z_][A-Za-z0-9_]*$",
-            max_length=128,
-            description="The variable's name: one of those that the setting podTemplate allows.",
-            json_schema_extra=validated(
-                Rule(
-                    f"!self.matches('{RESERVED_ENVIRONMENT}')",
-                    "is reserved: the loader, Python or a runtime obeys it before the worker has verified anything",
-                )
-            ),
-        ),
-    ]
-    value: Annotated[str, Field(max_length=4096, description="Its value.")] = ""
-
-
-@api_type()
 class PodTemplate:
-    """What users may add to worker pods. The security context is not among it: it stays restricted."""
+    """What users may add to worker pods, which stay at Pod Security's level restricted whatever it says."""
 
     labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=32, description="Labels added to worker pods.")] = Field(
         default_factory=dict
@@ -72,4 +51,57 @@ class PodTemplate:
     image_pull_secrets: Annotated[
         list[ShortText],
         Field(max_length=8, description="Secrets to pull images with.", json_schema_extra={"x-kubernetes-list-type": "set"}),
+    ] = Field(default_factory=list)
+    env_from: Annotated[
+        list[EnvironmentFrom],
+        Field(
+            max_length=8,
+            description="Further variables of the worker container, from ConfigMaps and Secrets.",
+            json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        ),
+    ] = Field(default_factory=list)
+    volumes: Annotated[
+        list[Volume],
+        Field(
+            max_length=16,
+            description="Volumes beside those of models and data.",
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        ),
+    ] = Field(default_factory=list)
+    volume_mounts: Annotated[
+        list[VolumeMount],
+        Field(
+            max_length=16,
+            description="Where the worker container finds them.",
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["mountPath"]},
+        ),
+    ] = Field(default_factory=list)
+    init_containers: Annotated[
+        list[Container],
+        Field(
+            max_length=4,
+            description="Containers that end before the worker starts, one after the other.",
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        ),
+    ] = Field(default_factory=list)
+    sidecars: Annotated[
+        list[Container],
+        Field(
+            max_length=4,
+            description="Containers that run beside the worker. They start before it, and end after it.",
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        ),
+    ] = Field(default_factory=list)
+    service_account_name: Annotated[
+        SecretName | None,
+        Field(description="The pods' ServiceAccount, for registries and identities of clouds. They get no token of it."),
+    ] = None
+    security_context: Annotated[RunAs | None, Field(description="Who their processes are.")] = None
+    host_aliases: Annotated[
+        list[HostAlias],
+        Field(
+            max_length=16,
+            description="Hosts that the pods find without DNS.",
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["ip"]},
+        ),
     ] = Field(default_factory=list)

@@ -1,11 +1,14 @@
-"""Logs as JSON lines."""
+"""Logs as JSON lines, or as text."""
 
 import json
 import logging
 import sys
 from datetime import UTC, datetime
+from typing import Literal
 
 from aiohttp.http_exceptions import HttpProcessingError
+
+_TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class JsonFormatter(logging.Formatter):
@@ -41,10 +44,10 @@ class OurFaults(logging.Filter):
         return not (record.exc_info and isinstance(record.exc_info[1], self._callers))
 
 
-def set_up(level: str) -> None:
+def set_up(level: str, form: Literal["json", "text"] = "json") -> None:
     """Log to stderr. kopf's own chatter about objects stays out."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter())
+    handler.setFormatter(JsonFormatter() if form == "json" else logging.Formatter(_TEXT))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for noisy in ("kopf", "kopf.objects", "aiohttp.access"):
         logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -11,6 +11,7 @@ from inference_operator.api.job import Backend, InferenceJobSpec
 from inference_operator.api.job_status import InferenceJobStatus
 from inference_operator.api.model import Profile, Sharing, WarmPool
 from inference_operator.api.schema import rfc3339
+from inference_operator.api.template import PodTemplate
 from inference_operator.runtime.memo import by_identity
 from inference_operator.scheduling.estimate import find_profile, wanted
 from inference_operator.scheduling.types import ColocatedModel, ModelMemory, Offer, mounted
@@ -84,16 +85,16 @@ def pool_of(model: Model, settings: Settings) -> Pool | None:
 def takes(pool: Pool, job: ResolvedJob) -> bool:
     """Return whether a job can run on a pool's workers: a batch on the same file that asks for nothing which they have not."""
     spec, like = job.spec, pool.like
-    if spec.input is None or job.source != like.source or _is_special(spec):
+    if spec.input is None or job.source != like.source or _is_special(spec, like.spec.template):
         return False
     fits = spec.batch_size <= pool.spec.batch_size and job.backend is like.backend
     same_class = AUTO in (spec.accelerator, pool.spec.accelerator) or spec.accelerator == pool.spec.accelerator
     return fits and same_class and mounted(job.claims.items(), pool.mounts)
 
 
-def _is_special(spec: InferenceJobSpec) -> bool:
-    """Whether a job asks for something of its own worker that no other has."""
-    return bool(spec.node_selector or spec.tolerations or spec.resources or spec.template)
+def _is_special(spec: InferenceJobSpec, template: PodTemplate | None = None) -> bool:
+    """Whether a job asks for something of its own worker that others, of this template, have not."""
+    return bool(spec.node_selector or spec.tolerations or spec.resources or spec.template != template)
 
 
 def colocated_model_of(job: ResolvedJob, settings: Settings) -> ColocatedModel | None:

@@ -30,6 +30,7 @@ from inference_operator.workers.creation import assumed, placement_at
 from inference_operator.workers.options import mounts_of, nodes_of, options, worker_resources
 from inference_operator.workers.pod import pool_pod
 from inference_operator.workers.pod_problems import problem_of
+from inference_operator.workers.pod_template import template_on
 from inference_operator.workers.triton import pod_amounts
 
 _MESSAGE_LENGTH = 4096
@@ -212,5 +213,5 @@ def _create(
         settings=settings,
     )
     worker = Worker(model.uid, number, revision, given.accelerator, placement, pool=True)
-    requests = pod_amounts(resources, with_sidecar=like.backend is Backend.TRITON)
+    requests = pod_amounts(resources, template_on(like.spec, of_class), with_sidecar=like.backend is Backend.TRITON)
     return CreatePod(manifest, assumed(pod, requests, worker, tuple(pool.mounts), now), f"warm worker {number} of {model.key}")

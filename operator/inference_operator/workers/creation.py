@@ -18,6 +18,7 @@ from inference_operator.workers.attempts import PERMANENT_RETRY_SECONDS
 from inference_operator.workers.config import items_limit
 from inference_operator.workers.options import worker_resources
 from inference_operator.workers.pod import worker_pod
+from inference_operator.workers.pod_template import template_on
 from inference_operator.workers.resolve import ResolvedJob
 from inference_operator.workers.triton import pod_amounts
 
@@ -60,7 +61,7 @@ def create_worker(
         items_limit=items_limit(resolved.spec, resolved.estimate_on(assignment.accelerator), now),
         task_token_digest=digest_of(key),
     )
-    requests = pod_amounts(resources, with_sidecar=resolved.backend is Backend.TRITON)
+    requests = pod_amounts(resources, template_on(resolved.spec, accelerator), with_sidecar=resolved.backend is Backend.TRITON)
     worker = Worker(job.uid, number, revision, assignment.accelerator, placement)
     pod = assumed(key, requests, worker, tuple(resolved.claims), now)
     return CreatePod(manifest, pod, f"worker {number} of {job.key}")

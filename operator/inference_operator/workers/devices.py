@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from inference_operator.accelerators import AUTO, is_device
-from inference_operator.api.job import Backend, InferenceJobSpec, Resources
+from inference_operator.api.job import Backend, InferenceJobSpec
 from inference_operator.api.quantity import parse_quantity
+from inference_operator.api.resources import Resources
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Model
 from inference_operator.workers.classes import classes

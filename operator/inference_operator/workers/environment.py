@@ -5,7 +5,7 @@ from typing import Any
 from inference_operator.api.template import PodTemplate
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Job
-from inference_operator.template_limits import is_environment_allowed
+from inference_operator.workers.template_pod import variables
 from inference_protocol.messages import CONFIG_VARIABLE, WorkerConfig, encode
 
 Manifest = dict[str, Any]
@@ -15,7 +15,7 @@ def environment(job: Job, config: WorkerConfig, template: PodTemplate, settings:
     """Return the variables. What is not allowed is left out, whoever lets such a job come so far."""
     return [
         *_tracing(job, settings),
-        *({"name": e.name, "value": e.value} for e in template.env if is_environment_allowed(e.name, settings.pod_template)),
+        *variables(template, settings),
         {"name": CONFIG_VARIABLE, "value": encode(config).decode()},
     ]
 

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from inference_operator.accelerators import AcceleratorClass
-from inference_operator.api.job import Backend, InferenceJobSpec, Resources
+from inference_operator.api.job import Backend, InferenceJobSpec
 from inference_operator.api.quantity import parse_quantity
+from inference_operator.api.resources import Resources
 from inference_operator.scheduling.estimate import Assumptions, estimate, wanted
 from inference_operator.scheduling.requirements import Tolerance, pod_requirements
 from inference_operator.scheduling.types import Option
@@ -15,6 +16,7 @@ from inference_operator.state.resources import PODS
 from inference_operator.state.topology import Terms
 from inference_operator.state.volumes import Access, Claim
 from inference_operator.workers.classes import classes
+from inference_operator.workers.pod_template import template_on
 from inference_operator.workers.triton import pod_amounts
 from inference_protocol.messages import ModelSource
 
@@ -47,7 +49,8 @@ def options(
     items = items_left(job, spec)
     for name in classes(spec, backend, settings):
         accelerator = settings.accelerators[name]
-        taken = pod_amounts(worker_resources(spec, model, name, accelerator), with_sidecar=backend is Backend.TRITON)
+        resources, template = worker_resources(spec, model, name, accelerator), template_on(spec, accelerator)
+        taken = pod_amounts(resources, template, with_sidecar=backend is Backend.TRITON)
         expected = estimate(
             model,
             wanted(source, backend),

@@ -1,30 +1,29 @@
 """The worker pod: placed by node affinity, restricted, without Kubernetes credentials."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from inference_operator.accelerators import AcceleratorClass
 from inference_operator.api import names
-from inference_operator.api.job import KIND, Backend, InferenceJobSpec, Resources
+from inference_operator.api.job import KIND, Backend, InferenceJobSpec
 from inference_operator.api.job_status import Placement
 from inference_operator.api.model import KIND as MODEL_KIND
+from inference_operator.api.resources import Resources
 from inference_operator.api.schema import API_VERSION
 from inference_operator.api.template import PodTemplate
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Job, Model
 from inference_operator.state.parse import placement_text
-from inference_operator.workers import identity, triton
+from inference_operator.workers import identity, template_pod, triton
 from inference_operator.workers.config import worker_config
 from inference_operator.workers.environment import environment
+from inference_operator.workers.pod_template import template_on
+from inference_operator.workers.probes import probes
 from inference_operator.workers.security import container_security, host_users, pod_security
 from inference_protocol.messages import (
     GRPC_PORT,
     HEALTH_PORT,
     HTTP_PORT,
-    LIVE_PATH,
-    READY_PATH,
-    STARTED_PATH,
     VOLUME_ROOT,
     ModelSource,
     WorkerConfig,
@@ -32,8 +31,6 @@ from inference_protocol.messages import (
 
 Manifest = dict[str, Any]
 
-_PROBE_SECONDS = 5
-_STARTUP_SECONDS = 300
 _PORTS = (("http", HTTP_PORT), ("grpc", GRPC_PORT), ("health", HEALTH_PORT))
 
 
@@ -117,11 +114,16 @@ def pod(
 
     It is longer than others, so that it reads as the manifest does.
     """
-    template = spec.template or PodTemplate()
     accelerator = settings.accelerators[placement.accelerator]
+    template = template_on(spec, accelerator)
     with_triton = config.triton is not None
     own = triton.front_resources(resources) if with_triton else resources
-    volumes = [*_volumes(mounts), *(triton.volumes() if with_triton else ()), *identity.volumes(spec, config.model, settings)]
+    volumes = [
+        *_volumes(mounts),
+        *(triton.volumes() if with_triton else ()),
+        *identity.volumes(spec, config.model, settings),
+        *template_pod.volumes(template),
+    ]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -144,18 +146,27 @@ def pod(
                 "terminationGracePeriodSeconds": settings.termination_grace_seconds,
                 "priorityClassName": template.priority_class_name,
                 "runtimeClassName": template.runtime_class_name or accelerator.runtime_class_name,
-                "imagePullSecrets": [{"name": name} for name in template.image_pull_secrets],
+                "imagePullSecrets": _pull_secrets(template, settings),
                 "nodeSelector": {**spec.node_selector, **accelerator.node_selector},
                 "affinity": _on_node(placement.node),
                 "tolerations": _tolerations(spec, accelerator),
-                "securityContext": pod_security(settings),
+                "serviceAccountName": template.service_account_name,
+                "hostAliases": [{"ip": one.ip, "hostnames": one.hostnames} for one in template.host_aliases],
+                "securityContext": pod_security(settings, template_pod.ids(template.security_context)),
                 **host_users(settings.worker_security),
-                "initContainers": [triton.sidecar(resources, settings)] if with_triton else [],
+                "initContainers": [
+                    *([triton.sidecar(resources, settings)] if with_triton else ()),
+                    *template_pod.containers(template, settings),
+                ],
                 "containers": [_container(job, spec, config, own, template, mounts, settings, accelerator)],
                 "volumes": volumes,
             }
         ),
     }
+
+
+def _pull_secrets(template: PodTemplate, settings: Settings) -> list[Manifest]:
+    return [{"name": name} for name in dict.fromkeys((*settings.image_pull_secrets, *template.image_pull_secrets))]
 
 
 def owner_reference(owner: Job | Model, *, kind: str = KIND) -> Manifest:
@@ -222,47 +233,22 @@ def _container(
     settings: Settings,
     accelerator: AcceleratorClass,
 ) -> Manifest:
+    env_from = template_pod.variables_from(template, settings)
     return {
         "name": names.CONTAINER,
         "image": worker_image(settings, accelerator, Backend(config.backend)),
         "imagePullPolicy": settings.image_pull_policy,
         "env": environment(job, config, template, settings),
+        **({"envFrom": env_from} if env_from else {}),
         "ports": [{"name": name, "containerPort": number} for name, number in _PORTS],
         "resources": {"requests": resources.requests, "limits": resources.limits},
-        **_probes(settings),
+        **probes(settings),
         "securityContext": container_security(),
         "volumeMounts": [
             *_volume_mounts(mounts, with_triton=config.triton is not None),
             *identity.mounts(spec, config.model, settings),
+            *template_pod.mounts(template.volume_mounts),
         ],
-    }
-
-
-def _probes(settings: Settings) -> Manifest:
-    return {
-        "startupProbe": {
-            # One question, which is answered when the model is loaded. Each "not yet" would be a warning event, and a pause.
-            "httpGet": {"path": STARTED_PATH, "port": "health"},
-            # The worker listens a tenth of a second after its start: an earlier probe only makes a warning event.
-            "initialDelaySeconds": 1,
-            "periodSeconds": 1,
-            "timeoutSeconds": _STARTUP_SECONDS,
-            # A large model over a slow line takes hours; what hangs must not hold its device for ever.
-            "failureThreshold": max(1, math.ceil(settings.load_timeout_seconds / _STARTUP_SECONDS)),
-        },
-        "readinessProbe": {
-            "httpGet": {"path": READY_PATH, "port": "health"},
-            "periodSeconds": 1,
-            # The first "not ready" counts. A worker that has more to do than its CPU can is slow to say anything, and still serves.
-            "failureThreshold": 1,
-            "timeoutSeconds": _PROBE_SECONDS,
-        },
-        "livenessProbe": {
-            "httpGet": {"path": LIVE_PATH, "port": "health"},
-            "periodSeconds": 10,
-            "failureThreshold": 6,
-            "timeoutSeconds": _PROBE_SECONDS,
-        },
     }
 
 

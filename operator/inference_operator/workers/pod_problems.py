@@ -4,7 +4,7 @@ from inference_operator.api.conditions import Reason
 from inference_operator.state.objects import Pod
 from inference_operator.state.observed import Observed
 from inference_operator.state.volumes import deleting
-from inference_operator.workers import triton
+from inference_operator.workers import template_pod, triton
 
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable"})
 
@@ -14,6 +14,8 @@ def problem_of(pod: Pod) -> tuple[Reason, str] | None:
     if pod.problem is None or pod.over:
         return None
     words = pod.problem.message or pod.problem.reason
+    if pod.problem.container.startswith(template_pod.PREFIX):
+        return _of_template(pod.problem.container.removeprefix(template_pod.PREFIX), pod.problem.reason, words)
     if pod.problem.container not in ("", triton.CONTAINER):
         return Reason.PENDING, f"container {pod.problem.container} beside the worker: {pod.problem.reason}: {words}"
     if pod.problem.reason in _IMAGE:
@@ -27,6 +29,13 @@ def problem_of(pod: Pod) -> tuple[Reason, str] | None:
     if pod.problem.reason == "Unschedulable":
         return Reason.UNSCHEDULABLE, f"kube-scheduler says: {words}"
     return Reason.PENDING, f"{pod.problem.reason}: {words}"
+
+
+def _of_template(name: str, reason: str, words: str) -> tuple[Reason, str]:
+    if reason in _IMAGE:
+        cure = "correct it, or set template.imagePullSecrets"
+        return Reason.IMAGE_UNAVAILABLE, f"the image of the template's container {name} can't be had: {words}; {cure}"
+    return Reason.PENDING, f"the template's container {name} keeps the worker from starting: {reason}: {words}; see its log"
 
 
 def _image(pod: Pod) -> tuple[str, str]:

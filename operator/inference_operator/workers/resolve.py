@@ -26,6 +26,7 @@ from inference_operator.workers.devices import device_fault
 from inference_operator.workers.fetch_rules import fetch_fault
 from inference_operator.workers.identity import serving_tls
 from inference_operator.workers.options import mounts_of, options
+from inference_operator.workers.pod_template import with_model
 from inference_operator.workers.source import begun_with, model_source, pinned_version, stand_in, trusted_source
 from inference_operator.workers.template_hash import Revisions, service_revisions, task_revisions
 from inference_operator.workers.template_rules import template_fault
@@ -46,10 +47,10 @@ class Refusal:
 class ResolvedJob:
     """A job that may run.
 
-    `model` is the InferenceModel that it names, or what stands in for one that is deleted, and `version` what it takes of it; both
-    are None for a model by URI. `choice` is the back end (never AUTO) with its reason, `claims` the PersistentVolumeClaims that a
-    worker mounts and whether it writes there, `revisions` the hashes of what its workers are made of, `options` the accelerator
-    classes that it may run on, each with requirements and estimate; never empty.
+    `spec` has what its model adds to pods, too. `model` is the InferenceModel that it names, or what stands in for a deleted one,
+    and `version` what it takes of it; both are None for a model by URI. `choice` is the back end (never AUTO) with its reason,
+    `claims` the PersistentVolumeClaims that a worker mounts and whether it writes there, `revisions` the hashes of what its workers
+    are made of, `options` the accelerator classes that it may run on, each with requirements and estimate; never empty.
     """
 
     job: Job
@@ -102,6 +103,7 @@ class _Asked:
 class _References:
     """What a spec refers to, followed. See ResolvedJob."""
 
+    spec: InferenceJobSpec
     model: Model | None
     version: ModelVersion | None
     source: ModelSource
@@ -120,7 +122,7 @@ def resolve(observed: Observed, spec: InferenceJobSpec, settings: Settings) -> R
     if isinstance(found, Refusal):
         return found
     mounts = mounts_of(job.key.namespace, found.claims, observed.volumes, observed.claims)
-    model = found.model
+    spec, model = found.spec, found.model
     return ResolvedJob(
         job=job,
         spec=spec,
@@ -140,6 +142,7 @@ def _follow(job: Job, spec: InferenceJobSpec, model: Model | None, settings: Set
     refused = next((found for check in _CHECKS if (found := check(asked)) is not None), None)
     if refused is not None:
         return refused
+    spec = with_model(spec, model)
     source = trusted_source(job, spec, asked.version, settings)
     choice = backends.chosen(spec.backend, source.format)
     mounts = claims(spec, source)
@@ -147,7 +150,7 @@ def _follow(job: Job, spec: InferenceJobSpec, model: Model | None, settings: Set
         revisions = service_revisions(job, spec, model, source, choice.backend, mounts=mounts, settings=settings)
     else:
         revisions = task_revisions(spec, source, choice.backend, settings)
-    return _References(model, asked.version, source, choice, mounts, revisions)
+    return _References(spec, model, asked.version, source, choice, mounts, revisions)
 
 
 # A service is looked at many times between two changes of it, and hashing its pods is most of what a look would cost.
@@ -234,12 +237,12 @@ def _accelerator_is_unsuitable(asked: _Asked) -> Refusal | None:
 
 
 def _template_is_forbidden(asked: _Asked) -> Refusal | None:
-    found = template_fault(asked.spec, asked.settings)
+    found = template_fault(asked.spec, asked.settings, asked.model)
     return Refusal(Reason.TEMPLATE_FORBIDDEN, found, final=False) if found is not None else None
 
 
 def _host_is_forbidden(asked: _Asked) -> Refusal | None:
-    found = fetch_fault(asked.spec, model_source(asked.spec, asked.version), asked.settings)
+    found = fetch_fault(with_model(asked.spec, asked.model), model_source(asked.spec, asked.version), asked.settings)
     return Refusal(Reason.HOST_FORBIDDEN, found, final=False) if found is not None else None
 
 

@@ -7,8 +7,8 @@ from inference_operator.settings import Settings, WorkerSecurity
 Manifest = dict[str, Any]
 
 
-def pod_security(settings: Settings) -> Manifest:
-    """Return the pod's context. An id that is None is left out, for the image or an admission plugin to fill in."""
+def pod_security(settings: Settings, asked: Manifest) -> Manifest:
+    """Return the pod's context, with the ids that its template asks for. One that is None is left out, for others to fill in."""
     chosen = settings.worker_security
     ids = {"runAsUser": chosen.run_as_user, "runAsGroup": chosen.run_as_group, "fsGroup": chosen.fs_group}
     context: Manifest = {
@@ -21,7 +21,7 @@ def pod_security(settings: Settings) -> Manifest:
         context["fsGroupChangePolicy"] = "OnRootMismatch"
     if chosen.supplemental_groups:
         context["supplementalGroups"] = list(chosen.supplemental_groups)
-    return context
+    return {**context, **asked}
 
 
 def host_users(security: WorkerSecurity) -> Manifest:

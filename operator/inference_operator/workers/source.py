@@ -53,7 +53,9 @@ def begun_with(job: Job, spec: InferenceJobSpec) -> str | None:
 
 def remembered(name: str, version: ModelVersion, model: Model) -> ResolvedModel:
     """Return what a job remembers of the InferenceModel that its workers are made of."""
-    return ResolvedModel(name=name, version=version, resources=model.spec.resources if model.spec is not None else [])
+    if model.spec is None:
+        return ResolvedModel(name=name, version=version)
+    return ResolvedModel(name=name, version=version, resources=model.spec.resources, template=model.spec.template)
 
 
 def stand_in(job: Job, spec: InferenceJobSpec) -> Model | None:
@@ -64,7 +66,9 @@ def stand_in(job: Job, spec: InferenceJobSpec) -> Model | None:
     known = job.status.resolved_model
     if known is None or known.name != spec.model or spec.model_version not in (None, known.version.name):
         return None
-    found = InferenceModelSpec(versions=[known.version], default_version=known.version.name, resources=known.resources)
+    found = InferenceModelSpec(
+        versions=[known.version], default_version=known.version.name, resources=known.resources, template=known.template
+    )
     return Model(Key(job.key.namespace, known.name), "", 0, "", found, InferenceModelStatus())
 
 

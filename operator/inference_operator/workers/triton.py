@@ -2,10 +2,12 @@
 
 from typing import Any
 
-from inference_operator.api.job import Resources
+from inference_operator.api.resources import Resources
+from inference_operator.api.template import PodTemplate
 from inference_operator.settings import Settings
 from inference_operator.state.resources import amounts
 from inference_operator.workers.security import container_security
+from inference_operator.workers.template_pod import with_containers
 from inference_protocol.messages import TRITON_PORT, TRITON_REPOSITORY
 
 Manifest = dict[str, Any]
@@ -71,11 +73,12 @@ def _parts(resources: Resources) -> tuple[tuple[str, dict[str, str]], ...]:
     return ("requests", resources.requests), ("limits", resources.limits)
 
 
-def pod_amounts(resources: Resources, *, with_sidecar: bool) -> dict[str, int]:
+def pod_amounts(resources: Resources, template: PodTemplate, *, with_sidecar: bool) -> dict[str, int]:
     """What a worker's pod takes from its node."""
-    total = amounts({**resources.limits, **resources.requests})
+    computing = amounts({**resources.limits, **resources.requests})
+    total = dict(computing)
     if with_sidecar:
         front = front_resources(resources)
         for name, value in amounts({**front.limits, **front.requests}).items():
             total[name] = total.get(name, 0) + value
-    return total
+    return with_containers(total, template, before=computing if with_sidecar else {})

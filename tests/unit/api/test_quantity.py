@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from inference_operator.api.job import InferenceJobSpec, Resources
+from inference_operator.api.job import InferenceJobSpec
 from inference_operator.api.quantity import PATTERN, format_quantity, parse_quantity
+from inference_operator.api.resources import Resources
 from inference_operator.state.resources import add, amounts, format_amount, shortage, subtract
 
 SUFFIXES = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18, "m": -3, "u": -6, "n": -9}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from inference_operator.api.conditions import Reason
-from inference_operator.api.job import Resources
+from inference_operator.api.resources import Resources
 from inference_operator.controllers.apply import is_invalid
 from inference_operator.errors import RefusedError
 from inference_operator.settings import Settings

@@ -4,9 +4,10 @@ import pytest
 
 from inference_operator.accelerators import AcceleratorClass
 from inference_operator.api.conditions import Reason
-from inference_operator.api.job import Backend, Input, Output, Resources
+from inference_operator.api.job import Backend, Input, Output
 from inference_operator.api.job_status import InferenceJobStatus
 from inference_operator.api.model import AcceleratorResources
+from inference_operator.api.resources import Resources
 from inference_operator.jobs.admission import admit
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Job, Model

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from inference_operator.api.job import Resources
 from inference_operator.api.job_status import InferenceJobStatus, ResolvedModel
 from inference_operator.api.model import AcceleratorResources
+from inference_operator.api.resources import Resources
 from inference_operator.state.objects import Job, PodPhase
 from inference_operator.state.observed import Observed
 from inference_operator.workers.actions import CreatePod, WriteModelStatus

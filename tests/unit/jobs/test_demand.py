@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from inference_operator.accelerators import AcceleratorClass
 from inference_operator.api.conditions import Condition, Truth
-from inference_operator.api.job import Input, Resources, Serve
+from inference_operator.api.job import Input, Serve
 from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, InferenceJobStatus, ProgressStatus
 from inference_operator.api.model import AcceleratorResources
 from inference_operator.api.quantity import parse_quantity
+from inference_operator.api.resources import Resources
 from inference_operator.api.template import Toleration
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Job, PodPhase

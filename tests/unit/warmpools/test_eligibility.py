@@ -8,8 +8,9 @@ import pytest
 
 from inference_operator.accelerators import AcceleratorClass
 from inference_operator.api.conditions import Reason
-from inference_operator.api.job import Backend, Input, Output, Resources
+from inference_operator.api.job import Backend, Input, Output
 from inference_operator.api.model import AcceleratorResources, ModelVersion, Profile, SecretReference, Storage, WarmPoolStatus
+from inference_operator.api.resources import Resources
 from inference_operator.api.schema import rfc3339
 from inference_operator.api.template import PodTemplate, Toleration
 from inference_operator.scheduling.types import ColocatedModel, ModelMemory, Offer

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_operator.api.job import Resources
 from inference_operator.api.model import AcceleratorResources, DeclaredProfile, InferenceModelStatus, WarmPoolStatus
+from inference_operator.api.resources import Resources
 from inference_operator.settings import Backends, Fetching, Settings, TorchScriptBackend
 from inference_operator.state.objects import Model
 from inference_operator.state.parse import model_status_document

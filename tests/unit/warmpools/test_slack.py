@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_operator.api.job import InferenceJobSpec, Resources, Serve, Slack
+from inference_operator.api.job import InferenceJobSpec, Serve, Slack
 from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, InferenceJobStatus, SlackPlacement
+from inference_operator.api.resources import Resources
 from inference_operator.scheduling.slack_types import ServiceSlack
 from inference_operator.state.load import Load, Recommendation, ScalingMetrics
 from inference_operator.state.objects import Job, PodPhase

@@ -9,7 +9,8 @@ import pytest
 
 from inference_operator.api.conditions import Reason
 from inference_operator.api.job import Input
-from inference_operator.api.template import EnvironmentVariable, PodTemplate
+from inference_operator.api.pod_parts import EnvironmentVariable
+from inference_operator.api.template import PodTemplate
 from inference_operator.settings import ConfigurationError, Fetching, Settings, load_settings
 from inference_operator.state.objects import Job, Model
 from inference_operator.warmpools.eligibility import task_order

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from inference_operator.api import names
 from inference_operator.api.gateway import ServeGateway
-from inference_operator.api.job import Input, ModelControl, Output, Resources, Serve, SharedMemory
+from inference_operator.api.job import Input, ModelControl, Output, Serve, SharedMemory
 from inference_operator.api.model import ModelVersion, QuantizationMethod, QuantizationSpec
-from inference_operator.api.template import EnvironmentVariable, PodTemplate, Toleration
+from inference_operator.api.pod_parts import EnvironmentVariable
+from inference_operator.api.resources import Resources
+from inference_operator.api.template import PodTemplate, Toleration
 from inference_operator.scheduling.types import Decision
 from inference_operator.settings import Settings, Tracing, WorkerSecurity
 from inference_operator.state.objects import Job, Model

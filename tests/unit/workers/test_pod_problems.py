@@ -27,3 +27,16 @@ def test_tritons_image_is_looked_for_at_its_back_end() -> None:
 
     assert found is not None and found[0] is Reason.IMAGE_UNAVAILABLE
     assert "tritonserver's image" in found[1] and "backends.triton.image" in found[1] and "worker.image" not in found[1]
+
+
+@pytest.mark.parametrize(
+    ("problem", "reason", "words"),
+    [
+        (NO_IMAGE, Reason.IMAGE_UNAVAILABLE, "the image of the template's container proxy can't be had: not found; correct it"),
+        (PodProblem("Error", "exit code 3"), Reason.PENDING, "container proxy keeps the worker from starting: Error: exit code 3"),
+    ],
+)
+def test_a_container_of_a_template_is_named_as_its_author_wrote_it(problem: PodProblem, reason: Reason, words: str) -> None:
+    found = problem_of(a_pod(a_job(), phase=PodPhase.PENDING, problem=replace(problem, container="extra-proxy")))
+
+    assert found is not None and found[0] is reason and words in found[1]

@@ -17,13 +17,14 @@ from inference_operator.api.job import (
     Input,
     ModelControl,
     Output,
-    Resources,
     Serve,
     SharedMemory,
     Slack,
 )
 from inference_operator.api.model import AcceleratorResources
-from inference_operator.api.template import EnvironmentVariable, PodTemplate, Toleration
+from inference_operator.api.pod_parts import EnvironmentVariable
+from inference_operator.api.resources import Resources
+from inference_operator.api.template import PodTemplate, Toleration
 from inference_operator.settings import Backends, Settings, TorchScriptBackend, TritonBackend
 from inference_operator.state.objects import Job, Model, Worker
 from inference_operator.state.parse import parse_job, parse_model

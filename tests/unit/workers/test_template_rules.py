@@ -9,7 +9,8 @@ import pytest
 from inference_operator.api.conditions import Reason
 from inference_operator.api.crd import inference_job_crd
 from inference_operator.api.job import InferenceJobSpec
-from inference_operator.api.template import EnvironmentVariable, PodTemplate, Toleration
+from inference_operator.api.pod_parts import EnvironmentVariable
+from inference_operator.api.template import PodTemplate, Toleration
 from inference_operator.settings import ConfigurationError, Settings, load_settings
 from inference_operator.template_limits import RESERVED_ENVIRONMENT, USUAL_ENVIRONMENT, TemplateLimits
 from inference_operator.workers.environment import environment
