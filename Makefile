@@ -42,6 +42,9 @@ docs: venv ## the reference pages and the schema of the chart's values, made fro
 	$(PYTHON) docs/build.py
 	$(PYTHON) -m dev.values_schema
 
+site: venv ## the documentation as a site in build/site; each warning ends the build
+	@$(PYTHON) -m dev.site
+
 # Versions stay, but those of the packages that are named: make lock UPGRADE="aiohttp msgspec".
 lock: venv ## the locked requirements with the hashes of all platforms' files
 	@$(PYTHON) -m dev.lock $(UPGRADE)
@@ -126,7 +129,7 @@ demo: venv images ## the whole story on the local cluster
 bench: venv ## one benchmark: make bench NAME=...
 	$(PYTHON) -m bench $(NAME)
 
-.PHONY: chaos sbom hooks version run plugin image-gpu test-conformance test-large test-network test-traces check-manifests
+.PHONY: chaos sbom site hooks version run plugin image-gpu test-conformance test-large test-network test-traces check-manifests
 hooks: venv ## have git run the checks of lint at each commit
 	@$(PYTHON) -m dev.lint.hooks install
 

@@ -236,7 +236,8 @@ helm install inference-operator charts/inference-operator -n inference-system --
 kubectl rollout status deployment/inference-operator -n inference-system
 ```
 
-The [README](../../README.md) leads from there to a first job. The [task pages](../../docs/tasks/) show what to set for what.
+The [quickstart](../../docs/quickstart.md) leads to a first job, and [install](../../docs/tasks/install.md) says what to set first.
+The [documentation](../../docs/index.md) has a page for each task.
 
 ## Values
 
@@ -284,6 +285,12 @@ _CLI = """# Commands of kubectl inference
 
 """
 
+_DECISIONS = """# Decisions
+
+Each page is one decision: its context, what was decided, what else was tried, and what follows from it.
+
+"""
+
 
 def cli() -> str:
     """Every command of the plug-in with its options, as Typer writes them."""
@@ -293,7 +300,14 @@ def cli() -> str:
     return f"{_CLI}## {commands.rstrip()}\n"
 
 
+def decisions() -> str:
+    """The decisions, by their titles."""
+    pages = sorted((HERE / "adr").glob("[0-9]*.md"))
+    return _DECISIONS + "".join(f"* [{page.read_text().splitlines()[0].removeprefix('# ')}]({page.name})\n" for page in pages)
+
+
 PAGES = {
+    "../adr/README.md": decisions,
     "api.md": api,
     "cli.md": cli,
     "conditions.md": conditions,

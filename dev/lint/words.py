@@ -169,6 +169,7 @@ ALLOWED = (
     Allowed("^evict", "tests/unit/workers/*", "what the kubelet does to a pod", "PodProblem|troubled|its (node|worker)"),
     Allowed("^evict", "*", "what a cache does with entries, as other caches' metrics name it", "cache_evictions"),
     Allowed("^Evicted$", "*", "the reason that the kubelet gives", '"Evicted"'),
+    Allowed("^(?i:troubleshoot)", "*", "the field's word for finding a fault, and a page's name"),
     Allowed("^HOST$", "operator/*/warmpools/model_status.py", "a host of the network", "HOST_FORBIDDEN"),
     Allowed("^lane$", "docs/*", "the example model", r"lane-|/lane\b|lane net|\(lane\)|^\| lane"),
     Allowed("^cells$", "bench/*table.py", "cells of a table"),
