@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import yaml
 from tests.cluster.client import jobs, models
 from tests.cluster.objects import LATER, a_batch, a_condition, a_job, a_model
 from tests.kstatus import kstatus
+from tests.pages import manifests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,19 +92,31 @@ def test_the_manifest_of_the_mission_applies_unchanged_with_defaults_stored(clus
 
 def test_every_list_of_a_manifest_is_read_back_as_it_was_applied(cluster: Cluster, namespace: str) -> None:
     """Otherwise it is OutOfSync in Argo CD for ever (argoproj/argo-cd#11074)."""
-    texts = [path.read_text() for path in sorted((REPOSITORY / "examples" / "manifests").glob("*.yaml"))]
-    texts += re.findall(r"```yaml\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL)
     places = {"InferenceJob": jobs(namespace), "InferenceModel": models(namespace)}
-    manifests = [one for text in texts for one in yaml.safe_load_all(text) if one["kind"] in places]
+    shown = [one for where, one in manifests() if one["kind"] in places and (where == "README.md" or "/" not in where)]
     # What the examples leave out.
-    manifests.append(a_job("all", tolerations=[{"key": "gpu"}], template={"env": [{"name": "A"}]}))
-    manifests.append(a_model("all", declaredProfiles=[{"accelerator": "cpu", "itemsPerSecond": 2.0}]))
+    shown.append(a_job("all", tolerations=[{"key": "gpu"}], template={"env": [{"name": "A"}]}))
+    shown.append(a_model("all", declaredProfiles=[{"accelerator": "cpu", "itemsPerSecond": 2.0}]))
 
-    for one in manifests:
+    for one in shown:
         raw = {**one, "metadata": {"name": one["metadata"]["name"], "namespace": namespace}}
         cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(raw))
         read = cluster.client.get(f"{places[one['kind']]}/{one['metadata']['name']}")
         assert _lists(read["spec"]) == _lists(one["spec"]), one["metadata"]["name"]
+
+
+def test_the_api_server_takes_every_job_and_model_on_a_page(cluster: Cluster, namespace: str) -> None:
+    """By a dry run, as strict as kubectl is: a field that the schema lacks is refused too."""
+    places = {"InferenceJob": jobs(namespace), "InferenceModel": models(namespace)}
+    refused = [
+        f"{where}: {answer.message}"
+        for where, one in manifests()
+        if one["kind"] in places
+        for raw in ({**one, "metadata": {**one["metadata"], "namespace": namespace}},)
+        if not (answer := cluster.client.call("POST", places[one["kind"]], raw, dryRun="All", fieldValidation="Strict")).ok
+    ]
+
+    assert refused == []
 
 
 def test_nested_defaults_are_stored_too(cluster: Cluster, namespace: str) -> None:

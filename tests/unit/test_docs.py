@@ -1,24 +1,27 @@
 """What the documentation says is so: pages made from code are current, examples are valid, links lead somewhere."""
 
 import importlib.util
+import json
 import re
 import subprocess
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import jsonschema
 import msgspec
 import pytest
 import yaml
 
+from dev.tools import KUBERNETES_VERSION
 from inference_operator.accelerator_faults import fault_of, warnings_of
 from inference_operator.accelerators import AcceleratorClass, default_classes
 from inference_operator.state.parse import parse_job, parse_model
 from inference_worker.engines import providers
-
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("dev/*.md")])
+from tests.pages import CHART, PAGES, ROOT, anchors, blocks, commands, links, manifests, prose
 
 
 def load_builder() -> ModuleType:
@@ -31,6 +34,10 @@ def load_builder() -> ModuleType:
 
 
 BUILDER = load_builder()
+README = ROOT / "README.md"
+VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
+TARGETS = frozenset(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 @pytest.mark.parametrize("name", BUILDER.PAGES)
@@ -49,17 +56,7 @@ def test_the_charts_readme_has_each_value_and_what_its_comment_says() -> None:
     assert all(re.search(rf"^\| `{name}[.`]", text, re.MULTILINE) for name in values)
 
 
-def objects() -> list[tuple[str, dict[str, Any]]]:
-    found = []
-    for path in sorted((ROOT / "examples" / "manifests").glob("*.yaml")):
-        found += [(path.name, one) for one in yaml.safe_load_all(path.read_text())]
-    for page in PAGES:
-        for block in re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL):
-            found += [(page.name, one) for one in yaml.safe_load_all(block)]
-    return found
-
-
-@pytest.mark.parametrize(("where", "one"), objects(), ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(("where", "one"), manifests(), ids=lambda value: value if isinstance(value, str) else "")
 def test_an_example_is_valid(where: str, one: dict[str, Any]) -> None:
     assert {"apiVersion", "kind", "metadata"} <= one.keys(), where
     raw = {**one, "metadata": {"namespace": "n", "uid": "u", **one["metadata"]}}
@@ -139,11 +136,168 @@ def test_the_mission_manifest_is_unchanged() -> None:
     }
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#\s]+)\)", page.read_text()):
-        if "://" not in target:
-            assert (page.parent / target).exists(), target
+PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+@PAGE
+def test_links_lead_to_a_file_and_a_heading_of_it(page: Path) -> None:
+    for path, anchor in links(page):
+        target = page.parent / path if path else page
+        assert target.exists(), path
+        assert not anchor or anchor in anchors(target), f"{path}#{anchor}"
+        # The site has no folders, and its face is docs/index.md.
+        assert page == README or (target.is_file() and target.resolve() != README), f"{path} isn't in the site"
+
+
+def in_navigation(entry: Any) -> list[str]:
+    """The pages of an entry of mkdocs.yml: a page, a page with a title, or a section."""
+    if isinstance(entry, str):
+        return [entry]
+    return [page for one in (entry.values() if isinstance(entry, dict) else entry) for page in in_navigation(one)]
+
+
+def test_every_page_is_in_the_sites_navigation_once() -> None:
+    named = in_navigation(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
+    pages = [path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")]
+    # README.md is the repository's face, and docs/index.md the site's.
+    pages += [f"repository/{path.relative_to(ROOT).as_posix()}" for path in PAGES if not path.is_relative_to(ROOT / "docs")]
+    pages.remove("repository/README.md")
+
+    assert sorted(named) == sorted(pages)
+
+
+def swallowed(text: str) -> Iterator[str]:
+    """The items of lists that go on a paragraph, for Python-Markdown."""
+    paragraph = False
+    for above, line in pairwise(["", *text.splitlines()]):
+        item = re.match(r"(?:[*-]|\d+\.) ", line.lstrip())
+        if not above.strip():
+            paragraph = not item
+        elif paragraph and item:
+            yield line
+
+
+@PAGE
+def test_a_page_looks_alike_on_github_and_in_the_site(page: Path) -> None:
+    """Python-Markdown takes what is indented by less than four spaces out of its list, and sees no list right after a paragraph."""
+    assert re.findall(r"^ {1,3}```.*", page.read_text(), re.MULTILINE) == [], "indent blocks in lists by four spaces"
+    assert re.findall(r"^ {1,3}(?:[*|-]|\d+\.) .*", prose(page), re.MULTILINE) == [], (
+        "indent lists and tables in lists by four spaces"
+    )
+    assert list(swallowed(prose(page))) == [], "leave a line blank before a list"
+    for table in re.findall(r"(?:^|\n\n)(\|[^\n]*\n[^\n]*)", prose(page)):
+        assert re.search(r"\n\|(?: ?:?-+:? ?\|)+$", table), f"no row of dashes below {table[:60]}"
+
+
+def missing(names: set[str], known: Any) -> set[str]:
+    return {name for name in names if name not in known}
+
+
+@PAGE
+def test_what_commands_name_exists(page: Path) -> None:
+    lines = list(commands(page))
+    text = "\n".join(lines)
+
+    called = re.findall(r"^make (?:-\w+ )*([a-z][a-z-]*)", text, re.MULTILINE) + re.findall(r"`make ([a-z][a-z-]*)", prose(page))
+    assert missing(set(called), TARGETS) == set()
+    for module in re.findall(r"\bpython3? -m ((?:dev|examples|tests|bench|inference_\w+)[\w.]*)", text + prose(page)):
+        assert importlib.util.find_spec(module) is not None, module
+    written = set(re.findall(r"> (\S+)", text))
+    for path in {*FILE.findall(text), *re.findall(rf"`({FILE.pattern})`", prose(page))} - written:
+        assert (ROOT / path).exists(), path
+    for line in lines:
+        for value in re.findall(r"--set(?:-string|-json)?[ =]'?([\w.,/-]+)=", line) if "helm " in line else ():
+            assert is_value(value), value
+
+
+def test_pages_name_commands_that_the_plug_in_has() -> None:
+    known = re.findall(r"^## `kubectl inference ([a-z-]+)`", (ROOT / "docs" / "reference" / "cli.md").read_text(), re.MULTILINE)
+    named = {name for page in PAGES for name in re.findall(r"(?<!Use )kubectl inference ([a-z-]+)", page.read_text())}
+
+    assert known
+    assert missing(named, known) == set()
+
+
+# Paths from the root, without placeholders, which are in capitals.
+FILE = re.compile(
+    r"(?<![\w/.$:-])(?:bench|charts|crds|dev|docs|examples|operator|protocol|tests|worker-image)/[a-z0-9_./-]+\.(?:lua|md|py|txt|ya?ml)\b"
+)
+
+
+def is_value(path: str) -> bool:
+    """Whether the chart has this value; below an empty one all names are free."""
+    at: Any = VALUES
+    for name in path.split("."):
+        if at in ({}, None):
+            return True
+        if not isinstance(at, dict) or name not in at:
+            return False
+        at = at[name]
+    return True
+
+
+def values_on_pages() -> list[tuple[str, dict[str, Any]]]:
+    """Blocks that are values of the chart: all their first keys are."""
+    return [
+        (block.where, yaml.safe_load(block.text))
+        for page in PAGES
+        for block in blocks(page)
+        if block.language in {"", "yaml"} and re.match(rf"(#.*\n)*({'|'.join(VALUES)}):", block.text)
+    ]
+
+
+def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Values over defaults as Helm lays them: key by key, and null takes a key away."""
+    both = {
+        key: merged(below[key], value) if isinstance(value, dict) and isinstance(below.get(key), dict) else value
+        for key, value in above.items()
+    }
+    return {key: value for key, value in {**below, **both}.items() if value is not None or key not in above}
+
+
+@pytest.mark.parametrize(("where", "values"), values_on_pages(), ids=lambda value: value if isinstance(value, str) else "")
+def test_values_on_a_page_meet_the_charts_schema(where: str, values: dict[str, Any]) -> None:
+    assert missing(set(values), VALUES) == set(), where
+    jsonschema.validate(merged(VALUES, values), SCHEMA)
+
+
+def fields(schema: dict[str, Any], above: str) -> set[str]:
+    """The paths of a schema's fields, as a JSONPath names them: without the indices of lists."""
+    found = {above}
+    for name, child in (schema.get("items") or schema).get("properties", {}).items():
+        found |= fields(child, f"{above}.{name}")
+    return found
+
+
+def test_the_fields_that_commands_name_are_in_the_api() -> None:
+    known = {".metadata", ".items"}
+    for path in (ROOT / "crds").glob("*.yaml"):
+        schema = yaml.safe_load(path.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        known |= fields(schema, "")
+    lines = [line for page in PAGES for line in commands(page) if re.search(r"\b(ij|im|inferencejobs?|inferencemodels?)\b", line)]
+    # What a filter asks of an item, and all else without brackets.
+    texts = [
+        text.removeprefix("@") for line in lines for text in (*re.findall(r"@[\w.]+", line), re.sub(r"\[[^]]*\]|\.items", "", line))
+    ]
+    named = {name for text in texts for name in re.findall(r"(?<!\w)\.(?:spec|status)(?:\.\w+)+", text)}
+
+    assert len(named) > 5
+    assert missing(named, known) == set()
+
+
+def test_the_page_of_what_is_supported_names_the_versions_that_tests_build() -> None:
+    text = (ROOT / "docs" / "reference" / "support.md").read_text()
+    built = (
+        ("keda", "kedacore/keda/v2 v"),
+        ("prometheus-adapter", "sigs.k8s.io/prometheus-adapter v"),
+        ("envoy-gateway", "envoyproxy/gateway v"),
+        ("gateway-api", "sigs.k8s.io/gateway-api v"),
+    )
+
+    assert f" {KUBERNETES_VERSION.removeprefix('v')}:" in text
+    for tool, module in built:
+        (version,) = re.findall(rf"{re.escape(module)}(\S+)", (ROOT / "dev" / "tools" / tool / "go.mod").read_text())
+        assert f" {version}" in text, f"{tool} {version}"
 
 
 def forwarded() -> list[tuple[str, str]]:
@@ -169,10 +323,3 @@ def test_the_readmes_command_gives_its_example_a_deadline_that_can_be_met() -> N
     deadline = datetime.fromisoformat(job["spec"].pop("deadline"))
     assert timedelta(minutes=50) < deadline - datetime.now(UTC) < timedelta(minutes=70)
     assert datetime.fromisoformat(before["spec"].pop("deadline")) < datetime.now(UTC) and job == before
-
-
-def test_every_make_target_of_the_readme_exists() -> None:
-    makefile = (ROOT / "Makefile").read_text()
-
-    for target in set(re.findall(r"`make ([a-z-]+)", (ROOT / "README.md").read_text())):
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target

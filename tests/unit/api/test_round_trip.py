@@ -11,14 +11,14 @@ import pytest
 from inference_operator.api.crd import inference_job_crd, inference_model_crd
 from inference_operator.state.parse import parse_job, parse_model
 from tests.builders import DIGEST
-from tests.unit.test_docs import objects
+from tests.pages import manifests
 
 Schema = dict[str, Any]
 SCHEMAS: dict[str, Schema] = {
     crd["spec"]["names"]["kind"]: crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     for crd in (inference_job_crd(), inference_model_crd())
 }
-OURS = [(where, one) for where, one in objects() if one["kind"] in SCHEMAS]
+OURS = [(where, one) for where, one in manifests() if one["kind"] in SCHEMAS]
 
 
 def with_defaults(value: Any, schema: Schema) -> Any:
