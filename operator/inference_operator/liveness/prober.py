@@ -105,8 +105,8 @@ class Prober:
         self._steps += 1
 
     def _follow(self) -> None:
-        """Poll those who are ready, and nobody else."""
-        ready = {pod.uid: pod for pod in self._store.pods.values() if pod.worker is not None and _is_polled(pod)}
+        """Poll those who are ready, or were so and answered, and nobody else."""
+        ready = {pod.uid: pod for pod in self._store.pods.values() if pod.worker is not None and self._is_polled(pod)}
         for uid in self._polled.keys() - ready.keys():
             del self._polled[uid]
             self._odd.discard(uid)
@@ -123,6 +123,14 @@ class Prober:
         self._on = {}
         for pod in ready.values():
             self._on[pod.node or ""] = self._on.get(pod.node or "", 0) + 1
+
+    def _is_polled(self, pod: Pod) -> bool:
+        if pod.phase is not PodPhase.RUNNING or pod.address is None or pod.deleting or pod.over:
+            return False
+        # The control plane takes pods for not ready whose node it can't reach, and a kubelet that restarts all of its own: that is
+        # when it matters whether they answer.
+        known = self._polled.get(pod.uid)
+        return pod.ready or pod.containers_ready or (known is not None and known.answered)
 
     def _hear(self, polled: _Polled, word: Word) -> None:
         late = polled.asked is not None and self._listened - polled.asked > self._limits.late_seconds
@@ -216,13 +224,3 @@ def _unheard(evidence: Evidence) -> Evidence:
 
 def _doubted(node: Node | None) -> bool:
     return node is None or not node.ready or not node.reachable
-
-
-def _is_polled(pod: Pod) -> bool:
-    # The control plane takes pods for not ready whose node it can't reach, which is when it matters whether they answer.
-    return (
-        (pod.ready or pod.containers_ready)
-        and pod.phase is PodPhase.RUNNING
-        and pod.address is not None
-        and not (pod.deleting or pod.over)
-    )

@@ -68,6 +68,7 @@ class EndpointsObserved:
     """All that decides the endpoints of a serving job: a snapshot.
 
     `selecting` is the uid of a Service that still has a selector, so that Kubernetes' own controller writes slices for it too.
+    `heard` are the pods that were ready once and answer the operator's polls.
     """
 
     job: Job
@@ -75,6 +76,7 @@ class EndpointsObserved:
     selecting: str | None
     pods: tuple[Pod, ...]
     suspected: frozenset[str]
+    heard: frozenset[str]
     zones: Mapping[str, str]
     slices: tuple[EndpointSlice, ...]
 

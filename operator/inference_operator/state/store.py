@@ -366,6 +366,7 @@ class Store:
             selecting=self.selecting.get(service),
             pods=pods,
             suspected=self.suspected & {pod.uid for pod in pods},
+            heard=frozenset(self.heard & {pod.uid for pod in pods}),
             zones={name: zone for name, node in nodes.items() if (zone := node.labels.get(ZONE_LABEL)) is not None},
             slices=self.slices.of(service),
         )

@@ -1,7 +1,8 @@
 """The EndpointSlices of a serving job's Service: who is sent requests. Pure.
 
 The Service has no selector, so that a worker that is suspected or drains leaves at once, and comes back as quickly. While nobody
-else takes requests, those that were told to go keep them: they answer until most of their grace is over.
+else takes requests, those that were told to go keep them: they answer until most of their grace is over. While nobody is ready,
+those that answer the operator take them: a kubelet that restarts says of its pods for a moment that they aren't ready.
 """
 
 from inference_operator.api.job import wanted_replicas
@@ -47,28 +48,43 @@ def plan_endpoints(seen: EndpointsObserved) -> tuple[EndpointsAction, ...]:
 
 def desired(seen: EndpointsObserved) -> dict[str, tuple[str, tuple[Port, ...], tuple[Endpoint, ...]]]:
     """Return what each slice should say, by its name. A worker's number says which slice it is in for as long as it lives."""
-    distrusted = _distrusted(seen)
-    last = _last_ones(seen)
+    takes = _takes(seen)
+    distrusted = _distrusted(seen, takes)
+    last = _last_ones(seen, takes)
     found: dict[str, tuple[str, list[Endpoint]]] = {}
     for pod in sorted(seen.pods, key=lambda pod: (pod.number, pod.key)):
         if pod.address is not None and _is_reached(pod):
             family = family_of(pod.address)
             name = f"{seen.service.name}-{family.lower()}-{pod.number // _EACH}"
-            found.setdefault(name, (family, []))[1].append(_endpoint(pod, seen, distrusted, last=pod.uid in last))
+            found.setdefault(name, (family, []))[1].append(
+                _endpoint(
+                    pod,
+                    seen,
+                    serves=pod.uid in takes or (pod.ready and pod.deleting),
+                    last=pod.uid in last,
+                    distrusted=pod.uid in distrusted,
+                )
+            )
     return {name: (family, ports(seen.job), tuple(endpoints)) for name, (family, endpoints) in found.items()}
 
 
-def _distrusted(seen: EndpointsObserved) -> frozenset[str]:
+def _takes(seen: EndpointsObserved) -> frozenset[str]:
+    """Return the workers that take requests: those that are ready, and where none is those that answer the operator."""
+    living = [pod for pod in seen.pods if _is_reached(pod) and not pod.deleting]
+    ready = frozenset(pod.uid for pod in living if pod.ready)
+    return ready or seen.heard & {pod.uid for pod in living}
+
+
+def _distrusted(seen: EndpointsObserved, takes: frozenset[str]) -> frozenset[str]:
     """Return the suspected workers that leave. When no other would be left, all stay: suspicion alone never empties a Service."""
-    takes = {pod.uid for pod in seen.pods if _is_reached(pod) and pod.ready and not pod.deleting}
     return seen.suspected if takes - seen.suspected else frozenset()
 
 
-def _last_ones(seen: EndpointsObserved) -> frozenset[str]:
+def _last_ones(seen: EndpointsObserved, takes: frozenset[str]) -> frozenset[str]:
     """Return the workers that were told to go and take requests until another does, of a job that wants workers."""
     spec = seen.job.spec
     wanted = spec is not None and not spec.suspend and not seen.job.deleting and wanted_replicas(spec) > 0
-    if not wanted or any(_is_reached(pod) and pod.ready and not pod.deleting for pod in seen.pods):
+    if not wanted or takes:
         return frozenset()
     going = frozenset(pod.uid for pod in seen.pods if pod.deleting and _is_reached(pod))
     return going - seen.suspected or going
@@ -78,9 +94,9 @@ def _is_reached(pod: Pod) -> bool:
     return pod.address is not None and pod.phase is PodPhase.RUNNING and not pod.over
 
 
-def _endpoint(pod: Pod, seen: EndpointsObserved, distrusted: frozenset[str], *, last: bool) -> Endpoint:
+def _endpoint(pod: Pod, seen: EndpointsObserved, *, serves: bool, last: bool, distrusted: bool) -> Endpoint:
     # One that was told to go says that it isn't ready, and answers whoever comes.
-    serving = (pod.ready or last) and pod.uid not in distrusted
+    serving = (serves or last) and not distrusted
     return Endpoint(
         pod=pod.key.name,
         uid=pod.uid,

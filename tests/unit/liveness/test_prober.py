@@ -196,3 +196,13 @@ def test_an_answer_from_a_later_workers_address_is_none_of_the_earlier_one() -> 
 
     assert world.run(1.5) == {"w1"}
     assert "w1" not in world.store.heard and "w3" in world.store.heard
+
+
+def test_a_worker_that_answered_is_asked_on_when_its_kubelet_takes_it_for_not_ready() -> None:
+    world = World("a", "b")
+    world.run(1.0)
+    world.store.put_pod(replace(world.store.pods[a_pod(JOB, 1).key], ready=False, containers_ready=False))
+    world.store.put_pod(replace(a_pod(JOB, 3, node="b", uid="w3", ready=False), address="10.0.0.3", containers_ready=False))
+    world.run(1.0)
+
+    assert world.store.heard == {"w1", "w2"}

@@ -23,9 +23,10 @@ def a_worker(number: int, *, ready: bool = True, deleting: bool = False, address
 
 
 def seen(
-    *pods: Pod, suspected: str = "", selecting: str | None = None, slices: tuple[EndpointSlice, ...] = ()
+    *pods: Pod, suspected: str = "", heard: str = "", selecting: str | None = None, slices: tuple[EndpointSlice, ...] = ()
 ) -> EndpointsObserved:
-    return EndpointsObserved(JOB, SERVICE, selecting, pods, frozenset(suspected.split()), {"n": "zone-1"}, slices)
+    doubted, answering = frozenset(suspected.split()), frozenset(heard.split())
+    return EndpointsObserved(JOB, SERVICE, selecting, pods, doubted, answering, {"n": "zone-1"}, slices)
 
 
 def written(actions: tuple[EndpointsAction, ...]) -> tuple[EndpointSlice, ...]:
@@ -51,6 +52,16 @@ def test_the_last_workers_that_were_told_to_go_take_requests_until_another_does(
 
     assert ready(seen(leaving)) == ready(seen(leaving, a_worker(2, ready=False))) == {"w1"}
     assert ready(seen(leaving, a_worker(2))) == {"w2"}
+
+
+def test_while_nobody_is_ready_those_who_answer_the_operator_take_requests() -> None:
+    """A kubelet that restarts says of its pods for a moment that they aren't ready (kubernetes#100277)."""
+    answering, starting = a_worker(1, ready=False), a_worker(2, ready=False)
+
+    assert ready(seen(answering, starting, heard="w1")) == {"w1"}
+    assert ready(seen(answering, a_worker(3), heard="w1 w3")) == {"w3"}
+    assert ready(seen(answering, a_worker(3, deleting=True), heard="w1 w3")) == {"w1"}
+    assert ready(seen(answering, starting)) == set()
 
 
 def test_nobody_takes_requests_of_a_service_that_wants_no_workers() -> None:
