@@ -11,7 +11,7 @@ from dev.cluster.network import end_silence, silence
 from examples.demo.cluster import RELEASE, Manifest
 from tests.chaos.story import Fault, Kind
 from tests.chaos.verdict import Told
-from tests.chaos.volume import filled, output_of, read_only
+from tests.chaos.volume import filled, output_of, barred
 
 _DRAIN_SECONDS = 90
 _SLOW_SECONDS = 2.0
@@ -37,7 +37,7 @@ class Faults:
             Kind.API_FROZEN: self._freeze_api,
             Kind.API_SLOW: self._slow_api,
             Kind.OUTPUT_FULL: self._fill_output,
-            Kind.OUTPUT_READ_ONLY: self._bar_output,
+            Kind.OUTPUT_BARRED: self._bar_output,
             Kind.OPERATOR_ROLLED: self._roll_operator,
             Kind.BATCH_SUSPENDED: self._suspend_batch,
             Kind.SERVICE_ROLLED: self._roll_out,
@@ -147,7 +147,7 @@ class Faults:
         return "the volume of the batches"
 
     def _bar_output(self, fault: Fault) -> str:
-        with read_only(output_of(self._at.volume)):
+        with barred(output_of(self._at.volume)):
             time.sleep(fault.seconds)
         return "the volume of the batches"
 

@@ -24,7 +24,7 @@ class Kind(StrEnum):
     API_FROZEN = "API server frozen"
     API_SLOW = "API server slow"
     OUTPUT_FULL = "volume full"
-    OUTPUT_READ_ONLY = "volume read-only"
+    OUTPUT_BARRED = "volume barred"
     OPERATOR_ROLLED = "operator rolled out"
     BATCH_SUSPENDED = "batch suspended"
     SERVICE_ROLLED = "service rolled out"
@@ -60,7 +60,7 @@ _SHARES: dict[Kind, tuple[int, float, float]] = {
     Kind.API_FROZEN: (2, 0.3, 6.0),
     Kind.API_SLOW: (1, 6.0, 15.0),
     Kind.OUTPUT_FULL: (2, 0.5, 6.0),
-    Kind.OUTPUT_READ_ONLY: (2, 0.5, 6.0),
+    Kind.OUTPUT_BARRED: (2, 0.5, 6.0),
     Kind.OPERATOR_ROLLED: (1, 0.0, 0.0),
     Kind.BATCH_SUSPENDED: (2, 0.0, 3.0),
     Kind.SERVICE_ROLLED: (2, 0.0, 0.0),

@@ -1,9 +1,10 @@
 """The volume that batches write to: a small file system of its own, so that it can be filled and barred and nothing else is."""
 
 import errno
+import os
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _MIBIBYTES = 64
@@ -48,13 +49,18 @@ def _fill(write: Callable[[bytes], int | None], block: bytes) -> None:
 
 
 @contextmanager
-def read_only(folder: Path) -> Iterator[None]:
-    """Refuse writes, as a file system does that found a fault in itself."""
-    _run("mount", "-o", "remount,ro", str(folder))
+def barred(folder: Path) -> Iterator[None]:
+    """Let nobody but root make or rename anything there, as where rights went with a mount. A kernel remounts no busy file system."""
+    changed = [Path(at) for at, _, _ in os.walk(folder)]
+    modes = {one: one.stat().st_mode for one in changed}
     try:
+        for one in changed:
+            one.chmod(0o555)
         yield
     finally:
-        _run("mount", "-o", "remount,rw", str(folder))
+        for one, mode in modes.items():
+            with suppress(FileNotFoundError):
+                one.chmod(mode)
 
 
 def _run(*command: str) -> None:
