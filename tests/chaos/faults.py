@@ -11,7 +11,7 @@ from dev.cluster.network import end_silence, silence
 from examples.demo.cluster import RELEASE, Manifest
 from tests.chaos.story import Fault, Kind
 from tests.chaos.verdict import Told
-from tests.chaos.volume import filled, output_of, barred
+from tests.chaos.volume import barred, filled, output_of
 
 _DRAIN_SECONDS = 90
 _SLOW_SECONDS = 2.0
