@@ -16,6 +16,7 @@ from inference_operator.state.objects import MetricsApi, MetricsApiState
 
 log = logging.getLogger(__name__)
 
+LEADER = f"{names.DOMAIN}/leader"
 API = "apiregistration.k8s.io/v1"
 PATH = f"/apis/{API}/apiservices"
 _PRIORITIES = {"v1beta2": 200, "v1beta1": 100}
@@ -30,8 +31,13 @@ class Registration:
         self._service = service
         self._owner = owner
 
-    async def once(self, ca: str) -> MetricsApi:
-        """Look, and do what is missing; `ca` is the PEM text that our certificate is checked by. Raises OperatorError."""
+    async def once(self, ca: str, leader: str | None = None) -> MetricsApi:
+        """Look, and do what is missing; `ca` is the PEM text that our certificate is checked by. Raises OperatorError.
+
+        `leader` is the replica that answers, once the cluster sends to it. A new one is written down: the API server asks for what
+        an API has when the APIService changes, and else in a minute, for which no namespace could be deleted if it had asked a
+        dead replica.
+        """
         found = {version: await self._get(version) for version in VERSIONS}
         others = [raw for raw in found.values() if raw is not None and not self._is_ours(raw)]
         if others:
@@ -42,7 +48,7 @@ class Registration:
             return MetricsApi(MetricsApiState.TAKEN, describe(others[0]))
         owned_by = await owners(self._kube, self._owner)
         try:
-            present = [await self._claim(version, raw, ca, owned_by) for version, raw in found.items()]
+            present = [await self._claim(version, raw, ca, owned_by, leader) for version, raw in found.items()]
         except ConflictError:
             # Somebody was quicker: the next look says who.
             return MetricsApi(MetricsApiState.PENDING)
@@ -55,8 +61,9 @@ class Registration:
         except NotFoundError:
             return None
 
-    async def _claim(self, version: str, found: Raw | None, ca: str, owned_by: list[Raw]) -> Raw:
-        wanted = self._document(version, ca, owned_by)
+    async def _claim(self, version: str, found: Raw | None, ca: str, owned_by: list[Raw], leader: str | None) -> Raw:
+        known = (found["metadata"].get("annotations") or {}).get(LEADER) if found is not None else None
+        wanted = self._document(version, ca, owned_by, leader or known)
         if found is None:
             log.info("%s is registered", wanted["metadata"]["name"])
             return await self._kube.claim(f"{PATH}/{wanted['metadata']['name']}", wanted)
@@ -66,13 +73,14 @@ class Registration:
         metadata = {**wanted["metadata"], "resourceVersion": found["metadata"]["resourceVersion"], "uid": found["metadata"]["uid"]}
         return await self._kube.replace(f"{PATH}/{wanted['metadata']['name']}", {**wanted, "metadata": metadata})
 
-    def _document(self, version: str, ca: str, owned_by: list[Raw]) -> Raw:
+    def _document(self, version: str, ca: str, owned_by: list[Raw], leader: str | None) -> Raw:
         return {
             "apiVersion": API,
             "kind": "APIService",
             "metadata": {
                 "name": f"{version}.{METRICS_GROUP}",
                 "labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY},
+                **({"annotations": {LEADER: leader}} if leader is not None else {}),
                 **({"ownerReferences": owned_by} if owned_by else {}),
             },
             "spec": {
@@ -99,7 +107,8 @@ def _claims(raw: Raw) -> object:
     """What of an APIService is ours to say."""
     spec = raw["spec"]
     owners = [owner["uid"] for owner in raw["metadata"].get("ownerReferences", [])]
-    return owners, spec.get("service"), spec.get("caBundle"), spec.get("insecureSkipTLSVerify", False)
+    leader = (raw["metadata"].get("annotations") or {}).get(LEADER)
+    return owners, spec.get("service"), spec.get("caBundle"), spec.get("insecureSkipTLSVerify", False), leader
 
 
 def _is_available(raw: Raw) -> bool:

@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 _HEALTH = frozenset({"/healthz", "/livez", "/readyz"})
 # A request that is under way when the trusted CA changes may end.
+# The aggregator would send its next question down a connection to a dead replica that it has kept.
+_IDLE_SECONDS = 1.0
 _GRACE_SECONDS = 1.0
 _RETRY_AFTER_SECONDS = "1"
 
@@ -150,7 +152,7 @@ class Server:
     async def _start(self, context: ssl.SSLContext) -> web.AppRunner:
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._front.handle)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GRACE_SECONDS)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GRACE_SECONDS, keepalive_timeout=_IDLE_SECONDS)
         await runner.setup()
         # A duplicate: it closes with its server, and what waits in the queue of the socket stays for the next.
         await web.SockSite(runner, self._socket.dup(), ssl_context=context).start()

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 # How soon a new certificate or CA is taken up; and how often is looked while something is still missing.
 LOOK_SECONDS, HURRY_SECONDS = 10.0, 1.0
+# By then kube-proxies have written where the Service leads: a second is their usual pause.
+_REACHED_SECONDS = 3.0
 # Reviews at once. Whom the API server sends it has authorized already; whoever comes directly may be anybody in the cluster.
 _MOST_PROXIED, _MOST_DIRECT = 256, 16
 
@@ -57,6 +59,7 @@ class CustomMetricsService:
             if replica is not None
             else None
         )
+        self._leader = replica.pod if replica is not None else None
         known = ReviewBudget(reviews.known, most=_MOST_DIRECT)
         tokens = Tokens(known, ReviewBudget(reviews.unknown, most=_MOST_DIRECT), clock.monotonic)
         proxied, direct = (
@@ -101,15 +104,17 @@ class CustomMetricsService:
 
     async def register(self) -> None:
         """Lead the Service here, claim the API group while it is free, and tell the jobs when that changes."""
+        begun = self._clock.monotonic()
         while True:
             led = await self._lead()
+            reached = led and self._clock.monotonic() - begun >= _REACHED_SECONDS
             if self._bundle is not None:
                 try:
-                    self._tell(await self._registration.once(self._bundle.ca))
+                    self._tell(await self._registration.once(self._bundle.ca, self._leader if reached else None))
                 except OperatorError as error:
                     log.warning("the metrics API can't be registered: %s", error)
             serving = self._store.metrics_api.state is MetricsApiState.SERVING
-            await asyncio.sleep(LOOK_SECONDS if serving and led else HURRY_SECONDS)
+            await asyncio.sleep(LOOK_SECONDS if serving and reached else HURRY_SECONDS)
 
     async def _lead(self) -> bool:
         """Lead the Service here; False while it may lead to somebody who is dead."""

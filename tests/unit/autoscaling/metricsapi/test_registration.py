@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from inference_operator.autoscaling.metricsapi.registration import PATH, Registration
+from inference_operator.autoscaling.metricsapi.registration import LEADER, PATH, Registration
 from inference_operator.errors import NotFoundError
 from inference_operator.state.objects import MetricsApi, MetricsApiState
 from tests.unit.autoscaling.metricsapi.kube import FakeKube
@@ -56,6 +56,15 @@ async def test_a_slot_that_leads_to_what_the_release_called_its_service_before_i
     await registration(kube).once("CA")
 
     assert {kube.objects[path]["spec"]["service"]["name"] for path in (V1, V2)} == {"metrics"}
+
+
+async def test_a_new_leader_is_written_down_once_and_stays_while_none_is_known(kube: FakeKube) -> None:
+    """By that the API server asks anew what the API has: what it heard of a dead leader counts for a minute else."""
+    for leader in ("operator-1", None, "operator-2", "operator-2"):
+        await registration(kube).once("CA", leader)
+
+    assert {kube.objects[path]["metadata"]["annotations"][LEADER] for path in (V1, V2)} == {"operator-2"}
+    assert sorted(kube.did("replace")) == [V1, V2]
 
 
 async def test_a_slot_of_another_release_in_the_namespace_is_not(kube: FakeKube) -> None:
