@@ -7,9 +7,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from bench.failures.stage import DYING, SAFE, Stage, a_long_batch, lead_on, settle, spread
-from dev.cluster import kill_node, node_named, start_node
-from dev.cluster.network import silence
+from bench.failures.stage import DYING, SAFE, Stage, a_long_batch, end_node, lead_on, revive_node, settle, spread
 from examples.demo.cluster import wait_for
 from tests.outputs import committed_chunks
 
@@ -28,13 +26,9 @@ def lose_its_node(at: Stage, number: int, *, warm: bool) -> dict[str, Any]:
         wait_for(lambda: len(committed_chunks(out)) > 0, "the first commits")
         where = at.kube.get("ij", name)["status"]["placement"]["node"]
         lead_on(at, SAFE if where == DYING else DYING)
-        node = node_named(where)
-        assert node is not None
-        silence(node)
-        begun = time.time()
-        kill_node(at.layout, node)
+        begun = end_node(at, where)
         committed = _committed_elsewhere(out) - begun
-        start_node(at.layout, node)
+        revive_node(at, where)
         status = at.kube.get("ij", name)["status"]
         at.kube.delete("inferencejob", name, "--wait=false")
     failed = status.get("failedAttempts", 0)

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.autoscaling.load import Answered, read
-from bench.failures.stage import ALONE, DYING, PLAIN, SAFE, SERVICE, Stage, a_job, calling, lead_on, settle
-from dev.cluster import kill_node, node_named, start_node
-from dev.cluster.network import silence
+from bench.failures.stage import ALONE, DYING, PLAIN, SAFE, SERVICE, Stage, a_job, calling, end_node, lead_on, revive_node, settle
 from examples.demo.cluster import wait_for
 
 _BEFORE_SECONDS, _AFTER_SECONDS, _ALONE_SECONDS = 3.0, 8.0, 15.0
@@ -51,13 +49,9 @@ def die(at: Stage, number: int, *, with_leader: bool, plain: bool) -> Death:
     names = (SERVICE, PLAIN) if plain else (SERVICE,)
     plans = [at.plan(name, _BEFORE_SECONDS + after, f"{name}-{number}") for name in names]
     found = Death(with_leader)
-    node = node_named(DYING)
-    assert node is not None
     with calling(at, *plans) as callers, _asking_metrics(at, found):
         time.sleep(_BEFORE_SECONDS)
-        silence(node)
-        found.begun = time.time()
-        kill_node(at.layout, node)
+        found.begun = end_node(at, DYING)
         _decision(at, f"new-{number}", found)
         for process in callers:
             process.wait()
@@ -66,7 +60,7 @@ def die(at: Stage, number: int, *, with_leader: bool, plain: bool) -> Death:
     found.last_failed, found.failed, found.asked = failures(answers[0], found.begun)
     if plain:
         found.plain_last_failed, found.plain_failed, _ = failures(answers[1], found.begun)
-    start_node(at.layout, node)
+    revive_node(at, DYING)
     at.kube.delete("inferencejob", f"new-{number}", "--wait=false")
     return found
 
@@ -81,16 +75,12 @@ def die_alone(at: Stage, number: int) -> dict[str, Any]:
     lead_on(at, SAFE if name == DYING else DYING)
     settle(at)
     plan = at.plan(ALONE, _BEFORE_SECONDS + _ALONE_SECONDS, f"{ALONE}-{number}")
-    node = node_named(name)
-    assert node is not None
     with calling(at, plan) as (callers,):
         time.sleep(_BEFORE_SECONDS)
-        silence(node)
-        begun = time.time()
-        kill_node(at.layout, node)
+        begun = end_node(at, name)
         callers.wait()
     last, failed, asked = failures(read(Path(plan.result)), begun)
-    start_node(at.layout, node)
+    revive_node(at, name)
     return {"last_failed": round(last, 3), "failed": failed, "asked": asked}
 
 

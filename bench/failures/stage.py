@@ -20,7 +20,9 @@ import numpy as np
 
 from bench.autoscaling.load import Plan
 from bench.autoscaling.watch import Api
-from dev.cluster import NODES, Layout, default_layout, start_api, start_node
+from dev.cluster import NODES, Layout, default_layout, kill_node, start_api, start_node
+from dev.cluster.layout import Node
+from dev.cluster.network import silence
 from examples.demo import steps
 from examples.demo.cluster import RELEASE, ROOT, SYSTEM, Kubectl, Manifest, build_images, copy_tree, install, load, local, wait_for
 from examples.demo.steps import service_address
@@ -194,6 +196,24 @@ def lead_on(at: Stage, node: str) -> None:
         with restarting(at, name):
             signal_operator(name, signal.SIGTERM)
         wait_for(lambda: at.operators().get(at.leader()) == node, f"a leader on {node}")
+
+
+def end_node(at: Stage, name: str) -> float:
+    """Let a node die silent: its packets are dropped, and then all that it ran is killed. Return when (time.time())."""
+    node = _node(name)
+    silence(node)
+    begun = time.time()
+    kill_node(at.layout, node)
+    return begun
+
+
+def revive_node(at: Stage, name: str) -> None:
+    """Start it again."""
+    start_node(at.layout, _node(name))
+
+
+def _node(name: str) -> Node:
+    return next(node for node in NODES if node.name == name)
 
 
 @contextmanager

@@ -97,8 +97,8 @@ class Processes:
 
     def signal(self, name: str, number: signal.Signals) -> None:
         """Signal one that runs."""
-        if (record := self.record(name)) is not None and is_running(record):
-            os.kill(record.pid, number)
+        if (record := self.record(name)) is not None:
+            _signal([record], number)
 
     def stop(self, *names: str, kill: bool = False) -> None:
         """End the named processes together: SIGTERM, then SIGKILL; forget them afterwards."""

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from bench.failures.stage import SERVICE, Stage, restarting, signal_operator, signal_worker
-from dev.cluster import NODES, freeze_api, kill_api, kill_node, start_api, start_node
+from bench.failures.stage import SERVICE, Stage, end_node, restarting, revive_node, signal_operator, signal_worker
+from dev.cluster import NODES, freeze_api, kill_api, start_api
 from dev.cluster.network import end_silence, silence
 from examples.demo.cluster import RELEASE, Manifest
 from tests.chaos.story import Fault, Kind
@@ -102,10 +102,9 @@ class Faults:
 
     def _end_node(self, fault: Fault) -> str:
         node = NODES[fault.number % len(NODES)]
-        silence(node)
-        kill_node(self._at.layout, node)
+        end_node(self._at, node.name)
         time.sleep(fault.seconds)
-        start_node(self._at.layout, node)
+        revive_node(self._at, node.name)
         return node.name
 
     def _drain_node(self, fault: Fault) -> str:

@@ -22,9 +22,9 @@ def test_init_containers_and_sidecars_run_beside_a_batch_that_ends(kube: Kubectl
     """They are of the worker's own image here, the only one on the nodes that has a program to run."""
     image = build_images()["worker"]
     install(kube, build_images(), settings=(f"settings.podTemplate.images={{{image}}}",))
-    write = "open('/work/ready', 'w').write('yes')"
-    wait = "import time; assert open('/work/ready').read() == 'yes'; time.sleep(3600)"
-    mounts = [{"name": "work", "mountPath": "/work"}]
+    write = "open('/scratch/ready', 'w').write('yes')"
+    wait = "import time; assert open('/scratch/ready').read() == 'yes'; time.sleep(3600)"
+    mounts = [{"name": "work", "mountPath": "/scratch"}]
     template = {
         "volumes": [{"name": "work", "emptyDir": {"sizeLimit": "1Mi"}}],
         "volumeMounts": [{"name": "work", "mountPath": "/mnt/extra/work"}],

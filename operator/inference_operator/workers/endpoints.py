@@ -56,15 +56,10 @@ def desired(seen: EndpointsObserved) -> dict[str, tuple[str, tuple[Port, ...], t
         if pod.address is not None and _is_reached(pod):
             family = family_of(pod.address)
             name = f"{seen.service.name}-{family.lower()}-{pod.number // _EACH}"
-            found.setdefault(name, (family, []))[1].append(
-                _endpoint(
-                    pod,
-                    seen,
-                    serves=pod.uid in takes or (pod.ready and pod.deleting),
-                    last=pod.uid in last,
-                    distrusted=pod.uid in distrusted,
-                )
-            )
+            # One that was told to go says that it isn't ready, and answers whoever comes.
+            serves = pod.uid in takes | last or (pod.ready and pod.deleting)
+            serving = serves and pod.uid not in distrusted
+            found.setdefault(name, (family, []))[1].append(_endpoint(pod, seen, serving=serving, last=pod.uid in last))
     return {name: (family, ports(seen.job), tuple(endpoints)) for name, (family, endpoints) in found.items()}
 
 
@@ -94,9 +89,7 @@ def _is_reached(pod: Pod) -> bool:
     return pod.address is not None and pod.phase is PodPhase.RUNNING and not pod.over
 
 
-def _endpoint(pod: Pod, seen: EndpointsObserved, *, serves: bool, last: bool, distrusted: bool) -> Endpoint:
-    # One that was told to go says that it isn't ready, and answers whoever comes.
-    serving = (serves or last) and not distrusted
+def _endpoint(pod: Pod, seen: EndpointsObserved, *, serving: bool, last: bool) -> Endpoint:
     return Endpoint(
         pod=pod.key.name,
         uid=pod.uid,
