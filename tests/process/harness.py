@@ -214,7 +214,11 @@ class Worker:
 
     def ready_or_ended(self) -> bool:
         """Wait for one of them; whether it is the first."""
-        until(lambda: not self.running or self.answers("/v2/health/ready") == 200, "ready")
+        try:
+            until(lambda: not self.running or self.answers("/v2/health/ready") == 200, "ready")
+        except TimeoutError as error:
+            error.add_note(self.log)
+            raise
         return self.running
 
     def stop(self) -> Worker:

@@ -6,7 +6,10 @@ import errno
 import itertools
 import json
 import os
+import signal
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +21,10 @@ import pytest
 from bench.proc import cpu_seconds
 from inference_protocol.messages import TASKS_PATH, BatchTask
 from inference_protocol.reasons import WorkerReason
+from inference_worker.engines.engine import EngineUnavailableError
 from inference_worker.engines.triton import repository
 from inference_worker.errors import WorkerError
-from tests.process import callers, models
+from tests.process import callers, models, wire
 from tests.process.callers import INFER
 from tests.process.engines.makers import Maker
 from tests.process.harness import CLAIM, QUICK_COMMITS, QUICK_DRAIN, Place, a_config, answers_in, committed, spans, until
@@ -43,6 +47,7 @@ def triton(tmp_path: Path) -> Iterator[Triton]:
     made = Triton(tmp_path / "beside")
     yield made
     made.end()
+    sys.stderr.write(made.log)
 
 
 def told(place: Place, triton: Triton, data: bytes, **changes: Any) -> WorkerConfig:
@@ -392,6 +397,27 @@ def test_a_model_is_loaded_anew_at_once_while_a_run_of_the_old_one_never_ends(pl
     ]
     assert post(worker.port, INFER, json.dumps({"inputs": inputs}).encode()).status == 200
     assert worker.answers("/v2/health/ready") == 200
+
+
+def test_a_run_that_triton_never_answers_ends_when_the_model_comes_back(triton: Triton) -> None:
+    triton.wait()
+    engine = Maker("triton", triton.told).open("matmul")
+    feeds = {"x": np.ones((1, 4), np.float32)}
+    before = engine.run(feeds)
+    for pid in triton.stubs():
+        os.kill(pid, signal.SIGSTOP)
+
+    with ThreadPoolExecutor(1) as threads:
+        unanswered = threads.submit(engine.run, feeds)
+        until(unanswered.running, "a run under way")
+        (folder,) = triton.repository.iterdir()
+        wire.post(triton.port, f"/v2/repository/models/{folder.name}/unload", b"")
+
+        with pytest.raises(EngineUnavailableError):
+            unanswered.result(timeout=60)
+        until(lambda: engine.problem is None, "the model")
+        assert {name: found.tolist() for name, found in engine.run(feeds).items()} == {n: f.tolist() for n, f in before.items()}
+    engine.close()
 
 
 def test_a_model_that_is_closed_leaves_neither_process_nor_files(triton: Triton) -> None:

@@ -45,6 +45,7 @@ class TritonClient:
         self._local = threading.local()
         self._lock = threading.Lock()
         self._all: set[http.client.HTTPConnection] = set()
+        self._runs: set[http.client.HTTPConnection] = set()
 
     def get(self, path: str, *, timeout: float) -> bytes:
         """The body of an answer. Raises TritonGoneError, TritonRefusedError."""
@@ -53,6 +54,22 @@ class TritonClient:
     def post(self, path: str, body: bytes = b"", *, timeout: float) -> bytes:
         """As `get`."""
         return self.call("POST", path, body, timeout=timeout)[0]
+
+    def run(
+        self, path: str, body: bytes, head_length: int, cancellation: Cancellation | None, timeout: float | None
+    ) -> tuple[bytes, int]:
+        """As `call`, of what may be abandoned."""
+        connection = self._connection(timeout)
+        self._runs.add(connection)
+        try:
+            return self.call("POST", path, body, head_length=head_length, cancellation=cancellation, timeout=timeout)
+        finally:
+            self._runs.discard(connection)
+
+    def abandon_runs(self) -> None:
+        """End the runs of other threads that are under way; they raise TritonGoneError."""
+        for connection in self._runs.copy():
+            _shut(connection)
 
     def call(
         self,

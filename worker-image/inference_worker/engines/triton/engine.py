@@ -160,12 +160,13 @@ class TritonEngine:
         self, feeds: Tensors, wanted: tuple[str, ...], cancellation: Cancellation | None, timeout: float | None = None
     ) -> dict[str, Tensor]:
         body, head = tensors.request(feeds, self._types, wanted)
+        returns = self._supervisor.returns
         try:
             data, head = self._model.infer(body, head, cancellation, timeout)
         except TritonGoneError as error:
-            raise self._supervisor.lost(f"Triton does not answer ({error}); it is started anew") from error
+            raise self._supervisor.lost(f"Triton does not answer ({error}); it is started anew", returns) from error
         except TritonRefusedError as error:
-            raise self._meaning(error) from error
+            raise self._meaning(error, returns) from error
         self._supervisor.answered()
         try:
             found = tensors.answer(data, head)
@@ -175,12 +176,12 @@ class TritonEngine:
         except (ValueError, KeyError) as error:
             raise RuntimeError(f"Triton's answer can't be read: {error}") from error
 
-    def _meaning(self, error: TritonRefusedError) -> Exception:
+    def _meaning(self, error: TritonRefusedError, returns: int) -> Exception:
         text = error.message
         if any(mark in text for mark in _STUB_MARKS):
-            return self._supervisor.lost(f"Triton has lost the process that runs the model: {text}")
+            return self._supervisor.lost(f"Triton has lost the process that runs the model: {text}", returns)
         if error.status in (404, 503) or "is not ready" in text or "unknown model" in text:
-            return self._supervisor.lost(f"Triton does not have the model any more: {text}")
+            return self._supervisor.lost(f"Triton does not have the model any more: {text}", returns)
         if _MEMORY_MARK in text:
             return MemoryError(text.partition(_MEMORY_MARK)[2])
         return ValueError(text) if error.status == 400 else shape_faults.of_run(text, self.inputs)

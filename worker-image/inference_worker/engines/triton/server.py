@@ -86,8 +86,11 @@ class ServedModel:
 
         Raises TritonGoneError, TritonRefusedError, RunCancelledError.
         """
-        path = f"/v2/models/{self._name}/infer"
-        return self._client.call("POST", path, body, head_length=head, cancellation=cancellation, timeout=timeout)
+        return self._client.run(f"/v2/models/{self._name}/infer", body, head, cancellation, timeout)
+
+    def abandon_runs(self) -> None:
+        """End the runs that are under way; whoever waits for them gets TritonGoneError."""
+        self._client.abandon_runs()
 
     def forget(self) -> None:
         """Unload the model and let go of the server; one that is gone has forgotten the model already."""

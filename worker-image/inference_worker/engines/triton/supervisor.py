@@ -53,7 +53,7 @@ class Supervisor:
         self._changed = threading.Condition()
         self._problem: str | None = None
         self._closed = False
-        self._running = 0
+        self._running = self._returns = 0
         self._answered_at = self._probe_seconds = 0.0
 
     def start(self) -> None:
@@ -65,11 +65,17 @@ class Supervisor:
         """Why the model can't be run just now, in words; None while it can."""
         return self._problem
 
-    def lost(self, why: str) -> EngineUnavailableError:
-        """Take note that the model is lost; returns what its callers are told."""
+    @property
+    def returns(self) -> int:
+        """How often the model has come back: a run that began before the last time tells nothing about the model as it is now."""
+        return self._returns
+
+    def lost(self, why: str, returns: int) -> EngineUnavailableError:
+        """Take note that the model is lost, by a run that began after so many returns; returns what its callers are told."""
         with self._changed:
-            self._problem = why
-            self._changed.notify_all()
+            if returns == self._returns:
+                self._problem = why
+                self._changed.notify_all()
         return EngineUnavailableError(why)
 
     def answered(self) -> None:
@@ -114,7 +120,7 @@ class Supervisor:
                     self._look()
                 away_since = None
             except (TritonGoneError, TritonRefusedError, WorkerError, EngineUnavailableError) as error:
-                self.lost(f"Triton is away, and is waited for: {error}")
+                self.lost(f"Triton is away, and is waited for: {error}", self._returns)
                 away_since = away_since or time.monotonic()
                 if time.monotonic() - away_since > _AWAY_SECONDS:
                     # Retryable whatever it was: another pod has another server, and a repository of its own.
@@ -134,12 +140,15 @@ class Supervisor:
     def _bring_back(self) -> None:
         """Load the model anew and run it once, before callers come. Raises while that does not succeed."""
         self._model.require_server()
+        # Triton never answers some of the runs that were with a process which died: their threads would wait for good.
+        self._model.abandon_runs()
         # A model of which only the process has died would be found unchanged, and left as it is.
         self._model.unload()
         self._model.load(max(_AWAY_SECONDS, _RELOAD_SHARE * self._load_seconds))
         self._probe()
         with self._changed:
             self._problem = None
+            self._returns += 1
             self._changed.notify_all()
         log.info("Triton is back, and the model with it")
 
