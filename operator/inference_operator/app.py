@@ -24,7 +24,7 @@ from inference_operator.observability import logs, metrics
 from inference_operator.observability.health import serve_health
 from inference_operator.parts import Parts, put_together
 from inference_operator.runtime.bounded_http import BoundedHttp
-from inference_operator.runtime.clock import SystemClock
+from inference_operator.runtime.clock import Clock, ServerClock
 from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import ConfigurationError, Settings, load_settings
 from inference_operator.state.request import Request, job_request
@@ -53,8 +53,9 @@ class WatchEndedError(Exception):
 
 async def run(settings: Settings, connection: Connection, namespace: str, identity: str, address: str | None) -> None:
     """Run until told to stop. Raises StoppedError then, and whatever else ends a part."""
-    async with api_session() as api, BoundedHttp() as pods:
-        parts = put_together(settings, connection, namespace, identity, address, api=api, pods=pods)
+    clock = ServerClock()
+    async with api_session(clock) as api, BoundedHttp() as pods:
+        parts = put_together(settings, connection, namespace, identity, address, clock, api=api, pods=pods)
         runner = await serve_health(parts.health, settings.http_port, parts.refresh)
         try:
             async with asyncio.TaskGroup() as group:
@@ -141,7 +142,7 @@ async def _watch(registry: kopf.OperatorRegistry, namespaces: Namespaces, identi
     raise WatchEndedError("kopf's watches have ended")
 
 
-async def _sweep(store: Store, queue: WorkQueue[Request], clock: SystemClock) -> None:
+async def _sweep(store: Store, queue: WorkQueue[Request], clock: Clock) -> None:
     while True:
         await asyncio.sleep(10)
         for uid in store.drop_stale_assumptions(clock.now()):

@@ -15,7 +15,7 @@ from inference_operator.kube.connection import ConnectionConfigError, connect
 from inference_operator.kube.ports import Raw
 from inference_operator.observability import logs
 from inference_operator.runtime.bucket import TokenBucket
-from inference_operator.runtime.clock import Clock, SystemClock
+from inference_operator.runtime.clock import Clock, ServerClock
 from inference_operator.state.objects import Key
 
 log = logging.getLogger(__name__)
@@ -77,8 +77,8 @@ def _job(key: Key, deadline: datetime) -> Raw:
 
 
 async def _run(namespace: str, seconds: float) -> str:
-    clock = SystemClock()
-    async with api_session() as session:
+    clock = ServerClock()
+    async with api_session(clock) as session:
         return await check(Kube(connect(), session, TokenBucket(10, 10, clock.monotonic)), namespace, seconds, clock)
 
 

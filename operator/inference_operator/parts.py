@@ -44,7 +44,7 @@ from inference_operator.observability.history import History
 from inference_operator.observability.jobs import JobCollector
 from inference_operator.runtime.bounded_http import BoundedHttp, Secured
 from inference_operator.runtime.bucket import TokenBucket
-from inference_operator.runtime.clock import Clock, SystemClock
+from inference_operator.runtime.clock import Clock, ServerClock
 from inference_operator.runtime.pings import Pings
 from inference_operator.runtime.queue import WorkQueue
 from inference_operator.settings import Settings
@@ -81,7 +81,7 @@ _WAKES = (20, 40)
 class Parts:
     """All that lives as long as the process."""
 
-    clock: SystemClock
+    clock: ServerClock
     store: Store
     queue: WorkQueue[Request]
     health: Health
@@ -107,6 +107,7 @@ class Parts:
         """Bring gauges up to date before they are read."""
         metrics.leaked_workers.set(len(self.store.leaked(self.clock.now())))
         metrics.queue_depth.set(len(self.queue))
+        metrics.clock_skew_seconds.set(self.clock.skew_seconds)
 
 
 def put_together(
@@ -115,6 +116,7 @@ def put_together(
     namespace: str,
     identity: str,
     address: str | None,
+    clock: ServerClock,
     *,
     api: ApiSession,
     pods: BoundedHttp,
@@ -123,7 +125,7 @@ def put_together(
 
     It is longer than others: one line for each part, in the order in which they need each other.
     """
-    clock, store = SystemClock(), Store(History())
+    store = Store(History())
     queue: WorkQueue[Request] = WorkQueue(clock.monotonic)
     health = Health(clock, silence_seconds=3 * settings.resync_seconds)
     # An allowance each: renewing the Lease must not wait behind a thousand status writes, nor these for whoever asks for metrics.

@@ -1,8 +1,11 @@
 """The API server over aiohttp: server-side apply, one rate limit, and the one border where HTTP turns into our errors."""
 
+import contextlib
 import json
 import uuid
 from collections.abc import AsyncIterator
+from email.utils import parsedate_to_datetime
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -15,6 +18,7 @@ from inference_operator.kube.leaderelection import Leads
 from inference_operator.kube.ports import Raw
 from inference_operator.observability import metrics
 from inference_operator.runtime.bucket import TokenBucket
+from inference_operator.runtime.clock import ServerClock
 
 _PAGE = 500
 _TIMEOUT = aiohttp.ClientTimeout(total=30, connect=5)
@@ -23,9 +27,27 @@ _CONNECTIONS = 64
 ApiSession = aiohttp.ClientSession
 
 
-def api_session() -> ApiSession:
-    """A session for the API server alone: what it answers is believed. Pods are asked by `runtime/bounded_http.py`."""
-    return ApiSession(connector=aiohttp.TCPConnector(limit=_CONNECTIONS))
+def api_session(clock: ServerClock) -> ApiSession:
+    """A session for the API server alone: what it answers is believed, also the time, which `clock` is told.
+
+    Pods are asked by `runtime/bounded_http.py`.
+    """
+    return ApiSession(connector=aiohttp.TCPConnector(limit=_CONNECTIONS), trace_configs=[_telling(clock)])
+
+
+def _telling(clock: ServerClock) -> aiohttp.TraceConfig:
+    async def asked(_: ApiSession, request: SimpleNamespace, __: aiohttp.TraceRequestStartParams) -> None:
+        request.asked = clock.boottime()
+
+    async def answered(_: ApiSession, request: SimpleNamespace, found: aiohttp.TraceRequestEndParams) -> None:
+        # What stands between may leave it out, or write what is none.
+        with contextlib.suppress(KeyError, ValueError):
+            clock.told(parsedate_to_datetime(found.response.headers["Date"]), request.asked)
+
+    telling = aiohttp.TraceConfig()
+    telling.on_request_start.append(asked)
+    telling.on_request_end.append(answered)
+    return telling
 
 
 class Kube:

@@ -98,6 +98,11 @@ leaked_workers = Gauge(
 queue_depth = Gauge("inference_operator_queue_depth", "Jobs waiting to be looked at.", registry=REGISTRY)
 leading = Gauge("inference_operator_leading", "1 on the replica that holds the Lease.", registry=REGISTRY)
 watch_age_seconds = Gauge("inference_operator_watch_age_seconds", "Since a kind was last heard of.", ("kind",), registry=REGISTRY)
+clock_skew_seconds = Gauge(
+    "inference_operator_clock_skew_seconds",
+    "How far this node's clock is ahead of the API server's, which decides.",
+    registry=REGISTRY,
+)
 suspected_workers = Gauge(
     "inference_operator_suspected_workers", "Ready workers that this replica's own polls get no answer from.", registry=REGISTRY
 )

@@ -1,8 +1,15 @@
 """Time as a thing that can be handed over: decisions get an instant, loops a clock."""
 
 import time
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
+
+_IN_STEP_SECONDS = 1.0
+"""A `Date` header counts whole seconds: what differs by no more is left as it is."""
+
+_BELIEVED = 3
+"""So many answers in a row move a clock that was told the time before: of several API servers one alone may be wrong."""
 
 
 class Clock(Protocol):
@@ -35,3 +42,50 @@ class SystemClock:
     def boottime(self) -> float:
         """See Clock."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTime:
+    """The API server's wall time: `offset` seconds later than boot time. So many answers in a row have `denied` it.
+
+    Source: F. Cristian, "Probabilistic clock synchronization", 1989: the server read its clock between question and answer.
+    """
+
+    offset: float
+    # Whatever the first answer says is believed.
+    denied: int = _BELIEVED - 1
+
+    def told(self, date: float, asked: float, answered: float) -> "ServerTime":
+        """The time after an answer: its `date` is in seconds since the epoch, when it was asked for and came in boot time."""
+        earliest, latest = date - answered, date + 1.0 - asked
+        if earliest - _IN_STEP_SECONDS <= self.offset <= latest + _IN_STEP_SECONDS:
+            return replace(self, denied=0)
+        if self.denied + 1 < _BELIEVED:
+            return replace(self, denied=self.denied + 1)
+        return ServerTime(min(max(self.offset, earliest), latest), denied=0)
+
+
+class ServerClock(SystemClock):
+    """The API server's wall time, carried on by boot time: deadlines count from `creationTimestamp`, which is that clock's.
+
+    A node's own clock that is wrong, or jumps, ends no job early.
+    """
+
+    def __init__(self) -> None:
+        self._time = ServerTime(self._own_offset())
+
+    def now(self) -> datetime:
+        """See Clock."""
+        return datetime.fromtimestamp(self._time.offset + self.boottime(), UTC)
+
+    def told(self, date: datetime, asked: float) -> None:
+        """Take note of an answer's `Date`. `asked` is when the question was sent, by `boottime`."""
+        self._time = self._time.told(date.timestamp(), asked, self.boottime())
+
+    @property
+    def skew_seconds(self) -> float:
+        """How far this machine's clock is ahead of the API server's."""
+        return self._own_offset() - self._time.offset
+
+    def _own_offset(self) -> float:
+        return time.time() - self.boottime()

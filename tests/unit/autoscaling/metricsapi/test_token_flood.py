@@ -16,7 +16,7 @@ from inference_operator.autoscaling.metricsapi.budget import ReviewClients
 from inference_operator.kube.client import Kube, api_session
 from inference_operator.kube.connection import Connection
 from inference_operator.runtime.bucket import TokenBucket
-from inference_operator.runtime.clock import SystemClock
+from inference_operator.runtime.clock import ServerClock, SystemClock
 from tests.unit.autoscaling.metricsapi.pki import client_context
 from tests.unit.autoscaling.metricsapi.test_server import METRIC, Bench, remote
 
@@ -72,7 +72,7 @@ async def test_junk_tokens_delay_neither_the_hpa_nor_a_token_that_was_good(tmp_p
     server, codes, clock = ApiServer(), Counter[int](), SystemClock()
     runner = await server.start()
     connection = Connection(f"http://127.0.0.1:{runner.addresses[0][1]}", None)
-    async with api_session() as session:
+    async with api_session(ServerClock()) as session:
         reviews = ReviewClients(*(Kube(connection, session, TokenBucket(10, 20, clock.monotonic)) for _ in range(3)))
         bench = Bench(tmp_path, reviews)
         serving = asyncio.create_task(bench.service.serve())
