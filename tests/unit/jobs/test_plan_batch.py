@@ -397,6 +397,16 @@ def test_time_to_live_counts_from_the_end() -> None:
     assert kinds(decide(seen, now=end + timedelta(seconds=100))) == ("DeleteJob",)
 
 
+def test_a_worker_that_is_not_ready_while_it_ends_starts_nothing_again() -> None:
+    job = a_job(status=replace(LOOKED, attempts=1))
+    assert "attempt 1 starts on" in messages(status_of(decide(observed(job, a_pod(job, 1, ready=False)))))
+
+    told = replace(job, status=status_of(decide(observed(job, a_pod(job, 1)))))
+    ending = observed(told, a_pod(told, 1, ready=False))
+    assert status_of(decide(ending), ending) == told.status
+    assert "attempt 2 starts on" in messages(status_of(decide(observed(told, a_pod(told, 2, ready=False)))))
+
+
 # Nodes out of reach.
 
 
