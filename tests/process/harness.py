@@ -208,14 +208,14 @@ class Worker:
         assert self.running, self.log
         return self
 
-    def wait_ready(self) -> Worker:
-        assert self.ready_or_ended(), self.log
+    def wait_ready(self, *, seconds: float = _DEADLINE_SECONDS) -> Worker:
+        assert self.ready_or_ended(seconds=seconds), self.log
         return self
 
-    def ready_or_ended(self) -> bool:
+    def ready_or_ended(self, *, seconds: float = _DEADLINE_SECONDS) -> bool:
         """Wait for one of them; whether it is the first."""
         try:
-            until(lambda: not self.running or self.answers("/v2/health/ready") == 200, "ready")
+            until(lambda: not self.running or self.answers("/v2/health/ready") == 200, "ready", seconds=seconds)
         except TimeoutError as error:
             error.add_note(self.log)
             raise

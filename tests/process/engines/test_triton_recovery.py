@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from inference_protocol.messages import WorkerConfig
     from tests.process.harness import Worker
 
+# Triton's own patience with a process that it starts is 30 s, and a worker's with Triton 60 s.
+BACK_SECONDS = 150.0
 BODY = b'{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[1,2,3,4]}]}'
 
 
@@ -239,13 +241,13 @@ def test_under_load_the_loss_of_server_or_model_process_costs_nobody_a_wrong_ans
     until(lambda: statuses.count(200) > 50, "load")
     triton.kill_stubs()
     until(lambda: 503 in statuses, "a caller who met the loss of the model process")
-    worker.wait_ready()
+    worker.wait_ready(seconds=BACK_SECONDS)
     answered = statuses.count(200)
     until(lambda: statuses.count(200) > answered + 50, "load after the model process came back")
     triton.kill()
     until(lambda: worker.answers("/v2/health/ready") != 200, "not ready without its server")
     triton.restart()
-    worker.wait_ready()
+    worker.wait_ready(seconds=BACK_SECONDS)
     answered = statuses.count(200)
     until(lambda: statuses.count(200) > answered + 50, "load after the server came back")
     stopping.set()
