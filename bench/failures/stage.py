@@ -38,7 +38,7 @@ RATE, PATIENCE_SECONDS = 40.0, 1.0
 _BUILT = ROOT / "build" / "examples"
 # The kubelet waits twice as long each time before it starts a killed operator again. The grace period is Kubernetes' default.
 _OPTIONS = ("--max-container-restart-period", "10s", "--node-monitor-grace-period", "50s")
-_PATIENT_SECONDS = 60.0
+_PATIENT_SECONDS = 180.0
 _ROWS = 60_000
 
 
