@@ -7,6 +7,7 @@ from pathlib import Path
 
 from inference_protocol.messages import BatchTask, Quantization, encode
 from inference_worker import volumes
+from inference_worker.batch.directory import Directory
 from inference_worker.batch.items import invalid
 from inference_worker.batch.manifest import read_summary, summary_digest
 
@@ -40,8 +41,8 @@ def content_of(task: BatchTask, root: Path) -> str:
         return task.input_digest or ""
     path = volumes.open_local(uri, root=root)
     try:
-        if task.input_format != "files" and read_summary(path) is not None:
-            return summary_digest(path) or ""
+        if task.input_format != "files" and read_summary(Directory(path)) is not None:
+            return summary_digest(Directory(path)) or ""
         # An image has other inodes on each node, and its files never change.
         return _stamp(path, stable=not uri.startswith("file:"))
     except OSError as error:

@@ -1,16 +1,16 @@
-"""What an output directory says of itself: the records of its manifests, and how they are read."""
+"""What an output says of itself: the records of its manifests, and how they are read."""
 
 import hashlib
 import json
-import os
 import re
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from inference_worker.batch.storage import Readable
+
 ATTEMPTS = "attempts"
-"""The directory of the attempts' own manifests."""
+"""The folder of the attempts' own manifests."""
 
 SUMMARY = "manifest.json"
 CHUNK_NAME = re.compile(r"chunk-\d{10}(-(?P<claim>[0-9a-f]{8}-\d+))?\.(npz|jsonl)")
@@ -19,7 +19,6 @@ MANIFEST_NAME = re.compile(r"[0-9a-f]{8}-\d+\.jsonl")
 # A line of a chunk has some 150 bytes, and a worker commits about once a second: this is days of work.
 _LIMIT_BYTES = 64 << 20
 _HEADER_LIMIT_BYTES = 64 << 10
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 class Header(msgspec.Struct, frozen=True, rename="camel"):
@@ -119,63 +118,41 @@ def decode_manifest(raw: bytes) -> Manifest | None:
     return Manifest(header, tuple(chunks))
 
 
-def manifest_names(directory: Path) -> list[str]:
+def manifest_names(folder: Readable) -> list[str]:
     """The names of all attempts' manifests. Raises OSError."""
-    try:
-        # Opened anew each time, because NFS looks for what is new then; through no link, which could lead out of the volume.
-        handle = os.open(directory / ATTEMPTS, _DIRECTORY)
-    except FileNotFoundError:
-        return []
-    try:
-        return [name for name in os.listdir(handle) if MANIFEST_NAME.fullmatch(name)]  # noqa: PTH208 -- of what is open
-    finally:
-        os.close(handle)
+    return [name for name in folder.names(ATTEMPTS) if MANIFEST_NAME.fullmatch(name)]
 
 
-def read_manifest(directory: Path, name: str) -> Manifest | None:
-    """The manifest of one attempt; None where it isn't one. Raises OSError."""
-    raw = _read(directory / ATTEMPTS / name, _LIMIT_BYTES)
-    return None if raw is None else decode_manifest(raw)
-
-
-def read_manifests(directory: Path) -> list[Manifest]:
-    """All attempts' manifests. Raises OSError."""
-    found = (read_manifest(directory, name) for name in manifest_names(directory))
+def read_manifests(folder: Readable) -> list[Manifest]:
+    """All attempts' manifests; what isn't one is left out. Raises OSError."""
+    raw = (folder.read(f"{ATTEMPTS}/{name}", _LIMIT_BYTES) for name in manifest_names(folder))
+    found = (decode_manifest(data) for data in raw if data is not None)
     return [manifest for manifest in found if manifest is not None]
 
 
-def read_header(directory: Path, name: str) -> Header | None:
+def read_header(folder: Readable, name: str) -> Header | None:
     """The first line of one attempt's manifest; None where it is not whole yet. Raises OSError."""
-    raw = _read(directory / ATTEMPTS / name, _HEADER_LIMIT_BYTES)
+    raw = folder.read(f"{ATTEMPTS}/{name}", _HEADER_LIMIT_BYTES)
     manifest = None if raw is None else decode_manifest(raw[: raw.find(b"\n") + 1])
     return None if manifest is None else manifest.header
 
 
-def author_of(directory: Path) -> Header | None:
-    """The header of an attempt at the answers in a directory; None where there is none of ours. Raises OSError."""
-    headers = (read_header(directory, name) for name in manifest_names(directory))
+def author_of(folder: Readable) -> Header | None:
+    """The header of an attempt at the answers in a folder; None where there is none of ours. Raises OSError."""
+    headers = (read_header(folder, name) for name in manifest_names(folder))
     return next((header for header in headers if header is not None), None)
 
 
-def read_summary(directory: Path) -> Summary | None:
-    """The summary in a directory; None where there is none of ours. Raises OSError."""
-    raw = _read(directory / SUMMARY, _LIMIT_BYTES)
+def read_summary(folder: Readable) -> Summary | None:
+    """The summary in a folder; None where there is none of ours. Raises OSError."""
+    raw = folder.read(SUMMARY, _LIMIT_BYTES)
     try:
         return None if raw is None else msgspec.json.decode(raw, type=Summary)
     except (msgspec.DecodeError, msgspec.ValidationError):
         return None
 
 
-def summary_digest(directory: Path) -> str | None:
-    """The `sha256:HEX` of the summary in a directory; None where there is none. Raises OSError."""
-    raw = _read(directory / SUMMARY, _LIMIT_BYTES)
+def summary_digest(folder: Readable) -> str | None:
+    """The `sha256:HEX` of the summary in a folder; None where there is none. Raises OSError."""
+    raw = folder.read(SUMMARY, _LIMIT_BYTES)
     return None if raw is None else f"sha256:{hashlib.sha256(raw).hexdigest()}"
-
-
-def _read(path: Path, limit: int) -> bytes | None:
-    """The first `limit` bytes of a file that is no link; None where there is no such file."""
-    # A link could lead out of the volume.
-    if path.is_symlink() or not path.is_file():
-        return None
-    with path.open("rb") as file:
-        return file.read(limit)

@@ -22,6 +22,7 @@ from inference_protocol.sketch import LatencySketch
 from inference_protocol.uris import PvcUri
 from inference_worker import metrics, volumes
 from inference_worker.batch import encoding, identity, inputs
+from inference_worker.batch.directory import Directory
 from inference_worker.batch.item_rows import require_rows, with_rows
 from inference_worker.batch.items import Items, invalid, refuse_non_finite
 from inference_worker.batch.manifest import CHUNK_NAME, Header
@@ -35,8 +36,7 @@ from inference_worker.fixed_rows import dependent_items
 from inference_worker.probe import REFUSALS, understood
 from inference_worker.warmup import Warm
 
-# Committing costs two syncs; what a kill may cost is work since the last one. A second of either is a fair price.
-_COMMIT_SECONDS = 1.0
+# What is gathered before it is committed, however soon that is.
 _COMMIT_BYTES = 32 << 20
 
 
@@ -114,7 +114,7 @@ class Task:
             return self._run_inline(items)
         # Answers take the form of the questions: text for text, arrays for everything else.
         suffix = ".jsonl" if items.lines else ".npz"
-        with Output(self._directory(), self._header(items), suffix=suffix) as output:
+        with Output(Directory(self._directory()), self._header(items), suffix=suffix) as output:
             resumed = output.end
             self.progress = Progress(total=len(items), completed=resumed, resumed=resumed)
             self._require_in_time(len(items) - resumed)
@@ -177,7 +177,7 @@ class Task:
             for segment in self._segments(items, output.end):
                 pending.append(segment)
                 pending_bytes += sum(array.nbytes for batch in segment.answers for array in batch.values())
-                due = time.monotonic() - committed_at >= _COMMIT_SECONDS or pending_bytes >= _COMMIT_BYTES
+                due = time.monotonic() - committed_at >= output.commit_seconds or pending_bytes >= _COMMIT_BYTES
                 if due or segment.end == len(items) or self._stop.is_set():
                     if commit is not None:
                         commit.result()

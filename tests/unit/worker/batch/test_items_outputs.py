@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from inference_protocol.messages import BatchTask
 from inference_worker.batch import encoding, identity
+from inference_worker.batch.directory import Directory
 from inference_worker.batch.formats import chunks
 from inference_worker.batch.formats.opening import open_items
 from inference_worker.batch.items import ArrayItems, Items
@@ -37,7 +38,7 @@ def written(directory: Path, columns: dict[str, np.ndarray], form: str, *, step:
     """What a job leaves behind."""
     total = len(next(iter(columns.values())))
     header = Header(job="team/before", uid="u", model_digest="sha256:aa", input="pvc://data/in.npy", total=total)
-    with Output(directory, header, suffix=f".{form}") as output:
+    with Output(Directory(directory), header, suffix=f".{form}") as output:
         for start in range(0, total, step):
             end = min(start + step, total)
             output.commit(start, end, FORMS[form]({name: array[start:end] for name, array in columns.items()}))
@@ -292,7 +293,7 @@ def crafted(directory: Path, column: np.ndarray, *, count: int, name: str = "x")
     """An output whose chunks, of one item each, are compressed as no worker's are."""
     arrays: dict[str, Any] = {"x": np.zeros((1, 2), np.float32), name: column}
     header = Header(job="team/before", uid="u", model_digest="sha256:aa", input="i", total=count)
-    with Output(directory, header, suffix=".npz") as output:
+    with Output(Directory(directory), header, suffix=".npz") as output:
         for start in range(count):
             buffer = io.BytesIO()
             np.savez_compressed(buffer, **arrays)

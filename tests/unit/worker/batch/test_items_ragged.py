@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from inference_worker import datatypes
 from inference_worker.batch import encoding
+from inference_worker.batch.directory import Directory
 from inference_worker.batch.formats.opening import open_items, open_text
 from inference_worker.batch.manifest import Header
 from inference_worker.batch.output import Output
@@ -46,7 +47,7 @@ def column_of(values: list[np.ndarray]) -> Column:
 
 def written(directory: Path, values: list[np.ndarray], form: str, step: int) -> Path:
     header = Header(job="team/before", uid="u", model_digest="sha256:aa", input="i", total=len(values))
-    with Output(directory, header, suffix=f".{form}") as output:
+    with Output(Directory(directory), header, suffix=f".{form}") as output:
         for start in range(0, len(values), step):
             end = min(start + step, len(values))
             output.commit(start, end, FORMS[form]({"x": column_of(values[start:end])}))

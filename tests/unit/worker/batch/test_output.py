@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inference_protocol.reasons import WorkerReason
+from inference_worker.batch.directory import Directory
 from inference_worker.batch.manifest import ATTEMPTS, SUMMARY, Header
 from inference_worker.batch.output import Output
 from inference_worker.errors import WorkerError
@@ -31,7 +32,7 @@ def answers(start: int, end: int) -> bytes:
 
 
 def opened(directory: Path, header: Header = HEADER, *, attempt: int = 1, suffix: str = ".jsonl") -> Output:
-    return Output(directory, msgspec.structs.replace(header, attempt=attempt), suffix=suffix)
+    return Output(Directory(directory), msgspec.structs.replace(header, attempt=attempt), suffix=suffix)
 
 
 def manifest(directory: Path, *, attempt: int = 1, uid: str = "uid-1") -> Path:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from inference_protocol.reasons import WorkerReason
+from inference_worker.batch.directory import Directory
 from inference_worker.batch.manifest import SUMMARY, read_summary
 from inference_worker.batch.output import Output
 from inference_worker.errors import WorkerError
@@ -67,7 +68,7 @@ def finished(output: Output, *, upto: int = TOTAL) -> bool:
 
 def require_the_truth(directory: Path) -> None:
     assert read(directory) == TRUTH
-    summary = read_summary(directory)
+    summary = read_summary(Directory(directory))
     assert summary is not None
     named = {chunk.file for chunk in summary.chunks}
     assert {path.name for path in directory.glob("chunk-*")} >= named
@@ -130,14 +131,14 @@ def test_an_attempt_that_is_outranked_stops_at_its_next_commit(tmp_path: Path) -
 
 
 def test_what_is_committed_until_the_claim_is_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    claim = Output._claim
+    claim = Directory.claim
     with opened(tmp_path) as first:
 
-        def late(output: Output) -> None:
+        def late(directory: Directory, name: str, data: bytes) -> bool:
             first.commit(0, STEP, answers(0, STEP))
-            claim(output)
+            return claim(directory, name, data)
 
-        monkeypatch.setattr(Output, "_claim", late)
+        monkeypatch.setattr(Directory, "claim", late)
         with opened(tmp_path, attempt=2) as second:
             assert second.end == STEP
 
@@ -175,7 +176,7 @@ def test_what_an_outranked_attempt_had_and_nobody_took_over_is_removed_at_the_en
         assert not finished(first)
         assert finished(second)
     names = {path.name for path in tmp_path.glob("chunk-*")}
-    summary = read_summary(tmp_path)
+    summary = read_summary(Directory(tmp_path))
     assert summary is not None
     assert names == {chunk.file for chunk in summary.chunks} | {first_chunk.name}
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from inference_worker.batch.directory import Directory
 from inference_worker.batch.formats.arrays import read_npz
 from inference_worker.batch.formats.lines import read_json_lines
 from inference_worker.batch.items import ArrayItems, invalid
@@ -122,7 +123,7 @@ class ChunkItems:
 
 def is_output(directory: Path) -> bool:
     """Whether a directory holds the answers of a job, finished or not. Raises OSError."""
-    return read_summary(directory) is not None or author_of(directory) is not None
+    return read_summary(Directory(directory)) is not None or author_of(Directory(directory)) is not None
 
 
 def open_output(directory: Path, inputs: Sequence[TensorSpec], *, nulls: bool = False) -> ChunkItems:
@@ -130,9 +131,9 @@ def open_output(directory: Path, inputs: Sequence[TensorSpec], *, nulls: bool = 
 
     With `nulls`, null in JSON lines stands for NaN.
     """
-    summary = read_summary(directory)
+    summary = read_summary(Directory(directory))
     if summary is None:
-        header = author_of(directory)
+        header = author_of(Directory(directory))
         raise invalid(_unfinished(directory, header))
     _require_whole(directory, summary)
     return ChunkItems(directory, summary.chunks, _Asked(inputs, nulls))
