@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from inference_protocol.reasons import WorkerReason
+from inference_protocol.storage import STORAGE_FOLDER
 
 CONFIG_VARIABLE = "INFERENCE_WORKER_CONFIG"
 HTTP_PORT = 8000
@@ -106,11 +107,13 @@ class Trust(_Record, frozen=True):
 class Storage(_Record, frozen=True):
     """How the store of an s3, hf or oci location is asked.
 
-    `secret` names the Secret whose keys (`storage.keys_of`) the worker finds below IDENTITY_ROOT; empty where there is none. They
-    go before `s3_endpoint`, `s3_region` and `hub_endpoint` of the settings. `aws_role` is assumed by the worker's own token.
+    `secret` names the Secret whose keys (`storage.keys_of`) the worker finds in `folder` below IDENTITY_ROOT; empty where there is
+    none. They go before `s3_endpoint`, `s3_region` and `hub_endpoint` of the settings. `aws_role` is assumed by the worker's own
+    token.
     """
 
     secret: str = ""
+    folder: str = STORAGE_FOLDER
     aws_role: str = ""
     s3_endpoint: str = ""
     s3_region: str = ""
@@ -149,8 +152,8 @@ class BatchTask(_Record, frozen=True):
     """Run a model once over every item of an input.
 
     Exactly one of `input_uri` and `input_data` (JSON lines, or CSV if `input_format` says so) is set. Without `output_uri` the
-    answers go inline into the report. `items_limit` is how many items can be answered by the firm `deadline` (RFC 3339): a worker
-    that counts more to be done refuses them before it runs one.
+    answers go inline into the report. `input_storage` and `output_storage` are set for s3 and hf locations. `items_limit` is how
+    many items can be answered by the firm `deadline` (RFC 3339): a worker that counts more refuses them before it runs one.
     """
 
     input_uri: str | None = None
@@ -159,6 +162,8 @@ class BatchTask(_Record, frozen=True):
     input_digest: str | None = None
     allow_non_finite: bool = False
     output_uri: str | None = None
+    input_storage: Storage | None = None
+    output_storage: Storage | None = None
     items_limit: int | None = None
     deadline: str = ""
 

@@ -218,6 +218,13 @@ class WorkerReason(StrEnum):
             "Check the URL and its server, and let the worker's pod reach it.",
         ),
     )
+    INPUT_ACCESS_DENIED = (
+        "InputAccessDenied",
+        ReasonText(
+            "The store of the input refuses who asks, or the Secret of input.storage doesn't have what is needed.",
+            "Correct the Secret's keys, have admissionPolicy.secrets list it, and let its identity read and list the input.",
+        ),
+    )
     INPUT_INVALID = (
         "InputInvalid",
         ReasonText(
@@ -247,6 +254,28 @@ class WorkerReason(StrEnum):
         ReasonText(
             "The worker can't write the output: no space is left, access is denied, or its files were changed.",
             "Enlarge or empty the volume, and let the worker's user (65532 by default) write to it.",
+        ),
+    )
+    OUTPUT_UNREACHABLE = (
+        "OutputUnreachable",
+        ReasonText(
+            "The store of the output doesn't answer, or asked the worker to slow down for too long.",
+            "Check the store and the network; the next attempt goes on where this one was.",
+        ),
+    )
+    OUTPUT_ACCESS_DENIED = (
+        "OutputAccessDenied",
+        ReasonText(
+            "The store of the output refuses who asks, or the Secret of output.storage doesn't have what is needed.",
+            "Correct the Secret's keys, have admissionPolicy.secrets list it, and let its identity read, write, delete and list.",
+        ),
+    )
+    OUTPUT_STORE_UNSAFE = (
+        "OutputStoreUnsafe",
+        ReasonText(
+            "The store of the output ignores the conditions of writes, so two workers could overwrite each other's answers.",
+            "Use a store with conditional writes, as the page on buckets lists them, or a volume.",
+            final=True,
         ),
     )
     OUTPUT_CLAIMED = (

@@ -1,11 +1,12 @@
-"""Keys of the Secrets that stores of models are asked with, and where a worker finds them."""
+"""Keys of the Secrets that stores are asked with, and where a worker finds them."""
 
 from urllib.parse import urlsplit
 
 from inference_protocol.uris import HubUri, OciUri, S3Uri, StoreUri, Uri
 
-# Below IDENTITY_ROOT: a file for each key of the Secret, and the token by which a role is assumed.
+# Below IDENTITY_ROOT: a file for each key of a Secret (of a model, an input, an output), and the token by which a role is assumed.
 STORAGE_FOLDER = "storage"
+INPUT_STORAGE_FOLDER, OUTPUT_STORAGE_FOLDER = "input-storage", "output-storage"
 ROLE_TOKEN_FILE = "storage/web-identity-token"  # noqa: S105
 # For whom that token is.
 ROLE_TOKEN_AUDIENCE = "sts.amazonaws.com"  # noqa: S105

@@ -1,6 +1,7 @@
 """Locations that a job may name: `pvc://claim/path`, `http(s)://host/path`, `file:///path` in the worker's image.
 
-Models may also be at `s3://bucket/key`, `hf://org/repo@revision/path` and `oci://registry/repo:tag#file`.
+Models and the inputs of batches may also be at `s3://bucket/key` and `hf://org/repo@revision/path`, models at
+`oci://registry/repo:tag#file`, and outputs at `s3://bucket/folder`.
 
 Parsing is pure. Whether a path leaves its volume through a symbolic link, or a host name resolves to a forbidden address,
 only the worker can see; it checks again there.
@@ -142,7 +143,9 @@ def _s3(text: str) -> S3Uri:
     bucket, _, key = text.removeprefix("s3://").partition("/")
     if not _BUCKET.fullmatch(bucket):
         raise UriError(f"{text!r}: {bucket!r} is no bucket's name; write s3://BUCKET/KEY")
-    return S3Uri(bucket, _key(text, key, "s3://BUCKET/KEY, and endpoint and region into the Secret of storage.secretRef"))
+    # Many write a folder with its slash.
+    form = "s3://BUCKET/KEY, and endpoint and region into the Secret of storage.secretRef"
+    return S3Uri(bucket, _key(text, key.removesuffix("/"), form))
 
 
 def _hub(text: str) -> HubUri:

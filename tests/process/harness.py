@@ -45,7 +45,7 @@ PROVIDERS = (PROVIDER, CPU) if ON_DEVICE else (CPU,)
 # A runtime for the device lies where the machine has it.
 _ELSEWHERE = os.environ.get("PYTHONPATH", "").split(os.pathsep) if ON_DEVICE else []
 _DEADLINE_SECONDS = 60.0
-QUICK_COMMITS = {"inference_worker.batch.task:_COMMIT_SECONDS": 0.02}
+QUICK_COMMITS = {"inference_worker.batch.directory:_COMMIT_SECONDS": 0.02}
 QUICK_DRAIN = {"inference_worker.__main__:_LINGER_SECONDS": 0.2}
 
 

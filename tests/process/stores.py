@@ -57,14 +57,22 @@ class S3Server:
 
 
 @contextlib.contextmanager
-def s3_server(folder: Path, authority: Authority | None = None) -> Iterator[S3Server]:
-    """A server of S3 that takes requests signed by KEY and SECRET alone, with TLS where there is an authority."""
+def s3_server(
+    folder: Path, authority: Authority | None = None, *, written_to: bool = False, open_to_all: bool = False
+) -> Iterator[S3Server]:
+    """A server of S3 that takes requests signed by KEY and SECRET alone, with TLS where there is an authority.
+
+    One that is `written_to` by S3 doesn't look for what comes onto its disk otherwise. One that is `open_to_all` checks no signature.
+    """
     (port,) = free_ports(1)
     buckets = folder / "buckets"
     (buckets / "models").mkdir(parents=True)
-    command = [tool("rclone"), "serve", "s3", "--addr", f"127.0.0.1:{port}", "--auth-key", f"{KEY},{SECRET}"]
-    # What a test replaces is to be seen at once.
-    command += ["--dir-cache-time", "0s", "--poll-interval", "0s", "--config", folder / "none.conf"]
+    command = [tool("rclone"), "serve", "s3", "--addr", f"127.0.0.1:{port}", "--config", folder / "none.conf"]
+    if not open_to_all:
+        command += ["--auth-key", f"{KEY},{SECRET}"]
+    if not written_to:
+        # What a test replaces is to be seen at once. Timers without end then fill the process, and a writer would wait for them.
+        command += ["--dir-cache-time", "0s", "--poll-interval", "0s"]
     if authority is not None:
         authority.server("localhost").put(folder / "tls")
         command += ["--cert", folder / "tls" / "tls.crt", "--key", folder / "tls" / "tls.key"]

@@ -214,7 +214,7 @@ def test_a_batch_that_fails_on_its_way_reports_how_far_it_came(place: Place) -> 
     x[30, 2] = np.nan
     place.put_array("in.npy", x)
 
-    each = {"inference_worker.batch.task:_COMMIT_SECONDS": 0.0, "inference_worker.batch.pipeline:_SEGMENT_BATCHES": 1}
+    each = {"inference_worker.batch.directory:_COMMIT_SECONDS": 0.0, "inference_worker.batch.pipeline:_SEGMENT_BATCHES": 1}
     ended = place.run(a_config(place.put("m.onnx", MODEL), task=INPUT), patches=each)
 
     assert (ended.code, ended.said.reason) == (2, R.INPUT_INVALID) and "item 30 " in ended.said.message

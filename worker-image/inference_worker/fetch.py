@@ -11,11 +11,12 @@ from urllib.parse import unquote, urlsplit
 
 from inference_protocol.messages import VOLUME_ROOT, Storage
 from inference_protocol.reasons import WorkerReason
-from inference_protocol.uris import FileUri, HttpUri, PvcUri, Uri
+from inference_protocol.uris import FileUri, HttpUri, HubUri, PvcUri, Uri
 from inference_worker import volumes
-from inference_worker.download import Bounds, Place, download, never
+from inference_worker.download import Place, Sink, download, download_into
 from inference_worker.engines import external_data
 from inference_worker.errors import WorkerError
+from inference_worker.exchange import Bounds, never
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,18 @@ def read_verified(
     data, actual = _read_any(text, Bounds(hosts, limit, missing, large or missing, stop or never), root, storage)
     _require(text, actual, digest, mismatch)
     return data, actual
+
+
+def fetch_into(file: Sink, text: str, bounds: Bounds, storage: Storage) -> str:
+    """Write what a web server or a hub has into a file, and return its `sha256:HEX`. Raises as read_verified does, and OSError."""
+    uri = volumes.parse(text)
+    if isinstance(uri, HttpUri):
+        return download_into(file, Place(uri.url, text), bounds)
+    if not isinstance(uri, HubUri):
+        raise WorkerError(WorkerReason.URI_FORBIDDEN, f"{text!r} is no file of a web server or a hub")
+    from inference_worker.stores import place_of
+
+    return download_into(file, place_of(uri, text, storage, bounds), bounds)
 
 
 def _read_any(text: str, bounds: Bounds, root: Path, storage: Storage | None) -> tuple[bytes, str]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MODELS = Path(__file__).parents[2] / "models"
 # A chunk for each batch, so that a small job has several.
-EACH = {"inference_worker.batch.task:_COMMIT_SECONDS": 0.0, "inference_worker.batch.pipeline:_SEGMENT_BATCHES": 1}
+EACH = {"inference_worker.batch.directory:_COMMIT_SECONDS": 0.0, "inference_worker.batch.pipeline:_SEGMENT_BATCHES": 1}
 TEXTS = [f"größe ✓ {i} " + "ab " * (i % 7) for i in range(40)]
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PAGE = Path(__file__).parents[3] / "docs" / "tasks" / "read-an-output.md"
 # A chunk for each batch, so that a small job has several.
-EACH = {"inference_worker.batch.task:_COMMIT_SECONDS": 0.0, "inference_worker.batch.pipeline:_SEGMENT_BATCHES": 1}
+EACH = {"inference_worker.batch.directory:_COMMIT_SECONDS": 0.0, "inference_worker.batch.pipeline:_SEGMENT_BATCHES": 1}
 LENGTHS = [3, 3, 3, 3, 3, 1, 1, 4, 0, 2, 2, 2, 2, 2, 2, 1, 5, 5]
 ITEMS = [[float(i)] * length for i, length in enumerate(LENGTHS)]
 
@@ -112,7 +112,7 @@ def test_one_chunk_is_an_input_under_another_name_too(place: Place) -> None:
         negated(),
         place.put("in.npz", data_of("npz", ITEMS)),
         "first",
-        **{"inference_worker.batch.task:_COMMIT_SECONDS": 60.0},
+        **{"inference_worker.batch.directory:_COMMIT_SECONDS": 60.0},
     )
     place.put("renamed.npz", chunk_file(first, 0).read_bytes())
     model = models.model(
@@ -121,7 +121,7 @@ def test_one_chunk_is_an_input_under_another_name_too(place: Place) -> None:
         [models.tensor("z", models.FLOAT, ["N", "T"])],
     )
 
-    last = done(place, model, "pvc://data/renamed.npz", "last", **{"inference_worker.batch.task:_COMMIT_SECONDS": 60.0})
+    last = done(place, model, "pvc://data/renamed.npz", "last", **{"inference_worker.batch.directory:_COMMIT_SECONDS": 60.0})
 
     assert np.array_equal(answers_in(last)["z"], flat(ITEMS)) and answers_in(last)["z.shapes"][:, 0].tolist() == LENGTHS
 

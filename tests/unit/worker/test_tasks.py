@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 from inference_protocol.messages import BatchTask, ModelSource, Progress, WorkerConfig
 from inference_protocol.reasons import WorkerReason
+from inference_worker.batch import directory, pipeline
 from inference_worker.batch import items as reading
-from inference_worker.batch import pipeline
 from inference_worker.batch import task as module
 from inference_worker.batch.task import Task
 from inference_worker.batching.profile import LatencyProfile
@@ -485,7 +485,7 @@ def test_commits_follow_the_clock_and_the_bytes(root: Path, volume: Path, monkey
     a_task(root, models.matmul(), batch=1, input_uri="pvc://data/in.npy", output_uri=OUT).run()
     assert list(spans(volume / "out")) == [(0, 2), (2, 4), (4, 6), (6, 8), (8, 9)]
 
-    monkeypatch.setattr(module, "_COMMIT_SECONDS", 0.0)
+    monkeypatch.setattr(directory, "_COMMIT_SECONDS", 0.0)
     a_task(root, models.matmul(), batch=4, input_uri="pvc://data/in.npy", output_uri=f"{OUT}-2").run()
     assert list(spans(volume / "out-2")) == [(0, 4), (4, 8), (8, 9)]
 

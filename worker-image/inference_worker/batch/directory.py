@@ -13,12 +13,12 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 # What file systems say that have no second names for a file.
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK})
 
+# A commit costs two syncs; what a kill may cost is work since the last one. A second of either is a fair price.
+_COMMIT_SECONDS = 1.0
+
 
 class Directory:
     """See storage.OutputStorage. Files are written under a temporary name of their attempt first."""
-
-    # A commit costs two syncs; what a kill may cost is work since the last one. A second of either is a fair price.
-    commit_seconds = 1.0
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -29,6 +29,11 @@ class Directory:
     def label(self) -> str:
         """See Readable."""
         return self._path.name
+
+    @property
+    def commit_seconds(self) -> float:
+        """See OutputStorage."""
+        return _COMMIT_SECONDS
 
     def names(self, folder: str = "") -> list[str]:
         """See Readable."""

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from inference_protocol.messages import BatchTask, Quantization, encode
-from inference_worker import volumes
 from inference_worker.batch.directory import Directory
 from inference_worker.batch.items import invalid
 from inference_worker.batch.manifest import read_summary, summary_digest
@@ -28,23 +27,19 @@ def options_of(task: BatchTask, quantization: Quantization | None) -> str:
     return f"{task.input_format} {task.input_digest or ''} {task.allow_non_finite}{variant}"
 
 
-def content_of(task: BatchTask, root: Path) -> str:
-    """What names the content of a task's input; empty where its name does. Raises WorkerError INPUT_INVALID.
+def content_of(task: BatchTask, path: Path | None) -> str:
+    """What names the content of a task's input, which lies at `path`; empty where its name does. Raises WorkerError INPUT_INVALID.
 
     A digest that was asked for and verified; that of the manifest, where it is another job's output; else that of all its bytes.
     For more than 256 MiB on a volume it is made of size, time of change and inode of each file.
     """
-    uri = task.input_uri
-    if task.input_data is not None or uri is None:
-        return ""
-    if task.input_digest is not None or uri.startswith("http"):
+    if path is None or task.input_digest is not None:
         return task.input_digest or ""
-    path = volumes.open_local(uri, root=root)
     try:
         if task.input_format != "files" and read_summary(Directory(path)) is not None:
             return summary_digest(Directory(path)) or ""
-        # An image has other inodes on each node, and its files never change.
-        return _stamp(path, stable=not uri.startswith("file:"))
+        # What was fetched, or is in an image, has other inodes each time.
+        return _stamp(path, stable=(task.input_uri or "").startswith("pvc:"))
     except OSError as error:
         raise invalid(f"{path.name!r} can't be read: {error.strerror}; leave the input alone until the job ends") from error
 

@@ -25,7 +25,7 @@ class Header(msgspec.Struct, frozen=True, rename="camel"):
     """The first line of an attempt's manifest: whose answers these are, and to what.
 
     `input` and `options` tell what was asked, `content` what then lay at the input. `created` orders the jobs of one name, and
-    `attempt` those of one job.
+    `attempt` those of one job. `writer` tells two workers apart that both believe to be this attempt.
     """
 
     job: str
@@ -37,6 +37,7 @@ class Header(msgspec.Struct, frozen=True, rename="camel"):
     created: str = ""
     content: str = ""
     attempt: int = 0
+    writer: str = ""
 
     @property
     def claim(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 
@@ -19,13 +20,11 @@ from inference_protocol.messages import (
 )
 from inference_protocol.reasons import WorkerReason
 from inference_protocol.sketch import LatencySketch
-from inference_protocol.uris import PvcUri
-from inference_worker import metrics, volumes
-from inference_worker.batch import encoding, identity, inputs
-from inference_worker.batch.directory import Directory
+from inference_worker import metrics
+from inference_worker.batch import encoding, identity, inputs, outputs
 from inference_worker.batch.item_rows import require_rows, with_rows
 from inference_worker.batch.items import Items, invalid, refuse_non_finite
-from inference_worker.batch.manifest import CHUNK_NAME, Header
+from inference_worker.batch.manifest import Header
 from inference_worker.batch.output import Output
 from inference_worker.batch.pipeline import Pipeline, Segment, columns
 from inference_worker.batching.rows import Layout, fixed_layout, layout_of, located
@@ -104,17 +103,18 @@ class Task:
     def run(self) -> str | None:
         """Run to the end, or to `stop`. Returns inline answers when the task names no output. Raises WorkerError."""
         try:
-            with inputs.opened(self._task, self._specs, self._root, self._stop.is_set, self._config.fetch_from) as items:
-                return self._run_over(items)
+            with inputs.opened(self._task, self._specs, self._root, self._stop.is_set, self._config.fetch_from) as (items, path):
+                return self._run_over(items, path)
         except StoppedError:
             return None
 
-    def _run_over(self, items: Items) -> str | None:
+    def _run_over(self, items: Items, path: Path | None) -> str | None:
         if self._task.output_uri is None:
             return self._run_inline(items)
         # Answers take the form of the questions: text for text, arrays for everything else.
         suffix = ".jsonl" if items.lines else ".npz"
-        with Output(Directory(self._directory()), self._header(items), suffix=suffix) as output:
+        storage = outputs.storage_of(self._task, self._root, self._config.fetch_from)
+        with Output(storage, self._header(items, path), suffix=suffix) as output:
             resumed = output.end
             self.progress = Progress(total=len(items), completed=resumed, resumed=resumed)
             self._require_in_time(len(items) - resumed)
@@ -123,27 +123,12 @@ class Task:
                 output.finish()
         return None
 
-    def _directory(self) -> Path:
-        text = self._task.output_uri
-        assert text is not None
-        uri = volumes.parse(text)
-        if not isinstance(uri, PvcUri):
-            raise WorkerError(WorkerReason.URI_FORBIDDEN, f"answers can't be kept at {text!r}; use pvc://CLAIM/PATH")
-        directory = volumes.local_path(uri, root=self._root)
-        given = self._task.input_uri
-        if given is not None and given.startswith("pvc://"):
-            source = volumes.open_local(given, root=self._root)
-            # A job that starts anew removes the chunks in its output, and with them an input that is one of them.
-            if source == directory or (source.parent == directory and CHUNK_NAME.fullmatch(source.name)):
-                raise WorkerError(WorkerReason.OUTPUT_CONFLICT, "the input lies in the output's directory; choose another output")
-        return directory
-
     @property
     def finished(self) -> bool:
         """Whether every item is answered and committed."""
         return self.progress is not None and self.progress.completed == self.progress.total
 
-    def _header(self, items: Items) -> Header:
+    def _header(self, items: Items, path: Path | None) -> Header:
         config, task = self._config, self._task
         return Header(
             job=f"{config.namespace}/{config.job}",
@@ -153,8 +138,9 @@ class Task:
             total=len(items),
             options=identity.options_of(task, config.model.quantization),
             created=config.created,
-            content=identity.content_of(task, self._root),
+            content=identity.content_of(task, path),
             attempt=config.attempt,
+            writer=uuid4().hex,
         )
 
     def _require_in_time(self, left: int) -> None:

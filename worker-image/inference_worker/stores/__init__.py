@@ -2,18 +2,20 @@
 
 from inference_protocol.messages import Storage
 from inference_protocol.uris import HubUri, OciUri, S3Uri, StoreUri
-from inference_worker.download import Bounds, download
+from inference_worker.download import Place, download
+from inference_worker.exchange import Bounds
 from inference_worker.stores import hub, registry, s3
 from inference_worker.stores.keys import Keys
 
 
 def fetched(uri: StoreUri, told: str, storage: Storage, bounds: Bounds) -> tuple[bytes, str]:
     """The file's bytes and its `sha256:HEX`. Raises StoppedError, and WorkerError as fetch.read_verified does."""
-    keys = Keys.of(uri, storage.secret)
-    match uri:
-        case S3Uri():
-            return download(s3.place(uri, told, storage, keys, bounds), bounds)
-        case HubUri():
-            return download(hub.place(uri, told, storage, keys), bounds)
-        case OciUri():
-            return registry.fetched(uri, told, keys, bounds)
+    if isinstance(uri, OciUri):
+        return registry.fetched(uri, told, Keys.of(uri, storage), bounds)
+    return download(place_of(uri, told, storage, bounds), bounds)
+
+
+def place_of(uri: S3Uri | HubUri, told: str, storage: Storage, bounds: Bounds) -> Place:
+    """Where a store has a file that one request fetches. Raises WorkerError."""
+    keys = Keys.of(uri, storage)
+    return hub.place(uri, told, storage, keys) if isinstance(uri, HubUri) else s3.place(uri, told, storage, keys, bounds)

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from inference_protocol.messages import IDENTITY_ROOT
+from inference_protocol.messages import IDENTITY_ROOT, Storage
 from inference_protocol.reasons import WorkerReason
-from inference_protocol.storage import CA_KEY, KEY_LIMIT_BYTES, STORAGE_FOLDER, endpoint_fault, keys_of
+from inference_protocol.storage import CA_KEY, KEY_LIMIT_BYTES, endpoint_fault, keys_of
 from inference_protocol.uris import StoreUri
 from inference_worker.errors import WorkerError
 
@@ -20,15 +20,15 @@ class Keys:
     values: Mapping[str, str] = field(repr=False)
 
     @staticmethod
-    def of(uri: StoreUri, secret: str) -> "Keys":
+    def of(uri: StoreUri, storage: Storage) -> "Keys":
         """What is mounted for a location. Raises WorkerError MODEL_ACCESS_DENIED for a Secret that has nothing of use."""
-        if not secret:
+        if not storage.secret:
             return Keys("", {})
         wanted = keys_of(uri)
-        found = {key: text for key in wanted if (text := read_file(f"{STORAGE_FOLDER}/{key}")) is not None}
+        found = {key: text for key in wanted if (text := read_file(f"{storage.folder}/{key}")) is not None}
         if not found:
-            raise denied(f"there is no Secret {secret} with any of {', '.join(wanted)}")
-        return Keys(secret, found)
+            raise denied(f"there is no Secret {storage.secret} with any of {', '.join(wanted)}")
+        return Keys(storage.secret, found)
 
     def get(self, key: str) -> str:
         """A value without the line's end that a file often has; empty where there is none."""

@@ -14,8 +14,9 @@ import msgspec
 from inference_protocol.reasons import WorkerReason
 from inference_protocol.storage import DOCKER_KEY
 from inference_protocol.uris import OciUri
-from inference_worker.download import Bounds, Place, answered, download, small_body, status_words
+from inference_worker.download import Place, download
 from inference_worker.errors import WorkerError
+from inference_worker.exchange import Bounds, answered, small_body, status_words
 from inference_worker.stores.keys import Keys, denied
 
 _MANIFESTS = "application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json"

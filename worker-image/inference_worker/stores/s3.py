@@ -16,8 +16,9 @@ from inference_protocol.messages import Storage
 from inference_protocol.reasons import WorkerReason
 from inference_protocol.storage import ROLE_TOKEN_FILE
 from inference_protocol.uris import S3Uri
-from inference_worker.download import Authorize, Bounds, Place, answered, no_authorization, small_body, status_words
+from inference_worker.download import Authorize, Place, no_authorization
 from inference_worker.errors import WorkerError
+from inference_worker.exchange import Bounds, answered, small_body, status_words
 from inference_worker.stores.keys import Keys, denied, endpoint, read_file
 
 _REGION = "us-east-1"
@@ -27,7 +28,7 @@ _NO_BODY = hashlib.sha256(b"").hexdigest()
 _STS_LIMIT_BYTES = 64 << 10
 _ELEMENTS = (b"AccessKeyId", b"SecretAccessKey", b"SessionToken")
 _SAFE = "-._~"
-_CURE = "check AWS_ENDPOINT_URL, AWS_REGION and the keys of the Secret, and that they may read the object (s3:GetObject)"
+CURE = "check AWS_ENDPOINT_URL, AWS_REGION and the keys of the Secret, and that they may read the object (s3:GetObject)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,56 +40,89 @@ class Credentials:
     session: str = field(default="", repr=False)
 
 
-def place(uri: S3Uri, told: str, storage: Storage, keys: Keys, bounds: Bounds) -> Place:
-    """Where the store has the object. Raises WorkerError where credentials are incomplete or can't be had."""
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How a bucket is asked: by which URL, and who asks; nobody where `credentials` is None."""
+
+    base: str
+    region: str
+    credentials: Credentials | None
+    authorities: str = field(repr=False)
+
+    def url(self, key: str, query: Mapping[str, str] | None = None) -> str:
+        """That of an object, or of the bucket itself for an empty key."""
+        asked = f"?{urlencode(sorted(query.items()), quote_via=quote, safe=_SAFE)}" if query else ""
+        return f"{self.base}/{quote(key, safe=f'/{_SAFE}')}{asked}"
+
+    def signed(self, method: str, url: str, headers: Mapping[str, str], payload: str = _NO_BODY) -> Mapping[str, str]:
+        """The headers that prove who sends a request whose body has this sha256 (HEX)."""
+        if self.credentials is None:
+            return {}
+        now = datetime.fromtimestamp(time.time(), UTC)
+        return signed(url, headers, self.credentials, self.region, now, method=method, payload=payload)
+
+    def place(self, key: str, told: str) -> Place:
+        """Where an object is fetched from."""
+        return Place(
+            self.url(key),
+            told,
+            self._authorize if self.credentials is not None else no_authorization,
+            self.authorities,
+            # A signature is for one host: a redirect says that the region or the endpoint is wrong.
+            follows=False,
+            denied=WorkerReason.MODEL_ACCESS_DENIED,
+            cure=CURE,
+        )
+
+    @property
+    def _authorize(self) -> Authorize:
+        return lambda url, headers: self.signed("GET", url, headers)
+
+
+def access(bucket: str, storage: Storage, keys: Keys, bounds: Bounds) -> Access:
+    """How a bucket is asked. Raises WorkerError where credentials are incomplete or can't be had."""
     region = keys.get("AWS_REGION") or storage.s3_region or _REGION
     if not _REGION_NAME.fullmatch(region):
         raise denied("AWS_REGION is no region's name")
     given = keys.get("AWS_ENDPOINT_URL") or storage.s3_endpoint
-    url = _url(uri, endpoint("AWS_ENDPOINT_URL", given) if given else "", region)
-    return Place(
-        url,
-        told,
-        _signer(_credentials(storage, keys, region, bounds), region),
-        keys.authorities,
-        # A signature is for one host: a redirect says that the region or the endpoint is wrong.
-        follows=False,
-        denied=WorkerReason.MODEL_ACCESS_DENIED,
-        cure=_CURE,
-    )
+    base = _base(bucket, endpoint("AWS_ENDPOINT_URL", given) if given else "", region)
+    return Access(base, region, _credentials(storage, keys, region, bounds), keys.authorities)
 
 
-def _signer(credentials: Credentials | None, region: str) -> Authorize:
-    if credentials is None:
-        return no_authorization
-
-    def authorize(url: str, headers: Mapping[str, str]) -> Mapping[str, str]:
-        return signed(url, headers, credentials, region, datetime.fromtimestamp(time.time(), UTC))
-
-    return authorize
+def place(uri: S3Uri, told: str, storage: Storage, keys: Keys, bounds: Bounds) -> Place:
+    """Where the store has the object. Raises WorkerError as access does."""
+    return access(uri.bucket, storage, keys, bounds).place(uri.key, told)
 
 
-def _url(uri: S3Uri, base: str, region: str) -> str:
-    key = quote(uri.key, safe=f"/{_SAFE}")
-    if base:
-        return f"{base}/{uri.bucket}/{key}"
-    if "." in uri.bucket:
+def _base(bucket: str, server: str, region: str) -> str:
+    if server:
+        return f"{server}/{bucket}"
+    if "." in bucket:
         # No certificate is for a name with more dots.
-        return f"https://s3.{region}.amazonaws.com/{uri.bucket}/{key}"
-    return f"https://{uri.bucket}.s3.{region}.amazonaws.com/{key}"
+        return f"https://s3.{region}.amazonaws.com/{bucket}"
+    return f"https://{bucket}.s3.{region}.amazonaws.com"
 
 
-def signed(url: str, headers: Mapping[str, str], credentials: Credentials, region: str, now: datetime) -> dict[str, str]:
-    """The headers that sign a GET of a URL without a query, with these headers."""
+def signed(
+    url: str,
+    headers: Mapping[str, str],
+    credentials: Credentials,
+    region: str,
+    now: datetime,
+    *,
+    method: str = "GET",
+    payload: str = _NO_BODY,
+) -> dict[str, str]:
+    """The headers that sign a request with these headers. Its URL's query is sorted and encoded; `payload` is its body's sha256."""
     parts = urlsplit(url)
     stamp = now.strftime("%Y%m%dT%H%M%SZ")
-    own = {"x-amz-content-sha256": _NO_BODY, "x-amz-date": stamp}
+    own = {"x-amz-content-sha256": payload, "x-amz-date": stamp}
     if credentials.session:
         own["x-amz-security-token"] = credentials.session
     covered = {"host": parts.netloc, **{name.lower(): value for name, value in headers.items()}, **own}
     names = ";".join(sorted(covered))
     lines = "".join(f"{name}:{covered[name].strip()}\n" for name in sorted(covered))
-    request = f"GET\n{parts.path}\n\n{lines}\n{names}\n{_NO_BODY}"
+    request = f"{method}\n{parts.path}\n{parts.query}\n{lines}\n{names}\n{payload}"
     scope = f"{stamp[:8]}/{region}/s3/aws4_request"
     text = f"{_ALGORITHM}\n{stamp}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}"
     key = f"AWS4{credentials.secret}".encode()
@@ -126,7 +160,7 @@ def _assumed(role: str, keys: Keys, region: str, bounds: Bounds) -> Credentials:
     }
     kind = {"Content-Type": "application/x-www-form-urlencoded"}
     form = urlencode(asked).encode()
-    with answered(url, kind, told=url, authorities=keys.authorities, bounds=bounds, form=form) as (response, pace):
+    with answered(url, kind, told=url, authorities=keys.authorities, bounds=bounds, method="POST", sent=form) as (response, pace):
         if response.status != 200:
             cure = "does the role trust the namespace's ServiceAccount default, for the audience sts.amazonaws.com?"
             reason = WorkerReason.MODEL_ACCESS_DENIED if response.status in (400, 401, 403) else WorkerReason.MODEL_UNREACHABLE

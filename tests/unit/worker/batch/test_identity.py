@@ -25,7 +25,8 @@ def claim(tmp_path: Path) -> Path:
 
 
 def content(claim: Path, task: BatchTask = TASK) -> str:
-    return identity.content_of(task, claim.parent)
+    local = task.input_uri is not None and task.input_uri.startswith("pvc:")
+    return identity.content_of(task, claim / "in" if local else None)
 
 
 def rewrite_keeping_time(path: Path, data: bytes) -> None:

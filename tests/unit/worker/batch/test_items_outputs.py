@@ -264,10 +264,10 @@ def test_the_input_is_another_one_once_its_job_has_run_again(tmp_path: Path) -> 
     """Otherwise a resumed attempt would join answers to two different inputs."""
     task = BatchTask(input_uri="pvc://data/before", output_uri="pvc://data/out")
     directory = written(tmp_path / "data" / "before", {"x": VALUES}, "npz")
-    first = identity.content_of(task, tmp_path)
+    first = identity.content_of(task, directory)
     edited(directory, uid="another")
 
-    assert first.startswith("sha256:") and identity.content_of(task, tmp_path) != first
+    assert first.startswith("sha256:") and identity.content_of(task, directory) != first
 
 
 @given(

@@ -13,8 +13,8 @@ import pytest
 from inference_protocol.reasons import WorkerReason
 from inference_protocol.uris import OciUri, parse_uri
 from inference_worker import outbound
-from inference_worker.download import Bounds
 from inference_worker.errors import WorkerError
+from inference_worker.exchange import Bounds
 from inference_worker.stores import registry
 from inference_worker.stores.keys import Keys
 from tests.unit.worker.conftest import answering, saying

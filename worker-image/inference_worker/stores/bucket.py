@@ -1,0 +1,237 @@
+"""A bucket that is read, listed and written to. A write never replaces what it doesn't know: each has a condition.
+
+Requests are signed anew each time. A store that is busy, or away, is asked again for a while. A write whose answer was lost is
+known by its bytes.
+"""
+
+import hashlib
+import html
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from inference_protocol.messages import Storage
+from inference_protocol.reasons import WorkerReason
+from inference_protocol.uris import S3Uri
+from inference_worker.download import Place, download_into
+from inference_worker.errors import StoppedError, WorkerError
+from inference_worker.exchange import Bounds, answered, small_body, status_words
+from inference_worker.stores import s3
+from inference_worker.stores.keys import Keys
+
+T = TypeVar("T")
+
+# Long enough for a store that asks to slow down, and for one that is restarted.
+_PATIENCE_SECONDS = 120.0
+_FIRST_PAUSE_SECONDS = 0.2
+_LONGEST_PAUSE_SECONDS = 10.0
+_LOOK_SECONDS = 0.1
+# 409 is S3's answer to two conditional writes at the same moment.
+_BUSY = frozenset({408, 409, 429, 500, 502, 503, 504})
+# A role's credentials last an hour, and a Secret may be renewed.
+_ACCESS_SECONDS = 600.0
+_LISTED_AT_MOST = 100_000
+_PAGE_LIMIT_BYTES = 4 << 20
+_ERROR_LIMIT_BYTES = 64 << 10
+_CURE = (
+    "check AWS_ENDPOINT_URL, AWS_REGION and the keys of the Secret, and that they may s3:GetObject, s3:PutObject, "
+    "s3:DeleteObject and s3:ListBucket"
+)
+
+
+class Found(NamedTuple):
+    """An object of a listing; `mark` is its ETag."""
+
+    key: str
+    mark: str
+    size: int
+
+
+class _Answer(NamedTuple):
+    status: int
+    mark: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    key: str = ""
+    query: Mapping[str, str] | None = None
+    headers: Mapping[str, str] | None = None
+    body: bytes | None = None
+    limit: int = _ERROR_LIMIT_BYTES
+
+
+class Bucket:
+    """A bucket as one job may use it.
+
+    Raises WorkerError: MODEL_UNREACHABLE once patience has ended, MODEL_ACCESS_DENIED, URI_FORBIDDEN, what `bounds` calls a bucket
+    that is not there and what is too large; and StoppedError.
+    """
+
+    def __init__(self, uri: S3Uri, storage: Storage, bounds: Bounds) -> None:
+        self._uri = uri
+        self._storage = storage
+        self._bounds = bounds
+        self._access: tuple[float, s3.Access] | None = None
+
+    def told(self, key: str) -> str:
+        """What messages call an object."""
+        return f"s3://{self._uri.bucket}/{key}"
+
+    def read(self, key: str, limit: int) -> bytes | None:
+        """The first `limit` bytes of an object; None where there is none."""
+        answer = self._asked(_Request("GET", key, headers={"Range": f"bytes=0-{limit - 1}"}, limit=limit))
+        # Where an object is empty, there is no first byte.
+        empty = answer.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
+        return None if answer.status == HTTPStatus.NOT_FOUND else b"" if empty else answer.data
+
+    def save(self, key: str, path: Path, *, mark: str = "") -> str:
+        """Write an object into a file, and return its `sha256:HEX`. With a `mark`, MODEL_CHANGED where it has another by now."""
+
+        def once() -> str:
+            with path.open("wb") as file:
+                return download_into(file, self._place(key, mark), self._bounds)
+
+        return self._patiently(once)
+
+    def digest(self, key: str) -> str:
+        """The `sha256:HEX` of an object."""
+        return self._patiently(lambda: download_into(_Nowhere(), self._place(key), self._bounds))
+
+    def write(self, key: str, data: bytes, *, mark: str = "") -> str | None:
+        """Write an object that has this ETag, or that isn't there where `mark` is empty.
+
+        Returns its new ETag; None where another has been quicker.
+        """
+        condition = {"If-Match": mark} if mark else {"If-None-Match": "*"}
+        answer = self._asked(_Request("PUT", key, headers=condition, body=data))
+        if answer.status == HTTPStatus.OK:
+            return answer.mark
+        # The answer to a write that was carried out may have been lost, and the write repeated.
+        there = self._asked(_Request("GET", key, headers={"Range": f"bytes=0-{len(data)}"}, limit=len(data) + 1))
+        return there.mark if there.status != HTTPStatus.NOT_FOUND and there.data == data else None
+
+    def remove(self, key: str) -> None:
+        """Remove an object, if it is there."""
+        self._asked(_Request("DELETE", key))
+
+    def names(self, prefix: str) -> list[Found]:
+        """What a folder holds, without what is in folders below it. `prefix` ends with a slash."""
+        found: list[Found] = []
+        query = {"list-type": "2", "prefix": prefix, "delimiter": "/"}
+        while True:
+            page = self._asked(_Request("GET", query=query, limit=_PAGE_LIMIT_BYTES))
+            if page.status == HTTPStatus.NOT_FOUND:
+                raise self._no_bucket()
+            found.extend(Found(entry.key.removeprefix(prefix), entry.mark, entry.size) for entry in _entries(page.data))
+            if len(found) > _LISTED_AT_MOST:
+                raise WorkerError(self._bounds.large, f"{self.told(prefix)} has more than {_LISTED_AT_MOST} objects; split it")
+            token = _element("NextContinuationToken", page.data)
+            if not token:
+                return [entry for entry in found if entry.key]
+            query["continuation-token"] = token
+
+    def _asked(self, request: _Request) -> _Answer:
+        """The answer to a request, whose status is one of those that its caller knows."""
+        answer = self._patiently(lambda: self._ask(request))
+        expected = {
+            "GET": (200, 206, 404, 416),
+            "PUT": (200, 404, 412) if "If-Match" in (request.headers or {}) else (200, 412),
+            "DELETE": (200, 204, 404),
+        }[request.method]
+        if answer.status in expected:
+            return answer
+        if answer.status == HTTPStatus.NOT_FOUND:
+            raise self._no_bucket()
+        denied = answer.status in (401, 403)
+        reason = WorkerReason.MODEL_ACCESS_DENIED if denied else WorkerReason.MODEL_UNREACHABLE
+        told = self.told(request.key)
+        raise WorkerError(reason, f"{told} answered HTTP {status_words(answer.status)} to {request.method}; {_CURE}")
+
+    def _ask(self, request: _Request) -> _Answer:
+        access, told = self._now(), self.told(request.key)
+        url, headers = access.url(request.key, request.query), request.headers or {}
+        body = request.body
+        proof = access.signed(request.method, url, headers, hashlib.sha256(body or b"").hexdigest())
+        asked = answered(
+            url,
+            {**headers, **proof},
+            told=told,
+            authorities=access.authorities,
+            bounds=self._bounds,
+            method=request.method,
+            sent=body,
+        )
+        with asked as (response, pace):
+            if response.status in _BUSY:
+                raise WorkerError(
+                    WorkerReason.MODEL_UNREACHABLE, f"{told} answered HTTP {status_words(response.status)} to {request.method}"
+                )
+            limit = request.limit if response.status in (200, 206) else _ERROR_LIMIT_BYTES
+            return _Answer(response.status, response.getheader("ETag", ""), small_body(response, pace, told, limit=limit))
+
+    def _patiently(self, work: Callable[[], T]) -> T:
+        """Ask again while the store is busy or away, with pauses that grow and differ between workers."""
+        until = time.monotonic() + _PATIENCE_SECONDS
+        for pause in _pauses():
+            try:
+                return work()
+            except WorkerError as error:
+                if error.reason is not WorkerReason.MODEL_UNREACHABLE or time.monotonic() + pause > until:
+                    raise
+            self._wait(pause)
+        raise AssertionError("the pauses don't end")
+
+    def _wait(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            if self._bounds.stop():
+                raise StoppedError(self.told(self._uri.key))
+            time.sleep(min(left, _LOOK_SECONDS))
+
+    def _place(self, key: str, mark: str = "") -> Place:
+        return replace(self._now().place(key, self.told(key)), mark=mark)
+
+    def _now(self) -> s3.Access:
+        if self._access is None or time.monotonic() - self._access[0] > _ACCESS_SECONDS:
+            keys = Keys.of(self._uri, self._storage)
+            self._access = time.monotonic(), s3.access(self._uri.bucket, self._storage, keys, self._bounds)
+        return self._access[1]
+
+    def _no_bucket(self) -> WorkerError:
+        text = f"there is no bucket {self._uri.bucket!r}; create it, or correct the URI and AWS_ENDPOINT_URL"
+        return WorkerError(self._bounds.missing, text)
+
+
+class _Nowhere:
+    """Takes what is only to be hashed."""
+
+    def write(self, block: bytes, /) -> int:
+        """See download.Sink."""
+        return len(block)
+
+
+def _pauses() -> Iterator[float]:
+    pause = _FIRST_PAUSE_SECONDS
+    while True:
+        yield pause * random.uniform(0.5, 1.0)  # noqa: S311 -- so that workers don't come back together
+        pause = min(_LONGEST_PAUSE_SECONDS, pause * 2)
+
+
+def _entries(page: bytes) -> Iterator[Found]:
+    # Elements without markup within, so that no parser of XML, with what documents can do to it, is needed.
+    for each in re.findall(rb"<Contents>(.*?)</Contents>", page, re.DOTALL):
+        size = _element("Size", each)
+        yield Found(_element("Key", each), _element("ETag", each), int(size) if size.isdecimal() and len(size) < 20 else 0)
+
+
+def _element(name: str, document: bytes) -> str:
+    found = re.search(rf"<{name}>([^<]*)</{name}>".encode(), document)
+    return html.unescape(found[1].decode(errors="replace")) if found is not None else ""
