@@ -455,11 +455,30 @@ class InputFormat(StrEnum):
     FILES = "files"
 
 
+class SecretReference(Value, frozen=True, kw_only=True):
+    """A Secret of the same namespace."""
+
+    # Its name; the administrator's admissionPolicy.secrets has to list it.
+    name: str
+
+
+class Storage(Value, frozen=True, kw_only=True):
+    """Who asks a store, and where the store is."""
+
+    # Of s3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_ENDPOINT_URL, AWS_REGION, AWS_CA_BUNDLE; of hf:
+    # HF_TOKEN, HF_ENDPOINT; of oci: .dockerconfigjson; ca.crt of all. Workers see no other key.
+    secret_ref: SecretReference | None = None
+    # The role that workers assume by a token of the namespace's ServiceAccount default; goes before keys.
+    aws_role_arn: str | None = None
+
+
 class Input(Value, frozen=True, kw_only=True):
     """What a batch job reads: a location, or a small text given in place."""
 
-    # A .npy, .npz, .jsonl or .csv file, a directory of raw files, or the output of another job.
+    # A .npy, .npz, .jsonl or .csv file, a directory of raw files, or another job's output; in a bucket too.
     uri: str | None = None
+    # How the store of an s3:// or hf:// location is asked.
+    storage: Storage | None = None
     # In place: JSON lines of objects from input names to values, or CSV if format says so.
     data: str | None = None
     # How to read it; auto goes by the name's ending.
@@ -475,8 +494,10 @@ class Input(Value, frozen=True, kw_only=True):
 class Output(Value, frozen=True, kw_only=True):
     """Where a batch job writes: a directory that gets numbered chunks and two manifests."""
 
-    # A directory, as pvc://CLAIM/PATH.
+    # A directory, as pvc://CLAIM/PATH, or a folder in a bucket, as s3://BUCKET/FOLDER.
     uri: str
+    # How the store of an s3:// location is asked.
+    storage: Storage | None = None
 
 
 class RunAs(Value, frozen=True, kw_only=True):
@@ -882,23 +903,6 @@ class SignatureSpec(Value, frozen=True, kw_only=True):
     inputs: tuple[TensorSpec, ...]
     # The results.
     outputs: tuple[TensorSpec, ...]
-
-
-class SecretReference(Value, frozen=True, kw_only=True):
-    """A Secret of the same namespace."""
-
-    # Its name; the administrator's admissionPolicy.secrets has to list it.
-    name: str
-
-
-class Storage(Value, frozen=True, kw_only=True):
-    """Who asks a store for the file, and where the store is."""
-
-    # Of s3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_ENDPOINT_URL, AWS_REGION, AWS_CA_BUNDLE; of hf:
-    # HF_TOKEN, HF_ENDPOINT; of oci: .dockerconfigjson; ca.crt of all. Workers see no other key.
-    secret_ref: SecretReference | None = None
-    # The role that workers assume by a token of the namespace's ServiceAccount default; goes before keys.
-    aws_role_arn: str | None = None
 
 
 class ModelVersion(Value, frozen=True, kw_only=True):

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 FILES: Raw = {"input": {"uri": "pvc://data/in.npy"}, "output": {"uri": "pvc://data/out"}}
 BOTH = "a job either has an input (batch) or serves: set input or serve, not both"
+BY_SECRET: Raw = {"secretRef": {"name": "models"}}
+BY_ROLE: Raw = {"awsRoleArn": "arn:aws:iam::123456789012:role/models-reader"}
 NO_INPUT = "output is for batch jobs: set input too, or leave output out"
 NO_OUTPUT = "a batch job with input.uri needs output.uri to write its answers to"
 NO_VERSION = "modelVersion picks a version of an InferenceModel; a model given as a URI has none"
@@ -25,7 +27,9 @@ BAD_MODEL = (
     "must be an InferenceModel's name (its version goes into modelVersion), "
     "or a URI (pvc://, s3://, hf://, oci://, https://, http://, file:///) without '..'"
 )
-BAD_SCHEME = "must start with pvc://CLAIM/PATH, https://, http:// or file:///"
+BAD_INPUT = "must start with pvc://CLAIM/PATH, s3://BUCKET/KEY, hf://ORG/REPO, https://, http:// or file:///"
+BAD_OUTPUT = "must start with pvc://CLAIM/PATH or s3://BUCKET/FOLDER"
+IN_BUCKETS: Raw = {"input": {"uri": "s3://rows/x.npy"}, "output": {"uri": "s3://answers/y"}}
 BAD_MODEL_SCHEME = (
     "must start with pvc://CLAIM/PATH, s3://BUCKET/KEY, hf://ORG/REPO, oci://REGISTRY/REPO, https://, http:// or file:///"
 )
@@ -185,11 +189,30 @@ JOBS: list[Case] = [
         INPUT_DIGEST,
         {**FILES, "input": {"uri": "https://h/i.npy", "digest": DIGEST}},
     ),
-    ("scheme of an input", {**FILES, "input": {"uri": "s3://b/i"}}, BAD_SCHEME, FILES),
+    ("scheme of an input", {**FILES, "input": {"uri": "gs://b/i"}}, BAD_INPUT, IN_BUCKETS),
     ("input that climbs", {**FILES, "input": {"uri": "pvc://d/a/../../b"}}, CLIMBS, {**FILES, "input": {"uri": "pvc://d/a/...b"}}),
     ("claim that climbs", {**FILES, "input": {"uri": "pvc://../b"}}, CLIMBS, FILES),
     ("output that climbs", {**FILES, "output": {"uri": "pvc://d/.."}}, CLIMBS, FILES),
-    ("relative output", {**FILES, "output": {"uri": "/mnt/out"}}, BAD_SCHEME, FILES),
+    ("relative output", {**FILES, "output": {"uri": "/mnt/out"}}, BAD_OUTPUT, FILES),
+    ("scheme of an output", {**FILES, "output": {"uri": "hf://org/rows/out"}}, BAD_OUTPUT, IN_BUCKETS),
+    (
+        "storage of an input on a volume",
+        {**FILES, "input": {**FILES["input"], "storage": BY_SECRET}},
+        "storage of an input is for s3:// and hf://",
+        {**FILES, "input": {"uri": "hf://org/rows/x.npy", "storage": BY_SECRET}},
+    ),
+    (
+        "role of an input on a hub",
+        {**FILES, "input": {"uri": "hf://org/rows/x.npy", "storage": BY_ROLE}},
+        "storage.awsRoleArn is for s3://",
+        {**FILES, "input": {"uri": "s3://rows/x.npy", "storage": BY_ROLE}},
+    ),
+    (
+        "storage of an output on a volume",
+        {**FILES, "output": {**FILES["output"], "storage": BY_SECRET}},
+        "storage of an output is for s3://",
+        {**FILES, "output": {"uri": "s3://answers/y", "storage": {**BY_SECRET, **BY_ROLE}}},
+    ),
     ("output without uri", {**FILES, "output": {}}, "output.uri: Required value", FILES),
     (
         "long input uri",
@@ -361,8 +384,6 @@ SIGNATURE: Raw = {
 QUANTIZATION: Raw = {"method": "Dynamic", "evaluation": "pvc://c/rows.npy"}
 VERSION: Raw = {"name": "1", "uri": "pvc://data/m.onnx"}
 IN_S3: Raw = {"name": "1", "uri": "s3://models/m.onnx", "digest": DIGEST}
-BY_SECRET: Raw = {"secretRef": {"name": "models"}}
-BY_ROLE: Raw = {"awsRoleArn": "arn:aws:iam::123456789012:role/models-reader"}
 MODELS: list[Case] = [
     ("no version", {"versions": []}, "should have at least 1 items", {"versions": [VERSION]}),
     ("versions left out", {"versions": None}, "Required value", {"versions": [VERSION]}),

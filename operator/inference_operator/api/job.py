@@ -15,15 +15,17 @@ from inference_operator.api.gateway import ServeGateway
 from inference_operator.api.resources import Resources
 from inference_operator.api.schema import (
     Digest,
+    InputLocation,
     Instant,
     LabelKey,
     LabelValue,
-    Location,
+    OutputLocation,
     Rule,
     ShortText,
     api_type,
     validated,
 )
+from inference_operator.api.storage import Storage
 from inference_operator.api.template import PodTemplate, Toleration
 
 KIND = "InferenceJob"
@@ -85,14 +87,20 @@ class InputFormat(StrEnum):
 @api_type(
     Rule("has(self.uri) != has(self.data)", "set exactly one of uri and data"),
     Rule("!has(self.uri) || !self.uri.matches('^https?://') || has(self.digest)", "an http(s) input needs its sha256 digest"),
+    Rule("!has(self.storage) || (has(self.uri) && self.uri.matches('^(s3|hf)://'))", "storage of an input is for s3:// and hf://"),
+    Rule(
+        "!has(self.storage) || !has(self.storage.awsRoleArn) || (has(self.uri) && self.uri.startsWith('s3://'))",
+        "storage.awsRoleArn is for s3://",
+    ),
 )
 class Input:
     """What a batch job reads: a location, or a small text given in place."""
 
     uri: Annotated[
-        Location | None,
-        Field(description="A .npy, .npz, .jsonl or .csv file, a directory of raw files, or the output of another job."),
+        InputLocation | None,
+        Field(description="A .npy, .npz, .jsonl or .csv file, a directory of raw files, or another job's output; in a bucket too."),
     ] = None
+    storage: Annotated[Storage | None, Field(description="How the store of an s3:// or hf:// location is asked.")] = None
     data: Annotated[
         str | None,
         Field(
@@ -116,11 +124,14 @@ class Input:
     ] = False
 
 
-@api_type()
+@api_type(Rule("!has(self.storage) || self.uri.startsWith('s3://')", "storage of an output is for s3://"))
 class Output:
     """Where a batch job writes: a directory that gets numbered chunks and two manifests."""
 
-    uri: Annotated[Location, Field(description="A directory, as pvc://CLAIM/PATH.")]
+    uri: Annotated[
+        OutputLocation, Field(description="A directory, as pvc://CLAIM/PATH, or a folder in a bucket, as s3://BUCKET/FOLDER.")
+    ]
+    storage: Annotated[Storage | None, Field(description="How the store of an s3:// location is asked.")] = None
 
 
 @api_type()

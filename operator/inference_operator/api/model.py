@@ -12,7 +12,8 @@ from inference_operator.accelerators import AUTO
 from inference_operator.api.conditions import Condition
 from inference_operator.api.job import Accelerator, Backend
 from inference_operator.api.resources import Resources
-from inference_operator.api.schema import Digest, Instant, Location, ModelLocation, Rule, SecretName, ShortText, api_type
+from inference_operator.api.schema import Digest, Instant, Location, ModelLocation, Rule, ShortText, api_type
+from inference_operator.api.storage import Storage
 from inference_operator.api.template import PodTemplate
 
 KIND = "InferenceModel"
@@ -91,34 +92,6 @@ class SignatureSpec:
 
     inputs: Annotated[list[TensorSpec], Field(min_length=1, max_length=32, description="The arguments.", json_schema_extra=_ATOMIC)]
     outputs: Annotated[list[TensorSpec], Field(min_length=1, max_length=32, description="The results.", json_schema_extra=_ATOMIC)]
-
-
-@api_type()
-class SecretReference:
-    """A Secret of the same namespace."""
-
-    name: Annotated[SecretName, Field(description="Its name; the administrator's admissionPolicy.secrets has to list it.")]
-
-
-@api_type(Rule("has(self.secretRef) || has(self.awsRoleArn)", "storage needs secretRef or awsRoleArn"))
-class Storage:
-    """Who asks a store for the file, and where the store is."""
-
-    secret_ref: Annotated[
-        SecretReference | None,
-        Field(
-            description="Of s3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_ENDPOINT_URL, AWS_REGION, "
-            "AWS_CA_BUNDLE; of hf: HF_TOKEN, HF_ENDPOINT; of oci: .dockerconfigjson; ca.crt of all. Workers see no other key."
-        ),
-    ] = None
-    aws_role_arn: Annotated[
-        str | None,
-        Field(
-            pattern="^arn:[a-z-]+:iam::[0-9]{12}:role/[\\w+=,.@/-]+$",
-            max_length=2048,
-            description="The role that workers assume by a token of the namespace's ServiceAccount default; goes before keys.",
-        ),
-    ] = None
 
 
 @api_type(

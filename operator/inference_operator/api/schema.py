@@ -79,6 +79,33 @@ Location = Annotated[
 ]
 
 
+InputLocation = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=2048,
+        json_schema_extra=validated(
+            Rule(
+                "self.matches('^(pvc|s3|hf|https|http|file)://[^ ]+$')",
+                "must start with pvc://CLAIM/PATH, s3://BUCKET/KEY, hf://ORG/REPO, https://, http:// or file:///",
+            ),
+            _NO_CLIMBING,
+        ),
+    ),
+]
+OutputLocation = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=2048,
+        json_schema_extra=validated(
+            Rule("self.matches('^(pvc|s3)://[^ ]+$')", "must start with pvc://CLAIM/PATH or s3://BUCKET/FOLDER"),
+            _NO_CLIMBING,
+        ),
+    ),
+]
+
+
 ModelLocation = Annotated[
     str,
     Field(

@@ -8,7 +8,7 @@ from inference_operator.settings import Settings
 from inference_operator.state.observed import Observed
 from inference_operator.workers.resolve import Refusal, ResolvedJob, resolve
 from inference_operator.workers.source import locations
-from inference_protocol.uris import PvcUri, StoreUri, UriError, parse_uri
+from inference_protocol.uris import OciUri, PvcUri, S3Uri, UriError, parse_uri
 
 
 def admit(observed: Observed, settings: Settings, now: datetime) -> ResolvedJob | Refusal:
@@ -16,7 +16,7 @@ def admit(observed: Observed, settings: Settings, now: datetime) -> ResolvedJob 
     spec = observed.job.spec
     if spec is None:
         return Refusal(Reason.INVALID_SPEC, observed.job.invalid or "the spec can't be read", final=True)
-    if (refused := _uri_leaves_its_volume(spec) or _input_is_in_a_store(spec) or _output_is_no_volume(spec)) is not None:
+    if (refused := _uri_leaves_its_volume(spec) or _input_is_in_a_registry(spec) or _output_is_nowhere(spec)) is not None:
         return refused
     return _firm_deadline_has_passed(observed, spec, now) or resolve(observed, spec, settings)
 
@@ -30,17 +30,18 @@ def _uri_leaves_its_volume(spec: InferenceJobSpec) -> Refusal | None:
     return None
 
 
-def _input_is_in_a_store(spec: InferenceJobSpec) -> Refusal | None:
+def _input_is_in_a_registry(spec: InferenceJobSpec) -> Refusal | None:
     given = spec.input.uri if spec.input is not None else None
-    if given is None or not isinstance(parse_uri(given), StoreUri):
+    if given is None or not isinstance(parse_uri(given), OciUri):
         return None
-    return Refusal(Reason.INVALID_SPEC, f"input.uri {given!r}: inputs are read from pvc:// and https://", final=True)
+    return Refusal(Reason.INVALID_SPEC, f"input.uri {given!r}: inputs are read from pvc://, s3://, hf:// and https://", final=True)
 
 
-def _output_is_no_volume(spec: InferenceJobSpec) -> Refusal | None:
-    if spec.output is not None and not isinstance(parse_uri(spec.output.uri), PvcUri):
-        return Refusal(Reason.INVALID_SPEC, f"output.uri {spec.output.uri!r} can't be written to; use pvc://CLAIM/PATH", final=True)
-    return None
+def _output_is_nowhere(spec: InferenceJobSpec) -> Refusal | None:
+    if spec.output is None or isinstance(parse_uri(spec.output.uri), PvcUri | S3Uri):
+        return None
+    told = f"output.uri {spec.output.uri!r} can't be written to; use pvc://CLAIM/PATH or s3://BUCKET/FOLDER"
+    return Refusal(Reason.INVALID_SPEC, told, final=True)
 
 
 def _firm_deadline_has_passed(observed: Observed, spec: InferenceJobSpec, now: datetime) -> Refusal | None:

@@ -24,6 +24,7 @@ from inference_operator.workers.fetch_rules import fetch_from
 from inference_operator.workers.options import worker_resources
 from inference_operator.workers.pod import pool_pod
 from inference_operator.workers.resolve import Refusal, ResolvedJob, resolve
+from inference_operator.workers.source import asks_as_somebody
 from inference_operator.workers.template_hash import Revisions, template_hash, template_placement
 from inference_protocol.messages import TaskOrder, WorkerConfig
 
@@ -94,7 +95,8 @@ def takes(pool: Pool, job: ResolvedJob) -> bool:
 
 def _is_special(spec: InferenceJobSpec, template: PodTemplate | None = None) -> bool:
     """Whether a job asks for something of its own worker that others, of this template, have not."""
-    return bool(spec.node_selector or spec.tolerations or spec.resources or spec.template != template)
+    own = spec.node_selector or spec.tolerations or spec.resources or spec.template != template
+    return bool(own) or asks_as_somebody(spec)
 
 
 def colocated_model_of(job: ResolvedJob, settings: Settings) -> ColocatedModel | None:
@@ -151,7 +153,8 @@ def task_order(
     """Return what a warm worker of a class is told of an attempt that was placed then; None where nobody remembers when."""
     spec, source = job.spec, job.source
     expected = job.estimate_on(accelerator)
-    task = batch_task(spec, items_limit(spec, expected, placed, warm=True) if placed is not None else None)
+    limit = items_limit(spec, expected, placed, warm=True) if placed is not None else None
+    task = batch_task(spec, settings, limit)
     assert task is not None, "only batches are handed over"
     subject = wanted(source, job.backend)
     memory = _memory(find_profile(job.model, subject, accelerator=accelerator, batch_size=spec.batch_size))

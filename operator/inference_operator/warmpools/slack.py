@@ -15,6 +15,7 @@ from inference_operator.state.load import ScalingMetrics
 from inference_operator.state.objects import Key, Pod
 from inference_operator.workers.options import planned_node
 from inference_operator.workers.resolve import ResolvedJob
+from inference_operator.workers.source import asks_as_somebody
 
 # Measured beside 1,500 requests a second (docs/measurements.md): a batch gets two thirds of what the requests leave, in runs of 8.
 _USABLE = 0.5
@@ -136,6 +137,8 @@ def _barred(resolved: ResolvedJob, status: InferenceJobStatus, failed: int, sett
     spec = resolved.spec
     if spec.node_selector or spec.tolerations or spec.resources or spec.template:
         return "the batch asks for a worker of its own, by nodeSelector, tolerations, resources or template"
+    if asks_as_somebody(spec):
+        return "the batch has input.storage or output.storage, which a worker of its own alone is shown"
     if failed:
         return "an attempt of the batch has failed; the next runs in a pod of its own"
     if status.preemptions >= settings.preemptions_per_job:

@@ -13,6 +13,7 @@ from inference_operator.state.objects import Job
 from inference_operator.workers.classes import providers_of
 from inference_operator.workers.fetch_rules import fetch_from, traces_to
 from inference_operator.workers.identity import serving_tls, worker_identity
+from inference_operator.workers.source import input_storage, output_storage
 from inference_protocol.messages import (
     TRITON_REPOSITORY,
     AnswerCache,
@@ -48,7 +49,7 @@ def worker_config(
 ) -> WorkerConfig:
     """Return what the worker is told. `task_token_digest` is of the token by which a service's worker is handed batches."""
     providers = providers_of(accelerator, spec.accelerator, backend)
-    task = batch_task(spec, items_limit)
+    task = batch_task(spec, settings, items_limit)
     traces = any(traces_to(spec.template or PodTemplate()))
     return WorkerConfig(
         namespace=job.key.namespace,
@@ -118,7 +119,7 @@ def items_limit(spec: InferenceJobSpec, expected: Estimate | None, placed: datet
     return expected.items_within((spec.deadline - placed).total_seconds(), warm=warm)
 
 
-def batch_task(spec: InferenceJobSpec, items_limit: int | None = None) -> BatchTask | None:
+def batch_task(spec: InferenceJobSpec, settings: Settings, items_limit: int | None = None) -> BatchTask | None:
     """What a batch job's worker is to run; None for a job that serves."""
     if spec.input is None:
         return None
@@ -129,6 +130,8 @@ def batch_task(spec: InferenceJobSpec, items_limit: int | None = None) -> BatchT
         input_digest=spec.input.digest,
         allow_non_finite=spec.input.allow_non_finite,
         output_uri=spec.output.uri if spec.output is not None else None,
+        input_storage=input_storage(spec, settings),
+        output_storage=output_storage(spec, settings),
         items_limit=items_limit,
         deadline=rfc3339(spec.deadline) if items_limit is not None and spec.deadline is not None else "",
     )

@@ -30,8 +30,9 @@ def url_fault(url: str, settings: Settings) -> str | None:
 
 def fetch_from(source: ModelSource, task: BatchTask | None, *, traces: bool, settings: Settings) -> tuple[str, ...]:
     """Return the list that a worker needs for this: none where nothing of it is remote, so that a new list rolls out no others."""
-    read = (*(uri for _, uri in _files(source)), *([task.input_uri] if task is not None and task.input_uri is not None else []))
-    return settings.fetch.allowed_hosts if traces or any(map(_is_remote, read)) else ()
+    of_task = (task.input_uri, task.output_uri) if task is not None else ()
+    named = (*(uri for _, uri in _files(source)), *(uri for uri in of_task if uri is not None))
+    return settings.fetch.allowed_hosts if traces or any(map(_is_remote, named)) else ()
 
 
 def traces_to(template: PodTemplate) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,6 @@
 """What a worker proves itself by, and what its callers' ports show: records, and the volume with the files."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from inference_operator.api import names
@@ -8,6 +8,7 @@ from inference_operator.api.callers import Authentication
 from inference_operator.api.job import InferenceJobSpec, Serve
 from inference_operator.settings import MutualTls, Settings
 from inference_operator.state.objects import Job, Key, Pod
+from inference_operator.workers.source import input_storage, output_storage
 from inference_protocol.messages import (
     CERTIFICATE_FILE,
     CLIENT_CA_FILE,
@@ -23,7 +24,7 @@ from inference_protocol.messages import (
     WorkerIdentity,
 )
 from inference_protocol.spiffe import operator_id
-from inference_protocol.storage import ROLE_TOKEN_AUDIENCE, ROLE_TOKEN_FILE, STORAGE_FOLDER, keys_of
+from inference_protocol.storage import ROLE_TOKEN_AUDIENCE, ROLE_TOKEN_FILE, keys_of
 from inference_protocol.uris import parse_uri
 
 Manifest = dict[str, Any]
@@ -92,7 +93,7 @@ def shown_names(pod: Pod, job: Job | None) -> tuple[str, ...]:
 
 def volumes(spec: InferenceJobSpec, source: ModelSource, settings: Settings) -> list[Manifest]:
     """Return the volume; none for a worker that needs no file of it."""
-    sources = [*_own(settings.mutual_tls), *_of_job(spec.serve or Serve()), *_of_store(source)]
+    sources = [*_own(settings.mutual_tls), *_of_job(spec.serve or Serve()), *_of_stores(list(_stores(spec, source, settings)))]
     return [{"name": _VOLUME, "projected": {"defaultMode": _MODE, "sources": sources}}] if sources else []
 
 
@@ -123,14 +124,24 @@ def _of_job(serve: Serve) -> list[Manifest]:
     ]
 
 
-def _of_store(source: ModelSource) -> Iterator[Manifest]:
-    """The keys of a model's Secret that its store is asked with, and the token by which a role is assumed."""
-    storage = source.storage or Storage()
-    if storage.secret:
-        items = [{"key": key, "path": f"{STORAGE_FOLDER}/{key}"} for key in keys_of(parse_uri(source.uri))]
-        # Optional: which keys there must be depends on each other, and the worker says best what it lacks.
-        yield {"secret": {"name": storage.secret, "items": items, "optional": True}}
-    if storage.aws_role:
+def _stores(spec: InferenceJobSpec, source: ModelSource, settings: Settings) -> Iterator[tuple[str, Storage]]:
+    """Each location that a worker asks somebody's store for, with how."""
+    if source.storage is not None:
+        yield source.uri, source.storage
+    if spec.input is not None and spec.input.uri is not None and (of_input := input_storage(spec, settings)) is not None:
+        yield spec.input.uri, of_input
+    if spec.output is not None and (of_output := output_storage(spec, settings)) is not None:
+        yield spec.output.uri, of_output
+
+
+def _of_stores(stores: Sequence[tuple[str, Storage]]) -> Iterator[Manifest]:
+    """The keys of the Secrets that stores are asked with, and the token by which roles are assumed."""
+    for uri, storage in stores:
+        if storage.secret:
+            items = [{"key": key, "path": f"{storage.folder}/{key}"} for key in keys_of(parse_uri(uri))]
+            # Optional: which keys there must be depends on each other, and the worker says best what it lacks.
+            yield {"secret": {"name": storage.secret, "items": items, "optional": True}}
+    if any(storage.aws_role for _, storage in stores):
         token = {"audience": ROLE_TOKEN_AUDIENCE, "expirationSeconds": _TOKEN_SECONDS, "path": ROLE_TOKEN_FILE}
         yield {"serviceAccountToken": token}
 

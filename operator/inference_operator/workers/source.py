@@ -1,4 +1,4 @@
-"""The model that a job's workers load."""
+"""What a job's workers read and write beside volumes: the model that they load, and the stores of inputs and outputs."""
 
 from pathlib import PurePosixPath
 from urllib.parse import urlsplit
@@ -16,10 +16,12 @@ from inference_operator.api.model import (
     SignatureSpec,
     TensorSpec,
 )
+from inference_operator.api.storage import Storage as StorageSpec
 from inference_operator.settings import Fetching, Settings
 from inference_operator.signatures import trust_for
 from inference_operator.state.objects import Job, Key, Model
 from inference_protocol.messages import ModelSignature, ModelSource, Quantization, Storage, TensorSignature
+from inference_protocol.storage import INPUT_STORAGE_FOLDER, OUTPUT_STORAGE_FOLDER, STORAGE_FOLDER
 from inference_protocol.uris import HubUri, S3Uri, is_uri, parse_uri
 
 
@@ -86,35 +88,55 @@ def model_source(spec: InferenceJobSpec, version: ModelVersion | None) -> ModelS
         quantization=_quantization(version.quantization),
         signature=_signature(version.signature),
         signature_uri=version.signature_uri,
-        storage=_storage(version),
+        storage=_storage(version.storage),
     )
 
 
 def trusted_source(job: Job, spec: InferenceJobSpec, version: ModelVersion | None, settings: Settings) -> ModelSource:
     """Return the model file that a job runs, with who has to have signed it, and where its store is."""
-    source = _where(model_source(spec, version), settings.fetch)
+    source = model_source(spec, version)
+    source = msgspec.structs.replace(source, storage=_where(source.uri, source.storage, settings.fetch))
     trust = trust_for(job.key.namespace, source.name, settings.model_signatures)
     return msgspec.structs.replace(source, trust=trust) if trust is not None else source
 
 
-def _storage(version: ModelVersion) -> Storage | None:
-    given = version.storage
+def input_storage(spec: InferenceJobSpec, settings: Settings) -> Storage | None:
+    """Return how the store of a batch's input is asked; None for an input that is in none, and where nothing is said of it."""
+    if spec.input is None or spec.input.uri is None:
+        return None
+    return _where(spec.input.uri, _storage(spec.input.storage, INPUT_STORAGE_FOLDER), settings.fetch)
+
+
+def output_storage(spec: InferenceJobSpec, settings: Settings) -> Storage | None:
+    """Return how the store of a batch's output is asked, as input_storage does."""
+    if spec.output is None:
+        return None
+    return _where(spec.output.uri, _storage(spec.output.storage, OUTPUT_STORAGE_FOLDER), settings.fetch)
+
+
+def asks_as_somebody(spec: InferenceJobSpec) -> bool:
+    """Return whether a batch's input or output is asked for by credentials: none but its own worker is shown them."""
+    return any(part is not None and part.storage is not None for part in (spec.input, spec.output))
+
+
+def _storage(given: StorageSpec | None, folder: str = STORAGE_FOLDER) -> Storage | None:
     if given is None:
         return None
-    return Storage(secret=given.secret_ref.name if given.secret_ref is not None else "", aws_role=given.aws_role_arn or "")
+    secret = given.secret_ref.name if given.secret_ref is not None else ""
+    return Storage(secret=secret, aws_role=given.aws_role_arn or "", folder=folder)
 
 
-def _where(source: ModelSource, settings: Fetching) -> ModelSource:
-    """Return the source with what the settings say of its store, and of no other: a change rolls out only who reads from it."""
-    own = source.storage or Storage()
-    match parse_uri(source.uri):
+def _where(uri: str, storage: Storage | None, settings: Fetching) -> Storage | None:
+    """Return what is known of a store with what the settings say of it, and of no other: a change rolls out only who asks it."""
+    own = storage or Storage()
+    match parse_uri(uri):
         case S3Uri():
             told = msgspec.structs.replace(own, s3_endpoint=settings.s3_endpoint, s3_region=settings.s3_region)
         case HubUri():
             told = msgspec.structs.replace(own, hub_endpoint=settings.hub_endpoint)
         case _:
-            return source
-    return msgspec.structs.replace(source, storage=told) if told != Storage() else source
+            return storage
+    return told if told != Storage() else storage
 
 
 def _said(text: str) -> str:

@@ -9,9 +9,10 @@ import pytest
 from inference_operator.accelerators import AcceleratorClass
 from inference_operator.api.conditions import Reason
 from inference_operator.api.job import Backend, Input, Output
-from inference_operator.api.model import AcceleratorResources, ModelVersion, Profile, SecretReference, Storage, WarmPoolStatus
+from inference_operator.api.model import AcceleratorResources, ModelVersion, Profile, WarmPoolStatus
 from inference_operator.api.resources import Resources
 from inference_operator.api.schema import rfc3339
+from inference_operator.api.storage import SecretReference, Storage
 from inference_operator.api.template import PodTemplate, Toleration
 from inference_operator.scheduling.types import ColocatedModel, ModelMemory, Offer
 from inference_operator.settings import Settings
@@ -91,6 +92,9 @@ REFUSED: dict[str, dict[str, Any]] = {
     "another backend": {"backend": Backend.TRITON},
     "reads a claim that the pool does not mount": {"input": Input(uri="pvc://other/in.npy"), "output": Output(uri="pvc://data/o")},
     "writes a claim that the pool does not mount": {"input": Input(uri="pvc://data/in.npy"), "output": ELSEWHERE},
+    "an output that is written by a Secret": {
+        "output": Output(uri="s3://answers/out", storage=Storage(secret_ref=SecretReference(name="answers")))
+    },
     "serves": {"serve": True},
 }
 

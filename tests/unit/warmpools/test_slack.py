@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_operator.api.job import InferenceJobSpec, Serve, Slack
+from inference_operator.api.job import InferenceJobSpec, Input, Serve, Slack
 from inference_operator.api.job_status import AttemptOutcome, AttemptStatus, InferenceJobStatus, SlackPlacement
 from inference_operator.api.resources import Resources
+from inference_operator.api.storage import Storage
 from inference_operator.scheduling.slack_types import ServiceSlack
 from inference_operator.state.load import Load, Recommendation, ScalingMetrics
 from inference_operator.state.objects import Job, PodPhase
@@ -147,6 +148,8 @@ def in_slack(reason: str) -> InferenceJobStatus:
 def test_which_batches_run_in_no_slack() -> None:
     assert not barred()
     assert "worker of its own" in barred(resources=Resources(requests={"cpu": "2"}))
+    stored = Input(uri="s3://rows/x.npy", storage=Storage(aws_role_arn="arn:aws:iam::123456789012:role/in"))
+    assert "input.storage" in barred(input=stored)
     assert "has failed" in barred(failed=1)
     assert "made room 9 times" in barred(InferenceJobStatus(preemptions=9))
     # A second service must not end by what may have ended the first.

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from inference_operator.api.conditions import Reason
-from inference_operator.api.job import Input
+from inference_operator.api.job import Input, Output
 from inference_operator.api.pod_parts import EnvironmentVariable
 from inference_operator.api.template import PodTemplate
 from inference_operator.settings import ConfigurationError, Fetching, Settings, load_settings
@@ -98,6 +98,18 @@ def test_a_source_has_what_the_settings_say_of_its_own_store_and_of_no_other(uri
 
     assert resolved_of(seen, settings).source.storage == wanted
     assert resolved_of(seen).source.storage is None
+
+
+def test_a_task_is_told_where_its_stores_are_and_which_hosts_it_may_ask() -> None:
+    settings = msgspec.structs.replace(SETTINGS, fetch=Fetching(("o.example",), s3_endpoint="https://o.example"))
+    job = a_job(input=Input(uri="pvc://data/in.npy"), output=Output(uri="s3://answers/out"))
+    resolved = resolved_of(observed(job), settings)
+
+    config = worker_config(job, resolved.spec, resolved.source, settings.accelerators["cpu"], number=1, settings=settings)
+
+    assert config.task is not None and config.task.input_storage is None
+    assert config.task.output_storage == Storage(s3_endpoint="https://o.example")
+    assert config.fetch_from == ("o.example",)
 
 
 @pytest.mark.parametrize("url", ["HTTPS://other.example/m", " https://other.example/m", "https://OTHER.example./m"])

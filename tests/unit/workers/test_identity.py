@@ -8,8 +8,8 @@ import pytest
 
 from inference_operator.api.callers import Authentication, ClientCertificates, Jwt, ServeTls
 from inference_operator.api.conditions import ConditionType, Reason, find
-from inference_operator.api.job import Serve
-from inference_operator.api.model import SecretReference, Storage
+from inference_operator.api.job import Input, Output, Serve
+from inference_operator.api.storage import SecretReference, Storage
 from inference_operator.settings import MutualTls
 from inference_operator.state.objects import Job, Key, PodPhase
 from inference_operator.workers.identity import hosts, shown_names, volumes
@@ -185,6 +185,25 @@ def test_a_role_is_assumed_by_a_token_for_the_token_service_alone() -> None:
 
     assert (token["audience"], token["path"]) == ("sts.amazonaws.com", "storage/web-identity-token")
     assert token["expirationSeconds"] <= 3600
+
+
+def test_input_and_output_have_folders_of_their_own_and_one_token() -> None:
+    """Two Secrets have the same keys, and a pod with one path twice is none."""
+    role = Storage(secret_ref=SecretReference(name="answers"), aws_role_arn="arn:aws:iam::123456789012:role/answers")
+    job = a_job(
+        model="m", input=Input(uri="hf://org/rows/x.npy", storage=BY_SECRET), output=Output(uri="s3://answers/out", storage=role)
+    )
+    version = replace(a_version(uri="s3://models/m.onnx"), storage=role)
+    resolved = resolved_of(observed(job, model=a_model("m", version)))
+
+    (volume,) = volumes(resolved.spec, resolved.source, SETTINGS)
+    sources = volume["projected"]["sources"]
+    paths = [item["path"] for source in sources for item in source.get("secret", {}).get("items", [])]
+
+    assert {path.partition("/")[0] for path in paths} == {"storage", "input-storage", "output-storage"}
+    assert len(paths) == len(set(paths)) and "input-storage/HF_TOKEN" in paths
+    assert [source["secret"]["name"] for source in sources if "secret" in source] == ["answers", "models", "answers"]
+    assert len([source for source in sources if "serviceAccountToken" in source]) == 1
 
 
 def test_a_model_without_storage_adds_nothing_to_its_pod() -> None:

@@ -24,6 +24,7 @@ from inference_operator.api.job import (
 from inference_operator.api.model import AcceleratorResources
 from inference_operator.api.pod_parts import EnvironmentVariable
 from inference_operator.api.resources import Resources
+from inference_operator.api.storage import SecretReference, Storage
 from inference_operator.api.template import PodTemplate, Toleration
 from inference_operator.settings import Backends, Settings, TorchScriptBackend, TritonBackend
 from inference_operator.state.objects import Job, Model, Worker
@@ -159,8 +160,13 @@ def test_what_tells_one_worker_from_another_is_left_out() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"input": Input(uri="pvc://data/other.npy")}, {"output": Output(uri="pvc://data/elsewhere")}, {"batch_size": 9}],
-    ids=["input", "output", "batch size"],
+    [
+        {"input": Input(uri="pvc://data/other.npy")},
+        {"output": Output(uri="pvc://data/elsewhere")},
+        {"output": Output(uri="pvc://data/out", storage=Storage(secret_ref=SecretReference(name="answers")))},
+        {"batch_size": 9},
+    ],
+    ids=["input", "output", "who asks for the output", "batch size"],
 )
 def test_what_a_batch_computes_is_its_revision(change: dict[str, Any]) -> None:
     batch = a_job(model="m", items=10)

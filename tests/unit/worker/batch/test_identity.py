@@ -25,7 +25,7 @@ def claim(tmp_path: Path) -> Path:
 
 
 def content(claim: Path, task: BatchTask = TASK) -> str:
-    local = task.input_uri is not None and task.input_uri.startswith("pvc:")
+    local = task.input_uri is not None and task.input_uri.startswith(("pvc:", "file:"))
     return identity.content_of(task, claim / "in" if local else None)
 
 
