@@ -180,7 +180,9 @@ def _running(command: list[str], log: Path, port: int) -> Iterator[None]:
 class Line:
     """A TCP line to a server. After `cut_after` bytes to the caller it breaks, and `then` is called; once, or each time.
 
-    `sent` counts the bytes that callers took, `connections` how often they came.
+    After `cut_sent_after` bytes from a caller it breaks once. So many answers as `lost` says never come, and so many callers as
+    `busy` says are told to slow down. `change` is applied to what callers send. `sent` counts the bytes that callers took,
+    `connections` how often they came.
     """
 
     target: int
@@ -188,6 +190,10 @@ class Line:
     always: bool = False
     then: Callable[[], None] = lambda: None
     pause_seconds: float = 0.0
+    cut_sent_after: int | None = None
+    lost: int = 0
+    busy: int = 0
+    change: Callable[[bytes], bytes] = lambda block: block
     sent: int = 0
     connections: int = 0
     requests: list[bytes] = field(default_factory=list)
@@ -195,12 +201,22 @@ class Line:
 
     def carry(self, caller: socket.socket) -> None:
         self.connections += 1
+        if self.busy:
+            self.busy -= 1
+            with caller:
+                caller.recv(65536)
+                caller.sendall(b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            return
         with caller, socket.create_connection(("127.0.0.1", self.target)) as server:
             threading.Thread(target=self._forward, args=(caller, server), daemon=True).start()
             here = 0
             with contextlib.suppress(OSError):
                 while block := server.recv(1024 if self.pause_seconds else 65536):
                     time.sleep(self.pause_seconds)
+                    if self.lost:
+                        self.lost -= 1
+                        caller.shutdown(socket.SHUT_RDWR)
+                        return
                     caller.sendall(block)
                     self.sent += len(block)
                     here += len(block)
@@ -213,10 +229,17 @@ class Line:
                         return
 
     def _forward(self, caller: socket.socket, server: socket.socket) -> None:
+        here = 0
         with contextlib.suppress(OSError):
             while block := caller.recv(65536):
                 self.requests.append(block)
-                server.sendall(block)
+                server.sendall(self.change(block))
+                here += len(block)
+                if self.cut_sent_after is not None and here >= self.cut_sent_after:
+                    self.cut_sent_after = None
+                    for end in (caller, server):
+                        end.shutdown(socket.SHUT_RDWR)
+                    return
 
 
 @contextlib.contextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
+import re
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,7 +22,7 @@ from inference_worker.batch.manifest import ATTEMPTS, SUMMARY, Header, read_summ
 from inference_worker.batch.output import Output
 from inference_worker.errors import WorkerError
 from inference_worker.stores import bucket
-from tests.process.stores import KEY, SECRET, S3Server, s3_server
+from tests.process.stores import KEY, SECRET, S3Server, line, s3_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -150,3 +152,164 @@ def test_a_batch_goes_on_where_it_was(s3: S3Server, folder: S3Uri) -> None:
     assert summary is not None
     kept = {path.name for path in (s3.folder / "models" / folder.key).iterdir()}
     assert kept == {SUMMARY, ATTEMPTS, *(chunk.file for chunk in summary.chunks)}
+
+
+def without_conditions(block: bytes) -> bytes:
+    return re.sub(rb"If-(None-)?Match: [^\r]*\r\n", b"", block)
+
+
+def test_a_store_that_ignores_conditions_is_refused(tmp_path: Path, keys: Callable[..., None]) -> None:
+    """A proxy takes them off, and the server checks no signature that would tell."""
+    with s3_server(tmp_path, written_to=True, open_to_all=True) as server, line(server.port, change=without_conditions) as wire:
+        keys(wire.port)
+        with pytest.raises(WorkerError) as caught:
+            opened(S3Uri("models", "out"))
+
+    assert caught.value.reason is R.OUTPUT_STORE_UNSAFE and caught.value.permanent and "conditional writes" in caught.value.message
+    assert not list((tmp_path / "buckets").rglob("*.jsonl")), "nothing is claimed"
+
+
+def test_a_store_that_asks_to_slow_down_is_asked_again(s3: S3Server, folder: S3Uri, keys: Callable[..., None]) -> None:
+    with line(s3.port, busy=3) as wire:
+        keys(wire.port)
+        go_on(folder)
+
+    assert read(s3, folder) == answers(0, TOTAL)
+
+
+def test_patience_with_a_store_ends(
+    s3: S3Server, folder: S3Uri, keys: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket, "_PATIENCE_SECONDS", 0.2)
+    go_on(folder, upto=STEP)
+    with line(s3.port) as wire:
+        keys(wire.port)
+        with opened(folder, attempt=2) as output:
+            wire.busy = 1000
+            with pytest.raises(WorkerError) as caught:
+                output.commit(STEP, TOTAL, answers(STEP, TOTAL))
+
+    assert caught.value.reason is R.OUTPUT_UNREACHABLE and not caught.value.permanent
+    assert "503 Service Unavailable" in caught.value.message
+    keys(s3.port)
+    assert go_on(folder, attempt=3) == STEP
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+def test_a_write_whose_answer_is_lost_is_no_other_workers(
+    s3: S3Server, folder: S3Uri, keys: Callable[..., None], number: int
+) -> None:
+    """The store carried it out, and refuses it when it is repeated."""
+    with line(s3.port) as wire:
+        keys(wire.port)
+        asked = 0
+        real = bucket.Bucket._ask
+
+        def counted(self: bucket.Bucket, request: bucket._Request) -> bucket._Answer:
+            nonlocal asked
+            if request.method == "PUT":
+                asked += 1
+                wire.lost = 1 if asked == number else 0
+            return real(self, request)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(bucket.Bucket, "_ask", counted)
+            patch.setattr(BucketFolder, "_require_conditions", lambda *_: None)
+            with opened(folder, writer="one") as output:
+                finished(output)
+
+    assert asked >= 6 and read(s3, folder) == answers(0, TOTAL)
+
+
+def test_an_upload_that_is_cut_off_leaves_no_half_and_is_repeated(s3: S3Server, folder: S3Uri, keys: Callable[..., None]) -> None:
+    data = random.Random(1).randbytes(4 << 20)
+    with line(s3.port, cut_sent_after=2 << 20) as wire:
+        keys(wire.port)
+        stored(folder).write("chunk", data)
+        assert wire.cut_sent_after is None and wire.connections > 1
+    keys(s3.port)
+
+    assert stored(folder).digest("chunk") == hashlib.sha256(data).hexdigest()
+
+
+def test_somebody_who_replaces_a_manifest_is_told_from_its_worker(folder: S3Uri) -> None:
+    with opened(folder) as output:
+        stored(folder).remove(f"{ATTEMPTS}/{msgspec.structs.replace(HEADER, attempt=1).claim}.jsonl")
+        with pytest.raises(WorkerError) as caught:
+            output.commit(0, STEP, answers(0, STEP))
+
+    assert caught.value.reason is R.OUTPUT_CLAIMED
+
+
+WRONG: dict[str, tuple[str, dict[str, str], WorkerReason, str]] = {
+    "no bucket": ("none-such", {}, R.OUTPUT_UNWRITABLE, "no bucket 'none-such'"),
+    "another secret": ("models", {"AWS_SECRET_ACCESS_KEY": "x"}, R.OUTPUT_ACCESS_DENIED, "s3:PutObject"),
+    "half a pair": ("models", {"AWS_SECRET_ACCESS_KEY": ""}, R.OUTPUT_ACCESS_DENIED, "AWS_SECRET_ACCESS_KEY"),
+    "no server": ("models", {"AWS_ENDPOINT_URL": "http://localhost:9"}, R.OUTPUT_UNREACHABLE, "is the server up"),
+    "no URL": ("models", {"AWS_ENDPOINT_URL": "file:///etc"}, R.URI_FORBIDDEN, "no URL of a server"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_wrong_with_a_bucket_is_said(
+    s3: S3Server, keys: Callable[..., None], what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket, "_PATIENCE_SECONDS", 0.1)
+    name, changes, reason, words = WRONG[what]
+    keys(s3.port, **changes)
+
+    with pytest.raises(WorkerError) as caught:
+        opened(S3Uri(name, "out"))
+
+    assert caught.value.reason is reason and words in caught.value.message, caught.value.message
+    assert SECRET not in caught.value.message
+
+
+class Interruption:
+    """Does something else before one of the requests by which an attempt asks the store."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int, work: Callable[[], None]) -> None:
+        self._left = at
+        self.done = False
+        real = bucket.Bucket._ask
+
+        def interrupted(asked: bucket.Bucket, request: bucket._Request) -> bucket._Answer:
+            self._left -= 1
+            if self._left == 0:
+                self.done = True
+                work()
+            return real(asked, request)
+
+        monkeypatch.setattr(bucket.Bucket, "_ask", interrupted)
+
+
+REQUESTS = 32
+"""More requests than a whole attempt makes whose store was tried before."""
+
+
+@pytest.mark.parametrize("at", range(1, REQUESTS))
+@pytest.mark.parametrize("commits", [STEP, TOTAL])
+def test_a_later_attempt_may_come_at_any_request_and_outlive_the_first(
+    s3: S3Server, folder: S3Uri, at: int, commits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BucketFolder, "_require_conditions", lambda *_: None)
+    second: list[Output] = []
+
+    def come() -> None:
+        second.append(opened(folder, attempt=2))
+        finished(second[0], upto=commits)
+
+    with monkeypatch.context() as patch:
+        interruption = Interruption(patch, at, come)
+        try:
+            with opened(folder) as first:
+                finished(first)
+            done = True
+        except WorkerError as error:
+            assert error.reason is R.OUTPUT_CLAIMED, error  # noqa: PT017
+            done = False
+    if done:
+        assert read(s3, folder) == answers(0, TOTAL)
+    if interruption.done:
+        finished(second[0])
+    assert read(s3, folder) == answers(0, TOTAL)

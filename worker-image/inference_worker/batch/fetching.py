@@ -9,6 +9,7 @@ from inference_protocol.messages import BatchTask, Storage
 from inference_protocol.reasons import WorkerReason
 from inference_protocol.uris import HubUri, OciUri, RemoteUri, S3Uri
 from inference_worker import fetch
+from inference_worker.batch.formats.opening import WRITTEN_BY_ANOTHER
 from inference_worker.batch.items import invalid
 from inference_worker.batch.manifest import ATTEMPTS
 from inference_worker.errors import WorkerError
@@ -21,9 +22,9 @@ _AT_ONCE = 8
 _LONGEST_NAME_BYTES = 255
 _REASONS = {
     WorkerReason.MODEL_UNREACHABLE: WorkerReason.INPUT_UNREACHABLE,
+    WorkerReason.MODEL_TOO_LARGE: WorkerReason.INPUT_NOT_FOUND,
     WorkerReason.MODEL_CHANGED: WorkerReason.INPUT_UNREACHABLE,
     WorkerReason.MODEL_ACCESS_DENIED: WorkerReason.INPUT_ACCESS_DENIED,
-    WorkerReason.MODEL_DIGEST_MISMATCH: WorkerReason.INPUT_INVALID,
 }
 
 
@@ -32,7 +33,7 @@ def fetched(uri: RemoteUri, task: BatchTask, scratch: Path, stop: Callable[[], b
 
     Raises StoppedError, and WorkerError INPUT_NOT_FOUND, INPUT_UNREACHABLE, INPUT_ACCESS_DENIED, INPUT_INVALID or URI_FORBIDDEN.
     """
-    bounds = Bounds(hosts, _LIMIT_BYTES, WorkerReason.INPUT_NOT_FOUND, WorkerReason.INPUT_NOT_FOUND, stop)
+    bounds = Bounds(hosts, _LIMIT_BYTES, WorkerReason.INPUT_NOT_FOUND, WorkerReason.MODEL_TOO_LARGE, stop)
     storage = task.input_storage or Storage()
     try:
         match uri:
@@ -80,7 +81,7 @@ class _Objects:
             try:
                 digest = self._bucket.save(self._key, path)
             except WorkerError as error:
-                if error.reason is not WorkerReason.INPUT_NOT_FOUND or not self._listed():
+                if error.reason is not WorkerReason.INPUT_NOT_FOUND:
                     raise
                 path.unlink(missing_ok=True)
             else:
@@ -99,7 +100,8 @@ class _Objects:
         found = self._listed()
         attempts = [] if self._files else self._listed(f"{ATTEMPTS}/")
         if not found and not attempts:
-            raise WorkerError(WorkerReason.INPUT_NOT_FOUND, f"{self._text}: there is neither an object nor a folder of this name")
+            words = f"{self._text}: there is neither an object nor a folder of this name. {WRITTEN_BY_ANOTHER}"
+            raise WorkerError(WorkerReason.INPUT_NOT_FOUND, words)
         found += [entry._replace(key=f"{ATTEMPTS}/{entry.key}") for entry in attempts]
         if (size := sum(entry.size for entry in found)) > _LIMIT_BYTES:
             raise WorkerError(

@@ -125,15 +125,16 @@ class Output:
         return f"{self._header.claim}.jsonl"
 
     def _start(self, whole: Whole) -> Start:
+        # First the summary: whoever has written it has claimed before, and is among the manifests that are read now.
+        finished_by = None
+        if self._storage.exists(SUMMARY):
+            summary = read_summary(self._storage)
+            finished_by = summary.uid if summary is not None else ""
         others = read_manifests(self._storage)
         if self._claimed:
             others = [other for other in others if other.header.claim != self._header.claim]
         label = self._storage.label
         require_turn(self._header, (other.header for other in others), label, claimed=self._claimed)
-        finished_by = None
-        if self._storage.exists(SUMMARY):
-            summary = read_summary(self._storage)
-            finished_by = summary.uid if summary is not None else ""
         return start_of(self._header, others, finished_by, whole, label)
 
     def _require_claim(self) -> None:

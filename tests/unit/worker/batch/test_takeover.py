@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 STEP = 13
-CALLS = 70
-"""More system calls than a whole attempt makes that could be told from outside."""
+CALLS = 75
+"""More calls than a whole attempt makes that could be told from outside."""
 
 
 class Interruption:
@@ -38,6 +38,7 @@ class Interruption:
             (os, "listdir"),
             (Path, "replace"),
             (Path, "unlink"),
+            (Directory, "exists"),
         ):
             monkeypatch.setattr(owner, name, self._interrupted(getattr(owner, name)))
 
