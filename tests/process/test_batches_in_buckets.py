@@ -10,6 +10,7 @@ import threading
 import urllib.request
 from contextlib import contextmanager
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -27,13 +28,14 @@ from tests.process.patched import LOOPBACK_ALLOWED
 from tests.process.stores import KEY, SECRET, S3Server, line, s3_server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from inference_protocol.messages import WorkerConfig
     from tests.process.harness import Ended, Worker
 
 R = WorkerReason
+NOTHING_ELSE: Mapping[str, str] = MappingProxyType({})
 ITEMS, WIDTH = 2000, 64
 SLOW = models.slow(width=WIDTH, steps=300)
 QUICK: dict[str, Any] = {
@@ -94,8 +96,8 @@ def batch(place: Place, uri: str, output: str, model: bytes = SLOW, **changes: A
     return a_config(place.put("m.onnx", model), task=task, **{"batch_size": 1, "fetch_from": ("localhost",), **changes})
 
 
-def started(place: Place, s3: S3Server, config: WorkerConfig, *, port: int | None = None, **changes: str) -> Worker:
-    return place.start(config, patches=QUICK, variables=keys_for(place, port or s3.port, **changes))
+def started(place: Place, s3: S3Server, config: WorkerConfig, *, port: int = 0, keys: Mapping[str, str] = NOTHING_ELSE) -> Worker:
+    return place.start(config, patches=QUICK, variables=keys_for(place, port or s3.port, **keys))
 
 
 def stored(s3: S3Server, folder: str) -> Path:
@@ -226,7 +228,7 @@ def a_hub(files: dict[str, bytes]) -> Iterator[int]:
 def test_an_input_of_a_hub_is_fetched(place: Place, s3: S3Server, folder: str) -> None:
     with a_hub({"/org/rows/resolve/v1/x.npy": npy(np.ones((3, 2), np.float32))}) as port:
         config = batch(place, "hf://org/rows@v1/x.npy", f"s3://models/{folder}/out", models.identity())
-        ended = started(place, s3, config, HF_ENDPOINT=f"http://localhost:{port}").ended()
+        ended = started(place, s3, config, keys={"HF_ENDPOINT": f"http://localhost:{port}"}).ended()
 
     assert ended.said.outcome == "Succeeded", ended.said
 
@@ -254,7 +256,7 @@ def test_what_is_wrong_with_an_input_is_said(place: Place, s3: S3Server, what: s
     put(s3, "out/0.bin", np.zeros(2, np.float32).tobytes())
     config = batch(place, uri, "s3://models/out", models.identity(), **changes)
 
-    ended: Ended = started(place, s3, config, **keys).ended()
+    ended: Ended = started(place, s3, config, keys=keys).ended()
 
     assert ended.said.reason is reason and words in ended.said.message, ended.said.message
     assert SECRET not in ended.log

@@ -34,7 +34,11 @@ def submit(
     input_: Annotated[str | None, typer.Option("--input", help="What to run over, as a URI: makes a batch.")] = None,
     data: Annotated[str | None, typer.Option(help="Small input as JSON lines, or @FILE: makes a batch.")] = None,
     items: Annotated[int | None, typer.Option(help="How many items the input holds, if known.")] = None,
-    output_uri: Annotated[str | None, typer.Option("--output-uri", help="Where a batch writes, as pvc://CLAIM/PATH.")] = None,
+    input_secret: Annotated[str | None, typer.Option(help="The Secret by which the store of --input is asked.")] = None,
+    output_uri: Annotated[
+        str | None, typer.Option("--output-uri", help="Where a batch writes, as pvc://CLAIM/PATH or s3://BUCKET/FOLDER.")
+    ] = None,
+    output_secret: Annotated[str | None, typer.Option(help="The Secret by which the store of --output-uri is asked.")] = None,
     min_replicas: Annotated[int | None, typer.Option(help="Workers of a service that are always kept.")] = None,
     max_replicas: Annotated[int | None, typer.Option(help="Workers of a service at most.")] = None,
     latency_target: Annotated[
@@ -77,7 +81,9 @@ def submit(
             "input.uri": input_,
             "input.data": given,
             "input.items": items,
+            "input.storage.secretRef.name": input_secret,
             "output.uri": output_uri,
+            "output.storage.secretRef.name": output_secret,
             "serve.minReplicas": min_replicas,
             "serve.maxReplicas": max_replicas,
             "serve.latencyTargetMilliseconds": None if latency_target is None else max(1, round(latency_target * 1000)),
