@@ -17,7 +17,7 @@ from inference_operator.payloads import Payloads, payloads_fault
 from inference_operator.signatures import SignatureRule, signatures_fault
 from inference_operator.template_limits import TemplateLimits, limits_fault
 from inference_operator.tenants import Tenants, tenants_fault
-from inference_protocol.hosts import entry_fault
+from inference_protocol.hosts import entry_fault, proxy_fault
 from inference_protocol.storage import endpoint_fault
 
 # Bounds of numbers; Helm's schema has them from here.
@@ -283,6 +283,11 @@ class Fetching(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     s3_endpoint: str = ""
     s3_region: str = ""
     hub_endpoint: str = ""
+    # The proxy that workers ask for TLS connections to stores and web servers, as http://HOST:PORT; empty for none. It resolves the
+    # names, so that it has to keep workers from metadata services. A change rolls out all services.
+    https_proxy: str = ""
+    # Hosts that workers ask without it, as in allowedHosts.
+    no_proxy: tuple[str, ...] = ()
 
 
 class PolicySettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -311,8 +316,8 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     # Who worker pods run as: {runAsUser, runAsGroup, fsGroup, supplementalGroups, userNamespaces}; null leaves an id out. A change
     # rolls out all services.
     worker_security: WorkerSecurity = WorkerSecurity()
-    # Where workers may fetch from, and where stores are: {allowedHosts, s3Endpoint, s3Region, hubEndpoint}. A change rolls out the
-    # services that it is about.
+    # Where workers may fetch from, and where stores are: {allowedHosts, s3Endpoint, s3Region, hubEndpoint, httpsProxy, noProxy}. A
+    # change rolls out the services that it is about.
     fetch: Fetching = Fetching()
     # Caps of each namespace, and the weight of its fair share: {default, overrides: {NAMESPACE}}, each of {maxPriority, maxDevices,
     # maxReplicas, maxPreemptionsPerHour, weight}.
@@ -424,6 +429,8 @@ def load_settings(path: Path | None) -> Settings:
         payloads_fault(settings.gateway.payloads),
         tenants_fault(settings.gateway.tenants, tls=bool(settings.gateway.tls_folder)),
         *(h and f"fetch.allowedHosts: {h}" for h in hosts),
+        *(h and f"fetch.noProxy: {h}" for h in map(entry_fault, settings.fetch.no_proxy)),
+        (proxy := settings.fetch.https_proxy) and (why := proxy_fault(proxy)) and f"fetch.httpsProxy: {why}",
         *(url and (why := endpoint_fault(url)) and f"fetch.{name}: {why}" for name, url in stores.items()),
     )
     if (fault := next(filter(None, found), None)) is not None:

@@ -7,6 +7,10 @@ what a name resolves to, at each connection.
 import ipaddress
 import re
 from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+# What a worker finds the administrator's proxy by, and the hosts, comma-separated, that it asks itself. No job sets INFERENCE_*.
+PROXY_VARIABLE, NO_PROXY_VARIABLE = "INFERENCE_HTTPS_PROXY", "INFERENCE_NO_PROXY"
 
 # Plain letters only: a resolver maps other ones to these, and obeys backslashes, so that a name could end otherwise than it reads.
 _NAME = re.compile(r"[a-z0-9_]([-a-z0-9_.]*[a-z0-9_])?")
@@ -18,6 +22,16 @@ def host_fault(host: str, allowed: Sequence[str]) -> str | None:
     if not allowed or any(_matches(_plain(host), _plain(entry)) for entry in allowed):
         return None
     return f"host {host} is not allowed; this cluster allows {', '.join(allowed)}"
+
+
+def proxy_fault(url: str) -> str | None:
+    """What is wrong with the URL of a proxy; None for one that can be used."""
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme == "http" and parts.hostname and parts.port and not (parts.username or parts.query or parts.fragment)
+    except ValueError:
+        good = False
+    return None if good and parts.path in ("", "/") else f"{url!r} is no proxy; write http://HOST:PORT, without a password"
 
 
 def entry_fault(entry: str) -> str | None:

@@ -1,4 +1,7 @@
-"""Why a worker could not do its work: a closed list that the operator shows to users as condition reasons."""
+"""Why a worker could not do its work: a closed list that the operator shows to users as condition reasons.
+
+The module is longer than others: whoever looks for a reason finds all of them here.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -6,11 +6,14 @@ import hashlib
 import json
 import random
 import re
+import socket
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
+from inference_protocol.hosts import NO_PROXY_VARIABLE, PROXY_VARIABLE
 from inference_protocol.messages import Storage
 from inference_protocol.reasons import WorkerReason
 from inference_protocol.storage import OUTPUT_STORAGE_FOLDER
@@ -22,7 +25,8 @@ from inference_worker.batch.manifest import ATTEMPTS, SUMMARY, Header, read_summ
 from inference_worker.batch.output import Output
 from inference_worker.errors import WorkerError
 from inference_worker.stores import bucket
-from tests.process.stores import KEY, SECRET, S3Server, line, s3_server
+from tests.authority import Authority
+from tests.process.stores import KEY, SECRET, Line, S3Server, answering, line, s3_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -313,3 +317,60 @@ def test_a_later_attempt_may_come_at_any_request_and_outlive_the_first(
     if interruption.done:
         finished(second[0])
     assert read(s3, folder) == answers(0, TOTAL)
+
+
+def a_proxy(asked: list[bytes]) -> AbstractContextManager[int]:
+    """One that connects to wherever it is asked to; `asked` is what it heard."""
+
+    def serve(caller: socket.socket) -> None:
+        head = caller.recv(4096)
+        asked.append(head)
+        target = int(head.split(b" ")[1].rpartition(b":")[2])
+        caller.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        Line(target).carry(caller)
+
+    return answering(serve)
+
+
+@pytest.mark.parametrize("itself", [False, True])
+def test_a_store_behind_a_proxy_is_asked_through_it_unless_it_is_an_exception(
+    tmp_path: Path, keys: Callable[..., None], monkeypatch: pytest.MonkeyPatch, *, itself: bool
+) -> None:
+    authority, asked = Authority(), list[bytes]()
+    with s3_server(tmp_path, authority, written_to=True) as server, a_proxy(asked) as port:
+        keys(server.port, AWS_ENDPOINT_URL=f"https://localhost:{server.port}", AWS_CA_BUNDLE=authority.pem)
+        monkeypatch.setenv(PROXY_VARIABLE, f"http://localhost:{port}")
+        monkeypatch.setenv(NO_PROXY_VARIABLE, "other.example,localhost" if itself else "other.example")
+        go_on(S3Uri("models", "out"))
+
+    assert bool(asked) is not itself
+    assert all(head.startswith(f"CONNECT localhost:{server.port} ".encode()) for head in asked)
+
+
+def test_a_proxy_that_refuses_is_named(folder: S3Uri, monkeypatch: pytest.MonkeyPatch, keys: Callable[..., None]) -> None:
+    monkeypatch.setattr(bucket, "_PATIENCE_SECONDS", 0.0)
+    keys(1, AWS_ENDPOINT_URL="https://store.example")
+
+    def refuse(caller: socket.socket) -> None:
+        caller.recv(4096)
+        caller.sendall(b"HTTP/1.1 403 No\r\n\r\n")
+
+    with answering(refuse) as port:
+        monkeypatch.setenv(PROXY_VARIABLE, f"http://localhost:{port}")
+        with pytest.raises(WorkerError) as caught:
+            opened(folder)
+
+    assert caught.value.reason is R.OUTPUT_UNREACHABLE and "refused to connect (HTTP 403)" in caught.value.message
+
+
+def test_credentials_that_are_renewed_meanwhile_are_read_anew(
+    s3: S3Server, folder: S3Uri, keys: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket, "_FRESH_SECONDS", 0.0)
+    storage = stored(folder)
+    keys(s3.port, AWS_SECRET_ACCESS_KEY="of yesterday")
+    with pytest.raises(OSError, match="403"):
+        storage.write("one", b"1")
+
+    keys(s3.port)
+    storage.write("one", b"1")

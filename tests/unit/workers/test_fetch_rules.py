@@ -15,6 +15,7 @@ from inference_operator.settings import ConfigurationError, Fetching, Settings, 
 from inference_operator.state.objects import Job, Model
 from inference_operator.warmpools.eligibility import task_order
 from inference_operator.workers.config import worker_config
+from inference_operator.workers.environment import environment
 from inference_operator.workers.resolve import Refusal, ResolvedJob, resolve
 from inference_protocol.messages import Storage, WorkerConfig
 from tests.builders import DIGEST, SETTINGS, a_job, a_model, a_version, observed, resolved_of
@@ -98,6 +99,33 @@ def test_a_source_has_what_the_settings_say_of_its_own_store_and_of_no_other(uri
 
     assert resolved_of(seen, settings).source.storage == wanted
     assert resolved_of(seen).source.storage is None
+
+
+def test_workers_are_told_of_the_administrators_proxy_by_names_that_no_job_sets() -> None:
+    settings = msgspec.structs.replace(SETTINGS, fetch=Fetching(https_proxy="http://proxy:3128", no_proxy=("*.svc", "10.0.0.1")))
+    job = a_job()
+    resolved = resolved_of(observed(job))
+    config = worker_config(job, resolved.spec, resolved.source, settings.accelerators["cpu"], number=1, settings=settings)
+
+    told = {one["name"]: one.get("value") for one in environment(job, config, PodTemplate(), settings)}
+
+    assert (told["INFERENCE_HTTPS_PROXY"], told["INFERENCE_NO_PROXY"]) == ("http://proxy:3128", "*.svc,10.0.0.1")
+    assert "INFERENCE_HTTPS_PROXY" not in {one["name"] for one in environment(job, config, PodTemplate(), SETTINGS)}
+
+
+@pytest.mark.parametrize(
+    ("fetch", "words"),
+    [
+        ("{httpsProxy: 'socks5://p:1'}", "fetch.httpsProxy"),
+        ("{httpsProxy: 'http://user:secret@p:1'}", "without a password"),
+        ("{httpsProxy: 'http://p:1', noProxy: ['http://x']}", "fetch.noProxy"),
+    ],
+)
+def test_a_wrong_proxy_is_told_at_the_start(tmp_path: Path, fetch: str, words: str) -> None:
+    (tmp_path / "settings.yaml").write_text(f"fetch: {fetch}\n")
+
+    with pytest.raises(ConfigurationError, match=words):
+        load_settings(tmp_path / "settings.yaml")
 
 
 def test_a_task_is_told_where_its_stores_are_and_which_hosts_it_may_ask() -> None:

@@ -35,6 +35,7 @@ _LOOK_SECONDS = 0.1
 _BUSY = frozenset({408, 409, 429, 500, 502, 503, 504})
 # A role's credentials last an hour, and a Secret may be renewed.
 _ACCESS_SECONDS = 600.0
+_FRESH_SECONDS = 10.0
 _LISTED_AT_MOST = 100_000
 _PAGE_LIMIT_BYTES = 4 << 20
 _ERROR_LIMIT_BYTES = 64 << 10
@@ -141,6 +142,8 @@ class Bucket:
     def _asked(self, request: _Request) -> _Answer:
         """The answer to a request, whose status is one of those that its caller knows."""
         answer = self._patiently(lambda: self._ask(request))
+        if answer.status in (401, 403) and self._forget_old_credentials():
+            answer = self._patiently(lambda: self._ask(request))
         expected = {
             "GET": (200, 206, 404, 416),
             "PUT": (200, 404, 412) if "If-Match" in (request.headers or {}) else (200, 412),
@@ -204,6 +207,13 @@ class Bucket:
             keys = Keys.of(self._uri, self._storage)
             self._access = time.monotonic(), s3.access(self._uri.bucket, self._storage, keys, self._bounds)
         return self._access[1]
+
+    def _forget_old_credentials(self) -> bool:
+        """Whether those that were used may be worth less than what the Secret, or the token service, has by now."""
+        if self._access is None or time.monotonic() - self._access[0] < _FRESH_SECONDS:
+            return False
+        self._access = None
+        return True
 
     def _no_bucket(self) -> WorkerError:
         text = f"there is no bucket {self._uri.bucket!r}; create it, or correct the URI and AWS_ENDPOINT_URL"
