@@ -31,6 +31,7 @@ def test_what_the_same_bytes_and_rules_would_meet_again_is_permanent() -> None:
         "InputInvalid",
         "TooManyItems",
         "OutputConflict",
+        "OutputStoreUnsafe",
         "UriForbidden",
     } == PERMANENT
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import socket
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -51,6 +52,41 @@ def test_a_request_is_signed_as_in_aws_own_example() -> None:
         "SignedHeaders=host;range;x-amz-content-sha256;x-amz-date,"
         "Signature=f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41"
     )
+
+
+EXAMPLES: dict[str, tuple[str, str, dict[str, str], bytes, str]] = {
+    "a PUT": (
+        "PUT",
+        "https://examplebucket.s3.amazonaws.com/test%24file.text",
+        {"Date": "Fri, 24 May 2013 00:00:00 GMT", "x-amz-storage-class": "REDUCED_REDUNDANCY"},
+        b"Welcome to Amazon S3.",
+        "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd",
+    ),
+    "a list": (
+        "GET",
+        "https://examplebucket.s3.amazonaws.com/?max-keys=2&prefix=J",
+        {},
+        b"",
+        "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", EXAMPLES)
+def test_writes_and_lists_are_signed_as_in_aws_own_examples(what: str) -> None:
+    method, address, headers, body, signature = EXAMPLES[what]
+    by = s3.Credentials("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
+    now = datetime(2013, 5, 24, tzinfo=UTC)
+
+    found = s3.signed(address, headers, by, "us-east-1", now, method=method, payload=hashlib.sha256(body).hexdigest())
+
+    assert found["Authorization"].endswith(f"Signature={signature}")
+
+
+def test_a_list_is_asked_for_with_a_sorted_query() -> None:
+    access = s3.access("examplebucket", Storage(), keys(), BOUNDS)
+
+    assert access.url("", {"prefix": "a b/", "delimiter": "/"}).endswith("/?delimiter=%2F&prefix=a%20b%2F")
 
 
 def test_a_session_token_is_sent_and_signed() -> None:
