@@ -149,6 +149,16 @@ def test_errors_are_the_servers_words_on_stderr(plugin: Plugin) -> None:
     assert "has no worker of attempt 7" in plugin.errors
 
 
+def test_a_batch_in_buckets_names_the_secrets_of_both_ends(plugin: Plugin) -> None:
+    """What the API server takes is what the page on buckets shows."""
+    ends = ("--input", "s3://rows/x.npz", "--input-secret", "reader", "--output-uri", "s3://answers/x", "--output-secret", "writer")
+
+    checked = json.loads(plugin("submit", "job", "--model", "digits", *ends, "--dry-run", "server", "-o", "json"))
+
+    assert checked["spec"]["input"]["storage"] == {"secretRef": {"name": "reader"}}
+    assert checked["spec"]["output"] == {"uri": "s3://answers/x", "storage": {"secretRef": {"name": "writer"}}}
+
+
 def test_a_dry_run_creates_nothing(plugin: Plugin) -> None:
     shown = yaml.safe_load(plugin("submit", "job", "--model", "digits", "--min-replicas", "2", "--dry-run", "client"))
     checked = json.loads(plugin("submit", "job", "--model", "digits", "--dry-run", "server", "-o", "json"))

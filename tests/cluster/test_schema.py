@@ -425,7 +425,7 @@ MODELS: list[Case] = [
     (
         "rows from afar",
         {"versions": [{**VERSION, "quantization": {"method": "Dynamic", "evaluation": "https://h/rows.npy"}}]},
-        "evaluation, calibration and labels are read from volumes: pvc://CLAIM/PATH",
+        "must be on a volume: pvc://CLAIM/PATH",
         {
             "versions": [
                 {

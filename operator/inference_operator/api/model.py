@@ -12,7 +12,7 @@ from inference_operator.accelerators import AUTO
 from inference_operator.api.conditions import Condition
 from inference_operator.api.job import Accelerator, Backend
 from inference_operator.api.resources import Resources
-from inference_operator.api.schema import Digest, Instant, Location, ModelLocation, Rule, ShortText, api_type
+from inference_operator.api.schema import Digest, Instant, ModelLocation, Rule, ShortText, VolumeLocation, api_type
 from inference_operator.api.storage import Storage
 from inference_operator.api.template import PodTemplate
 
@@ -32,18 +32,14 @@ class QuantizationMethod(StrEnum):
 
 @api_type(
     Rule("self.method == 'Dynamic' || has(self.calibration)", "Static needs calibration: rows that look like what will be asked"),
-    Rule(
-        "[self.evaluation, self.?calibration.orValue('pvc://'), self.?labels.orValue('pvc://')].all(u, u.startsWith('pvc://'))",
-        "evaluation, calibration and labels are read from volumes: pvc://CLAIM/PATH",
-    ),
 )
 class QuantizationSpec:
     """An INT8 variant that workers make of the verified file, and run only if it is accurate enough."""
 
     method: Annotated[QuantizationMethod, Field(description="Dynamic for MatMul-heavy nets, Static for convolutions.")]
-    evaluation: Annotated[Location, Field(description="Rows (.npy or .npz) that original and variant are compared on.")]
-    calibration: Annotated[Location | None, Field(description="Rows that ranges are taken from; Static needs them.")] = None
-    labels: Annotated[Location | None, Field(description="The true class of each row of evaluation, a .npy.")] = None
+    evaluation: Annotated[VolumeLocation, Field(description="Rows (.npy or .npz) that original and variant are compared on.")]
+    calibration: Annotated[VolumeLocation | None, Field(description="Rows that ranges are taken from; Static needs them.")] = None
+    labels: Annotated[VolumeLocation | None, Field(description="The true class of each row of evaluation, a .npy.")] = None
     max_drop: Annotated[float, Field(ge=0, lt=1, description="How far the accuracy may fall, with labels.")] = 0.01
     min_agreement: Annotated[float, Field(gt=0, le=1, description="Share of answers that must be the same, without labels.")] = 0.99
 

@@ -63,22 +63,14 @@ _NO_CLIMBING = Rule(
     "!self.matches('(?i)(^|/)([.]|%2e){2}(/|$)')",
     "must not contain '..': name the path from the volume's root",
 )
-Location = Annotated[
+VolumeLocation = Annotated[
     str,
     Field(
         min_length=1,
         max_length=2048,
-        json_schema_extra=validated(
-            Rule(
-                "self.matches('^(pvc|https|http|file)://[^ ]+$')",
-                "must start with pvc://CLAIM/PATH, https://, http:// or file:///",
-            ),
-            _NO_CLIMBING,
-        ),
+        json_schema_extra=validated(Rule("self.matches('^pvc://[^ ]+$')", "must be on a volume: pvc://CLAIM/PATH"), _NO_CLIMBING),
     ),
 ]
-
-
 InputLocation = Annotated[
     str,
     Field(
@@ -104,8 +96,6 @@ OutputLocation = Annotated[
         ),
     ),
 ]
-
-
 ModelLocation = Annotated[
     str,
     Field(
