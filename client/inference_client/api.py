@@ -852,6 +852,25 @@ class ProgressStatus(Value, frozen=True, kw_only=True):
     failed: int = 0
 
 
+class ProvisioningStatus(Value, frozen=True, kw_only=True):
+    """New nodes of an accelerator class that the job has asked for by placeholder pods."""
+
+    # The accelerator class.
+    accelerator: str
+    # When the node that is to come, or came last, was asked for.
+    request_time: datetime | None = None
+    # The node that came last, and took the job.
+    node: str | None = None
+    # From its request until the job had its place there.
+    seconds: float | None = None
+    # How often in a row no node came in time.
+    timeouts: int = 0
+    # When a node is asked for again, after one that did not come.
+    retry_time: datetime | None = None
+    # What kept the last node that did not come, as far as is known.
+    message: str | None = None
+
+
 class QueueStatus(Value, frozen=True, kw_only=True):
     """How a job that waits for room stands. Written anew only when the expected start has moved by much."""
 
@@ -958,6 +977,8 @@ class InferenceJobStatus(Value, frozen=True, kw_only=True):
     latency: LatencyStatus | None = None
     # How it stands in the queue, while it waits for room.
     queue: QueueStatus | None = None
+    # New nodes that the job has asked for, by accelerator class. Absent where it has asked for none.
+    provisioning: tuple[ProvisioningStatus, ...] | None = ()
     # How far a batch is.
     progress: ProgressStatus | None = None
     # What a batch has cost, counted at each attempt's end.

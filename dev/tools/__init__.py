@@ -75,6 +75,15 @@ TOOL_SETS: dict[str, ToolSet] = {
             "webhooks": ("sigs.k8s.io/kueue", "config/components/webhook"),
         },
     ),
+    # What makes nodes for pods that fit none; its kwok provider makes those that kwok's stages would play. Three minutes.
+    "karpenter": ToolSet(
+        module="karpenter",
+        programs={"karpenter": "sigs.k8s.io/karpenter/kwok"},
+        shares={
+            "crds": ("sigs.k8s.io/karpenter", "pkg/apis/crds"),
+            "kwok-crds": ("sigs.k8s.io/karpenter", "kwok/apis/crds"),
+        },
+    ),
     # What else can move replicas, as peers in benchmarks.
     "keda": ToolSet(
         module="keda",

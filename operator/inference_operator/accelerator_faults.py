@@ -19,6 +19,8 @@ from inference_operator.accelerators import (
     NAME_PATTERN,
     PROVIDERS,
     AcceleratorClass,
+    TaintSetting,
+    TolerationSetting,
     is_device,
 )
 from inference_operator.api.quantity import parse_quantity
@@ -87,6 +89,36 @@ def _faults(name: str, of_class: AcceleratorClass, classes: Mapping[str, Acceler
                 yield f"{where}.{part}.{resource}: a worker's device comes from resourceName alone; set resourceName: {resource}"
     yield from _balance_faults(where, of_class)
     yield from _watts_faults(where, of_class)
+    yield from _provisioning_faults(f"{where}.provisioning", of_class)
+
+
+def _provisioning_faults(where: str, of_class: AcceleratorClass) -> Iterator[str]:
+    """What would keep every worker of the class from a new node, though nodes are asked for."""
+    grows = of_class.provisioning
+    if grows is None:
+        return
+    for resource, text in grows.allocatable.items():
+        try:
+            parse_quantity(text)
+        except ValueError as error:
+            yield f"{where}.allocatable.{resource}: {error}"
+            return
+    device = {of_class.resource_name: str(of_class.resource_count)} if of_class.resource_name is not None else {}
+    for resource, asked in {**of_class.requests, **device}.items():
+        there = grows.allocatable.get(resource, "0")
+        if parse_quantity(asked, milli=True) > parse_quantity(there, milli=True):
+            yield f"{where}.allocatable.{resource} is {there}, and a worker asks for {asked}; write what a new node has for pods"
+    for key, value in of_class.node_selector.items():
+        if grows.labels.get(key, value) != value:
+            yield f"{where}.labels: {key}={grows.labels[key]} is not what nodeSelector asks for; leave it out, or write {value}"
+    for taint in grows.taints:
+        if taint.effect != "PreferNoSchedule" and not any(_tolerates(t, taint) for t in of_class.tolerations):
+            yield f"{where}.taints: workers don't tolerate {taint.key}; add it to the class's tolerations"
+
+
+def _tolerates(toleration: TolerationSetting, taint: TaintSetting) -> bool:
+    covers = toleration.effect in (None, taint.effect) and toleration.key in ("", taint.key)
+    return covers and (toleration.operator == "Exists" or (toleration.value or "") == taint.value)
 
 
 def _balance_faults(where: str, of_class: AcceleratorClass) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -62,6 +62,31 @@ class ProviderSetting(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     options: dict[str, str | bool | int | float] = {}
 
 
+class TaintSetting(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A taint that a new node has, and keeps."""
+
+    key: str
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+    value: str = ""
+
+
+class Provisioning(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """How an accelerator class grows: by nodes that Cluster Autoscaler or Karpenter adds for pods that fit none."""
+
+    # What a new node has for workers, less what the cluster's own pods take of it: cpu, memory, and the class's device.
+    allocatable: dict[str, str]
+    # The labels of a new node, beside those of the class's nodeSelector.
+    labels: dict[str, str] = {}
+    # The taints that it keeps once it is ready.
+    taints: tuple[TaintSetting, ...] = ()
+    # Seconds from a placeholder pod to a node that takes workers, until the first nodes have shown how many it really takes.
+    node_seconds: Annotated[float, msgspec.Meta(gt=0)] = 120.0
+    # At most so many placeholder pods of the class at a time.
+    max_pending: Annotated[int, msgspec.Meta(ge=1)] = 10
+    # A node that has not come after so many seconds is told of, and asked for again later.
+    timeout_seconds: Annotated[float, msgspec.Meta(gt=0)] = 900.0
+
+
 class AcceleratorClass(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """What `accelerator: NAME` means on this cluster."""
 
@@ -87,6 +112,8 @@ class AcceleratorClass(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
     # A class has to say what it draws when busy: one that costs nothing would be preferred to all others.
     watts_busy: float = 0.0
     watts_idle: float = 0.0
+    # How it grows by new nodes: {allocatable, labels, taints, nodeSeconds, maxPending, timeoutSeconds}; not at all without this.
+    provisioning: Provisioning | None = None
 
     @property
     def provider_names(self) -> tuple[str, ...]:
@@ -126,12 +153,20 @@ def with_quantities(document: Any) -> Any:
     """The document with the classes' quantities as text: a Pod takes `cpu: 1` too."""
     classes = document.get("accelerators") if isinstance(document, dict) else None
     for of_class in classes.values() if isinstance(classes, dict) else ():
-        for part in ("requests", "limits") if isinstance(of_class, dict) else ():
-            if isinstance(given := of_class.get(part), dict):
-                of_class[part] = {name: quantity_text(value) for name, value in given.items()}
-        if isinstance(of_class, dict) and of_class.get("deviceMemory") is not None:
+        if not isinstance(of_class, dict):
+            continue
+        _with_texts(of_class, "requests", "limits")
+        if isinstance(grows := of_class.get("provisioning"), dict):
+            _with_texts(grows, "allocatable")
+        if of_class.get("deviceMemory") is not None:
             of_class["deviceMemory"] = quantity_text(of_class["deviceMemory"])
     return document
+
+
+def _with_texts(document: dict[str, Any], *parts: str) -> None:
+    for part in parts:
+        if isinstance(given := document.get(part), dict):
+            document[part] = {name: quantity_text(value) for name, value in given.items()}
 
 
 def is_device(resource: str, classes: Mapping[str, AcceleratorClass]) -> bool:

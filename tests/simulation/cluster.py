@@ -30,7 +30,7 @@ from inference_protocol.messages import (
 from inference_protocol.reasons import WorkerReason
 from inference_protocol.sketch import LatencySketch
 from tests.simulation.api import At, Raw, SimulatedApi
-from tests.simulation.trace import Trace, whose
+from tests.simulation.trace import Trace, is_placeholder, pinned_to, whose
 from tests.simulation.virtual_time import VirtualClock
 from tests.simulation.warm import Ledger, WarmWorker
 
@@ -96,6 +96,9 @@ class SimulatedCluster:
         api.watch(self._take)
 
     def _take(self, event: str, plural: str, raw: Raw) -> None:
+        if plural == "nodes" and event == "ADDED":
+            for waiting in sorted(self._unbound):
+                self._later(BIND_SECONDS, self._bind, waiting)
         if plural != "pods":
             return
         at = At("pods", raw["metadata"]["namespace"], raw["metadata"]["name"])
@@ -118,16 +121,22 @@ class SimulatedCluster:
         if raw is None or raw["spec"].get("nodeName") or "deletionTimestamp" in raw["metadata"]:
             self._unbound.discard(at)
             return
-        (term,) = raw["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-        (name,) = term["matchFields"][0]["values"]
-        short = shortage(parse_pod(raw).requests.items(), self.free().get(name, {}))
+        wanted, free = parse_pod(raw).requests.items(), self.free()
+        roomy = (name for name in sorted(free) if shortage(wanted, free[name]) is None)
+        name = pinned_to(raw) or next(roomy, "")
+        short = shortage(wanted, free.get(name, {}))
         if short is not None:
             condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": f"Insufficient {short}"}
             self._unbound.add(at)
             self._api.put(at, {**raw, "status": {**raw["status"], "conditions": [condition]}})
             return
         self._unbound.discard(at)
-        self._api.put(at, {**raw, "spec": {**raw["spec"], "nodeName": name}, "status": {"phase": "Pending"}})
+        condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": rfc3339(self._clock.now())}
+        status = {"phase": "Pending", "conditions": [condition]} if is_placeholder(raw) else {"phase": "Pending"}
+        self._api.put(at, {**raw, "spec": {**raw["spec"], "nodeName": name}, "status": status})
+        if is_placeholder(raw):
+            self._trace.worker(raw, f"is bound to {name}")
+            return
         self._later(self._script(raw).start, self._start, at, raw["metadata"]["uid"])
 
     def free(self) -> dict[str, dict[str, int]]:

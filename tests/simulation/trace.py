@@ -29,6 +29,19 @@ def whose(raw: Raw) -> str:
     return str(labels[names.LABEL_JOB] if names.LABEL_JOB in labels else f"pool-{labels[names.LABEL_MODEL]}")
 
 
+def is_placeholder(raw: Raw) -> bool:
+    """Whether a pod is a placeholder, which nothing runs in."""
+    return names.LABEL_PLACEHOLDER in raw["metadata"]["labels"]
+
+
+def pinned_to(raw: Raw) -> str | None:
+    """The node that a pod was created for; None for a placeholder."""
+    if "affinity" not in raw["spec"]:
+        return None
+    (term,) = raw["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    return str(term["matchFields"][0]["values"][0])
+
+
 def _measured(status: Raw) -> object:
     """What a trace tells of a model: its figures and its pool."""
     figures = [
@@ -56,16 +69,14 @@ class Trace:
     def worker(self, raw: Raw, what: str) -> None:
         """Write what a worker does."""
         labels = raw["metadata"]["labels"]
-        self.say(whose(raw), f"worker {labels[names.LABEL_ATTEMPT]} {what}")
+        who = "placeholder" if is_placeholder(raw) else f"worker {labels[names.LABEL_ATTEMPT]}"
+        self.say(whose(raw), f"{who} {what}")
 
     def operator(self, verb: str, at: Any, raw: Raw) -> None:
         """Write what the operator does: a listener of the API."""
         match verb, at.plural:
             case "create", "pods":
-                (term,) = raw["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
-                    "nodeSelectorTerms"
-                ]
-                self.worker(raw, f"is created for {term['matchFields'][0]['values'][0]}")
+                self.worker(raw, f"is created for {pinned_to(raw) or 'a new node'}")
             case "delete", "pods":
                 self.worker(raw, "is told to stop")
             case "apply", "inferencejobs":

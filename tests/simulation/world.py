@@ -37,7 +37,7 @@ from tests.simulation.api import At, Raw, SimulatedApi
 from tests.simulation.cluster import DIGEST, Script, SimulatedCluster
 from tests.simulation.meter import SimulatedExporters
 from tests.simulation.pings import SimulatedPings
-from tests.simulation.trace import Trace, whose
+from tests.simulation.trace import Trace, is_placeholder, whose
 from tests.simulation.truth import contradictions
 from tests.simulation.virtual_time import START, VirtualClock, run
 from tests.simulation.warm import Ledger
@@ -359,7 +359,11 @@ class World:
 
     def workers(self, name: str) -> list[Raw]:
         """A job's pods."""
-        return [raw for raw in self.api.all("pods").values() if whose(raw) == name]
+        return [raw for raw in self.api.all("pods").values() if whose(raw) == name and not is_placeholder(raw)]
+
+    def placeholders(self, name: str) -> list[Raw]:
+        """A job's placeholder pods."""
+        return [raw for raw in self.api.all("pods").values() if whose(raw) == name and is_placeholder(raw)]
 
     def living(self, name: str) -> list[Raw]:
         """Those that have not ended."""

@@ -61,6 +61,26 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "watts without end": ({**CUDA, "wattsIdle": float("inf")}, "accelerators.x.wattsIdle is inf"),
     "a quantity that no pod takes": ({**CUDA, "limits": {"memory": "8Gigs"}}, "accelerators.x.limits.memory"),
     "an unknown field": ({**CUDA, "watts": 300}, "accelerators.x: Object contains unknown field `watts`"),
+    "a new node without the device": (
+        {**CUDA, "resourceName": "nvidia.com/gpu", "provisioning": {"allocatable": {"cpu": 4}}},
+        "accelerators.x.provisioning.allocatable.nvidia.com/gpu is 0, and a worker asks for 1; write what a new node has",
+    ),
+    "a new node that is too small": (
+        {**CUDA, "requests": {"memory": "2Gi"}, "provisioning": {"allocatable": {"memory": "1Gi"}}},
+        "accelerators.x.provisioning.allocatable.memory is 1Gi, and a worker asks for 2Gi",
+    ),
+    "a new node with another label": (
+        {**CUDA, "nodeSelector": {"pool": "a"}, "provisioning": {"allocatable": {}, "labels": {"pool": "b"}}},
+        "accelerators.x.provisioning.labels: pool=b is not what nodeSelector asks for; leave it out, or write a",
+    ),
+    "a new node with a taint that workers don't tolerate": (
+        {**CUDA, "provisioning": {"allocatable": {}, "taints": [{"key": "spot", "effect": "NoSchedule"}]}},
+        "accelerators.x.provisioning.taints: workers don't tolerate spot; add it to the class's tolerations",
+    ),
+    "a new node of no cpu": (
+        {**CUDA, "provisioning": {"allocatable": {"cpu": "4 cores"}}},
+        "accelerators.x.provisioning.allocatable.cpu",
+    ),
     "no list of providers": ({"wattsBusy": 300}, "accelerators.x: Object missing required field `executionProviders`"),
     "memory without a unit": (
         {**CUDA, "resourceName": "nvidia.com/gpu", "deviceMemory": 8},

@@ -17,6 +17,7 @@ What values.schema.json can say by the name of the field is left to it. */ -}}
 {{- include "inference-operator.checkNodes" (list $where $class) -}}
 {{- include "inference-operator.checkAmounts" (list $where $class $vendors) -}}
 {{- include "inference-operator.checkWatts" (list $where $class) -}}
+{{- include "inference-operator.checkProvisioning" (list $where $class) -}}
 {{- end -}}
 {{- $limits := $settings.namespaceLimits | default dict -}}
 {{- $named := dict "default" ($limits.default | default dict) -}}
@@ -114,6 +115,39 @@ What values.schema.json can say by the name of the field is left to it. */ -}}
 {{- end -}}
 {{- if gt (float64 ($class.wattsIdle | default 0)) (float64 $class.wattsBusy) -}}
 {{- fail (printf "%s.wattsIdle is %v, above wattsBusy, which is %v; %s when idle" $where $class.wattsIdle $class.wattsBusy $share) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "inference-operator.checkProvisioning" -}}
+{{- $where := printf "%s.provisioning" (index . 0) -}}{{- $class := index . 1 -}}
+{{- with $class.provisioning -}}
+{{- $grows := . -}}
+{{- $asked := deepCopy ($class.requests | default dict) -}}
+{{- with $class.resourceName -}}{{- $_ := set $asked . "1" -}}{{- end -}}
+{{- range $resource, $amount := $asked -}}
+{{- $there := get $grows.allocatable $resource | default "0" -}}
+{{- if gt (include "inference-operator.quantity" $amount | float64) (include "inference-operator.quantity" $there | float64) -}}
+{{- fail (printf "%s.allocatable.%s is %v, and a worker asks for %v; write what a new node has for pods" $where $resource $there $amount) -}}
+{{- end -}}
+{{- end -}}
+{{- $labels := $grows.labels | default dict -}}
+{{- range $key, $value := $class.nodeSelector -}}
+{{- if and (hasKey $labels $key) (ne (get $labels $key) $value) -}}
+{{- fail (printf "%s.labels: %s=%s is not what nodeSelector asks for; leave it out, or write %s" $where $key (get $labels $key) $value) -}}
+{{- end -}}
+{{- end -}}
+{{- range $taint := $grows.taints -}}
+{{- $tolerated := eq $taint.effect "PreferNoSchedule" -}}
+{{- range $class.tolerations -}}
+{{- $covers := and (has (.effect | default $taint.effect) (list $taint.effect)) (has .key (list "" $taint.key)) -}}
+{{- if and $covers (or (ne (.operator | default "Exists") "Equal") (eq (.value | default "") ($taint.value | default ""))) -}}
+{{- $tolerated = true -}}
+{{- end -}}
+{{- end -}}
+{{- if not $tolerated -}}
+{{- fail (printf "%s.taints: workers don't tolerate %s; add it to the class's tolerations" $where $taint.key) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 

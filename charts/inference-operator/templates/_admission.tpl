@@ -45,7 +45,7 @@ that namespace is watched by name. */ -}}
       o.metadata.?labels[?'app.kubernetes.io/managed-by'].orValue('') == 'inference-operator' &&
       o.metadata.?ownerReferences.orValue([]).exists(r,
         r.?controller.orValue(false) && r.apiVersion.startsWith('inference.myorg/') && (
-          r.kind == 'InferenceJob' && r.uid == o.metadata.labels[?'inference.myorg/job-uid'].orValue('') ||
+          r.kind == 'InferenceJob' && r.uid in [o.metadata.labels[?'inference.myorg/job-uid'].orValue(''), o.metadata.labels[?'inference.myorg/placeholder-for'].orValue('')] ||
           r.kind == 'InferenceModel' && r.uid == o.metadata.labels[?'inference.myorg/model-uid'].orValue(''))))
   message: the operator makes, changes and deletes only what has its labels and belongs to the InferenceJob or InferenceModel in them
   reason: Forbidden
@@ -85,6 +85,11 @@ request.namespace == '{{ include "inference-operator.namespace" . }}' && request
 {{- define "inference-operator.tritonCommand" -}}
 {{- list "tritonserver" "--model-repository=/mnt/triton" "--model-control-mode=explicit" "--http-address=127.0.0.1" "--http-port=8010"
   "--allow-grpc=false" "--allow-metrics=false" "--exit-on-error=false" "--log-info=false" | toJson -}}
+{{- end -}}
+
+{{- /* How the operator has placeholder pods wait: COMMAND of its workers/placeholder.py; a list in CEL. */ -}}
+{{- define "inference-operator.placeholderCommand" -}}
+{{- list "python3" "-I" "-c" "import signal; signal.pause()" | toJson -}}
 {{- end -}}
 
 {{- /* The images that workers may have: those of the settings, and what the administrator adds; a list in CEL. */ -}}

@@ -298,6 +298,19 @@ class QueueStatus:
 
 
 @api_type()
+class ProvisioningStatus:
+    """New nodes of an accelerator class that the job has asked for by placeholder pods."""
+
+    accelerator: Annotated[str, Field(max_length=63, description="The accelerator class.")]
+    request_time: Annotated[Instant | None, Field(description="When the node that is to come, or came last, was asked for.")] = None
+    node: Annotated[ShortText | None, Field(description="The node that came last, and took the job.")] = None
+    seconds: Annotated[float | None, Field(ge=0, description="From its request until the job had its place there.")] = None
+    timeouts: Annotated[int, Field(ge=0, description="How often in a row no node came in time.")] = 0
+    retry_time: Annotated[Instant | None, Field(description="When a node is asked for again, after one that did not come.")] = None
+    message: Annotated[Message | None, Field(description="What kept the last node that did not come, as far as is known.")] = None
+
+
+@api_type()
 class InferenceJobStatus:
     """What is so."""
 
@@ -316,6 +329,14 @@ class InferenceJobStatus:
     placement: Annotated[Placement | None, Field(description="Where it runs, and why there.")] = None
     latency: Annotated[LatencyStatus | None, Field(description="Measured latency.")] = None
     queue: Annotated[QueueStatus | None, Field(description="How it stands in the queue, while it waits for room.")] = None
+    provisioning: Annotated[
+        list[ProvisioningStatus] | None,
+        Field(
+            max_length=16,
+            description="New nodes that the job has asked for, by accelerator class. Absent where it has asked for none.",
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["accelerator"]},
+        ),
+    ] = None
     progress: Annotated[ProgressStatus | None, Field(description="How far a batch is.")] = None
     energy: Annotated[EnergyStatus | None, Field(description="What a batch has cost, counted at each attempt's end.")] = None
     model: Annotated[ModelStatus | None, Field(description="Which model really ran.")] = None

@@ -17,6 +17,8 @@ LABEL_ATTEMPT = f"{DOMAIN}/attempt"
 LABEL_REVISION = f"{DOMAIN}/revision"
 # The model that a service's worker answers for, whichever job it is of.
 LABEL_SERVES = f"{DOMAIN}/serves"
+# The uid of the job that a placeholder pod keeps a place for. No Service, budget or monitor selects such a pod.
+LABEL_PLACEHOLDER = f"{DOMAIN}/placeholder-for"
 LABEL_ACCELERATOR = f"{DOMAIN}/accelerator"
 ANNOTATION_AUTOSCALER = f"{DOMAIN}/autoscaler-revision"
 ANNOTATION_PLACEMENT = f"{DOMAIN}/placement"
@@ -28,6 +30,7 @@ ANNOTATION_MOVABLE_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-loc
 
 MANAGED_BY = "inference-operator"
 WORKER_NAME = "inference-worker"
+PLACEHOLDER_NAME = "inference-placeholder"
 CONTAINER = "worker"
 
 _LABEL_LIMIT = 63
@@ -52,6 +55,13 @@ def label_value(name: str) -> str:
 def pod_name(job: str, uid: str, number: int) -> str:
     """The worker pod of an attempt (batch) or with a serial number (serve); differs for jobs of one name in turn."""
     tail = f"-{short_hash(uid, 10)}-{number}"
+    head = job[: _LABEL_LIMIT - len(tail)].rstrip("-.").replace(".", "-")
+    return head + tail
+
+
+def placeholder_name(job: str, uid: str, number: int) -> str:
+    """The placeholder pod of a job with this number."""
+    tail = f"-{short_hash(uid, 10)}-new-{number}"
     head = job[: _LABEL_LIMIT - len(tail)].rstrip("-.").replace(".", "-")
     return head + tail
 
@@ -103,4 +113,4 @@ def selector(uid: str) -> dict[str, str]:
 
 def owner_uid(labels: Mapping[str, str]) -> str | None:
     """The uid of what a pod of ours belongs to: a job, or for a warm worker a model."""
-    return labels.get(LABEL_JOB_UID) or labels.get(LABEL_MODEL_UID)
+    return labels.get(LABEL_JOB_UID) or labels.get(LABEL_PLACEHOLDER) or labels.get(LABEL_MODEL_UID)

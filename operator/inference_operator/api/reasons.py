@@ -168,6 +168,14 @@ class Reason(StrEnum):
         ReasonText("No node that fits has room now, or no warm worker is free.", "Wait for room, raise priority, or add a node."),
         (ConditionType.PLACED,),
     )
+    PROVISIONING = (
+        "Provisioning",
+        ReasonText(
+            "No node has room in time, and a placeholder pod has the cluster's autoscaler add one.",
+            "Wait for the node; should none come, read the events of the placeholder pod, and the autoscaler's log.",
+        ),
+        (ConditionType.PLACED,),
+    )
     FAIR_SHARE = (
         "FairShare",
         ReasonText(
@@ -394,4 +402,6 @@ class Reason(StrEnum):
 AnyReason = Reason | WorkerReason
 
 # Reasons for which a worker waits until there is room for it.
-NO_PLACE = frozenset({Reason.NO_FREE_CAPACITY, Reason.FAIR_SHARE, Reason.NAMESPACE_CAPPED, Reason.NO_NODE_FITS})
+NO_PLACE = frozenset(
+    {Reason.NO_FREE_CAPACITY, Reason.PROVISIONING, Reason.FAIR_SHARE, Reason.NAMESPACE_CAPPED, Reason.NO_NODE_FITS}
+)

@@ -187,7 +187,7 @@ class Applier:
         self._cache.create_failures.pop(request, None)
         self._cache.put_pod(parse_pod(created))
         placed = action.assumed.worker.placement if action.assumed.worker is not None else None
-        log.info("%s: pod %s on %s", request, action.assumed.key.name, placed.node if placed is not None else "?")
+        log.info("%s: pod %s on %s", request, action.assumed.key.name, placed.node if placed is not None else "a new node")
         return None
 
     def _trusting(self, pod: Raw) -> Raw:

@@ -164,7 +164,7 @@ class InformerHandlers:
 
     def _quota_freed(self, pod: Pod) -> None:
         """A worker that ended may have been what was too many: its successor is tried at once, and a refusal is then a new one."""
-        job = self._store.job_key(pod.worker.job_uid) if pod.worker is not None else None
+        job = self._store.job_key(pod.owner_uid)
         if job is None or (failure := self._store.create_failures.get(job_request(job))) is None:
             return
         if failure.reason is Reason.QUOTA_EXCEEDED:
@@ -181,6 +181,8 @@ class InformerHandlers:
 
     def wake_owner(self, pod: Pod, *, urgent: bool = False) -> None:
         """Have all look that a worker concerns: its job and its callers, the jobs whose tasks it has, its pool."""
+        if pod.placeholder is not None and (job := self._store.job_key(pod.owner_uid)) is not None:
+            self._wake(job_request(job), urgent=urgent)
         if pod.worker is None:
             return
         if (job := self._store.job_key(pod.worker.job_uid)) is not None:

@@ -8,11 +8,13 @@ from datetime import datetime
 from typing import Protocol
 
 from inference_operator.api.conditions import Reason
+from inference_operator.controllers.node_seconds import NodeSeconds
 from inference_operator.controllers.preemptions import Preemptions
 from inference_operator.metering.usage import usage
 from inference_operator.observability import metrics
 from inference_operator.runtime.clock import Clock
 from inference_operator.runtime.collector import paused
+from inference_operator.scheduling.node_groups import node_groups
 from inference_operator.scheduling.schedule import Schedule
 from inference_operator.scheduling.scheduler import schedule
 from inference_operator.scheduling.slack_types import ServiceSlack
@@ -24,8 +26,8 @@ from inference_operator.state.store import Store
 from inference_operator.warmpools.controller import Look, Pools
 from inference_operator.warmpools.slack import Lender, lent
 
-# How often services are looked at for slack while work waits that could have it.
-_LOAD_SECONDS = 5.0
+# How often services are looked at for slack, and nodes that are to come, while work waits for one or the other.
+_LOOK_SECONDS = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +65,7 @@ class SchedulingLoop:
         # Services that lend their slack.
         self._lenders: dict[Request, Lender] = {}
         self._preemptions = Preemptions()
+        self._node_seconds = NodeSeconds()
         # By the pool's model.
         self._demands: dict[Key, PoolDemand] = {}
         self._decisions: dict[Request, Decision] = {}
@@ -99,8 +102,9 @@ class SchedulingLoop:
         self.touch()
 
     def read(self, job: Job) -> None:
-        """Read what a job's status says of preemptions."""
+        """Read what a job's status says of preemptions, and of nodes that came for it."""
         self._preemptions.read(job)
+        self._node_seconds.read(job)
 
     def touch(self) -> None:
         """Capacity has changed."""
@@ -156,6 +160,7 @@ class SchedulingLoop:
             self._lent(silent),
             usage(self._store.unmanaged_usage, self._store.busy, self._settings.metering.resource_name),
             self._preemptions.by_namespace(now),
+            node_groups(self._settings.accelerators, self._store.placeholders, self._node_seconds.by_class(), now),
         )
         with metrics.scheduling_seconds.time(), paused():
             self._schedule = decided = schedule(fleet, self._settings.cost, now, self._settings.namespace_limits)
@@ -209,10 +214,11 @@ class SchedulingLoop:
         now = self._clock.now()
         turns = [turn for placement_request in self._requests.values() for turn in placement_request.turns if turn > now]
         pause = (min(turns) - now).total_seconds() + 0.01 if turns else None
-        if not self._lenders or not any(wanted.slack is not None for wanted in self._requests.values()):
+        # No event tells that the load of a service has fallen, or that a node is overdue.
+        lent = bool(self._lenders) and any(wanted.slack is not None for wanted in self._requests.values())
+        if not lent and not any(wanted.grows for wanted in self._requests.values()):
             return pause
-        # No event tells that the load of a service has fallen.
-        return _LOAD_SECONDS if pause is None else min(pause, _LOAD_SECONDS)
+        return _LOOK_SECONDS if pause is None else min(pause, _LOOK_SECONDS)
 
 
 def _demands(requests: Iterable[PlacementRequest]) -> dict[Key, PoolDemand]:
@@ -236,5 +242,6 @@ def _news(decision: Decision) -> object:
         decision.revision,
         decision.assignments,
         decision.preemption,
+        decision.new_nodes,
         None if pending is None else (reason, pending.final, pending.start_by is None),
     )

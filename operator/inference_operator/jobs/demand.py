@@ -18,6 +18,7 @@ from inference_operator.warmpools.slack import slack_task
 from inference_operator.workers.attempts import Attempts, expected_end, is_lost, retry_time
 from inference_operator.workers.creation import is_held_up
 from inference_operator.workers.options import nodes_of, planned_node
+from inference_operator.workers.placeholder import growing
 from inference_operator.workers.resolve import ResolvedJob
 
 # From the signal to the free place, beside the batch that is finished first: a commit, and the kubelet's part.
@@ -38,6 +39,7 @@ def batch_request(
         # Whatever an attempt failed of, company does not make the next one better.
         colocated=colocated_model_of(resolved, settings) if not tried.failed else None,
         slack=slack_task(resolved, tried.failed, settings),
+        now=now,
     )
 
 
@@ -52,7 +54,7 @@ def service_request(
         return None
     # A service that was ready once has met its deadline or missed it; workers that it wants later are neither late nor refused.
     was_ready = observed.job.status.ready_time is not None
-    return _request(resolved, settings, ours.missing, was_ready=was_ready, holds=True, beside=nodes_of(ours.current))
+    return _request(resolved, settings, ours.missing, was_ready=was_ready, holds=True, beside=nodes_of(ours.current), now=now)
 
 
 def _held_up(observed: Observed, resolved: ResolvedJob, settings: Settings, now: datetime) -> bool:
@@ -70,6 +72,7 @@ def _request(
     colocated: ColocatedModel | None = None,
     slack: SlackTask | None = None,
     beside: tuple[str, ...] = (),
+    now: datetime,
 ) -> PlacementRequest:
     job, spec = resolved.job, resolved.spec
     return PlacementRequest(
@@ -87,6 +90,7 @@ def _request(
         colocated=colocated,
         slack=slack,
         beside=beside,
+        grows=growing(job, [option.accelerator for option in resolved.options], settings, now),
     )
 
 

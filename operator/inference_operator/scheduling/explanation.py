@@ -6,7 +6,7 @@ from math import ceil
 from typing import NamedTuple
 
 from inference_operator.api.conditions import Reason
-from inference_operator.api.instants import whole_second
+from inference_operator.api.instants import shift, whole_second
 from inference_operator.api.job_status import Alternative
 from inference_operator.api.schema import rfc3339
 from inference_operator.scheduling import cost, filters, slack
@@ -126,16 +126,22 @@ def _why_not(option: Option, info: NodeInfo, chosen: Chosen, weights: CostWeight
     return f"costs {more:.3g} s more" if more >= 0 else f"costs {-more:.3g} s less, but is reserved for work that goes first"
 
 
-def infeasible(request: PlacementRequest, now: datetime) -> PendingReason:
-    """The deadline can't be met: by how much, and the earliest one that could."""
+def infeasible(request: PlacementRequest, now: datetime, soonest: tuple[float, Option] | None = None) -> PendingReason:
+    """The deadline can't be met: by how much, and the earliest one that could.
+
+    `soonest` is in how many seconds it could start, and on which class, where that takes a new node.
+    """
     assert request.deadline is not None
-    quickest = min(request.options, key=lambda o: o.estimate.total_seconds)
-    earliest = cost.completion(quickest, now)
+    opens, quickest = soonest or (0.0, min(request.options, key=lambda o: o.estimate.total_seconds))
+    earliest = cost.completion(quickest, shift(now, opens))
+    start = f"now on {quickest.accelerator}"
+    if opens:
+        start = f"on a new node of class {quickest.accelerator}, which takes some {ceil(opens)} s"
     if request.deadline <= now:
         text = f"the deadline {rfc3339(request.deadline)} has passed"
     else:
         text = (
-            f"even if it starts now on {quickest.accelerator}, the work finishes at {rfc3339(earliest)}, "
+            f"even if it starts {start}, the work finishes at {rfc3339(earliest)}, "
             f"{ceil((earliest - request.deadline).total_seconds())} s after the deadline{_pace(quickest.estimate)}"
         )
     cure = f"set deadline to {rfc3339(whole_second(earliest))} or later, or set deadlinePolicy to Soft to run late"

@@ -70,7 +70,8 @@ class NodeCapacity:
         self._mounting: dict[Key, list[PodRequirements]] = {}
         # Counted openings, by requirements and limit, until something is taken.
         self._openings: dict[tuple[PodRequirements, int], int] = {}
-        self._pods = tuple(pods)
+        # The room of a placeholder is its job's, which it makes way for.
+        self._pods = tuple(pod for pod in pods if pod.placeholder is None)
         for pod in self._pods:
             self._count(pod)
 

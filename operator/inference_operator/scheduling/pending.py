@@ -14,6 +14,7 @@ from inference_operator.api.instants import shift
 from inference_operator.scheduling import filters
 from inference_operator.scheduling.ahead import done_behind_all
 from inference_operator.scheduling.caps import Caps, in_the_way
+from inference_operator.scheduling.new_nodes import NewNodes
 from inference_operator.scheduling.node_capacity import NodeCapacity
 from inference_operator.scheduling.requirements import PodRequirements
 from inference_operator.scheduling.shares import Shares
@@ -22,8 +23,8 @@ from inference_operator.scheduling.timeline import SchedulingUnit
 from inference_operator.scheduling.types import PendingReason, PlacementRequest, WarmWorker
 from inference_operator.state.objects import Key
 
-# A class that is asked for, the cap that holds it back if any does, and whether it would be in time.
-_Asked = tuple[str, PodRequirements, str, bool]
+# A class that is asked for, the cap that holds it back if any does, whether it would be in time, and whether a new node would do.
+_Asked = tuple[str, PodRequirements, str, bool, bool]
 _SERVICES_TOLD = 2
 _REASONS_TOLD = 8
 _HAS_ROOM = "node(s) had room reserved for work that goes first"
@@ -32,8 +33,17 @@ _HAS_ROOM = "node(s) had room reserved for work that goes first"
 class PendingReasons:
     """The pending reasons of one pass, over the node capacity as it leaves it."""
 
-    def __init__(self, capacity: NodeCapacity, caps: Caps, warm_workers: Sequence[WarmWorker], slack: Slack, now: datetime) -> None:
+    def __init__(
+        self,
+        capacity: NodeCapacity,
+        caps: Caps,
+        warm_workers: Sequence[WarmWorker],
+        slack: Slack,
+        new_nodes: NewNodes,
+        now: datetime,
+    ) -> None:
         self._capacity, self._caps, self._warm_workers, self._slack, self._now = capacity, caps, warm_workers, slack, now
+        self._new_nodes = new_nodes
         self._pending: dict[tuple[_Asked, ...] | Key, PendingReason] = {}
         self._rejections: dict[PodRequirements, str] = {}
 
@@ -49,7 +59,10 @@ class PendingReasons:
         pool = (
             unit.timeline.warm_worker.pool if unit.timeline is not None and unit.timeline.warm_worker is not None else request.pool
         )
-        shared = self._for_node(request, left) if pool is None else self._for_warm_worker(pool)
+        if unit.timeline is not None and unit.timeline.new_node is not None:
+            shared = self._for_new_node(request, left, unit.timeline.new_node)
+        else:
+            shared = self._for_node(request, left) if pool is None else self._for_warm_worker(pool)
         if words := self._slack.passed_over(request)[:_SERVICES_TOLD]:
             shared = shared._replace(message="; ".join((shared.message, *words)))
         if shared.reason in (Reason.NO_NODE_FITS, Reason.NAMESPACE_CAPPED):
@@ -65,7 +78,8 @@ class PendingReasons:
         reason, message = shared.reason, shared.message
         if shares is not None and pool is None:
             message = f"{message}; {shares.words(unit.namespace)}"
-            if (passed or shares.is_served(unit.namespace)) and not self._claimed(request):
+            held_back = passed or shares.is_served(unit.namespace)
+            if held_back and reason is not Reason.PROVISIONING and not self._claimed(request):
                 reason = Reason.FAIR_SHARE
         if unit.over_budget and unit.timeline is None:
             message = f"{message}; it preempts nothing, as {unit.budget}"
@@ -74,22 +88,30 @@ class PendingReasons:
     def _claimed(self, request: PlacementRequest) -> bool:
         return any(self._capacity.claimed(option.requirements) for option in request.options)
 
+    def _for_new_node(self, request: PlacementRequest, left: float, accelerator: str) -> PendingReason:
+        words = self._reasons(self._asked(request, left))
+        return PendingReason(Reason.PROVISIONING, f"waits for {self._new_nodes.described(accelerator)}; {_by_reason(words)}")
+
     def _for_node(self, request: PlacementRequest, left: float) -> PendingReason:
-        asked = tuple(
+        asked = self._asked(request, left)
+        found = self._pending.get(asked)
+        if found is None:
+            found = self._pending[asked] = self._no_room(asked)
+        return found
+
+    def _asked(self, request: PlacementRequest, left: float) -> tuple[_Asked, ...]:
+        return tuple(
             [
                 (
                     o.accelerator,
                     o.requirements,
                     self._capped(request.key.namespace, o.accelerator),
                     not o.estimate.measured or o.estimate.total_seconds <= left,
+                    self._new_nodes.group(request, o) is not None,
                 )
                 for o in request.options
             ]
         )
-        found = self._pending.get(asked)
-        if found is None:
-            found = self._pending[asked] = self._no_room(asked)
-        return found
 
     def _for_warm_worker(self, pool: Key) -> PendingReason:
         found = self._pending.get(pool)
@@ -99,18 +121,12 @@ class PendingReasons:
 
     def _no_room(self, asked: Sequence[_Asked]) -> PendingReason:
         """Why none of the asked has room: for good, or just now."""
-        words: dict[str, list[str]] = {}
-        fits = claimed = False
-        capped = True
-        for accelerator, requirements, cap, timely in asked:
-            fits = fits or bool(self._capacity.fit(requirements))
-            claimed = claimed or self._capacity.claimed(requirements)
-            capped = capped and bool(cap)
-            why_not = cap or (self._rejected(requirements) if timely else "would finish after the deadline")
-            words.setdefault(why_not, []).append(accelerator)
-        text = _by_reason(words)
+        fits = any(grows or self._capacity.fit(requirements) for _, requirements, _, _, grows in asked)
+        claimed = any(self._capacity.claimed(requirements) for _, requirements, _, _, _ in asked)
+        capped = all(cap for _, _, cap, _, _ in asked)
+        text = _by_reason(self._reasons(asked))
         if not fits and not claimed:
-            cure = self._device_cure(requirements for _, requirements, _, _ in asked)
+            cure = self._device_cure(requirements for _, requirements, _, _, _ in asked)
             cure = f"{cure}lower the request, change nodeSelector or tolerations, or add a node"
             return PendingReason(Reason.NO_NODE_FITS, f"no node fits, even when empty; {text}; {cure}")
         if capped:
@@ -118,6 +134,14 @@ class PendingReasons:
             return PendingReason(Reason.NAMESPACE_CAPPED, f"the namespace has as many workers as it may have; {text}; {cure}")
         cure = "wait for room, use a claim with access mode ReadWriteMany" if claimed else "wait for room"
         return PendingReason(Reason.NO_FREE_CAPACITY, f"no node has room now; {text}; {cure}, or add a node")
+
+    def _reasons(self, asked: Sequence[_Asked]) -> dict[str, list[str]]:
+        """Why each class that is asked for has no room now: classes by their reason."""
+        words: dict[str, list[str]] = {}
+        for accelerator, requirements, cap, timely, _ in asked:
+            why_not = cap or (self._rejected(requirements) if timely else "would finish after the deadline")
+            words.setdefault(why_not, []).append(accelerator)
+        return words
 
     def _device_cure(self, asked: Iterable[PodRequirements]) -> str:
         """What to do about devices that no node offers, whatever else keeps the nodes from fitting; empty where all are there."""

@@ -46,6 +46,8 @@ class Asked:
     # Places that it was given, and its first unit that got none.
     given: tuple[Assignment, ...] = ()
     waiting: SchedulingUnit | None = None
+    # The class of each new node that is asked for it.
+    new_nodes: tuple[str, ...] = ()
 
 
 class Turn(NamedTuple):

@@ -20,6 +20,7 @@ from inference_operator.namespace_limits import NamespaceLimits
 from inference_operator.scheduling import cost, explanation
 from inference_operator.scheduling.ahead import schedule_ahead
 from inference_operator.scheduling.caps import Cap, Caps, in_the_way
+from inference_operator.scheduling.new_nodes import NewNodes
 from inference_operator.scheduling.node_capacity import NodeCapacity
 from inference_operator.scheduling.pending import PendingReasons
 from inference_operator.scheduling.ranking import Asked, bands_of, in_turn, late_by, namespaces_of, seconds_left
@@ -33,14 +34,13 @@ from inference_operator.scheduling.slack_types import SlackWorker
 from inference_operator.scheduling.timeline import Candidate, SchedulingUnit, Timelines
 from inference_operator.scheduling.types import (
     Assignment,
-    ColocatedModel,
     Decision,
     Fleet,
     Option,
     PlacementRequest,
     WarmWorker,
 )
-from inference_operator.scheduling.warm_workers import WarmTimelines, has_model, warm_timelines, warmed
+from inference_operator.scheduling.warm_workers import WarmPlaces, has_model, warmed
 from inference_operator.settings import CostWeights
 from inference_operator.state.objects import Key
 from inference_operator.state.request import Request
@@ -77,13 +77,13 @@ class _Pass:
             (running_work, running_unit(running_work, bands[False, -running_work.priority], self._shares, now))
             for running_work in running
         ]
+        self._new_nodes = NewNodes(fleet.node_groups, self._capacity)
         self._room = Room(self._capacity, self._running_units)
         self._slack = Slack(fleet.slack, weights)
-        self._waiting = PendingReasons(self._capacity, self._caps, fleet.warm_workers, self._slack, now)
+        self._waiting = PendingReasons(self._capacity, self._caps, fleet.warm_workers, self._slack, self._new_nodes, now)
         self._wanted = sum([request.workers for request in fleet.requests])
         self._timelines: dict[PodRequirements, Timelines] = {}
-        self._warm = warm_timelines(fleet.warm_workers)
-        self._welcome: dict[tuple[Key | None, ColocatedModel | None], tuple[WarmTimelines, ...]] = {}
+        self._warm = WarmPlaces(fleet.warm_workers)
         self._given: Counter[Key] = Counter(
             {warm_worker.pod: warm_worker.tasks for warm_worker in fleet.warm_workers if warm_worker.pod is not None}
         )
@@ -104,7 +104,7 @@ class _Pass:
         found: list[tuple[float, datetime, Request, Asked]] = []
         for request in requests:
             left = seconds_left(request, self._now)
-            late = late_by(request, left)
+            late = late_by(request, left) or self._new_nodes.is_late(request, left)
             asked = Asked(request, late, inf if late else left, bands[late, -request.priority])
             if not (request.firm and late):
                 asked.units = self._units(request, asked.left, asked.band)
@@ -129,6 +129,8 @@ class _Pass:
                 if timelines is None:
                     timelines = self._timelines[option.requirements] = self._room.timelines(option.requirements, self._wanted)
                 candidates.append(self._candidate(timelines, option, number, delay_weight, caps))
+                if (new := self._new_nodes.of(request, option, self._wanted)) is not None:
+                    candidates.append(self._candidate(new, option, number, delay_weight, caps))
         budget = self._caps.budget(namespace)
         return [
             SchedulingUnit(request.key, left, band, candidates, request.holds, delay_weight, namespace=namespace, budget=budget)
@@ -139,6 +141,8 @@ class _Pass:
         self, timelines: Timelines, option: Option, number: int, delay_weight: float, caps: tuple[Cap, ...] = ()
     ) -> Candidate:
         estimate, total = option.estimate, cost.total_cost(option, self._weights, delay_weight)
+        # Having a node come is a switch too, so that what is there already goes first where it is as good.
+        total += self._weights.beta * timelines.opens
         return Candidate(timelines, estimate.cautious_seconds, total, estimate.measured, number, caps)
 
     def _plan(self) -> None:
@@ -154,28 +158,16 @@ class _Pass:
         )
 
     def _all_timelines(self) -> tuple[Timelines, ...]:
-        return (*self._timelines.values(), *[warm.timelines for warm in self._warm], *self._slack.timelines)
+        of_workers = [warm.timelines for warm in self._warm.all]
+        return (*self._timelines.values(), *self._new_nodes.timelines, *of_workers, *self._slack.timelines)
 
     def _warm_candidates(self, request: PlacementRequest, delay_weight: float) -> list[Candidate]:
         found = []
-        for warm in self._warm_for(request.pool, request.colocated):
+        for warm in self._warm.open_to(request.pool, request.colocated):
             for number, option in enumerate(request.options):
                 if option.accelerator == warm.accelerator:
                     there = warmed(option) if has_model(warm, request) else option
                     found.append(self._candidate(warm.timelines, there, number, delay_weight))
-        return found
-
-    def _warm_for(self, pool: Key | None, colocated: ColocatedModel | None) -> tuple[WarmTimelines, ...]:
-        """The warm workers of a job's own pool, and those that would load its model beside theirs; looked up once for all alike."""
-        found = self._welcome.get((pool, colocated))
-        if found is None:
-            found = tuple(
-                warm
-                for warm in self._warm
-                if warm.pool == pool
-                or (colocated is not None and warm.offer is not None and warm.offer.takes(colocated, warm.accelerator))
-            )
-            self._welcome[pool, colocated] = found
         return found
 
     # answers
@@ -196,7 +188,8 @@ class _Pass:
         for asked in self._asked:
             request = asked.request
             if request.firm and asked.late:
-                found[request.key] = Decision(request.uid, request.revision, pending=explanation.infeasible(request, self._now))
+                reason = explanation.infeasible(request, self._now, self._new_nodes.soonest(request))
+                found[request.key] = Decision(request.uid, request.revision, pending=reason)
             elif asked.waiting is None:
                 found[request.key] = Decision(request.uid, request.revision, asked.given)
             else:
@@ -211,11 +204,11 @@ class _Pass:
             passed = any(given[asked.band, option.accelerator] - {unit.namespace} for option in request.options)
             pending = self._waiting.pending(request, unit, asked.left, position, shares, passed=passed)
             position += pending.position is not None
-            found[request.key] = Decision(request.uid, request.revision, asked.given, pending)
+            found[request.key] = Decision(request.uid, request.revision, asked.given, pending, new_nodes=asked.new_nodes)
         for running_work, leaving in self._running_units:
             if leaving.preempted_for is not None:
-                reason = explanation.preemption(running_work, leaving.preempted_for.key)
-                found[running_work.key] = Decision(running_work.uid, running_work.revision, preemption=reason)
+                cause = explanation.preemption(running_work, leaving.preempted_for.key)
+                found[running_work.key] = Decision(running_work.uid, running_work.revision, preemption=cause)
         return Schedule(found, self._chosen, self._capacity, self._slack.services, self._weights, self._now)
 
     def forget(self) -> None:
@@ -224,8 +217,10 @@ class _Pass:
             timelines.forget()
 
     def _assign_in_turn(self) -> None:
-        """Places for what starts now; of each request until the first worker that does not."""
+        """Places for what starts now; of each request until the first worker that does not. The others may need new nodes."""
         for asked, unit in self._turns:
+            if (accelerator := self._new_nodes.ask(unit)) is not None:
+                asked.new_nodes = (*asked.new_nodes, accelerator)
             if asked.waiting is not None:
                 continue
             assignment = self._assign(asked.request, asked.rank, unit, asked.given)

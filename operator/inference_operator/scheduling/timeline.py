@@ -57,6 +57,8 @@ class Timeline:
     warm_worker: WarmWorker | None = None
     # The service's worker in whose slack one batch may run; nothing is planned behind that.
     slack_worker: SlackWorker | None = None
+    # The accelerator class of the new node that this is time of.
+    new_node: str | None = None
     # When the place will be there, for one that is kept for work which needs the room of several running work.
     opens: float = 0.0
 
@@ -72,6 +74,8 @@ class Timelines:
         self._by_free: list[tuple[float, int, int]] = []
         for timeline in timelines:
             self.add(timeline)
+        # When the first new node will be there, where these are new nodes.
+        self.opens = min((t.opens for t in self.timelines if t.new_node is not None), default=0.0)
         # Whether these are workers that are there already, for whoever may have them.
         self.shared = any(t.warm_worker is not None or t.slack_worker is not None for t in self.timelines)
         self._openings = openings

@@ -99,6 +99,8 @@ class PlacementRequest:
     slack: SlackTask | None = None
     # The nodes of the workers that it has: a service's next one goes elsewhere if it can, and to another zone first.
     beside: tuple[str, ...] = ()
+    # The classes of which it may ask for new nodes now.
+    grows: frozenset[str] = frozenset()
     # What it takes at least, wherever it goes; 0 as long as any of its classes is not measured.
     least_seconds: float = field(init=False, repr=False, compare=False)
     # When time alone may change its decision: at the deadline, and at the last moment to start for it on each class.
@@ -172,6 +174,19 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """By what an accelerator class can grow: `node` stands for a new one, which takes `seconds` to come.
+
+    `coming` is how many seconds each node is still away that was asked for already; at most `most` are asked for at a time.
+    """
+
+    node: Node
+    seconds: float
+    most: int
+    coming: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Fleet:
     """The snapshot: nodes, the pods that hold something on them, all requests, and the work that could make room."""
 
@@ -185,6 +200,8 @@ class Fleet:
     usage: Mapping[str, Usage] = field(default_factory=dict)
     # How often each namespace's work has preempted that of others in the last hour.
     preemptions: Mapping[str, int] = field(default_factory=dict)
+    # The accelerator classes that can grow.
+    node_groups: Mapping[str, NodeGroup] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +276,8 @@ class Decision(NamedTuple):
     preemption: Preemption | None = None
     # One for each assignment, once somebody asked for them (see `Schedule.explained`).
     explanations: tuple[Explanation, ...] = ()
+    # The class of each new node that is to be asked for.
+    new_nodes: tuple[str, ...] = ()
 
     @property
     def explained(self) -> tuple[tuple[Assignment, Explanation], ...]:

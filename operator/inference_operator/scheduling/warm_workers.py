@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from inference_operator.scheduling.timeline import Timeline, Timelines
-from inference_operator.scheduling.types import Offer, Option, PlacementRequest, WarmWorker
+from inference_operator.scheduling.types import ColocatedModel, Offer, Option, PlacementRequest, WarmWorker
 from inference_operator.state.objects import Key
 
 
@@ -27,6 +27,26 @@ class WarmTimelines:
 def has_model(where: WarmTimelines | WarmWorker, request: PlacementRequest) -> bool:
     """Whether a request's model is loaded there."""
     return where.pool == request.pool or (request.colocated is not None and request.colocated.digest in where.colocated)
+
+
+class WarmPlaces:
+    """The time of all warm workers in one pass."""
+
+    def __init__(self, warm_workers: Iterable[WarmWorker]) -> None:
+        self.all = warm_timelines(warm_workers)
+        self._open: dict[tuple[Key | None, ColocatedModel | None], tuple[WarmTimelines, ...]] = {}
+
+    def open_to(self, pool: Key | None, colocated: ColocatedModel | None) -> tuple[WarmTimelines, ...]:
+        """The warm workers of a job's own pool, and those that would load its model beside theirs; looked up once for all alike."""
+        found = self._open.get((pool, colocated))
+        if found is None:
+            found = self._open[pool, colocated] = tuple(
+                warm
+                for warm in self.all
+                if warm.pool == pool
+                or (colocated is not None and warm.offer is not None and warm.offer.takes(colocated, warm.accelerator))
+            )
+        return found
 
 
 def warm_timelines(warm_workers: Iterable[WarmWorker]) -> list[WarmTimelines]:

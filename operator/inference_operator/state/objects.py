@@ -96,6 +96,7 @@ class Node:
     ready: bool
     unschedulable: bool
     uid: str = ""
+    created: datetime | None = None
     # False once the control plane has lost touch with it (Ready is Unknown): what runs there can't be counted on.
     reachable: bool = True
     # The operator's own polls hear nothing from a worker there: nothing new goes to it.
@@ -124,6 +125,14 @@ class Worker:
     accelerator: str
     placement: Placement | None
     pool: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """What only placeholder pods have: the job that one keeps a place for, and the accelerator class that is to grow."""
+
+    job_uid: str
+    accelerator: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +170,9 @@ class Pod:
     lingering: tuple[str, ...] = ()
     address: str | None = None
     worker: Worker | None = None
+    placeholder: Placeholder | None = None
+    # Since when it has a node; None where nobody says.
+    bound_since: datetime | None = None
     problem: PodProblem | None = None
     report: TerminationReport | None = None
     exit_code: int | None = None
@@ -176,6 +188,11 @@ class Pod:
     def number(self) -> int:
         """The attempt or replica that it is, counted from one; zero for pods that are no workers."""
         return self.worker.number if self.worker is not None else 0
+
+    @property
+    def owner_uid(self) -> str:
+        """The uid of the job or the model that a pod of ours is of; empty for others."""
+        return self.worker.job_uid if self.worker else self.placeholder.job_uid if self.placeholder else ""
 
     @property
     def terminal(self) -> bool:

@@ -57,6 +57,9 @@ class Observed:
     model: Model | None
     # Worker pods of the job's own.
     pods: tuple[Pod, ...]
+    # Placeholder pods of the job's own, and for a job that has any, when each node was made.
+    placeholders: tuple[Pod, ...] = ()
+    nodes_created: Mapping[str, datetime] = field(default_factory=dict)
     has_service: bool = False
     has_headless: bool = False
     budget: Budget | None = None

@@ -241,6 +241,7 @@ def parse_node(raw: Raw) -> Node:
     return Node(
         name=node.metadata.name,
         uid=node.metadata.uid,
+        created=node.metadata.creation_timestamp,
         resource_version=node.metadata.resource_version,
         labels=node.metadata.labels,
         taints=tuple(Taint(t["key"], t.get("value") or "", t["effect"]) for t in node.spec.taints),

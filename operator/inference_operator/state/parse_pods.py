@@ -8,7 +8,7 @@ import msgspec
 from pydantic import ValidationError
 
 from inference_operator.api import names
-from inference_operator.state.objects import Key, Pod, PodPhase, PodProblem, Worker
+from inference_operator.state.objects import Key, Placeholder, Pod, PodPhase, PodProblem, Worker
 from inference_operator.state.power import Exporter
 from inference_operator.state.raw import PLACEMENT, Raw, RawAmounts, RawCondition, RawMeta, RawStruct, is_ours
 from inference_operator.state.resources import PODS, add, amounts
@@ -105,6 +105,14 @@ def parse_pod(raw: Raw) -> Pod:
     )
     if not is_ours(meta):
         return plain
+    if names.LABEL_PLACEHOLDER in meta.labels:
+        bound = next((c for c in status.conditions if c.type == "PodScheduled" and c.status == "True"), None)
+        return replace(
+            plain,
+            placeholder=Placeholder(meta.labels[names.LABEL_PLACEHOLDER], meta.labels.get(names.LABEL_ACCELERATOR, "")),
+            bound_since=bound.last_transition_time if bound is not None else None,
+            problem=_problem(status, _State(), ()),
+        )
     # By name: what others inject into the pod may stand before it.
     own = next((c for c in status.container_statuses if c.name == names.CONTAINER), _ContainerStatus())
     state, ended = own.state, own.state.terminated

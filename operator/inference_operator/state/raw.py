@@ -65,7 +65,7 @@ Raw = Mapping[str, Any]
 def is_ours(meta: RawMeta) -> bool:
     """Labels can be written by anybody with a pod; what the pod is must also stand in its owner reference."""
     uid = names.owner_uid(meta.labels)
-    kind = KIND if names.LABEL_JOB_UID in meta.labels else MODEL_KIND
+    kind = KIND if names.LABEL_JOB_UID in meta.labels or names.LABEL_PLACEHOLDER in meta.labels else MODEL_KIND
     owned = any(o.controller and o.kind == kind and o.uid == uid for o in meta.owner_references)
     return uid is not None and owned and meta.labels.get(names.LABEL_MANAGED_BY) == names.MANAGED_BY
 

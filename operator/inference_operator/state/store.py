@@ -99,6 +99,7 @@ class Store:
         # Those that answer the operator's own polls.
         self.heard: set[str] = set()
         self._pods_of: dict[str, set[Key]] = {}
+        self._placeholders_of: dict[str, set[Key]] = {}
         self._jobs_of: dict[Key, set[Key]] = {}
         self._users_of: dict[Key, set[str]] = {}
         self._keys_by_uid: dict[str, Key] = {}
@@ -193,7 +194,9 @@ class Store:
         self.pods[pod.key] = pod
         self.task_index.worker_seen(pod)
         if pod.worker is not None:
-            self._pods_of.setdefault(pod.worker.job_uid, set()).add(pod.key)
+            self._pods_of.setdefault(pod.owner_uid, set()).add(pod.key)
+        elif pod.placeholder is not None:
+            self._placeholders_of.setdefault(pod.owner_uid, set()).add(pod.key)
         return True
 
     def drop_pod(self, key: Key, uid: str) -> None:
@@ -217,9 +220,10 @@ class Store:
             self.pods[key] = replace(pod, deleting=True)
 
     def _forget_pod(self, pod: Pod) -> None:
-        if pod.worker is None:
-            return
-        discard(self._pods_of, pod.worker.job_uid, pod.key)
+        if pod.worker is not None:
+            discard(self._pods_of, pod.owner_uid, pod.key)
+        elif pod.placeholder is not None:
+            discard(self._placeholders_of, pod.owner_uid, pod.key)
 
     def put_reading(self, pod: Pod, reading: Reading) -> None:
         """Take in a worker's answer."""
@@ -231,7 +235,7 @@ class Store:
         lost = [p for p in self.pods.values() if not p.uid and p.created is not None and now - p.created > _ASSUMED_FOR]
         for pod in lost:
             self.drop_pod(pod.key, "")
-        return tuple(pod.worker.job_uid for pod in lost if pod.worker is not None)
+        return tuple(pod.owner_uid for pod in lost)
 
     def workers_on(self, node: str) -> tuple[Pod, ...]:
         """The worker pods on one node."""
@@ -279,6 +283,15 @@ class Store:
         """The worker pods of one job."""
         return tuple(self._as_heard(self.pods[key]) for key in self._pods_of.get(uid, ()))
 
+    def placeholders_of(self, uid: str) -> tuple[Pod, ...]:
+        """The placeholder pods of one job."""
+        return tuple(self.pods[key] for key in sorted(self._placeholders_of.get(uid, ())))
+
+    @property
+    def placeholders(self) -> tuple[Pod, ...]:
+        """The placeholder pods of all jobs."""
+        return tuple(self.pods[key] for keys in self._placeholders_of.values() for key in keys)
+
     def autoscalers_of(self, key: Key) -> tuple[Autoscaler, ...]:
         """The HPAs that scale a job, and whichever has the name that ours would have."""
         found = (a for a in self.autoscalers.values() if a.key.namespace == key.namespace)
@@ -316,6 +329,10 @@ class Store:
             job=reopened(job),
             model=model,
             pods=pods,
+            placeholders=tuple(pod for pod in self.placeholders_of(job.uid) if pod.key.namespace == key.namespace),
+            nodes_created={name: node.created for name, node in self.nodes.items() if node.created is not None}
+            if job.uid in self._placeholders_of
+            else {},
             has_service=self.services.get(Key(key.namespace, service_name(key.name))) == job.uid,
             has_headless=self.services.get(Key(key.namespace, headless_name(key.name))) == job.uid,
             budget=self._budget(key, job.uid),

@@ -138,7 +138,7 @@ def pod(
             },
             "ownerReferences": [owner],
         },
-        "spec": _without_empty(
+        "spec": without_empty(
             {
                 "restartPolicy": "Never",
                 "automountServiceAccountToken": False,
@@ -146,10 +146,10 @@ def pod(
                 "terminationGracePeriodSeconds": settings.termination_grace_seconds,
                 "priorityClassName": template.priority_class_name,
                 "runtimeClassName": template.runtime_class_name or accelerator.runtime_class_name,
-                "imagePullSecrets": _pull_secrets(template, settings),
+                "imagePullSecrets": pull_secrets(template, settings),
                 "nodeSelector": {**spec.node_selector, **accelerator.node_selector},
                 "affinity": _on_node(placement.node),
-                "tolerations": _tolerations(spec, accelerator),
+                "tolerations": tolerations(spec, accelerator),
                 "serviceAccountName": template.service_account_name,
                 "hostAliases": [{"ip": one.ip, "hostnames": one.hostnames} for one in template.host_aliases],
                 "securityContext": pod_security(settings, template_pod.ids(template.security_context)),
@@ -165,7 +165,8 @@ def pod(
     }
 
 
-def _pull_secrets(template: PodTemplate, settings: Settings) -> list[Manifest]:
+def pull_secrets(template: PodTemplate, settings: Settings) -> list[Manifest]:
+    """The Secrets by which a pod pulls its images."""
     return [{"name": name} for name in dict.fromkeys((*settings.image_pull_secrets, *template.image_pull_secrets))]
 
 
@@ -203,13 +204,13 @@ def _on_node(node: str) -> Manifest:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
 
 
-def _tolerations(spec: InferenceJobSpec, accelerator: AcceleratorClass) -> list[Manifest]:
+def tolerations(spec: InferenceJobSpec, accelerator: AcceleratorClass) -> list[Manifest]:
+    """What a pod tolerates: for its class, and for its job."""
     of_class = [
-        _without_empty({"key": t.key, "operator": t.operator, "value": t.value, "effect": t.effect})
-        for t in accelerator.tolerations
+        without_empty({"key": t.key, "operator": t.operator, "value": t.value, "effect": t.effect}) for t in accelerator.tolerations
     ]
     of_job = [
-        _without_empty(
+        without_empty(
             {
                 "key": t.key,
                 "operator": t.operator,
@@ -270,12 +271,17 @@ def _volume_mounts(mounts: Mapping[str, bool], *, with_triton: bool) -> list[Man
 
 def _volumes(mounts: Mapping[str, bool]) -> list[Manifest]:
     tmp: Manifest = {"name": "tmp", "emptyDir": {"sizeLimit": "2Gi"}}
-    mounted = [
+    return [tmp, *claim_volumes(mounts)]
+
+
+def claim_volumes(mounts: Mapping[str, bool]) -> list[Manifest]:
+    """The claims that a pod mounts, each with whether it is written to."""
+    return [
         {"name": f"claim-{i}", "persistentVolumeClaim": {"claimName": claim, "readOnly": not writable}}
         for i, (claim, writable) in enumerate(mounts.items())
     ]
-    return [tmp, *mounted]
 
 
-def _without_empty(manifest: Manifest) -> Manifest:
+def without_empty(manifest: Manifest) -> Manifest:
+    """A manifest without what it leaves open."""
     return {key: value for key, value in manifest.items() if value not in (None, {}, [])}

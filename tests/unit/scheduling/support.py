@@ -62,8 +62,13 @@ def _apply(seen: Observed, action: Action, now: datetime) -> Observed:
         case WriteStatus():
             return replace(seen, job=rewritten(seen.job, action.status))
         case CreatePod():
-            return replace(seen, pods=(*seen.pods, created_pod(action, now)))
+            pod = created_pod(action, now)
+            if pod.placeholder is not None:
+                return replace(seen, placeholders=(*seen.placeholders, pod))
+            return replace(seen, pods=(*seen.pods, pod))
         case DeletePod():
+            left = tuple(pod for pod in seen.placeholders if pod.uid != action.uid)
+            seen = replace(seen, placeholders=left)
             pods = tuple(replace(pod, deleting=True) if pod.uid == action.uid else pod for pod in seen.pods)
             return replace(seen, pods=pods)
         case CreateService():
