@@ -8,7 +8,7 @@ SYSTEM_PYTHON := python3
 CODE := dev operator protocol worker-image client tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help venv cluster cluster-down images crds dashboards docs lock lint test test-engines test-others fuzz fuzz-wire mutants demo bench
+.PHONY: help venv cluster cluster-down images crds dashboards docs lock lint test test-engines test-others test-growth fuzz fuzz-wire mutants demo bench
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -81,6 +81,10 @@ test-engines: venv ## all of what holds for every back end (fetches PyTorch, 5 G
 test-others: export INFERENCE_OTHERS = all
 test-others: venv ## KEDA, the Prometheus adapter and Envoy Gateway, real ones (builds them once, twenty minutes)
 	$(PYTHON) -m pytest -q tests/component/test_envoy_gateway.py tests/e2e/test_others.py
+
+test-growth: export INFERENCE_GROWTH = all
+test-growth: venv ## the real Karpenter grows a cluster of no GPU node and shrinks it again (builds it once, ten minutes)
+	$(PYTHON) -m pytest -q tests/cluster/test_growth.py
 
 test-traces: export INFERENCE_TRACES = all
 test-traces: venv ## traces from callers through Envoy to runs, in a real Jaeger (builds it once, ten minutes)

@@ -75,7 +75,7 @@ TOOL_SETS: dict[str, ToolSet] = {
             "webhooks": ("sigs.k8s.io/kueue", "config/components/webhook"),
         },
     ),
-    # What makes nodes for pods that fit none; its kwok provider makes those that kwok's stages would play. Three minutes.
+    # What makes nodes for pods that fit none; its kwok provider makes those that kwok's stages would play. Three to ten minutes.
     "karpenter": ToolSet(
         module="karpenter",
         programs={"karpenter": "sigs.k8s.io/karpenter/kwok"},

@@ -127,12 +127,13 @@ def _plane(folder: Path) -> ControlPlane:
     # Below those that the kernel gives to outgoing connections: one of these may take a port between our look and the server's start.
     for base in random.sample(range(21_000, 26_000, 4), 50):
         # The API server, etcd's two and the controller manager sit side by side.
-        if all(_is_free(base + offset) for offset in range(4)):
+        if all(is_free(base + offset) for offset in range(4)):
             return api_only_control_plane(Layout(folder / "state"), port_base=base)
     raise RuntimeError("no four free ports in a row")
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether nobody listens on a port of this machine."""
     with socket.socket() as probe:
         try:
             probe.bind(("127.0.0.1", port))

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from inference_operator.api.names import LABEL_PLACEHOLDER
 from inference_operator.autoscaling.metricsapi.endpoint import Replica, leader_slice
 from inference_operator.state.objects import Key
 from inference_operator.template_limits import RESERVED_ENVIRONMENT, TemplateLimits
 from inference_operator.workers import triton
+from inference_operator.workers.placeholder import COMMAND, create_placeholder
 from inference_protocol.messages import CONFIG_VARIABLE
+from tests import builders
+from tests.builders import NOW, SETTINGS, observed, resolved_of
 from tests.cluster.client import APPLY, Answer, Client, jobs, models, pods
 from tests.cluster.conftest import make_namespace
 from tests.cluster.objects import LATER, a_batch, a_condition, a_job, a_model
@@ -285,6 +289,29 @@ def test_a_pod_as_the_operator_makes_it_is_let_in(account: Client, worker: Raw) 
     answer = tried(account, pods(worker["metadata"]["namespace"]), worker)
 
     assert answer.ok, answer.message
+
+
+def a_placeholder(worker: Raw) -> Raw:
+    """A placeholder pod of that worker's job, as the operator makes it."""
+    seen = observed(builders.a_job(gpu=1))
+    made = copy.deepcopy(create_placeholder(resolved_of(seen), "gpu", number=1, settings=SETTINGS, now=NOW).manifest)
+    owner = worker["metadata"]["ownerReferences"]
+    made["metadata"] |= {"namespace": worker["metadata"]["namespace"], "ownerReferences": owner}
+    made["metadata"]["labels"][LABEL_PLACEHOLDER] = owner[0]["uid"]
+    first(made)["image"] = first(worker)["image"]
+    made["spec"]["serviceAccountName"] = "default"
+    return made
+
+
+def test_a_placeholder_pod_is_let_in_for_its_own_job_and_only_waits(account: Client, worker: Raw) -> None:
+    path, good = pods(worker["metadata"]["namespace"]), a_placeholder(worker)
+    works, of_another = copy.deepcopy(good), copy.deepcopy(good)
+    first(works)["command"] = ["python3", "-c", "print()"]
+    of_another["metadata"]["labels"][LABEL_PLACEHOLDER] = UID
+
+    assert tried(account, path, good).ok, tried(account, path, good).message
+    assert "workers run what their images run" in tried(account, path, works).message
+    assert "belongs to the InferenceJob" in tried(account, path, of_another).message
 
 
 def test_every_shape_of_worker_is_let_in(cluster: Cluster, installed: Installed, account: Client, namespace: str) -> None:
@@ -706,7 +733,9 @@ def test_every_policy_is_bound_and_denies() -> None:
 def test_the_chart_knows_the_operators_command_and_what_is_reserved() -> None:
     policy = next(one for one in yaml.safe_load_all(render("admission-policies.yaml")) if one["metadata"]["name"].endswith("-pods"))
     command = next(one["expression"] for one in policy["spec"]["variables"] if one["name"] == "triton")
+    waits = next(one["expression"] for one in policy["spec"]["variables"] if one["name"] == "placeholder")
 
     assert json.loads(command) == ["tritonserver", *triton.arguments()]
+    assert json.loads(waits) == COMMAND
     assert any(f"e.name.matches('{RESERVED_ENVIRONMENT}')" in v["expression"] for v in policy["spec"]["validations"])
     assert any(f"e.name == '{CONFIG_VARIABLE}'" in v["expression"] for v in policy["spec"]["validations"])

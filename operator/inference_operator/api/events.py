@@ -30,6 +30,19 @@ class EventReason(StrEnum):
         return member
 
     PLACED = "Placed", EventType.NORMAL, ReasonText("The operator has chosen a place for a worker.", "No action is needed.")
+    PROVISIONING = (
+        "Provisioning",
+        EventType.NORMAL,
+        ReasonText("The job has asked for a new node by a placeholder pod.", "No action is needed."),
+    )
+    NODE_TIMEOUT = (
+        "NodeTimeout",
+        EventType.WARNING,
+        ReasonText(
+            "A new node that the job had asked for did not come in time, or has no place for it.",
+            "Read the events of the placeholder pod and the autoscaler's log; the job asks again by itself.",
+        ),
+    )
     STARTED = (
         "Started",
         EventType.NORMAL,

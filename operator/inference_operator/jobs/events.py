@@ -25,7 +25,20 @@ def job_events(observed: Observed, state: JobState, after: InferenceJobStatus) -
             found += _of_service(job, state, after)
         case _:
             pass
-    return (*found, *_succeeded(job, after), *_warnings(job, after))
+    return (*found, *_provisioning(job, after), *_succeeded(job, after), *_warnings(job, after))
+
+
+def _provisioning(job: Job, after: InferenceJobStatus) -> Iterator[EmitEvent]:
+    """A new node is asked for, or has not come."""
+    before = {one.accelerator: one for one in job.status.provisioning or ()}
+    for one in after.provisioning or ():
+        old = before.get(one.accelerator)
+        if one.retry_time is not None and (old is None or one.timeouts > old.timeouts):
+            text = f"No new node of class {one.accelerator}: {one.message}"
+            yield _event(job, EventReason.NODE_TIMEOUT, f"{one.accelerator} {one.timeouts} {job.generation}", text)
+        elif one.request_time is not None and one.seconds is None and (old is None or old.request_time != one.request_time):
+            text = f"Asked for a new node of class {one.accelerator}"
+            yield _event(job, EventReason.PROVISIONING, f"{one.accelerator} {one.request_time}", text)
 
 
 def _event(job: Job, reason: EventReason, occasion: str, message: str) -> EmitEvent:

@@ -39,6 +39,7 @@ class ClusterCollector(Collector):
         jobs = list(self._store.jobs.values())
         yield from _of_jobs(jobs, self._now())
         yield _workers(self._store, {job.uid: job for job in jobs})
+        yield _placeholders(self._store)
         yield from _of_models(self._store)
         silent = {pod.node for pod in self._store.silent.values()}
         yield _family(
@@ -96,6 +97,16 @@ def _of_jobs(jobs: list[Job], now: datetime) -> Iterator[Metric]:
 def _waits_since(job: Job) -> datetime:
     placed = find(job.status.conditions, ConditionType.PLACED)
     return placed.last_transition_time if placed is not None and placed.status is not Truth.TRUE else job.created
+
+
+def _placeholders(store: Store) -> Metric:
+    living = [pod for pod in store.placeholders if not pod.terminal]
+    return _family(
+        "inference_placeholder_pods",
+        "Placeholder pods, for each of which the cluster's autoscaler is to add a node, by accelerator class: pending, or bound.",
+        ("accelerator", "state"),
+        Counter((pod.placeholder.accelerator, "bound" if pod.node else "pending") for pod in living if pod.placeholder is not None),
+    )
 
 
 def _workers(store: Store, jobs: Mapping[str, Job]) -> Metric:

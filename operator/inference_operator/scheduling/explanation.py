@@ -11,6 +11,7 @@ from inference_operator.api.job_status import Alternative
 from inference_operator.api.schema import rfc3339
 from inference_operator.scheduling import cost, filters, slack
 from inference_operator.scheduling.estimate import Estimate
+from inference_operator.scheduling.new_nodes import NewNodes
 from inference_operator.scheduling.node_capacity import NodeCapacity, NodeInfo
 from inference_operator.scheduling.slack_types import ServiceSlack, SlackWorker
 from inference_operator.scheduling.types import (
@@ -44,12 +45,36 @@ class Chosen(NamedTuple):
 
 
 def explain(
-    chosen: Chosen, capacity: NodeCapacity, services: Sequence[ServiceSlack], weights: CostWeights, now: datetime
+    chosen: Chosen,
+    capacity: NodeCapacity,
+    services: Sequence[ServiceSlack],
+    new_nodes: NewNodes,
+    weights: CostWeights,
+    now: datetime,
 ) -> Explanation:
-    """Why one assignment, over the node capacity as its pass has left it: the slack of services first, then the other classes."""
+    """Why one assignment, over the node capacity as its pass has left it.
+
+    The slack of services comes first, then new nodes, then the other classes.
+    """
     terms = cost.cost_terms(chosen.option, weights, chosen.delay_weight)
-    found = [*_slack_alternatives(chosen, services, weights, now), *_alternatives(chosen, capacity, weights, now)]
+    found = [
+        *_slack_alternatives(chosen, services, weights, now),
+        *_new_nodes(chosen, new_nodes, now),
+        *_alternatives(chosen, capacity, weights, now),
+    ]
     return Explanation(terms, tuple(found[:_ALTERNATIVES]))
+
+
+def _new_nodes(chosen: Chosen, new_nodes: NewNodes, now: datetime) -> Iterator[Alternative]:
+    """Why no new node of another class was waited for."""
+    request = chosen.request
+    for option in request.options:
+        if option is chosen.option or (group := new_nodes.group(request, option)) is None:
+            continue
+        done = shift(now, group.seconds + option.estimate.total_seconds)
+        late = request.deadline is not None and done > request.deadline
+        why = f"would finish at {rfc3339(done)}, after the deadline" if late else "costs more with the wait for the node"
+        yield Alternative(accelerator=option.accelerator, reason=f"{new_nodes.described(option.accelerator)}: {why}")
 
 
 def _slack_alternatives(

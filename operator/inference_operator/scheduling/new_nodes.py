@@ -21,6 +21,7 @@ class NewNodes:
     def __init__(self, groups: Mapping[str, NodeGroup], capacity: NodeCapacity) -> None:
         self._groups, self._capacity = groups, capacity
         self._timelines: dict[tuple[str, PodRequirements], Timelines] = {}
+        self._fits: dict[tuple[str, PodRequirements], bool] = {}
         self._asked: Counter[str] = Counter()
         self._capped: Counter[Cap] = Counter()
 
@@ -31,8 +32,21 @@ class NewNodes:
 
     def group(self, request: PlacementRequest, option: Option) -> NodeGroup | None:
         """What would have room for a request on one of its classes; None where that can't grow, or a new node is of no use."""
-        group = self._groups.get(option.accelerator) if option.accelerator in request.grows else None
-        return group if group is not None and filters.unfit(group.node, option.requirements) is None else None
+        if option.accelerator not in request.grows or not self._takes(option.accelerator, option.requirements):
+            return None
+        return self._groups[option.accelerator]
+
+    def fit(self, requirements: PodRequirements) -> bool:
+        """Whether a new node of any class could hold such a pod."""
+        return any(self._takes(accelerator, requirements) for accelerator in self._groups)
+
+    def _takes(self, accelerator: str, requirements: PodRequirements) -> bool:
+        found = self._fits.get((accelerator, requirements))
+        if found is None:
+            group = self._groups.get(accelerator)
+            found = group is not None and filters.unfit(group.node, requirements) is None
+            self._fits[accelerator, requirements] = found
+        return found
 
     def of(self, request: PlacementRequest, option: Option, wanted: int) -> Timelines | None:
         """The time of new nodes on which a request could run: those that are on their way, then those that could be asked for."""

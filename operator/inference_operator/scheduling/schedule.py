@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from inference_operator.scheduling.explanation import Chosen, explain
+from inference_operator.scheduling.new_nodes import NewNodes
 from inference_operator.scheduling.node_capacity import NodeCapacity
 from inference_operator.scheduling.slack_types import ServiceSlack
 from inference_operator.scheduling.types import Decision
@@ -20,6 +21,7 @@ class Schedule(Mapping[Request, Decision]):
     _chosen: Mapping[Request, Sequence[Chosen]] = field(repr=False)
     _capacity: NodeCapacity = field(repr=False)
     _slack: Sequence[ServiceSlack] = field(repr=False)
+    _new_nodes: NewNodes = field(repr=False)
     _weights: CostWeights = field(repr=False)
     _now: datetime
 
@@ -28,7 +30,8 @@ class Schedule(Mapping[Request, Decision]):
         decision = self.decisions[key]
         if not decision.assignments:
             return decision
-        found = tuple(explain(chosen, self._capacity, self._slack, self._weights, self._now) for chosen in self._chosen[key])
+        seen = self._capacity, self._slack, self._new_nodes, self._weights, self._now
+        found = tuple(explain(chosen, *seen) for chosen in self._chosen[key])
         return decision._replace(explanations=found)
 
     def __getitem__(self, key: Request) -> Decision:

@@ -90,10 +90,13 @@ class _Pass:
         # What explanations are made of, should anybody ask for them.
         self._chosen: dict[Request, list[explanation.Chosen]] = {}
         self._asked = self._ranked(fleet.requests, bands)
-        self._turns = in_turn(self._asked, self._shares, self._capacity.fit, self._slack.foreseen)
+        self._turns = in_turn(self._asked, self._shares, self._fits, self._slack.foreseen)
         self._plan()
 
     # the plan
+
+    def _fits(self, requirements: PodRequirements) -> bool:
+        return bool(self._capacity.fit(requirements)) or self._new_nodes.fit(requirements)
 
     def _ranked(self, requests: Iterable[PlacementRequest], bands: Mapping[tuple[bool, int], int]) -> list[Asked]:
         """On time before late, high priority before low, early deadlines before late ones, old before new.
@@ -209,7 +212,7 @@ class _Pass:
             if leaving.preempted_for is not None:
                 cause = explanation.preemption(running_work, leaving.preempted_for.key)
                 found[running_work.key] = Decision(running_work.uid, running_work.revision, preemption=cause)
-        return Schedule(found, self._chosen, self._capacity, self._slack.services, self._weights, self._now)
+        return Schedule(found, self._chosen, self._capacity, self._slack.services, self._new_nodes, self._weights, self._now)
 
     def forget(self) -> None:
         """Undo the references in circles: ten thousand units would stay until the collector comes, which is rare."""

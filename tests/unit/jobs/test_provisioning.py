@@ -15,7 +15,7 @@ from inference_operator.scheduling.types import Decision, PendingReason, Placeme
 from inference_operator.settings import Settings
 from inference_operator.state.objects import Job, Pod, PodProblem
 from inference_operator.state.observed import Observed
-from inference_operator.workers.actions import CreatePod, DeletePod, Plan
+from inference_operator.workers.actions import CreatePod, DeletePod, EmitEvent, Plan
 from tests.builders import GPU, LIMITS, NOW, a_create_failure, a_job, observed, placed_on, whole
 from tests.unit.jobs.situation import LOOKED
 from tests.unit.scheduling.support import Scheduler, after, decide, facts, in_seconds, kinds, settled, status_of, wanted
@@ -211,7 +211,7 @@ def test_one_whose_node_is_of_no_use_is_given_up_and_tried_again_later() -> None
     seen = bound(waiting(), "gpu-1", ago=3.0)
     done = look(seen, asks("gpu"))
 
-    assert kinds(done) == ("DeletePod", "WriteStatus")
+    assert kinds(done) == ("DeletePod", "WriteStatus", "EmitEvent")
     assert "went to node gpu-1, where the job has no place" in (entry(status_of(done)).message or "")
     assert wanted(after(seen, done), settings=SETTINGS) is not None
 
@@ -225,7 +225,7 @@ def test_a_node_that_does_not_come_is_told_of_and_asked_for_again_later() -> Non
     done = look(seen, asks("gpu"))
     status = status_of(done)
 
-    assert kinds(done) == ("DeletePod", "WriteStatus")
+    assert kinds(done) == ("DeletePod", "WriteStatus", "EmitEvent")
     assert (entry(status).timeouts, entry(status).retry_time) == (1, whole(in_seconds(60)))
     assert "nothing came within 300 s of placeholder pod" in (entry(status).message or "")
     assert "kube-scheduler says: 0/1 nodes are available" in (entry(status).message or "")
@@ -240,6 +240,16 @@ def test_a_node_that_does_not_come_is_told_of_and_asked_for_again_later() -> Non
 
     later = wanted(seen, now=in_seconds(61), settings=SETTINGS)
     assert later is not None and later.grows == frozenset({"gpu"})
+
+
+def test_what_is_asked_for_and_what_does_not_come_is_told_by_events() -> None:
+    def told(done: Plan) -> list[tuple[str, str]]:
+        return [(action.reason, action.type.value) for action in done.actions if isinstance(action, EmitEvent)]
+
+    seen = observed(a_job(gpu=1, status=LOOKED))
+
+    assert told(look(seen, asks("gpu"))) == [("Provisioning", "Normal")]
+    assert told(look(aged(waiting(), 301.0), asks("gpu"))) == [("NodeTimeout", "Warning")]
 
 
 def test_it_is_asked_for_ever_more_rarely() -> None:

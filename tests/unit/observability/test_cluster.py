@@ -14,6 +14,7 @@ from inference_operator.api.model import WarmPool
 from inference_operator.observability.cluster import SLACK_SERIES, ClusterCollector
 from inference_operator.observability.history import NAMESPACES
 from inference_operator.observability.namespaces import OTHERS
+from inference_operator.state.objects import Placeholder, PodPhase
 from inference_operator.state.store import Store
 from tests.builders import NOW, a_job, a_model, a_node, a_pod, a_profile
 
@@ -47,6 +48,15 @@ def series(store: Store, name: str) -> Found:
     registry = CollectorRegistry()
     registry.register(ClusterCollector(store, lambda: NOW))
     return {tuple(s.labels.values()): s.value for family in registry.collect() for s in family.samples if s.name == name}
+
+
+def test_placeholder_pods_are_counted_by_class_and_whether_they_have_a_node() -> None:
+    store = Store()
+    for number, node in enumerate((None, None, "gpu-1")):
+        pod = replace(a_pod(a_job(), number), worker=None, placeholder=Placeholder("uid", "gpu"), node=node)
+        store.put_pod(replace(pod, phase=PodPhase.PENDING))
+
+    assert series(store, "inference_placeholder_pods") == {("gpu", "pending"): 2, ("gpu", "bound"): 1}
 
 
 def test_jobs_are_counted_by_phase_and_reason() -> None:

@@ -125,9 +125,25 @@ def test_a_cap_of_the_namespace_holds_for_new_nodes_too() -> None:
     assert asked(found) == {"b": ("gpu",)}
 
 
+def test_namespaces_take_turns_in_asking() -> None:
+    mine = [wants(f"mine-{number}", namespace="a", created_ago=99.0) for number in range(3)]
+    found = decided(*mine, wants("theirs", namespace="b", created_ago=1.0))
+
+    assert asked(found) == {"mine-0": ("gpu",), "theirs": ("gpu",)}
+
+
 def test_work_goes_to_the_cpu_where_that_is_in_time() -> None:
     assert decided(wants("n", ON_CPU, ON_GPU, deadline_in=400))["n"].assignments[0].accelerator == "cpu"
     assert asked(decided(wants("n", ON_CPU, ON_GPU, deadline_in=200))) == {"n": ("gpu",)}
+
+
+def test_who_goes_to_the_cpu_is_told_why_not_to_a_new_node() -> None:
+    fleet = Fleet((CPU_ONLY,), (), (wants("n", ON_CPU, ON_GPU, deadline_in=400),), node_groups={"gpu": GROUP})
+    found = schedule(fleet, CostWeights(), NOW)
+    ((_, why),) = found.explained(next(iter(found))).explained
+
+    assert (why.alternatives[0].accelerator, why.alternatives[0].node) == ("gpu", None)
+    assert "a new node of class gpu, which takes some 95 s: costs more with the wait" in why.alternatives[0].reason
 
 
 # What is on its way.
