@@ -129,8 +129,11 @@ _PLACES = (
     ),
     Panel(
         "Nodes by state",
-        "Nodes that the operator sees.",
-        (Query(total("inference_nodes", "state"), "{{state}}"),),
+        "Nodes that the operator sees, and those that it has asked for by placeholder pods.",
+        (
+            Query(total("inference_nodes", "state"), "{{state}}"),
+            Query(total("inference_placeholder_pods", "accelerator"), "asked for: {{accelerator}}"),
+        ),
         kind=Kind.STACK,
     ),
     Panel(

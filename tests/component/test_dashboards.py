@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from tests.component.monitored import Scraped
     from tests.component.operators import Nursery
 
-# What has no series here: no device, no tenant of a gateway, and nothing that goes wrong.
+# What has no series here: no device, no tenant of a gateway, no cluster that grows, and nothing that goes wrong.
 ABSENT = (
+    "inference_placeholder_pods",
     "inference_device_",
     "inference_tenant_",
     "inference_operator_suspicions_total",

@@ -52,7 +52,7 @@ _ON_ITS_WAY = frozenset({"Running", "Starting", "Serving", "Succeeded", "ScaledT
 _OTHERS = frozenset({"Accepted", "Autoscaled"})
 _NOTHING = "No action is needed"
 _WITHOUT_WORKER = frozenset(
-    {"ModelUnknown", "ModelVersionUnknown", "NoNodeFits", "NoFreeCapacity", "FairShare", "DeadlineInfeasible"}
+    {"ModelUnknown", "ModelVersionUnknown", "NoNodeFits", "NoFreeCapacity", "Provisioning", "FairShare", "DeadlineInfeasible"}
 )
 
 
@@ -102,6 +102,11 @@ def _place(snapshot: Snapshot, _: Cause) -> Iterator[str]:
     yield f"See what each place lacks: {_command(snapshot, 'explain')}"
 
 
+def _node(snapshot: Snapshot, _: Cause) -> Iterator[str]:
+    namespace = snapshot.job.metadata.namespace
+    yield f"See what the autoscaler says: kubectl get events -n {namespace} --field-selector involvedObject.kind=Pod"
+
+
 _PARTICULAR: dict[str, Callable[[Snapshot, Cause], Iterator[str]]] = {
     "ModelUnknown": _model,
     "ModelVersionUnknown": _version,
@@ -111,6 +116,7 @@ _PARTICULAR: dict[str, Callable[[Snapshot, Cause], Iterator[str]]] = {
     "DeadlineInfeasible": _deadline,
     "NoNodeFits": _place,
     "NoFreeCapacity": _place,
+    "Provisioning": _node,
     "FairShare": _place,
 }
 

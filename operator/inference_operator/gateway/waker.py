@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from inference_operator.api.conditions import NO_PLACE, ConditionType, Truth, find
+from inference_operator.api.conditions import NO_PLACE, ConditionType, Reason, Truth, find
 from inference_operator.api.schema import rfc3339
 from inference_operator.errors import OperatorError
 from inference_operator.gateway.holding import Outlook
@@ -109,6 +109,6 @@ def _problem(job: Job) -> str | None:
     stalled, placed = (find(job.status.conditions, kind) for kind in (ConditionType.STALLED, ConditionType.PLACED))
     if stalled is not None and stalled.status is Truth.TRUE:
         return stalled.message
-    if placed is not None and placed.status is Truth.FALSE and placed.reason in NO_PLACE:
+    if placed is not None and placed.status is Truth.FALSE and placed.reason in NO_PLACE - {Reason.PROVISIONING}:
         return placed.message
     return None

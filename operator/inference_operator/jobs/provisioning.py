@@ -28,8 +28,9 @@ from inference_operator.workers.resolve import ResolvedJob
 
 # A placeholder that has a node has shown that there is room. A pass decides about it in less, also where a clock is cut to seconds.
 _SETTLE_SECONDS = 2.0
-# A node that did not come is asked for again after this time, doubling, up to the limit.
+# A node that did not come is asked for again after this time, doubling, up to the limit; sooner where others had taken it.
 _RETRY_SECONDS = 60.0
+_RETRY_TAKEN_SECONDS = 5.0
 _RETRY_LIMIT_SECONDS = 3600.0
 _TOLD = 1000
 
@@ -151,7 +152,8 @@ def _told(
     for one in failures:
         name = _class(one.pod)
         timeouts = known[name].timeouts + 1 if name in known else 1
-        wait = min(_RETRY_SECONDS * 2.0 ** min(timeouts - 1, 10), _RETRY_LIMIT_SECONDS)
+        first = _RETRY_SECONDS if one.pod.node is None else _RETRY_TAKEN_SECONDS
+        wait = min(first * 2.0 ** min(timeouts - 1, 10), _RETRY_LIMIT_SECONDS)
         retry = shift(now, wait).replace(microsecond=0)
         told[name] = ProvisioningStatus(accelerator=name, timeouts=timeouts, retry_time=retry, message=one.message)
     for action in made:

@@ -88,8 +88,11 @@ async def test_a_worker_that_finds_no_place_is_a_problem_once_the_service_is_awa
     placed = Condition(
         type=ConditionType.PLACED, status=Truth.FALSE, reason=Reason.NO_NODE_FITS.value, message="no node", last_transition_time=NOW
     )
+    coming = replace(placed, reason=Reason.PROVISIONING.value)
     for status, problem in (
         (InferenceJobStatus(conditions=[placed]), "no node"),
+        # A node is on its way: its worker will come.
+        (InferenceJobStatus(conditions=[coming]), None),
         (InferenceJobStatus(conditions=[placed], asleep_since=ASLEEP), None),
     ):
         waker._store.put_job(replace(JOB, status=status))

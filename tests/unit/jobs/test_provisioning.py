@@ -213,6 +213,7 @@ def test_one_whose_node_is_of_no_use_is_given_up_and_tried_again_later() -> None
 
     assert kinds(done) == ("DeletePod", "WriteStatus", "EmitEvent")
     assert "went to node gpu-1, where the job has no place" in (entry(status_of(done)).message or "")
+    assert entry(status_of(done)).retry_time == whole(in_seconds(5))
     assert wanted(after(seen, done), settings=SETTINGS) is not None
 
 
