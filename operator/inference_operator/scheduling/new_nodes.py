@@ -79,7 +79,8 @@ class NewNodes:
 
     def is_late(self, request: PlacementRequest, left: float) -> bool:
         """Whether even a new node would be too late, with so many seconds left, for what runs on no other."""
-        if left == inf or not request.least_seconds or (soonest := self.soonest(request)) is None:
+        # Asked of ten thousand requests in a pass, hardly any of which may grow.
+        if not request.grows or left == inf or not request.least_seconds or (soonest := self.soonest(request)) is None:
             return False
         return left < soonest[0] + soonest[1].estimate.total_seconds
 
