@@ -178,7 +178,8 @@ def _came(observed: Observed, placing: CreatePod, now: datetime) -> Provisioning
     made = observed.nodes_created.get(node)
     if made is None or not asked or made < min(asked).replace(microsecond=0):
         return None
-    seconds = round((now - min(asked)).total_seconds(), 1)
+    # The time of an answer is in whole seconds, and may be behind that of the object in it.
+    seconds = max(0.0, round((now - min(asked)).total_seconds(), 1))
     return ProvisioningStatus(accelerator=name, request_time=min(asked).replace(microsecond=0), node=node, seconds=seconds)
 
 
