@@ -72,6 +72,7 @@ def test_a_condition_type_says_what_it_means(kind: ConditionType) -> None:
 def test_success_is_normal_and_failure_is_a_warning() -> None:
     assert {reason for reason in EventReason if reason.event_type is EventType.WARNING} == {
         EventReason.ATTEMPT_FAILED,
+        EventReason.NODE_TIMEOUT,
         EventReason.ROUTE_REFUSED,
     }
 
