@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
-from inference_operator.api.conditions import AnyReason, ConditionType, Reason, Truth, UndatedCondition, find
+from inference_operator.api.conditions import AnyReason, ConditionType, Reason, Truth, UndatedCondition
 from inference_operator.api.instants import shift
 from inference_operator.api.job import DeadlinePolicy
 from inference_operator.api.job_status import (
@@ -17,7 +17,7 @@ from inference_operator.api.job_status import (
 )
 from inference_operator.api.schema import rfc3339
 from inference_operator.jobs.background import LOOK_SECONDS, given_back
-from inference_operator.jobs.batch_status import batch_status, with_stopped_attempt
+from inference_operator.jobs.batch_status import batch_status, was_running, with_stopped_attempt
 from inference_operator.jobs.outcome import ACCEPTED, UNFINISHED, Outcome, failed, soonest, stalled, stop_all, waiting
 from inference_operator.jobs.state import BatchState
 from inference_operator.jobs.status import deadline_look, deadline_status, queue_status, waiting_deadline, waiting_words
@@ -121,7 +121,7 @@ def _under_way(observed: Observed, batch: BatchState, attempt: Attempt, settings
     look = shift(now, LOOK_SECONDS) if observed.lent_by is not None else None
     watch = soonest(now, firm_end, deadline_look(spec.deadline, now), look)
     problem = problem_of(attempt.pod) if not attempt.running else None
-    if attempt.running or (problem is None and _was_running(observed.job.status, attempt)):
+    if attempt.running or (problem is None and was_running(observed.job.status, attempt)):
         text = f"attempt {attempt.number} runs on {attempt.pod.node}{out_of_reach(observed)}"
         return Outcome(begin, _moving(status, Reason.RUNNING, text), status, Phase.RUNNING, watch)
     give_up = shift(attempt.created or now, settings.start_timeout_seconds) if attempt.started is None else None
@@ -131,17 +131,6 @@ def _under_way(observed: Observed, batch: BatchState, attempt: Attempt, settings
     node = status.placement.node if status.placement else attempt.pod.node
     text = f"attempt {attempt.number} starts on {node}{out_of_reach(observed)}"
     return Outcome(begin, _moving(status, Reason.STARTING, text), status, Phase.STARTING, recheck)
-
-
-def _was_running(told: InferenceJobStatus, attempt: Attempt) -> bool:
-    """Whether this attempt has been told to run: a worker that ends is not ready for a moment, and starts nothing."""
-    ready = find(told.conditions, ConditionType.READY)
-    return (
-        ready is not None
-        and ready.reason == Reason.RUNNING
-        and told.last_attempt is not None
-        and told.last_attempt.number == attempt.number
-    )
 
 
 def _moving(status: InferenceJobStatus, reason: Reason, text: str) -> tuple[UndatedCondition, ...]:

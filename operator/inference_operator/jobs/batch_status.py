@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import datetime
 
-from inference_operator.api.conditions import Reason
+from inference_operator.api.conditions import ConditionType, Reason, find
 from inference_operator.api.job_status import (
     AttemptOutcome,
     AttemptStatus,
@@ -169,3 +169,14 @@ def _output(observed: Observed, batch: BatchState) -> OutputStatus | None:
     if newest is not None and newest.report is not None and newest.report.output is not None:
         return OutputStatus(data=newest.report.output)
     return observed.job.status.output
+
+
+def was_running(told: InferenceJobStatus, attempt: Attempt) -> bool:
+    """Whether this attempt has been told to run: a worker that ends is not ready for a moment, and starts nothing."""
+    ready = find(told.conditions, ConditionType.READY)
+    return (
+        ready is not None
+        and ready.reason == Reason.RUNNING
+        and told.last_attempt is not None
+        and told.last_attempt.number == attempt.number
+    )
