@@ -323,3 +323,37 @@ def test_the_readmes_command_gives_its_example_a_deadline_that_can_be_met() -> N
     deadline = datetime.fromisoformat(job["spec"].pop("deadline"))
     assert timedelta(minutes=50) < deadline - datetime.now(UTC) < timedelta(minutes=70)
     assert datetime.fromisoformat(before["spec"].pop("deadline")) < datetime.now(UTC) and job == before
+
+
+CONVENTIONS = ROOT / "docs" / "reference" / "conventions.md"
+# Why a row of that page may name no test.
+EXCUSES = ("Not done: ", "No test: ", "TODO(lead)")
+
+
+def rows(page: Path) -> list[list[str]]:
+    """The cells of each row of the page's tables, without their heads."""
+    lines = re.findall(r"^\| (.*) \|$", page.read_text(), re.MULTILINE)
+    return [cells for line in lines if (cells := line.split(" | "))[0] != "Users expect"]
+
+
+def named_tests(text: str) -> list[tuple[str, str]]:
+    """File, below tests, and name of each test that a text names."""
+    return [
+        (file, test)
+        for file, tests in re.findall(r"([\w/]+\.py): ((?:`test_\w+`(?:, )?)+)", text)
+        for test in re.findall(r"`(test_\w+)`", tests)
+    ]
+
+
+@pytest.mark.parametrize(("file", "test"), sorted(set(named_tests(CONVENTIONS.read_text()))))
+def test_a_test_that_the_conventions_name_is_there(file: str, test: str) -> None:
+    assert re.search(rf"^(async )?def {test}\(", (ROOT / "tests" / file).read_text(), re.MULTILINE)
+
+
+def test_each_row_of_the_conventions_names_a_test_or_says_why_there_is_none() -> None:
+    found = rows(CONVENTIONS)
+
+    assert found and [row for row in found if len(row) != 3] == []
+    assert [row for row in found if not named_tests(row[2]) and not row[2].startswith(EXCUSES)] == []
+    # No name of a test is left out for the way that it is written.
+    assert len(named_tests(CONVENTIONS.read_text())) == len(re.findall("`test_", CONVENTIONS.read_text()))
