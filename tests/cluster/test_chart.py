@@ -58,6 +58,56 @@ def test_the_crds_can_be_left_out_or_not_kept() -> None:
     assert not any(crd["metadata"].get("annotations") for crd in kinds(render("crds.keep=false"), "CustomResourceDefinition"))
 
 
+def test_the_crds_may_have_annotations_of_a_users_own_beside_that_which_keeps_them() -> None:
+    for crd in kinds(render("crds.annotations.team=a"), "CustomResourceDefinition"):
+        assert crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep", "team": "a"}
+
+
+EVERYTHING = (
+    "gateway.enabled=true",
+    "gateway.api.enabled=true",
+    "gateway.endpointPicker.enabled=true",
+    "mutualTLS.enabled=true",
+    "kedaScaler.enabled=true",
+    "networkPolicy.enabled=true",
+    "networkPolicy.workers.namespaces={a}",
+    "metrics.serviceMonitor.enabled=true",
+    "metrics.podMonitor.enabled=true",
+    "prometheusRule.enabled=true",
+    "grafanaDashboard.enabled=true",
+)
+
+
+def test_everything_has_the_labels_that_helm_recommends_and_no_selector_has_a_version() -> None:
+    parts = ("name", "instance", "version", "component", "part-of", "managed-by")
+    wanted = {"helm.sh/chart", *(f"app.kubernetes.io/{part}" for part in parts)}
+
+    for one in render(*EVERYTHING):
+        assert wanted <= set(one["metadata"]["labels"]), (one["kind"], one["metadata"]["name"])
+        selector = one.get("spec", {}).get("selector") or {}
+        selected = selector.get("matchLabels", selector) if isinstance(selector, dict) else {}
+        assert not {"helm.sh/chart", "app.kubernetes.io/version"} & set(selected), (one["kind"], one["metadata"]["name"])
+
+
+def test_the_operator_may_run_on_its_nodes_network_with_the_clusters_dns() -> None:
+    def pod(*settings: str) -> dict[str, Any]:
+        (deployment,) = kinds(render(*settings), "Deployment")
+        spec: dict[str, Any] = deployment["spec"]["template"]["spec"]
+        return spec
+
+    assert not {"hostNetwork", "dnsPolicy"} & set(pod())
+    assert (pod("hostNetwork=true")["hostNetwork"], pod("hostNetwork=true")["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    assert pod("hostNetwork=true", "dnsPolicy=Default")["dnsPolicy"] == "Default"
+
+
+def test_the_notes_lead_from_the_first_job_to_the_next_upgrade() -> None:
+    found = notes()
+
+    assert "kubectl apply" in found and "helm test" in found and "/metrics" in found and "docs/tasks/upgrade.md" in found
+    assert "crds.keep" in found and "crds.keep" not in notes("crds.keep=false")
+    assert "Nothing but RBAC" in notes("admissionPolicy.enabled=false") and "Nothing but RBAC" not in found
+
+
 def test_the_operators_pod_is_restricted() -> None:
     (deployment,) = kinds(render(), "Deployment")
     pod = deployment["spec"]["template"]["spec"]

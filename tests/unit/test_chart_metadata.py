@@ -70,6 +70,25 @@ def test_the_images_are_those_of_the_values() -> None:
     assert told == {f"{i['registry']}/{i['repository']}:{i['tag'] or CHART['appVersion']}" for i in images}
 
 
+def test_what_artifact_hub_shows_is_there() -> None:
+    where = "https://localhost/inference-operator"
+    addresses = (CHART["home"], *CHART["sources"], CHART["icon"], *(one["url"] for one in annotation("links")))
+
+    # A release writes its own address in this one's place (RELEASING.md).
+    assert all(address.startswith(where) for address in addresses)
+    assert all((ROOT / address.removeprefix(where).removeprefix("/")).exists() for address in addresses)
+    assert CHART["type"] == "application" and CHART["maintainers"] and CHART["kubeVersion"].endswith("-0")
+    assert {name for name in CHART["annotations"] if not name.startswith("artifacthub.io/")} == set()
+
+
+def test_no_template_hangs_on_what_only_a_cluster_knows() -> None:
+    """`helm template` and Argo CD look nothing up and may know no APIs: monitors alone ask for theirs, and a value says what then."""
+    templates = {path.name: path.read_text() for path in (SCHEMA_FILE.parent / "templates").rglob("*.*") if path.is_file()}
+
+    assert not [name for name, text in templates.items() if re.search(r"\blookup\b", text)]
+    assert [name for name, text in templates.items() if ".Capabilities" in text] == ["_monitoring.tpl"]
+
+
 @pytest.mark.parametrize(("page", "values"), SHOWN, ids=[f"{page}-{at}" for at, (page, _) in enumerate(SHOWN)])
 def test_values_on_a_page_are_taken(page: str, values: dict[str, Any]) -> None:
     """Classes and parts that the page leaves out stand in the chart's own values."""
