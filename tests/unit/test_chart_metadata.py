@@ -81,6 +81,30 @@ def test_what_artifact_hub_shows_is_there() -> None:
     assert {name for name in CHART["annotations"] if not name.startswith("artifacthub.io/")} == set()
 
 
+LOOKED_FOR = """
+nameOverride fullnameOverride namespaceOverride commonLabels imagePullSecrets replicaCount revisionHistoryLimit strategy watchNamespaces
+image.registry image.repository image.tag image.digest image.pullPolicy resources nodeSelector tolerations affinity
+serviceAccount.create serviceAccount.name serviceAccount.annotations serviceAccount.automount topologySpreadConstraints
+rbac.create rbac.aggregateToView rbac.aggregateToEdit rbac.aggregateToAdmin priorityClassName runtimeClassName hostUsers hostNetwork
+podAnnotations podLabels deploymentAnnotations podSecurityContext securityContext livenessProbe readinessProbe dnsPolicy
+extraEnv extraVolumes extraVolumeMounts extraContainers initContainers extraObjects logLevel logFormat
+podDisruptionBudget.enabled podDisruptionBudget.minAvailable podDisruptionBudget.maxUnavailable networkPolicy.enabled
+crds.enabled crds.keep crds.annotations customMetrics.certificate customMetrics.certManager customMetrics.authReaderBinding
+metrics.serviceMonitor.enabled metrics.serviceMonitor.namespace metrics.serviceMonitor.interval metrics.serviceMonitor.scrapeTimeout
+metrics.serviceMonitor.additionalLabels metrics.serviceMonitor.relabelings metrics.serviceMonitor.metricRelabelings
+metrics.serviceMonitor.honorLabels metrics.podMonitor prometheusRule.enabled prometheusRule.additionalLabels prometheusRule.rules
+grafanaDashboard.enabled grafanaDashboard.sidecarLabel grafanaDashboard.sidecarLabelValue grafanaDashboard.annotations
+"""
+
+
+@pytest.mark.parametrize("path", LOOKED_FOR.split())
+def test_a_value_that_users_of_other_charts_look_for_is_there_under_its_usual_name(path: str) -> None:
+    values = VALUES
+    for step in path.split("."):
+        assert step in values
+        values = values[step]
+
+
 def test_no_template_hangs_on_what_only_a_cluster_knows() -> None:
     """`helm template` and Argo CD look nothing up and may know no APIs: monitors alone ask for theirs, and a value says what then."""
     templates = {path.name: path.read_text() for path in (SCHEMA_FILE.parent / "templates").rglob("*.*") if path.is_file()}
