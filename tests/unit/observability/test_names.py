@@ -35,3 +35,10 @@ def test_no_label_has_unbounded_values() -> None:
 
 def test_only_the_name_of_the_mission_is_in_another_unit_than_seconds() -> None:
     assert [name for name, *_ in rows() if re.search(r"_(ms|us|minutes|milliseconds)(_|$)", name)] == ["inference_latency_ms"]
+
+
+def test_names_are_prometheus_own_form_and_counters_alone_are_totals() -> None:
+    kinds = {name: kind for name, kind, _ in rows()}
+
+    assert [name for name in kinds if not re.fullmatch("[a-z][a-z0-9]*(_[a-z0-9]+)*", name)] == []
+    assert [name for name, kind in kinds.items() if name.endswith("_total") != (kind == "counter")] == []

@@ -42,3 +42,11 @@ def test_folding_counts_each_request_once(
     ]
     for distribution, bounds, values in told:
         assert distribution.counts == counted(bounds, values)
+
+
+def test_latencies_have_the_buckets_of_opentelemetry_and_finer_ones_below() -> None:
+    """open-telemetry/semantic-conventions, docs/http/http-metrics.md: what dashboards for other servers are made for."""
+    usual = {0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10}
+
+    assert usual <= set(BUCKETS_SECONDS) and list(BUCKETS_SECONDS) == sorted(set(BUCKETS_SECONDS))
+    assert len([bound for bound in BUCKETS_SECONDS if bound < 0.005]) == 4

@@ -26,7 +26,7 @@ from tests.process import models
 from tests.process.harness import a_config
 from tests.process.wire import infer_json
 from tests.unit.worker.scripted_engines import ALONE, ROWS, Scripted
-from tests.unit.worker.states import a_worker_state, infer, inferring, routes_of
+from tests.unit.worker.states import a_worker_state, ask, infer, inferring, routes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -204,6 +204,15 @@ async def test_a_request_over_http_is_traced_to_its_answer(traces: Traces) -> No
     assert (await infer(routes, ONE)).status == 200
 
     assert sorted(traces.spans) == ["inference", "queue", "run"]
+
+
+async def test_probes_and_metadata_are_not_traced(traces: Traces) -> None:
+    routes = routes_of(await a_worker_state(models.identity()), traces.tracer)
+
+    for path in ("/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/net", "/v2/models/net/ready", "/metrics"):
+        assert (await ask(routes, path, traceparent=SAMPLED)).status == 200
+
+    assert traces.spans == {}
 
 
 @pytest.mark.parametrize("fate", ["model", "late"])

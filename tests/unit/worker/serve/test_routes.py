@@ -136,7 +136,7 @@ async def test_other_methods_are_405(path: str, method: str) -> None:
 async def test_metadata_is_the_models_signature() -> None:
     document = json.loads((await ask(routes_of(await a_worker_state(models.label())), "/v2/models/net/versions/1")).body)
 
-    assert (document["name"], document["versions"]) == ("net", ["1"])
+    assert (document["name"], document["versions"], document["platform"]) == ("net", ["1"], "onnx_onnxv1")
     assert document["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}]
     assert document["outputs"] == [{"name": "class", "datatype": "INT64", "shape": [-1]}]
 
