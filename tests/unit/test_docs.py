@@ -19,6 +19,7 @@ import yaml
 from dev.tools import KUBERNETES_VERSION
 from inference_operator.accelerator_faults import fault_of, warnings_of
 from inference_operator.accelerators import AcceleratorClass, default_classes
+from inference_operator.api import names
 from inference_operator.state.parse import parse_job, parse_model
 from inference_worker.engines import providers
 from tests.pages import CHART, PAGES, ROOT, anchors, blocks, commands, links, manifests, prose
@@ -323,6 +324,16 @@ def test_the_readmes_command_gives_its_example_a_deadline_that_can_be_met() -> N
     deadline = datetime.fromisoformat(job["spec"].pop("deadline"))
     assert timedelta(minutes=50) < deadline - datetime.now(UTC) < timedelta(minutes=70)
     assert datetime.fromisoformat(before["spec"].pop("deadline")) < datetime.now(UTC) and job == before
+
+
+def test_the_page_of_labels_has_all_that_the_operator_writes() -> None:
+    page = (ROOT / "docs" / "reference" / "labels.md").read_text()
+    keys = {value for name, value in vars(names).items() if name.startswith(("LABEL_", "ANNOTATION_"))}
+    source = "\n".join(path.read_text() for path in (ROOT / "operator").rglob("*.py") if path.name != "names.py")
+
+    assert set(re.findall(r"^\| `([^`]+/[^`]+)` \|", page, re.MULTILINE)) == keys
+    # No module has a key of its own beside that list; the finalizer is never written, and the other names who reports events.
+    assert set(re.findall(r"DOMAIN\}/([a-z-]+)", source)) == {"unused", "operator"}
 
 
 CONVENTIONS = ROOT / "docs" / "reference" / "conventions.md"

@@ -20,8 +20,12 @@ LABEL_SERVES = f"{DOMAIN}/serves"
 # The uid of the job that a placeholder pod keeps a place for. No Service, budget or monitor selects such a pod.
 LABEL_PLACEHOLDER = f"{DOMAIN}/placeholder-for"
 LABEL_ACCELERATOR = f"{DOMAIN}/accelerator"
+# What is made for gateways of others, apart from all else that is the operator's.
+LABEL_MADE_FOR = f"{DOMAIN}/made-for"
 ANNOTATION_AUTOSCALER = f"{DOMAIN}/autoscaler-revision"
 ANNOTATION_PLACEMENT = f"{DOMAIN}/placement"
+# The replica that answers for the custom metrics API.
+ANNOTATION_LEADER = f"{DOMAIN}/leader"
 # The CAs, in PEM, by which a worker knows the operator until it has a certificate of its own.
 ANNOTATION_TRUST = f"{DOMAIN}/trust"
 # What the cluster autoscaler asks of pods before it empties a node.

@@ -255,6 +255,26 @@ def test_every_command_and_option_has_its_help() -> None:
         assert [one.name for one in command.params if not getattr(one, "help", "")] == [], name
 
 
+LISTS, PAGES = {"top"}, {"status", "explain"}
+
+
+def test_options_have_kubectls_names() -> None:
+    group = typer.main.get_command(app)
+    assert group.context_settings["help_option_names"] == ["-h", "--help"]
+
+    for name, command in group.commands.items():  # type: ignore[attr-defined]
+        options = {option for one in command.params for option in one.opts}
+        assert {"--context", "--kubeconfig"} <= options, name
+        assert name == "version" or {"-n", "--namespace"} <= options, name
+        assert (
+            name not in LISTS
+            or {"-A", "--all-namespaces", "-l", "--selector", "--field-selector", "-o", "-w", "--watch"} <= options
+        )
+        assert name not in PAGES or {"-o", "--output"} <= options
+        assert name != "submit" or {"-f", "--filename", "--dry-run", "-o", "--wait", "--timeout"} <= options
+        assert name != "wait" or {"--for", "--timeout"} <= options
+
+
 def test_a_wrong_use_is_told_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["status"])

@@ -16,7 +16,6 @@ from inference_operator.state.objects import MetricsApi, MetricsApiState
 
 log = logging.getLogger(__name__)
 
-LEADER = f"{names.DOMAIN}/leader"
 API = "apiregistration.k8s.io/v1"
 PATH = f"/apis/{API}/apiservices"
 _PRIORITIES = {"v1beta2": 200, "v1beta1": 100}
@@ -62,7 +61,7 @@ class Registration:
             return None
 
     async def _claim(self, version: str, found: Raw | None, ca: str, owned_by: list[Raw], leader: str | None) -> Raw:
-        known = (found["metadata"].get("annotations") or {}).get(LEADER) if found is not None else None
+        known = (found["metadata"].get("annotations") or {}).get(names.ANNOTATION_LEADER) if found is not None else None
         wanted = self._document(version, ca, owned_by, leader or known)
         if found is None:
             log.info("%s is registered", wanted["metadata"]["name"])
@@ -80,7 +79,7 @@ class Registration:
             "metadata": {
                 "name": f"{version}.{METRICS_GROUP}",
                 "labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY},
-                **({"annotations": {LEADER: leader}} if leader is not None else {}),
+                **({"annotations": {names.ANNOTATION_LEADER: leader}} if leader is not None else {}),
                 **({"ownerReferences": owned_by} if owned_by else {}),
             },
             "spec": {
@@ -107,7 +106,7 @@ def _claims(raw: Raw) -> object:
     """What of an APIService is ours to say."""
     spec = raw["spec"]
     owners = [owner["uid"] for owner in raw["metadata"].get("ownerReferences", [])]
-    leader = (raw["metadata"].get("annotations") or {}).get(LEADER)
+    leader = (raw["metadata"].get("annotations") or {}).get(names.ANNOTATION_LEADER)
     return owners, spec.get("service"), spec.get("caBundle"), spec.get("insecureSkipTLSVerify", False), leader
 
 

@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import msgspec
 
+from inference_operator.api import names
 from inference_operator.api.events import EventReason
 from inference_operator.errors import ConflictError, NotFoundError, OperatorError, RefusedError
 from inference_operator.gateway.gatewayapi.objects import (
     GRPC_ROUTE,
     HTTP_ROUTE,
     KINDS,
-    LABEL,
     MADE_FOR,
     POOL,
     SERVICE,
@@ -156,7 +156,7 @@ class GatewayRoutes:
 
     async def _each(self, kind: str) -> AsyncIterator[Raw]:
         for namespace in self._watched:
-            async for page in self._kube.list_pages(collection(kind, namespace), selector=f"{LABEL}={MADE_FOR}"):
+            async for page in self._kube.list_pages(collection(kind, namespace), selector=f"{names.LABEL_MADE_FOR}={MADE_FOR}"):
                 for one in page:
                     yield one
 

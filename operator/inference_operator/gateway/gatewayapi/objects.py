@@ -14,8 +14,6 @@ from inference_operator.state.objects import Key
 
 ROUTE_GROUP, POOL_GROUP = "gateway.networking.k8s.io", "inference.networking.k8s.io"
 HTTP_ROUTE, GRPC_ROUTE, POOL, SERVICE, SLICE = "HTTPRoute", "GRPCRoute", "InferencePool", "Service", "EndpointSlice"
-# Tells what is made for gateways from all else that is the operator's.
-LABEL = f"{names.DOMAIN}/made-for"
 MADE_FOR = "gateway-api"
 # Group and version, and the collection.
 KINDS: Mapping[str, tuple[str, str]] = {
@@ -63,7 +61,7 @@ def manifest(
     references = [_reference(one, owners[one].uid, controller=one is job) for one in jobs]
     all_labels = {
         **labels,
-        LABEL: MADE_FOR,
+        names.LABEL_MADE_FOR: MADE_FOR,
         names.LABEL_MANAGED_BY: names.MANAGED_BY,
         names.LABEL_JOB: names.label_value(job.name),
         names.LABEL_JOB_UID: uid,

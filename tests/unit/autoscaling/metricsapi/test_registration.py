@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from inference_operator.autoscaling.metricsapi.registration import LEADER, PATH, Registration
+from inference_operator.api import names
+from inference_operator.autoscaling.metricsapi.registration import PATH, Registration
 from inference_operator.errors import NotFoundError
 from inference_operator.state.objects import MetricsApi, MetricsApiState
 from tests.unit.autoscaling.metricsapi.kube import FakeKube
@@ -63,7 +64,7 @@ async def test_a_new_leader_is_written_down_once_and_stays_while_none_is_known(k
     for leader in ("operator-1", None, "operator-2", "operator-2"):
         await registration(kube).once("CA", leader)
 
-    assert {kube.objects[path]["metadata"]["annotations"][LEADER] for path in (V1, V2)} == {"operator-2"}
+    assert {kube.objects[path]["metadata"]["annotations"][names.ANNOTATION_LEADER] for path in (V1, V2)} == {"operator-2"}
     assert sorted(kube.did("replace")) == [V1, V2]
 
 
