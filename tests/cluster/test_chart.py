@@ -100,6 +100,17 @@ def test_the_operator_may_run_on_its_nodes_network_with_the_clusters_dns() -> No
     assert pod("hostNetwork=true", "dnsPolicy=Default")["dnsPolicy"] == "Default"
 
 
+def test_images_are_named_by_their_digest_where_one_is_set() -> None:
+    digest = f"sha256:{'a' * 64}"
+    objects = render(
+        f"image.digest={digest}", f"worker.image.digest={digest}", f"gateway.image.digest={digest}", "gateway.enabled=true"
+    )
+    named = {c["image"] for one in kinds(objects, "Deployment") for c in one["spec"]["template"]["spec"]["containers"]}
+
+    assert named == {f"localhost/inference-operator@{digest}", f"docker.io/envoyproxy/envoy@{digest}"}
+    assert images(f"worker.image.digest={digest}") == [f"localhost/inference-worker@{digest}"]
+
+
 def test_the_notes_lead_from_the_first_job_to_the_next_upgrade() -> None:
     found = notes()
 

@@ -153,6 +153,13 @@ def test_what_a_pod_has_beside_is_taken_by_the_api_server_as_it_was_written(clus
     assert budget["minAvailable"] == 1 and "maxUnavailable" not in budget
 
 
+def test_the_api_server_takes_an_operator_on_its_nodes_network(installation: Installation) -> None:
+    assert installation.install({"hostNetwork": True}) == ""
+    pod = installation.get("apps/v1/deployments", f"{installation.namespace}-inference-operator")["spec"]["template"]["spec"]
+
+    assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+
+
 def test_the_first_job_of_the_notes_is_one_that_the_api_server_takes(cluster: Cluster, namespace: str) -> None:
     done = helm(cluster, namespace, "install", namespace, "charts/inference-operator", "--dry-run=client")
     notes = done.stdout.partition("NOTES:")[2]

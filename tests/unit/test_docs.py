@@ -361,6 +361,14 @@ def test_a_test_that_the_conventions_name_is_there(file: str, test: str) -> None
     assert re.search(rf"^(async )?def {test}\(", (ROOT / "tests" / file).read_text(), re.MULTILINE)
 
 
+def test_each_test_that_a_page_names_is_somewhere() -> None:
+    """Pages of reports name files in shorter ways, and each has a test of its own for them, or none."""
+    written = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    there = set(re.findall(r"^ *(?:async )?def (test_\w+)\(", written, re.MULTILINE))
+
+    assert {page.name: missing for page in PAGES if (missing := set(re.findall(r"`(test_\w+)`", page.read_text())) - there)} == {}
+
+
 def test_each_row_of_the_conventions_names_a_test_or_says_why_there_is_none() -> None:
     found = rows(CONVENTIONS)
 
