@@ -8,7 +8,7 @@ SYSTEM_PYTHON := python3
 CODE := dev operator protocol worker-image client tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help venv cluster cluster-down images crds dashboards docs lock lint test test-engines test-others test-growth fuzz fuzz-wire mutants demo bench
+.PHONY: help venv cluster cluster-down images crds dashboards docs lock lint test test-engines test-others test-growth fuzz fuzz-wire mutants install demo bench
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -126,6 +126,9 @@ SEED := 1
 MINUTES := 60
 mutants: venv ## small faults in the pure packages that no test notices: make mutants SAMPLE=200 SEED=1 MINUTES=60
 	@$(PYTHON) -m dev.mutants --sample $(SAMPLE) --seed $(SEED) --minutes $(MINUTES)
+
+install: venv images ## the operator of this checkout on the local cluster, without the examples
+	@$(PYTHON) -m examples.demo.install
 
 demo: venv images ## the whole story on the local cluster
 	$(PYTHON) -m examples.demo

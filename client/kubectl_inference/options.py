@@ -35,6 +35,13 @@ class PageOutput(StrEnum):
     YAML = "yaml"
 
 
+class DocumentOutput(StrEnum):
+    """How an answer is written that has no page."""
+
+    JSON = "json"
+    YAML = "yaml"
+
+
 class Exit(IntEnum):
     """Exit codes; a wrong use has the one that Typer gives it."""
 

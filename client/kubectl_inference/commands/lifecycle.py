@@ -26,7 +26,10 @@ def retry(
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Run a failed job again as it is: a batch with all its attempts, a service without its pause."""
+    """Run a failed job again as it is.
+
+    A batch has all its attempts again, a service makes a new worker without its pause.
+    """
     with connected(kubeconfig, context, namespace) as client:
         _say(client.jobs.retry(job, timeout=timeout), "retried")
 

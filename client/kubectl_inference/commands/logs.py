@@ -36,7 +36,10 @@ def logs(
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Print the logs of a job's workers, of all attempts whose pods are there."""
+    """Print the logs of a job's workers.
+
+    It prints those of all attempts whose pods are there.
+    """
     with connected(kubeconfig, context, namespace) as client:
         chosen = _chosen(client, job, attempt=attempt, current=current)
         query = {

@@ -12,7 +12,7 @@ from inference_client.client import Client
 from inference_client.errors import InvalidError, NotFoundError
 from kubectl_inference import draw
 from kubectl_inference.gather import Reader
-from kubectl_inference.options import Context, Job, Kubeconfig, Namespace, PageOutput, connected, waiting
+from kubectl_inference.options import Context, DocumentOutput, Job, Kubeconfig, Namespace, connected, waiting
 from kubectl_inference.snapshot import pod_view
 
 _PORTS = {"http": 8000, "grpc": 8001}
@@ -34,7 +34,7 @@ def predict(
     ca_file: Annotated[str | None, typer.Option(help="CAs in PEM that sign for a service with serve.tls.")] = None,
     insecure: Annotated[bool, typer.Option("--insecure-skip-tls-verify", help="Don't check who answers.")] = False,
     timeout: Annotated[float, waiting("30s")] = 30.0,
-    output: Annotated[PageOutput, typer.Option("--output", "-o", help="json or yaml.")] = PageOutput.JSON,
+    output: Annotated[DocumentOutput, typer.Option("--output", "-o", help="How to write it.")] = DocumentOutput.JSON,
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
@@ -55,7 +55,7 @@ def predict(
         name = model or (found.status.model.name if found.status.model else found.spec.model)
         with _address(client, found, address, _PORTS["grpc" if grpc else "http"]) as at:
             answer = ask(at, name, version, value, way)
-    draw.document(answer, "yaml" if output is PageOutput.YAML else "json")
+    draw.document(answer, output)
 
 
 def _given(data: str) -> tuple[bytes, str]:

@@ -38,7 +38,10 @@ def push(
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Copy a model to a PersistentVolumeClaim or a bucket, and print its digest, its URI, and the lines for an InferenceModel."""
+    """Copy a model to a PersistentVolumeClaim or a bucket.
+
+    It prints the digest, the URI, and the lines for an InferenceModel.
+    """
     sources = [Path(one) for one in files]
     for one in sources:
         if not one.is_file():

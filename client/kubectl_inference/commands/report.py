@@ -34,7 +34,10 @@ def report(
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Write a support bundle: the job and what belongs to it, its page, events and logs, with secrets redacted."""
+    """Write a support bundle, with secrets redacted.
+
+    It holds the job and what belongs to it, its page, events and logs.
+    """
     target = file or Path(f"{job}-report.tar.gz")
     with connected(kubeconfig, context, namespace) as client:
         made = list(_files(client, job, operator_namespace, logs=not no_logs))

@@ -24,7 +24,10 @@ def status(
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Show how a job stands on one page: the cause, what to do, deadline, place, conditions, pods and events."""
+    """Show on one page how a job stands, and what to do.
+
+    It has the cause, what to do, deadline, place, conditions, pods and events.
+    """
     with connected(kubeconfig, context, namespace) as client:
         _show(client, job, output, status_page)
         if watch:

@@ -26,7 +26,7 @@ class DryRun(StrEnum):
 
 # Longer than others: each flag is a parameter.
 def submit(
-    name: Annotated[str | None, typer.Argument(help="The job's name; without -f.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="The job's name; without -f.")] = None,
     filename: Annotated[str | None, typer.Option("--filename", "-f", help="A file with jobs and models, or - for stdin.")] = None,
     model: Annotated[str | None, typer.Option(help="An InferenceModel's name, or a URI.")] = None,
     model_version: Annotated[str | None, typer.Option(help="A version of the InferenceModel.")] = None,
@@ -59,9 +59,9 @@ def submit(
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Create a job from a file or from flags, and with --wait print its result, or the cause of its failure.
+    """Create a job from a file or from flags.
 
-    It makes a service unless --input or --data makes it a batch.
+    With --wait it prints the result, or the cause of the failure. It makes a service unless --input or --data makes it a batch.
     """
     if (filename is None) == (name is None):
         raise typer.BadParameter("give a NAME with --model, or a file by -f")

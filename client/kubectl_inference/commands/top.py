@@ -41,7 +41,7 @@ def top(
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """List jobs by deadline, latency or load: the most urgent first."""
+    """List jobs by deadline, latency or load, the most urgent first."""
     with connected(kubeconfig, context, namespace) as client:
         where = None if all_namespaces else client.namespace
         give_up = time.monotonic() + timeout

@@ -11,7 +11,7 @@ _DEPLOYMENTS = Resource("/apis/apps/v1", "deployments")
 
 
 def version(output: PageForm = PageOutput.PAGE, context: Context = None, kubeconfig: Kubeconfig = None) -> None:
-    """Print the versions of the plug-in, of the API and of the operator."""
+    """Print the versions of plug-in, API and operator."""
     found = {"client": __version__}
     try:
         with connected(kubeconfig, context, None) as client:

@@ -35,7 +35,10 @@ def wait(
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Wait for a job, and print its result, or the cause as soon as it has failed."""
+    """Wait for a job, and print its result.
+
+    It prints the cause as soon as the job has failed.
+    """
     with connected(kubeconfig, context, namespace) as client:
         raise typer.Exit(finish(client, job, client.namespace, timeout, goal))
 

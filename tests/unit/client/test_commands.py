@@ -275,6 +275,13 @@ def test_options_have_kubectls_names() -> None:
         assert name != "wait" or {"--for", "--timeout"} <= options
 
 
+def test_the_list_of_commands_cuts_no_help_short(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+
+    assert "..." not in capsys.readouterr().out.partition("Commands:")[2]
+
+
 def test_a_wrong_use_is_told_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["status"])
