@@ -64,6 +64,17 @@ class Snapshot:
     unread: tuple[str, ...] = ()
 
 
+def pinned(snapshot: Snapshot) -> tuple[str, str | None] | None:
+    """The model's file and the digest that is asked for, as far as they are known."""
+    spec, model = snapshot.job.spec, snapshot.model
+    if model is None:
+        return (spec.model, spec.model_digest) if "://" in spec.model else None
+    names = (spec.model_version, model.spec.default_version, model.spec.versions[-1].name)
+    wanted = next(one for one in names if one)
+    version = next((one for one in model.spec.versions if one.name == wanted), None)
+    return None if version is None else (version.uri, spec.model_digest or version.digest)
+
+
 def pod_view(raw: Raw) -> PodView:
     """A pod of the API server."""
     metadata, status = raw["metadata"], raw.get("status", {})

@@ -16,6 +16,7 @@ from inference_client.result import result_of
 from kubectl_inference import draw
 from kubectl_inference.gather import now, snapshot
 from kubectl_inference.options import Context, Exit, Job, Kubeconfig, Namespace, connected, waiting
+from kubectl_inference.pages.advice import in_the_way
 from kubectl_inference.pages.status import brief, status_page
 from kubectl_inference.snapshot import Snapshot
 
@@ -46,7 +47,7 @@ def wait(
 def finish(client: Client, name: str, namespace: str, timeout: float, goal: Goal = Goal.FINISHED) -> int:
     """Wait for a job, and print its result or the cause of its failure; returns the exit code. Raises ClientError."""
     try:
-        with _shown(name) as on_change:
+        with shown(name) as on_change:
             done = client.jobs.wait(name, goal, namespace=namespace, timeout=timeout, on_change=on_change)
     except (JobFailedError, WaitTimeoutError) as error:
         draw.show_error(draw.page(status_page(snapshot(client, name, namespace))))
@@ -67,17 +68,17 @@ def _print_result(job: InferenceJob) -> None:
 
 
 @contextmanager
-def _shown(name: str) -> Iterator[Any]:
+def shown(name: str) -> Iterator[Any]:
     """What is called with each state of the job: a bar on a terminal, else a line for each new word."""
     console = draw.stderr()
+    told: list[str] = []
     if not console.is_terminal:
-        told: list[str] = []
 
         def tell(new: InferenceJob) -> None:
-            word = brief(Snapshot(new, now()))
+            word, why = brief(Snapshot(new, now())), in_the_way(new)
             if told[-1:] != [word]:
                 told.append(word)
-                draw.warn(f"{name}: {word}")
+                draw.warn(f"{name}: {word}" if why is None else f"{name}: {word}: {why.message}")
 
         yield tell
         return
@@ -93,7 +94,11 @@ def _shown(name: str) -> Iterator[Any]:
         task = bar.add_task("Pending", name=name, total=None)
 
         def move(new: InferenceJob) -> None:
-            progress = new.status.progress
+            progress, why = new.status.progress, in_the_way(new)
+            if why is not None and told[-1:] != [why.reason]:
+                told.append(why.reason)
+                # By the bar's own console, which moves the bar out of the way.
+                bar.console.print(f"note: {name}: {why.reason}: {why.message}", style="dim", markup=False)
             bar.update(
                 task,
                 description=brief(Snapshot(new, now())),

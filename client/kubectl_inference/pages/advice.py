@@ -4,9 +4,12 @@ import json
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 
+from inference_client.api import InferenceJob
 from inference_client.job_state import Cause, cause, condition, failed, is_batch, is_current
 from inference_client.texts import reason_text
-from kubectl_inference.snapshot import Snapshot
+from kubectl_inference.snapshot import Snapshot, pinned
+
+_CLAIM = "pvc://"
 
 
 def advice(snapshot: Snapshot) -> tuple[str, ...]:
@@ -14,8 +17,14 @@ def advice(snapshot: Snapshot) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_advice(snapshot)))
 
 
+def in_the_way(job: InferenceJob) -> Cause | None:
+    """What is in the way of a job; none of one that is where it should be, or on its way there."""
+    why = cause(job)
+    return None if why is None or why.reason in _ON_ITS_WAY else why
+
+
 def _advice(snapshot: Snapshot) -> Iterator[str]:
-    job, why = snapshot.job, cause(snapshot.job)
+    job = snapshot.job
     if not job.status.conditions:
         yield (
             "The operator has not seen the job. If that lasts, see whether it runs, and whether it watches this namespace "
@@ -27,7 +36,7 @@ def _advice(snapshot: Snapshot) -> Iterator[str]:
     if (stopped := condition(job.status.conditions, "Suspended")) is not None and stopped.status == "True":
         yield f"Let it go on: {_command(snapshot, 'resume')}"
         return
-    if why is not None and why.reason not in _ON_ITS_WAY:
+    if (why := in_the_way(job)) is not None:
         yield from _against(snapshot, why)
     for one in job.status.conditions:
         text = reason_text(one.reason)
@@ -87,9 +96,22 @@ def _claim(snapshot: Snapshot, _: Cause) -> Iterator[str]:
     yield f"The namespace has {_listed('PersistentVolumeClaim', found)}."
 
 
+def _file(snapshot: Snapshot, _: Cause) -> Iterator[str]:
+    if (place := _on_claim(snapshot)) is not None:
+        yield f"Copy it there: kubectl inference push FILE {place}"
+
+
 def _digest(snapshot: Snapshot, _: Cause) -> Iterator[str]:
-    namespace = snapshot.job.metadata.namespace
-    yield f"Copy the right file again, which also prints its digest: kubectl inference push FILE CLAIM/PATH -n {namespace}"
+    if (place := _on_claim(snapshot)) is not None:
+        yield f"If the file is the wrong one, replace it, which also prints its digest: kubectl inference push FILE {place} --force"
+
+
+def _on_claim(snapshot: Snapshot) -> str | None:
+    """Where `push` copies the model's file; none of a file that isn't on a claim."""
+    wanted = pinned(snapshot)
+    if wanted is None or not wanted[0].startswith(_CLAIM):
+        return None
+    return f"{wanted[0].removeprefix(_CLAIM)} -n {snapshot.job.metadata.namespace}"
 
 
 def _deadline(snapshot: Snapshot, _: Cause) -> Iterator[str]:
@@ -111,6 +133,7 @@ _PARTICULAR: dict[str, Callable[[Snapshot, Cause], Iterator[str]]] = {
     "ModelUnknown": _model,
     "ModelVersionUnknown": _version,
     "VolumeUnavailable": _claim,
+    "ModelNotFound": _file,
     "ModelDigestMismatch": _digest,
     "DeadlineExceeded": _deadline,
     "DeadlineInfeasible": _deadline,

@@ -11,7 +11,7 @@ from kubectl_inference.pages.parts import Fact, Line, Page, Section, Table, Tone
 from kubectl_inference.pages.placement import placement
 from kubectl_inference.pages.timeline import timeline
 from kubectl_inference.pages.words import age, duration, number, when
-from kubectl_inference.snapshot import Snapshot
+from kubectl_inference.snapshot import Snapshot, pinned
 
 _EVENTS = 12
 
@@ -132,31 +132,20 @@ def _model(snapshot: Snapshot) -> Section:
 
 def _model_facts(snapshot: Snapshot) -> Iterator[Fact]:
     found = snapshot.job.status.model
-    pinned = _pinned(snapshot)
-    if pinned is not None:
-        yield Fact("file", Line(pinned[0]))
-        if pinned[1]:
-            yield Fact("digest wanted", Line(pinned[1]))
+    wanted = pinned(snapshot)
+    if wanted is not None:
+        yield Fact("file", Line(wanted[0]))
+        if wanted[1]:
+            yield Fact("digest wanted", Line(wanted[1]))
     if found is None:
         return
     if found.digest:
-        good = bool(pinned and pinned[1] == found.digest)
+        good = bool(wanted and wanted[1] == found.digest)
         yield Fact("digest loaded", Line(found.digest, Tone.GOOD if good else Tone.PLAIN))
     if found.backend:
         yield Fact("back end", Line(f"{found.backend} ({found.backend_reason})" if found.backend_reason else found.backend))
     if found.signature:
         yield Fact("signed by", Line(found.signature.signer))
-
-
-def _pinned(snapshot: Snapshot) -> tuple[str, str | None] | None:
-    """The model's file and the digest that is asked for, as far as they are known."""
-    spec, model = snapshot.job.spec, snapshot.model
-    if model is None:
-        return (spec.model, spec.model_digest) if "://" in spec.model else None
-    names = (spec.model_version, model.spec.default_version, model.spec.versions[-1].name)
-    wanted = next(one for one in names if one)
-    version = next((one for one in model.spec.versions if one.name == wanted), None)
-    return None if version is None else (version.uri, spec.model_digest or version.digest)
 
 
 def _pods(snapshot: Snapshot) -> Section:

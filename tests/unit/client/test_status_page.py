@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from inference_client.api import InferenceJob
+from kubectl_inference.commands.wait import shown
 from kubectl_inference.pages.advice import advice
 from kubectl_inference.pages.parts import Table, Tone
 from kubectl_inference.pages.placement import explanation
@@ -49,6 +50,7 @@ MISMATCH = seen(
     pods=(PodView("job-1", "Failed", attempt=1),),
     events=(EventView("inferencejob/job", "Warning", "ModelDigestMismatch", "the file has another digest", NOW),),
 )
+NO_FILE = replace(MISMATCH, job=a_job(*ended_badly("ModelNotFound", "pvc://data/digits/model.onnx does not exist")))
 NO_NODE = seen(
     a_job(
         *waiting("Placed", "NoNodeFits", "0/2 nodes fit: 2 Insufficient cpu (4711 requested)"),
@@ -99,11 +101,16 @@ SERVING = seen(
     [
         (TYPO, "ModelUnknown: there is no InferenceModel digts", "Did you mean digits?"),
         (CLAIM, 'VolumeUnavailable: persistentvolumeclaim "dta" not found', "PersistentVolumeClaims: data, spare (Pending)"),
-        (MISMATCH, "ModelDigestMismatch: /data/digits/model.onnx has sha256:11", "kubectl inference push FILE CLAIM/PATH -n demo"),
+        (
+            MISMATCH,
+            "ModelDigestMismatch: /data/digits/model.onnx has sha256:11",
+            "kubectl inference push FILE data/digits/model.onnx -n demo --force",
+        ),
+        (NO_FILE, "ModelNotFound: pvc://data/digits/model.onnx", "kubectl inference push FILE data/digits/model.onnx -n demo"),
         (NO_NODE, "NoNodeFits: 0/2 nodes fit: 2 Insufficient cpu", "kubectl inference explain job -n demo"),
         (LATE, "DeadlineExceeded: the deadline", '{"spec": {"deadlinePolicy": "Soft"}}'),
     ],
-    ids=["typo in the model", "missing claim", "digest mismatch", "no node fits", "deadline missed"],
+    ids=["typo in the model", "missing claim", "digest mismatch", "missing file", "no node fits", "deadline missed"],
 )
 def test_the_page_begins_with_the_cause_and_what_to_do(snapshot: Snapshot, first: str, help_: str) -> None:
     page = status_page(snapshot)
@@ -113,6 +120,20 @@ def test_the_page_begins_with_the_cause_and_what_to_do(snapshot: Snapshot, first
     assert next(why.texts()).startswith(first)
     assert help_ in "\n".join(to_do.texts())
     assert first.split(":", maxsplit=1)[0] in page.headline.text
+
+
+def test_a_file_that_is_on_no_claim_is_not_pushed() -> None:
+    fetched = replace(MISMATCH, model=a_model(versions=[{"name": "1", "uri": "https://models.example.com/model.onnx"}]))
+
+    assert "push" not in "\n".join(advice(fetched))
+
+
+def test_a_wait_tells_what_is_in_the_way(capsys: pytest.CaptureFixture[str]) -> None:
+    with shown("job") as tell:
+        tell(TYPO.job)
+        tell(TYPO.job)
+
+    assert capsys.readouterr().err == "note: job: ModelUnknown: there is no InferenceModel digts in namespace demo\n"
 
 
 def test_a_failed_batch_is_red_and_may_be_tried_again() -> None:
