@@ -83,7 +83,7 @@ After a **final** reason the operator makes no further attempt:
 
 * A job that was refused before it started is looked at again when its spec changes.
 * A job that has failed runs anew when its spec changes, with all its attempts.
-  If the cause is elsewhere, fix it, and create the job again.
+  If the cause is elsewhere, fix it, and [retry](../tasks/change-and-roll-back.md#retry-a-job-that-failed).
 * A batch that has succeeded never runs again: the API server refuses an edit of what it has computed.
 * A service that has ended at `serve.until` serves again when its spec says so.
 * An edit of `ttlSecondsAfterFinished` alone runs nothing.
@@ -229,10 +229,11 @@ def settings() -> str:
 
 _CHART = """# inference-operator
 
-Installs the operator, its CustomResourceDefinitions and what it needs. From a checkout:
+Installs the operator, its CustomResourceDefinitions and what it needs. From a checkout, with the images in a registry:
 
 ```sh
-helm install inference-operator charts/inference-operator -n inference-system --create-namespace
+helm install inference-operator charts/inference-operator -n inference-system --create-namespace \\
+  --set image.registry=REGISTRY --set worker.image.registry=REGISTRY
 kubectl rollout status deployment/inference-operator -n inference-system
 ```
 
