@@ -1,4 +1,4 @@
-"""`push`: copy a model to a claim or a bucket, and print what a manifest needs."""
+"""`push`: copy a model, or the input of a batch, to a claim or a bucket, and print what a manifest needs."""
 
 import hashlib
 import secrets
@@ -20,11 +20,13 @@ from kubectl_inference.options import Context, Kubeconfig, Namespace, PageForm, 
 from kubectl_inference.snapshot import pod_view
 
 _POLL_SECONDS = 0.5
+# What input.format goes by.
+_INPUTS = (".npy", ".npz", ".jsonl", ".ndjson", ".csv")
 Sent = Callable[[int], None]
 
 
 def push(
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="The model's file, and files that belong to it.")],
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="The file of a model or an input, and what belongs to it.")],
     target: Annotated[str, typer.Argument(metavar="TARGET", help="CLAIM/PATH, or the URI of a bucket as fsspec knows it.")],
     force: Annotated[
         bool, typer.Option("--force", help="Replace a file that is there. Jobs that pin its digest will refuse it.")
@@ -38,9 +40,9 @@ def push(
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Copy a model to a PersistentVolumeClaim or a bucket.
+    """Copy a model, or a batch's input, to a claim or a bucket.
 
-    It prints the digest, the URI, and the lines for an InferenceModel.
+    It prints the digest, the URI, and the lines for an InferenceModel or an InferenceJob.
     """
     sources = [Path(one) for one in files]
     for one in sources:
@@ -60,8 +62,15 @@ def push(
     if output is not PageOutput.PAGE:
         draw.document(found, output)
         return
-    version = ("# in spec.versions of an InferenceModel", '- name: "1"', f"  uri: {uris[0]}", f"  digest: {digest}")
-    draw.lines((f"digest: {digest}", f"uri: {uris[0]}", "", *version))
+    draw.lines((f"digest: {digest}", f"uri: {uris[0]}", "", *manifest_lines(uris[0], digest)))
+
+
+def manifest_lines(uri: str, digest: str) -> tuple[str, ...]:
+    """Where the file belongs in a manifest: in a job, if its ending is one of an input, else in a model."""
+    where = (f"  uri: {uri}", f"  digest: {digest}")
+    if uri.removesuffix(".gz").endswith(_INPUTS):
+        return ("# in spec of an InferenceJob", "input:", *where)
+    return ("# in spec.versions of an InferenceModel", '- name: "1"', *where)
 
 
 def sha256(path: Path) -> str:

@@ -14,7 +14,7 @@ from inference_client.errors import InvalidError
 from kubectl_inference import draw, manifests, redact
 from kubectl_inference.__main__ import main
 from kubectl_inference.app import app
-from kubectl_inference.commands.push import model_digest
+from kubectl_inference.commands.push import manifest_lines, model_digest
 from kubectl_inference.helper_pod import manifest, place, writing
 from kubectl_inference.options import duration, job_name
 from kubectl_inference.pages.parts import Fact, Line, Page, Section, Table
@@ -99,6 +99,17 @@ def test_the_digest_of_several_files_is_the_one_that_sha256sum_prints(tmp_path: 
 
     assert model_digest(files) == f"sha256:{told}"
     assert model_digest(files[1:]) == model_digest([files[1]])
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("model.onnx", "Model"), ("model.pt", "Model"), ("rows.npz", "Job"), ("rows.csv.gz", "Job")]
+)
+def test_a_pushed_file_belongs_in_the_manifest_of_its_kind(name: str, kind: str) -> None:
+    lines = manifest_lines(f"pvc://data/{name}", "sha256:00")
+    (found,) = yaml.safe_load("\n".join(lines)) if kind == "Model" else (yaml.safe_load("\n".join(lines))["input"],)
+
+    assert lines[0].endswith(f"Inference{kind}")
+    assert (found["uri"], found["digest"]) == (f"pvc://data/{name}", "sha256:00")
 
 
 def test_a_file_is_copied_to_a_store_and_replaced_only_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
