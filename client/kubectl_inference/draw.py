@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
@@ -23,17 +24,23 @@ _STYLES = {
 # Of what is not a terminal, and so has no width of its own.
 _WIDTH = 160
 _GAP = 3
+# With less room than this, prose is cut into single words.
+_PROSE = 32
 
 
 def stdout() -> Console:
     """Where the answer goes."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_WIDTH)
+    return _console(stderr=False)
 
 
 def stderr() -> Console:
     """Where errors and progress go."""
-    return Console(stderr=True, highlight=False)
+    return _console(stderr=True)
+
+
+def _console(*, stderr: bool) -> Console:
+    console = Console(stderr=stderr, highlight=False)
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=_WIDTH)
 
 
 def warn(text: str) -> None:
@@ -65,7 +72,7 @@ def _section(section: Section) -> RenderableType:
             continue
         parts += _facts(facts)
         facts = []
-        parts.append(Padding(_wrapped(part) if isinstance(part, Table) else styled(part), (0, 0, 0, 2), expand=False))
+        parts.append(Padding(_Wrapped(part) if isinstance(part, Table) else styled(part), (0, 0, 0, 2), expand=False))
     return Group(*parts, *_facts(facts))
 
 
@@ -78,8 +85,25 @@ def _facts(facts: list[Fact]) -> list[RenderableType]:
     return [Padding(grid, (0, 0, 0, 2), expand=False)]
 
 
-def _wrapped(table: Table) -> RenderableType:
-    """A table of a page: the last column is prose and wraps."""
+@dataclass(frozen=True, slots=True)
+class _Wrapped:
+    """A table of a page: the last column is prose and wraps, on lines of its own where a terminal leaves it too little room."""
+
+    table: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        *others, prose = _widths(self.table)
+        if options.max_width - sum(others) >= min(prose, _PROSE):
+            yield _grid(self.table)
+            return
+        heads = Table(self.table.columns[:-1], tuple(row[:-1] for row in self.table.rows))
+        for line, row in zip(columns(heads).split(), ((), *self.table.rows), strict=True):
+            yield line
+            if row:
+                yield Padding(styled(row[-1]), (0, 0, 0, 2))
+
+
+def _grid(table: Table) -> RenderableType:
     grid = Grid(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
     for name in table.columns[:-1]:
         grid.add_column(name, no_wrap=True)
@@ -89,9 +113,9 @@ def _wrapped(table: Table) -> RenderableType:
     return grid
 
 
-def columns(table: Table) -> RenderableType:
+def columns(table: Table) -> Text:
     """A list as kubectl shows it: nothing is cut off or wrapped, also where it is wider than the terminal."""
-    widths = [max(len(name), *(len(row[at].text) for row in table.rows)) + _GAP for at, name in enumerate(table.columns)]
+    widths = _widths(table)
     lines = [Text("".join(name.ljust(width) for name, width in zip(table.columns, widths, strict=True)).rstrip())]
     for row in table.rows:
         line = Text()
@@ -100,6 +124,10 @@ def columns(table: Table) -> RenderableType:
         line.rstrip()
         lines.append(line)
     return Text("\n").join(lines)
+
+
+def _widths(table: Table) -> list[int]:
+    return [max([len(name), *(len(row[at].text) for row in table.rows)]) + _GAP for at, name in enumerate(table.columns)]
 
 
 def show(what: RenderableType) -> None:

@@ -36,11 +36,13 @@ def _advice(snapshot: Snapshot) -> Iterator[str]:
     if (stopped := condition(job.status.conditions, "Suspended")) is not None and stopped.status == "True":
         yield f"Let it go on: {_command(snapshot, 'resume')}"
         return
-    if (why := in_the_way(job)) is not None:
+    why = in_the_way(job)
+    if why is not None:
         yield from _against(snapshot, why)
     for one in job.status.conditions:
         text = reason_text(one.reason)
-        if one.type in _OTHERS and text is not None and not text.cure.startswith(_NOTHING):
+        told = why is not None and one.reason == why.reason
+        if one.type in _OTHERS and text is not None and not told and not text.cure.startswith(_NOTHING):
             yield f"{one.reason}: {text.cure}"
 
 
@@ -50,7 +52,8 @@ def _against(snapshot: Snapshot, why: Cause) -> Iterator[str]:
         yield text.cure
     if (particular := _PARTICULAR.get(why.reason)) is not None:
         yield from particular(snapshot, why)
-    if snapshot.pods and why.reason not in _WITHOUT_WORKER:
+    # A pod that waits for a node, a volume or an image has no log.
+    if any(one.phase != "Pending" for one in snapshot.pods) and why.reason not in _WITHOUT_WORKER:
         yield f"Read the worker's log: {_command(snapshot, 'logs')}"
     if is_batch(job) and failed(job) is not None:
         yield f"An edit of the spec runs the job anew. If the cause was elsewhere and is mended: {_command(snapshot, 'retry')}"
@@ -97,21 +100,30 @@ def _claim(snapshot: Snapshot, _: Cause) -> Iterator[str]:
 
 
 def _file(snapshot: Snapshot, _: Cause) -> Iterator[str]:
-    if (place := _on_claim(snapshot)) is not None:
-        yield f"Copy it there: kubectl inference push FILE {place}"
+    yield from _push(snapshot, _model_uri(snapshot), "Copy it there", "")
+
+
+def _input(snapshot: Snapshot, _: Cause) -> Iterator[str]:
+    found = snapshot.job.spec.input
+    yield from _push(snapshot, found.uri if found is not None else None, "Copy it there", "")
 
 
 def _digest(snapshot: Snapshot, _: Cause) -> Iterator[str]:
-    if (place := _on_claim(snapshot)) is not None:
-        yield f"If the file is the wrong one, replace it, which also prints its digest: kubectl inference push FILE {place} --force"
+    yield from _push(
+        snapshot, _model_uri(snapshot), "If the file is the wrong one, replace it, which also prints its digest", " --force"
+    )
 
 
-def _on_claim(snapshot: Snapshot) -> str | None:
-    """Where `push` copies the model's file; none of a file that isn't on a claim."""
+def _model_uri(snapshot: Snapshot) -> str | None:
     wanted = pinned(snapshot)
-    if wanted is None or not wanted[0].startswith(_CLAIM):
-        return None
-    return f"{wanted[0].removeprefix(_CLAIM)} -n {snapshot.job.metadata.namespace}"
+    return None if wanted is None else wanted[0]
+
+
+def _push(snapshot: Snapshot, uri: str | None, when: str, flags: str) -> Iterator[str]:
+    """The command that copies a file to where it is looked for; none where that is no claim."""
+    if uri is not None and uri.startswith(_CLAIM):
+        place = uri.removeprefix(_CLAIM)
+        yield f"{when}: kubectl inference push FILE {place} -n {snapshot.job.metadata.namespace}{flags}"
 
 
 def _deadline(snapshot: Snapshot, _: Cause) -> Iterator[str]:
@@ -134,6 +146,7 @@ _PARTICULAR: dict[str, Callable[[Snapshot, Cause], Iterator[str]]] = {
     "ModelVersionUnknown": _version,
     "VolumeUnavailable": _claim,
     "ModelNotFound": _file,
+    "InputNotFound": _input,
     "ModelDigestMismatch": _digest,
     "DeadlineExceeded": _deadline,
     "DeadlineInfeasible": _deadline,

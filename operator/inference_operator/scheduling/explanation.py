@@ -178,7 +178,9 @@ def _pace(expected: Estimate) -> str:
     if not (expected.measured and expected.items_per_second and expected.work_seconds):
         return ""
     items = round(expected.work_seconds * expected.items_per_second)
-    return f", with {items} items at {expected.items_per_second:.3g} a second"
+    # Three digits of a slow model, and all of a quick one: 1.05e+05 is no figure for people.
+    speed = expected.items_per_second
+    return f", with {items} items at {f'{speed:.3g}' if speed < 1000 else round(speed)} a second"
 
 
 def preemption(running_work: RunningWork, beneficiary: Request) -> Preemption:

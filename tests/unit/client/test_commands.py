@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import typer
 import yaml
+from rich.console import Console
 
 from inference_client.errors import InvalidError
 from kubectl_inference import draw, manifests, redact
@@ -248,6 +249,23 @@ def test_markup_in_what_users_write_is_text(capsys: pytest.CaptureFixture[str]) 
     draw.show(draw.page(Page(Line("[red]x[/red]"), ())))
 
     assert capsys.readouterr().out == "[red]x[/red]\n"
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_no_word_of_a_message_is_cut_by_a_narrow_terminal(width: int) -> None:
+    message = "sha256:00 was asked for; restore the file, or update the digest if the change is meant"
+    row = tuple(Line(one) for one in ("100s", "Warning", "ModelDigestMismatch", "inferencejob/b1-digest", message))
+    table = Table(("LAST-SEEN", "TYPE", "REASON", "OBJECT", "NOTE"), (row,))
+    console = Console(width=width)
+
+    with console.capture() as drawn:
+        console.print(draw.page(Page(Line("a page"), (Section("Events", (table,)),))))
+
+    assert " ".join(message.split()) in " ".join(drawn.get().split())
+
+
+def test_a_pipe_is_wide_for_errors_too() -> None:
+    assert draw.stderr().width == draw.stdout().width > 80
 
 
 def test_kubectl_completes_the_plug_in() -> None:

@@ -51,6 +51,7 @@ MISMATCH = seen(
     events=(EventView("inferencejob/job", "Warning", "ModelDigestMismatch", "the file has another digest", NOW),),
 )
 NO_FILE = replace(MISMATCH, job=a_job(*ended_badly("ModelNotFound", "pvc://data/digits/model.onnx does not exist")))
+NO_INPUT = replace(MISMATCH, job=a_job(*ended_badly("InputNotFound", "the input 'in.npz' does not exist")))
 NO_NODE = seen(
     a_job(
         *waiting("Placed", "NoNodeFits", "0/2 nodes fit: 2 Insufficient cpu (4711 requested)"),
@@ -107,10 +108,19 @@ SERVING = seen(
             "kubectl inference push FILE data/digits/model.onnx -n demo --force",
         ),
         (NO_FILE, "ModelNotFound: pvc://data/digits/model.onnx", "kubectl inference push FILE data/digits/model.onnx -n demo"),
+        (NO_INPUT, "InputNotFound: the input", "kubectl inference push FILE data/in.npz -n demo"),
         (NO_NODE, "NoNodeFits: 0/2 nodes fit: 2 Insufficient cpu", "kubectl inference explain job -n demo"),
         (LATE, "DeadlineExceeded: the deadline", '{"spec": {"deadlinePolicy": "Soft"}}'),
     ],
-    ids=["typo in the model", "missing claim", "digest mismatch", "missing file", "no node fits", "deadline missed"],
+    ids=[
+        "typo in the model",
+        "missing claim",
+        "digest mismatch",
+        "missing file",
+        "missing input",
+        "no node fits",
+        "deadline missed",
+    ],
 )
 def test_the_page_begins_with_the_cause_and_what_to_do(snapshot: Snapshot, first: str, help_: str) -> None:
     page = status_page(snapshot)
@@ -126,6 +136,12 @@ def test_a_file_that_is_on_no_claim_is_not_pushed() -> None:
     fetched = replace(MISMATCH, model=a_model(versions=[{"name": "1", "uri": "https://models.example.com/model.onnx"}]))
 
     assert "push" not in "\n".join(advice(fetched))
+
+
+def test_a_cure_is_told_once() -> None:
+    cures = [one for one in advice(TYPO) if "Create or correct the InferenceModel" in one]
+
+    assert len(cures) == 1
 
 
 def test_a_wait_tells_what_is_in_the_way(capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,8 +161,10 @@ def test_a_failed_batch_is_red_and_may_be_tried_again() -> None:
 def test_a_log_is_read_where_a_worker_was() -> None:
     read = "kubectl inference logs job -n demo"
 
-    assert read in "\n".join(advice(CLAIM)) and read not in "\n".join(advice(replace(CLAIM, pods=())))
-    assert read not in "\n".join(advice(replace(NO_NODE, pods=CLAIM.pods)))
+    assert read in "\n".join(advice(MISMATCH)) and read not in "\n".join(advice(replace(MISMATCH, pods=())))
+    assert read not in "\n".join(advice(replace(NO_NODE, pods=MISMATCH.pods)))
+    # Its pod has never started.
+    assert read not in "\n".join(advice(CLAIM))
 
 
 def test_a_final_reason_says_that_nothing_is_tried_again() -> None:
