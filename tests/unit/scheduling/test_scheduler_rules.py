@@ -77,6 +77,16 @@ def test_late_firm_work_is_told_so_before_it_touches_a_device() -> None:
     assert "20 s after the deadline" in decision.pending.message and "Soft" in decision.pending.message
 
 
+@pytest.mark.parametrize(("speed", "told"), [(9.8123, "9.81"), (105_263.2, "105263")])
+def test_the_speed_that_a_deadline_is_judged_by_is_told_in_digits(speed: float, told: str) -> None:
+    option = an_option(seconds=30)
+    measured = replace(option, estimate=replace(option.estimate, items_per_second=speed, work_seconds=30.0))
+    decision = only(a_request("late", measured, deadline_in=10, firm=True), ONE_SLOT)
+
+    assert decision.pending is not None
+    assert f"items at {told} a second" in decision.pending.message
+
+
 def test_the_deadline_that_is_proposed_is_one_that_can_be_met() -> None:
     # Asked for: 12:00:30; possible: 12:00:30.654321, in an API that keeps whole seconds.
     decision = only(replace(a_request("late", firm=True), deadline=whole(NOW + timedelta(seconds=30))), ONE_SLOT)
