@@ -5,7 +5,7 @@ from tests.simulation.api import At, Raw, SimulatedApi
 
 
 class SimulatedPings:
-    """Answers for all workers; those on nodes in `silent` say nothing. A worker's address is its pod's uid."""
+    """Answers for all workers; those in `silent` and those on its nodes say nothing. A worker's address is its pod's uid."""
 
     def __init__(self, api: SimulatedApi, silent: set[str]) -> None:
         self._api = api
@@ -30,7 +30,7 @@ class SimulatedPings:
     def _word(self, address: str) -> Word | None:
         raw = next((raw for raw in self._api.all("pods").values() if raw["metadata"]["uid"] == address), None)
         node = raw["spec"].get("nodeName", "") if raw is not None else ""
-        if raw is None or node in self._silent or At("nodes", "", node) not in self._api.objects:
+        if raw is None or {node, address} & self._silent or At("nodes", "", node) not in self._api.objects:
             return None
         return Word.ANSWERED if _runs(raw) else Word.REFUSED
 

@@ -1,15 +1,20 @@
 """Time as a thing that can be handed over: decisions get an instant, loops a clock."""
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
 _IN_STEP_SECONDS = 1.0
 """A `Date` header counts whole seconds: what differs by no more is left as it is."""
 
-_BELIEVED = 3
-"""So many answers in a row move a clock that was told the time before: of several API servers one alone may be wrong."""
+_HEARD = 255
+"""So many of the last answers are weighed: of several API servers one alone may be wrong, and answers come from all in turn."""
+
+_OUTWEIGHS = 1.5
+"""What so many times as many of them say as agree with the time before takes its place."""
+
+_Bounds = tuple[float, float]
 
 
 class Clock(Protocol):
@@ -52,17 +57,25 @@ class ServerTime:
     """
 
     offset: float
-    # Whatever the first answer says is believed.
-    denied: int = _BELIEVED - 1
+    # Between what the last answers have put it.
+    heard: tuple[_Bounds, ...] = ()
 
     def told(self, date: float, asked: float, answered: float) -> "ServerTime":
         """The time after an answer: its `date` is in seconds since the epoch, when it was asked for and came in boot time."""
-        earliest, latest = date - answered, date + 1.0 - asked
-        if earliest - _IN_STEP_SECONDS <= self.offset <= latest + _IN_STEP_SECONDS:
-            return replace(self, denied=0)
-        if self.denied + 1 < _BELIEVED:
-            return replace(self, denied=self.denied + 1)
-        return ServerTime(min(max(self.offset, earliest), latest), denied=0)
+        earliest, latest = said = (date - answered, date + 1.0 - asked)
+        heard = (*self.heard[1 - _HEARD :], said)
+        other = min(max(self.offset, earliest), latest)
+        if _agree(said, self.offset) or _voices(heard, other) <= _OUTWEIGHS * _voices(heard, self.offset):
+            return ServerTime(self.offset, heard)
+        return ServerTime(other, heard)
+
+
+def _agree(said: _Bounds, offset: float) -> bool:
+    return said[0] - _IN_STEP_SECONDS <= offset <= said[1] + _IN_STEP_SECONDS
+
+
+def _voices(heard: tuple[_Bounds, ...], offset: float) -> int:
+    return sum(_agree(said, offset) for said in heard)
 
 
 class ServerClock(SystemClock):
