@@ -49,7 +49,7 @@ async def _measure(port: int) -> dict[str, Any]:
         address = f"127.0.{1 + number // 250}.{1 + number % 250}"
         store.put_pod(replace(a_pod(job, number + 1, node=f"node-{number % _NODES}", uid=f"pod-{number}"), address=address))
     before = _resident()
-    prober = Prober(store, Pings(LIVE_PATH, port), SystemClock(), lambda _: None)
+    prober = Prober(store, Pings(LIVE_PATH, port), SystemClock(), lambda _: None, lambda: None)
     polls = asyncio.create_task(prober.run())
     await asyncio.sleep(2.0)
     cpu, wall = time.process_time(), time.monotonic()

@@ -184,7 +184,7 @@ def put_together(
         authority=authority,
         scheduling=scheduling,
         telemetry=telemetry,
-        prober=Prober(store, Pings(LIVE_PATH, HEALTH_PORT), clock, partial(informer.wake_owner, urgent=True)),
+        prober=Prober(store, Pings(LIVE_PATH, HEALTH_PORT), clock, partial(informer.wake_owner, urgent=True), scheduling.touch),
         meters=Meters(store, Exporters(pods, settings.metering.port), clock, settings.metering),
         workers=Workers(queue, reconcilers),
         events=events,

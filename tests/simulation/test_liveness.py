@@ -88,6 +88,20 @@ def test_a_worker_that_answers_again_before_its_successor_stays() -> None:
     assert (world.created("s"), sum(world.deleted.values())) == (3, 1)
 
 
+def test_a_worker_that_hangs_takes_its_node_from_nobody() -> None:
+    world, cpu = World(), {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
+    world.polled = True
+    world.node("a")
+    world.model(seconds={"cpu": 30.0})
+    for name in ("hangs", "answers"):
+        world.job(name, batch=False, resources=cpu)
+    world.at(20.0, lambda: world.silent.update(raw["metadata"]["uid"] for raw in world.workers("hangs")))
+    world.job("new", at=30.0, resources=cpu)
+    world.run(60.0)
+
+    assert world.status("new")["phase"] == "Running"
+
+
 def out_of_reach(world: World, name: str) -> None:
     """What the node controller does about a node that it does not hear of."""
     node = world.api.objects[At("nodes", "", name)]

@@ -130,7 +130,9 @@ class Operator:
         self._workers = Workers(self.queue, {Kind.JOB: jobs, Kind.POOL: of_pools, Kind.ENDPOINTS: endpoints})
         self._informer = InformerHandlers(self.store, self.scheduling, self.queue.add, metering=settings.metering)
         wake_owner = partial(self._informer.wake_owner, urgent=True)
-        self._prober = Prober(self.store, SimulatedPings(api, silent), clock, wake_owner) if silent is not None else None
+        self._prober = None
+        if silent is not None:
+            self._prober = Prober(self.store, SimulatedPings(api, silent), clock, wake_owner, self.scheduling.touch)
         self._meters = Meters(self.store, exporters, clock, settings.metering) if exporters is not None else None
         self._resync = Resync(self.kube, self.store, self._informer, lambda _: None)
 
@@ -199,7 +201,7 @@ class World:
         self.lives = 0
         # Meters of devices, where a simulation has any.
         self.exporters: SimulatedExporters | None = None
-        # Whether workers are polled, which takes twenty steps a second, and the nodes that nobody hears.
+        # Whether workers are polled, which takes twenty steps a second, and the nodes and workers that nobody hears.
         self.polled = False
         self.silent: set[str] = set()
         self._deleted_models: dict[str, Raw] = {}

@@ -180,7 +180,7 @@ class SchedulingLoop:
         return frozenset(pod.key for pod in self._store.silent.values())
 
     def _nodes(self) -> tuple[Node, ...]:
-        silent = {pod.node for pod in self._store.silent.values()}
+        silent = self._store.silent_nodes
         return tuple(replace(node, silent=True) if node.name in silent else node for node in self._store.nodes.values())
 
     def _lent(self, silent: frozenset[Key]) -> tuple[ServiceSlack, ...]:

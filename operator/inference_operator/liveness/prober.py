@@ -47,7 +47,7 @@ class Pinger(Protocol):
 class _Polled:
     """A worker that is polled. Times are listening seconds; `asked` is when the first question that still waits was put."""
 
-    __slots__ = ("answered", "answers", "asked", "pod", "refusals", "renewed", "verdict")
+    __slots__ = ("answered", "answers", "asked", "pod", "refusals", "renewed", "spoke", "verdict")
 
     def __init__(self, pod: Pod) -> None:
         self.pod = pod
@@ -57,19 +57,31 @@ class _Polled:
         self.answers = 0
         # Silence tells nothing of one who never spoke: a policy may keep the operator from workers that all others reach.
         self.answered = False
+        # When it last answered in time.
+        self.spoke = 0.0
         self.verdict = Verdict()
 
 
 class Prober:
-    """Evidence of all workers, and the suspicions in the store. `wake_owner` has those look whom a worker concerns."""
+    """Evidence of all workers, and the suspicions in the store.
+
+    `wake_owner` has those look whom a worker concerns, `wake_waiting` those who wait for a place on some node.
+    """
 
     def __init__(
-        self, store: Store, pings: Pinger, clock: Clock, wake_owner: Callable[[Pod], None], limits: Limits = LIMITS
+        self,
+        store: Store,
+        pings: Pinger,
+        clock: Clock,
+        wake_owner: Callable[[Pod], None],
+        wake_waiting: Callable[[], None],
+        limits: Limits = LIMITS,
     ) -> None:
         self._store = store
         self._pings = pings
         self._clock = clock
         self._wake_owner = wake_owner
+        self._wake_waiting = wake_waiting
         self._limits = limits
         self._polled: dict[str, _Polled] = {}
         self._on: dict[str, int] = {}
@@ -144,6 +156,7 @@ class Prober:
             if not polled.verdict.suspected:
                 self._store.heard.add(polled.pod.uid)
             polled.answers = 0 if late else polled.answers + 1
+            polled.spoke = polled.spoke if late else self._listened
         else:
             polled.refusals += 1
             polled.answers = 0
@@ -185,6 +198,9 @@ class Prober:
             elif not evidence.refusals and not evidence.silent:
                 self._odd.discard(uid)
         self._store.suspected, self._store.silent = frozenset(suspected), silent
+        nodes_before, self._store.silent_nodes = self._store.silent_nodes, self._silent_nodes(silent)
+        if nodes_before != self._store.silent_nodes:
+            self._wake_waiting()
         metrics.suspected_workers.set(len(suspected))
         for polled in told:
             self._tell(polled)
@@ -207,6 +223,17 @@ class Prober:
             return Evidence()
         silent = self._listened - polled.asked if polled.asked is not None else 0.0
         return Evidence(silent, polled.refusals, polled.answers)
+
+    def _silent_nodes(self, silent: dict[str, Pod]) -> frozenset[str]:
+        """Nodes where a worker fell silent and no other has answered since: one that hangs alone says nothing of its node."""
+        since: dict[str, float] = {}
+        for uid, pod in silent.items():
+            since[pod.node or ""] = max(since.get(pod.node or "", 0.0), self._polled[uid].verdict.since)
+        for polled in self._polled.values() if since else ():
+            node = polled.pod.node or ""
+            if not polled.verdict.suspected and polled.spoke > since.get(node, polled.spoke):
+                del since[node]
+        return frozenset(since)
 
     def _nodes(self, found: dict[str, Evidence]) -> dict[str, NodeEvidence]:
         silent: dict[str, int] = {}

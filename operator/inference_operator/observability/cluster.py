@@ -41,12 +41,11 @@ class ClusterCollector(Collector):
         yield _workers(self._store, {job.uid: job for job in jobs})
         yield _placeholders(self._store)
         yield from _of_models(self._store)
-        silent = {pod.node for pod in self._store.silent.values()}
         yield _family(
             "inference_nodes",
             "Nodes by state: ready, unschedulable, silent (no worker there answers the operator), or unready.",
             ("state",),
-            Counter((_state_of_node(node, silent=node.name in silent),) for node in self._store.nodes.values()),
+            Counter((_state_of_node(node, silent=node.name in self._store.silent_nodes),) for node in self._store.nodes.values()),
         )
 
 

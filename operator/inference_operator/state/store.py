@@ -94,6 +94,8 @@ class Store:
         self.suspected: frozenset[str] = frozenset()
         # Of these the silent ones, by uid: to be refused is to hear that the node lives, and its kubelet tells the rest.
         self.silent: Mapping[str, Pod] = {}
+        # Nodes where workers fell silent and none has answered since.
+        self.silent_nodes: frozenset[str] = frozenset()
         # When workers of a serving job were last seen to have requests, by its uid.
         self.requested: dict[str, datetime] = {}
         # Those that answer the operator's own polls.

@@ -145,8 +145,7 @@ def test_room_that_appears_wakes_who_waits() -> None:
 
 def test_nothing_new_goes_to_a_node_whose_worker_does_not_answer() -> None:
     fleet = Fleet()
-    pod = a_pod(a_job(name="other"), node="node-1")
-    fleet.store.silent = {pod.uid: pod}
+    fleet.store.silent_nodes = frozenset({"node-1"})
     placement_request = a_fresh_request()
 
     async def main() -> None:
@@ -155,7 +154,7 @@ def test_nothing_new_goes_to_a_node_whose_worker_does_not_answer() -> None:
         waits = fleet.decision(placement_request)
         assert waits is not None and waits.pending is not None and "do not answer" in waits.pending.message
 
-        fleet.store.silent = {}
+        fleet.store.silent_nodes = frozenset()
         fleet.loop.touch()
         await asyncio.sleep(1)
         placed = fleet.decision(placement_request)

@@ -21,6 +21,7 @@ class World:
     def __init__(self, *nodes: str) -> None:
         self.store, self.clock = Store(), Clock()
         self.woken: list[str] = []
+        self.changes: list[set[str]] = []
         self.silent: set[str] = set()
         self.refusing: set[str] = set()
         self._asked: dict[str, bool] = {}
@@ -30,7 +31,10 @@ class World:
             self.store.nodes[node] = a_node(node)
         for number, node in enumerate(nodes, 1):
             self.store.put_pod(replace(a_pod(JOB, number, node=node, uid=f"w{number}"), address=f"10.0.0.{number}"))
-        self.prober = Prober(self.store, self, self.clock, lambda pod: self.woken.append(pod.uid))
+        self.prober = Prober(self.store, self, self.clock, lambda pod: self.woken.append(pod.uid), self.wake_waiting)
+
+    def wake_waiting(self) -> None:
+        self.changes.append(set(self.store.silent_nodes))
 
     def ask(self, key: str, address: str) -> None:
         assert address.startswith("10.0.0.")
@@ -96,6 +100,24 @@ def test_a_refused_connection_counts_sooner_than_silence_and_one_is_nothing() ->
     world.refusing = {"w3"}
     assert world.run(0.6) == {"w3"}
     assert not world.store.silent, "its node lives, and its kubelet tells what became of it"
+
+
+def test_a_node_is_silent_while_none_of_its_workers_has_answered_since_one_fell_silent() -> None:
+    """A tenant's worker that hung, or answered late for want of CPU, took its node from all others."""
+    world = World("a", "a", "b")
+    world.run(1.0)
+    world.silent = {"w1", "w3"}
+    world.run(3.0)
+    assert (sorted(world.store.silent), sorted(world.store.silent_nodes)) == (["w1", "w3"], ["b"])
+
+    world.silent = {"w1", "w2", "w3"}
+    world.run(1.0)
+    assert world.store.silent_nodes == {"a", "b"}
+
+    world.silent = set()
+    world.run(2.0)
+    assert world.store.silent_nodes == frozenset()
+    assert world.changes[-1] == set(), "those who wait for a place there are told"
 
 
 def test_a_pause_of_the_operator_makes_nobody_suspected() -> None:

@@ -154,6 +154,6 @@ def test_nodes_are_counted_by_state() -> None:
     store = Store()
     for node in (a_node("a"), a_node("b"), replace(a_node("c"), ready=False), replace(a_node("d"), unschedulable=True)):
         store.nodes[node.name] = node
-    store.silent = {"uid": a_pod(a_job(), node="b")}
+    store.silent_nodes = frozenset({"b"})
 
     assert series(store, "inference_nodes") == {("ready",): 1, ("silent",): 1, ("unready",): 1, ("unschedulable",): 1}
