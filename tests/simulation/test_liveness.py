@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from tests.simulation.api import At, Raw
+from tests.simulation.cluster import Script
 from tests.simulation.world import World
 
 BOUND_SECONDS = 1.0
@@ -100,6 +101,33 @@ def test_a_worker_that_hangs_takes_its_node_from_nobody() -> None:
     world.run(60.0)
 
     assert world.status("new")["phase"] == "Running"
+
+
+def falls_silent(world: World, name: str) -> None:
+    """Each worker of a job answers for some seconds, and never again: one that lies, or that its own work starves."""
+    seen = set[str]()
+
+    def look() -> None:
+        there = {raw["metadata"]["uid"] for raw in world.answering(name)}
+        world.silent.update(there & seen)
+        seen.update(there)
+
+    for step in range(300):
+        world.at(10.0 + 2 * step, look)
+
+
+def test_workers_that_fall_silent_in_turn_are_followed_ever_later() -> None:
+    """Each had a successor at once: a worker in six seconds, for ever, and no status told of it."""
+    world = a_service("a")
+    for node in "bc":
+        world.node(node, cpu=2)
+    world.job("b", resources={"requests": {"cpu": "1"}, "limits": {"cpu": "1"}})
+    world.scripts["b"] = Script(work=1e6)
+    for name in "sb":
+        falls_silent(world, name)
+    world.run(600.0)
+
+    assert (4 <= world.created("s") <= 12, 4 <= world.created("b") <= 12) == (True, True)
 
 
 def out_of_reach(world: World, name: str) -> None:

@@ -28,7 +28,7 @@ from inference_operator.state.observed import Observed
 from inference_operator.state.runner import Attempt
 from inference_operator.warmpools.eligibility import task_order
 from inference_operator.workers.actions import Action, DeletePod, StartTask, StopTask, WriteModelStatus
-from inference_operator.workers.attempts import Attempts, Ending, is_lost, retry_time
+from inference_operator.workers.attempts import Attempts, Ending, is_lost, moves_at, retry_time
 from inference_operator.workers.creation import create_retry_time, create_worker, placement_at, told
 from inference_operator.workers.pod_problems import out_of_reach, problem_of
 from inference_operator.workers.profiles import learned
@@ -119,7 +119,8 @@ def _under_way(observed: Observed, batch: BatchState, attempt: Attempt, settings
     begin = (*_begin(batch.resolved, attempt, settings), *_probed(observed, attempt, settings, now))
     firm_end = spec.deadline if spec.deadline_policy is DeadlinePolicy.FIRM else None
     look = shift(now, LOOK_SECONDS) if observed.lent_by is not None else None
-    watch = soonest(now, firm_end, deadline_look(spec.deadline, now), look)
+    move = moves_at(batch.attempts, settings) if attempt.pod.uid in observed.silent else None
+    watch = soonest(now, firm_end, deadline_look(spec.deadline, now), look, move)
     problem = problem_of(attempt.pod) if not attempt.running else None
     if attempt.running or (problem is None and was_running(observed.job.status, attempt)):
         text = f"attempt {attempt.number} runs on {attempt.pod.node}{out_of_reach(observed)}"

@@ -15,7 +15,7 @@ from inference_operator.state.request import job_request
 from inference_operator.state.runner import OwnPod
 from inference_operator.warmpools.eligibility import colocated_model_of, is_failing, pool_for
 from inference_operator.warmpools.slack import slack_task
-from inference_operator.workers.attempts import Attempts, expected_end, is_lost, retry_time
+from inference_operator.workers.attempts import Attempts, expected_end, is_lost, moves_at, retry_time
 from inference_operator.workers.creation import is_held_up
 from inference_operator.workers.options import nodes_of, planned_node
 from inference_operator.workers.placeholder import growing
@@ -101,14 +101,15 @@ def priority(resolved: ResolvedJob, settings: Settings) -> int:
 
 def _wants_attempt(observed: Observed, resolved: ResolvedJob, tried: Attempts, settings: Settings, now: datetime) -> bool:
     unheard = observed.lost | observed.silent
-    if tried.newest is not None and tried.ending is None and tried.newest.pod.uid not in observed.silent:
+    under_way = tried.newest is not None and tried.ending is None
+    if under_way and tried.newest is not None and tried.newest.pod.uid not in observed.silent:
         return False
     if any(not attempt.terminal and attempt.pod.uid not in unheard for attempt in observed.attempts):
         # A worker that is on its way out still commits what it has, and holds its place on the node.
         return False
     if tried.ending is not None and (tried.succeeded or is_lost(tried, resolved.spec)):
         return False
-    retry = retry_time(tried, settings)
+    retry = moves_at(tried, settings) if under_way else retry_time(tried, settings)
     return retry is None or retry <= now
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from math import ceil
 
-from inference_operator.api.instants import shift
+from inference_operator.api.instants import EARLIEST, shift
 from inference_operator.api.job import wanted_replicas
 from inference_operator.api.job_status import AttemptOutcome
 from inference_operator.jobs.sleep import asleep_since
@@ -12,7 +12,7 @@ from inference_operator.settings import Settings
 from inference_operator.state.objects import Key, Pod
 from inference_operator.state.observed import Observed
 from inference_operator.state.runner import is_running, own_attempt
-from inference_operator.workers.attempts import Ending, backoff_seconds, ending_of, holds_back, settles
+from inference_operator.workers.attempts import SETTLED_SECONDS, Ending, backoff_seconds, ending_of, holds_back, settles
 from inference_operator.workers.resolve import ResolvedJob
 
 
@@ -47,6 +47,8 @@ class Replicas:
     moving: frozenset[str] = frozenset()
     # Of these the silent ones. They may answer callers, or be dead.
     silent: frozenset[str] = frozenset()
+    # When the first of the silent ones that are not among those may have a successor.
+    moves: datetime | None = None
     # Those that have a batch in their slack.
     lending: frozenset[Key] = frozenset()
 
@@ -113,8 +115,11 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
     pods = sorted(observed.pods, key=lambda pod: pod.number)
     live = sorted(observed.live, key=lambda pod: pod.number)
     newest = tuple(pod for pod in live if pod.worker is not None and resolved.revisions.make(pod.worker))
+    asleep = asleep_since(observed, resolved.spec, settings, now)
+    wanted = wanted_replicas(resolved.spec) if asleep is None else 0
     # A successor that a wrong suspicion started goes again. It took nobody's place: a service that was ready preempts nothing.
-    moving = observed.moving | observed.silent
+    held = {pod.uid: due for pod in live if pod.uid in observed.silent and (due := _moves(pod, wanted)) > now}
+    moving = observed.moving | (observed.silent - held.keys())
     current = tuple(pod for pod in newest if pod.uid not in moving)
     stale = tuple(pod for pod in live if pod not in current)
     ended = tuple(pod for pod in pods if pod.over and not pod.deleting)
@@ -130,8 +135,6 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
     settled = _settles(current, last[0].number if last is not None else 0, observed)
     told = observed.job.status.last_attempt
     untold = sum(told is None or pod.number != told.number for pod in failed)
-    asleep = asleep_since(observed, resolved.spec, settings, now)
-    wanted = wanted_replicas(resolved.spec) if asleep is None else 0
     retry = _retry(*last, untold, wanted, observed, settings, now) if last is not None else None
     is_over = settled is not None and (settled <= now or retry is None or retry <= now)
     fault = last[1] if last is not None and not is_over else None
@@ -150,9 +153,15 @@ def replicas(observed: Observed, resolved: ResolvedJob, settings: Settings, now:
         most=1 if resolved.one_pod else None,
         moving=moving,
         silent=observed.silent,
+        moves=min(held.values(), default=None),
         lending=frozenset(work.pod for work in observed.background),
         leaving=sum(pod.deleting and not pod.terminal and pod.uid not in observed.lost for pod in pods),
     )
+
+
+def _moves(pod: Pod, wanted: int) -> datetime:
+    """When a silent worker may have a successor: at once, but for those that fall silent in turn as soon as they are there."""
+    return shift(pod.created or EARLIEST, SETTLED_SECONDS if pod.number > wanted else 0.0)
 
 
 def _settles(current: tuple[Pod, ...], failed: int, observed: Observed) -> datetime | None:

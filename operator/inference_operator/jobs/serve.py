@@ -87,6 +87,7 @@ def plan_serve(
         now,
         until,
         state.retry,
+        state.moves,
         state.settles if status.failed_attempts else None,
         deadline_look(spec.deadline, now),
         latency_end(status.latency),

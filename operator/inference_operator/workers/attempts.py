@@ -253,6 +253,13 @@ def retry_time(state: Attempts, settings: Settings) -> datetime | None:
     return shift(state.ended, backoff_seconds(state.number - state.failed - 1, settings))
 
 
+def moves_at(state: Attempts, settings: Settings) -> datetime | None:
+    """When the next attempt may start beside one that is silent; None without one. Those that fall silent in turn, ever later."""
+    if state.newest is None or state.ending is not None:
+        return None
+    return shift(state.newest.created or EARLIEST, backoff_seconds(state.number - state.failed - 1, settings))
+
+
 def _reason_of(text: str | None) -> AnyReason:
     for kind in (Reason, WorkerReason):
         try:
