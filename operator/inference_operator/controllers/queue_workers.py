@@ -14,6 +14,10 @@ from inference_operator.state.request import Kind, Request
 log = logging.getLogger(__name__)
 
 
+# Callers wait for them: what an outage of the API server has put off must not come a minute after it.
+_LIMIT_SECONDS = {Kind.ENDPOINTS: 5.0}
+
+
 class Reconciler(Protocol):
     """Brings objects of one kind closer to what their specs want."""
 
@@ -62,4 +66,4 @@ class Workers:
 
     def _again(self, request: Request, cause: str, after_seconds: float | None = None) -> None:
         metrics.reconcile_errors_total.labels(request.kind.value, cause).inc()
-        self._queue.retry(request, after_seconds=after_seconds)
+        self._queue.retry(request, after_seconds=after_seconds or 0.0, limit_seconds=_LIMIT_SECONDS.get(request.kind))

@@ -62,11 +62,12 @@ class WorkQueue(Generic[K]):
         heapq.heappush(self._later, (due, self._serial, key))
         self._wake.set()
 
-    def retry(self, key: K, *, after_seconds: float | None = None) -> None:
-        """Have the key worked on again after a failure, later each time."""
+    def retry(self, key: K, *, after_seconds: float = 0.0, limit_seconds: float | None = None) -> None:
+        """Have the key worked on again after a failure, later each time; not before `after_seconds`, unless the limit is sooner."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        self.add_after(key, max(after_seconds or 0.0, min(self._base * 2 ** min(failures, 30), self._limit)))
+        pause = max(after_seconds, self._base * 2 ** min(failures, 30))
+        self.add_after(key, min(pause, self._limit if limit_seconds is None else limit_seconds))
 
     def forget(self, key: K) -> None:
         """The key went well: its backoff starts anew."""
