@@ -12,7 +12,7 @@ from inference_operator.settings import Settings
 from inference_operator.state.objects import Key, Pod
 from inference_operator.state.observed import Observed
 from inference_operator.state.runner import is_running, own_attempt
-from inference_operator.workers.attempts import SETTLED_SECONDS, Ending, backoff_seconds, ending_of, holds_back, settles
+from inference_operator.workers.attempts import SETTLED_SECONDS, Ending, backoff_seconds, ended_at, ending_of, holds_back, settles
 from inference_operator.workers.resolve import ResolvedJob
 
 
@@ -176,5 +176,4 @@ def _retry(pod: Pod, fault: Ending, untold: int, wanted: int, observed: Observed
     if fault.outcome is AttemptOutcome.DISRUPTED:
         # The first costs no time: the next node may take it.
         rounds -= 1
-    # One whose own container never ran has no end.
-    return shift(pod.ended or pod.created or now, backoff_seconds(rounds, settings, permanent=fault.permanent))
+    return shift(ended_at(pod, now), backoff_seconds(rounds, settings, permanent=fault.permanent))

@@ -39,6 +39,7 @@ from inference_operator.state.observed import Observed
 from inference_operator.state.runner import is_running, own_attempt
 from inference_operator.warmpools.credentials import Tokens
 from inference_operator.workers.actions import Action, CreatePod, CreateService, DeletePod, WriteModelStatus
+from inference_operator.workers.attempts import ended_at
 from inference_operator.workers.budget import plan_budget
 from inference_operator.workers.creation import create_retry_time, create_worker, is_held_up, told
 from inference_operator.workers.identity import awaited_secrets
@@ -220,7 +221,7 @@ def _status(observed: Observed, service: ServiceState, now: datetime, pending: P
         before,
         attempts=max([p.number for p in observed.pods] + [before.attempts]),
         failed_attempts=0 if state.settles is not None and state.settles <= now else before.failed_attempts + state.untold,
-        last_attempt=_last_failure(state, before.last_attempt),
+        last_attempt=_last_failure(state, before.last_attempt, now),
         placement=placement_status(newest, facts, before.placement),
         model=_model(service, facts, before.model),
         latency=latency_of(observed, resolved.spec, now),
@@ -264,7 +265,7 @@ def _deadline(
     return deadline_status(deadline, estimated=_estimate(state), completed=completed, before=before, now=now, under_way=starting)
 
 
-def _last_failure(state: Replicas, before: AttemptStatus | None) -> AttemptStatus | None:
+def _last_failure(state: Replicas, before: AttemptStatus | None, now: datetime) -> AttemptStatus | None:
     """The newest worker that failed."""
     newest = state.failed[-1] if state.failed else None
     if newest is None or newest.worker is None or state.fault is None:
@@ -277,7 +278,7 @@ def _last_failure(state: Replicas, before: AttemptStatus | None) -> AttemptStatu
         outcome=state.fault.outcome,
         reason=state.fault.reason.value,
         message=state.fault.message[:4096],
-        end_time=newest.ended.replace(microsecond=0) if newest.ended is not None else None,
+        end_time=ended_at(newest, now).replace(microsecond=0) if newest.ended is not None else None,
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 from pydantic import ValidationError
@@ -118,12 +118,13 @@ def parse_pod(raw: Raw) -> Pod:
     state, ended = own.state, own.state.terminated
     beside = tuple(c for c in status.container_statuses if c.name != names.CONTAINER)
     started = ended.started_at if ended else state.running.started_at if state.running else None
+    behind = _behind(meta.creation_timestamp, started)
     ready = next((c for c in status.conditions if c.type == "Ready" and c.status == "True"), None)
     return replace(
         plain,
         limits=_reserved(pod.spec, _limits),
         ready=ready is not None,
-        ready_since=ready.last_transition_time if ready is not None else None,
+        ready_since=_later(ready.last_transition_time if ready is not None else None, behind),
         worker_ready=own.ready,
         containers_ready=any(c.type == "ContainersReady" and c.status == "True" for c in status.conditions),
         lingering=tuple(c.name for c in beside if c.state.terminated is None) if ended else (),
@@ -132,9 +133,18 @@ def parse_pod(raw: Raw) -> Pod:
         problem=_problem(status, state, beside),
         report=decode_report(ended.message) if ended else None,
         exit_code=ended.exit_code if ended else None,
-        started=started,
-        ended=ended.finished_at if ended else None,
+        started=_later(started, behind),
+        ended=_later(ended.finished_at if ended else None, behind),
     )
+
+
+def _behind(made: datetime | None, started: datetime | None) -> timedelta:
+    """How far a node's clock is behind the API server's, at the least: no container starts before its pod is made."""
+    return max(made - started, timedelta()) if made is not None and started is not None else timedelta()
+
+
+def _later(instant: datetime | None, behind: timedelta) -> datetime | None:
+    return instant + behind if instant is not None else None
 
 
 def parse_exporter(raw: Raw, labels: Mapping[str, str]) -> Exporter | None:

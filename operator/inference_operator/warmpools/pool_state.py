@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from inference_operator.api.conditions import AnyReason, Reason
-from inference_operator.api.instants import EARLIEST, shift
+from inference_operator.api.instants import shift
 from inference_operator.api.model import most_workers
 from inference_operator.scheduling.types import PoolDemand
 from inference_operator.settings import Settings
@@ -14,7 +14,15 @@ from inference_operator.state.objects import Pod
 from inference_operator.state.observed import PoolObserved
 from inference_operator.state.runner import is_running, own_attempt
 from inference_operator.warmpools.eligibility import Pool, resolve_pool
-from inference_operator.workers.attempts import PERMANENT_RETRY_SECONDS, Ending, backoff_seconds, ending_of, holds_back, settles
+from inference_operator.workers.attempts import (
+    PERMANENT_RETRY_SECONDS,
+    Ending,
+    backoff_seconds,
+    ended_at,
+    ending_of,
+    holds_back,
+    settles,
+)
 from inference_operator.workers.creation import told
 from inference_operator.workers.resolve import Refusal
 
@@ -71,7 +79,7 @@ def pool_state(observed: PoolObserved, demand: PoolDemand, settings: Settings, n
     settled = settles(current, after=max((p.number for p in failed), default=0))
     failed = failed if settled is None or settled > now else ()
     state = PoolState(pool, refusal, wanted, current, stale, ended, failed, None, None, settled if failed else None)
-    if pool is None or not (faults := [*_failure(failed, current, settings), *_create_failure(observed, settings)]):
+    if pool is None or not (faults := [*_failure(failed, current, settings, now), *_create_failure(observed, settings)]):
         return state
     retry, fault = max(faults)
     # What is more than the minimum is tried by the next job, which would stay away from a pool that says it is at fault.
@@ -89,7 +97,7 @@ def _ending(pod: Pod) -> Ending | None:
     return ending_of(own_attempt(pod), pod.worker.revision) if pod.worker is not None else None
 
 
-def _failure(failed: Sequence[Pod], current: Sequence[Pod], settings: Settings) -> Iterator[tuple[datetime, Fault]]:
+def _failure(failed: Sequence[Pod], current: Sequence[Pod], settings: Settings, now: datetime) -> Iterator[tuple[datetime, Fault]]:
     """When the next is tried after those that failed, and what the newest failed of."""
     ending = _ending(failed[-1]) if failed else None
     if ending is None:
@@ -98,7 +106,7 @@ def _failure(failed: Sequence[Pod], current: Sequence[Pod], settings: Settings) 
     # The first and the newest are kept: their numbers tell how many there were, but for those in between that live.
     failures = 1 + newest.number - first.number - sum(first.number < p.number < newest.number for p in current)
     wait = backoff_seconds(failures, settings, permanent=ending.permanent)
-    yield shift(newest.ended or newest.created or EARLIEST, wait), Fault(ending.reason, ending.message)
+    yield shift(ended_at(newest, now), wait), Fault(ending.reason, ending.message)
 
 
 def _create_failure(observed: PoolObserved, settings: Settings) -> Iterator[tuple[datetime, Fault]]:

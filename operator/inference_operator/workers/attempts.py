@@ -21,6 +21,9 @@ PERMANENT_RETRY_SECONDS = 300.0
 # So long must a worker have answered before the failures ahead of it are forgiven: some end at their first request.
 SETTLED_SECONDS = 60.0
 
+# By so much the clock of a node may be ahead and is gone by all the same.
+_SKEW_SECONDS = 60.0
+
 # What the kubelet or the control plane writes when a pod ends through no fault of its worker.
 _DISRUPTIONS = frozenset(
     {"Evicted", "NodeLost", "NodeShutdown", "NodeAffinity", "Preempting", "Shutdown", "Terminated", "UnexpectedAdmissionError",
@@ -91,7 +94,8 @@ def attempts(observed: Observed, revision: str, now: datetime, *, start_timeout_
     if found is None:
         return Attempts(number, status.failed_attempts, newest, None, None)
     failed = status.failed_attempts + (found.outcome is AttemptOutcome.FAILED)
-    return Attempts(number, failed, newest, found, newest.ended or now, outdated)
+    # A container's times are by its node's clock.
+    return Attempts(number, failed, newest, found, min(newest.ended or now, now), outdated)
 
 
 def _not_started(attempt: Attempt, now: datetime, timeout_seconds: float) -> Ending | None:
@@ -223,6 +227,13 @@ def backoff_seconds(failures: int, settings: Settings, *, permanent: bool = Fals
         return 0.0
     limit = PERMANENT_RETRY_SECONDS if permanent else settings.backoff_limit_seconds
     return min(settings.backoff_seconds * 2.0 ** min(failures - 1, 30), limit)
+
+
+def ended_at(pod: Pod, now: datetime) -> datetime:
+    """When a worker ended, as a pause counts from it: where its node's clock is ahead, or no container ran, when it was made."""
+    if pod.ended is not None and pod.ended <= shift(now, _SKEW_SECONDS):
+        return pod.ended
+    return pod.created or now
 
 
 def settles(workers: Iterable[Pod], *, after: int) -> datetime | None:

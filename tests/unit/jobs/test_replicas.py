@@ -269,6 +269,14 @@ def test_a_worker_that_failed_before_its_own_container_ran_is_followed_after_its
     assert state.fault is not None and state.retry is not None and state.retry < NOW
 
 
+def test_a_node_whose_clock_is_ahead_keeps_no_worker_from_being_followed() -> None:
+    job = a_service(1, failed_attempts=1)
+    pod = a_pod(job, 1, phase=FAILED, report=a_report("Failed"), ended_ago=-3600)
+    assert pod.created is not None
+
+    assert sorted_out(job, pod).retry == pod.created + timedelta(seconds=4)
+
+
 @pytest.mark.parametrize(("failures", "pause", "pause_of_permanent"), [(0, 2, 2), (3, 16, 16), (7, 120, 256), (99, 120, 300)])
 def test_a_file_that_is_restored_is_looked_for_soon_and_ever_less_often(
     failures: int, pause: float, pause_of_permanent: float

@@ -1,5 +1,7 @@
 """Pods and nodes from the API: what they take, whose they are, and what problems they have."""
 
+from datetime import timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -110,13 +112,22 @@ def test_a_phase_that_we_do_not_know_is_unknown() -> None:
 
 def test_a_report_is_read_from_the_last_words() -> None:
     report = a_report("Failed", reason=WorkerReason.INPUT_INVALID, message="line 3 is torn")
-    ended = {"terminated": {"exitCode": 3, "message": encode_report(report).decode(), "startedAt": "2026-04-02T11:59:00Z",
+    ended = {"terminated": {"exitCode": 3, "message": encode_report(report).decode(), "startedAt": "2026-04-02T11:59:55Z",
                             "finishedAt": "2026-04-02T12:00:00Z"}}  # fmt: skip
     pod = parse_pod(raw_worker(ended, phase="Failed"))
 
     assert pod.report == report
     assert pod.exit_code == 3
-    assert pod.started is not None and pod.ended is not None and (pod.ended - pod.started).total_seconds() == 60
+    assert pod.started is not None and pod.ended is not None and (pod.ended - pod.started).total_seconds() == 5
+
+
+def test_the_times_of_a_node_whose_clock_is_behind_begin_when_its_pod_was_made() -> None:
+    """An end that lay an hour back had no pause after it: a worker that crashed was followed as fast as pods can be made."""
+    ended = {"terminated": {"exitCode": 3, "startedAt": "2026-04-02T11:00:00Z", "finishedAt": "2026-04-02T11:00:07Z"}}
+    pod = parse_pod(raw_worker(ended, phase="Failed"))
+
+    assert pod.created is not None
+    assert (pod.started, pod.ended) == (pod.created, pod.created + timedelta(seconds=7))
 
 
 READY = {"type": "Ready", "status": "True"}

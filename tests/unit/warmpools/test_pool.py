@@ -287,6 +287,14 @@ def test_failed_workers_back_off(count: int) -> None:
     assert made(decide_pool(seen, now=state.retry)) == [count + 1]
 
 
+def test_a_node_whose_clock_is_ahead_puts_no_worker_off() -> None:
+    model = a_pooled_model(min=1)
+    (worker,) = failed(model, 1)
+    seen = a_view(model, replace(worker, ended=in_seconds(3600)))
+
+    assert made(decide_pool(seen, now=in_seconds(SETTINGS.backoff_seconds))) == [2]
+
+
 def test_a_node_that_turns_workers_away_gets_no_more_of_them_for_a_while() -> None:
     model = a_pooled_model(min=1)
     (worker,) = failed(model, 1, report=None)

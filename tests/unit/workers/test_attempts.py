@@ -249,6 +249,14 @@ def test_a_failure_is_tried_again_after_its_backoff() -> None:
     assert retry_time(state, SETTINGS) == pod.ended + timedelta(seconds=2)
 
 
+def test_a_node_whose_clock_is_ahead_puts_no_attempt_off() -> None:
+    """A container's times are its node's: one that was an hour ahead put the next attempt off for an hour."""
+    state = judged(a_pod(a_job(), phase=FAILED, report=BROKEN, ended_ago=-3600))
+
+    assert state.ended == NOW
+    assert retry_time(state, SETTINGS) == NOW + timedelta(seconds=2)
+
+
 def test_a_disruption_is_tried_again_at_once() -> None:
     retry = retry_time(judged(a_pod(a_job(), phase=FAILED, problem=PodProblem("Evicted", ""), ended_ago=1)), SETTINGS)
 
