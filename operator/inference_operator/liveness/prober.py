@@ -85,8 +85,6 @@ class Prober:
         self._limits = limits
         self._polled: dict[str, _Polled] = {}
         self._on: dict[str, int] = {}
-        # Whose address has a later worker by now: whatever answers there is not they.
-        self._displaced: frozenset[str] = frozenset()
         # Who gives cause to look closer: silent beyond one poll, refusing, or suspected.
         self._odd: set[str] = set()
         self._steps = 0
@@ -108,7 +106,7 @@ class Prober:
         self._listened += min(now - self._last, 2 * STEP_SECONDS) if self._last is not None else 0.0
         self._last = now
         for uid, word in self._pings.collect():
-            if (polled := self._polled.get(uid)) is not None and uid not in self._displaced:
+            if (polled := self._polled.get(uid)) is not None and uid not in self._store.displaced:
                 self._hear(polled, word)
         if self._steps % _TURNS == 0:
             self._follow()
@@ -130,11 +128,22 @@ class Prober:
                 self._polled[uid] = _Polled(pod)
             else:
                 known.pod = pod
-        holders = {pod.address: pod.uid for pod in sorted(ready.values(), key=lambda pod: pod.created or EARLIEST)}
-        self._displaced = frozenset(uid for uid, pod in ready.items() if holders[pod.address] != uid)
+        self._displace()
         self._on = {}
         for pod in ready.values():
             self._on[pod.node or ""] = self._on.get(pod.node or "", 0) + 1
+
+    def _displace(self) -> None:
+        """Find workers whose address a later pod has, of whomever: whatever answers there is not they."""
+        there = [pod for pod in self._store.pods.values() if pod.address is not None and not pod.terminal]
+        workers = [pod for pod in there if pod.worker is not None]
+        addresses = {pod.address for pod in workers}
+        shared = sorted((pod for pod in there if pod.address in addresses), key=lambda pod: pod.created or EARLIEST)
+        holders = {pod.address: pod.uid for pod in shared}
+        displaced = {pod.uid: pod for pod in workers if holders[pod.address] != pod.uid}
+        before, self._store.displaced = self._store.displaced, frozenset(displaced)
+        for uid in displaced.keys() - before:
+            self._wake_owner(displaced[uid])
 
     def _is_polled(self, pod: Pod) -> bool:
         if pod.phase is not PodPhase.RUNNING or pod.address is None or pod.deleting or pod.over:

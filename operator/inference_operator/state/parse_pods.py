@@ -102,6 +102,7 @@ def parse_pod(raw: Raw) -> Pod:
         deleting=meta.deletion_timestamp is not None,
         created=meta.creation_timestamp,
         claims=tuple([v.persistent_volume_claim.claim_name for v in pod.spec.volumes if v.persistent_volume_claim is not None]),
+        address=status.pod_ip,
     )
     if not is_ours(meta):
         return plain
@@ -128,7 +129,6 @@ def parse_pod(raw: Raw) -> Pod:
         worker_ready=own.ready,
         containers_ready=any(c.type == "ContainersReady" and c.status == "True" for c in status.conditions),
         lingering=tuple(c.name for c in beside if c.state.terminated is None) if ended else (),
-        address=status.pod_ip,
         worker=_worker(meta),
         problem=_problem(status, state, beside),
         report=decode_report(ended.message) if ended else None,

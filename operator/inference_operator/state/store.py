@@ -98,6 +98,8 @@ class Store:
         self.silent_nodes: frozenset[str] = frozenset()
         # When workers of a serving job were last seen to have requests, by its uid.
         self.requested: dict[str, datetime] = {}
+        # Workers whose address a later pod has: whoever calls there reaches somebody else.
+        self.displaced: frozenset[str] = frozenset()
         # Those that answer the operator's own polls.
         self.heard: set[str] = set()
         self._pods_of: dict[str, set[Key]] = {}
@@ -377,7 +379,8 @@ class Store:
         return tuple(self._endpoints(job, one) for one in services if job is not None and self.services[one] == job.uid)
 
     def _endpoints(self, job: Job, service: Key) -> EndpointsObserved:
-        pods = tuple(pod for pod in self.workers_of(job.uid) if pod.key.namespace == job.key.namespace)
+        ours = (pod for pod in self.workers_of(job.uid) if pod.key.namespace == job.key.namespace)
+        pods = tuple(pod for pod in ours if pod.uid not in self.displaced)
         nodes = {pod.node: self.nodes[pod.node] for pod in pods if pod.node in self.nodes}
         return EndpointsObserved(
             job=job,

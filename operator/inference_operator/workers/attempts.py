@@ -231,9 +231,7 @@ def backoff_seconds(failures: int, settings: Settings, *, permanent: bool = Fals
 
 def ended_at(pod: Pod, now: datetime) -> datetime:
     """When a worker ended, as a pause counts from it: where its node's clock is ahead, or no container ran, when it was made."""
-    if pod.ended is not None and pod.ended <= shift(now, _SKEW_SECONDS):
-        return pod.ended
-    return pod.created or now
+    return pod.ended if pod.ended is not None and pod.ended <= shift(now, _SKEW_SECONDS) else pod.created or now
 
 
 def settles(workers: Iterable[Pod], *, after: int) -> datetime | None:

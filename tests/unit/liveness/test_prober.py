@@ -7,8 +7,9 @@ from datetime import timedelta
 
 from inference_operator.liveness.prober import STEP_SECONDS, Prober
 from inference_operator.runtime.pings import Word
-from inference_operator.state.objects import Key
+from inference_operator.state.objects import Key, PodPhase
 from inference_operator.state.store import Store
+from inference_operator.workers.endpoints import desired
 from tests.builders import NOW, a_job, a_node, a_pod
 from tests.clock import Clock
 
@@ -218,6 +219,29 @@ def test_an_answer_from_a_later_workers_address_is_none_of_the_earlier_one() -> 
 
     assert world.run(1.5) == {"w1"}
     assert "w1" not in world.store.heard and "w3" in world.store.heard
+
+
+def test_a_worker_whose_address_another_pod_has_by_now_is_sent_no_request_though_it_is_the_only_one() -> None:
+    """The pod may be another tenant's, and answers: callers were sent there, since suspicion alone empties no Service."""
+    world = World("a")
+    (worker,) = world.store.pods.values()
+    world.store.services[Key(JOB.key.namespace, JOB.key.name)] = JOB.uid
+    world.run(1.0)
+    made = NOW + timedelta(hours=1)
+    theirs = replace(worker, key=Key("others", "theirs"), uid="theirs", worker=None, node="b", created=made)
+    for over, callers in ((replace(theirs, phase=PodPhase.SUCCEEDED), [worker.uid]), (replace(theirs, resource_version="2"), [])):
+        world.store.put_pod(over)
+        world.run(0.3)
+        (seen,) = world.store.observe_endpoints(JOB.key)
+
+        assert [one.uid for _, _, found in desired(seen).values() for one in found] == callers
+    assert world.woken == [worker.uid]
+    assert world.run(1.0) == {worker.uid}
+
+    world.store.mark_deleting(worker.key, worker.uid)
+    world.run(0.3)
+    (seen,) = world.store.observe_endpoints(JOB.key)
+    assert not desired(seen), "it takes no requests until its successor is there either"
 
 
 def test_a_worker_that_answered_is_asked_on_when_its_kubelet_takes_it_for_not_ready() -> None:
