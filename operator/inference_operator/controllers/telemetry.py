@@ -9,6 +9,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from inference_operator.kube.ports import WorkerAddress, WorkerClient
 from inference_operator.metering.usage import busy_share
 from inference_operator.runtime.clock import Clock
@@ -16,6 +18,7 @@ from inference_operator.runtime.fair_gate import FairGate
 from inference_operator.state.objects import Pod, PodPhase, Reading
 from inference_operator.state.request import Request, job_request, pool_request
 from inference_operator.state.store import Store
+from inference_protocol.messages import ModelFacts
 from inference_protocol.messages import Telemetry as TelemetryRecord
 
 log = logging.getLogger(__name__)
@@ -23,6 +26,8 @@ log = logging.getLogger(__name__)
 _AT_ONCE = 128
 # A silent worker is asked again after 1, 2, 4, 8, and then every 16 rounds.
 _LONGEST_PAUSE_ROUNDS = 16
+# What a worker says of its model is taken to have changed no more often: each change is a write of its job's status.
+_FACTS_SECONDS = 60.0
 # A reconcile waits so long for the first word of a worker; what comes later wakes the job.
 _FILL_SECONDS = 0.25
 
@@ -75,6 +80,8 @@ class Telemetry:
         self._told: dict[str, TelemetryRecord] = {}
         # Whose answer had not come when the last round was handed on: nobody waits for them again.
         self._late: set[str] = set()
+        # When what a worker says of its model was last taken to have changed, by its pod's uid.
+        self._changed: dict[str, float] = {}
         # The share of the time in which each worker computed between its last two answers, by its pod's uid.
         self._shares: dict[str, float] = {}
 
@@ -120,7 +127,7 @@ class Telemetry:
     def _forget(self, running: Iterable[str]) -> None:
         """What is kept of workers that run no more goes."""
         known = set(running)
-        for kept in (self._silent, self._told, self._shares):
+        for kept in (self._silent, self._told, self._shares, self._changed):
             for uid in kept.keys() - known:
                 del kept[uid]
 
@@ -152,6 +159,7 @@ class Telemetry:
         if pod.key not in self._store.pods:
             return False
         before = self._store.readings.get(pod.uid)
+        answer = self._steady(pod, before, answer)
         after = Reading(answer, self._clock.now())
         self._told[pod.uid] = answer
         self._shares[pod.uid] = busy_share(before, after)
@@ -163,6 +171,17 @@ class Telemetry:
             for hosted in self._store.task_index.on(pod.key):
                 self._wake(job_request(hosted))
         return news
+
+    def _steady(self, pod: Pod, before: Reading | None, answer: TelemetryRecord) -> TelemetryRecord:
+        """The answer, with what was said of the model before where that has changed a moment ago: a worker may lie."""
+        known = before.telemetry.model if before is not None else None
+        if known is None or _identity(known) == _identity(answer.model):
+            return answer
+        now = self._clock.monotonic()
+        if now - self._changed.get(pod.uid, -_FACTS_SECONDS) < _FACTS_SECONDS:
+            return msgspec.structs.replace(answer, model=known)
+        self._changed[pod.uid] = now
+        return answer
 
     def _hand_on(self, running: Mapping[str, Pod]) -> None:
         busy: dict[str, float] = {}
@@ -183,6 +202,11 @@ class Telemetry:
 
 def _answers(pod: Pod) -> bool:
     return pod.worker is not None and pod.phase is PodPhase.RUNNING and pod.address is not None and not (pod.deleting or pod.over)
+
+
+def _identity(facts: ModelFacts | None) -> ModelFacts | None:
+    """What is so from when a model is loaded until another is; its speed is measured anew all the time."""
+    return msgspec.structs.replace(facts, items_per_second=None) if facts is not None else None
 
 
 def _substance(answer: TelemetryRecord) -> object:

@@ -20,6 +20,7 @@ from inference_operator.settings import Settings
 from inference_operator.state.observed import Observed
 from inference_operator.state.runner import Attempt
 from inference_operator.workers.attempts import Attempts, expected_end
+from inference_protocol.messages import Progress
 
 # Progress of a short run is told by its end; that of a long one in tenths.
 _LONG_RUN_SECONDS = 30
@@ -119,8 +120,7 @@ def _progress(observed: Observed, state: Attempts, now: datetime, *, exact: bool
     if state.outdated:
         return None
     if newest is not None and newest.report is not None and newest.report.progress is not None:
-        told = newest.report.progress
-        return ProgressStatus(total=told.total, completed=told.completed, failed=told.failed)
+        return _possible(newest.report.progress)
     reading = observed.readings.get(newest.pod.uid) if newest is not None else None
     told_now = reading.telemetry.progress if reading is not None else None
     if told_now is None or newest is None:
@@ -129,7 +129,13 @@ def _progress(observed: Observed, state: Attempts, now: datetime, *, exact: bool
     same_tenth = before is not None and _tenth(told_now.completed, told_now.total) == _tenth(before.completed, before.total)
     if (young or same_tenth) and not exact:
         return before
-    return ProgressStatus(total=told_now.total, completed=told_now.completed, failed=told_now.failed)
+    return _possible(told_now)
+
+
+def _possible(told: Progress) -> ProgressStatus:
+    """What a worker says, which may lie: no more is done than there is."""
+    total = told.total
+    return ProgressStatus(total=total, completed=min(told.completed, total), failed=min(told.failed, total))
 
 
 def _energy(observed: Observed, state: Attempts, progress: ProgressStatus | None, settings: Settings) -> EnergyStatus | None:
