@@ -20,7 +20,7 @@ from inference_operator.jobs.background import LOOK_SECONDS, given_back
 from inference_operator.jobs.batch_status import batch_status, was_running, with_stopped_attempt
 from inference_operator.jobs.outcome import ACCEPTED, UNFINISHED, Outcome, failed, soonest, stalled, stop_all, waiting
 from inference_operator.jobs.state import BatchState
-from inference_operator.jobs.status import deadline_look, deadline_status, queue_status, waiting_deadline, waiting_words
+from inference_operator.jobs.status import deadline_look, deadline_status, doubt, queue_status, waiting_deadline, waiting_words
 from inference_operator.scheduling.estimate import find_profile, measured
 from inference_operator.scheduling.types import Decision, PendingReason, Preemption
 from inference_operator.settings import Settings
@@ -268,22 +268,12 @@ def _why_waiting(observed: Observed, tried: Attempts, decision: Decision | None,
     if live is not None:
         return _WhyWaiting(Reason.PENDING, f"worker {live.pod.key.name} of the attempt before is still ending")
     if decision is not None and (pending := decision.pending) is not None:
-        return _WhyWaiting(pending.reason, waiting_words(pending) + _doubt(observed, pending), None, pending.final)
+        return _WhyWaiting(pending.reason, waiting_words(pending) + doubt(observed, pending), None, pending.final)
     # What the API server has refused is asked of the scheduler again only once it may be tried.
     if (failure := observed.create_failure) is not None:
         invalid = failure.reason is Reason.POD_INVALID
         return _WhyWaiting(failure.reason, told(failure), create_retry_time(failure, settings), stalled=invalid)
     return _WhyWaiting(Reason.PENDING, "the scheduler has not decided yet")
-
-
-def _doubt(observed: Observed, pending: PendingReason) -> str:
-    """What else may be wrong where a deadline can't be met: the number of items that only the job says."""
-    spec, progress = observed.job.spec, observed.job.status.progress
-    declared = spec.input.items if spec is not None and spec.input is not None else None
-    counted = progress is not None and progress.total == declared
-    if pending.reason is not Reason.DEADLINE_INFEASIBLE or declared is None or counted:
-        return ""
-    return f"; or correct input.items, if the input holds fewer than {declared}"
 
 
 def _placed(status: InferenceJobStatus) -> UndatedCondition:

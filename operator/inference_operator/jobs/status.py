@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from inference_operator.api.conditions import Reason
 from inference_operator.api.instants import shift, whole_second
 from inference_operator.api.job_status import (
     DeadlineStatus,
@@ -242,3 +243,13 @@ def window_status(load: Load, now: datetime) -> LatencyStatus | None:
 def round_milliseconds(value: float) -> float:
     """Three significant digits: more would be noise, and would make equal answers look different."""
     return float(f"{value:.3g}")
+
+
+def doubt(observed: Observed, pending: PendingReason) -> str:
+    """What else may be wrong where a deadline can't be met: the number of items that only the job says."""
+    spec, progress = observed.job.spec, observed.job.status.progress
+    declared = spec.input.items if spec is not None and spec.input is not None else None
+    counted = progress is not None and progress.total == declared
+    if pending.reason is not Reason.DEADLINE_INFEASIBLE or declared is None or counted:
+        return ""
+    return f"; or correct input.items, if the input holds fewer than {declared}"
