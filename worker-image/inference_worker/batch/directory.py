@@ -63,9 +63,10 @@ class Directory:
     def digest(self, name: str) -> str | None:
         """See OutputStorage."""
         path = self._path / name
-        if path.is_symlink():
-            return None
         try:
+            # A pipe would be waited for.
+            if path.is_symlink() or not path.is_file():
+                return None
             with path.open("rb") as file:
                 return hashlib.file_digest(file, "sha256").hexdigest()
         except OSError:

@@ -15,7 +15,7 @@ import pytest
 from inference_protocol.reasons import WorkerReason
 from inference_worker.batch.manifest import ATTEMPTS, SUMMARY
 from inference_worker.errors import WorkerError
-from tests.unit.worker.batch.test_output import HEADER, TRUTH, answers, content, go_on, manifest, opened, read
+from tests.unit.worker.batch.test_output import HEADER, TRUTH, answers, chunk, content, go_on, manifest, opened, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,6 +126,16 @@ def test_a_link_in_the_output_is_not_written_through(tmp_path: Path, trap: str) 
         go_on(tmp_path / "out")
 
     assert victim.read_bytes() == b"" and victim.is_file()
+
+
+def test_a_pipe_in_the_place_of_a_chunk_is_done_again(tmp_path: Path) -> None:
+    """Whoever opened it waited for ever, and a warm worker with all that others had ordered there."""
+    go_on(tmp_path, commits=2)
+    chunk(tmp_path, 7).unlink()
+    os.mkfifo(chunk(tmp_path, 7))
+
+    assert go_on(tmp_path, attempt=2) == 7
+    assert read(tmp_path) == TRUTH
 
 
 def test_attempts_behind_a_link_are_neither_read_nor_written(tmp_path: Path) -> None:
