@@ -35,6 +35,9 @@ crds: venv ## write crds/, and the client's types and texts, from the Python mod
 	$(PYTHON) -m inference_operator.api.crd crds charts/inference-operator/files/crds
 	$(PYTHON) -m dev.client
 
+kustomize: venv ## the bases for Kustomize in config/, made from the chart
+	$(PYTHON) -m dev.kustomize
+
 dashboards: venv ## write the chart's Grafana dashboards
 	$(PYTHON) -m dev.dashboards
 
@@ -136,7 +139,7 @@ demo: venv images ## the whole story on the local cluster
 bench: venv ## one benchmark: make bench NAME=...
 	$(PYTHON) -m bench $(NAME)
 
-.PHONY: chaos sbom site hooks version run plugin image-gpu test-conformance test-large test-network test-traces check-manifests
+.PHONY: chaos kustomize sbom site hooks version run plugin image-gpu test-conformance test-large test-network test-traces check-manifests
 hooks: venv ## have git run the checks of lint at each commit
 	@$(PYTHON) -m dev.lint.hooks install
 
