@@ -93,6 +93,10 @@ test-traces: export INFERENCE_TRACES = all
 test-traces: venv ## traces from callers through Envoy to runs, in a real Jaeger (builds it once, ten minutes)
 	$(PYTHON) -m pytest -q tests/component/test_jaeger.py
 
+test-gitops: export INFERENCE_GITOPS = all
+test-gitops: venv ## the operator and jobs in Git by the real Argo CD and Flux's controllers (builds them once, twenty minutes)
+	$(PYTHON) -m pytest -q tests/gitops
+
 test-network: export INFERENCE_NETWORK = enforced
 test-network: venv ## the chart's NetworkPolicies, enforced on the local cluster (builds the firewall once, two minutes)
 	$(PYTHON) -m pytest -q tests/e2e/test_network_policies.py
@@ -139,7 +143,7 @@ demo: venv images ## the whole story on the local cluster
 bench: venv ## one benchmark: make bench NAME=...
 	$(PYTHON) -m bench $(NAME)
 
-.PHONY: chaos kustomize sbom site hooks version run plugin image-gpu test-conformance test-large test-network test-traces check-manifests
+.PHONY: chaos kustomize sbom site hooks version run plugin image-gpu test-conformance test-gitops test-large test-network test-traces check-manifests
 hooks: venv ## have git run the checks of lint at each commit
 	@$(PYTHON) -m dev.lint.hooks install
 

@@ -21,6 +21,8 @@ _KUBERNETES_FLAGS = " ".join(
     ]
 )
 
+_ARGO_CD, _FLUX = "github.com/argoproj/argo-cd/v3", "github.com/fluxcd"
+
 
 @dataclass(frozen=True, slots=True)
 class ToolSet:
@@ -35,12 +37,12 @@ class ToolSet:
     experiments: str = ""
 
     def key(self) -> str:
-        """Return the hash that names a build: module files, programs and flags."""
+        """Return the hash that names a build: module files, sources of our own, programs and flags."""
         folder = HERE / self.module
         names = [f"{name}={package}" for name, package in sorted(self.programs.items())]
         shares = [f"{name}={module}/{path}" for name, (module, path) in sorted(self.shares.items())]
         texts = [self.ldflags, *names, *shares, *([self.experiments] if self.experiments else ())]
-        files = [(folder / file).read_bytes() for file in ("go.mod", "go.sum")]
+        files = [path.read_bytes() for path in (folder / "go.mod", folder / "go.sum", *sorted(folder.glob("*.go")))]
         return digest([*files, *(text.encode() for text in texts)])
 
 
@@ -107,7 +109,23 @@ TOOL_SETS: dict[str, ToolSet] = {
     "jaeger": ToolSet(module="jaeger", programs={"jaeger": "github.com/jaegertracing/jaeger/cmd/jaeger"}),
     # A gateway of somebody else. Ten minutes on two cores.
     "envoy-gateway": ToolSet(module="envoy-gateway", programs={"envoy-gateway": "github.com/envoyproxy/gateway/cmd/envoy-gateway"}),
-    # Its CRDs alone.
+    # What Flux, Helm and kpt take an object's status for: their library, behind a program of ours.
+    "kstatus": ToolSet(module="kstatus", programs={"kstatus": "inference.myorg/dev/tools/kstatus"}),
+    # All parts of Argo CD as one program: ARGOCD_BINARY_NAME says which it is. Ten minutes on two cores.
+    "argocd": ToolSet(
+        module="argocd",
+        programs={"argocd": f"{_ARGO_CD}/cmd"},
+        shares={"crds": (_ARGO_CD, "manifests/crds"), "config": (_ARGO_CD, "manifests/base/config")},
+    ),
+    "helm-controller": ToolSet(
+        module="helm-controller",
+        programs={"helm-controller": f"{_FLUX}/helm-controller"},
+        shares={"crds": (f"{_FLUX}/helm-controller", "config/crd/bases")},
+    ),
+    # The CRDs alone of these.
+    "source-controller": ToolSet(
+        module="source-controller", programs={}, shares={"crds": (f"{_FLUX}/source-controller", "config/crd/bases")}
+    ),
     "gateway-api": ToolSet(module="gateway-api", programs={}, shares={"crds": ("sigs.k8s.io/gateway-api", "config/crd/standard")}),
     "prometheus-operator": ToolSet(
         module="prometheus-operator",

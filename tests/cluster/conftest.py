@@ -8,6 +8,7 @@ import random
 import socket
 import subprocess
 import uuid
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,20 +56,26 @@ class Cluster:
         return {**os.environ, "KUBECONFIG": str(self.kubeconfig), "KUBECACHEDIR": str(self.kubeconfig.parent / "kubectl-cache")}
 
 
-@pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    plane = _plane(tmp_path_factory.mktemp("cluster"))
+@contextmanager
+def api_server(folder: Path) -> Iterator[Cluster]:
+    """One that has nothing of ours yet."""
+    plane = _plane(folder)
     try:
         kubeconfig = start_api_only(plane)
-        made = Cluster(Client(kubeconfig), kubeconfig, plane.layout.audit_log)
+        yield Cluster(Client(kubeconfig), kubeconfig, plane.layout.audit_log)
+    finally:
+        stop_api_only(plane)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with api_server(tmp_path_factory.mktemp("cluster")) as made:
         made.kubectl("apply", "-f", str(REPOSITORY / "crds"))
         names = [f"crd/{path.stem}" for path in sorted((REPOSITORY / "crds").glob("*.yaml"))]
         # kubectl fails for a CRD that has no conditions yet.
         wait = ("wait", "--for=condition=Established", *names)
         until(lambda: made.kubectl(*wait, check=False).returncode == 0, "the CRDs")
         yield made
-    finally:
-        stop_api_only(plane)
 
 
 @pytest.fixture

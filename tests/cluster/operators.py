@@ -176,9 +176,14 @@ class Release:
 
 
 def install(cluster: Cluster, folder: Path, release: Release = Release()) -> Installed:
-    """Apply what the chart has of rights, policies and Secrets, and start the operator with the account's token."""
+    """Apply what the chart has of rights, policies and Secrets, and start the operator."""
     cluster.client.create("/api/v1/namespaces", {"metadata": {"name": release.namespace}})
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=release.render(*RIGHTS))
+    return start(cluster, folder, release)
+
+
+def start(cluster: Cluster, folder: Path, release: Release = Release()) -> Installed:
+    """Start the operator with the token of the release's account, which is there."""
     path = f"/api/v1/namespaces/{release.namespace}/serviceaccounts/{release.account}/token"
     token = cluster.client.create(path, {"spec": {"expirationSeconds": 7200}})["status"]["token"]
     log = folder / "operator.log"

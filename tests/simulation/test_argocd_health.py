@@ -18,22 +18,16 @@ import pytest
 from dev import tools
 from inference_operator.api.schema import rfc3339
 from tests.kstatus import kstatus
-from tests.simulation.api import At, Raw, SimulatedApi
-from tests.simulation.test_contention import a_full_cluster, an_infeasible_deadline
-from tests.simulation.test_deadlines import firm_jobs
-from tests.simulation.test_failures import a_failing_job, a_quota
-from tests.simulation.test_generations import a_world_of_edits
-from tests.simulation.test_serving import a_roll_out
-from tests.simulation.test_warm_pools import a_burst
+from tests.simulation.states import KINDS, WORLDS, states_of
 from tests.simulation.virtual_time import START
-from tests.simulation.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator, Sequence
+
+    from tests.simulation.api import Raw
 
 HERE = Path(__file__).resolve().parent
 SCRIPTS = HERE.parents[1] / "charts" / "inference-operator" / "files" / "argocd" / "inference.myorg"
-KINDS = {"inferencejobs": "InferenceJob", "inferencemodels": "InferenceModel"}
 # argoproj/gitops-engine, pkg/health: a Suspended resource is one that its user has paused, and not worse than a healthy one.
 HEALTH = {"Terminating": "Progressing", "InProgress": "Progressing", "Failed": "Degraded", "Current": "Healthy"}
 
@@ -51,7 +45,7 @@ def glua() -> Iterator[Path]:
         del tools.TOOL_SETS["gopher-lua"]
 
 
-def health_of(glua: Path, states: list[tuple[str, Raw]], folder: Path) -> list[tuple[str, str]]:
+def health_of(glua: Path, states: Sequence[tuple[str, Raw]], folder: Path) -> list[tuple[str, str]]:
     """What the scripts return of each state: the status, and the type and length of the message."""
     # Of the standard libraries scripts have base and table only.
     lines = ["local say, load = print, loadstring", "string, math, io, debug, coroutine, channel = nil, nil, nil, nil, nil, nil"]
@@ -89,7 +83,7 @@ def expected(raw: Raw) -> str:
     return "Suspended" if verdict == "Current" and suspended else HEALTH[verdict]
 
 
-def check(glua: Path, states: list[tuple[str, Raw]], folder: Path) -> None:
+def check(glua: Path, states: Sequence[tuple[str, Raw]], folder: Path) -> None:
     said = health_of(glua, states, folder)
 
     differ = [
@@ -102,48 +96,9 @@ def check(glua: Path, states: list[tuple[str, Raw]], folder: Path) -> None:
 # Every state of the simulation.
 
 
-def until_its_end() -> World:
-    """A service that ends when its author wants it to."""
-    world = World()
-    world.node("cpu-1")
-    world.model()
-    world.job("served", batch=False, accelerator="cpu", serve={"until": rfc3339(START.replace(minute=1))})
-    return world.run(until=90)
-
-
-WORLDS: dict[str, Callable[[], object]] = {
-    "a service with an end": until_its_end,
-    "a roll-out with room": lambda: a_roll_out(gpus=4),
-    "a roll-out without room": lambda: a_roll_out(gpus=2, seed=1),
-    "a failing job": a_failing_job,
-    "a quota": a_quota,
-    "a full cluster": a_full_cluster,
-    "an infeasible deadline": an_infeasible_deadline,
-    "firm jobs": firm_jobs,
-    "a warm pool": a_burst,
-    "edits": lambda: a_world_of_edits(3)[0].run(until=300),
-}
-
-
 @pytest.mark.parametrize("name", WORLDS)
-def test_argo_cd_and_kstatus_agree_on_every_state(glua: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    seen: dict[str, tuple[str, Raw]] = {}
-    put = SimulatedApi.put
-
-    def recorded(api: SimulatedApi, at: At, body: Raw) -> Raw:
-        raw = put(api, at, body)
-        if (kind := KINDS.get(at.plural)) is not None:
-            meta = {key: raw["metadata"][key] for key in ("name", "generation")}
-            state = {"metadata": meta, "spec": raw["spec"], "status": raw["status"]}
-            for one in (state, {**state, "metadata": {**meta, "deletionTimestamp": rfc3339(START)}}):
-                seen[json.dumps(one, sort_keys=True)] = (kind, one)
-        return raw
-
-    monkeypatch.setattr(SimulatedApi, "put", recorded)
-    WORLDS[name]()
-
-    assert len(seen) > 5
-    check(glua, list(seen.values()), tmp_path)
+def test_argo_cd_and_kstatus_agree_on_every_state(glua: Path, tmp_path: Path, name: str) -> None:
+    check(glua, states_of(name), tmp_path)
 
 
 def test_a_service_that_ended_and_a_roll_out_are_told_as_they_are(glua: Path, tmp_path: Path) -> None:

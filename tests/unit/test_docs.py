@@ -293,6 +293,9 @@ def test_the_page_of_what_is_supported_names_the_versions_that_tests_build() -> 
         ("prometheus-adapter", "sigs.k8s.io/prometheus-adapter v"),
         ("envoy-gateway", "envoyproxy/gateway v"),
         ("gateway-api", "sigs.k8s.io/gateway-api v"),
+        ("argocd", "argoproj/argo-cd/v3 v"),
+        ("helm-controller", "fluxcd/helm-controller v"),
+        ("kstatus", "sigs.k8s.io/cli-utils v"),
     )
 
     assert f" {KUBERNETES_VERSION.removeprefix('v')}:" in text
