@@ -137,13 +137,20 @@ mutants: venv ## small faults in the pure packages that no test notices: make mu
 install: venv images ## the operator of this checkout on the local cluster, without the examples
 	@$(PYTHON) -m examples.demo.install
 
-demo: venv images ## the whole story on the local cluster
-	$(PYTHON) -m examples.demo
+# The plain cluster is what CI has. With CLUSTER=kind the same runs in Docker.
+demo: venv $(if $(filter kind,$(CLUSTER)),kind,images) ## the whole story on the local cluster, or on kind: make demo CLUSTER=kind
+	$(if $(filter kind,$(CLUSTER)),KUBECONFIG=$$($(PYTHON) -m dev.kind kubeconfig)) $(PYTHON) -m examples.demo
+
+kind: venv ## a cluster of kind with this checkout's images, where Docker is
+	@$(PYTHON) -m dev.kind up
+
+kind-down: venv ## delete it
+	@$(PYTHON) -m dev.kind down
 
 bench: venv ## one benchmark: make bench NAME=...
 	$(PYTHON) -m bench $(NAME)
 
-.PHONY: chaos kustomize sbom site hooks version run plugin image-gpu test-conformance test-gitops test-large test-network test-traces check-manifests
+.PHONY: chaos kind kind-down kustomize sbom site hooks version run plugin image-gpu test-conformance test-gitops test-large test-network test-traces check-manifests
 hooks: venv ## have git run the checks of lint at each commit
 	@$(PYTHON) -m dev.lint.hooks install
 

@@ -68,6 +68,7 @@ TOOL_SETS: dict[str, ToolSet] = {
     ),
     "etcd": ToolSet(module="etcd", programs={"etcd": "go.etcd.io/etcd/server/v3"}),
     "helm": ToolSet(module="helm", programs={"helm": "helm.sh/helm/v4/cmd/helm"}),
+    "kind": ToolSet(module="kind", programs={"kind": "sigs.k8s.io/kind"}),
     "coredns": ToolSet(module="coredns", programs={"coredns": "github.com/coredns/coredns"}),
     "kueue": ToolSet(
         module="kueue",
