@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 FLOAT, DOUBLE, HALF = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16
 INT64, STRING, BOOL = TensorProto.INT64, TensorProto.STRING, TensorProto.BOOL
@@ -60,6 +60,17 @@ def matmul(*, rows: int | None = None, width: int = 4, out: int = 3) -> bytes:
         [tensor("y", FLOAT, [first, out])],
         {"w": weight},
     )
+
+
+def with_external_data() -> tuple[bytes, dict[str, bytes]]:
+    """matmul() with its weights in a file beside it: the model's own file, and that one by its name."""
+    made = ModelProto.FromString(matmul())
+    (weight,) = made.graph.initializer
+    data = weight.raw_data
+    weight.ClearField("raw_data")
+    weight.data_location = TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="weights.bin")
+    return made.SerializeToString(), {"weights.bin": data}
 
 
 def slow(*, width: int = 64, steps: int = 60) -> bytes:

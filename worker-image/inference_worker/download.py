@@ -88,16 +88,8 @@ class _Body:
         return f"sha256:{self._sha.hexdigest()}"
 
 
-def download(place: Place, bounds: Bounds) -> tuple[bytes, str]:
-    """The file's bytes and its `sha256:HEX`. Raises StoppedError, and WorkerError as fetch.read_verified does."""
-    buffer = io.BytesIO()
-    digest = download_into(buffer, place, bounds)
-    # The buffer is given away, not copied.
-    return buffer.getvalue(), digest
-
-
 def download_into(file: Sink, place: Place, bounds: Bounds) -> str:
-    """Write the body into a file, and return its `sha256:HEX`. Raises as download does, and OSError of the file's own."""
+    """Write the body into a file, and return its `sha256:HEX`. Raises as fetch.read_verified does, and OSError of the file's own."""
     body = _Body(file)
     for pause in _PAUSES:
         try:

@@ -4,16 +4,18 @@ The bytes that were hashed are the bytes that are used: nothing can be swapped i
 """
 
 import hashlib
+import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from inference_protocol.messages import VOLUME_ROOT, Storage
+from inference_protocol.node_cache import model_digest
 from inference_protocol.reasons import WorkerReason
-from inference_protocol.uris import FileUri, HttpUri, HubUri, PvcUri, Uri
+from inference_protocol.uris import FileUri, HttpUri, PvcUri, Uri
 from inference_worker import volumes
-from inference_worker.download import Place, Sink, download, download_into
+from inference_worker.download import Place, Sink, download_into
 from inference_worker.engines import external_data
 from inference_worker.errors import WorkerError
 from inference_worker.exchange import Bounds, never
@@ -68,8 +70,7 @@ def read_model(
         if vouch is not None:
             vouch(each, digests[each])
         left -= len(beside[each])
-    lines = "".join(f"{digests[each].removeprefix('sha256:')}  {each}\n" for each in sorted(digests))
-    whole = f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}"
+    whole = model_digest(digests)
     hint = f" (over {', '.join(sorted(digests))}: sha256sum {' '.join(sorted(digests))} | sha256sum)"
     _require(text, whole, digest, WorkerReason.MODEL_DIGEST_MISMATCH, hint)
     return ModelFiles(data, beside, whole)
@@ -99,30 +100,27 @@ def read_verified(
 
 
 def fetch_into(file: Sink, text: str, bounds: Bounds, storage: Storage) -> str:
-    """Write what a web server or a hub has into a file, and return its `sha256:HEX`. Raises as read_verified does, and OSError."""
+    """Write what is at a remote location into a file, and return its `sha256:HEX`. Raises as read_verified does, and OSError."""
     uri = volumes.parse(text)
     if isinstance(uri, HttpUri):
         return download_into(file, Place(uri.url, text), bounds)
-    if not isinstance(uri, HubUri):
-        raise WorkerError(WorkerReason.URI_FORBIDDEN, f"{text!r} is no file of a web server or a hub")
-    from inference_worker.stores import place_of
+    if isinstance(uri, PvcUri | FileUri):
+        raise WorkerError(WorkerReason.URI_FORBIDDEN, f"{text!r} is no location that is fetched")
+    # Only who has a model in a store pays for the import.
+    from inference_worker import stores
 
-    return download_into(file, place_of(uri, text, storage, bounds), bounds)
+    return stores.fetch_into(file, uri, text, storage, bounds)
 
 
 def _read_any(text: str, bounds: Bounds, root: Path, storage: Storage | None) -> tuple[bytes, str]:
     uri = volumes.parse(text)
-    match uri:
-        case PvcUri() | FileUri():
-            data = _read(volumes.local_path(uri, root=root), text, limit=bounds.limit, missing=bounds.missing, large=bounds.large)
-            return data, f"sha256:{hashlib.sha256(data).hexdigest()}"
-        case HttpUri():
-            return download(Place(uri.url, text), bounds)
-        case _:
-            # Only who has a model in a store pays for the import.
-            from inference_worker.stores import fetched
-
-            return fetched(uri, text, storage or Storage(), bounds)
+    if isinstance(uri, PvcUri | FileUri):
+        data = _read(volumes.local_path(uri, root=root), text, limit=bounds.limit, missing=bounds.missing, large=bounds.large)
+        return data, f"sha256:{hashlib.sha256(data).hexdigest()}"
+    buffer = io.BytesIO()
+    digest = fetch_into(buffer, text, bounds, storage or Storage())
+    # The buffer is given away, not copied.
+    return buffer.getvalue(), digest
 
 
 def _is_local(uri: Uri) -> bool:

@@ -1,6 +1,7 @@
 """One model of the worker: how it is loaded, and what is kept of it while it answers."""
 
 import logging
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from inference_protocol.messages import ModelFacts, ModelSource, Quantization, WorkerConfig
+from inference_protocol.node_cache import GRANT_VARIABLE
 from inference_protocol.reasons import WorkerReason
 from inference_worker import cpu, device, fetch
 from inference_worker.batching.batcher import Batcher
@@ -107,15 +109,7 @@ def load(
     """Fetch, verify, load and warm a model. Raises WorkerError. `on_hopeless` as Opening has it."""
     begun = time.perf_counter()
     signed = verified(source, hosts=config.fetch_from, root=root)
-    files = fetch.read_model(
-        source.uri,
-        digest=source.digest,
-        limit=config.model_limit_bytes,
-        hosts=config.fetch_from,
-        root=root,
-        storage=source.storage,
-        vouch=signed.require if signed is not None else None,
-    )
+    files = _files(config, source, root, signed.require if signed is not None else None)
     data, beside, digest, variant = files.data, files.beside, files.digest, None
     del files
     if source.quantization is not None:
@@ -135,6 +129,29 @@ def load(
     return Loaded(
         source, engine, warm, msgspec.structs.replace(facts, signer=signer, not_cached_because=_not_cached(config, engine))
     )
+
+
+def _files(config: WorkerConfig, source: ModelSource, root: Path, vouch: Callable[[str, str], None] | None) -> fetch.ModelFiles:
+    """The model's files, verified: of the node's cache, where it has one and the operator has granted this model."""
+    read = partial(
+        fetch.read_model,
+        source.uri,
+        digest=source.digest,
+        limit=config.model_limit_bytes,
+        hosts=config.fetch_from,
+        root=root,
+        storage=source.storage,
+        vouch=vouch,
+    )
+    # A token is for one digest: a task's other model has none.
+    if not os.environ.get(GRANT_VARIABLE) or source.digest is None or source.digest != config.model.digest:
+        return read()
+    from inference_worker.node_cache import client
+
+    if (grant := client.grant()) is None:
+        return read()
+    limit = config.model_limit_bytes
+    return client.read_model(grant, config.namespace, source.uri, source.digest, limit=limit, vouch=vouch, fetched=read)
 
 
 def _not_cached(config: WorkerConfig, engine: Engine) -> str:

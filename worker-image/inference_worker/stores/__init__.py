@@ -2,17 +2,17 @@
 
 from inference_protocol.messages import Storage
 from inference_protocol.uris import HubUri, OciUri, S3Uri, StoreUri
-from inference_worker.download import Place, download
+from inference_worker.download import Place, Sink, download_into
 from inference_worker.exchange import Bounds
 from inference_worker.stores import hub, registry, s3
 from inference_worker.stores.keys import Keys
 
 
-def fetched(uri: StoreUri, told: str, storage: Storage, bounds: Bounds) -> tuple[bytes, str]:
-    """The file's bytes and its `sha256:HEX`. Raises StoppedError, and WorkerError as fetch.read_verified does."""
+def fetch_into(file: Sink, uri: StoreUri, told: str, storage: Storage, bounds: Bounds) -> str:
+    """Write what is there into a file, and return its `sha256:HEX`. Raises as fetch.fetch_into does."""
     if isinstance(uri, OciUri):
-        return registry.fetched(uri, told, Keys.of(uri, storage), bounds)
-    return download(place_of(uri, told, storage, bounds), bounds)
+        return registry.fetch_into(file, uri, told, Keys.of(uri, storage), bounds)
+    return download_into(file, place_of(uri, told, storage, bounds), bounds)
 
 
 def place_of(uri: S3Uri | HubUri, told: str, storage: Storage, bounds: Bounds) -> Place:

@@ -14,7 +14,7 @@ import msgspec
 from inference_protocol.reasons import WorkerReason
 from inference_protocol.storage import DOCKER_KEY
 from inference_protocol.uris import OciUri
-from inference_worker.download import Place, download
+from inference_worker.download import Place, Sink, download_into
 from inference_worker.errors import WorkerError
 from inference_worker.exchange import Bounds, answered, small_body, status_words
 from inference_worker.stores.keys import Keys, denied
@@ -73,19 +73,19 @@ class _Registry:
         return Place(url, self.told, self.authorize, self.keys.authorities, denied=WorkerReason.MODEL_ACCESS_DENIED, cure=_CURE)
 
 
-def fetched(uri: OciUri, told: str, keys: Keys, bounds: Bounds) -> tuple[bytes, str]:
-    """The layer's bytes and its `sha256:HEX`. Raises StoppedError, WorkerError."""
+def fetch_into(file: Sink, uri: OciUri, told: str, keys: Keys, bounds: Bounds) -> str:
+    """Write the layer into a file, and return its `sha256:HEX`. Raises StoppedError, WorkerError."""
     registry, manifest = _manifest(_Registry(uri, told, keys, bounds))
     layer = _layer(uri, told, manifest, bounds)
     if layer.size > bounds.limit:
         raise WorkerError(bounds.large, f"{told} has {layer.size} bytes, more than the limit of {bounds.limit}")
     # Not a byte more than the manifest promises.
-    data, digest = download(registry.place(f"{registry.base}/blobs/{layer.digest}"), replace(bounds, limit=layer.size))
+    digest = download_into(file, registry.place(f"{registry.base}/blobs/{layer.digest}"), replace(bounds, limit=layer.size))
     if digest != layer.digest:
         raise WorkerError(
             WorkerReason.MODEL_CORRUPT, f"{told}: the registry's bytes aren't those that its manifest names; push it anew"
         )
-    return data, digest
+    return digest
 
 
 def _manifest(registry: _Registry) -> tuple[_Registry, bytes]:

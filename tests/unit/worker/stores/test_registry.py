@@ -60,7 +60,9 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[bytes, list[
         with answering(*conversations) as (port, seen):
             monkeypatch.setattr(outbound, "connected", lambda *_, **__: socket.create_connection(("127.0.0.1", port)))
             try:
-                return registry.fetched(uri, text, keys, BOUNDS)[0], seen
+                got = bytearray()
+                registry.fetch(uri, text, keys, BOUNDS, got.extend)
+                return bytes(got), seen
             except WorkerError as error:
                 error.add_note(str(len(seen)))
                 raise
