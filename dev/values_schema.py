@@ -56,7 +56,11 @@ _VALUES = [
     "workerSecurity",
 ]
 # Parts of such settings that have none.
-_LEFT: dict[str, Any] = {"gateway": {"api": {"seconds": {}}}, "mutualTls": {"certificateSeconds": {}, "authoritySeconds": {}}}
+_LEFT: dict[str, Any] = {
+    "gateway": {"api": {"seconds": {}}},
+    "mutualTls": {"certificateSeconds": {}, "authoritySeconds": {}},
+    "nodeCache": {"prefetchSeconds": {}},
+}
 
 
 def settings_definitions() -> dict[str, Schema]:

@@ -71,6 +71,8 @@ async def _live(parts: Parts, group: asyncio.TaskGroup, settings: Settings, conn
     group.create_task(_until_stopped(stop))
     await _until_done("the first list", parts.resync.once)
     await _until_done("the key for warm workers", parts.task_key_secret.open)
+    if parts.node_caches is not None:
+        await _until_done("the key of the nodes' caches", parts.node_caches.open)
     if parts.authority is not None:
         await _until_done("the authority's keys", parts.authority.open)
         group.create_task(parts.authority.run())
@@ -105,6 +107,8 @@ async def _live(parts: Parts, group: asyncio.TaskGroup, settings: Settings, conn
         group.create_task(parts.metrics_api.register())
     group.create_task(parts.events.run())
     group.create_task(parts.scheduling.run())
+    if parts.node_caches is not None:
+        group.create_task(parts.node_caches.run())
     if parts.gateway_routes is not None:
         group.create_task(parts.gateway_routes.run())
     group.create_task(_sweep(store, parts.queue, parts.clock))

@@ -28,6 +28,7 @@ from inference_operator.errors import PolicyError
 from inference_operator.kube.client import ApiSession, Kube
 from inference_operator.kube.connection import Connection
 from inference_operator.kube.events import EventRecorder
+from inference_operator.kube.key_secret import KeySecret
 from inference_operator.kube.leaderelection import Leadership, Lease
 from inference_operator.kube.ports import WorkerAddress
 from inference_operator.kube.scope import Scope
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from inference_operator.gateway.gatewayapi.controller import GatewayRoutes
     from inference_operator.gateway.picker.server import EndpointPicker
     from inference_operator.identity.authority import Authority
+    from inference_operator.nodecache.controller import NodeCaches
     from inference_operator.shadow.controller import Shadow
 
 log = logging.getLogger(__name__)
@@ -88,6 +90,7 @@ class Parts:
     lease: Lease
     task_key_secret: TaskKeySecret
     authority: "Authority | None"
+    node_caches: "NodeCaches | None"
     scheduling: SchedulingLoop
     telemetry: Telemetry
     prober: Prober
@@ -156,14 +159,16 @@ def put_together(
     )
     telemetry = Telemetry(store, workers, clock, wake, seconds=settings.telemetry_seconds, after_round=after_round)
     trust = (lambda: authority.trust) if authority is not None else None
-    applier = Applier(leader, store, Tasks(store, workers, clock, task_key_secret, queue.add), events, clock, trust)
+    node_caches = _node_caches(store, pods, clock, standby, settings, wake)
+    granted = node_caches.granted if node_caches is not None else None
+    applier = Applier(leader, store, Tasks(store, workers, clock, task_key_secret, queue.add), events, clock, trust, granted)
     waiting_jobs = WaitingJobs(store, scheduling, queue.add)
     reconcilers: dict[Kind, Reconciler] = {
         Kind.JOB: JobReconciler(store, queue, scheduling, telemetry, applier, waiting_jobs, settings, task_key_secret, clock),
         Kind.POOL: PoolReconciler(queue, scheduling, pools, applier, waiting_jobs, clock),
         Kind.ENDPOINTS: EndpointsReconciler(store, leader),
     }
-    informer = InformerHandlers(store, scheduling, wake, settings.metering)
+    informer = InformerHandlers(store, scheduling, wake, settings.metering, settings.node_cache)
     scope = Scope(settings.namespaces, all_pods=settings.read_all_pods)
     _register_collectors(store, clock, settings)
     return Parts(
@@ -182,6 +187,7 @@ def put_together(
         ),
         task_key_secret=task_key_secret,
         authority=authority,
+        node_caches=node_caches,
         scheduling=scheduling,
         telemetry=telemetry,
         prober=Prober(store, Pings(LIVE_PATH, HEALTH_PORT), clock, partial(informer.wake_owner, urgent=True), scheduling.touch),
@@ -266,6 +272,15 @@ def _authority(kube: Kube, reviews: Kube, store: Store, settings: Settings, name
         hosts=own,
         port=mine.port,
     )
+
+
+def _node_caches(store: Store, pods: BoundedHttp, clock: Clock, kube: Kube, settings: Settings, wake: Wake) -> "NodeCaches | None":
+    mine = settings.node_cache
+    if not mine.enabled:
+        return None
+    from inference_operator.nodecache.controller import FIELD, NodeCaches
+
+    return NodeCaches(store, pods, clock, KeySecret(kube, mine.namespace, mine.key_name, FIELD), mine, wake)
 
 
 def _secured(authority: "Authority", worker: WorkerAddress) -> Secured:

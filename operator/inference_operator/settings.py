@@ -126,6 +126,26 @@ class MutualTls(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
     authority_seconds: _Positive = 31_536_000.0
 
 
+class NodeCache(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A cache of models on each node, which its workers share. The chart fills this in."""
+
+    # Whether workers are told of it.
+    enabled: bool = False
+    # The Service in front of the caches, which leads to that of the own node, and the operator's own namespace.
+    service: str = "inference-operator-node-cache"
+    # See there.
+    namespace: str = "inference-operator"
+    # By which the operator finds the pods of the caches in its namespace.
+    pod_labels: dict[str, str] = msgspec.field(default_factory=dict)
+    # The Secret with the key that tokens are made of, in the operator's own namespace. It has to be there; the operator fills an
+    # empty one.
+    key_name: _Name = "inference-operator-node-cache-key"
+    # Whether nodes get the model of a roll-out before its workers start.
+    prefetch: bool = False
+    # For how long a worker waits for that at most.
+    prefetch_seconds: _Positive = 300.0
+
+
 class GatewayTracing(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Where the Envoys send traces."""
 
@@ -357,6 +377,8 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     # Mutual TLS between operator and workers: {enabled, port, service, namespace, account, secret, trustDomain,
     # certificateSeconds, authoritySeconds}.
     mutual_tls: MutualTls = MutualTls()
+    # The cache of models on each node: {enabled, service, namespace, podLabels, keyName, prefetch, prefetchSeconds}.
+    node_cache: NodeCache = NodeCache()
     # The control plane of the gateway: {enabled, port, listenerPort, requestBytes, heldRequests, heldBytes,
     # holdSeconds, tlsFolder, tracing: {endpoint, samplingPercent}, envoys, tenants, audit, payloads, api, endpointPicker}.
     gateway: GatewaySettings = GatewaySettings()

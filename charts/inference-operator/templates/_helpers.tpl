@@ -187,6 +187,33 @@ namespaceSelector: {}
 {{- printf "%s-authority" (include "inference-operator.fullname" . | trunc 53 | trimSuffix "-") -}}
 {{- end -}}
 
+{{- define "inference-operator.nodeCache" -}}
+{{- printf "%s-node-cache" (include "inference-operator.fullname" . | trunc 48 | trimSuffix "-") -}}
+{{- end -}}
+
+{{- define "inference-operator.nodeCacheKey" -}}
+{{- printf "%s-key" (include "inference-operator.nodeCache" .) -}}
+{{- end -}}
+
+{{- define "inference-operator.nodeCacheSelectorLabels" -}}
+app.kubernetes.io/name: {{ include "inference-operator.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: node-cache
+{{- end -}}
+
+{{- define "inference-operator.nodeCacheLabels" -}}
+{{- include "inference-operator.labelled" (list . (include "inference-operator.nodeCacheSelectorLabels" .) dict) -}}
+{{- end -}}
+
+{{- /* A quantity of whole bytes as a number. */ -}}
+{{- define "inference-operator.bytes" -}}
+{{- $factor := int64 1 -}}{{- $text := toString . -}}
+{{- range $suffix, $bytes := dict "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
+{{- if hasSuffix $suffix $text -}}{{- $factor = int64 $bytes -}}{{- end -}}
+{{- end -}}
+{{- mul $factor (regexFind "^[0-9]+" $text | int64) -}}
+{{- end -}}
+
 {{- define "inference-operator.gateway" -}}
 {{- printf "%s-gateway" (include "inference-operator.fullname" . | trunc 47 | trimSuffix "-") -}}
 {{- end -}}
@@ -295,6 +322,14 @@ app.kubernetes.io/component: gateway
     "account" (include "inference-operator.serviceAccountName" .)
     "secret" (include "inference-operator.authority" .)
     "trustDomain" .Values.mutualTLS.trustDomain
+  )
+  "nodeCache" (dict
+    "enabled" .Values.nodeCache.enabled
+    "service" (include "inference-operator.nodeCache" .)
+    "namespace" (include "inference-operator.namespace" .)
+    "podLabels" (include "inference-operator.nodeCacheSelectorLabels" . | fromYaml)
+    "keyName" (include "inference-operator.nodeCacheKey" .)
+    "prefetch" (and .Values.nodeCache.enabled .Values.nodeCache.prefetch)
   )
   "gateway" (dict
     "enabled" .Values.gateway.enabled

@@ -29,5 +29,6 @@ class ConditionType(StrEnum):
     SUSPENDED = "Suspended", "spec.suspend has stopped the job."
     IN_USE = "InUse", "A job that has not ended names the InferenceModel."
     AUTOSCALED = "Autoscaled", "An autoscaler sets the number of workers; only there with autoscaling.mode HPA or External."
+    PREFETCHED = "Prefetched", "Nodes have the model of a roll-out in their caches; only there during one, where nodes have caches."
     RECONCILING = "Reconciling", "The job is on its way, or waits; kstatus reads InProgress."
     STALLED = "Stalled", "The job or InferenceModel needs a change before it can go on; kstatus reads Failed."

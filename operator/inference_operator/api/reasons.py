@@ -294,6 +294,35 @@ class Reason(StrEnum):
         ReasonText("The service answers, and workers that it lacks start.", "Wait for the reason Serving."),
         (ConditionType.READY,),
     )
+    MODEL_CACHED = (
+        "ModelCached",
+        ReasonText("The nodes of the roll-out have its model in their caches.", _NONE),
+        (ConditionType.PREFETCHED,),
+    )
+    PREFETCHING = (
+        "Prefetching",
+        ReasonText(
+            "Caches of nodes fetch the model of the roll-out; its workers start there once they have it.",
+            "Wait; after nodeCache.prefetchSeconds workers start all the same.",
+        ),
+        (ConditionType.PREFETCHED,),
+    )
+    PREFETCH_FAILED = (
+        "PrefetchFailed",
+        ReasonText(
+            "A node's cache could not fetch the model of the roll-out; workers there fetch it themselves.",
+            "Correct what the message names: the location, the digest, or the cache's size or network.",
+        ),
+        (ConditionType.PREFETCHED,),
+    )
+    NOT_PREFETCHED = (
+        "NotPrefetched",
+        ReasonText(
+            "Caches don't fetch this model ahead: its digest is unknown, or it needs credentials or hosts that caches don't have.",
+            "Give the model version a digest, or have fetch.allowedHosts list its host.",
+        ),
+        (ConditionType.PREFETCHED,),
+    )
     SCALED_TO_ZERO = (
         "ScaledToZero",
         ReasonText("The service has no workers, and none are wanted.", "Set replicas above zero to serve again."),

@@ -107,9 +107,11 @@ class Applier:
         events: EventRecorder,
         clock: Clock,
         trust: Callable[[], str] | None = None,
+        granted: Callable[[Raw], Raw] | None = None,
     ) -> None:
-        """`trust` says which CAs a new worker knows the operator by; None where it needs none."""
+        """`trust` says which CAs a new worker knows the operator by; `granted` adds its grant for its node's cache to its pod."""
         self._trust = trust
+        self._granted = granted
         self._task_client = task_client
         self._kube = kube
         self._cache = cache
@@ -178,7 +180,7 @@ class Applier:
         # Assumed before the call: a scheduling pass meanwhile must see the place as taken.
         self._cache.put_pod(action.assumed)
         try:
-            created = await self._create_or_adopt(paths.pods(request.key.namespace), self._trusting(action.manifest))
+            created = await self._create_or_adopt(paths.pods(request.key.namespace), self._with_credentials(action.manifest))
         except BaseException as error:
             self._cache.drop_pod(action.assumed.key, "")
             if isinstance(error, RefusedError):
@@ -190,8 +192,10 @@ class Applier:
         log.info("%s: pod %s on %s", request, action.assumed.key.name, placed.node if placed is not None else "a new node")
         return None
 
-    def _trusting(self, pod: Raw) -> Raw:
-        """The pod with what its worker trusts. That changes by itself, so no plan and no hash of templates knows it."""
+    def _with_credentials(self, pod: Raw) -> Raw:
+        """The pod with what its worker trusts, and is trusted by. That changes by itself, so no plan and no template knows it."""
+        if self._granted is not None:
+            pod = self._granted(pod)
         if self._trust is None:
             return pod
         annotations = {**pod["metadata"]["annotations"], names.ANNOTATION_TRUST: self._trust()}

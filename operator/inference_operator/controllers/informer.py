@@ -6,7 +6,7 @@ from inference_operator.api import names
 from inference_operator.api.conditions import Reason
 from inference_operator.controllers.scheduling_loop import SchedulingLoop, Wake
 from inference_operator.controllers.waiting_jobs import WaitingJobs
-from inference_operator.settings import Metering
+from inference_operator.settings import Metering, NodeCache
 from inference_operator.state.endpoints import parse_slice
 from inference_operator.state.leaving import is_leaving
 from inference_operator.state.objects import Autoscaler, Job, Key, Model, Node, Pod
@@ -19,24 +19,33 @@ from inference_operator.state.parse import (
     parse_node,
     parse_volume,
 )
-from inference_operator.state.parse_pods import parse_exporter, parse_pod
+from inference_operator.state.parse_pods import parse_node_agent, parse_pod
 from inference_operator.state.raw import owner_of
 from inference_operator.state.request import endpoints_request, job_request, pool_request
 from inference_operator.state.store import Store, is_newer
 
 Raw = dict[str, Any]
 _METERING = Metering()
+_NODE_CACHE = NodeCache()
 
 
 class InformerHandlers:
     """One method a kind: `gone` says that the object was deleted."""
 
-    def __init__(self, store: Store, scheduling: SchedulingLoop, wake: Wake, metering: Metering = _METERING) -> None:
+    def __init__(
+        self,
+        store: Store,
+        scheduling: SchedulingLoop,
+        wake: Wake,
+        metering: Metering = _METERING,
+        node_cache: NodeCache = _NODE_CACHE,
+    ) -> None:
         self._store = store
         self._scheduling = scheduling
         self._wake = wake
         self._waiting_jobs = WaitingJobs(store, scheduling, wake)
         self._metering = metering
+        self._node_cache = node_cache
 
     def job(self, raw: Raw, *, gone: bool) -> None:
         """An InferenceJob."""
@@ -155,6 +164,7 @@ class InformerHandlers:
             if not self._store.put_pod(pod):
                 return
         self._exporter(key, raw, gone=gone)
+        self._cache(key, raw, gone=gone)
         if pod is not None:
             if gone or (pod.terminal and before is not None and not before.terminal):
                 self._quota_freed(pod)
@@ -173,11 +183,20 @@ class InformerHandlers:
     def _exporter(self, key: Key, raw: Raw, *, gone: bool) -> None:
         """A pod that may be a meter."""
         wanted = self._metering.enabled and (not self._metering.namespaces or key.namespace in self._metering.namespaces)
-        found = parse_exporter(raw, self._metering.pod_labels) if wanted and not gone else None
+        found = parse_node_agent(raw, self._metering.pod_labels) if wanted and not gone else None
         if found is None:
             self._store.exporters.pop(key, None)
         else:
             self._store.exporters[key] = found
+
+    def _cache(self, key: Key, raw: Raw, *, gone: bool) -> None:
+        """A pod that may be a node's cache."""
+        ours = self._node_cache.enabled and key.namespace == self._node_cache.namespace
+        found = parse_node_agent(raw, self._node_cache.pod_labels, every=True) if ours and not gone else None
+        if found is None:
+            self._store.node_caches.pop(key, None)
+        else:
+            self._store.node_caches[key] = found
 
     def wake_owner(self, pod: Pod, *, urgent: bool = False) -> None:
         """Have all look that a worker concerns: its job and its callers, the jobs whose tasks it has, its pool."""

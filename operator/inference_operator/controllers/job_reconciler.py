@@ -61,6 +61,7 @@ class JobReconciler:
         now = self._clock.now()
         state = self._judge(me, observed, now)
         decided = plan(observed, state, self._scheduling.decision(me), self._settings, self._tokens, now)
+        self._store.want_in_caches(key, decided.prefetch)
         # A time that has passed already was decided with: looking again at once would look for ever.
         if decided.recheck is not None and decided.recheck > now:
             self._queue.add_after(me, (decided.recheck - now).total_seconds())

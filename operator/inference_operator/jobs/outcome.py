@@ -7,6 +7,7 @@ from inference_operator.api.conditions import AnyReason, ConditionType, Reason, 
 from inference_operator.api.job_status import AttemptOutcome, InferenceJobStatus, Phase
 from inference_operator.api.schema import rfc3339
 from inference_operator.jobs.status import deadline_look, deadline_status
+from inference_operator.state.node_caches import Prefetch
 from inference_operator.state.observed import Observed
 from inference_operator.workers.actions import Action, DeletePod, StopTask
 
@@ -21,6 +22,8 @@ class Outcome:
     phase: Phase = Phase.WAITING
     recheck: datetime | None = None
     silent: bool = False
+    # What nodes should have before the next workers start there.
+    prefetch: Prefetch | None = None
 
     @property
     def ended(self) -> bool:

@@ -38,7 +38,7 @@ def plan(observed: Observed, state: JobState, decision: Decision | None, setting
     outcome = _autoscaled(outcome, observed, settings, now)
     outcome = replace(outcome, actions=_each_once((*released(observed), *outcome.actions)))
     if outcome.silent:
-        return Plan(outcome.actions, outcome.recheck)
+        return Plan(outcome.actions, outcome.recheck, outcome.prefetch)
     outcome = _told_of_its_model(outcome, observed, state)
     outcome = provisioned(outcome, observed, state, _current(decision, state), settings, now)
     due = missed_for_good(outcome.status.deadline, job.status.deadline, is_batch=job.is_batch)
@@ -47,7 +47,7 @@ def plan(observed: Observed, state: JobState, decision: Decision | None, setting
     actions: list[Action] = list(outcome.actions)
     if status != job.status:
         actions.append(WriteStatus(job.key, job.uid, status, job.resource_version))
-    return Plan((*actions, *job_events(observed, state, status)), outcome.recheck)
+    return Plan((*actions, *job_events(observed, state, status)), outcome.recheck, outcome.prefetch)
 
 
 def _current(decision: Decision | None, state: Refused | BatchState | ServiceState) -> Decision | None:

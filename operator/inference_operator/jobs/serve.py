@@ -33,6 +33,7 @@ from inference_operator.jobs.status import (
     waiting_deadline,
     waiting_words,
 )
+from inference_operator.nodecache.prefetch import RollOut, roll_out
 from inference_operator.scheduling.types import Decision, PendingReason
 from inference_operator.settings import Settings
 from inference_operator.state.observed import Observed
@@ -76,14 +77,20 @@ def plan_serve(
             stopped(_status(observed, service, now), now),
             Phase.FAILED,
         )
-    actions = _actions(observed, service, decision, settings, tokens, now)
-    placing = any(isinstance(action, CreatePod) for action in actions)
+    caches = _caches(observed, service, decision, settings, now)
+    actions = _actions(
+        observed, service, decision, settings, tokens, now, waits=caches.waits if caches is not None else frozenset()
+    )
+    held = caches is not None and decision is not None and any(given.node in caches.waits for given in decision.assignments)
+    placing = held or any(isinstance(action, CreatePod) for action in actions)
     pending = decision.pending if decision is not None and state.missing and not placing else None
     # A service whose workers all answer doesn't queue, though a successor of one has no place yet.
     status = _status(observed, service, now, None if state.stays else pending)
     # One whose last old worker had to make room is not over either.
     rolls_out = bool(state.outdated) or status.current_revision not in (None, resolved.revisions.combined)
     conditions, phase = _conditions(observed, state, pending, status, placing=placing, rolls_out=rolls_out)
+    if caches is not None:
+        conditions = (*conditions, caches.condition)
     recheck = soonest(
         now,
         until,
@@ -93,14 +100,35 @@ def plan_serve(
         deadline_look(spec.deadline, now),
         latency_end(status.latency),
         sleeps_at(observed, spec, settings),
+        caches.recheck if caches is not None else None,
         *(create_retry_time(failure, settings) for failure in (observed.create_failure, observed.autoscaler_failure) if failure),
     )
-    return Outcome(actions, conditions, status, phase, recheck)
+    return Outcome(actions, conditions, status, phase, recheck, prefetch=caches.prefetch if caches is not None else None)
+
+
+def _caches(
+    observed: Observed, service: ServiceState, decision: Decision | None, settings: Settings, now: datetime
+) -> RollOut | None:
+    """What the caches of nodes do for a roll-out: where old workers are, and where new ones have a place."""
+    state, resolved = service.replicas, service.resolved
+    if not state.outdated:
+        return None
+    given = decision.assignments if decision is not None else ()
+    nodes = {*(pod.node for pod in state.outdated if pod.node is not None), *(one.node for one in given)}
+    return roll_out(resolved.job.key.namespace, resolved.source, nodes, observed.node_models, settings, now)
 
 
 def _actions(
-    observed: Observed, service: ServiceState, decision: Decision | None, settings: Settings, tokens: Tokens, now: datetime
+    observed: Observed,
+    service: ServiceState,
+    decision: Decision | None,
+    settings: Settings,
+    tokens: Tokens,
+    now: datetime,
+    *,
+    waits: frozenset[str] = frozenset(),
 ) -> tuple[Action, ...]:
+    """What to do. No worker starts on a node of `waits`, whose cache fetches its model."""
     state, resolved = service.replicas, service.resolved
     actions: list[Action] = []
     if not is_held_up(observed.create_failure, settings, now):
@@ -108,6 +136,8 @@ def _actions(
     actions += plan_budget(observed, state.wanted)
     if decision is not None and service.request is not None:
         for offset, (given, why) in enumerate(decision.explained[: state.missing]):
+            if given.node in waits:
+                continue
             number = state.next_number + offset
             made = create_worker(resolved, given, why, number=number, settings=settings, now=now, digest_of=tokens.digest)
             actions.append(made)

@@ -13,8 +13,9 @@ from inference_operator.metering.usage import unmanaged_usage
 from inference_operator.observability import metrics
 from inference_operator.runtime.clock import Clock
 from inference_operator.settings import Metering
+from inference_operator.state.node_caches import NodeAgent
 from inference_operator.state.objects import Key
-from inference_operator.state.power import Device, Exporter, PowerSample
+from inference_operator.state.power import Device, PowerSample
 from inference_operator.state.store import Store
 
 log = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ class Meters:
             node: value for node, devices in found.items() if (value := unmanaged_usage(devices, held[node]))
         }
 
-    async def _ask(self, key: Key, exporter: Exporter) -> tuple[tuple[Device, ...], datetime] | None:
+    async def _ask(self, key: Key, exporter: NodeAgent) -> tuple[tuple[Device, ...], datetime] | None:
         """Its devices, and when it told them: a round may take as long as its slowest exporter."""
         try:
             async with self._gate:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from inference_operator.state.load import ScalingMetrics
+from inference_operator.state.node_caches import NodeModel
 from inference_operator.state.objects import (
     Autoscaler,
     Budget,
@@ -89,6 +90,8 @@ class Observed:
     volumes: Mapping[str, Terms] = field(default_factory=dict)
     # All claims of the job's namespace, by name.
     claims: Mapping[str, Claim] = field(default_factory=dict)
+    # How models of the job's namespace stand in the caches of nodes, by node and digest; nodes without a cache aren't there.
+    node_models: Mapping[str, Mapping[str, NodeModel]] = field(default_factory=dict)
 
     def facts_of(self, attempt: Attempt | None) -> ModelFacts | None:
         """What a worker has said about its model: at its end, else when it was last asked."""

@@ -8,8 +8,8 @@ import msgspec
 from pydantic import ValidationError
 
 from inference_operator.api import names
+from inference_operator.state.node_caches import NodeAgent
 from inference_operator.state.objects import Key, Placeholder, Pod, PodPhase, PodProblem, Worker
-from inference_operator.state.power import Exporter
 from inference_operator.state.raw import PLACEMENT, Raw, RawAmounts, RawCondition, RawMeta, RawStruct, is_ours
 from inference_operator.state.resources import PODS, add, amounts
 from inference_protocol.messages import decode_report
@@ -147,14 +147,15 @@ def _later(instant: datetime | None, behind: timedelta) -> datetime | None:
     return instant + behind if instant is not None else None
 
 
-def parse_exporter(raw: Raw, labels: Mapping[str, str]) -> Exporter | None:
-    """A pod that has one of these labels and can be asked for its node's devices; None for every other."""
+def parse_node_agent(raw: Raw, labels: Mapping[str, str], *, every: bool = False) -> NodeAgent | None:
+    """A pod that has one of these labels, or `every` one, and can be asked about its node; None for every other."""
     meta, status = raw["metadata"], raw.get("status") or {}
     node, address = (raw.get("spec") or {}).get("nodeName"), status.get("podIP")
     found = meta.get("labels") or {}
-    if not any(found.get(name) == value for name, value in labels.items()) or status.get("phase") != PodPhase.RUNNING:
+    has = [found.get(name) == value for name, value in labels.items()]
+    if not (all(has) if every else any(has)) or not has or status.get("phase") != PodPhase.RUNNING:
         return None
-    return Exporter(node, address) if node and address else None
+    return NodeAgent(node, address) if node and address else None
 
 
 def _worker(meta: RawMeta) -> Worker:

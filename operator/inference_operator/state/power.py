@@ -31,11 +31,3 @@ class PowerSample:
 
 Drawn = tuple[PowerSample, ...]
 """A device's counter while one pod had the device, oldest first, always growing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Exporter:
-    """A pod that answers for the devices of its node."""
-
-    node: str
-    address: str

@@ -18,6 +18,7 @@ from inference_operator.state.finished import is_finished, reopened
 from inference_operator.state.index import discard
 from inference_operator.state.leaving import is_leaving
 from inference_operator.state.load import ScalingMetrics
+from inference_operator.state.node_caches import NodeAgent, NodeModel, Prefetch
 from inference_operator.state.objects import (
     Autoscaler,
     Budget,
@@ -33,7 +34,7 @@ from inference_operator.state.objects import (
     Worker,
 )
 from inference_operator.state.observed import LendingService, Observed, PoolObserved
-from inference_operator.state.power import Drawn, Exporter
+from inference_operator.state.power import Drawn
 from inference_operator.state.request import Request, job_request, pool_request
 from inference_operator.state.runner import Attempt
 from inference_operator.state.task_index import NEWS_TAKE, TaskIndex
@@ -84,7 +85,12 @@ class Store:
         self.volumes = Volumes()
         self.claims = Claims()
         self.metrics_api = MetricsApi(MetricsApiState.DISABLED)
-        self.exporters: dict[Key, Exporter] = {}
+        self.exporters: dict[Key, NodeAgent] = {}
+        # The caches of models; what nodes should have, by the service that it is for; and how that stands, by node, namespace and
+        # digest.
+        self.node_caches: dict[Key, NodeAgent] = {}
+        self.prefetches: dict[Key, Prefetch] = {}
+        self.node_models: dict[str, Mapping[tuple[str, str], NodeModel]] = {}
         # What the devices of a worker have drawn, by its pod's uid and theirs.
         self.meters: dict[str, dict[str, Drawn]] = {}
         # How nodes are used beyond what their pods ask for: by unmanaged users, as meters tell, and by our workers, as they tell.
@@ -357,7 +363,22 @@ class Store:
             metrics_api=self.metrics_api,
             volumes=self.volumes.terms(key.namespace),
             claims=self.claims.of(key.namespace),
+            node_models=self._node_models(key.namespace),
         )
+
+    def want_in_caches(self, job: Key, prefetch: Prefetch | None) -> None:
+        """Remember what nodes should have for a service; None for nothing any more."""
+        if prefetch is None:
+            self.prefetches.pop(job, None)
+        else:
+            self.prefetches[job] = prefetch
+
+    def _node_models(self, namespace: str) -> Mapping[str, Mapping[str, NodeModel]]:
+        """How models of a namespace stand on each node that has a cache, by node and digest."""
+        return {
+            cache.node: {digest: one for (whose, digest), one in self.node_models.get(cache.node, {}).items() if whose == namespace}
+            for cache in self.node_caches.values()
+        }
 
     def _budget(self, job: Key, uid: str) -> Budget | None:
         found = self.budgets.get(Key(job.namespace, budget_name(job.name)))

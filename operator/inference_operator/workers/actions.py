@@ -7,6 +7,7 @@ from typing import Any
 from inference_operator.api.events import EventType
 from inference_operator.api.job_status import InferenceJobStatus
 from inference_operator.api.model import InferenceModelStatus
+from inference_operator.state.node_caches import Prefetch
 from inference_operator.state.objects import Key, Pod
 from inference_protocol.messages import TaskOrder
 
@@ -183,7 +184,8 @@ EndpointsAction = ApplySlice | TakeSelector | DeleteSlice
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Actions in order, and when to look again though nothing happens."""
+    """Actions in order, when to look again though nothing happens, and what caches of nodes should have meanwhile."""
 
     actions: tuple[Action, ...] = ()
     recheck: datetime | None = None
+    prefetch: Prefetch | None = None

@@ -99,14 +99,15 @@ def test_every_type_and_reason_is_of_the_closed_lists() -> None:
 
 
 def test_every_condition_type_is_reached() -> None:
-    # A model's own is tested in warmpools/test_model_status.py.
-    assert {kind for kind, _ in conditions_of_all_situations()} | {"InUse"} == {t.value for t in ConditionType}
+    # A model's own is tested in warmpools/test_model_status.py, that of nodes' caches in test_roll_out_caches.py: it needs settings.
+    assert {kind for kind, _ in conditions_of_all_situations()} | {"InUse", "Prefetched"} == {t.value for t in ConditionType}
 
 
 # Given by no code, as far as this table and a search can tell: words of the list that users will never see.
 UNUSED: set[Reason] = set()
-# In test_admission.py, test_bounds.py and workers/test_classes.py (they need other settings), as the reason of an attempt, which is no condition, and of models.
+# In test_admission.py, test_bounds.py, test_roll_out_caches.py and workers/test_classes.py (they need other settings), as the reason of an attempt, which is no condition, and of models.
 OF_MODELS = {Reason.USABLE, Reason.USED_BY_JOBS, Reason.NOT_USED}
+OF_CACHES = {Reason.MODEL_CACHED, Reason.PREFETCHING, Reason.PREFETCH_FAILED, Reason.NOT_PREFETCHED}
 ELSEWHERE = {
     Reason.ACCELERATOR_UNKNOWN,
     Reason.ACCELERATOR_UNSUITABLE,
@@ -116,6 +117,7 @@ ELSEWHERE = {
     Reason.TEMPLATE_FORBIDDEN,
     Reason.TLS_UNAVAILABLE,
     Reason.WORKER_LOST,
+    *OF_CACHES,
     *OF_MODELS,
 }
 

@@ -10,8 +10,9 @@ import pytest
 from inference_operator.errors import ExporterError
 from inference_operator.metering.controller import Meters
 from inference_operator.settings import Metering
+from inference_operator.state.node_caches import NodeAgent
 from inference_operator.state.objects import Key, Pod
-from inference_operator.state.power import Device, Exporter
+from inference_operator.state.power import Device
 from inference_operator.state.store import Store
 from tests.builders import GPU, NOW, a_job, a_node, a_pod, somebodys_pod
 from tests.clock import Clock
@@ -41,7 +42,7 @@ class Bench:
         self.store, self.exporters, self.clock = Store(), Exporters(), Clock()
         self.meters = Meters(self.store, self.exporters, self.clock, Metering())
         self.store.nodes["n"] = a_node("n", gpu=2)
-        self.store.exporters[Key("gpu-operator", "dcgm-1")] = Exporter("n", "10.0.0.9")
+        self.store.exporters[Key("gpu-operator", "dcgm-1")] = NodeAgent("n", "10.0.0.9")
         job = a_job(gpu=1)
         pod = a_pod(job, node="n", accelerator="gpu")
         self.pod: Pod = replace(pod, requests={**pod.requests, GPU: 1})
@@ -78,7 +79,7 @@ def test_what_a_workers_device_draws_is_kept() -> None:
 def test_a_slow_exporter_dates_nothing_but_its_own_answer() -> None:
     bench = Bench()
     bench.store.nodes["slow"] = a_node("slow", gpu=2)
-    bench.store.exporters[Key("gpu-operator", "dcgm-2")] = Exporter("slow", "10.0.0.10")
+    bench.store.exporters[Key("gpu-operator", "dcgm-2")] = NodeAgent("slow", "10.0.0.10")
 
     def wait() -> None:
         bench.clock.seconds += 3
@@ -115,7 +116,7 @@ def test_what_can_not_be_the_workers_own_is_not_kept(lie: str) -> None:
     if lie == "sliced":
         bench.store.nodes["n"] = a_node("n", gpu=8)
     if lie == "another node":
-        bench.store.exporters[Key("gpu-operator", "dcgm-1")] = Exporter("other", "10.0.0.9")
+        bench.store.exporters[Key("gpu-operator", "dcgm-1")] = NodeAgent("other", "10.0.0.9")
         bench.store.nodes["other"] = a_node("other", gpu=2)
     neighbour = a_pod(a_job("neighbour"), node="n")
     bench.store.put_pod(neighbour)
@@ -160,7 +161,7 @@ def test_what_was_said_of_unmanaged_usage_does_not_outlive_the_exporter() -> Non
 
 def test_of_two_exporters_on_a_node_none_is_believed() -> None:
     bench = Bench()
-    bench.store.exporters[Key("monitoring", "dcgm-2")] = Exporter("n", "10.0.0.10")
+    bench.store.exporters[Key("monitoring", "dcgm-2")] = NodeAgent("n", "10.0.0.10")
     bench.round(bench.mine(1.0), FREE)
 
     assert bench.exporters.asked == []

@@ -7,8 +7,8 @@ import pytest
 
 from inference_operator.api.job_status import EnergyMeter
 from inference_operator.metering.workers import WorkerMeters
+from inference_operator.state.node_caches import NodeAgent
 from inference_operator.state.objects import Key, Pod, Reading
-from inference_operator.state.power import Exporter
 from inference_operator.state.store import Store
 from inference_protocol.messages import DeviceReading, Telemetry
 from tests.builders import GPU, NOW, a_job, a_node, a_pod
@@ -92,7 +92,7 @@ def test_what_can_not_be_the_workers_own_is_not_kept(lie: str) -> None:
     bench = Bench()
     match lie:
         case "watched":
-            bench.store.exporters[Key("gpu-operator", "dcgm-1")] = Exporter("n", "10.0.0.9")
+            bench.store.exporters[Key("gpu-operator", "dcgm-1")] = NodeAgent("n", "10.0.0.9")
         case "time-sliced":
             bench.store.nodes["n"] = a_node("n", gpu=2, labels={"nvidia.com/gpu.sharing-strategy": "time-slicing"})
         case "two devices" | "no device":

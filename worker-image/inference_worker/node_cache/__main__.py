@@ -38,16 +38,11 @@ def main() -> int:
     metrics, flights = Metrics(store), Flights()
     prefetcher = Prefetcher(store, flights, metrics, config.fetch_from)
     ports = [int(os.environ.get(name, port)) for name, port in _PORT_VARIABLES]
-    given = {
-        "store": store,
-        "flights": flights,
-        "prefetcher": prefetcher,
-        "metrics": metrics,
-        "key": staticmethod(Key(config.key_file)),
-    }
+    told = {"metrics": metrics, "key": staticmethod(Key(config.key_file))}
+    given = {**told, "store": store, "flights": flights, "prefetcher": prefetcher}
     servers = [
         BoundedServer(("", ports[0]), type("Bound", (Handler,), given)),
-        BoundedServer(("", ports[1]), type("Bound", (MetricsHandler,), {"metrics": metrics})),
+        BoundedServer(("", ports[1]), type("Bound", (MetricsHandler,), told)),
     ]
     for work in (*(server.serve_forever for server in servers), *[prefetcher.run] * FETCHERS):
         threading.Thread(target=work, daemon=True).start()

@@ -6,8 +6,10 @@ Every connection is a thread; their number, each head, each body and each pause 
 import hmac
 import logging
 import re
+import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any, BinaryIO, ClassVar
@@ -28,6 +30,7 @@ log = logging.getLogger(__name__)
 
 _MODEL = re.compile(rf"{MODELS_PATH}/([a-z0-9](?:[-a-z0-9]{{0,61}}[a-z0-9])?)/(sha256:[0-9a-f]{{64}})")
 _BLOCK = 1 << 20
+_UNREAD_BYTES = 64 << 20
 # For a body: a fixed time, and what its bytes may take.
 _BODY_SECONDS = 30.0
 _SLOWEST_BYTES_A_SECOND = 4 << 20
@@ -105,7 +108,7 @@ class Handler(BaseHTTPRequestHandler):
                 incoming.commit()
         except NotTakenError as error:
             log.warning("%s/%s is not taken: %s", *key, error.message)
-            self._answer(error.status, error.message)
+            self._refuse(error.status, error.message)
 
     def do_POST(self) -> None:
         """Take the operator's order."""
@@ -155,10 +158,20 @@ class Handler(BaseHTTPRequestHandler):
         text = self.headers.get("Content-Length", "")
         if self.headers.get("Transfer-Encoding") is None and re.fullmatch("[0-9]{1,15}", text) and int(text) <= most:
             return int(text)
-        self.close_connection = True
         status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE if text.isdecimal() else HTTPStatus.LENGTH_REQUIRED
-        self._answer(status, f"a body has a Content-Length of {most} at most")
+        self._refuse(status, f"a body has a Content-Length of {most} at most")
         return None
+
+    def _refuse(self, status: HTTPStatus, text: str) -> None:
+        """Answer before a body has come, and let a little of it come: the answer is lost where bytes are left unread."""
+        self.close_connection = True
+        self._answer(status, text)
+        self._deadline(HEAD_SECONDS)
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+            left = _UNREAD_BYTES
+            while left > 0 and (data := self.rfile.read1(_BLOCK)):
+                left -= len(data)
 
     def _receive(self, incoming: Incoming, length: int) -> None:
         if length < HEAD_BYTES:
@@ -218,12 +231,21 @@ class MetricsHandler(BaseHTTPRequestHandler):
     server_version = "inference-node-cache"
     sys_version = ""
     metrics: ClassVar[Metrics]
+    key: ClassVar[Callable[[], bytes]]
 
     def do_GET(self) -> None:
-        """Answer /metrics and /livez."""
-        known = self.path in ("/metrics", "/livez")
-        body = self.metrics.text() if self.path == "/metrics" else b""
-        self.send_response(HTTPStatus.OK if known else HTTPStatus.NOT_FOUND)
+        """Answer /metrics, /livez, and /readyz once there is a key."""
+        body, status = b"", HTTPStatus.OK
+        if self.path == "/metrics":
+            body = self.metrics.text()
+        elif self.path == "/readyz":
+            try:
+                type(self).key()
+            except OSError:
+                status = HTTPStatus.SERVICE_UNAVAILABLE
+        elif self.path != "/livez":
+            status = HTTPStatus.NOT_FOUND
+        self.send_response(status)
         self.send_header("Content-Type", self.metrics.content_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
