@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -27,6 +28,8 @@ from inference_operator.state.store import Store
 from inference_protocol.reasons import ReasonText, WorkerReason
 from inference_worker import device_metrics
 from inference_worker import metrics as worker_metrics
+from inference_worker.node_cache.metrics import Metrics
+from inference_worker.node_cache.store import ModelStore
 
 HERE = Path(__file__).parent
 CHART = HERE.parent / "charts" / "inference-operator"
@@ -166,6 +169,7 @@ def metrics() -> str:
         ("Operator, port 8080: each replica", _operator_registry()),
         ("Operator, port 8080: the leader alone", _cluster_registry()),
         ("Worker, port 8000", _worker_registry()),
+        ("Node cache, port 8007", _node_cache_registry()),
     ):
         text += f"\n## {title}\n\n| Name | Type | Labels | Meaning |\n|---|---|---|---|\n"
         text += "".join(sorted(_metric_rows(registry)))
@@ -194,6 +198,14 @@ def _worker_registry() -> CollectorRegistry:
     registry.register(worker_metrics.items_total)
     registry.register(worker_metrics.ModelCollector([worker_metrics.sample()]))
     registry.register(device_metrics.DeviceCollector(device_metrics.device_sample))
+    return registry
+
+
+def _node_cache_registry() -> CollectorRegistry:
+    """That of a node's cache, which is empty."""
+    registry = CollectorRegistry()
+    with TemporaryDirectory() as folder:
+        registry.register(Metrics(ModelStore(Path(folder), limit=1, shared=False, now=lambda: 0.0)))
     return registry
 
 

@@ -1,4 +1,4 @@
-"""What the cache of models on a node says to workers and to the operator (ADR 0038).
+"""What the cache of models on a node says to workers and to the operator (ADR 0040).
 
 A model travels and lies on disk as a bundle: a head of HEAD_BYTES, JSON filled up with spaces, and then the files' bytes.
 """

@@ -11,6 +11,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import msgspec
@@ -109,13 +110,14 @@ def _received(response: http.client.HTTPResponse, size: int) -> tuple[bytes, str
     if size:
         buffer.seek(size - 1)
         buffer.write(b"\0")
-    with buffer.getbuffer() as view:
+    # Hashed by another thread: both take as long as the disk does.
+    with buffer.getbuffer() as view, ThreadPoolExecutor(1) as hashing:
         begun = 0
         while begun < size:
             count = response.readinto(view[begun : min(begun + _BLOCK, size)])
             if not count:
                 raise _UnusableError("it ended early")
-            sha.update(view[begun : begun + count])
+            hashing.submit(sha.update, view[begun : begun + count])
             begun += count
     return buffer.getvalue(), f"sha256:{sha.hexdigest()}"
 
@@ -136,8 +138,8 @@ def _checked(found: dict[str, tuple[bytes, str]], text: str, digest: str, vouch:
         vouch(fetch.file_name(text), own)
         for name, (_, each) in others:
             vouch(name, each)
-    beside = {name: data for name, (data, _) in others}
-    if set(external_data.files_of(data)) != set(beside):
+    beside = {name: each for name, (each, _) in others}
+    if others and set(external_data.files_of(data)) != set(beside):
         raise _UnusableError("it has other files than the model names")
     return ModelFiles(data, beside, digest)
 
