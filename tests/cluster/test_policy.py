@@ -18,6 +18,7 @@ from inference_operator.workers.placeholder import COMMAND, create_placeholder
 from inference_protocol.messages import CONFIG_VARIABLE
 from tests import builders
 from tests.builders import NOW, SETTINGS, observed, resolved_of
+from inference_protocol.node_cache import GRANT_VARIABLE
 from tests.cluster.client import APPLY, Answer, Client, jobs, models, pods
 from tests.cluster.conftest import make_namespace
 from tests.cluster.objects import LATER, a_batch, a_condition, a_job, a_model
@@ -207,6 +208,10 @@ BAD_PODS: dict[str, tuple[Any, str]] = {
         lambda p: first(p)["env"].append({"name": "LD_PRELOAD", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}),
         "that the loader, Python or a runtime obeys",
     ),
+    "its grant from a ConfigMap": (
+        lambda p: first(p)["env"].append({"name": GRANT_VARIABLE, "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}),
+        "that the loader, Python or a runtime obeys",
+    ),
     "its configuration from a ConfigMap": (
         lambda p: first(p)["env"].append({"name": CONFIG_VARIABLE, "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}),
         "that the loader, Python or a runtime obeys",
@@ -364,6 +369,7 @@ def test_every_shape_of_worker_is_let_in(cluster: Cluster, installed: Installed,
         of_container(image="mirror.example.com/inference-worker:1"),
         of_spec(tolerations=[{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}]),
         of_spec(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}]),
+        with_variable(GRANT_VARIABLE, "{}"),
     ],
     ids=[
         "a token for the operator",
@@ -375,6 +381,7 @@ def test_every_shape_of_worker_is_let_in(cluster: Cluster, installed: Installed,
         "a mirror",
         "time on a node that fails",
         "a taint of a class",
+        "a grant for its node's cache",
     ],
 )
 def test_what_the_settings_or_the_cluster_add_is_let_in(account: Client, worker: Raw, change: Any) -> None:

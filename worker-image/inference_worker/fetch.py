@@ -16,7 +16,6 @@ from inference_protocol.reasons import WorkerReason
 from inference_protocol.uris import FileUri, HttpUri, PvcUri, Uri
 from inference_worker import volumes
 from inference_worker.download import Place, Sink, download_into
-from inference_worker.engines import external_data
 from inference_worker.errors import WorkerError
 from inference_worker.exchange import Bounds, never
 
@@ -58,6 +57,9 @@ def read_model(
     data, own = read(text, limit, WorkerReason.MODEL_NOT_FOUND)
     if vouch is not None:
         vouch(file_name(text), own)
+    # Who only hands bytes on, as a node's cache does, pays for no import of numbers.
+    from inference_worker.engines import external_data
+
     names = external_data.files_of(data)
     if not names:
         _require(text, own, digest, WorkerReason.MODEL_DIGEST_MISMATCH)

@@ -16,7 +16,6 @@ from inference_protocol.reasons import WorkerReason
 from inference_protocol.uris import RemoteUri
 from inference_worker import fetch, volumes
 from inference_worker.download import Bounds
-from inference_worker.engines import external_data
 from inference_worker.errors import StoppedError, WorkerError
 from inference_worker.node_cache.faults import NotTakenError
 from inference_worker.node_cache.flights import Flights, Key
@@ -142,6 +141,9 @@ class Prefetcher:
 
         one(text, fetch.file_name(text), WorkerReason.MODEL_NOT_FOUND)
         if incoming.digest != digest:
+            # Seldom, and it takes 40 MB.
+            from inference_worker.engines import external_data
+
             for name in external_data.files_of(incoming.read(_MAIN_LIMIT_BYTES)):
                 one(volumes.beside(text, name), name, WorkerReason.MODEL_DATA_MISSING)
 
