@@ -5,7 +5,6 @@ A body is in memory once at most: what comes is written behind what is there, an
 
 import hashlib
 import http.client
-import io
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -89,7 +88,7 @@ class _Body:
 
 
 def download_into(file: Sink, place: Place, bounds: Bounds) -> str:
-    """Write the body into a file, and return its `sha256:HEX`. Raises as fetch.read_verified does, and OSError of the file's own."""
+    """Write the body into a file, and return its `sha256:HEX`. Raises as fetch.read_verified does, and OSError."""
     body = _Body(file)
     for pause in _PAUSES:
         try:

@@ -15,8 +15,8 @@ from inference_protocol.node_cache import CachedModel, CacheState, Wanted, Wante
 from inference_protocol.reasons import WorkerReason
 from inference_protocol.uris import RemoteUri
 from inference_worker import fetch, volumes
-from inference_worker.download import Bounds
 from inference_worker.errors import StoppedError, WorkerError
+from inference_worker.exchange import Bounds
 from inference_worker.node_cache.faults import NotTakenError
 from inference_worker.node_cache.flights import Flights, Key
 from inference_worker.node_cache.incoming import Incoming
@@ -127,13 +127,14 @@ class Prefetcher:
     def _read(self, model: WantedModel, incoming: Incoming) -> None:
         """Fetch a model's own file, and those beside it if its digest is of several. Raises WorkerError, NotTakenError."""
         text, (_, digest) = model.source.uri, _key(model)
+        storage = model.source.storage or Storage()
         until = time.monotonic() + _FETCH_SECONDS
 
         def one(place: str, name: str, missing: WorkerReason) -> None:
             incoming.begin(name)
-            uri = self._fetched_uri(place, model.source.storage)
+            self._require_allowed(place, storage)
             bounds = Bounds(self._hosts, self._store.limit, missing, WorkerReason.MODEL_TOO_LARGE, stop)
-            fetch.fetch(uri, place, bounds, model.source.storage, incoming.write)
+            fetch.fetch_into(incoming, place, bounds, storage)
 
         def stop() -> bool:
             with self._changed:
@@ -147,17 +148,16 @@ class Prefetcher:
             for name in external_data.files_of(incoming.read(_MAIN_LIMIT_BYTES)):
                 one(volumes.beside(text, name), name, WorkerReason.MODEL_DATA_MISSING)
 
-    def _fetched_uri(self, text: str, storage: Storage | None) -> RemoteUri:
-        """A location that may be fetched from here. Raises WorkerError."""
-        uri = volumes.parse(text)
-        if not isinstance(uri, RemoteUri):
+    def _require_allowed(self, text: str, storage: Storage) -> None:
+        """Require that a location may be fetched from here. Raises WorkerError."""
+        if not isinstance(volumes.parse(text), RemoteUri):
             why = "a volume's files are read where they are"
-        elif storage is not None and (storage.secret or storage.aws_role):
+        elif storage.secret or storage.aws_role:
             why = "it needs credentials, which only its workers have"
         elif not self._hosts:
             why = "the setting fetch.allowedHosts lists no hosts"
         else:
-            return uri
+            return
         raise WorkerError(WorkerReason.URI_FORBIDDEN, f"{text} is not prefetched: {why}")
 
 

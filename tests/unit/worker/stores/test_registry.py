@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 import socket
 from typing import TYPE_CHECKING
@@ -60,9 +61,9 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[bytes, list[
         with answering(*conversations) as (port, seen):
             monkeypatch.setattr(outbound, "connected", lambda *_, **__: socket.create_connection(("127.0.0.1", port)))
             try:
-                got = bytearray()
-                registry.fetch(uri, text, keys, BOUNDS, got.extend)
-                return bytes(got), seen
+                got = io.BytesIO()
+                registry.fetch_into(got, uri, text, keys, BOUNDS)
+                return got.getvalue(), seen
             except WorkerError as error:
                 error.add_note(str(len(seen)))
                 raise
