@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from inference_operator.nodecache.controller import FIELD
+from inference_protocol.hosts import NO_PROXY_VARIABLE, PROXY_VARIABLE
 from inference_protocol.node_cache import CONFIG_VARIABLE, METRICS_PORT, PORT, CacheConfig
 from tests.cluster.test_chart import kinds, policies, render
 
@@ -26,7 +27,7 @@ def of_cache(*settings: str) -> tuple[dict[str, Any], CacheConfig]:
     """The DaemonSet's pod, and what it is told."""
     (daemon_set,) = kinds(render("nodeCache.enabled=true", *settings), "DaemonSet")
     pod = daemon_set["spec"]["template"]["spec"]
-    (variable,) = pod["containers"][0]["env"]
+    variable, *_ = pod["containers"][0]["env"]
     assert variable["name"] == CONFIG_VARIABLE
     return pod, msgspec.json.decode(variable["value"], type=CacheConfig)
 
@@ -58,6 +59,13 @@ def test_a_cache_is_told_its_limit_in_bytes_and_prefetches_from_listed_hosts() -
     assert of_cache(hosts)[1].fetch_from == ("models.example",)
     assert of_cache(hosts, "nodeCache.prefetch=false")[1].fetch_from == ()
     assert of_cache("nodeCache.sharing=Cluster")[1].shared and not of_cache()[1].shared
+
+
+def test_a_cache_prefetches_through_the_administrators_proxy() -> None:
+    pod, _ = of_cache("settings.fetch.httpsProxy=http://proxy.example:3128", "settings.fetch.noProxy={*.svc}")
+    env = {one["name"]: one["value"] for one in pod["containers"][0]["env"]}
+
+    assert (env[PROXY_VARIABLE], env[NO_PROXY_VARIABLE]) == ("http://proxy.example:3128", "*.svc")
 
 
 def test_the_operator_and_the_caches_share_a_secret_that_nobody_else_reads() -> None:
