@@ -57,8 +57,8 @@ def measure(rounds: int) -> list[dict[str, float]] | None:
 def _model(name: str, folder: Path, url: str) -> Manifest:
     files = {file: f"sha256:{_sha256(folder / file)}" for file in (f"{name}.onnx", f"{name}.bin")}
     version = {"name": "1", "uri": f"{url}/{name}.onnx", "digest": model_digest(files)}
-    resources = {"requests": {"cpu": "500m", "memory": _MEMORY}, "limits": {"memory": _MEMORY}}
-    spec = {"versions": [version], "resources": resources}
+    amounts = {"requests": {"cpu": "500m", "memory": _MEMORY}, "limits": {"memory": _MEMORY}}
+    spec = {"versions": [version], "resources": [{"accelerator": "cpu", "resources": amounts}]}
     return {"apiVersion": "inference.myorg/v1", "kind": "InferenceModel", "metadata": {"name": name}, "spec": spec}
 
 
