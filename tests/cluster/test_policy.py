@@ -16,9 +16,9 @@ from inference_operator.template_limits import RESERVED_ENVIRONMENT, TemplateLim
 from inference_operator.workers import triton
 from inference_operator.workers.placeholder import COMMAND, create_placeholder
 from inference_protocol.messages import CONFIG_VARIABLE
+from inference_protocol.node_cache import GRANT_VARIABLE
 from tests import builders
 from tests.builders import NOW, SETTINGS, observed, resolved_of
-from inference_protocol.node_cache import GRANT_VARIABLE
 from tests.cluster.client import APPLY, Answer, Client, jobs, models, pods
 from tests.cluster.conftest import make_namespace
 from tests.cluster.objects import LATER, a_batch, a_condition, a_job, a_model

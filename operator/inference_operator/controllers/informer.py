@@ -1,4 +1,7 @@
-"""From raw objects to the store, and from each change to the jobs that it concerns."""
+"""From raw objects to the store, and from each change to the jobs that it concerns.
+
+It is longer than others: every kind that is watched has its method here.
+"""
 
 from typing import Any
 

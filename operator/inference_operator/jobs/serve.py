@@ -1,4 +1,7 @@
-"""The plan of a serving job: keep workers, replace old revisions without a gap, end when told."""
+"""The plan of a serving job: keep workers, replace old revisions without a gap, end when told.
+
+It is longer than others, so that a service's actions, conditions and status are read beside each other.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
