@@ -403,7 +403,7 @@ class Settings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     lease_name: _Name = "inference-operator"
     # For how long the Lease counts after a renewal, from 1: a dead leader is followed after so long. While the API server answers
     # slowly it is up to 15.
-    lease_seconds: Annotated[int, msgspec.Meta(ge=1)] = 2
+    lease_seconds: Annotated[int, msgspec.Meta(ge=1, le=15)] = 2
     # The Secret with the key that tasks are handed to warm workers by, in the operator's own namespace. It has to be there; the
     # operator fills an empty one.
     task_key_name: _Name = "inference-operator-task-key"

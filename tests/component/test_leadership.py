@@ -33,8 +33,8 @@ async def test_of_two_operators_only_the_holder_of_the_lease_writes(server: ApiS
 
 
 async def test_a_leader_that_is_told_to_stop_gives_the_lease_back_at_once(server: ApiServer, ward: Ward, kubelet: Kubelet) -> None:
-    # A takeover before the Lease's minute is over can only come from giving it back.
-    first, second = await _two(server, ward, settings={"leaseSeconds": 60})
+    # The longest Lease that there is.
+    first, second = await _two(server, ward, settings={"leaseSeconds": 15})
 
     first.send(signal.SIGTERM)
     await second.says("leading as")

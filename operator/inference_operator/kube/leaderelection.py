@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-# The longest that a Lease is made of its own accord, and what counts for one that does not say.
+# The longest that a Lease of ours is. One that says more, or nothing, is somebody's mistake: it would keep all from leading.
 LONGEST_SECONDS = 15
 # For how much of its duration a holder goes by its Lease, from when it asked; after how much others take it, from when they saw it.
 HELD, TAKEN = 3 / 4, 7 / 8
@@ -214,7 +214,7 @@ class Lease:
         spec = self._document["spec"]
         holder, renewed = spec.get("holderIdentity") or "", spec.get("renewTime") or ""
         if (holder, renewed) != (self._sight.holder, self._sight.renewed):
-            lasts = spec.get("leaseDurationSeconds") or LONGEST_SECONDS
+            lasts = min(spec.get("leaseDurationSeconds") or LONGEST_SECONDS, LONGEST_SECONDS)
             self._sight = Sight(holder, renewed, lasts, self._clock.monotonic())
         return may_take(self._sight, self._me, self._clock.monotonic())
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from aiohttp import web
 
@@ -24,6 +25,7 @@ from inference_operator.kube.leaderelection import (
     may_take,
 )
 from inference_operator.runtime.bucket import TokenBucket
+from inference_operator.settings import Settings
 from tests.clock import Clock
 
 CREATED = "2026-04-02T12:00:00Z"
@@ -140,6 +142,30 @@ def test_each_leader_has_a_higher_epoch_than_the_one_before() -> None:
     second = acquired(server, clock, "other").epoch
 
     assert (first, second) == ((CREATED_SECONDS, 0), (CREATED_SECONDS, 1))
+
+
+def test_a_lease_of_years_keeps_nobody_from_leading_for_long() -> None:
+    clock = Clock()
+
+    class Later(LeaseServer):
+        async def get(self, path: str) -> dict[str, Any]:
+            clock.seconds += LONGEST_SECONDS / 4
+            return await super().get(path)
+
+    server = Later()
+    acquired(server, clock, "other")
+    assert server.lease is not None
+    server.lease["spec"]["leaseDurationSeconds"] = 2**31 - 1
+
+    acquired(server, clock)
+
+    assert clock.seconds <= 2 * LONGEST_SECONDS
+
+
+def test_no_setting_makes_a_longer_lease() -> None:
+    with pytest.raises(msgspec.ValidationError, match="leaseSeconds"):
+        msgspec.convert({"leaseSeconds": LONGEST_SECONDS + 1}, Settings)
+    assert msgspec.convert({"leaseSeconds": LONGEST_SECONDS}, Settings).lease_seconds == LONGEST_SECONDS
 
 
 def test_a_lease_that_is_made_anew_has_a_higher_epoch_although_it_counts_from_nothing() -> None:
