@@ -177,7 +177,8 @@ class Release:
 
 def install(cluster: Cluster, folder: Path, release: Release = Release()) -> Installed:
     """Apply what the chart has of rights, policies and Secrets, and start the operator."""
-    cluster.client.create("/api/v1/namespaces", {"metadata": {"name": release.namespace}})
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": release.namespace}}
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(namespace))
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=release.render(*RIGHTS))
     return start(cluster, folder, release)
 

@@ -745,4 +745,4 @@ def test_the_chart_knows_the_operators_command_and_what_is_reserved() -> None:
     assert json.loads(command) == ["tritonserver", *triton.arguments()]
     assert json.loads(waits) == COMMAND
     assert any(f"e.name.matches('{RESERVED_ENVIRONMENT}')" in v["expression"] for v in policy["spec"]["validations"])
-    assert any(f"e.name == '{CONFIG_VARIABLE}'" in v["expression"] for v in policy["spec"]["validations"])
+    assert any(f"e.name in ['{CONFIG_VARIABLE}', '{GRANT_VARIABLE}']" in v["expression"] for v in policy["spec"]["validations"])
