@@ -89,7 +89,7 @@ def test_the_page_of_a_wrong_digest_shows_both(space: Space, plugin: Plugin) -> 
     plugin("submit", "mistaken", "--model", "mistaken", *given, "--wait", "--timeout", "60s", code=3)
 
     page = " ".join(plugin("status", "mistaken").split())
-    assert "Cause ModelDigestMismatch:" in page and "kubectl inference push FILE CLAIM/PATH" in page
+    assert "Cause ModelDigestMismatch:" in page and "kubectl inference push FILE data/digits/model.onnx" in page
     assert f"digest wanted {wrong}" in page
 
 
