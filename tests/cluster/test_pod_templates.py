@@ -10,6 +10,7 @@ from inference_operator.api.reasons import Reason
 from tests.cluster.client import jobs, models
 from tests.cluster.conftest import make_namespace
 from tests.cluster.objects import a_batch, a_job, a_model, condition
+from tests.cluster.operators import until
 
 if TYPE_CHECKING:
     from tests.cluster.client import Raw
@@ -124,8 +125,9 @@ def test_a_models_template_is_part_of_its_jobs_pods_and_is_remembered(cluster: C
     installed.run(pod)
     told = {v["name"]: v for v in pod["spec"]["containers"][0]["env"]}
     assert told["APP_POD"]["value"] == "mine" and "valueFrom" in told["APP_KEY"]
-    job = installed.job(space)
-    assert job["status"]["resolvedModel"]["template"]["serviceAccountName"] == "robot"
+    # The status is written after the pod.
+    found = until(lambda: installed.job(space).get("status", {}).get("resolvedModel"), "the model in the status")
+    assert found["template"]["serviceAccountName"] == "robot"
 
 
 @pytest.mark.parametrize(
