@@ -21,7 +21,7 @@ def main() -> int:
     with heartbeat("the example models"):
         build_all(built, default_trees())
     say("the operator is installed by Helm")
-    install(kube, build_images())
+    install(kube, build_images(*(("--no-import",) if kube.on_kind else ())))
     kube.delete("inferencejobs", "--all")
     folder = steps.prepare(kube, built)
     rows = []
@@ -30,7 +30,7 @@ def main() -> int:
         rows.append(step(kube, folder))
     print_table(rows)
     print(kube.run("get", "inferencejobs"))
-    say(f"done in {time.monotonic() - begun:.0f} s; the cluster stays up (make cluster-down ends it)")
+    say(f"done in {time.monotonic() - begun:.0f} s; the cluster stays up ({kube.ended_by} ends it)")
     print(f"export KUBECONFIG={kube.kubeconfig}")
     return 0
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from dev import kind
 from dev.cluster import default_layout
 from dev.tools import bin_folder, ensure, kubectl
 
@@ -36,6 +37,16 @@ class Kubectl:
 
     kubeconfig: Path
     namespace: str = "demo"
+
+    @property
+    def on_kind(self) -> bool:
+        """Whether it is the cluster of `make kind`, which has its images already and an end of its own."""
+        return self.kubeconfig == kind.KUBECONFIG
+
+    @property
+    def ended_by(self) -> str:
+        """The command that ends this cluster."""
+        return "make kind-down" if self.on_kind else "make cluster-down"
 
     def run(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
         """Run kubectl; raise RuntimeError with its own words when it fails."""

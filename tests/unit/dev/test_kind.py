@@ -6,8 +6,9 @@ import pytest
 import yaml
 
 from dev import kind
+from dev.cluster import default_layout
 from dev.console import DevError
-from examples.demo.cluster import load
+from examples.demo.cluster import Kubectl, load
 
 
 def test_without_docker_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -37,3 +38,8 @@ def test_the_volume_of_the_examples_is_the_folder_that_the_node_sees() -> None:
     assert mount["hostPath"] == mount["containerPath"] == spec["hostPath"]["path"]
     assert (spec["claimRef"]["namespace"], spec["claimRef"]["name"]) == (namespace["metadata"]["name"], claim["metadata"]["name"])
     assert spec["accessModes"] == claim["spec"]["accessModes"] and "storageClassName" not in claim["spec"]
+
+
+def test_the_demo_says_how_its_own_cluster_ends() -> None:
+    assert Kubectl(kind.KUBECONFIG).ended_by == "make kind-down"
+    assert Kubectl(default_layout().kubeconfig).ended_by == "make cluster-down"
