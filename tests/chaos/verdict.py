@@ -11,6 +11,9 @@ _NOTICED = frozenset({Kind.WORKER_KILLED, Kind.WORKER_FROZEN, Kind.NODE_SILENT, 
 _MOMENT_SECONDS = 2.3
 # Until a worker that was the only one is back, or another has started.
 _RETURN_SECONDS = 15.0
+# kube-proxy is refused while the API server is away, and asks again only so long after its return: client-go's reflector waits up to
+# 30 s between tries, and as much again by chance. Until then callers are sent on to whomever it knew.
+_BLIND_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,18 +26,25 @@ class Told:
     whom: str = ""
     alone: bool = False
 
-    def excuses(self, answer: Answered) -> bool:
+    def excuses(self, answer: Answered, blind: float = 0.0) -> bool:
         """Whether a request that was sent then may have failed because of it.
 
-        What is silent longer than a moment is left out by then, unless nobody else is there.
+        What is silent longer than a moment is left out by then, unless nobody else is there, or kube-proxy is `blind` for longer.
         """
         until = self.ended + _RETURN_SECONDS if self.alone else self.begun + _MOMENT_SECONDS
-        return self.fault.kind in _NOTICED and self.begun - 1.0 <= answer.time <= until
+        return self.fault.kind in _NOTICED and self.begun - 1.0 <= answer.time <= max(until, blind)
 
 
 def lost(answers: Iterable[Answered], told: Sequence[Told]) -> list[Answered]:
     """Requests without a 200 that no fault excuses."""
-    return [answer for answer in answers if answer.status != 200 and not any(one.excuses(answer) for one in told)]
+    blind = {one: _blind_until(one, told) for one in told}
+    return [answer for answer in answers if answer.status != 200 and not any(one.excuses(answer, blind[one]) for one in told)]
+
+
+def _blind_until(death: Told, told: Sequence[Told]) -> float:
+    """Until when kube-proxy may not hear of a death: it came so soon after an outage of the API server. 0 where none was."""
+    returns = (one.ended + _BLIND_SECONDS for one in told if one.fault.kind is Kind.API_AWAY and one.begun <= death.begun)
+    return max((until for until in returns if death.begun <= until), default=0.0)
 
 
 def gaps(spans: Sequence[tuple[int, int]], total: int) -> str:

@@ -60,6 +60,19 @@ def test_whoever_was_the_only_one_may_be_missed_until_it_is_back() -> None:
     assert [answer.time for answer in lost([Answered(at, 0.1, 0) for at in (98.0, 105.0, 130.0)], [silence])] == [98.0, 130.0]
 
 
+def test_a_death_soon_after_an_outage_of_the_api_server_may_be_noticed_until_kube_proxy_looks_again() -> None:
+    outage, death = told(Kind.API_AWAY, 100.0, 115.0), told(Kind.WORKER_KILLED, 130.0, 130.0)
+    answers = [Answered(at, 0.1, 0) for at in (120.0, 131.0, 170.0, 176.0)]
+
+    assert [answer.time for answer in lost(answers, [outage, death])] == [120.0, 176.0]
+    assert [answer.time for answer in lost(answers, [outage, told(Kind.WORKER_KILLED, 180.0, 180.0)])] == [
+        120.0,
+        131.0,
+        170.0,
+        176.0,
+    ]
+
+
 def test_a_drain_a_roll_out_and_an_operators_death_excuse_nothing() -> None:
     answer = Answered(100.5, 0.1, 0)
 
