@@ -1,6 +1,7 @@
-"""What /proc says of a process: CPU time, memory, and whether it is still the same one."""
+"""What /proc says of a process: CPU time, memory, and whether it is still the same one; and its end."""
 
 import os
+import subprocess
 from pathlib import Path
 
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -33,3 +34,13 @@ def memory_mib(pid: int) -> tuple[float, float]:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     table = {line.split(":")[0]: line.split()[1] for line in lines if line.startswith("Vm")}
     return int(table["VmRSS"]) / 1024, int(table["VmHWM"]) / 1024
+
+
+def end(process: "subprocess.Popen[bytes]", seconds: float = 10.0) -> None:
+    """Ask a process to end, and end it when it has not after so many seconds."""
+    process.terminate()
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

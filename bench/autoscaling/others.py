@@ -16,6 +16,7 @@ from urllib.request import urlopen
 
 import yaml
 
+from bench.proc import end
 from dev.cluster import default_layout
 from dev.cluster.layout import CONTROL_ADDRESS
 from dev.cluster.pki import Identity, encoded, make_identity
@@ -138,7 +139,7 @@ class Others:
         given = {**os.environ, "KUBECONFIG": str(self.kube.kubeconfig), **(environment or {})}
         with log.open("wb") as out:
             process = subprocess.Popen(command, env=given, stdout=out, stderr=out, cwd=self.folder)
-        self.stack.callback(_end, process)
+        self.stack.callback(end, process)
 
     def _serving(self, api: _Api, certificates: Path) -> tuple[str, ...]:
         return (
@@ -217,12 +218,3 @@ def _fetched(url: str) -> str:
             return text
     except (URLError, OSError):
         return ""
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

@@ -13,7 +13,7 @@ from typing import Any
 from bench.autoscaling.load import Plan
 from bench.autoscaling.watch import Api, Machine, Moment, Start, look, starts
 from examples.demo import steps
-from examples.demo.cluster import ROOT, Kubectl, build_images, copy_tree, install, load, local
+from examples.demo.cluster import ROOT, Kubectl, build_images, copy_tree, install, local
 from examples.models.index import build_all
 from examples.models.magika_features import default_trees
 
@@ -33,10 +33,7 @@ def space(*, hpa_seconds: int, scale_down_seconds: int) -> Iterator[Kubectl]:
     install(kube, build_images(), settings=(f"autoscaling.scaleDownSeconds={scale_down_seconds}",))
     name = f"bench-{uuid.uuid4().hex[:6]}"
     inside = replace(kube, namespace=name)
-    namespace, claim = load("00-namespace.yaml", namespace=name)
-    del namespace["metadata"]["namespace"]
-    namespace["metadata"]["name"] = name
-    inside.apply(namespace, claim)
+    inside.create_namespace()
     try:
         copy_tree(_BUILT, inside.volume("data"))
         models = list(steps.pinned_models(_BUILT))

@@ -24,7 +24,7 @@ from dev.cluster import NODES, Layout, default_layout, kill_node, start_api, sta
 from dev.cluster.layout import Node
 from dev.cluster.network import silence
 from examples.demo import steps
-from examples.demo.cluster import RELEASE, ROOT, SYSTEM, Kubectl, Manifest, build_images, copy_tree, install, load, local, wait_for
+from examples.demo.cluster import RELEASE, ROOT, SYSTEM, Kubectl, Manifest, build_images, copy_tree, install, local, wait_for
 from examples.demo.steps import service_address
 from examples.models.index import build_all
 from examples.models.magika_features import default_trees
@@ -117,10 +117,7 @@ def stage(folder: Path, *, plain: bool, options: Sequence[str] = _OPTIONS) -> It
     subprocess.run([sys.executable, "-m", "dev.cluster", "up", *options], cwd=ROOT, check=True)
     install(local(), build_images())
     kube = replace(local(), namespace=f"bench-{uuid.uuid4().hex[:6]}")
-    namespace, claim = load("00-namespace.yaml", namespace=kube.namespace)
-    del namespace["metadata"]["namespace"]
-    namespace["metadata"]["name"] = kube.namespace
-    kube.apply(namespace, claim)
+    kube.create_namespace()
     try:
         volume = kube.volume("data")
         copy_tree(_BUILT, volume)

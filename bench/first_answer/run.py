@@ -21,7 +21,7 @@ import onnxruntime as ort
 
 from bench.report import Result, Target, at_most
 from dev.console import say
-from examples.demo.cluster import ROOT, Kubectl, Manifest, build_images, copy_tree, install, load, local
+from examples.demo.cluster import ROOT, Kubectl, Manifest, build_images, copy_tree, install, local
 from examples.models.index import build_all
 from examples.models.magika_features import default_trees
 
@@ -76,9 +76,6 @@ def run(rounds: int) -> Result:
 
 def _install_and_ask(kube: Kubectl, images: dict[str, str], folder: Path) -> dict[str, Any]:
     """The seconds of each step until a service has answered right."""
-    namespace, claim = load("00-namespace.yaml", namespace=kube.namespace)
-    del namespace["metadata"]["namespace"]
-    namespace["metadata"]["name"] = kube.namespace
     at = Place(kube, folder, images["worker"], folder)
     rows = next(iter(np.load(_BUILT / _ITEMS).values()))[:3]
     np.save(folder / "rows.npy", rows)
@@ -93,7 +90,7 @@ def _install_and_ask(kube: Kubectl, images: dict[str, str], folder: Path) -> dic
 
     steps: list[tuple[str, Callable[[], object]]] = [
         ("helm install", lambda: install(kube, images)),
-        ("kubectl apply a namespace and a claim", lambda: kube.apply(namespace, claim)),
+        ("kubectl apply a namespace and a claim", kube.create_namespace),
         ("kubectl inference push", lambda: answers.append(at.plugin(*pushed))),
         ("kubectl inference submit, twice", submit),
         ("kubectl inference predict", lambda: answers.append(at.plugin("predict", "first", "-d", f"@{folder}/rows.npy"))),

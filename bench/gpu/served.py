@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.gpu.nets import BATCH, INPUT, OUTPUT, images
+from bench.proc import end
 from bench.report import ROOT
 from bench.worker.client.spec import Spec, save_requests
 from bench.worker.requests import GRPC_PATH, http, protobuf_of
@@ -88,12 +89,7 @@ def worker(
             _wait(process, ports[0], log)
             yield Worker(*ports, round(time.monotonic() - begun, 2))
         finally:
-            process.terminate()
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end(process, 30)
 
 
 def _free_ports() -> tuple[int, int]:

@@ -14,7 +14,7 @@ from bench.local.jobs import Manifest, warm_model
 from bench.report import ROOT
 from dev.cluster import Options, default_layout, down, full_control_plane, is_healthy
 from examples.demo import steps
-from examples.demo.cluster import Kubectl, build_images, copy_tree, install, load, wait_for
+from examples.demo.cluster import Kubectl, build_images, copy_tree, install, wait_for
 from examples.demo.cluster import local as local_kubectl
 from examples.models.index import build_all
 from examples.models.magika_features import default_trees
@@ -57,10 +57,7 @@ def place(warm_workers: int) -> Iterator[Place]:
 
 
 def _furnish(kube: Kubectl, image: str, warm_workers: int) -> Place:
-    namespace, claim = load("00-namespace.yaml", namespace=NAMESPACE)
-    del namespace["metadata"]["namespace"]
-    namespace["metadata"]["name"] = NAMESPACE
-    kube.apply(namespace, claim)
+    kube.create_namespace()
     copy_tree(_BUILT, kube.volume("data"))
     model = next(model for model in steps.pinned_models(_BUILT) if model["metadata"]["name"] == MODEL)
     model["metadata"]["namespace"] = NAMESPACE

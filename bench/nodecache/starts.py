@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.nodecache.origin import make_model, serve
 from dev.tools import kubectl
-from examples.demo.cluster import RELEASE, SYSTEM, Kubectl, load, local
+from examples.demo.cluster import RELEASE, SYSTEM, Kubectl, local
 from inference_protocol.node_cache import model_digest
 
 _MEBIBYTES = 1024
@@ -31,10 +31,7 @@ def measure(rounds: int) -> list[dict[str, float]] | None:
         return None
     name = f"bench-{uuid.uuid4().hex[:8]}"
     kube = replace(kube, namespace=name)
-    namespace, claim = load("00-namespace.yaml", namespace=name)
-    del namespace["metadata"]["namespace"]
-    namespace["metadata"]["name"] = name
-    kube.apply(namespace, claim)
+    kube.create_namespace()
     try:
         folder = kube.volume("data")
         for model, size in (("small", 1), ("large", _MEBIBYTES)):

@@ -79,6 +79,12 @@ class Kubectl:
         """Delete and wait until it is gone; what is not there is fine."""
         self.run("delete", "--ignore-not-found", *arguments)
 
+    def create_namespace(self, *, level: str = "restricted") -> None:
+        """Create this namespace under a level of pod security, with the claim of the examples."""
+        namespace, claim = load("00-namespace.yaml", namespace=self.namespace)
+        labels = {"pod-security.kubernetes.io/enforce": level}
+        self.apply({**namespace, "metadata": {"name": self.namespace, "labels": labels}}, claim)
+
     def volume(self, claim: str) -> Path:
         """The folder behind a claim of the local cluster's storage class, once it is bound."""
         wait_for(lambda: self.get("pvc", claim)["status"].get("phase") == "Bound", f"claim {claim}")

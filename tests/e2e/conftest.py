@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from examples.demo import steps
-from examples.demo.cluster import RELEASE, ROOT, SYSTEM, Kubectl, build_images, copy_tree, install, load
+from examples.demo.cluster import RELEASE, ROOT, SYSTEM, Kubectl, build_images, copy_tree, install
 from examples.demo.cluster import local as local_kubectl
 
 BUILT = ROOT / "build" / "examples"
@@ -53,10 +53,7 @@ class Space:
 def make_space(kube: Kubectl, *, level: str = "restricted") -> Space:
     name = f"e2e-{uuid.uuid4().hex[:8]}"
     inside = replace(kube, namespace=name)
-    namespace, claim = load("00-namespace.yaml", namespace=name)
-    del namespace["metadata"]["namespace"]
-    namespace["metadata"] |= {"name": name, "labels": {"pod-security.kubernetes.io/enforce": level}}
-    inside.apply(namespace, claim)
+    inside.create_namespace(level=level)
     folder = inside.volume("data")
     copy_tree(BUILT, folder)
     models = list(steps.pinned_models(BUILT))

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from bench.proc import end
 from dev.packages import ensure_packages
 from dev.tools import ensure, share
 from tests.cluster.client import Client, Raw
 from tests.cluster.operators import until
-from tests.gitops.processes import end
 from tests.loopback import free_ports
 from tests.pages import manifests
 

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from bench.proc import end
 from dev.tools import ensure, share
 from tests.cluster.client import Client, Raw
 from tests.cluster.operators import until
-from tests.gitops.processes import end
 from tests.loopback import free_ports
 from tests.pages import manifests
 

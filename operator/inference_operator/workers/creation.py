@@ -11,7 +11,7 @@ from inference_operator.api.job import Backend
 from inference_operator.api.job_status import Placement
 from inference_operator.scheduling.types import Assignment, Explanation
 from inference_operator.settings import Settings
-from inference_operator.state.objects import CreateFailure, Key, Pod, PodPhase, Worker
+from inference_operator.state.objects import CreateFailure, Key, Placeholder, Pod, PodPhase, Worker
 from inference_operator.state.resources import PODS, Amounts
 from inference_operator.workers.actions import CreatePod
 from inference_operator.workers.attempts import PERMANENT_RETRY_SECONDS
@@ -90,7 +90,7 @@ def is_held_up(failure: CreateFailure | None, settings: Settings, now: datetime)
     return failure is not None and create_retry_time(failure, settings) > now
 
 
-def assumed(key: Key, requests: Amounts, worker: Worker, claims: tuple[str, ...], now: datetime) -> Pod:
+def assumed(key: Key, requests: Amounts, what: Worker | Placeholder, claims: tuple[str, ...], now: datetime) -> Pod:
     """What stands for a pod until the API server has shown it: that its place is taken."""
     return Pod(
         key=key,
@@ -100,7 +100,8 @@ def assumed(key: Key, requests: Amounts, worker: Worker, claims: tuple[str, ...]
         requests={**requests, PODS: 1},
         phase=PodPhase.PENDING,
         deleting=False,
-        worker=worker,
+        worker=what if isinstance(what, Worker) else None,
+        placeholder=what if isinstance(what, Placeholder) else None,
         created=now,
         claims=claims,
     )

@@ -10,10 +10,11 @@ from typing import Any
 from inference_operator.api import names
 from inference_operator.api.job import Backend
 from inference_operator.settings import Settings
-from inference_operator.state.objects import Job, Key, Placeholder, Pod, PodPhase
+from inference_operator.state.objects import Job, Key, Placeholder
 from inference_operator.state.resources import CPU, PODS, Amounts
 from inference_operator.workers import template_pod
 from inference_operator.workers.actions import CreatePod
+from inference_operator.workers.creation import assumed
 from inference_operator.workers.options import worker_resources
 from inference_operator.workers.pod import claim_volumes, owner_reference, pull_secrets, tolerations, without_empty, worker_image
 from inference_operator.workers.pod_template import template_on
@@ -41,19 +42,9 @@ def create_placeholder(resolved: ResolvedJob, accelerator: str, *, number: int, 
     resources = worker_resources(resolved.spec, resolved.model, accelerator, of_class)
     with_sidecar = resolved.backend is Backend.TRITON
     requests = pod_amounts(resources, template_on(resolved.spec, of_class), with_sidecar=with_sidecar)
-    assumed = Pod(
-        key=key,
-        uid="",
-        resource_version="",
-        node=None,
-        requests={**requests, PODS: 1},
-        phase=PodPhase.PENDING,
-        deleting=False,
-        placeholder=Placeholder(job.uid, accelerator),
-        created=now,
-    )
     manifest = placeholder_pod(resolved, accelerator, key.name, requests, settings)
-    return CreatePod(manifest, assumed, f"{job.key} needs a new node of class {accelerator}")
+    stands_for = assumed(key, requests, Placeholder(job.uid, accelerator), (), now)
+    return CreatePod(manifest, stands_for, f"{job.key} needs a new node of class {accelerator}")
 
 
 def placeholder_pod(resolved: ResolvedJob, accelerator: str, name: str, requests: Amounts, settings: Settings) -> Manifest:
