@@ -20,7 +20,7 @@ PORT = 8006
 METRICS_PORT = 8007
 # GET and PUT MODELS_PATH/NAMESPACE/DIGEST with the grant's token as bearer; the body is a bundle.
 MODELS_PATH = "/v1/models"
-# The operator POSTs a Wanted here, with SIGNATURE_HEADER; the answer is a CacheState.
+# The operator POSTs a Wanted here, with SIGNATURE_HEADER; the answer is a WantedState.
 WANTED_PATH = "/v1/wanted"
 SIGNATURE_HEADER = "Inference-Signature"
 # On a 404: whoever asked is the one who fetches the model and PUTs it, over the same connection. Others wait for that.
@@ -98,7 +98,7 @@ class CachedModel(_Record, frozen=True):
     message: Annotated[str, msgspec.Meta(max_length=512)] = ""
 
 
-class CacheState(_Record, frozen=True):
+class WantedState(_Record, frozen=True):
     """How the models of an order stand."""
 
     models: Annotated[tuple[CachedModel, ...], msgspec.Meta(max_length=MOST_WANTED)]

@@ -24,11 +24,11 @@ from inference_protocol.node_cache import (
     WANTED_PATH,
     BundledFile,
     CacheConfig,
-    CacheState,
     Grant,
     Head,
     Wanted,
     WantedModel,
+    WantedState,
     signature,
     token,
 )
@@ -136,7 +136,9 @@ class NodeCache:
         assert self.put(digest, bundle(files), namespace=namespace) == 201
         until(lambda: self.get(digest, namespace=namespace)[0] == 200, "the model on disk")
 
-    def order(self, *models: tuple[str, ModelSource], sent: float | None = None, key: bytes = KEY) -> tuple[int, CacheState | None]:
+    def order(
+        self, *models: tuple[str, ModelSource], sent: float | None = None, key: bytes = KEY
+    ) -> tuple[int, WantedState | None]:
         """Order models as the operator does."""
         wanted = Wanted(time.time() if sent is None else sent, tuple(WantedModel(ns, source) for ns, source in models))
         body = encode(wanted)
@@ -145,7 +147,7 @@ class NodeCache:
             connection.request("POST", WANTED_PATH, body=body, headers={SIGNATURE_HEADER: signature(key, body)})
             response = connection.getresponse()
             data = response.read()
-            return response.status, msgspec.json.decode(data, type=CacheState) if response.status == 200 else None
+            return response.status, msgspec.json.decode(data, type=WantedState) if response.status == 200 else None
         finally:
             connection.close()
 

@@ -22,6 +22,7 @@ from inference_operator.settings import Settings
 from inference_operator.state.objects import Pod
 from inference_operator.state.observed import Observed
 from inference_operator.workers.actions import CreatePod, DeletePod
+from inference_operator.workers.attempts import doubled
 from inference_operator.workers.creation import is_held_up
 from inference_operator.workers.placeholder import create_placeholder
 from inference_operator.workers.resolve import ResolvedJob
@@ -153,8 +154,7 @@ def _told(
         name = _class(one.pod)
         timeouts = known[name].timeouts + 1 if name in known else 1
         first = _RETRY_SECONDS if one.pod.node is None else _RETRY_TAKEN_SECONDS
-        wait = min(first * 2.0 ** min(timeouts - 1, 10), _RETRY_LIMIT_SECONDS)
-        retry = shift(now, wait).replace(microsecond=0)
+        retry = shift(now, doubled(first, timeouts, _RETRY_LIMIT_SECONDS)).replace(microsecond=0)
         told[name] = ProvisioningStatus(accelerator=name, timeouts=timeouts, retry_time=retry, message=one.message)
     for action in made:
         name = _class(action.assumed)

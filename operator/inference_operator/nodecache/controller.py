@@ -28,9 +28,9 @@ from inference_protocol.node_cache import (
     WANTED_PATH,
     Wanted,
     WantedModel,
+    WantedState,
     signature,
 )
-from inference_protocol.node_cache import CacheState as Answer
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class NodeCaches:
             if any(before.get(node) != self._store.node_models.get(node) for node in prefetch.nodes):
                 self._wake(job_request(key))
 
-    async def _tell(self, agent: NodeAgent, models: tuple[WantedModel, ...]) -> Answer | str:
+    async def _tell(self, agent: NodeAgent, models: tuple[WantedModel, ...]) -> WantedState | str:
         """What a cache answers, or why there is no answer."""
         body = encode(Wanted(self._clock.now().timestamp(), models))
         host = f"[{agent.address}]" if ":" in agent.address else agent.address
@@ -111,7 +111,7 @@ class NodeCaches:
                 answer = await self._http.post(url, body, headers=headers, seconds=_ANSWER_SECONDS, most_bytes=WANTED_LIMIT_BYTES)
             if answer.status != 200:
                 return f"its cache answered HTTP {answer.status}"
-            return msgspec.json.decode(answer.body, type=Answer)
+            return msgspec.json.decode(answer.body, type=WantedState)
         except (HttpFaultError, ValueError) as error:
             log.debug("%s: %s", agent, error)
             return "its cache does not answer"
@@ -124,7 +124,7 @@ class NodeCaches:
 
 
 def _taken_in(
-    before: Mapping[tuple[str, str], NodeModel], wanted: tuple[WantedModel, ...], answer: Answer | str, now: datetime
+    before: Mapping[tuple[str, str], NodeModel], wanted: tuple[WantedModel, ...], answer: WantedState | str, now: datetime
 ) -> dict[tuple[str, str], NodeModel]:
     """How the wanted models of a node stand. What its cache says of others is none of its business."""
     told = {} if isinstance(answer, str) else {(one.namespace, one.digest): one for one in answer.models}

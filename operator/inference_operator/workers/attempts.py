@@ -226,7 +226,12 @@ def backoff_seconds(failures: int, settings: Settings, *, permanent: bool = Fals
     if failures <= 0:
         return 0.0
     limit = PERMANENT_RETRY_SECONDS if permanent else settings.backoff_limit_seconds
-    return min(settings.backoff_seconds * 2.0 ** min(failures - 1, 30), limit)
+    return doubled(settings.backoff_seconds, failures, limit)
+
+
+def doubled(first: float, times: int, limit: float) -> float:
+    """Return the pause after so many failures in a row, at least one: `first`, doubled with each other one, up to the limit."""
+    return min(first * 2.0 ** min(times - 1, 30), limit)
 
 
 def ended_at(pod: Pod, now: datetime) -> datetime:

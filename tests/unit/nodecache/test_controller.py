@@ -18,8 +18,7 @@ from inference_operator.state.objects import Key
 from inference_operator.state.request import Request, job_request
 from inference_operator.state.store import Store
 from inference_protocol.messages import ModelSource, encode
-from inference_protocol.node_cache import SIGNATURE_HEADER, CachedModel, Wanted, WantedModel, signature
-from inference_protocol.node_cache import CacheState as Answer
+from inference_protocol.node_cache import SIGNATURE_HEADER, CachedModel, Wanted, WantedModel, WantedState, signature
 from tests.builders import DIGEST, NOW, OTHER_DIGEST, a_job
 from tests.simulation.api import At, SimulatedApi
 from tests.unit.runtime.test_bounded_http import Handler, serving
@@ -72,7 +71,7 @@ def answering(*models: CachedModel) -> Handler:
         body = await request.read()
         assert request.headers[SIGNATURE_HEADER] == signature(KEYS[-1], body)
         assert msgspec.json.decode(body, type=Wanted).models == (MODEL,)
-        return web.Response(body=encode(Answer(models)))
+        return web.Response(body=encode(WantedState(models)))
 
     return handler
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from inference_protocol.messages import Storage
-from inference_protocol.node_cache import CachedModel, CacheState, Wanted, WantedModel
+from inference_protocol.node_cache import CachedModel, Wanted, WantedModel, WantedState
 from inference_protocol.reasons import WorkerReason
 from inference_protocol.uris import RemoteUri
 from inference_worker import fetch, volumes
@@ -54,7 +54,7 @@ class Prefetcher:
         self._busy: set[str] = set()
         self._changed = threading.Condition()
 
-    def take(self, order: Wanted) -> CacheState | None:
+    def take(self, order: Wanted) -> WantedState | None:
         """Take an order in place of the last, and say how its models stand; None for one that is older than the last."""
         with self._changed:
             if order.sent <= self._order.sent:
@@ -62,7 +62,7 @@ class Prefetcher:
             self._order = order
             self._failures = {model: failure for model, failure in self._failures.items() if model in order.models}
             self._changed.notify_all()
-            return CacheState(tuple(self._state(model) for model in order.models))
+            return WantedState(tuple(self._state(model) for model in order.models))
 
     def run(self) -> None:
         """Fetch for ever. Several threads do."""
