@@ -17,3 +17,8 @@ def shift(instant: datetime, seconds: float) -> datetime:
 def whole_second(instant: datetime) -> datetime:
     """The next whole second, as the API keeps them: a deadline that is rounded down might be one that can't be met."""
     return shift(instant, 1 - instant.microsecond / 1e6) if instant.microsecond else instant
+
+
+def doubled(first: float, times: int, limit: float) -> float:
+    """Return the pause after so many failures in a row, at least one: `first`, doubled with each other one, up to the limit."""
+    return min(first * 2.0 ** min(times - 1, 30), limit)

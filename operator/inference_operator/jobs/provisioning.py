@@ -11,7 +11,7 @@ from datetime import datetime
 from itertools import count, islice
 
 from inference_operator.api.conditions import NO_PLACE, Reason, UndatedCondition
-from inference_operator.api.instants import EARLIEST, shift
+from inference_operator.api.instants import EARLIEST, doubled, shift
 from inference_operator.api.job_status import ProvisioningStatus
 from inference_operator.api.names import placeholder_name
 from inference_operator.api.schema import rfc3339
@@ -22,7 +22,6 @@ from inference_operator.settings import Settings
 from inference_operator.state.objects import Pod
 from inference_operator.state.observed import Observed
 from inference_operator.workers.actions import CreatePod, DeletePod
-from inference_operator.workers.attempts import doubled
 from inference_operator.workers.creation import is_held_up
 from inference_operator.workers.placeholder import create_placeholder
 from inference_operator.workers.resolve import ResolvedJob

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from inference_operator.api.conditions import AnyReason, Reason
-from inference_operator.api.instants import EARLIEST, shift
+from inference_operator.api.instants import EARLIEST, doubled, shift
 from inference_operator.api.job import InferenceJobSpec
 from inference_operator.api.job_status import AttemptOutcome, AttemptStatus
 from inference_operator.settings import Settings
@@ -227,11 +227,6 @@ def backoff_seconds(failures: int, settings: Settings, *, permanent: bool = Fals
         return 0.0
     limit = PERMANENT_RETRY_SECONDS if permanent else settings.backoff_limit_seconds
     return doubled(settings.backoff_seconds, failures, limit)
-
-
-def doubled(first: float, times: int, limit: float) -> float:
-    """Return the pause after so many failures in a row, at least one: `first`, doubled with each other one, up to the limit."""
-    return min(first * 2.0 ** min(times - 1, 30), limit)
 
 
 def ended_at(pod: Pod, now: datetime) -> datetime:
