@@ -1,4 +1,4 @@
-"""Arithmetic on instants that users choose: it ends at the calendar's ends instead of raising there."""
+"""Arithmetic on instants that users choose, which ends at the calendar's ends instead of raising there; and on pauses."""
 
 from datetime import UTC, datetime, timedelta
 
