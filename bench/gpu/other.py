@@ -18,25 +18,42 @@ _ROUNDS = 2
 _RATE = 1000.0
 
 
+Figure = Callable[[Path], dict[str, Any]]
+
+
 def measure(nets: dict[str, Path], source: Path, torchscript: dict[str, Any]) -> dict[str, Any]:
-    """Every figure of both checkouts, with the bare session's of the same run."""
+    """Every figure of both checkouts in single precision, with the bare session's of the same run."""
     alone = bare.measure(nets["fp32"])
     loop = bare.torchscript(nets["torchscript"])
-    found: dict[str, Any] = {"bare": alone, "bareTorchscript": loop, "other": {}, "this": {}}
-    say(f"bare: {found}")
-    for figure, of in (("onnx", _onnx), ("torchscript", _torchscript), ("memory", _memory)):
+    figures: dict[str, Figure] = {
+        "onnx": lambda root: _onnx(nets["fp32"], root, alone),
+        "torchscript": lambda root: _torchscript(nets["torchscript"], root, loop["imagesPerSecond"], torchscript),
+        "memory": lambda root: shortage.measure(nets["fp32"], root),
+    }
+    return {"bare": alone, "bareTorchscript": loop, **_both(figures, source)}
+
+
+def half(net: Path, source: Path) -> dict[str, Any]:
+    """The figures of serving in half precision."""
+    alone = bare.measure(net)
+    return {"bare": alone, **_both({"onnx": lambda root: _onnx(net, root, alone)}, source)}
+
+
+def _both(figures: dict[str, Figure], source: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {"other": {}, "this": {}}
+    for figure, of in figures.items():
         for name, root in (("other", source), ("this", ROOT)):
             try:
-                found[name][figure] = of(nets, root, alone | {"loop": loop, "model": torchscript})
+                found[name][figure] = of(root)
             except (RuntimeError, OSError, KeyError, AssertionError) as error:
                 found[name][figure] = {"why": str(error)[-300:]}
             say(f"{name} {figure}: {found[name][figure]}")
     return found
 
 
-def _onnx(nets: dict[str, Path], root: Path, alone: dict[str, Any]) -> dict[str, Any]:
+def _onnx(net: Path, root: Path, alone: dict[str, Any]) -> dict[str, Any]:
     top = alone["boundImagesPerSecond"]
-    with worker(nets["fp32"], source=root) as on:
+    with worker(net, source=root) as on:
         load(on, [Stream(500)], 2.0)
         figures: tuple[tuple[str, Callable[[], Any]], ...] = (
             ("single", lambda: serving.single(on, alone["millisecondsByRows"][1])),
@@ -72,13 +89,8 @@ def _mixed(on: Worker) -> dict[str, float]:
     }
 
 
-def _memory(nets: dict[str, Path], root: Path, _: dict[str, Any]) -> dict[str, Any]:
-    return shortage.measure(nets["fp32"], root)
-
-
-def _torchscript(nets: dict[str, Path], root: Path, alone: dict[str, Any]) -> dict[str, Any]:
-    rate = alone["loop"]["imagesPerSecond"]
-    with worker(nets["torchscript"], source=root, backend="torchscript", model=alone["model"]) as on:
+def _torchscript(net: Path, root: Path, rate: float, model: dict[str, Any]) -> dict[str, Any]:
+    with worker(net, source=root, backend="torchscript", model=model) as on:
         load(on, [Stream(500)], 2.0)
         heard = serving.most(on, rate * 1.2).summary()
     return {"most": heard, "share": round(float(heard["imagesPerSecond"]) / rate, 3)}

@@ -6,13 +6,17 @@ from typing import Any
 
 from bench.gpu import serving
 from bench.gpu.served import Stream, Worker, load, worker
+from bench.report import ROOT
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
-def measure(net: Path, rate: float) -> dict[str, Any]:
+def measure(net: Path, rate: float, source: Path = ROOT) -> dict[str, Any]:
     """The most images a second from callers that wait: of each alone by turns, and of both at once."""
-    with worker(net, variables={VISIBLE: "0"}) as first, worker(net, variables={VISIBLE: "1"}) as second:
+    with (
+        worker(net, source=source, variables={VISIBLE: "0"}) as first,
+        worker(net, source=source, variables={VISIBLE: "1"}) as second,
+    ):
         both = (first, second)
         for each in both:
             load(each, [Stream(500)], 2.0)

@@ -1,8 +1,8 @@
 """The worker on a real CUDA device, beside the bare runtime, and beside another checkout where BENCH_OTHER_SOURCE names one.
 
-BENCH_PARTS selects among device, mixed, served, study, slack, memory, torchscript, pair (of two devices) and other (which puts
-that other checkout beside this one, figure by figure). Needs onnxruntime-gpu, torch with torchvision and nvidia-ml-py. Without a
-CUDA provider it says so and measures nothing.
+BENCH_PARTS selects among device, mixed, served, study, slack, memory, torchscript, refused (a provider that takes no such card),
+pair (of two devices), other and other-half (which put that other checkout beside this one, figure by figure, in single and in half
+precision). Needs onnxruntime-gpu, torch with torchvision and nvidia-ml-py. Without a CUDA provider it says so and measures nothing.
 """
 
 import os
@@ -13,7 +13,7 @@ from typing import Any
 
 import onnxruntime as ort
 
-from bench.gpu import bare, device, other, pair, serving, shortage, slack, study
+from bench.gpu import bare, device, other, pair, refused, serving, shortage, slack, study
 from bench.gpu.nets import INPUT, OUTPUT, PRECISIONS, SIDE, export
 from bench.gpu.served import Stream, load, worker
 from bench.report import ROOT, Result, Target, at_least, at_most
@@ -132,6 +132,15 @@ def _memory(nets: dict[str, Path]) -> tuple[dict[str, Any], list[Target]]:
     return found, [at_most(f"gpu.shortage.{key}", f"answers {key}", found[key], 0) for key in ("lost", "wrong", "restarts")]
 
 
+def _refused(nets: dict[str, Path]) -> tuple[dict[str, Any], list[Target]]:
+    found = refused.measure(nets["fp32"])
+    return found, [
+        at_most("gpu.refused.lost", "answers lost where the next provider serves", found["lost"], 0),
+        at_most("gpu.refused.wrong", "answers that differ from CUDA's there", found["wrong"], 0),
+        at_least("gpu.refused.alone", "a class of such a provider alone is refused with its reason", found["refused"], 1),
+    ]
+
+
 def _torch_model(nets: dict[str, Path]) -> dict[str, Any]:
     uri = f"pvc://data/{nets['torchscript'].name}"
     return {"name": "net", "version": "1", "uri": uri, "signature": _TORCH_SIGNATURE}
@@ -148,16 +157,25 @@ def _torchscript(nets: dict[str, Path]) -> tuple[dict[str, Any], list[Target]]:
     return found, [at_least("gpu.torchscript", "images/s over HTTP over the bare loop's", share, 0.8)]
 
 
+def _beside(measure: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+    """What is measured of another checkout too, where one is named."""
+    source = os.environ.get("BENCH_OTHER_SOURCE")
+    return measure(Path(source)) if source else {"why": "BENCH_OTHER_SOURCE names no other checkout"}
+
+
 def _other(nets: dict[str, Path]) -> tuple[dict[str, Any], list[Target]]:
-    if (source := os.environ.get("BENCH_OTHER_SOURCE")) is None:
-        return {"why": "BENCH_OTHER_SOURCE names no other checkout"}, []
-    return other.measure(nets, Path(source), _torch_model(nets)), []
+    return _beside(lambda source: other.measure(nets, source, _torch_model(nets))), []
+
+
+def _other_half(nets: dict[str, Path]) -> tuple[dict[str, Any], list[Target]]:
+    return _beside(lambda source: other.half(nets["fp16"], source)), []
 
 
 def _pair(nets: dict[str, Path]) -> tuple[dict[str, Any], list[Target]]:
     if len(_card().splitlines()) < 2:
         return {"why": "this machine has one device"}, []
     found = pair.measure(nets["fp32"], _MOST)
+    found["other"] = _beside(lambda source: pair.measure(nets["fp32"], _MOST, source))
     return found, [at_least("gpu.pair", "images/s of two devices over one", found["overOne"], 1.9)]
 
 
@@ -169,6 +187,8 @@ _PARTS: dict[str, Part] = {
     "slack": _slack,
     "memory": _memory,
     "torchscript": _torchscript,
+    "refused": _refused,
     "pair": _pair,
     "other": _other,
+    "other-half": _other_half,
 }
