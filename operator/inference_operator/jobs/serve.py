@@ -136,7 +136,10 @@ def _actions(
     actions: list[Action] = []
     if not is_held_up(observed.create_failure, settings, now):
         actions += _services(observed, service)
-    actions += plan_budget(observed, state.wanted)
+    unplaced = 0
+    if decision is not None and decision.pending is not None:
+        unplaced = max(0, state.missing - len(decision.assignments) - len(state.outdated))
+    actions += plan_budget(observed, state.wanted, unplaced)
     if decision is not None and service.request is not None:
         for offset, (given, why) in enumerate(decision.explained[: state.missing]):
             if given.node in waits:

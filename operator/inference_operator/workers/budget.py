@@ -11,9 +11,12 @@ from inference_operator.workers.pod import Manifest, owner_reference
 from inference_operator.workers.service import labels
 
 
-def plan_budget(observed: Observed, wanted: int) -> tuple[ApplyBudget | DeleteBudget, ...]:
-    """Bring the budget to what it should say for so many wanted workers."""
-    least, found = wanted - 1, observed.budget
+def plan_budget(observed: Observed, wanted: int, unplaced: int = 0) -> tuple[ApplyBudget | DeleteBudget, ...]:
+    """Bring the budget to what it should say for so many wanted workers, `unplaced` of which have a place nowhere.
+
+    Those hold no drain back, which could wait for them for ever; the last worker that answers does.
+    """
+    least, found = min(wanted - 1, max(1, wanted - unplaced - 1)), observed.budget
     if found is not None and least < 1:
         return (DeleteBudget(found.key, found.uid, "one worker holds no drain back"),)
     if least < 1 or (found is not None and found.min_available == least):

@@ -13,7 +13,7 @@ from inference_operator.api.job_status import InferenceJobStatus, LatencyStatus,
 from inference_operator.namespace_limits import Limits, NamespaceLimits
 from inference_operator.state.objects import PodPhase
 from inference_operator.state.observed import Observed
-from inference_operator.workers.actions import CreatePod, CreateService, DeletePod, EmitEvent, WriteModelStatus
+from inference_operator.workers.actions import ApplyBudget, CreatePod, CreateService, DeletePod, EmitEvent, WriteModelStatus
 from tests.builders import (
     DIGEST,
     NOW,
@@ -42,6 +42,25 @@ def deleted(seen: Observed) -> list[int]:
     """The numbers of the workers that a plan deletes."""
     by_uid = {pod.uid: pod.worker.number for pod in seen.pods if pod.worker is not None}
     return [by_uid[a.uid] for a in decide(seen, full()).actions if isinstance(a, DeletePod)]
+
+
+def least(seen: Observed) -> list[int]:
+    """How many workers the budget that a plan writes keeps."""
+    return [a.manifest["spec"]["minAvailable"] for a in decide(seen, full()).actions if isinstance(a, ApplyBudget)]
+
+
+THREE = a_job(serve=True, replicas=3, status=LOOKED)
+
+
+def test_a_worker_that_has_a_place_nowhere_holds_no_drain_back() -> None:
+    assert least(observed(THREE, a_pod(THREE, 1), a_pod(THREE, 2))) == [1]
+    assert least(observed(THREE, a_pod(THREE, 1))) == [1]
+
+
+def test_a_roll_out_without_room_keeps_its_old_workers_in_the_budget() -> None:
+    seen = observed(THREE, *(a_pod(THREE, number, revision="old") for number in (1, 2, 3)))
+
+    assert least(replace(seen, budget=None)) == [2]
 
 
 # Roll-outs without spare room: one old worker at a time makes room, and never before its successor answers.

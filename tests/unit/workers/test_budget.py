@@ -30,6 +30,14 @@ def test_all_workers_but_one_stay(wanted: int, least: int) -> None:
     assert plan_budget(replace(observed(JOB), budget=made), wanted) == ()
 
 
+@pytest.mark.parametrize(("wanted", "unplaced", "least"), [(5, 2, 2), (3, 1, 1), (3, 2, 1), (2, 1, 1), (2, 2, 1)])
+def test_workers_without_a_place_hold_no_drain_back_and_the_last_one_does(wanted: int, unplaced: int, least: int) -> None:
+    (action,) = plan_budget(observed(JOB), wanted, unplaced)
+
+    assert isinstance(action, ApplyBudget)
+    assert action.manifest["spec"]["minAvailable"] == least
+
+
 @pytest.mark.parametrize("wanted", [0, 1])
 def test_one_worker_holds_no_drain_back(wanted: int) -> None:
     assert plan_budget(observed(JOB), wanted) == ()
