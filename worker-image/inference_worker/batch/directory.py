@@ -8,6 +8,8 @@ from pathlib import Path
 from inference_protocol.reasons import WorkerReason
 from inference_worker.errors import WorkerError
 
+# What a folder in the place of a file comes to, and a file in that of a folder.
+_OCCUPIED = (errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY)
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 # What file systems say that have no second names for a file.
@@ -132,6 +134,12 @@ class Directory:
         if error.errno == errno.ELOOP:
             return WorkerError(
                 WorkerReason.URI_FORBIDDEN, f"{self.label!r} holds a link in the place of a file; choose another output"
+            )
+        if error.errno in _OCCUPIED:
+            what = Path(os.fsdecode(error.filename2 or error.filename or "")).name
+            return WorkerError(
+                WorkerReason.OUTPUT_UNWRITABLE,
+                f"something else is in the place of {what!r} in {self.label!r} ({error.strerror}); remove it or use another output",
             )
         return WorkerError(
             WorkerReason.OUTPUT_UNWRITABLE,

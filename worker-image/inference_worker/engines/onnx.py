@@ -30,7 +30,15 @@ from inference_worker.engines.mixing import Graph
 from inference_worker.engines.onnx_signature import inputs_and_outputs, optional_inputs
 from inference_worker.engines.onnx_values import from_value, to_value
 from inference_worker.engines.opening import Opening
-from inference_worker.engines.providers import Options, forget_engines, open_session, own_options, usable, with_engine_caches
+from inference_worker.engines.providers import (
+    Options,
+    forget_engines,
+    lacking,
+    open_session,
+    own_options,
+    usable,
+    with_engine_caches,
+)
 from inference_worker.errors import WorkerError, out_of_memory
 from inference_worker.row_axes import candidates
 
@@ -142,7 +150,7 @@ class OnnxEngine:
                 session.close()
             raise WorkerError(
                 WorkerReason.PROVIDER_UNAVAILABLE,
-                f"{promised} was asked for, but the runtime fell back to {got}; is the device's driver in the pod?",
+                f"{promised} was asked for, but the runtime fell back to {got}; {lacking(promised)}",
             )
         return session
 

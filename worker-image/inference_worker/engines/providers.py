@@ -108,6 +108,13 @@ def _load_plugin(name: str) -> str:
     return ""
 
 
+def lacking(name: str) -> str:
+    """What most likely keeps the runtime from a provider that it has."""
+    if name == TENSORRT:
+        return "are TensorRT's libraries in the image?"
+    return "is the device's driver in the pod?"
+
+
 def own_options(name: str, *, steady: bool, limit: int | None = None) -> dict[str, str]:
     """What a provider is set to unless its class says otherwise. `limit` is its share of the device's memory, in bytes."""
     if name != _CUDA:

@@ -138,6 +138,15 @@ def test_a_pipe_in_the_place_of_a_chunk_is_done_again(tmp_path: Path) -> None:
     assert read(tmp_path) == TRUTH
 
 
+@pytest.mark.parametrize("name", [f"chunk-0000000000-{CLAIM}.jsonl", f".{CLAIM}.tmp"])
+def test_a_folder_in_the_place_of_a_file_is_told_by_its_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / "out" / name).mkdir(parents=True)
+
+    told = unwritable(tmp_path / "out")
+
+    assert repr(name) in told and "65532" not in told
+
+
 def test_attempts_behind_a_link_are_neither_read_nor_written(tmp_path: Path) -> None:
     go_on(tmp_path / "elsewhere", commits=2)
     before = content(tmp_path / "elsewhere")

@@ -14,7 +14,7 @@ from inference_worker import device
 from inference_worker.device import DeviceKind, kind_by
 from inference_worker.engines import graph_cache, providers
 from inference_worker.engines.onnx import OnnxEngine
-from inference_worker.engines.providers import TENSORRT, TENSORRT_RTX, engine_key, usable, with_engine_caches
+from inference_worker.engines.providers import TENSORRT, TENSORRT_RTX, engine_key, lacking, usable, with_engine_caches
 from inference_worker.errors import WorkerError
 from tests.process import models
 from tests.unit.worker.test_device import Driver
@@ -322,3 +322,10 @@ def test_a_plug_in_that_the_image_lacks_is_told_by_the_name_that_pip_knows(provi
     """The module's name installs nothing."""
     with pytest.raises(WorkerError, match=f"{provider} is not in this worker's image: install the package {package} there"):
         usable((provider,))
+
+
+@pytest.mark.parametrize(
+    ("provider", "words"), [(TENSORRT, "TensorRT's libraries in the image"), ("CUDAExecutionProvider", "driver")]
+)
+def test_what_a_provider_that_the_runtime_gave_up_lacks_is_guessed_by_its_kind(provider: str, words: str) -> None:
+    assert words in lacking(provider)
