@@ -18,7 +18,7 @@ from inference_operator.runtime.fair_gate import FairGate
 from inference_operator.state.objects import Pod, PodPhase, Reading
 from inference_operator.state.request import Request, job_request, pool_request
 from inference_operator.state.store import Store
-from inference_protocol.messages import ModelFacts
+from inference_protocol.messages import ModelFacts, Progress, TaskState
 from inference_protocol.messages import Telemetry as TelemetryRecord
 
 log = logging.getLogger(__name__)
@@ -173,8 +173,15 @@ class Telemetry:
         return news
 
     def _steady(self, pod: Pod, before: Reading | None, answer: TelemetryRecord) -> TelemetryRecord:
-        """The answer, with what was said of the model before where that has changed a moment ago: a worker may lie."""
-        known = before.telemetry.model if before is not None else None
+        """The answer, with what was said before in the place of what can't be so, or changed a moment ago: a worker may lie."""
+        if before is None:
+            return answer
+        answer = msgspec.structs.replace(
+            answer,
+            progress=_forward(before.telemetry.progress, answer.progress),
+            tasks=_tasks_forward(before.telemetry.tasks, answer.tasks),
+        )
+        known = before.telemetry.model
         if known is None or _identity(known) == _identity(answer.model):
             return answer
         now = self._clock.monotonic()
@@ -207,6 +214,20 @@ def _answers(pod: Pod) -> bool:
 def _identity(facts: ModelFacts | None) -> ModelFacts | None:
     """What is so from when a model is loaded until another is; its speed is measured anew all the time."""
     return msgspec.structs.replace(facts, items_per_second=None) if facts is not None else None
+
+
+def _forward(before: Progress | None, told: Progress | None) -> Progress | None:
+    """What is done of a batch: it never becomes less, and there are never more items."""
+    if before is None or not before.total:
+        return told
+    return told if told is not None and told.total == before.total and told.completed >= before.completed else before
+
+
+def _tasks_forward(before: tuple[TaskState, ...], told: tuple[TaskState, ...]) -> tuple[TaskState, ...]:
+    known = {(task.uid, task.attempt): task.progress for task in before}
+    return tuple(
+        msgspec.structs.replace(task, progress=_forward(known.get((task.uid, task.attempt)), task.progress)) for task in told
+    )
 
 
 def _substance(answer: TelemetryRecord) -> object:

@@ -12,6 +12,7 @@ from inference_operator.kube.ports import WorkerAddress, WorkerClient
 from inference_operator.state.objects import Key
 from inference_operator.state.request import Request, job_request
 from inference_operator.state.store import Store
+from inference_protocol.messages import Progress
 from inference_protocol.messages import Telemetry as Record
 from tests.builders import a_job, a_pod
 from tests.simulation.virtual_time import VirtualClock, run
@@ -28,6 +29,8 @@ class Workers:
         self.asked: list[tuple[float, str]] = []
         # The problem that it tells, by the number of the question.
         self.words: dict[int, str] = {}
+        # The same of its batch.
+        self.progress: dict[int, Progress] = {}
         # Who takes another time, who never answers, and whose question raises what nobody foresaw.
         self.slow: dict[str, float] = {}
         self.dead: set[str] = set()
@@ -41,7 +44,7 @@ class Workers:
         return (
             None
             if worker.address == self.away or worker.address in self.dead
-            else structs.replace(READY, problem=self.words.get(len(self.asked)))
+            else structs.replace(READY, problem=self.words.get(len(self.asked)), progress=self.progress.get(len(self.asked)))
         )
 
 
@@ -220,3 +223,17 @@ def test_nodes_are_as_busy_as_the_workers_that_answer() -> None:
 
     run(live())
     assert {node: round(busy, 6) for node, busy in store.busy.items()} == {"a": 1.0, "b": 0.0}
+
+
+def test_a_batch_goes_forward_whatever_its_worker_says() -> None:
+    """Each change of what is done may be a write of the status."""
+    workers = Workers(0.1)
+    said = [(100, 10), (100, 90), (100, 20), (7, 7), (100, 91), None, (100, 0)]
+    workers.progress = {number: Progress(*counts) for number, counts in enumerate(said, 1) if counts is not None}
+    handed, woken = rounds(workers, seconds=len(said) + 0.5, count=1)
+
+    told = [
+        record.progress.completed for answers in handed for record in answers.values() if record is not None and record.progress
+    ]
+    assert told == [10, 90, 90, 90, 91, 91, 91]
+    assert len(woken) == 3
