@@ -24,6 +24,8 @@ STEP_SECONDS = 0.05
 _TURNS = 5
 # A connection that stays silent so long is made anew: TCP repeats ever more rarely, and would hear of a cured network last.
 _RENEW_SECONDS = 1.0
+# The control plane hears of a dead node after 50 s by its defaults, also after it was away for a minute itself.
+_NODE_GRACE_SECONDS = 120.0
 # Nobody on this node is silent: what is asked of it in the end is never a question of the node.
 _QUIET = NodeEvidence(0, 0)
 
@@ -234,7 +236,10 @@ class Prober:
         return Evidence(silent, polled.refusals, polled.answers)
 
     def _silent_nodes(self, silent: dict[str, Pod]) -> frozenset[str]:
-        """Nodes where a worker fell silent and no other has answered since: one that hangs alone says nothing of its node."""
+        """Nodes where a worker fell silent and no other has answered since: one that hangs alone says nothing of its node.
+
+        It says nothing of it either once the control plane would have heard of a dead node.
+        """
         since: dict[str, float] = {}
         for uid, pod in silent.items():
             since[pod.node or ""] = max(since.get(pod.node or "", 0.0), self._polled[uid].verdict.since)
@@ -242,7 +247,10 @@ class Prober:
             node = polled.pod.node or ""
             if not polled.verdict.suspected and polled.spoke > since.get(node, polled.spoke):
                 del since[node]
-        return frozenset(since)
+        known = self._store.nodes
+        return frozenset(
+            node for node, at in since.items() if self._listened - at < _NODE_GRACE_SECONDS or _doubted(known.get(node))
+        )
 
     def _nodes(self, found: dict[str, Evidence]) -> dict[str, NodeEvidence]:
         silent: dict[str, int] = {}

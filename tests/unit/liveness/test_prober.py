@@ -121,6 +121,22 @@ def test_a_node_is_silent_while_none_of_its_workers_has_answered_since_one_fell_
     assert world.changes[-1] == set(), "those who wait for a place there are told"
 
 
+def test_a_worker_that_hangs_alone_bars_its_node_until_the_control_plane_would_have_heard_of_its_death() -> None:
+    world = World("a", "a", "b")
+    world.run(1.0)
+    world.silent = {"w3"}
+    world.run(100.0)
+    assert world.store.silent_nodes == {"b"}
+
+    world.run(30.0)
+    assert world.store.silent_nodes == frozenset()
+    assert world.changes[-1] == set() and list(world.store.silent) == ["w3"]
+
+    world.store.nodes["b"] = replace(world.store.nodes["b"], ready=False)
+    world.run(1.0)
+    assert world.store.silent_nodes == {"b"}
+
+
 def test_a_pause_of_the_operator_makes_nobody_suspected() -> None:
     world = World("a", "a", "b")
     world.run(1.0)
