@@ -33,10 +33,10 @@ from inference_worker.engines.opening import Opening
 from inference_worker.engines.providers import (
     Options,
     forget_engines,
-    lacking,
     open_session,
     own_options,
     usable,
+    why_dropped,
     with_engine_caches,
 )
 from inference_worker.errors import WorkerError, out_of_memory
@@ -150,7 +150,7 @@ class OnnxEngine:
                 session.close()
             raise WorkerError(
                 WorkerReason.PROVIDER_UNAVAILABLE,
-                f"{promised} was asked for, but the runtime fell back to {got}; {lacking(promised)}",
+                f"{promised} was asked for, but the runtime fell back to {got}: {why_dropped(promised)}",
             )
         return session
 

@@ -4,6 +4,7 @@ An engine of TensorRT is good for one model, one driver, one kind of device and 
 Building one takes minutes, loading it seconds.
 """
 
+import ctypes
 import hashlib
 import json
 import logging
@@ -37,6 +38,10 @@ _CPU = "CPUExecutionProvider"
 _PLUGINS = {TENSORRT_RTX: "onnxruntime_ep_nv_tensorrt_rtx", "OpenVINOExecutionProvider": "onnxruntime_ep_openvino"}
 # By which pip finds them.
 _PACKAGES = {TENSORRT_RTX: "onnxruntime-ep-nv-tensorrt-rtx-cu13", "OpenVINOExecutionProvider": "onnxruntime-ep-openvino"}
+# Built in, each with a library that the runtime loads once it is asked for it, and that needs others of the image.
+_LIBRARIES = {_CUDA: "libonnxruntime_providers_cuda.so", TENSORRT: "libonnxruntime_providers_tensorrt.so"}
+_SHARED_LIBRARY = "libonnxruntime_providers_shared.so"
+_RUNTIME_FOLDER = Path(ort.__file__).parent / "capi"
 # A pod has 2 GiB for temporary files, and ends when they are more.
 _TEMPORARY_LIMIT_BYTES = 1 << 29
 
@@ -108,11 +113,16 @@ def _load_plugin(name: str) -> str:
     return ""
 
 
-def lacking(name: str) -> str:
-    """What most likely keeps the runtime from a provider that it has."""
-    if name == TENSORRT:
-        return "are TensorRT's libraries in the image?"
-    return "is the device's driver in the pod?"
+def why_dropped(name: str, folder: Path = _RUNTIME_FOLDER) -> str:
+    """Why the runtime does not compute with a provider that it was built with, as far as that shows, and what to do."""
+    if name in _LIBRARIES:
+        try:
+            # Without this one the other lacks symbols, and the loader would name those.
+            ctypes.CDLL(str(folder / _SHARED_LIBRARY), mode=ctypes.RTLD_GLOBAL)
+            ctypes.CDLL(str(folder / _LIBRARIES[name]))
+        except OSError as error:
+            return f"this worker's image lacks a library for it ({error}); use an image that has it"
+    return "as a rule the node's driver is older than the image's CUDA needs; the worker's log has the runtime's own words"
 
 
 def own_options(name: str, *, steady: bool, limit: int | None = None) -> dict[str, str]:

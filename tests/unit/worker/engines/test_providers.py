@@ -14,7 +14,7 @@ from inference_worker import device
 from inference_worker.device import DeviceKind, kind_by
 from inference_worker.engines import graph_cache, providers
 from inference_worker.engines.onnx import OnnxEngine
-from inference_worker.engines.providers import TENSORRT, TENSORRT_RTX, engine_key, lacking, usable, with_engine_caches
+from inference_worker.engines.providers import TENSORRT, TENSORRT_RTX, engine_key, usable, why_dropped, with_engine_caches
 from inference_worker.errors import WorkerError
 from tests.process import models
 from tests.unit.worker.test_device import Driver
@@ -324,8 +324,24 @@ def test_a_plug_in_that_the_image_lacks_is_told_by_the_name_that_pip_knows(provi
         usable((provider,))
 
 
-@pytest.mark.parametrize(
-    ("provider", "words"), [(TENSORRT, "TensorRT's libraries in the image"), ("CUDAExecutionProvider", "driver")]
-)
-def test_what_a_provider_that_the_runtime_gave_up_lacks_is_guessed_by_its_kind(provider: str, words: str) -> None:
-    assert words in lacking(provider)
+@pytest.fixture
+def runtime(tmp_path: Path) -> Path:
+    """A runtime's folder whose libraries can all be loaded."""
+    for name in (providers._SHARED_LIBRARY, *providers._LIBRARIES.values()):
+        (tmp_path / name).symlink_to(onnxruntime.capi.onnxruntime_pybind11_state.__file__)
+    return tmp_path
+
+
+def test_a_library_that_the_image_lacks_is_named_in_the_loaders_words(runtime: Path) -> None:
+    """The runtime has TensorRT by name wherever it was built in, and said nothing but that the driver may be missing."""
+    library = runtime / providers._LIBRARIES[TENSORRT]
+    library.unlink()
+
+    assert f"lacks a library for it ({library}: cannot open shared object file" in why_dropped(TENSORRT, runtime)
+    assert "library" not in why_dropped(CUDA, runtime)
+
+
+def test_where_all_libraries_are_there_the_driver_is_looked_at(runtime: Path) -> None:
+    assert "driver is older" in why_dropped(CUDA, runtime)
+    # A provider without a library of its own, or a plug-in.
+    assert "driver is older" in why_dropped("ROCMExecutionProvider", runtime)
