@@ -204,7 +204,7 @@ def _quantity_faults(where: str, resource: str, text: str, of_class: Accelerator
     if resource == "memory" and 0 < amount < _LEAST_MEMORY:
         yield f"{where} is {text}, in which no worker starts; write it with its unit, for example 512Mi"
     if resource == of_class.resource_name and amount != of_class.resource_count:
-        yield f"{where} is {text}, but resourceCount is {of_class.resource_count}; set resourceCount alone"
+        yield f"{where} is {text}, and a worker computes on one device, which resourceName brings; leave it out"
 
 
 def _is_qualified(name: str, *, domain: bool = False) -> bool:

@@ -98,7 +98,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "two devices among the limits": (
         {**CUDA, "resourceName": "nvidia.com/gpu", "limits": {"nvidia.com/gpu": "2"}},
-        "accelerators.x.limits.nvidia.com/gpu is 2, but resourceCount is 1",
+        "accelerators.x.limits.nvidia.com/gpu is 2, and a worker computes on one device, which resourceName brings; leave it out",
     ),
     "requests above the limits": (
         {**CPU, "requests": {"memory": "1Gi"}, "limits": {"memory": "1000M"}},

@@ -91,7 +91,7 @@ What values.schema.json can say by the name of the field is left to it. */ -}}
 {{- fail (printf "%s is %v, in which no worker starts; write it with its unit, for example 512Mi" $at $text) -}}
 {{- end -}}
 {{- if eq $resource ($class.resourceName | default "") -}}
-{{- if ne $amount 1.0 -}}{{- fail (printf "%s is %v, but resourceCount is 1; set resourceCount alone" $at $text) -}}{{- end -}}
+{{- if ne $amount 1.0 -}}{{- fail (printf "%s is %v, and a worker computes on one device, which resourceName brings; leave it out" $at $text) -}}{{- end -}}
 {{- else if contains "/" $resource -}}
 {{- if or (has (splitList "/" $resource | first) $vendors) (regexMatch "(?i)gpu|tpu|npu|vpu|mig-|neuron|gaudi|ascend|fpga" (splitList "/" $resource | last)) -}}
 {{- fail (printf "%s: a worker's device comes from resourceName alone; set resourceName: %s" $at $resource) -}}
