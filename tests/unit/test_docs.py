@@ -20,6 +20,7 @@ from dev.tools import KUBERNETES_VERSION
 from inference_operator.accelerator_faults import fault_of, warnings_of
 from inference_operator.accelerators import AcceleratorClass, default_classes
 from inference_operator.api import names
+from inference_operator.autoscaling.metrics import METRICS
 from inference_operator.state.parse import parse_job, parse_model
 from inference_worker.engines import providers
 from tests.pages import CHART, PAGES, ROOT, anchors, blocks, commands, links, manifests, prose
@@ -217,6 +218,18 @@ def test_pages_name_commands_that_the_plug_in_has() -> None:
 
     assert known
     assert missing(named, known) == set()
+
+
+def test_each_metric_that_a_page_names_is_told() -> None:
+    told = set(re.findall(r"`(inference_\w+)", (ROOT / "docs" / "reference" / "metrics.md").read_text()))
+    # By another API; and what is named alike: the label of jobs, and packages.
+    told |= METRICS.keys() | {"inference_job"} | {path.name for path in ROOT.glob("*/inference_*")}
+    # Decisions and the changelog speak of their time.
+    pages = [page for page in PAGES if page.parent.name != "adr" and page.name != "CHANGELOG.md"]
+    named = {name for page in pages for name in re.findall(r"(?<![\w/.-])inference_[a-z0-9_]*[a-z](?![\w/.(-])", page.read_text())}
+
+    assert len(named) > 30
+    assert missing(named, told) == set()
 
 
 # Paths from the root, without placeholders, which are in capitals.

@@ -7,8 +7,10 @@ import pytest
 
 from inference_worker.device import why_absent_by
 from inference_worker.engines import providers
+from inference_worker.engines.engine import RunMode
 from inference_worker.engines.providers import TENSORRT, TENSORRT_RTX, why_dropped
 from inference_worker.errors import WorkerError, out_of_memory
+from inference_worker.warmup import device_buckets
 from tests.pages import ROOT
 from tests.unit.worker.test_device import Driver
 
@@ -61,3 +63,17 @@ def test_each_message_has_a_row(messages: list[str]) -> None:
 
 def _in(quote: str, message: str) -> bool:
     return re.search(re.escape(quote).replace("…", ".*"), message) is not None
+
+
+def test_the_page_has_each_way_in_which_runs_are_computed() -> None:
+    section = _PAGE.partition("\n## See how runs are computed\n")[2].partition("\n## ")[0]
+
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == [mode.value for mode in RunMode]
+
+
+def test_the_page_has_the_sizes_that_are_run_beforehand() -> None:
+    """They decide which requests are quick: with the default of one row, none of more rows is."""
+    ((sizes, most),) = re.findall(r"Those are\n([\d, and]+) with `batchSize: (\d+)`", _PAGE)
+
+    assert tuple(int(size) for size in re.findall(r"\d+", sizes)) == device_buckets(int(most))
+    assert "and 1 alone with `batchSize: 1`" in _PAGE and device_buckets(1) == (1,)
