@@ -91,6 +91,13 @@ def test_a_class_on_a_page_runs_jobs_when_it_is_copied(where: str, name: str, gi
         assert {"key": "nvidia.com/gpu", "operator": "Exists"} in given["tolerations"]
 
 
+def test_the_class_of_the_page_of_gpus_is_the_charts_but_for_its_image() -> None:
+    """So it says, and that the rest can be left out."""
+    (shown,) = [given for where, name, given in classes_on_pages() if where == "nvidia-gpus.md" and name == "gpu"]
+
+    assert shown.pop("image") and shown == {key: value for key, value in VALUES["accelerators"]["gpu"].items() if key != "image"}
+
+
 def test_each_plug_in_has_a_recipe_for_an_image_that_ends_as_the_workers_own_user() -> None:
     text = (ROOT / "docs" / "tasks" / "accelerators.md").read_text()
     recipes = re.findall(r"```dockerfile\n(.*?)```", text, re.DOTALL)
