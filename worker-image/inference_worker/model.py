@@ -186,7 +186,7 @@ def _facts(
 ) -> ModelFacts:
     """What is told of a model: digests of file and variant, seconds of load and warm-up, the device's memory before and after."""
     before, after = memory
-    taken = max(0, before.free - after.free) if before is not None and after is not None else 0
+    taken = device_taken(before, after, config.device_memory_bytes)
     runs = engine.device_runs
     return ModelFacts(
         digest=digests[0],
@@ -204,6 +204,17 @@ def _facts(
         device_runs=runs.mode.value if runs is not None else "",
         not_captured_because=runs.because[:_WHY_LETTERS] if runs is not None else "",
     )
+
+
+def device_taken(before: DeviceMemory | None, after: DeviceMemory | None, limit: int | None) -> int:
+    """Bytes of a device that a model took: what is less free than before, and no more than its share.
+
+    Workers that share a device take theirs meanwhile, and no driver says whose is what within a pod.
+    """
+    if before is None or after is None:
+        return 0
+    taken = max(0, before.free - after.free)
+    return taken if limit is None else min(taken, limit)
 
 
 def left_of_device(free: int, taken: int, limit: int | None) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from inference_worker import device
 from inference_worker.device import DeviceMemory, identity_by, look_by, looker, why_absent_by
-from inference_worker.model import left_of_device
+from inference_worker.model import device_taken, left_of_device
 from tests.process.harness import a_config
 
 
@@ -123,3 +123,10 @@ def test_a_device_that_is_absent_is_absent_for_a_reason_that_says_what_to_do(
 @pytest.mark.parametrize(("limit", "left"), [(None, 90), (60, 50), (5, 0), (1000, 90)])
 def test_a_worker_offers_no_more_of_a_shared_device_than_its_share(limit: int | None, left: int) -> None:
     assert left_of_device(90, 10, limit) == left
+
+
+@pytest.mark.parametrize(("free", "limit", "taken"), [(60, None, 40), (60, 100, 40), (60, 30, 30), (120, 30, 0)])
+def test_a_model_takes_no_more_than_its_share_though_others_load_meanwhile(free: int, limit: int | None, taken: int) -> None:
+    """Two workers of one H200 with 2 GiB each said that their models took 5.7 and 5.2 GB."""
+    assert device_taken(DeviceMemory(100, 200), DeviceMemory(free, 200), limit) == taken
+    assert device_taken(None, DeviceMemory(free, 200), limit) == 0
