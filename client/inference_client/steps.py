@@ -40,15 +40,15 @@ def read(resource: Resource, namespace: str, name: str, kind: type[Object]) -> S
     return decode((yield calls.get(resource, namespace, name)), kind)
 
 
-def pages(resource: Resource, namespace: str | None, *, labels: str = "", fields: str = "") -> Steps[Raw]:
-    """A whole list, page by page."""
+def pages(resource: Resource, namespace: str | None, *, labels: str = "", fields: str = "", most: int | None = None) -> Steps[Raw]:
+    """A whole list, page by page; with `most`, no further page once so many are there."""
     items: list[Raw] = []
     resume = ""
     while True:
         page = yield calls.list_(resource, namespace, labels=labels, fields=fields, resume=resume)
         items += page.get("items", ())
         resume = page.get("metadata", {}).get("continue", "")
-        if not resume:
+        if not resume or (most is not None and len(items) >= most):
             return {**page, "items": items}
 
 

@@ -1,8 +1,9 @@
-"""Draws pages and tables. stdout has what was asked for, stderr all else."""
+"""Draws pages and tables. stdout has what was asked for, stderr all else. A terminal obeys nothing of what others have written."""
 
 import json
+import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
@@ -11,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
+from kubectl_inference import visible
 from kubectl_inference.pages.parts import Fact, Line, Page, Section, Table, Tone
 
 _STYLES = {
@@ -26,6 +28,8 @@ _WIDTH = 160
 _GAP = 3
 # With less room than this, prose is cut into single words.
 _PROSE = 32
+# More than any message of the API server has; a model server's may have any length.
+_MESSAGE = 32_768
 
 
 def stdout() -> Console:
@@ -45,17 +49,35 @@ def _console(*, stderr: bool) -> Console:
 
 def warn(text: str) -> None:
     """Say something beside the answer."""
-    stderr().print(Text(f"note: {text}", "dim"), soft_wrap=True)
+    stderr().print(note(text), soft_wrap=True)
+
+
+def note(text: str) -> Text:
+    """What is said beside the answer."""
+    return Text(f"note: {visible.block(_cut(text))}", "dim")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MESSAGE else f"{text[:_MESSAGE]}..."
 
 
 def styled(line: Line) -> Text:
     """A line in its colour."""
-    return Text(line.text, _STYLES[line.tone])
+    return Text(visible.block(line.text), _STYLES[line.tone])
 
 
 def page(found: Page) -> RenderableType:
     """A whole page."""
-    return Group(styled(found.headline), *(_section(one) for one in found.sections))
+    return Group(styled(_one_line(found.headline)), *(_section(one) for one in found.sections))
+
+
+def _one_line(line: Line) -> Line:
+    return replace(line, text=visible.line(line.text))
+
+
+def _kept(table: Table, *, prose: bool) -> Table:
+    """A table whose cells stay in their lines; the last column may be prose."""
+    return replace(table, rows=tuple((*map(_one_line, row[:-1]), row[-1] if prose else _one_line(row[-1])) for row in table.rows))
 
 
 def sections(found: Iterable[Section]) -> RenderableType:
@@ -72,7 +94,9 @@ def _section(section: Section) -> RenderableType:
             continue
         parts += _facts(facts)
         facts = []
-        parts.append(Padding(_Wrapped(part) if isinstance(part, Table) else styled(part), (0, 0, 0, 2), expand=False))
+        parts.append(
+            Padding(_Wrapped(_kept(part, prose=True)) if isinstance(part, Table) else styled(part), (0, 0, 0, 2), expand=False)
+        )
     return Group(*parts, *_facts(facts))
 
 
@@ -81,7 +105,7 @@ def _facts(facts: list[Fact]) -> list[RenderableType]:
         return []
     grid = Grid.grid(padding=(0, 2))
     for one in facts:
-        grid.add_row(Text(one.name, "dim"), styled(one.value))
+        grid.add_row(Text(visible.line(one.name), "dim"), styled(one.value))
     return [Padding(grid, (0, 0, 0, 2), expand=False)]
 
 
@@ -115,6 +139,7 @@ def _grid(table: Table) -> RenderableType:
 
 def columns(table: Table) -> Text:
     """A list as kubectl shows it: nothing is cut off or wrapped, also where it is wider than the terminal."""
+    table = _kept(table, prose=False)
     widths = _widths(table)
     lines = [Text("".join(name.ljust(width) for name, width in zip(table.columns, widths, strict=True)).rstrip())]
     for row in table.rows:
@@ -142,14 +167,20 @@ def show_error(what: RenderableType) -> None:
 
 def document(found: Mapping[str, Any], form: str) -> None:
     """Print an object as JSON or YAML, for programs."""
-    text = json.dumps(found, indent=2, ensure_ascii=False, default=str) if form == "json" else dump(found)
+    text = as_json(found, indent=2) if form == "json" else dump(found)
     print(text.rstrip("\n"))  # noqa: T201 -- programs read it: neither colour nor wrapping
+
+
+def as_json(found: Any, *, indent: int | None = None) -> str:
+    """A value as JSON that people can read."""
+    return visible.json(json.dumps(found, indent=indent, ensure_ascii=False, default=str))
 
 
 def dump(found: Mapping[str, Any]) -> str:
     """An object as YAML."""
     text: str = yaml.safe_dump(dict(found), sort_keys=False, allow_unicode=True, width=120)
-    return text
+    # YAML lets characters stand that turn a line around.
+    return text if visible.is_plain(text) else str(yaml.safe_dump(dict(found), sort_keys=False, allow_unicode=False, width=120))
 
 
 def of_page(found: Page) -> dict[str, Any]:
@@ -177,11 +208,12 @@ def clear() -> None:
 
 
 def lines(found: Iterable[str]) -> None:
-    """Lines for programs."""
+    """Lines for programs, which get them as they are; a terminal gets what it would obey as an escape."""
+    watched = sys.stdout.isatty()
     for one in found:
-        print(one)  # noqa: T201 -- neither colour nor wrapping
+        print(visible.line(one) if watched else one)  # noqa: T201 -- neither colour nor wrapping
 
 
 def error(text: str) -> None:
     """An error, to stderr as all of them."""
-    stderr().print(Text(text, "red"), soft_wrap=True)
+    stderr().print(Text(visible.block(_cut(text)), "red"), soft_wrap=True)

@@ -13,6 +13,8 @@ from kubectl_inference.snapshot import ClaimView, Snapshot, event_view, pod_view
 
 # Pods whose events are read: those that are in the way come first.
 _WITH_EVENTS = 4
+# Objects of a kind. Whoever may create events may create any number of them, for whoever asks to hold in memory.
+_MOST = 2000
 
 
 def now() -> datetime:
@@ -29,13 +31,17 @@ class Reader:
         self.unread: list[str] = []
 
     def all(self, what: str, resource: Resource, *, labels: str = "", fields: str = "") -> list[Raw]:
-        """Objects that match; none where they may not be read."""
+        """Objects that match; none where they may not be read, and at most so many as a page can show."""
+        made = steps.pages(resource, self.namespace, labels=labels, fields=fields, most=_MOST)
         try:
-            found: list[Raw] = self.client.run(steps.pages(resource, self.namespace, labels=labels, fields=fields))["items"]
+            found = self.client.run(made)
         except ForbiddenError:
             self.unread.append(what)
             return []
-        return found
+        if found.get("metadata", {}).get("continue"):
+            self.unread.append(f"{what} beyond the first {_MOST}")
+        items: list[Raw] = found["items"]
+        return items
 
     def one(self, what: str, resource: Resource, name: str) -> Raw | None:
         """An object, if it is there and may be read."""

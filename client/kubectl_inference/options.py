@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from inference_client import calls, steps
 from inference_client.client import Client
 
 KIND = "inferencejob.inference.myorg"
@@ -88,7 +89,8 @@ def complete_jobs(ctx: typer.Context, incomplete: str) -> list[str]:
     given = ctx.params
     try:
         with connected(given.get("kubeconfig"), given.get("context"), given.get("namespace")) as client:
-            return [one.metadata.name for one in client.jobs.list() if one.metadata.name.startswith(incomplete)]
+            found = client.run(steps.pages(calls.JOBS, client.namespace))["items"]
+            return [name for one in found if (name := str(one["metadata"]["name"])).startswith(incomplete)]
     except Exception:  # noqa: BLE001 -- a shell that completes has no place for an error
         return []
 

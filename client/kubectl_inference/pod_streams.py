@@ -17,6 +17,8 @@ from inference_client.errors import ClientError, UnavailableError, refusal
 
 _CHUNK = 1 << 16
 _ERROR_CHANNEL = 3
+# A digest, or an error. What answers is an image of somebody's choice, in a pod that others may reach.
+_MOST_WORDS = 1 << 20
 
 
 @contextmanager
@@ -95,6 +97,8 @@ def run_in_pod(
             channel.update(timeout=1)
             if time.monotonic() > give_up:
                 raise UnavailableError(f"{command[0]} in pod {pod} has not ended after {timeout:g} s")
+            if len(channel.peek_stdout()) + len(channel.peek_stderr()) > _MOST_WORDS:
+                raise ClientError(f"{command[0]} in pod {pod} says more than {_MOST_WORDS} bytes")
         out, errors = channel.read_stdout(), channel.read_stderr()
         _check(channel.read_channel(_ERROR_CHANNEL), errors, command, pod)
     except OSError as error:

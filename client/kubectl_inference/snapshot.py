@@ -113,7 +113,8 @@ def _end(ended: Raw) -> str:
     text = ended.get("message") or ""
     try:
         report = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
+        # Any container may leave any text.
         report = None
     if isinstance(report, dict) and report.get("message"):
         return f"{report.get('reason') or ended.get('reason', 'Error')}: {report['message']}"
@@ -138,5 +139,8 @@ def event_view(raw: Raw) -> EventView:
 
 
 def instant(text: str | None) -> datetime | None:
-    """An instant of the API server."""
-    return None if text is None else datetime.fromisoformat(text)
+    """An instant of the API server; none for one that only the API server knows, such as of the year 0."""
+    try:
+        return None if text is None else datetime.fromisoformat(text)
+    except ValueError:
+        return None

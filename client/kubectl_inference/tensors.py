@@ -4,12 +4,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from math import prod
 from typing import Any
 
 import numpy as np
 from tritonclient.utils import triton_to_np_dtype
 
 from inference_client.errors import InvalidError
+
+_EMPTY_LISTS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +81,17 @@ def _bytes(value: Any) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode()
 
 
-def plain(array: np.ndarray[Any, Any]) -> Any:
-    """An answer as JSON has it."""
+def plain(array: np.ndarray[Any, Any] | None) -> Any:
+    """An answer as JSON has it; none for an output that did not come. Raises InvalidError for one of lists without end."""
+    if array is None:
+        return None
+    # An empty tensor may say that it has a billion rows of nothing.
+    if array.size == 0 and prod(one for one in array.shape if one) > _EMPTY_LISTS:
+        raise InvalidError(f"an output has the shape {list(array.shape)}, which are more empty lists than can be shown")
     if array.dtype == object:
-        return np.vectorize(lambda one: one.decode(errors="replace"), otypes=[object])(array).tolist()
+        return np.vectorize(_text, otypes=[object])(array).tolist()
     return array.tolist()
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

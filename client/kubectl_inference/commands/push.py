@@ -110,7 +110,8 @@ def _to_claim(
             with source.open("rb") as file:
                 command = helper_pod.writing(place, source.stat().st_size)
                 pod_streams.run_in_pod(client, namespace, pod, command, stdin=file, timeout=timeout, on_sent=sent)
-            written, wanted = run(helper_pod.digesting(place)).split()[0], sha256(source)
+            # It begins with a backslash where the path has one.
+            written, wanted = run(helper_pod.digesting(place)).partition(" ")[0].lstrip("\\"), sha256(source)
             if written != wanted:
                 run(helper_pod.cleaning(place))
                 raise ClientError(f"{place.uri} arrived with the digest sha256:{written}, not sha256:{wanted}: push it again")
@@ -156,8 +157,8 @@ def _to_bucket(sources: list[Path], target: str, *, force: bool, sent: Sent) -> 
                 while chunk := file.read(1 << 20):
                     out.write(chunk)
                     sent(len(chunk))
-    except (ImportError, ValueError, OSError) as error:
-        raise ClientError(f"{target}: {error}") from error
+    except (ImportError, ValueError, OSError, RuntimeError) as error:
+        raise ClientError(f"{target}: {type(error).__name__}: {error}") from error
     return uris
 
 

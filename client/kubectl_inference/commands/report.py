@@ -1,7 +1,9 @@
 """`report`: what somebody else needs to find the cause, in one file and without secrets."""
 
 import io
+import os
 import tarfile
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,7 @@ from inference_client import __version__, calls
 from inference_client.calls import Call, Raw, Resource
 from inference_client.client import Client
 from inference_client.errors import ClientError
-from kubectl_inference import draw, redact
+from kubectl_inference import draw, redact, visible
 from kubectl_inference.gather import Reader, now, snapshot
 from kubectl_inference.options import Context, Job, Kubeconfig, Namespace, connected
 from kubectl_inference.pages.placement import explanation
@@ -23,6 +25,7 @@ _CONFIG_MAPS = Resource("/api/v1", "configmaps")
 _OPERATOR = "app.kubernetes.io/name=inference-operator"
 _LOG_BYTES = 4 << 20
 _LOG_LINES = 5000
+_LOGS = 20
 
 
 def report(
@@ -57,7 +60,7 @@ def _files(client: Client, name: str, system: str, *, logs: bool) -> Iterator[tu
     page = status_page(found)
     told = "\n".join(line for section in explanation(found) for line in (section.title, *section.texts()))
     yield "version.txt", f"kubectl-inference {__version__}\ntaken {now():%Y-%m-%dT%H:%M:%SZ}\n"
-    yield "status.txt", redact.text(f"{page.text()}\n\n{told}\n")
+    yield "status.txt", _text(f"{page.text()}\n\n{told}\n")
     yield "job.yaml", _yaml(job)
     if "://" not in found.job.spec.model and (model := reader.one("the model", calls.MODELS, found.job.spec.model)) is not None:
         yield "model.yaml", _yaml(model)
@@ -67,12 +70,13 @@ def _files(client: Client, name: str, system: str, *, logs: bool) -> Iterator[tu
     yield "operator/pods.yaml", _yaml({"items": operator.all("operator pods", calls.PODS, labels=_OPERATOR)})
     yield "operator/settings.yaml", _yaml({"items": operator.all("operator settings", _CONFIG_MAPS, labels=_OPERATOR)})
     if logs:
-        for pod in pods:
+        # Whoever may create pods may give any number of them the label.
+        for pod in pods[-_LOGS:]:
             yield f"logs/{pod['metadata']['name']}.log", _log(client, client.namespace, pod)
         for pod in operator.all("operator pods", calls.PODS, labels=_OPERATOR):
             yield f"operator/{pod['metadata']['name']}.log", _log(client, system, pod)
     if unread := sorted({*reader.unread, *operator.unread}):
-        yield "unread.txt", "".join(f"{one}: the account may not read them\n" for one in unread)
+        yield "unread.txt", "".join(f"{one} can't be read\n" for one in unread)
 
 
 def _log(client: Client, namespace: str, pod: Raw) -> str:
@@ -81,9 +85,14 @@ def _log(client: Client, namespace: str, pod: Raw) -> str:
     container = pod["spec"]["containers"][0]["name"]
     query = (("container", container), ("tailLines", str(_LOG_LINES)), ("limitBytes", str(_LOG_BYTES)))
     try:
-        return redact.text(str(client.transport.send(Call("GET", path, query, text=True))["text"]))
+        return _text(str(client.transport.send(Call("GET", path, query, text=True))["text"]))
     except ClientError as error:
-        return f"no log: {error}\n"
+        return _text(f"no log: {error}\n")
+
+
+def _text(found: str) -> str:
+    """What whoever helps may read in a terminal."""
+    return visible.block(redact.text(found))
 
 
 def _yaml(found: Raw) -> str:
@@ -91,9 +100,16 @@ def _yaml(found: Raw) -> str:
 
 
 def _pack(target: Path, folder: str, files: list[tuple[str, str]]) -> None:
-    with tarfile.open(target, "w:gz") as archive:
-        for name, content in files:
-            data = content.encode()
-            entry = tarfile.TarInfo(f"{folder}/{name}")
-            entry.size, entry.mtime, entry.mode = len(data), int(time.time()), 0o600
-            archive.addfile(entry, io.BytesIO(data))
+    """Write the archive, for its owner alone. What lies at its place is replaced: a link there leads it nowhere."""
+    descriptor, made = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
+            for name, content in files:
+                data = content.encode(errors="backslashreplace")
+                entry = tarfile.TarInfo(f"{folder}/{name}")
+                entry.size, entry.mtime, entry.mode = len(data), int(time.time()), 0o600
+                archive.addfile(entry, io.BytesIO(data))
+        Path(made).replace(target)
+    except BaseException:
+        Path(made).unlink()
+        raise

@@ -1,6 +1,5 @@
 """`wait`: until a job has come so far, with a bar and then the result or the cause."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -13,7 +12,7 @@ from inference_client.client import Client
 from inference_client.errors import JobFailedError, WaitTimeoutError
 from inference_client.job_state import Goal, is_batch
 from inference_client.result import result_of
-from kubectl_inference import draw
+from kubectl_inference import draw, visible
 from kubectl_inference.gather import now, snapshot
 from kubectl_inference.options import Context, Exit, Job, Kubeconfig, Namespace, connected, waiting
 from kubectl_inference.pages.advice import in_the_way
@@ -62,7 +61,7 @@ def _print_result(job: InferenceJob) -> None:
         draw.lines([job.status.endpoint or ""])
         return
     found = result_of(job)
-    draw.lines([json.dumps(row, ensure_ascii=False) for row in found.rows] or [found.uri or ""])
+    draw.lines([draw.as_json(row) for row in found.rows] or [found.uri or ""])
     if found.failed:
         draw.warn(f"the model refused {found.failed} items")
 
@@ -83,10 +82,10 @@ def shown(name: str) -> Iterator[Any]:
         yield tell
         return
     with Progress(
-        TextColumn("{task.fields[name]}"),
+        TextColumn("{task.fields[name]}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         TimeElapsedColumn(),
         console=console,
         transient=True,
@@ -98,10 +97,10 @@ def shown(name: str) -> Iterator[Any]:
             if why is not None and told[-1:] != [why.reason]:
                 told.append(why.reason)
                 # By the bar's own console, which moves the bar out of the way.
-                bar.console.print(f"note: {name}: {why.reason}: {why.message}", style="dim", markup=False)
+                bar.console.print(draw.note(f"{name}: {why.reason}: {why.message}"))
             bar.update(
                 task,
-                description=brief(Snapshot(new, now())),
+                description=visible.line(brief(Snapshot(new, now()))),
                 total=progress.total if progress else None,
                 completed=progress.completed if progress else 0,
             )

@@ -1,12 +1,14 @@
 """What to do about what is in the way: the cure of the reason, and the commands that carry it out here."""
 
 import json
+import shlex
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 
 from inference_client.api import InferenceJob
 from inference_client.job_state import Cause, cause, condition, failed, is_batch, is_current
 from inference_client.texts import reason_text
+from kubectl_inference import visible
 from kubectl_inference.snapshot import Snapshot, pinned
 
 _CLAIM = "pvc://"
@@ -122,7 +124,8 @@ def _model_uri(snapshot: Snapshot) -> str | None:
 def _push(snapshot: Snapshot, uri: str | None, when: str, flags: str) -> Iterator[str]:
     """The command that copies a file to where it is looked for; none where that is no claim."""
     if uri is not None and uri.startswith(_CLAIM):
-        place = uri.removeprefix(_CLAIM)
+        # The shell that it is pasted into takes it for one word, whatever a job's author has written there.
+        place = shlex.quote(visible.line(uri.removeprefix(_CLAIM)))
         yield f"{when}: kubectl inference push FILE {place} -n {snapshot.job.metadata.namespace}{flags}"
 
 

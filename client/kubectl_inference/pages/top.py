@@ -8,7 +8,7 @@ from inference_client.api import InferenceJob
 from inference_client.job_state import is_batch
 from kubectl_inference.pages.deadline import outlook_tone
 from kubectl_inference.pages.parts import Line, Table, Tone, cell
-from kubectl_inference.pages.words import age, duration, number
+from kubectl_inference.pages.words import age, duration, instant, number
 
 
 class SortBy(StrEnum):
@@ -82,7 +82,7 @@ def _row(job: InferenceJob, now: datetime, *, namespaces: bool, wide: bool) -> t
         cell(status.placement and status.placement.accelerator),
         cell(latency and number(latency.p50)),
         cell(latency and number(latency.p99)),
-        cell(job.spec.deadline and f"{job.spec.deadline:%Y-%m-%dT%H:%M:%SZ}"),
+        cell(job.spec.deadline and instant(job.spec.deadline)),
     )
     where = (Line(job.metadata.namespace),) if namespaces else ()
     return (*where, *row, *(more if wide else ()), Line(age(job.metadata.creation_timestamp, now)))

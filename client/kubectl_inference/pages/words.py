@@ -1,6 +1,6 @@
 """Numbers as people read them."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from math import floor, log10
 
 _UNITS = (("y", 31_536_000), ("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
@@ -51,8 +51,11 @@ def when(instant: datetime, now: datetime) -> str:
 
 
 def instant(at: datetime) -> str:
-    """An instant as the API writes it."""
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    """An instant as the API writes it, in UTC; in its own zone where UTC has no year for it."""
+    try:
+        return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except OverflowError:
+        return at.isoformat()
 
 
 def number(value: float) -> str:

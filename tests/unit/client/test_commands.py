@@ -206,7 +206,7 @@ def test_nothing_secret_is_in_a_report_and_the_rest_is() -> None:
     told = json.dumps(found)
 
     assert "s3cret-value" not in told and "managedFields" not in told
-    assert found["spec"]["storage"]["secretRef"] == {"name": "store"} and found["metadata"]["annotations"] == {"team": "vision"}
+    assert found["spec"]["storage"]["secretRef"] == {"name": "store"} and found["metadata"]["annotations"]["team"] == "vision"
     assert found["spec"]["containers"][0]["env"][2:] == SECRETS["spec"]["containers"][0]["env"][2:]  # type: ignore[index]
     assert found["env"] == "production"
     assert found["spec"]["model"] == "https://REDACTED@host/m.onnx?X-Amz-Signature=REDACTED&v=1"
